@@ -1,0 +1,2 @@
+//! The steer command.
+fn main() {}

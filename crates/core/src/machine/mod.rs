@@ -1,0 +1,215 @@
+//! Machines: what a `machines/*.toml` file says.
+//!
+//! Input: TOML text. Output: a checked [`Machine`]; [`crate::topology::Topology`] is derived from it and is what policies
+//! and schedulers look at.
+
+mod check;
+
+pub(crate) use check::split_into_cores;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cpuset::CpuSet;
+use crate::textfile::{TextError, parse_toml};
+
+/// The schema name that every machine file carries.
+pub const SCHEMA: &str = "countersteer.machine/1";
+
+/// A machine: core types, where their CPUs are, caches, memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// `countersteer.machine/1`.
+    pub schema: String,
+    /// Short name, lower case with dashes.
+    pub name: String,
+    /// One line for lists.
+    pub title: String,
+    /// Where the figures are from, and which are estimates.
+    pub source: String,
+    /// How Linux treats it.
+    pub linux: LinuxKind,
+    /// Timer interrupts per second.
+    #[serde(default = "default_hz")]
+    pub hz: u32,
+    /// Power of the package that no core accounts for.
+    #[serde(default)]
+    pub static_power_w: f64,
+    /// Core types, in any order.
+    pub core_type: Vec<CoreType>,
+    /// Which CPUs are of which type. Together they are `0 .. n` without holes.
+    pub cores: Vec<Cores>,
+    /// Caches shared by several cores, in any order.
+    #[serde(default)]
+    pub cache: Vec<SharedCache>,
+    /// Memory domains; each CPU belongs to one.
+    pub memory: Vec<Memory>,
+}
+
+/// Which of Linux's ways to treat unequal cores applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinuxKind {
+    /// All cores alike.
+    Symmetric,
+    /// Hybrid with SMT: cores ranked by priority, no misfit migration, no energy model.
+    SmtHybrid,
+    /// Asymmetric capacity, misfit migration, no energy model.
+    Capacity,
+    /// Asymmetric capacity and an energy model.
+    EnergyAware,
+}
+
+/// A core type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CoreType {
+    /// Short name; tabulated profiles refer to it.
+    pub name: String,
+    /// Instructions dispatched per cycle at most.
+    pub dispatch_width: f64,
+    /// Reorder window in instructions; for an in-order core, what it overlaps at all.
+    pub window: u32,
+    /// Issues in program order: hides no latency.
+    #[serde(default)]
+    pub in_order: bool,
+    /// Hardware threads per core.
+    #[serde(default = "one")]
+    pub smt: u32,
+    /// Sustained frequency.
+    pub freq_ghz: f64,
+    /// Linux's capacity, 1 to 1,024; the fastest type has 1,024.
+    pub capacity: u32,
+    /// Cycles lost to a mispredicted branch.
+    pub branch_penalty_cycles: f64,
+    /// Level-one data cache.
+    pub l1d: PrivateCache,
+    /// Level-two cache private to the core, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2: Option<PrivateCache>,
+    /// Programmable performance counters.
+    #[serde(default = "four")]
+    pub counters: u32,
+    /// Energy model.
+    pub power: CorePower,
+}
+
+/// A cache private to a core.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrivateCache {
+    /// Capacity.
+    pub size_kib: f64,
+    /// Associativity.
+    pub ways: u32,
+    /// Load-to-use latency.
+    pub latency_cycles: f64,
+}
+
+/// A cache shared by several CPUs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SharedCache {
+    /// 2, 3 or 4 (system level).
+    pub level: u32,
+    /// The CPUs that share it.
+    pub cpus: CpuSet,
+    /// Capacity.
+    pub size_kib: f64,
+    /// Associativity.
+    pub ways: u32,
+    /// Load-to-use latency; in nanoseconds, since it rarely runs at the core's clock.
+    pub latency_ns: f64,
+    /// Energy of an access.
+    #[serde(default)]
+    pub access_nj: f64,
+}
+
+/// CPUs of one type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cores {
+    /// Name of a core type.
+    #[serde(rename = "type")]
+    pub core_type: String,
+    /// The logical CPUs.
+    pub cpus: CpuSet,
+    /// Distance between the numbers of SMT siblings: 1 when they are neighbours.
+    #[serde(default = "one")]
+    pub sibling_step: u32,
+    /// Processor socket.
+    #[serde(default)]
+    pub socket: u32,
+}
+
+/// A memory domain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// The CPUs it is local to.
+    pub cpus: CpuSet,
+    /// Unloaded latency.
+    pub latency_ns: f64,
+    /// Sustained bandwidth, reads and writes together.
+    pub bandwidth_gb_s: f64,
+    /// Energy of a line transferred.
+    #[serde(default)]
+    pub access_nj: f64,
+}
+
+/// Power of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CorePower {
+    /// In a deep idle state.
+    pub idle_w: f64,
+    /// Clocked and doing nothing: leakage and clock tree, paid while a thread runs.
+    pub active_w: f64,
+    /// Per instruction.
+    pub instruction_nj: f64,
+    /// On top, per scalar floating-point instruction.
+    #[serde(default)]
+    pub fp_nj: f64,
+    /// On top, per vector instruction.
+    #[serde(default)]
+    pub simd_nj: f64,
+}
+
+const fn default_hz() -> u32 {
+    250
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn four() -> u32 {
+    4
+}
+
+impl Machine {
+    /// Parses and checks a machine file.
+    ///
+    /// # Errors
+    /// Syntax, unknown fields, or an impossible machine, with the line.
+    pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
+        let machine: Self = parse_toml(path, text)?;
+        check::check(&machine).map_err(|problem| problem.locate(path, text))?;
+        Ok(machine)
+    }
+
+    /// Logical CPUs.
+    #[must_use]
+    pub fn cpu_count(&self) -> usize {
+        self.cores.iter().map(|c| c.cpus.len()).sum()
+    }
+
+    /// The machine as a TOML file.
+    ///
+    /// # Errors
+    /// None for a checked machine.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+}

@@ -1,0 +1,139 @@
+//! Miss curves: misses per kilo-instruction against cache size, and what follows from them.
+//!
+//! Input: a stack-distance histogram, or measured points. Output: [`MissCurve`], from which come the fill time (the
+//! footprint's inverse, higher-order theory of locality, Xiang et al. 2013) and the program's [`CacheClass`].
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Locality;
+use crate::units::LINE_BYTES;
+
+/// Misses per kilo-instruction against lines of cache, non-increasing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MissCurve {
+    /// (lines, mpki), lines ascending.
+    points: Vec<(f64, f64)>,
+}
+
+/// How a program treats a shared cache (CMPSched$im, section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheClass {
+    /// Takes much of the cache and gains nothing from it.
+    Poison,
+    /// Gains from the cache and loses it to others.
+    Vulnerable,
+    /// Uses the cache, hardly reacts to its size.
+    Neutral,
+    /// Lives in its private caches.
+    Compute,
+}
+
+/// The sizes between which a program's reaction decides its class.
+const CLASS_SMALL_BYTES: u64 = 512 << 10;
+const CLASS_LARGE_BYTES: u64 = 4 << 20;
+/// The paper's poison thresholds are 8 to 10 misses per kilo-instruction.
+const POISON_MPKI: f64 = 8.0;
+/// Below this a shared cache cannot matter: 1 miss per 2,000 instructions, 100 cycles each, is 5 % of a CPI of 1.
+const COMPUTE_MPKI: f64 = 0.5;
+
+impl MissCurve {
+    /// A curve through points (lines, mpki); they are sorted, and made non-increasing by carrying the smaller value on.
+    #[must_use]
+    pub fn from_points(mut points: Vec<(f64, f64)>) -> Self {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for i in 1..points.len() {
+            points[i].1 = points[i].1.min(points[i - 1].1);
+        }
+        Self { points }
+    }
+
+    /// The curve of a fully associative LRU cache for recorded locality.
+    #[must_use]
+    pub fn from_locality(locality: &Locality) -> Self {
+        let histogram = &locality.stack_distance_pki;
+        let mut misses = locality.cold_pki;
+        let mut points = vec![(super::LogHistogram::lower(histogram.rates.len()) as f64, misses)];
+        for (bucket, rate) in histogram.rates.iter().enumerate().rev() {
+            misses += rate;
+            points.push((super::LogHistogram::lower(bucket) as f64, misses));
+        }
+        points.reverse();
+        Self { points }
+    }
+
+    /// Misses per kilo-instruction with `lines` of cache; linear between points, constant beyond the ends.
+    #[must_use]
+    pub fn mpki(&self, lines: f64) -> f64 {
+        let after = self.points.partition_point(|p| p.0 <= lines);
+        match (after.checked_sub(1).map(|i| self.points[i]), self.points.get(after)) {
+            (Some((x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (lines - x0) / (x1 - x0),
+            (Some((_, y)), None) => y,
+            (None, Some(&(_, y))) => y,
+            (None, None) => 0.0,
+        }
+    }
+
+    /// The points (lines, mpki).
+    #[must_use]
+    pub fn points(&self) -> &[(f64, f64)] {
+        &self.points
+    }
+
+    /// The largest number of lines the program could make use of.
+    #[must_use]
+    pub fn footprint_lines(&self) -> f64 {
+        self.points.last().map_or(0.0, |p| p.0)
+    }
+
+    /// The program's class by its reaction to a shared cache of 512 KiB to 4 MiB.
+    #[must_use]
+    pub fn class(&self) -> CacheClass {
+        let small = self.mpki((CLASS_SMALL_BYTES / LINE_BYTES) as f64);
+        let large = self.mpki((CLASS_LARGE_BYTES / LINE_BYTES) as f64);
+        if large >= POISON_MPKI && large > 0.5 * small {
+            CacheClass::Poison
+        } else if small < COMPUTE_MPKI {
+            CacheClass::Compute
+        } else if small - large >= 1.0 && large <= 0.7 * small {
+            CacheClass::Vulnerable
+        } else {
+            CacheClass::Neutral
+        }
+    }
+}
+
+impl std::fmt::Display for CacheClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Poison => "poison",
+            Self::Vulnerable => "vulnerable",
+            Self::Neutral => "neutral",
+            Self::Compute => "compute",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cyclic_sweep_misses_below_its_footprint_and_hits_from_there() {
+        let mut locality = Locality::default();
+        locality.stack_distance_pki.add(999, 100.0);
+        let curve = MissCurve::from_locality(&locality);
+        assert_eq!(curve.mpki(500.0), 100.0);
+        assert_eq!(curve.mpki(2000.0), 0.0);
+    }
+
+    #[test]
+    fn classes_follow_the_reaction_to_cache_size() {
+        let class = |small: f64, large: f64| MissCurve::from_points(vec![(8192.0, small), (65536.0, large)]).class();
+        assert_eq!(class(30.0, 29.0), CacheClass::Poison);
+        assert_eq!(class(30.0, 2.0), CacheClass::Vulnerable);
+        assert_eq!(class(3.0, 2.8), CacheClass::Neutral);
+        assert_eq!(class(0.1, 0.0), CacheClass::Compute);
+    }
+}

@@ -1,0 +1,58 @@
+//! What a program does, independent of the machine that runs it.
+//!
+//! Input: a profile file. Output: [`Profile`], which the simulator and the reports read. There are two kinds:
+//! [`Recorded`] holds machine-independent behaviour, from which any machine's speed follows; [`Tabulated`] holds speeds
+//! somebody measured or published, for the core types they were measured on.
+
+mod curve;
+mod histogram;
+mod recorded;
+mod tabulated;
+
+pub use curve::{CacheClass, MissCurve};
+pub use histogram::LogHistogram;
+pub use recorded::{Behaviour, IlpPoint, Locality, Mix, MlpPoint, Recorded, Segment, Source, ThreadShape};
+pub use tabulated::{CoreTable, TablePoint, Tabulated};
+
+use crate::textfile::TextError;
+
+/// A program profile of either kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Profile {
+    /// Machine-independent behaviour, captured by instrumentation.
+    Recorded(Recorded),
+    /// Speeds measured or published for named core types.
+    Tabulated(Tabulated),
+}
+
+impl Profile {
+    /// Parses the text of a profile file: JSON for recorded profiles, TOML for tabulated ones.
+    ///
+    /// # Errors
+    /// A paragraph with `path` and line for text that is neither, is truncated, or holds impossible values.
+    pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
+        if text.trim_start().starts_with('{') {
+            Recorded::parse(path, text).map(Self::Recorded)
+        } else {
+            Tabulated::parse(path, text).map(Self::Tabulated)
+        }
+    }
+
+    /// The program's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Recorded(p) => &p.name,
+            Self::Tabulated(p) => &p.name,
+        }
+    }
+
+    /// Instructions of one run, over all threads.
+    #[must_use]
+    pub fn instructions(&self) -> u64 {
+        match self {
+            Self::Recorded(p) => p.instructions,
+            Self::Tabulated(p) => p.instructions(),
+        }
+    }
+}

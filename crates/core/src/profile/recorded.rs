@@ -1,0 +1,190 @@
+//! Recorded profiles: machine-independent behaviour per phase.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::LogHistogram;
+use crate::textfile::{TextError, parse_json};
+
+/// The schema name that every recorded profile carries.
+pub const SCHEMA: &str = "countersteer.profile/1";
+
+/// A program's behaviour as instrumentation saw it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// `countersteer.profile/1`.
+    pub schema: String,
+    /// Short name: the program's file name unless given.
+    pub name: String,
+    /// Where the profile comes from and how to make it again.
+    pub source: Source,
+    /// Why the recording ended before the program did; absent for a whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<String>,
+    /// Instructions of one run, over all threads and processes.
+    pub instructions: u64,
+    /// Threads and how the work is split among them.
+    pub shape: ThreadShape,
+    /// Distinct behaviours, the clusters of the fixed instruction windows.
+    pub behaviours: Vec<Behaviour>,
+    /// The run in order: which behaviour for how many instructions. Sums to `instructions`.
+    pub timeline: Vec<Segment>,
+}
+
+/// Where a profile comes from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// `instrumentation`, `counters` or `published`.
+    pub kind: String,
+    /// The command that makes it again, or the publication.
+    pub detail: String,
+    /// Tool, predictor, window and sampling rates in words.
+    #[serde(default)]
+    pub method: String,
+}
+
+/// Threads of a program and how its work is split among them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadShape {
+    /// Threads that were seen (processes of the tree included).
+    pub threads: u32,
+    /// Share of the instructions that only one thread executed while the others waited, 0 to 1.
+    pub serial_share: f64,
+}
+
+/// One behaviour: everything the core model needs to know about a stretch of the program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Behaviour {
+    /// Shares of the instructions.
+    pub mix: Mix,
+    /// Mispredicted branches per kilo-instruction under the predictor named in the source.
+    pub branch_mpki: f64,
+    /// Data locality.
+    pub locality: Locality,
+    /// Instructions per cycle allowed by data dependencies alone, by window, ascending.
+    pub ilp: Vec<IlpPoint>,
+    /// Overlap of long misses, by window and cache size.
+    pub mlp: Vec<MlpPoint>,
+}
+
+/// Shares of all instructions, each 0 to 1; they overlap (an instruction may load and compute).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mix {
+    /// Data accesses that read, per instruction.
+    pub loads: f64,
+    /// Data accesses that write, per instruction.
+    pub stores: f64,
+    /// Conditional and unconditional jumps, calls and returns.
+    pub branches: f64,
+    /// Scalar floating point.
+    pub fp: f64,
+    /// Vector instructions.
+    pub simd: f64,
+}
+
+/// Data locality in 64-byte lines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Locality {
+    /// Accesses per kilo-instruction by LRU stack distance in lines: distance 0 is the same line again, so a fully
+    /// associative LRU cache of C lines hits the distances below C.
+    pub stack_distance_pki: LogHistogram,
+    /// First accesses to a line, per kilo-instruction: they miss whatever the cache.
+    pub cold_pki: f64,
+    /// Accesses per kilo-instruction by reuse time, counted in data accesses since the last one to the same line.
+    pub reuse_time_pki: LogHistogram,
+}
+
+/// Instruction-level parallelism in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IlpPoint {
+    /// Instructions in the window.
+    pub window: u32,
+    /// Instructions per cycle with unit latencies and perfect everything else.
+    pub ipc: f64,
+}
+
+/// Memory-level parallelism in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MlpPoint {
+    /// Instructions in the window.
+    pub window: u32,
+    /// Lines of the cache whose misses count.
+    pub cache_lines: u64,
+    /// Mean misses that overlap in a window that has at least one, at least 1; dependent misses do not overlap.
+    pub overlap: f64,
+}
+
+/// A stretch of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Segment {
+    /// Row of `behaviours`.
+    pub behaviour: u32,
+    /// Its length.
+    pub instructions: u64,
+}
+
+impl Recorded {
+    /// Parses and checks the JSON text of a recorded profile.
+    ///
+    /// # Errors
+    /// Text that is truncated, foreign, of another schema, or holds impossible values.
+    pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
+        let profile: Self = parse_json(path, text)?;
+        profile.check().map_err(|why| TextError::value(path, why))?;
+        Ok(profile)
+    }
+
+    /// Says what is impossible about the profile, if anything.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn check(&self) -> Result<(), String> {
+        if self.schema != SCHEMA {
+            return Err(format!("schema is `{}`, this version reads `{SCHEMA}`; record the program again", self.schema));
+        }
+        if self.behaviours.is_empty() || self.timeline.is_empty() {
+            return Err("the profile has no behaviour or no timeline; record the program again".into());
+        }
+        let mut sum = 0u64;
+        for segment in &self.timeline {
+            if segment.behaviour as usize >= self.behaviours.len() || segment.instructions == 0 {
+                return Err(format!("segment {segment:?} names no behaviour or is empty"));
+            }
+            sum += segment.instructions;
+        }
+        if sum != self.instructions {
+            return Err(format!("segments sum to {sum} instructions, `instructions` says {}", self.instructions));
+        }
+        if !(0.0..=1.0).contains(&self.shape.serial_share) || self.shape.threads == 0 {
+            return Err("shape needs at least one thread and a serial share of 0 to 1".into());
+        }
+        self.behaviours.iter().try_for_each(Behaviour::check)
+    }
+}
+
+impl Behaviour {
+    fn check(&self) -> Result<(), String> {
+        let m = self.mix;
+        let rates = [m.loads, m.stores, m.branches, m.fp, m.simd, self.branch_mpki, self.locality.cold_pki];
+        let histograms = self.locality.stack_distance_pki.rates.iter().chain(&self.locality.reuse_time_pki.rates);
+        if rates.iter().chain(histograms).any(|r| !r.is_finite() || *r < 0.0) {
+            return Err("a rate is negative or not a number".into());
+        }
+        if self.ilp.is_empty() || self.ilp.iter().any(|p| !(p.ipc > 0.0 && p.ipc.is_finite()) || p.window == 0) {
+            return Err("`ilp` needs at least one window with a positive ipc".into());
+        }
+        if self.mlp.iter().any(|p| !(p.overlap >= 1.0 && p.overlap.is_finite())) {
+            return Err("`mlp` has an overlap below 1".into());
+        }
+        Ok(())
+    }
+}

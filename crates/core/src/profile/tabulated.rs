@@ -1,0 +1,105 @@
+//! Tabulated profiles: speeds that were measured or published for named core types.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Source;
+use crate::textfile::{TextError, parse_toml};
+
+/// The schema name that every tabulated profile carries.
+pub const SCHEMA: &str = "countersteer.table/1";
+
+/// A program by its speed on each core type it was measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tabulated {
+    /// `countersteer.table/1`.
+    pub schema: String,
+    /// Short name.
+    pub name: String,
+    /// Who measured it, how, and where it was published.
+    pub source: Source,
+    /// Instructions of one run, in billions.
+    pub giga_instructions: f64,
+    /// One table per core type.
+    pub core: Vec<CoreTable>,
+}
+
+/// The program's speed on one core type, against cache size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CoreTable {
+    /// The core type's name as machine files spell it.
+    pub core_type: String,
+    /// The frequency it was measured at.
+    pub freq_ghz: f64,
+    /// Mispredicted branches per kilo-instruction, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch_mpki: Option<f64>,
+    /// Power of the core while running it, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_w: Option<f64>,
+    /// Speed by last-level cache available; one point when only one size was measured.
+    pub points: Vec<TablePoint>,
+}
+
+/// Speed with a given amount of last-level cache.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TablePoint {
+    /// Last-level cache available to the program.
+    pub cache_kib: f64,
+    /// Instructions per cycle.
+    pub ipc: f64,
+    /// Last-level misses per kilo-instruction, where known: without it the program takes no part in contention.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llc_mpki: Option<f64>,
+}
+
+impl Tabulated {
+    /// Parses and checks the TOML text of a tabulated profile.
+    ///
+    /// # Errors
+    /// Syntax, unknown fields, another schema, or impossible values.
+    pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
+        let table: Self = parse_toml(path, text)?;
+        table.check().map_err(|why| TextError::value(path, why))?;
+        Ok(table)
+    }
+
+    /// Instructions of one run.
+    #[must_use]
+    pub fn instructions(&self) -> u64 {
+        (self.giga_instructions * 1e9).round() as u64
+    }
+
+    /// The table for a core type.
+    #[must_use]
+    pub fn on(&self, core_type: &str) -> Option<&CoreTable> {
+        self.core.iter().find(|c| c.core_type == core_type)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.schema != SCHEMA {
+            return Err(format!("schema is `{}`, this version reads `{SCHEMA}`", self.schema));
+        }
+        if !(self.giga_instructions > 0.0 && self.giga_instructions < 1e9) {
+            return Err("`giga_instructions` must be positive and below 1e9".into());
+        }
+        if self.core.is_empty() {
+            return Err("there is no `[[core]]` table".into());
+        }
+        for core in &self.core {
+            let sane = |x: f64| x > 0.0 && x.is_finite();
+            if !sane(core.freq_ghz) || core.points.is_empty() {
+                return Err(format!("core type `{}` needs a positive `freq_ghz` and at least one point", core.core_type));
+            }
+            for p in &core.points {
+                if !sane(p.cache_kib) || !sane(p.ipc) || p.llc_mpki.is_some_and(|m| !(m >= 0.0 && m.is_finite())) {
+                    return Err(format!("core type `{}`: impossible point {p:?}", core.core_type));
+                }
+            }
+        }
+        Ok(())
+    }
+}

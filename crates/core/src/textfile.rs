@@ -1,0 +1,74 @@
+//! Errors of text files, with path, line and what is wrong there.
+//!
+//! Input: the text of a TOML or JSON file. Output: the typed value, or a [`TextError`] that names file and line and shows it.
+
+use serde::de::DeserializeOwned;
+
+/// What is wrong with a text file, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}{}: {message}{}", line.map(|l| format!(":{l}")).unwrap_or_default(), shown.as_ref().map(|s| format!("\n    {s}")).unwrap_or_default())]
+pub struct TextError {
+    /// The file as the user named it.
+    pub path: String,
+    /// The line, from 1, where it is known.
+    pub line: Option<usize>,
+    /// What is wrong and what would mend it.
+    pub message: String,
+    /// The offending line.
+    pub shown: Option<String>,
+}
+
+impl TextError {
+    /// An impossible value somewhere in the file.
+    #[must_use]
+    pub fn value(path: &str, message: impl Into<String>) -> Self {
+        Self { path: path.into(), line: None, message: message.into(), shown: None }
+    }
+
+    /// An error at a byte offset of `text`.
+    #[must_use]
+    pub fn at_offset(path: &str, text: &str, offset: usize, message: impl Into<String>) -> Self {
+        let line = text.get(..offset.min(text.len())).map_or(1, |head| head.matches('\n').count() + 1);
+        Self::at_line(path, text, line, message)
+    }
+
+    /// An error at a line of `text`, from 1.
+    #[must_use]
+    pub fn at_line(path: &str, text: &str, line: usize, message: impl Into<String>) -> Self {
+        let shown = text.lines().nth(line.saturating_sub(1)).map(|l| l.chars().take(120).collect());
+        Self { path: path.into(), line: Some(line), message: message.into(), shown }
+    }
+}
+
+/// Parses TOML into `T`.
+///
+/// # Errors
+/// Syntax errors, unknown fields and wrong types, with their line.
+pub fn parse_toml<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, TextError> {
+    toml::from_str(text).map_err(|e| {
+        let message = e.message().to_owned();
+        match e.span() {
+            Some(span) => TextError::at_offset(path, text, span.start, message),
+            None => TextError::value(path, message),
+        }
+    })
+}
+
+/// Parses JSON into `T`.
+///
+/// # Errors
+/// Syntax errors, truncation, unknown fields and wrong types, with their line.
+pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, TextError> {
+    serde_json::from_str(text).map_err(|e| {
+        let message = if e.is_eof() { format!("the file ends too early ({e})") } else { e.to_string() };
+        TextError::at_line(path, text, e.line().max(1), message)
+    })
+}
+
+/// The line (from 1) of the `nth` (from 0) `[[table]]` or `[table]` header in TOML text.
+#[must_use]
+pub fn table_line(text: &str, table: &str, nth: usize) -> Option<usize> {
+    let (array, single) = (format!("[[{table}]]"), format!("[{table}]"));
+    let is_header = |line: &str| line.starts_with(&array) || line.starts_with(&single);
+    text.lines().enumerate().filter(|(_, l)| is_header(l.trim_start())).nth(nth).map(|(i, _)| i + 1)
+}

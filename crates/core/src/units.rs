@@ -1,0 +1,128 @@
+//! Newtypes that keep identifiers and quantities apart.
+//!
+//! Stage: everywhere. Every other module takes and returns these instead of bare integers.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The identifier as an index into a dense table.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+
+            /// The identifier of a dense table's row.
+            #[must_use]
+            pub fn from_index(index: usize) -> Self {
+                Self(u32::try_from(index).unwrap_or(u32::MAX))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A logical CPU as the operating system numbers it.
+    CpuId, "cpu"
+);
+id!(
+    /// A thread of the workload; simulated threads count from 0, real ones carry their tid.
+    ThreadId, "thread"
+);
+id!(
+    /// A program of the workload; rows of `threads` of one program share it.
+    ProgramId, "program"
+);
+id!(
+    /// A core group: row of [`crate::topology::Topology::groups`].
+    GroupId, "group"
+);
+id!(
+    /// A core type: row of [`crate::topology::Topology::core_types`], fastest first.
+    CoreTypeId, "type"
+);
+id!(
+    /// A cache: row of [`crate::topology::Topology::caches`].
+    CacheId, "cache"
+);
+
+/// A point in time, or a stretch of it, in nanoseconds.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The start of time.
+    pub const ZERO: Self = Self(0);
+    /// Later than anything that happens.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// Whole milliseconds.
+    #[must_use]
+    pub const fn from_millis(ms: u64) -> Self {
+        Self(ms * 1_000_000)
+    }
+
+    /// Whole microseconds.
+    #[must_use]
+    pub const fn from_micros(us: u64) -> Self {
+        Self(us * 1_000)
+    }
+
+    /// Seconds, rounded to the nearest nanosecond; negative and NaN become zero.
+    #[must_use]
+    pub fn from_secs_f64(s: f64) -> Self {
+        Self((s * 1e9).round().max(0.0) as u64)
+    }
+
+    /// In seconds.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 * 1e-9
+    }
+
+    /// From `earlier` to here, zero when `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add for Nanos {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl std::ops::AddAssign for Nanos {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} s", self.as_secs_f64())
+    }
+}
+
+/// Bytes in a cache line on every machine modelled.
+pub const LINE_BYTES: u64 = 64;
