@@ -4,8 +4,16 @@
 //! applies it, and everything is recorded. Each module is one noun of that sentence.
 
 pub mod cpuset;
+pub mod driver;
+pub mod engine;
 pub mod machine;
+pub mod metric;
+pub mod placement;
+pub mod policy;
 pub mod profile;
+pub mod sample;
+pub mod score;
 pub mod textfile;
 pub mod topology;
 pub mod units;
+pub mod workload;

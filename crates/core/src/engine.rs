@@ -1,0 +1,170 @@
+//! Engines: what observes threads and applies placements.
+//!
+//! The simulator, affinity on a real host, and sched_ext implement the same two verbs.
+
+use std::sync::Arc;
+
+use crate::cpuset::CpuSet;
+use crate::placement::Placement;
+use crate::sample::Sample;
+use crate::topology::Topology;
+use crate::units::{CpuId, Nanos, ProgramId, ThreadId};
+
+/// Something that runs threads.
+pub trait Engine {
+    /// Why it could not go on.
+    type Error: std::error::Error;
+
+    /// The machine.
+    fn topology(&self) -> &Arc<Topology>;
+
+    /// Waits until `until` (in simulated or real time since the start) and says what happened since the last call.
+    ///
+    /// With `early`, returns as soon as a thread event has happened. Ends early too when the workload is finished.
+    ///
+    /// # Errors
+    /// The engine lost its threads or its source of counters.
+    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Self::Error>;
+
+    /// Puts threads where the placement says.
+    ///
+    /// # Errors
+    /// The engine can no longer place any thread. A single thread that is gone or refused is counted in [`Applied`].
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error>;
+
+    /// Predicts what static assignments would be worth, where the engine can.
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        None
+    }
+}
+
+/// What happened since the last observation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observation {
+    /// The present.
+    pub at: Nanos,
+    /// Threads that are alive, by id.
+    pub threads: Vec<ThreadInfo>,
+    /// What befell threads, in order.
+    pub events: Vec<ThreadEvent>,
+    /// Counter samples, by thread, then time.
+    pub samples: Vec<Sample>,
+    /// Stretches of running, in order of their end; only when the engine was asked to trace.
+    pub spans: Vec<Span>,
+    /// The workload has ended.
+    pub finished: bool,
+}
+
+/// A thread that is alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadInfo {
+    /// Who.
+    pub id: ThreadId,
+    /// Of which program.
+    pub program: ProgramId,
+    /// The program's name, unique in the workload.
+    pub name: Arc<str>,
+    /// Where it runs or last ran.
+    pub cpu: CpuId,
+    /// Running or waiting for a CPU, as opposed to asleep.
+    pub runnable: bool,
+    /// Nice value.
+    pub nice: i8,
+    /// CPUs that it is confined to for now.
+    pub allowed: Arc<CpuSet>,
+}
+
+/// Something that befell a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadEvent {
+    /// When.
+    pub at: Nanos,
+    /// Who.
+    pub thread: ThreadId,
+    /// What.
+    pub kind: ThreadEventKind,
+}
+
+/// Kinds of thread events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadEventKind {
+    /// It came to life.
+    New,
+    /// Its program started over or replaced its image.
+    Exec,
+    /// It ended.
+    Exit,
+    /// It became runnable.
+    Wake,
+    /// It went to sleep.
+    Sleep,
+    /// It moved.
+    Migrate {
+        /// From here.
+        from: CpuId,
+        /// To there.
+        to: CpuId,
+    },
+}
+
+impl ThreadEventKind {
+    /// Its name in records.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Exec => "exec",
+            Self::Exit => "exit",
+            Self::Wake => "wake",
+            Self::Sleep => "sleep",
+            Self::Migrate { .. } => "migrate",
+        }
+    }
+}
+
+/// A stretch in which a thread ran on a CPU without a break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Who.
+    pub thread: ThreadId,
+    /// Where.
+    pub cpu: CpuId,
+    /// From.
+    pub start: Nanos,
+    /// To.
+    pub end: Nanos,
+}
+
+/// What became of a placement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Threads whose confinement changed.
+    pub changed: u32,
+    /// Threads that were gone.
+    pub gone: u32,
+    /// Threads whose program does not allow any of the CPUs asked for.
+    pub refused: u32,
+}
+
+/// Predicts the steady state of static assignments.
+pub trait Forecast {
+    /// What each thread would reach if each stayed on its CPU; several on one CPU share its time.
+    ///
+    /// `assignment[i]` is the CPU of `threads[i]`.
+    fn steady_state(&mut self, threads: &[ThreadId], assignment: &[CpuId]) -> Vec<ThreadForecast>;
+}
+
+/// Predicted speed of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ThreadForecast {
+    /// Instructions per second of wall time.
+    pub ips: f64,
+    /// Instructions per cycle while it runs.
+    pub ipc: f64,
+    /// Instructions per second alone on the fastest core type.
+    pub ips_alone_fast: f64,
+    /// Instructions per second alone on the slowest core type.
+    pub ips_alone_slow: f64,
+    /// Power drawn on its behalf.
+    pub power_w: f64,
+}

@@ -1,0 +1,114 @@
+//! Metrics: what a policy asks for by name.
+//!
+//! Input: [`Sample`]s. Output: per thread, the latest value of each metric that was asked for. A policy is
+//! architecture-independent; a metric source is not. Several sources run at once.
+
+mod ratio;
+mod sf;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::Observation;
+use crate::sample::Sample;
+use crate::topology::Topology;
+use crate::units::ThreadId;
+
+/// Turns the samples of all threads into one metric.
+pub trait MetricSource: Send {
+    /// The metric after this sample; `None` when the sample cannot tell.
+    fn read(&mut self, sample: &Sample) -> Option<f64>;
+
+    /// Forgets a thread that ended.
+    fn forget(&mut self, _thread: ThreadId) {}
+}
+
+/// A row of the metric table.
+pub struct MetricDef {
+    /// The name that policies, flags and records use.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it tells.
+    pub prose: &'static str,
+    /// Makes its source.
+    pub source: fn(&Arc<Topology>) -> Box<dyn MetricSource>,
+}
+
+/// Every metric.
+pub static METRICS: &[MetricDef] = &[
+    ratio::IPC,
+    ratio::IPS,
+    ratio::LLC_MPKI,
+    ratio::L2_MPKI,
+    ratio::BRANCH_MPKI,
+    ratio::LLC_OCCUPANCY,
+    ratio::ENERGY_PER_INSTRUCTION,
+    ratio::POWER,
+    sf::SF_MODEL,
+    sf::SF_SAMPLED,
+    sf::SF_ORACLE,
+];
+
+/// The metric of a name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static MetricDef> {
+    METRICS.iter().find(|m| m.name == name)
+}
+
+/// The metrics that somebody asked for, with their latest values per thread.
+pub struct MetricBank {
+    names: Vec<&'static str>,
+    sources: Vec<Box<dyn MetricSource>>,
+    values: BTreeMap<ThreadId, Box<[Option<f64>]>>,
+}
+
+impl MetricBank {
+    /// A bank for these metrics; unknown names are left out, so their values stay unavailable.
+    #[must_use]
+    pub fn new(topology: &Arc<Topology>, names: &[&str]) -> Self {
+        let mut rows: Vec<&MetricDef> = names.iter().filter_map(|n| by_name(n)).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        rows.retain(|m| seen.insert(m.name));
+        Self {
+            names: rows.iter().map(|m| m.name).collect(),
+            sources: rows.iter().map(|m| (m.source)(topology)).collect(),
+            values: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in an observation: new samples update values, threads that are gone are forgotten.
+    pub fn update(&mut self, observation: &Observation) {
+        for sample in &observation.samples {
+            let row = self.values.entry(sample.thread).or_insert_with(|| vec![None; self.names.len()].into());
+            for (value, source) in row.iter_mut().zip(&mut self.sources) {
+                *value = source.read(sample).or(*value);
+            }
+        }
+        for event in &observation.events {
+            if event.kind == crate::engine::ThreadEventKind::Exit {
+                self.values.remove(&event.thread);
+                self.sources.iter_mut().for_each(|s| s.forget(event.thread));
+            }
+        }
+    }
+
+    /// The latest value of a metric.
+    #[must_use]
+    pub fn get(&self, thread: ThreadId, name: &str) -> Option<f64> {
+        let column = self.names.iter().position(|n| *n == name)?;
+        self.values.get(&thread)?[column]
+    }
+
+    /// The metrics' names, in column order.
+    #[must_use]
+    pub fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// All values of a thread, in column order.
+    #[must_use]
+    pub fn row(&self, thread: ThreadId) -> Option<&[Option<f64>]> {
+        self.values.get(&thread).map(AsRef::as_ref)
+    }
+}

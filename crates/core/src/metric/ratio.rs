@@ -1,0 +1,79 @@
+//! Metrics that are plain ratios of a sample's counts.
+
+use super::{MetricDef, MetricSource};
+use crate::sample::{Event, Sample};
+
+/// A formula over one sample.
+struct Formula(fn(&Sample) -> Option<f64>);
+
+impl MetricSource for Formula {
+    fn read(&mut self, sample: &Sample) -> Option<f64> {
+        (self.0)(sample)
+    }
+}
+
+fn per_kilo_instruction(sample: &Sample, event: Event) -> Option<f64> {
+    sample.counts.ratio(event, Event::Instructions).map(|r| r * 1e3)
+}
+
+fn per_second(sample: &Sample, event: Event) -> Option<f64> {
+    let seconds = sample.running.as_secs_f64();
+    (seconds > 0.0).then_some(())?;
+    Some(sample.counts.get(event)? / seconds)
+}
+
+pub(super) const IPC: MetricDef = MetricDef {
+    name: "ipc",
+    unit: "instructions/cycle",
+    prose: "instructions per unhalted cycle",
+    source: |_| Box::new(Formula(|s| s.counts.ratio(Event::Instructions, Event::Cycles))),
+};
+
+pub(super) const IPS: MetricDef = MetricDef {
+    name: "ips",
+    unit: "instructions/s",
+    prose: "instructions per second of running",
+    source: |_| Box::new(Formula(|s| per_second(s, Event::Instructions))),
+};
+
+pub(super) const LLC_MPKI: MetricDef = MetricDef {
+    name: "llc_mpki",
+    unit: "1/kilo-instruction",
+    prose: "misses of the last-level cache per kilo-instruction",
+    source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::LlcMisses))),
+};
+
+pub(super) const L2_MPKI: MetricDef = MetricDef {
+    name: "l2_mpki",
+    unit: "1/kilo-instruction",
+    prose: "data accesses that left the private caches, per kilo-instruction",
+    source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::L2Misses))),
+};
+
+pub(super) const BRANCH_MPKI: MetricDef = MetricDef {
+    name: "branch_mpki",
+    unit: "1/kilo-instruction",
+    prose: "mispredicted branches per kilo-instruction",
+    source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::BranchMisses))),
+};
+
+pub(super) const LLC_OCCUPANCY: MetricDef = MetricDef {
+    name: "llc_occupancy",
+    unit: "bytes",
+    prose: "bytes held in the last-level cache when the thread was last switched out or sampled",
+    source: |_| Box::new(Formula(|s| s.counts.get(Event::LlcOccupancyBytes))),
+};
+
+pub(super) const ENERGY_PER_INSTRUCTION: MetricDef = MetricDef {
+    name: "energy_per_instruction",
+    unit: "nJ/instruction",
+    prose: "energy attributed to the thread per instruction",
+    source: |_| Box::new(Formula(|s| s.counts.ratio(Event::EnergyNj, Event::Instructions))),
+};
+
+pub(super) const POWER: MetricDef = MetricDef {
+    name: "power",
+    unit: "W",
+    prose: "power attributed to the thread while it runs",
+    source: |_| Box::new(Formula(|s| per_second(s, Event::EnergyNj).map(|nj| nj * 1e-9))),
+};

@@ -1,0 +1,24 @@
+//! `linux`: places nothing, so the kernel's own scheduler decides everything.
+//!
+//! Idea: the baseline that every other policy has to beat. Source: the fair class of the running (or simulated) kernel.
+//! Assumes nothing. Loses when cores are unequal or caches contended and the kernel cannot see it. Its result is a
+//! distribution over seeds: compare with best, median and worst.
+
+use super::{Policy, PolicyDef, PolicyRng, View};
+use crate::placement::Placement;
+
+pub(super) const DEF: PolicyDef = PolicyDef {
+    name: "linux",
+    summary: "places nothing: Linux's own scheduler decides",
+    source: "Linux's fair class",
+    params: &[],
+    make: |_, _| Ok(Box::new(Linux)),
+};
+
+struct Linux;
+
+impl Policy for Linux {
+    fn decide(&mut self, _: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        Placement::default()
+    }
+}

@@ -1,0 +1,88 @@
+//! Policies: from what is known about threads to where they should run.
+//!
+//! A policy is one file with a [`PolicyDef`] and one row in [`POLICIES`]; names, lists, help, parameters and the conformance
+//! test derive from that row. A policy never knows which engine runs it, reads no clock and does no I/O.
+//!
+//! When things happen: the driver observes until the next policy period (or, for a policy with
+//! [`Policy::wants_events`], until thread events have happened), brings the metrics up to date, calls
+//! [`Policy::decide`] once, and applies the placement before any more time passes. The first call comes at time zero, when
+//! the threads of the workload exist and no metric does.
+
+mod linux;
+mod params;
+
+use std::sync::Arc;
+
+pub use params::{ParamDef, Params, PolicyError, parse};
+
+use crate::engine::{Forecast, ThreadEvent, ThreadInfo};
+use crate::metric::MetricBank;
+use crate::placement::Placement;
+use crate::topology::Topology;
+use crate::units::{Nanos, ThreadId};
+
+/// The random numbers that policies draw from; seeded by the driver.
+pub type PolicyRng = rand_pcg::Pcg64;
+
+/// Decides placements.
+pub trait Policy: Send {
+    /// Names of the metrics it reads.
+    fn metrics(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Whether to call it at thread events too, not only every period.
+    fn wants_events(&self) -> bool {
+        false
+    }
+
+    /// Says where threads should run from now on.
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement;
+}
+
+/// What a policy sees.
+pub struct View<'a> {
+    /// The present, since the start.
+    pub now: Nanos,
+    /// The machine.
+    pub topology: &'a Arc<Topology>,
+    /// Threads that are alive, by id.
+    pub threads: &'a [ThreadInfo],
+    /// What befell threads since the last call.
+    pub events: &'a [ThreadEvent],
+    /// Latest metrics.
+    pub metrics: &'a MetricBank,
+    /// Predictions, where the engine can make them.
+    pub forecast: Option<&'a mut dyn Forecast>,
+}
+
+impl View<'_> {
+    /// The latest value of a metric of a thread.
+    #[must_use]
+    pub fn metric(&self, thread: ThreadId, name: &str) -> Option<f64> {
+        self.metrics.get(thread, name)
+    }
+}
+
+/// A row of the policy table.
+pub struct PolicyDef {
+    /// The name that flags and records use.
+    pub name: &'static str,
+    /// One line for lists.
+    pub summary: &'static str,
+    /// Paper and section, or the system it models.
+    pub source: &'static str,
+    /// Parameters, `name:key=value,...`.
+    pub params: &'static [ParamDef],
+    /// Makes one.
+    pub make: fn(&Params, &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError>,
+}
+
+/// Every policy.
+pub static POLICIES: &[PolicyDef] = &[linux::DEF];
+
+/// The policy of a name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static PolicyDef> {
+    POLICIES.iter().find(|p| p.name == name)
+}

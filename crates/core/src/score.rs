@@ -1,0 +1,158 @@
+//! Scores: how well a workload was served.
+//!
+//! Input: completion times by program. Output: the field's metrics (definitions: PMCTrack, section 4.1.3; Eyerman and
+//! Eeckhout 2008 for STP and ANTT).
+
+use serde::{Deserialize, Serialize};
+
+/// What became of one program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramOutcome {
+    /// Unique name in the workload.
+    pub name: String,
+    /// Length of each finished run.
+    pub completions_s: Vec<f64>,
+    /// One run alone, every thread on the fastest cores.
+    pub alone_fast_s: f64,
+    /// One run alone, every thread on the slowest cores.
+    pub alone_slow_s: f64,
+    /// Instructions retired, unfinished runs included.
+    pub instructions: f64,
+    /// Cycles while not halted.
+    pub cycles: f64,
+}
+
+/// What became of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// By program, in the workload's order.
+    pub programs: Vec<ProgramOutcome>,
+    /// Length of the experiment.
+    pub elapsed_s: f64,
+    /// Energy of the whole machine over it.
+    pub energy_j: f64,
+    /// Moves of threads between CPUs.
+    pub migrations: u64,
+    /// Context switches.
+    pub switches: u64,
+}
+
+/// Scores of one program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProgramScore {
+    /// Unique name in the workload.
+    pub name: String,
+    /// Geometric mean of its completion times.
+    pub completion_s: f64,
+    /// One run alone, every thread on the fastest cores.
+    pub alone_fast_s: f64,
+    /// One run alone, every thread on the slowest cores.
+    pub alone_slow_s: f64,
+    /// Completion over alone on the fastest cores.
+    pub slowdown: f64,
+    /// Instructions per unhalted cycle.
+    pub ipc: f64,
+    /// Finished runs.
+    pub runs: usize,
+}
+
+/// Scores of a workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// Aggregate speed-up: sum of `alone_slow / completion - 1`.
+    pub asp: f64,
+    /// System throughput: sum of `1 / slowdown`.
+    pub stp: f64,
+    /// Average normalised turnaround time: mean slowdown.
+    pub antt: f64,
+    /// Largest over smallest slowdown; 1 is fair.
+    pub unfairness: f64,
+    /// Jain's index of the inverse slowdowns; 1 is fair.
+    pub jain: f64,
+    /// Mean over programs of instructions per cycle.
+    pub ipc: f64,
+    /// Energy of the whole machine over the experiment.
+    pub energy_j: f64,
+    /// Energy per 1e9 instructions times time per 1e9 instructions: it does not depend on how much work the experiment held.
+    pub edp_js: f64,
+    /// Moves of threads between CPUs.
+    pub migrations: u64,
+    /// By program.
+    pub programs: Vec<ProgramScore>,
+}
+
+impl Score {
+    /// Scores an outcome; programs that finished no run are scored by the share of the work they did in the time.
+    #[must_use]
+    pub fn of(outcome: &Outcome) -> Self {
+        let programs: Vec<ProgramScore> = outcome.programs.iter().map(|p| score(p, outcome.elapsed_s)).collect();
+        let n = programs.len().max(1) as f64;
+        let sum = |f: fn(&ProgramScore) -> f64| programs.iter().map(f).sum::<f64>();
+        let speeds = sum(|p| 1.0 / p.slowdown);
+        let squares = sum(|p| p.slowdown.powi(-2));
+        let most = programs.iter().map(|p| p.slowdown).fold(f64::MIN, f64::max);
+        let least = programs.iter().map(|p| p.slowdown).fold(f64::MAX, f64::min);
+        let giga = outcome.programs.iter().map(|p| p.instructions).sum::<f64>() * 1e-9;
+        Self {
+            asp: sum(|p| p.alone_slow_s / p.completion_s - 1.0),
+            stp: speeds,
+            antt: sum(|p| p.slowdown) / n,
+            unfairness: if programs.is_empty() { 1.0 } else { most / least },
+            jain: if squares > 0.0 { speeds * speeds / (n * squares) } else { 1.0 },
+            ipc: sum(|p| p.ipc) / n,
+            energy_j: outcome.energy_j,
+            edp_js: if giga > 0.0 { outcome.energy_j / giga * (outcome.elapsed_s / giga) } else { 0.0 },
+            migrations: outcome.migrations,
+            programs,
+        }
+    }
+}
+
+fn score(p: &ProgramOutcome, elapsed_s: f64) -> ProgramScore {
+    let runs = p.completions_s.len();
+    let completion_s = if runs > 0 {
+        (p.completions_s.iter().map(|c| c.ln()).sum::<f64>() / runs as f64).exp()
+    } else {
+        elapsed_s
+    };
+    ProgramScore {
+        name: p.name.clone(),
+        completion_s,
+        alone_fast_s: p.alone_fast_s,
+        alone_slow_s: p.alone_slow_s,
+        slowdown: completion_s / p.alone_fast_s,
+        ipc: if p.cycles > 0.0 { p.instructions / p.cycles } else { 0.0 },
+        runs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(completions_s: &[f64]) -> ProgramOutcome {
+        ProgramOutcome {
+            name: "p".into(),
+            completions_s: completions_s.to_vec(),
+            alone_fast_s: 1.0,
+            alone_slow_s: 4.0,
+            instructions: 1e9,
+            cycles: 5e8,
+        }
+    }
+
+    #[test]
+    fn scores_follow_their_definitions() {
+        let programs = vec![program(&[1.0, 4.0]), program(&[4.0])];
+        let outcome = Outcome { programs, elapsed_s: 5.0, energy_j: 10.0, migrations: 3, switches: 0 };
+        let score = Score::of(&outcome);
+        assert!((score.programs[0].completion_s - 2.0).abs() < 1e-12, "geometric mean");
+        assert!((score.asp - 1.0).abs() < 1e-12);
+        assert!((score.stp - 0.75).abs() < 1e-12);
+        assert!((score.antt - 3.0).abs() < 1e-12);
+        assert!((score.unfairness - 2.0).abs() < 1e-12);
+        assert!((score.jain - 0.5625 / (2.0 * 0.3125)).abs() < 1e-12);
+        assert!((score.ipc - 2.0).abs() < 1e-12);
+        assert!((score.edp_js - 5.0 * 2.5).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,141 @@
+//! Workload files: which programs run together.
+//!
+//! Input: TOML text. Output: a checked [`Workload`]; its profiles are found by the caller.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::textfile::{TextError, parse_toml, table_line};
+
+/// Most threads that a workload may have.
+pub const MAX_THREADS: u64 = 100_000;
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Short name; the file's name when absent.
+    #[serde(default)]
+    pub name: String,
+    /// One line for lists.
+    #[serde(default)]
+    pub title: String,
+    /// The programs.
+    pub program: Vec<WorkloadProgram>,
+}
+
+/// A program of a workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadProgram {
+    /// Name; the profile's when absent. Copies and repeats get `#2`, `#3`, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Profile file, relative to the workload file. Either this or `command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Command to record at first use; the profile is cached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Independent copies.
+    #[serde(default = "one")]
+    pub copies: u32,
+    /// Threads per copy; as recorded when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
+    /// Nice value, -20 to 19.
+    #[serde(default)]
+    pub nice: i8,
+    /// When it starts.
+    #[serde(default)]
+    pub start_s: f64,
+    /// Runs this many million instructions, then sleeps for `sleep_ms`, and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst_mi: Option<f64>,
+    /// How long it sleeps after each burst.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep_ms: Option<f64>,
+    /// CPUs or core group where its threads are put at launch; from there on, scheduler and policy may move them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch_on: Option<String>,
+    /// Runs this share of the profile's instructions (above 1: longer), every phase alike.
+    #[serde(default = "whole")]
+    pub scale: f64,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn whole() -> f64 {
+    1.0
+}
+
+impl Workload {
+    /// Parses and checks a workload file.
+    ///
+    /// # Errors
+    /// Syntax, unknown fields, or impossible values, with the line.
+    pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
+        let workload: Self = parse_toml(path, text)?;
+        if workload.program.is_empty() {
+            return Err(TextError::value(path, "there is no `[[program]]`"));
+        }
+        let mut threads = 0u64;
+        for (nth, program) in workload.program.iter().enumerate() {
+            program.check().map_err(|why| match table_line(text, "program", nth) {
+                Some(line) => TextError::at_line(path, text, line, why),
+                None => TextError::value(path, why),
+            })?;
+            threads += u64::from(program.copies) * u64::from(program.threads.unwrap_or(1));
+        }
+        if threads > MAX_THREADS {
+            let why = format!("{threads} threads in all; at most {MAX_THREADS} can be simulated");
+            return Err(TextError::value(path, why));
+        }
+        Ok(workload)
+    }
+}
+
+impl WorkloadProgram {
+    fn check(&self) -> Result<(), String> {
+        match (&self.profile, &self.command) {
+            (None, None) => return Err("a program needs `profile = \"file\"` or `command = [...]`".into()),
+            (Some(_), Some(_)) => return Err("`profile` and `command` exclude each other".into()),
+            (None, Some(command)) if command.is_empty() => return Err("`command` is empty".into()),
+            _ => {}
+        }
+        if self.copies == 0 || self.threads == Some(0) {
+            return Err("`copies` and `threads` must be at least 1".into());
+        }
+        if !(-20..=19).contains(&self.nice) {
+            return Err(format!("`nice = {}` is not within -20 to 19", self.nice));
+        }
+        if !(self.start_s >= 0.0 && self.start_s < 1e6) {
+            return Err("`start_s` must be 0 to a million seconds".into());
+        }
+        if !(self.scale > 0.0 && self.scale <= 1e6) {
+            return Err("`scale` must be above 0 and at most a million".into());
+        }
+        let positive = |x: Option<f64>| x.is_none_or(|x| x > 0.0 && x.is_finite());
+        if self.burst_mi.is_some() != self.sleep_ms.is_some() || !positive(self.burst_mi) || !positive(self.sleep_ms) {
+            return Err("`burst_mi` and `sleep_ms` come together, both positive".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_programs_are_refused_with_their_line() {
+        let text = "[[program]]\nprofile = \"a\"\n\n[[program]]\nprofile = \"b\"\ncopies = 0\n";
+        let error = Workload::parse("w.toml", text).unwrap_err();
+        assert_eq!((error.line, error.message.contains("copies")), (Some(4), true));
+        let error = Workload::parse("w.toml", "[[program]]\nprofil = \"a\"\n").unwrap_err();
+        assert_eq!(error.line, Some(2));
+        assert!(Workload::parse("w.toml", "[[program]]\nprofile = \"a\"\nthreads = 4294967295\n").is_err());
+    }
+}
