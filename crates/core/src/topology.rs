@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
-use crate::machine::{CoreType, LinuxKind, Machine, Memory, split_into_cores};
+use crate::machine::{CoreType, LinuxKind, Machine, Memory};
 use crate::units::{CacheId, CoreTypeId, CpuId, GroupId};
 
 /// A machine as policies and schedulers see it.
@@ -269,8 +269,7 @@ fn cpus(machine: &Machine, core_types: &[CoreType]) -> Vec<Cpu> {
     let mut cpus = Vec::with_capacity(machine.cpu_count());
     for range in &machine.cores {
         let Some(row) = core_types.iter().position(|t| t.name == range.core_type) else { continue };
-        let cores = split_into_cores(&range.cpus, core_types[row].smt, range.sibling_step).unwrap_or_default();
-        for core in cores {
+        for core in range.split(&core_types[row]).unwrap_or_default() {
             for (thread, id) in core.iter().enumerate() {
                 let memory = machine.memory.iter().position(|m| m.cpus.contains(*id)).unwrap_or(0);
                 cpus.push(Cpu {

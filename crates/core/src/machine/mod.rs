@@ -5,13 +5,12 @@
 
 mod check;
 
-pub(crate) use check::split_into_cores;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
 use crate::textfile::{TextError, parse_toml};
+use crate::units::CpuId;
 
 /// The schema name that every machine file carries.
 pub const SCHEMA: &str = "countersteer.machine/1";
@@ -36,6 +35,10 @@ pub struct Machine {
     /// Power of the package that no core accounts for.
     #[serde(default)]
     pub static_power_w: f64,
+    /// The operating system's numbers of CPUs 0, 1, 2, ... in order; left out when they are the same, as on every machine
+    /// with all its CPUs online.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os_cpus: Option<CpuSet>,
     /// Core types, in any order.
     pub core_type: Vec<CoreType>,
     /// Which CPUs are of which type. Together they are `0 .. n` without holes.
@@ -74,12 +77,13 @@ pub struct CoreType {
     /// Issues in program order: hides no latency.
     #[serde(default)]
     pub in_order: bool,
-    /// Hardware threads per core.
+    /// Hardware threads per core that are switched on.
     #[serde(default = "one")]
     pub smt: u32,
     /// Sustained frequency.
     pub freq_ghz: f64,
-    /// Linux's capacity, 1 to 1,024; the fastest type has 1,024.
+    /// Capacity as the kernel has it, 1 to 1,024; the fastest type has 1,024, and so has every type where the kernel does
+    /// not tell capacities apart ([`LinuxKind::Symmetric`], [`LinuxKind::SmtHybrid`]).
     pub capacity: u32,
     /// Cycles lost to a mispredicted branch.
     pub branch_penalty_cycles: f64,
@@ -138,9 +142,20 @@ pub struct Cores {
     /// Distance between the numbers of SMT siblings: 1 when they are neighbours.
     #[serde(default = "one")]
     pub sibling_step: u32,
+    /// Threads online per core, where that is fewer than the type's `smt`: some siblings are offline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
     /// Processor socket.
     #[serde(default)]
     pub socket: u32,
+}
+
+impl Cores {
+    /// The CPUs core by core: each core takes the lowest free CPU and its siblings. `None` if they make no whole cores.
+    #[must_use]
+    pub fn split(&self, core_type: &CoreType) -> Option<Vec<Vec<CpuId>>> {
+        check::split_into_cores(&self.cpus, self.threads.unwrap_or(core_type.smt), self.sibling_step)
+    }
 }
 
 /// A memory domain.
@@ -203,6 +218,13 @@ impl Machine {
     #[must_use]
     pub fn cpu_count(&self) -> usize {
         self.cores.iter().map(|c| c.cpus.len()).sum()
+    }
+
+    /// The operating system's CPU numbers, indexed by this machine's.
+    #[must_use]
+    pub fn os_cpu_numbers(&self) -> Vec<CpuId> {
+        let all = || CpuSet::first(u32::try_from(self.cpu_count()).unwrap_or(u32::MAX));
+        self.os_cpus.clone().unwrap_or_else(all).iter().collect()
     }
 
     /// The machine as a TOML file.
