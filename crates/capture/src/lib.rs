@@ -1,1 +1,35 @@
-//! Instrumentation plugin for qemu-user.
+//! Instrumentation plugin for qemu-user 7.2 (TCG plugin API version 1).
+//!
+//! Stage: first of `steer profile`. Input: the instructions and data addresses of every thread of the program, from QEMU.
+//! Output: raw window records in files mapped shared (`layout`), which `countersteer-host` turns into a profile.
+//!
+//! Per block executed: instruction counts and the branch predictor. Per data access: the exact LRU stack distance and reuse
+//! time of its line. Every million instructions or so, a stretch is captured instruction by instruction and analysed for
+//! the parallelism that its data dependencies allow.
+
+#![cfg_attr(test, allow(dead_code))]
+
+mod block;
+mod branches;
+mod capture;
+mod decode;
+mod flow;
+#[path = "../../host/src/record_run/layout.rs"]
+#[allow(dead_code)]
+mod layout;
+mod lines;
+mod memo;
+mod output;
+mod recency;
+mod shared;
+mod stamps;
+mod tage;
+mod vcpu;
+
+// Test binaries cannot link QEMU's symbols; everything that needs them is here.
+#[cfg(not(test))]
+mod exec;
+#[cfg(not(test))]
+mod ffi;
+#[cfg(not(test))]
+mod plugin;

@@ -1,0 +1,124 @@
+//! Translation blocks as the callbacks see them: everything that is known before the first execution.
+//!
+//! Stage: made once per translated block by `decode`, read at every execution.
+
+/// How a block passes on control.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum End {
+    /// No branch, or one that the front end does not predict (system calls).
+    #[default]
+    Fall,
+    /// Direct jump.
+    Jump,
+    /// Conditional direct jump.
+    Condition,
+    /// Direct call.
+    Call,
+    /// Call through a register or memory.
+    IndirectCall,
+    /// Jump through a register or memory.
+    IndirectJump,
+    /// Return.
+    Return,
+}
+
+/// One instruction's part in data flow. Registers are bits: 0-15 general, 16 flags, 17 x87 and MMX, 18-25 mask registers,
+/// 26-57 vector registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Insn {
+    /// Registers whose value it needs.
+    pub reads: u64,
+    /// Registers that it changes.
+    pub writes: u64,
+}
+
+/// A translated block.
+#[derive(Debug, Default)]
+pub struct Block {
+    /// Address of the first instruction.
+    pub pc: u64,
+    /// Instructions.
+    pub count: u32,
+    /// Branches, scalar floating-point and vector instructions, as [`Classes`] packs them.
+    pub classes: u64,
+    /// How it ends.
+    pub end: End,
+    /// Whether it starts with a repeated string instruction, which QEMU executes as one block per element.
+    pub starts_repeat: bool,
+    /// Address of a repeated string instruction at its end, or 0.
+    pub ends_repeat: u64,
+    /// Address of the last instruction.
+    pub branch: u64,
+    /// Where the last instruction jumps to, if that is known.
+    pub target: u64,
+    /// Address after the last instruction.
+    pub after: u64,
+    /// The instructions.
+    pub insns: Box<[Insn]>,
+}
+
+/// Three counts in one word, so that a block adds all of them at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Classes {
+    /// Branches.
+    pub branches: u64,
+    /// Scalar floating-point instructions.
+    pub fp: u64,
+    /// Vector instructions.
+    pub simd: u64,
+}
+
+/// Bits per count: enough for a slice of the execution, after which the owner unpacks.
+const CLASS_BITS: u32 = 21;
+const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
+
+impl Classes {
+    /// In one word.
+    pub fn pack(self) -> u64 {
+        self.branches | self.fp << CLASS_BITS | self.simd << (2 * CLASS_BITS)
+    }
+
+    /// From one word, or from a sum of such words.
+    pub fn unpack(word: u64) -> Self {
+        Self { branches: word & CLASS_MASK, fp: word >> CLASS_BITS & CLASS_MASK, simd: word >> (2 * CLASS_BITS) }
+    }
+}
+
+/// What a memory callback needs to know about its instruction, in the pointer-sized datum that QEMU hands back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Position of the instruction in its block.
+    pub index: u32,
+    /// Parts of eight bytes in which QEMU performs one access; 1 for most.
+    pub parts: u8,
+    /// Whether it is a repeated string instruction.
+    pub repeat: bool,
+}
+
+impl MemoryUse {
+    /// As the datum.
+    pub fn pack(self) -> usize {
+        (self.index as usize) << 9 | (self.parts as usize) << 1 | usize::from(self.repeat)
+    }
+
+    /// From the datum.
+    #[inline]
+    pub fn unpack(datum: usize) -> Self {
+        Self { index: (datum >> 9) as u32, parts: (datum >> 1) as u8, repeat: datum & 1 != 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_is_reversible_and_sums_add_up() {
+        let classes = Classes { branches: 3, fp: 70_000, simd: 9 };
+        let sum = classes.pack() * 5;
+        assert_eq!(Classes::unpack(sum), Classes { branches: 15, fp: 350_000, simd: 45 });
+        let memory = MemoryUse { index: 511, parts: 4, repeat: true };
+        assert_eq!(MemoryUse::unpack(memory.pack()), memory);
+    }
+}

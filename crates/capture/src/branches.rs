@@ -1,0 +1,110 @@
+//! The reference front end: TAGE for conditions, a return stack, and a target table for indirect jumps.
+//!
+//! Input: the block that ended and the address of the block that follows. Output: a count of mispredictions. Direct jumps
+//! and calls are always right.
+
+use crate::block::{Block, End};
+use crate::tage::Tage;
+
+/// Return addresses remembered.
+const RETURNS: usize = 32;
+/// Entries of the target table.
+const TARGETS: usize = 1 << 12;
+
+/// The predictors of one thread.
+pub struct Branches {
+    tage: Tage,
+    returns: [u64; RETURNS],
+    depth: usize,
+    targets: Box<[u64; TARGETS]>,
+    /// Mispredictions since the owner last took them.
+    pub wrong: u64,
+}
+
+impl Branches {
+    /// Nothing learnt yet.
+    pub fn new() -> Self {
+        Self { tage: Tage::new(), returns: [0; RETURNS], depth: 0, targets: Box::new([0; TARGETS]), wrong: 0 }
+    }
+
+    /// Predicts and learns where `block` went: to `next`.
+    #[inline]
+    pub fn resolve(&mut self, block: &Block, next: u64) {
+        match block.end {
+            End::Fall | End::Jump => {}
+            End::Condition => {
+                let taken = next == block.target;
+                // A signal handler may come between; that is no outcome.
+                if taken || next == block.after {
+                    self.wrong += u64::from(self.tage.resolve(block.branch, taken));
+                }
+            }
+            End::Call => self.push(block.after),
+            End::IndirectCall => {
+                self.indirect(block.branch, next);
+                self.push(block.after);
+            }
+            End::IndirectJump => self.indirect(block.branch, next),
+            End::Return => {
+                self.depth = self.depth.wrapping_sub(1);
+                self.wrong += u64::from(self.returns[self.depth % RETURNS] != next);
+            }
+        }
+    }
+
+    fn push(&mut self, after: u64) {
+        self.returns[self.depth % RETURNS] = after;
+        self.depth = self.depth.wrapping_add(1);
+    }
+
+    /// The table is indexed by address and the latest outcomes, so one jump may have several targets.
+    fn indirect(&mut self, pc: u64, next: u64) {
+        let mixed = (pc ^ (self.tage.history() & 0x3ff) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let target = &mut self.targets[(mixed >> 52) as usize];
+        self.wrong += u64::from(*target != next);
+        *target = next;
+        // Which target it was tells the branches after it apart.
+        let bits = next ^ next >> 7;
+        self.tage.remember(bits & 1 != 0);
+        self.tage.remember(bits & 2 != 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(end: End, branch: u64) -> Block {
+        Block { end, branch, target: branch + 0x100, after: branch + 4, ..Block::default() }
+    }
+
+    #[test]
+    fn returns_match_their_calls_however_deep() {
+        let mut branches = Branches::new();
+        for call in 0..20 {
+            branches.resolve(&block(End::Call, 0x1000 + call * 16), 0x5000);
+        }
+        for call in (0..20).rev() {
+            branches.resolve(&block(End::Return, 0x5000), 0x1000 + call * 16 + 4);
+        }
+        assert_eq!(branches.wrong, 0);
+        branches.resolve(&block(End::Return, 0x5000), 0x9999);
+        assert_eq!(branches.wrong, 1);
+    }
+
+    #[test]
+    fn an_indirect_jump_with_one_target_is_wrong_until_learnt() {
+        let mut branches = Branches::new();
+        for _ in 0..100 {
+            branches.resolve(&block(End::IndirectJump, 0x1000), 0x7777);
+        }
+        assert!(branches.wrong < 15, "{}", branches.wrong);
+    }
+
+    #[test]
+    fn neither_way_is_no_outcome() {
+        let mut branches = Branches::new();
+        branches.resolve(&block(End::Condition, 0x1000), 0xdead);
+        assert_eq!(branches.wrong, 0);
+    }
+}

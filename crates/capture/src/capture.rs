@@ -1,0 +1,237 @@
+//! Captured stretches of the instruction stream, and what their data dependencies allow.
+//!
+//! Input: blocks and data accesses as they happen. Output: sums of cycles, misses and rounds, added to a window's record.
+//! An instruction waits for the last writers of the registers it reads and for the last store to the eight bytes it loads;
+//! a hit waits for the miss that fetches its line.
+
+use crate::block::{Block, Insn};
+use crate::flow::{Flow, Waits};
+use crate::layout::{ILP_WINDOWS, MLP_LINES, record};
+use crate::memo::Memo;
+
+/// Instructions per capture: several of the largest window, so that its filling and draining weigh little.
+pub const LENGTH: usize = 4096;
+/// Register bits.
+const REGISTERS: usize = 64;
+/// Distance of a line that was never touched.
+pub const COLD: u64 = u64::MAX;
+
+/// One data access of a capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Position of its instruction in the capture.
+    pub at: u32,
+    /// Granules of eight bytes.
+    pub parts: u32,
+    /// First byte.
+    pub address: u64,
+    /// Stack distance of its line, or [`COLD`].
+    pub distance: u64,
+    /// Whether it writes.
+    pub store: bool,
+}
+
+/// A capture under way, with the buffers of its analysis.
+pub struct Capture {
+    insns: Vec<Insn>,
+    accesses: Vec<Access>,
+    base: u32,
+    waits: Waits,
+    flow: Flow,
+    stores: Memo,
+    fetches: Memo,
+}
+
+impl Capture {
+    /// Empty.
+    pub fn new() -> Self {
+        Self {
+            insns: Vec::with_capacity(2 * LENGTH),
+            accesses: Vec::with_capacity(2 * LENGTH),
+            base: 0,
+            waits: Waits::default(),
+            flow: Flow::default(),
+            stores: Memo::new(),
+            fetches: Memo::new(),
+        }
+    }
+
+    /// Starts over.
+    pub fn clear(&mut self) {
+        self.insns.clear();
+        self.accesses.clear();
+        self.base = 0;
+    }
+
+    /// Whether the stretch is long enough.
+    pub fn is_complete(&self) -> bool {
+        self.insns.len() >= LENGTH
+    }
+
+    /// The next block begins.
+    pub fn block(&mut self, block: &Block) {
+        self.base = self.insns.len() as u32;
+        self.insns.extend_from_slice(&block.insns);
+    }
+
+    /// The instruction at `index` of the current block accesses `parts` granules from `address`.
+    pub fn access(&mut self, index: u32, parts: u32, address: u64, distance: u64, store: bool) {
+        let last = (self.insns.len() as u32).saturating_sub(1);
+        self.accesses.push(Access { at: (self.base + index).min(last), parts, address, distance, store });
+    }
+
+    /// Analyses the stretch and adds the results to a record.
+    pub fn finish(&mut self, into: &mut [u64]) {
+        self.link();
+        into[record::SAMPLED] += self.insns.len() as u64;
+        let cycles = self.flow.cycles(&self.waits);
+        for (lane, _) in ILP_WINDOWS.iter().enumerate() {
+            into[record::ILP_CYCLES + lane] += u64::from(cycles[lane]);
+        }
+        for (size, lines) in MLP_LINES.iter().enumerate() {
+            if !self.add_rounds(size, *lines, into) {
+                break;
+            }
+        }
+        self.clear();
+    }
+
+    /// Adds the misses of one cache size; false when there are none, as then larger ones have none either.
+    fn add_rounds(&mut self, size: usize, lines: u64, into: &mut [u64]) -> bool {
+        let mut misses = vec![false; self.insns.len()];
+        let mut count = 0;
+        for access in self.accesses.iter().filter(|a| a.distance >= lines) {
+            misses[access.at as usize] = true;
+            count += 1;
+        }
+        if count == 0 {
+            return false;
+        }
+        let rounds = self.flow.rounds(&self.waits, &misses);
+        into[record::MLP_MISSES + size] += count;
+        for (lane, _) in ILP_WINDOWS.iter().enumerate() {
+            into[record::MLP_ROUNDS + size * ILP_WINDOWS.len() + lane] += u64::from(rounds[lane]);
+        }
+        true
+    }
+
+    /// Finds out who waits for whom.
+    fn link(&mut self) {
+        self.waits.clear();
+        self.stores.clear();
+        self.fetches.clear();
+        let mut writers = [u32::MAX; REGISTERS];
+        let (mut flow, mut line) = (Vec::with_capacity(16), Vec::with_capacity(4));
+        let mut accesses = self.accesses.as_slice();
+        for (at, insn) in self.insns.iter().enumerate() {
+            flow.clear();
+            line.clear();
+            add_writers(insn.reads, &writers, &mut flow);
+            let own = accesses.iter().take_while(|a| a.at as usize <= at).count();
+            let (mine, rest) = accesses.split_at(own);
+            mine.iter().filter(|a| !a.store).for_each(|a| add_stores(a, &self.stores, &mut flow));
+            mine.iter().for_each(|a| line.extend(self.fetches.get(a.address >> 6).filter(|earlier| (*earlier as usize) < at)));
+            mine.iter().for_each(|a| note(a, &mut self.stores, &mut self.fetches));
+            self.waits.push(&flow, &line);
+            set_writers(insn.writes, &mut writers, at as u32);
+            accesses = rest;
+        }
+    }
+}
+
+fn add_writers(mut reads: u64, writers: &[u32; REGISTERS], flow: &mut Vec<u32>) {
+    while reads != 0 {
+        let writer = writers[reads.trailing_zeros() as usize];
+        if writer != u32::MAX {
+            flow.push(writer);
+        }
+        reads &= reads - 1;
+    }
+}
+
+fn set_writers(mut writes: u64, writers: &mut [u32; REGISTERS], at: u32) {
+    while writes != 0 {
+        writers[writes.trailing_zeros() as usize] = at;
+        writes &= writes - 1;
+    }
+}
+
+fn add_stores(access: &Access, stores: &Memo, flow: &mut Vec<u32>) {
+    for part in 0..u64::from(access.parts) {
+        flow.extend(stores.get((access.address >> 3) + part).filter(|earlier| *earlier < access.at));
+    }
+}
+
+fn note(access: &Access, stores: &mut Memo, fetches: &mut Memo) {
+    if access.store {
+        for part in 0..u64::from(access.parts) {
+            stores.set((access.address >> 3) + part, access.at);
+        }
+    }
+    if access.distance >= MLP_LINES[0] {
+        fetches.set(access.address >> 6, access.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(count: usize, insn: impl Fn(usize) -> (Insn, Option<(u64, u64, bool)>)) -> Vec<u64> {
+        let mut capture = Capture::new();
+        for at in 0..count {
+            let (insn, access) = insn(at);
+            capture.block(&Block { insns: Box::new([insn]), count: 1, ..Block::default() });
+            if let Some((address, distance, store)) = access {
+                capture.access(0, 1, address, distance, store);
+            }
+        }
+        let mut record = vec![0; record::WORDS];
+        capture.finish(&mut record);
+        record
+    }
+
+    fn overlap(record: &[u64], size: usize, window: usize) -> f64 {
+        record[record::MLP_MISSES + size] as f64 / record[record::MLP_ROUNDS + size * ILP_WINDOWS.len() + window] as f64
+    }
+
+    #[test]
+    fn registers_carry_dependencies() {
+        let chain = run(4096, |_| (Insn { reads: 1, writes: 1 }, None));
+        assert_eq!(chain[record::ILP_CYCLES], 4096);
+        let pair = run(4096, |at| (Insn { reads: 1 << (at % 2), writes: 1 << (at % 2) }, None));
+        assert_eq!(pair[record::ILP_CYCLES], 2048);
+    }
+
+    #[test]
+    fn memory_carries_dependencies_from_store_to_load() {
+        // load r0 from X; store r0 to X: a chain through memory.
+        let spilled = run(4096, |at| {
+            let insn = if at % 2 == 0 { Insn { reads: 0, writes: 1 } } else { Insn { reads: 1, writes: 0 } };
+            (insn, Some((0x1000, 0, at % 2 == 1)))
+        });
+        assert_eq!(spilled[record::ILP_CYCLES + 5], 4096);
+    }
+
+    #[test]
+    fn a_pointer_chase_never_overlaps_and_a_stream_does() {
+        let chase = run(4096, |at| (Insn { reads: 1, writes: 1 }, (at % 4 == 0).then_some((at as u64 * 4096, 1 << 16, false))));
+        assert!((overlap(&chase, 0, 5) - 1.0).abs() < 1e-9);
+        assert_eq!(chase[record::MLP_MISSES + 4], 0, "none beyond the distance");
+        let stream = run(4096, |at| (Insn { reads: 0, writes: 2 }, (at % 8 == 0).then_some((at as u64 * 64, COLD, false))));
+        assert!(overlap(&stream, 6, 5) > 30.0);
+    }
+
+    #[test]
+    fn a_hit_on_a_line_under_way_waits_for_it() {
+        // Node: a field is read first (miss), then the pointer on the same line (hit) leads to the next node.
+        let list = run(4096, |at| {
+            let node = (at / 2) as u64 * 4096;
+            match at % 2 {
+                0 => (Insn { reads: 1, writes: 2 }, Some((node, 1 << 14, false))),
+                _ => (Insn { reads: 1, writes: 1 }, Some((node + 8, 0, false))),
+            }
+        });
+        assert!((overlap(&list, 0, 5) - 1.0).abs() < 0.01);
+    }
+}

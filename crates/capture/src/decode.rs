@@ -1,0 +1,238 @@
+//! From machine code to [`Block`]s.
+//!
+//! Stage: at translation. Input: addresses and bytes of a block's instructions. Output: a [`Block`], and per instruction
+//! whether and how it touches memory.
+//!
+//! Data flow follows what cores do rather than what the manual says: stack instructions do not wait for each other's
+//! stack pointer, writing part of a register keeps the rest, and zeroing idioms wait for nothing.
+
+use std::sync::LazyLock;
+
+use iced_x86::{
+    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+};
+
+use crate::block::{Block, Classes, End, Insn, MemoryUse};
+
+/// Bit of the flags among an instruction's registers.
+const FLAGS: u64 = 1 << 16;
+/// Bit of the stack pointer.
+const STACK_POINTER: u64 = 1 << 4;
+/// Bit of the accumulator, which system calls return in.
+const ACCUMULATOR: u64 = 1;
+/// Bytes that QEMU 7.2 moves per access.
+const PART_BYTES: usize = 8;
+
+/// Mnemonics that work on one floating-point value of a vector register.
+static SCALAR: LazyLock<Vec<bool>> = LazyLock::new(|| Mnemonic::values().map(is_scalar_name).collect());
+
+fn is_scalar_name(mnemonic: Mnemonic) -> bool {
+    let name = format!("{mnemonic:?}").to_ascii_lowercase();
+    let name = name.strip_prefix('v').unwrap_or(&name);
+    let converts = ["cvtsi2", "cvtss2", "cvtsd2", "cvttss2", "cvttsd2", "cvtusi2"].iter().any(|p| name.starts_with(p));
+    let fused = ["213", "132", "231"].iter().any(|n| name.contains(n)) && (name.ends_with("sd") || name.ends_with("ss"));
+    let plain = ["add", "sub", "mul", "div", "sqrt", "min", "max", "mov", "comi", "ucomi", "cmp", "round", "rcp", "rsqrt"];
+    converts || fused || plain.iter().any(|p| name.strip_prefix(p).is_some_and(|rest| rest == "sd" || rest == "ss"))
+}
+
+/// Builds one block.
+pub struct Builder {
+    block: Block,
+    classes: Classes,
+    insns: Vec<Insn>,
+    factory: InstructionInfoFactory,
+}
+
+impl Builder {
+    /// A block that starts at `pc`.
+    pub fn new(pc: u64) -> Self {
+        let block = Block { pc, after: pc, ..Block::default() };
+        Self { block, classes: Classes::default(), insns: Vec::new(), factory: InstructionInfoFactory::new() }
+    }
+
+    /// Adds the next instruction; says how it uses memory, if it does.
+    pub fn push(&mut self, pc: u64, bytes: &[u8]) -> Option<MemoryUse> {
+        let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+        let index = self.insns.len() as u32;
+        let repeat = insn.is_string_instruction() && (insn.has_rep_prefix() || insn.has_repne_prefix());
+        self.classify(&insn);
+        self.finish_at(&insn, pc, bytes.len() as u64, repeat);
+        let (flow, parts) = self.flow(&insn);
+        self.insns.push(flow);
+        parts.map(|parts| MemoryUse { index, parts, repeat })
+    }
+
+    /// The block.
+    pub fn build(mut self) -> Block {
+        self.block.count = self.insns.len() as u32;
+        self.block.classes = self.classes.pack();
+        self.block.insns = self.insns.into_boxed_slice();
+        self.block
+    }
+
+    fn finish_at(&mut self, insn: &Instruction, pc: u64, length: u64, repeat: bool) {
+        let block = &mut self.block;
+        block.end = end(insn);
+        block.branch = pc;
+        block.after = pc + length;
+        block.target = insn.near_branch_target();
+        block.ends_repeat = if repeat { pc } else { 0 };
+        block.starts_repeat |= repeat && pc == block.pc;
+    }
+
+    fn classify(&mut self, insn: &Instruction) {
+        self.classes.branches += u64::from(end(insn) != End::Fall);
+        let x87 = insn.cpuid_features().iter().any(|f| matches!(f, CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387));
+        let vector = (0..insn.op_count()).any(|op| {
+            let register = insn.op_register(op);
+            register.is_vector_register() || register.is_mm()
+        });
+        let scalar = vector && SCALAR.get(insn.mnemonic() as usize).copied().unwrap_or(false);
+        self.classes.fp += u64::from(x87 || scalar);
+        self.classes.simd += u64::from(vector && !scalar);
+    }
+
+    /// Registers in and out, and the parts of the memory access.
+    fn flow(&mut self, insn: &Instruction) -> (Insn, Option<u8>) {
+        let info = self.factory.info(insn);
+        let bytes = info.used_memory().iter().filter(|m| m.access() != OpAccess::NoMemAccess).map(|m| m.memory_size().size()).max();
+        // QEMU's own idea of what touches memory counts where the decoder knows nothing.
+        let parts = if insn.is_invalid() { Some(1) } else { bytes.map(|b| if matches!(b, 16 | 32) { (b / PART_BYTES) as u8 } else { 1 }) };
+        if matches!(insn.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
+            return (Insn::default(), parts);
+        }
+        let mut flow = Insn::default();
+        for used in info.used_registers() {
+            add_register(&mut flow, used.register(), used.access());
+        }
+        if insn.rflags_read() != 0 {
+            flow.reads |= FLAGS;
+        }
+        if insn.rflags_modified() != 0 {
+            flow.writes |= FLAGS;
+        }
+        if insn.is_stack_instruction() {
+            flow.reads &= !STACK_POINTER;
+            flow.writes &= !STACK_POINTER;
+        }
+        if insn.code() == Code::Syscall {
+            flow.writes |= ACCUMULATOR;
+        }
+        (flow, parts)
+    }
+}
+
+fn add_register(flow: &mut Insn, register: Register, access: OpAccess) {
+    let bit = bit(register);
+    let (reads, writes) = match access {
+        OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess => (true, false),
+        OpAccess::Write => (register.is_gpr8() || register.is_gpr16(), true),
+        OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+        OpAccess::None => (false, false),
+    };
+    flow.reads |= if reads { bit } else { 0 };
+    flow.writes |= if writes { bit } else { 0 };
+}
+
+fn bit(register: Register) -> u64 {
+    let full = register.full_register();
+    let number = full.number() as u64;
+    if full.is_gpr() {
+        1 << number
+    } else if full.is_st() || full.is_mm() {
+        1 << 17
+    } else if full.is_k() {
+        1 << (18 + number)
+    } else if full.is_vector_register() {
+        1 << (26 + number)
+    } else {
+        0
+    }
+}
+
+fn end(insn: &Instruction) -> End {
+    match insn.flow_control() {
+        FlowControl::UnconditionalBranch => End::Jump,
+        FlowControl::ConditionalBranch => End::Condition,
+        FlowControl::IndirectBranch => End::IndirectJump,
+        // The decoder files system calls under calls.
+        FlowControl::Call if insn.is_call_near() => End::Call,
+        FlowControl::IndirectCall if insn.is_call_near_indirect() => End::IndirectCall,
+        FlowControl::Return if insn.mnemonic() == Mnemonic::Ret => End::Return,
+        _ => End::Fall,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(bytes: &[u8]) -> (Block, Option<MemoryUse>) {
+        let mut builder = Builder::new(0x1000);
+        let memory = builder.push(0x1000, bytes);
+        (builder.build(), memory)
+    }
+
+    #[test]
+    fn a_load_reads_its_address_and_writes_its_target() {
+        // mov rax, [rbx+rcx*8]
+        let (block, memory) = decode(&[0x48, 0x8b, 0x04, 0xcb]);
+        assert_eq!(block.insns[0], Insn { reads: 1 << 3 | 1 << 1, writes: 1 });
+        assert_eq!(memory, Some(MemoryUse { index: 0, parts: 1, repeat: false }));
+    }
+
+    #[test]
+    fn address_arithmetic_is_no_access() {
+        // lea rax, [rbx+rcx*8]
+        assert_eq!(decode(&[0x48, 0x8d, 0x04, 0xcb]).1, None);
+        // nop dword [rax]
+        assert_eq!(decode(&[0x0f, 0x1f, 0x00]).1, None);
+    }
+
+    #[test]
+    fn zeroing_waits_for_nothing_and_pushes_do_not_wait_for_each_other() {
+        // xor eax, eax
+        assert_eq!(decode(&[0x31, 0xc0]).0.insns[0].reads, 0);
+        // push rbp
+        let (block, memory) = decode(&[0x55]);
+        assert_eq!(block.insns[0], Insn { reads: 1 << 5, writes: 0 });
+        assert!(memory.is_some());
+    }
+
+    #[test]
+    fn partial_writes_keep_the_rest() {
+        // mov al, 1
+        assert_eq!(decode(&[0xb0, 0x01]).0.insns[0], Insn { reads: 1, writes: 1 });
+    }
+
+    #[test]
+    fn ends_are_told_apart() {
+        let (block, _) = decode(&[0x74, 0x10]);
+        assert_eq!((block.end, block.target, block.after), (End::Condition, 0x1012, 0x1002));
+        assert_eq!(decode(&[0xeb, 0x10]).0.end, End::Jump);
+        assert_eq!(decode(&[0xe8, 0, 0, 0, 0]).0.end, End::Call);
+        assert_eq!(decode(&[0xff, 0xd0]).0.end, End::IndirectCall);
+        assert_eq!(decode(&[0xff, 0xe0]).0.end, End::IndirectJump);
+        assert_eq!(decode(&[0xc3]).0.end, End::Return);
+        assert_eq!(decode(&[0x0f, 0x05]).0.end, End::Fall, "syscall");
+    }
+
+    #[test]
+    fn classes_follow_the_operation() {
+        let class = |bytes: &[u8]| Classes::unpack(decode(bytes).0.classes);
+        assert_eq!(class(&[0xf2, 0x0f, 0x58, 0xc1]).fp, 1, "addsd");
+        assert_eq!(class(&[0x66, 0x0f, 0x58, 0xc1]).simd, 1, "addpd");
+        assert_eq!(class(&[0xf3, 0x0f, 0x6f, 0x06]).simd, 1, "movdqu");
+        assert_eq!(class(&[0xd8, 0xc1]).fp, 1, "fadd");
+        assert_eq!(class(&[0x66, 0x0f, 0xef, 0xc0]).simd, 1, "pxor");
+        assert_eq!(class(&[0x48, 0x01, 0xd8]), Classes::default(), "add");
+    }
+
+    #[test]
+    fn wide_accesses_come_in_parts_and_strings_repeat() {
+        assert_eq!(decode(&[0xf3, 0x0f, 0x6f, 0x06]).1.map(|m| m.parts), Some(2), "movdqu");
+        assert_eq!(decode(&[0xc5, 0xfe, 0x6f, 0x06]).1.map(|m| m.parts), Some(4), "vmovdqu ymm");
+        let (block, memory) = decode(&[0xf3, 0xa4]);
+        assert!(block.starts_repeat && block.ends_repeat == 0x1000 && memory.is_some_and(|m| m.repeat));
+    }
+}

@@ -1,0 +1,98 @@
+//! Keeps programs that the recorded one executes under instrumentation.
+//!
+//! Input: the arguments of an `execve` that the program is about to make. Output: if the file can run under QEMU, the
+//! process becomes QEMU running it; otherwise nothing happens and QEMU makes the call as it is, which also yields the right
+//! error. This works for static programs as well, since it happens in QEMU's own process and needs no preloaded library.
+
+use std::ffi::{CStr, CString, c_char};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Interpreters that run through interpreters, at most.
+const NESTING: usize = 4;
+/// Bytes of a file that say what it is.
+const HEAD: usize = 256;
+
+/// How to run a file: interpreters with their arguments, then the file.
+struct Plan {
+    program: CString,
+    before: Vec<CString>,
+    zeroth: CString,
+}
+
+/// Becomes QEMU, if the file is one for it; returns only when that is not possible.
+///
+/// # Safety
+/// The pointers are those of an `execve` call, in host addresses: a string and two null-terminated arrays of `base`-relative
+/// strings.
+pub unsafe fn exec(wrapper: &[CString], base: usize, path: *const c_char, argv: *const usize, envp: *const usize) {
+    // SAFETY: the caller passes a string.
+    let path = unsafe { CStr::from_ptr(path) };
+    // SAFETY: the caller passes arrays of strings, or null.
+    let (arguments, environment) = unsafe { (strings(base, argv), strings(base, envp)) };
+    let zeroth = arguments.first().map_or(path, |a| *a).to_owned();
+    let Some(plan) = plan(path.to_owned(), zeroth, NESTING) else { return };
+    let name = [c"-0".to_owned(), plan.zeroth, plan.program];
+    let mut command: Vec<*const c_char> = wrapper.iter().chain(&name).chain(&plan.before).map(|a| a.as_ptr()).collect();
+    command.extend(arguments.iter().skip(1).map(|a| a.as_ptr()));
+    command.push(std::ptr::null());
+    let mut environment: Vec<*const c_char> = environment.iter().map(|e| e.as_ptr()).collect();
+    environment.push(std::ptr::null());
+    let Some(program) = wrapper.first() else { return };
+    // SAFETY: both arrays end with null and their strings live until the call returns, if it does.
+    unsafe { libc::execve(program.as_ptr(), command.as_ptr(), environment.as_ptr()) };
+}
+
+/// The strings of a null-terminated array in guest memory.
+unsafe fn strings<'a>(base: usize, array: *const usize) -> Vec<&'a CStr> {
+    let mut found = Vec::new();
+    if array as usize == base {
+        return found;
+    }
+    for at in 0.. {
+        // SAFETY: `at` does not pass the terminating null, where the loop ends.
+        let guest = unsafe { *array.add(at) };
+        if guest == 0 {
+            break;
+        }
+        // SAFETY: entries before the null are strings.
+        found.push(unsafe { CStr::from_ptr((base + guest) as *const c_char) });
+    }
+    found
+}
+
+fn plan(path: CString, zeroth: CString, nesting: usize) -> Option<Plan> {
+    let file = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+    let status = file.metadata().ok()?;
+    if !status.is_file() || status.permissions().mode() & 0o111 == 0 {
+        return None;
+    }
+    let mut head = [0; HEAD];
+    let read = File::open(file).ok()?.read(&mut head).ok()?;
+    let head = &head[..read];
+    if is_x86_64(head) {
+        return Some(Plan { program: path, before: Vec::new(), zeroth });
+    }
+    let (interpreter, argument) = interpreter(head)?;
+    let mut plan = plan(interpreter.clone(), interpreter, nesting.checked_sub(1)?)?;
+    plan.before.extend(argument);
+    plan.before.push(path);
+    Some(plan)
+}
+
+/// Whether the file starts like a 64-bit little-endian ELF program for x86-64.
+fn is_x86_64(head: &[u8]) -> bool {
+    head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[62, 0])
+}
+
+/// The interpreter of a script, with its argument if it has one.
+fn interpreter(head: &[u8]) -> Option<(CString, Option<CString>)> {
+    let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii();
+    let end = line.iter().position(|b| *b == b' ' || *b == b'\t').unwrap_or(line.len());
+    let argument = line[end..].trim_ascii();
+    let argument = if argument.is_empty() { None } else { Some(CString::new(argument).ok()?) };
+    Some((CString::new(&line[..end]).ok()?, argument))
+}

@@ -1,0 +1,166 @@
+//! How much of a captured stretch could run at the same time.
+//!
+//! Input: per instruction, the earlier ones it waits for. Output: the cycles (or rounds of misses) that the stretch takes
+//! when only those waits and an instruction window of W limit it: width is unlimited, an instruction enters the window when
+//! the one W before it has retired, and retirement is in order. With a latency of one for all this gives the parallelism of
+//! Karkhanis and Smith's ideal window; with a latency of one for long misses and zero for the rest, time counts the rounds
+//! in which misses are outstanding (the epochs of Chou, Fahs and Abraham 2004).
+
+use crate::layout::ILP_WINDOWS;
+
+/// One lane per window, padded to a vector's width.
+pub const LANES: usize = 8;
+type Times = [u32; LANES];
+
+/// Who waits for whom.
+#[derive(Default)]
+pub struct Waits {
+    /// First entry of each instruction in `earlier`, and where its entries that hold only for misses start.
+    bounds: Vec<(u32, u32)>,
+    earlier: Vec<u32>,
+}
+
+impl Waits {
+    /// Forgets all instructions.
+    pub fn clear(&mut self) {
+        self.bounds.clear();
+        self.earlier.clear();
+    }
+
+    /// Adds the next instruction: it waits for `flow` always, and for `line`, who fetch the line it touches, when misses
+    /// take time.
+    pub fn push(&mut self, flow: &[u32], line: &[u32]) {
+        let start = self.earlier.len() as u32;
+        self.earlier.extend_from_slice(flow);
+        self.bounds.push((start, self.earlier.len() as u32));
+        self.earlier.extend_from_slice(line);
+    }
+
+    /// Instructions.
+    pub fn len(&self) -> usize {
+        self.bounds.len()
+    }
+
+    fn of(&self, at: usize, with_lines: bool) -> &[u32] {
+        let (start, middle) = self.bounds[at];
+        let end = self.bounds.get(at + 1).map_or(self.earlier.len(), |(next, _)| *next as usize);
+        &self.earlier[start as usize..if with_lines { end } else { middle as usize }]
+    }
+}
+
+/// Buffers that are reused between captures.
+#[derive(Default)]
+pub struct Flow {
+    done: Vec<Times>,
+    retired: Vec<Times>,
+}
+
+impl Flow {
+    /// Cycles for each window when every instruction takes one.
+    pub fn cycles(&mut self, waits: &Waits) -> Times {
+        self.run(waits, false, |_| 1)
+    }
+
+    /// Rounds for each window when the instructions marked in `misses` take one and the others none.
+    pub fn rounds(&mut self, waits: &Waits, misses: &[bool]) -> Times {
+        self.run(waits, true, |at| u32::from(misses[at]))
+    }
+
+    fn run(&mut self, waits: &Waits, with_lines: bool, latency: impl Fn(usize) -> u32) -> Times {
+        self.done.clear();
+        self.retired.clear();
+        let mut retired = [0; LANES];
+        for at in 0..waits.len() {
+            let mut start = self.entry(at);
+            for &earlier in waits.of(at, with_lines) {
+                later(&mut start, &self.done[earlier as usize]);
+            }
+            let latency = latency(at);
+            start.iter_mut().for_each(|t| *t += latency);
+            later(&mut retired, &start);
+            self.done.push(start);
+            self.retired.push(retired);
+        }
+        retired
+    }
+
+    /// When the instruction enters each window.
+    #[inline]
+    fn entry(&self, at: usize) -> Times {
+        let mut entry = [0; LANES];
+        for (lane, window) in ILP_WINDOWS.iter().enumerate() {
+            if at >= *window {
+                entry[lane] = self.retired[at - window][lane];
+            }
+        }
+        entry
+    }
+}
+
+#[inline]
+fn later(times: &mut Times, others: &Times) {
+    for (time, other) in times.iter_mut().zip(others) {
+        *time = (*time).max(*other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(count: usize, mut of: impl FnMut(usize) -> Vec<u32>) -> Waits {
+        let mut waits = Waits::default();
+        (0..count).for_each(|at| waits.push(&of(at), &[]));
+        waits
+    }
+
+    #[test]
+    fn a_chain_runs_one_per_cycle_whatever_the_window() {
+        let chain = waits(4096, |at| if at > 0 { vec![at as u32 - 1] } else { vec![] });
+        assert_eq!(Flow::default().cycles(&chain)[..6], [4096; 6]);
+    }
+
+    #[test]
+    fn independent_instructions_fill_the_window() {
+        let free = waits(4096, |_| vec![]);
+        assert_eq!(Flow::default().cycles(&free)[..6], [256, 128, 64, 32, 16, 8]);
+    }
+
+    #[test]
+    fn four_interleaved_chains_give_four() {
+        let chains = waits(4096, |at| if at >= 4 { vec![at as u32 - 4] } else { vec![] });
+        assert_eq!(Flow::default().cycles(&chains)[..6], [1024; 6]);
+    }
+
+    #[test]
+    fn dependent_misses_take_a_round_each() {
+        // A pointer chase: load, then three instructions that hang on it.
+        let chase = waits(4096, |at| if at >= 4 { vec![(at & !3) as u32 - 4] } else { vec![] });
+        let misses: Vec<bool> = (0..4096).map(|at| at % 4 == 0).collect();
+        assert_eq!(Flow::default().rounds(&chase, &misses)[..6], [1024; 6]);
+    }
+
+    #[test]
+    fn independent_misses_overlap_as_far_as_the_window_reaches() {
+        let free = waits(4096, |_| vec![]);
+        let misses: Vec<bool> = (0..4096).map(|at| at % 8 == 0).collect();
+        assert_eq!(Flow::default().rounds(&free, &misses)[..6], [256, 128, 64, 32, 16, 8]);
+    }
+
+    #[test]
+    fn waiting_for_a_line_counts_only_for_misses() {
+        // Every eighth instruction misses; the fourth after it uses the line and leads to the next miss.
+        let mut waits = Waits::default();
+        for at in 0..4096u32 {
+            match at % 8 {
+                0 if at > 0 => waits.push(&[at - 4], &[]),
+                4 => waits.push(&[], &[at - 4]),
+                _ => waits.push(&[], &[]),
+            }
+        }
+        let misses: Vec<bool> = (0..4096).map(|at| at % 8 == 0).collect();
+        let mut flow = Flow::default();
+        assert_eq!(flow.rounds(&waits, &misses)[5], 512);
+        assert_eq!(flow.cycles(&waits)[5], 16);
+    }
+}

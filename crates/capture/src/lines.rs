@@ -1,0 +1,91 @@
+//! What is known about every line ever touched: one word per line, in chunks of a page.
+//!
+//! Input: line numbers. Output: a mutable word per line, zero for new ones. A small direct-mapped table of recent pages
+//! keeps most look-ups off the hash map.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Lines per chunk.
+const CHUNK: usize = 64;
+/// Entries of the table of recent pages.
+const RECENT: usize = 256;
+
+/// Multiplicative hash for page numbers.
+#[derive(Default)]
+pub struct PageHasher(u64);
+
+impl Hasher for PageHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A sparse array of words, indexed by line number.
+pub struct Lines {
+    chunks: Vec<[u64; CHUNK]>,
+    pages: HashMap<u64, u32, BuildHasherDefault<PageHasher>>,
+    recent: Box<[(u64, u32); RECENT]>,
+}
+
+impl Lines {
+    /// Every line is new.
+    pub fn new() -> Self {
+        Self { chunks: Vec::new(), pages: HashMap::default(), recent: Box::new([(u64::MAX, 0); RECENT]) }
+    }
+
+    /// The word of `line`.
+    #[inline]
+    pub fn word(&mut self, line: u64) -> &mut u64 {
+        let page = line / CHUNK as u64;
+        let (known, index) = self.recent[page as usize % RECENT];
+        let chunk = if known == page { index } else { self.find(page) };
+        &mut self.chunks[chunk as usize][line as usize % CHUNK]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find(&mut self, page: u64) -> u32 {
+        let fresh = self.chunks.len() as u32;
+        let chunk = *self.pages.entry(page).or_insert(fresh);
+        if chunk == fresh {
+            self.chunks.push([0; CHUNK]);
+        }
+        self.recent[page as usize % RECENT] = (page, chunk);
+        chunk
+    }
+
+    /// Visits every word that is not zero.
+    pub fn for_each(&mut self, mut visit: impl FnMut(&mut u64)) {
+        self.chunks.iter_mut().flatten().filter(|w| **w != 0).for_each(&mut visit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_zero_first_and_kept_afterwards() {
+        let mut lines = Lines::new();
+        for i in 0..10_000u64 {
+            let line = i.wrapping_mul(0x1234_5678_9abc) % (1 << 42);
+            assert_eq!(*lines.word(line), 0);
+            *lines.word(line) = i + 1;
+        }
+        assert!((0..10_000u64).all(|i| *lines.word(i.wrapping_mul(0x1234_5678_9abc) % (1 << 42)) == i + 1));
+        let mut seen = 0;
+        lines.for_each(|_| seen += 1);
+        assert_eq!(seen, 10_000);
+    }
+}

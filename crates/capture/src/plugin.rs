@@ -1,0 +1,249 @@
+//! Entry points for QEMU.
+//!
+//! Input: QEMU's callbacks, from all threads at once. Output: calls of the thread's [`Vcpu`]. A thread's state is reached
+//! through a table indexed by QEMU's number for the thread; only that thread uses it while it runs.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::block::{Block, MemoryUse};
+use crate::decode::Builder;
+use crate::exec;
+use crate::ffi;
+use crate::layout::COMMAND_FILE;
+use crate::shared::Control;
+use crate::vcpu::{Vcpu, Verdict};
+
+/// Threads of one process at a time, at most.
+const THREADS: usize = 1 << 16;
+/// System calls of x86-64 that need more than the usual.
+const FORKS: [i64; 3] = [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork];
+
+/// Read by QEMU to see whether it can work with the plugin.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static qemu_plugin_version: c_int = ffi::API_VERSION;
+
+static VCPUS: [AtomicPtr<Vcpu>; THREADS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS];
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+static BLOCKS: OnceLock<Mutex<HashMap<u64, Vec<Known>>>> = OnceLock::new();
+static PID: AtomicU32 = AtomicU32::new(0);
+/// Distance from guest to host addresses.
+static GUEST_BASE: AtomicUsize = AtomicUsize::new(0);
+
+struct Settings {
+    directory: PathBuf,
+    control: Control,
+    wrapper: Vec<CString>,
+}
+
+/// A block that was translated before; QEMU throws translations away now and then.
+struct Known {
+    bytes: Vec<u8>,
+    block: &'static Block,
+    memory: &'static [Option<MemoryUse>],
+}
+
+/// Called by QEMU when it loads the plugin.
+///
+/// # Safety
+/// QEMU passes its own description and `argc` strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(id: ffi::PluginId, info: *const ffi::Info, argc: c_int, argv: *const *const c_char) -> c_int {
+    // SAFETY: QEMU's description outlives the call, and its name is a string.
+    let (target, system) = unsafe { (CStr::from_ptr((*info).target_name), (*info).system_emulation) };
+    if target != c"x86_64" || system {
+        eprintln!("steer: the plugin works with qemu-x86_64 only");
+        return -1;
+    }
+    // SAFETY: QEMU passes `argc` strings.
+    let arguments = (0..argc as usize).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) });
+    let directory = arguments.filter_map(|a| a.to_bytes().strip_prefix(b"dir=")).next_back();
+    let Some(directory) = directory else {
+        eprintln!("steer: the plugin needs dir=DIRECTORY; run it through `steer profile`");
+        return -1;
+    };
+    match settings(Path::new(OsStr::from_bytes(directory))) {
+        Ok(settings) if settings.control.stopped() => end(),
+        Ok(settings) => drop(SETTINGS.set(settings)),
+        Err(error) => {
+            eprintln!("steer: the plugin cannot use {}: {error}", directory.escape_ascii());
+            return -1;
+        }
+    }
+    PID.store(std::process::id(), Relaxed);
+    // SAFETY: `id` is the one QEMU gave, and the callbacks have the types that QEMU expects.
+    unsafe {
+        ffi::qemu_plugin_register_vcpu_init_cb(id, on_init);
+        ffi::qemu_plugin_register_vcpu_exit_cb(id, on_exit);
+        ffi::qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
+        ffi::qemu_plugin_register_vcpu_syscall_cb(id, on_call);
+        ffi::qemu_plugin_register_vcpu_syscall_ret_cb(id, on_call_return);
+        ffi::qemu_plugin_register_atexit_cb(id, on_process_end, std::ptr::null_mut());
+    }
+    0
+}
+
+fn settings(directory: &Path) -> std::io::Result<Settings> {
+    let command = std::fs::read(directory.join(COMMAND_FILE))?;
+    let wrapper = command.split(|b| *b == 0).filter(|a| !a.is_empty()).filter_map(|a| CString::new(a).ok()).collect();
+    Ok(Settings { directory: directory.to_owned(), control: Control::open(directory)?, wrapper })
+}
+
+/// Ends the process at once, without another look at the program.
+fn end() -> ! {
+    // SAFETY: the call has no preconditions and does not return.
+    unsafe { libc::_exit(0) }
+}
+
+fn obey(verdict: Verdict) {
+    if verdict == Verdict::Stop {
+        end();
+    }
+}
+
+/// The state of the calling thread.
+#[inline]
+fn vcpu(index: c_uint) -> Option<&'static mut Vcpu> {
+    let pointer = VCPUS.get(index as usize)?.load(Relaxed);
+    // SAFETY: entries are null or leaked boxes, freed only by the thread itself when it ends, and QEMU calls back with a
+    // thread's index from that thread alone.
+    unsafe { pointer.as_mut() }
+}
+
+extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
+    let (Some(settings), Some(slot)) = (SETTINGS.get(), VCPUS.get(index as usize)) else { return };
+    match Vcpu::new(&settings.directory, &settings.control) {
+        Ok(vcpu) => slot.store(Box::into_raw(Box::new(vcpu)), Relaxed),
+        // The thread runs on unrecorded.
+        Err(error) => eprintln!("steer: cannot record a thread: {error}"),
+    }
+}
+
+extern "C" fn on_exit(_id: ffi::PluginId, index: c_uint) {
+    let Some(slot) = VCPUS.get(index as usize) else { return };
+    let pointer = slot.swap(std::ptr::null_mut(), Relaxed);
+    if !pointer.is_null() {
+        // SAFETY: entries come from boxes, and the swap made this the only pointer.
+        let mut vcpu = unsafe { Box::from_raw(pointer) };
+        vcpu.exit();
+    }
+}
+
+extern "C" fn on_process_end(_id: ffi::PluginId, _datum: *mut c_void) {
+    for slot in &VCPUS {
+        // SAFETY: other threads may still run: only what is atomic is touched.
+        if let Some(vcpu) = unsafe { slot.load(Relaxed).as_ref() } {
+            vcpu.release();
+        }
+    }
+}
+
+extern "C" fn on_block(index: c_uint, datum: *mut c_void) {
+    // SAFETY: the datum is the leaked block that was registered with this callback.
+    let block: &'static Block = unsafe { &*datum.cast::<Block>() };
+    if let Some(vcpu) = vcpu(index) {
+        obey(vcpu.block(block));
+    }
+}
+
+extern "C" fn on_memory(index: c_uint, info: u32, address: u64, datum: *mut c_void) {
+    if let Some(vcpu) = vcpu(index) {
+        vcpu.memory(info, address, datum as usize);
+    }
+}
+
+extern "C" fn on_split_memory(index: c_uint, info: u32, address: u64, datum: *mut c_void) {
+    if let Some(vcpu) = vcpu(index) {
+        vcpu.split_memory(info, address, datum as usize);
+    }
+}
+
+extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
+    // SAFETY: QEMU's block and its instructions are valid during this call.
+    let insns: Vec<*mut ffi::Insn> =
+        unsafe { (0..ffi::qemu_plugin_tb_n_insns(tb)).map(|at| ffi::qemu_plugin_tb_get_insn(tb, at)).collect() };
+    let Some(&first) = insns.first() else { return };
+    // SAFETY: as above.
+    let (pc, guest, host) =
+        unsafe { (ffi::qemu_plugin_tb_vaddr(tb), ffi::qemu_plugin_insn_vaddr(first), ffi::qemu_plugin_insn_haddr(first)) };
+    if !host.is_null() {
+        GUEST_BASE.store((host as usize).wrapping_sub(guest as usize), Relaxed);
+    }
+    let (block, memory) = known_or_new(pc, &insns);
+    // SAFETY: as above; the blocks live for ever.
+    unsafe {
+        ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, ffi::NO_REGISTERS, std::ptr::from_ref(block).cast_mut().cast());
+        for (insn, usage) in insns.iter().zip(memory) {
+            let Some(usage) = usage else { continue };
+            let callback = if usage.repeat || usage.parts > 1 { on_split_memory } else { on_memory };
+            ffi::qemu_plugin_register_vcpu_mem_cb(*insn, callback, ffi::NO_REGISTERS, ffi::READ_WRITE, usage.pack() as *mut c_void);
+        }
+    }
+}
+
+fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> (&'static Block, &'static [Option<MemoryUse>]) {
+    let code: Vec<(u64, &[u8])> = insns.iter().map(|insn| code(*insn)).collect();
+    let bytes = code.iter().flat_map(|(_, bytes)| *bytes).copied().collect::<Vec<u8>>();
+    let mut blocks = BLOCKS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let known = blocks.entry(pc).or_default();
+    if let Some(known) = known.iter().find(|k| k.bytes == bytes && k.memory.len() == insns.len()) {
+        return (known.block, known.memory);
+    }
+    let mut builder = Builder::new(pc);
+    let memory: Vec<Option<MemoryUse>> = code.iter().map(|(pc, bytes)| builder.push(*pc, bytes)).collect();
+    let (block, memory) = (&*Box::leak(Box::new(builder.build())), &*memory.leak());
+    known.push(Known { bytes, block, memory });
+    (block, memory)
+}
+
+/// Address and bytes of an instruction.
+fn code<'a>(insn: *mut ffi::Insn) -> (u64, &'a [u8]) {
+    // SAFETY: the instruction is valid during translation, which is as long as the caller keeps the bytes.
+    unsafe {
+        let bytes = ffi::qemu_plugin_insn_data(insn).cast::<u8>();
+        (ffi::qemu_plugin_insn_vaddr(insn), std::slice::from_raw_parts(bytes, ffi::qemu_plugin_insn_size(insn)))
+    }
+}
+
+extern "C" fn on_call(
+    _id: ffi::PluginId, index: c_uint, number: i64, a1: u64, a2: u64, a3: u64, _a4: u64, _a5: u64, _a6: u64, _a7: u64, _a8: u64,
+) {
+    let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else { return };
+    obey(vcpu.enter_call());
+    if number != libc::SYS_execve || a1 == 0 {
+        return;
+    }
+    let base = GUEST_BASE.load(Relaxed);
+    let host = |guest: u64| base.wrapping_add(guest as usize);
+    vcpu.exec(true);
+    // SAFETY: these are the arguments of an execve; a program that passes bad ones would only have got an error for them.
+    unsafe { exec::exec(&settings.wrapper, base, host(a1) as *const c_char, host(a2) as *const usize, host(a3) as *const usize) };
+    vcpu.exec(false);
+}
+
+extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, result: i64) {
+    let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else { return };
+    if result == 0 && FORKS.contains(&number) && std::process::id() != PID.load(Relaxed) {
+        adopt(index);
+        if let Err(error) = vcpu.fork(&settings.directory) {
+            eprintln!("steer: cannot record a child process: {error}");
+        }
+    }
+    obey(vcpu.leave_call());
+}
+
+/// Makes a forked process forget the threads that stayed behind.
+fn adopt(own: c_uint) {
+    PID.store(std::process::id(), Relaxed);
+    for (index, slot) in VCPUS.iter().enumerate() {
+        if index != own as usize && !slot.load(Relaxed).is_null() {
+            // What they point to is a copy of the parent's, and stays unused.
+            slot.store(std::ptr::null_mut(), Relaxed);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What all threads and processes of a recording share: the control page.
+//!
+//! Input and output: words of the `control` file (`layout::control`), changed with atomic operations.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::layout::{self, PAGE, control};
+use crate::output::Mapping;
+
+/// The control page.
+pub struct Control {
+    mapping: Mapping,
+}
+
+// SAFETY: the page is only ever touched through atomic operations.
+unsafe impl Send for Control {}
+// SAFETY: as above.
+unsafe impl Sync for Control {}
+
+impl Control {
+    /// Opens the control file of the scratch directory.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(layout::CONTROL_FILE);
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let this = Self { mapping: Mapping::new(&file, PAGE)? };
+        if this.word(control::MAGIC).load(Relaxed) != layout::CONTROL_MAGIC {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the control file is not one"));
+        }
+        if this.word(control::VERSION).load(Relaxed) != layout::VERSION {
+            this.word(control::REFUSED_VERSION).store(layout::VERSION, Relaxed);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "plugin and steer are of different versions"));
+        }
+        this.word(control::LOADED).fetch_add(1, Relaxed);
+        this.word(control::LAST_PID).store(u64::from(std::process::id()), Relaxed);
+        Ok(this)
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: the page has PAGE / 8 words, `at` is one of the constants below that, and the mapping is aligned.
+        unsafe { AtomicU64::from_ptr(self.mapping.as_ptr().add(at)) }
+    }
+
+    /// Takes the next thread number, from 1.
+    pub fn next_thread(&self) -> u64 {
+        self.word(control::THREADS).fetch_add(1, Relaxed) + 1
+    }
+
+    /// Instructions of all threads so far.
+    pub fn instructions(&self) -> u64 {
+        self.word(control::INSTRUCTIONS).load(Relaxed)
+    }
+
+    /// Adds instructions and returns the new sum.
+    pub fn add_instructions(&self, count: u64) -> u64 {
+        self.word(control::INSTRUCTIONS).fetch_add(count, Relaxed) + count
+    }
+
+    /// Instructions after which everything ends.
+    pub fn limit(&self) -> u64 {
+        self.word(control::LIMIT).load(Relaxed)
+    }
+
+    /// Whether everything is to end.
+    pub fn stopped(&self) -> bool {
+        self.word(control::STOP).load(Relaxed) != 0
+    }
+
+    /// Tells every process of the recording to end.
+    pub fn stop(&self) {
+        self.word(control::STOP).store(1, Relaxed);
+    }
+
+    /// Runnable threads of the recording.
+    pub fn active(&self) -> u64 {
+        self.word(control::ACTIVE).load(Relaxed)
+    }
+
+    /// A thread became runnable.
+    pub fn activate(&self) {
+        self.word(control::ACTIVE).fetch_add(1, Relaxed);
+    }
+
+    /// A thread entered the kernel or ended.
+    pub fn deactivate(&self) {
+        self.word(control::ACTIVE).fetch_sub(1, Relaxed);
+    }
+
+    /// Sets the limit, which only the host does.
+    #[cfg(test)]
+    pub fn set_limit_for_test(&self, limit: u64) {
+        self.word(control::LIMIT).store(limit, Relaxed);
+    }
+
+    /// Makes a control file as the host does, and opens it.
+    #[cfg(test)]
+    pub fn create_for_test(directory: &Path) -> Self {
+        let mut words = [0u64; PAGE / 8];
+        words[control::MAGIC] = layout::CONTROL_MAGIC;
+        words[control::VERSION] = layout::VERSION;
+        words[control::LIMIT] = u64::MAX;
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        std::fs::write(directory.join(layout::CONTROL_FILE), bytes).unwrap();
+        Self::open(directory).unwrap()
+    }
+}

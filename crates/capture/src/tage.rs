@@ -1,0 +1,181 @@
+//! The reference predictor for conditional branches: a small TAGE (Seznec and Michaud 2006).
+//!
+//! Input: branch address and outcome. Output: whether the prediction was wrong. A bimodal table of 16 Ki counters and four
+//! tagged tables of 4 Ki entries with 6, 14, 30 and 64 outcomes of global history: 80 KiB as stored here. Histories
+//! fit one word, so a table's index and tag come from one multiplication instead of folded registers.
+
+/// Outcomes of history that each tagged table sees, shortest first.
+const HISTORIES: [u32; TABLES] = [6, 14, 30, 64];
+/// Tagged tables.
+const TABLES: usize = 4;
+/// log2 of the entries of a tagged table.
+const TAGGED_BITS: u32 = 12;
+/// Entries of the bimodal table.
+const BIMODAL: usize = 1 << 14;
+/// Failed allocations between two agings of the usefulness counters.
+const AGING: u32 = 1 << 10;
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    tag: u16,
+    /// -4 to 3, taken from 0 up.
+    counter: i8,
+    /// 0 to 3.
+    useful: u8,
+}
+
+/// A predictor with its history.
+pub struct Tage {
+    bimodal: Box<[i8; BIMODAL]>,
+    tagged: Box<[[Entry; 1 << TAGGED_BITS]; TABLES]>,
+    history: u64,
+    until_aging: u32,
+}
+
+/// Where a branch falls in each tagged table.
+struct Slots {
+    index: [usize; TABLES],
+    tag: [u16; TABLES],
+}
+
+impl Tage {
+    /// Nothing learnt yet.
+    pub fn new() -> Self {
+        Self {
+            bimodal: Box::new([0; BIMODAL]),
+            tagged: Box::new([[Entry::default(); 1 << TAGGED_BITS]; TABLES]),
+            history: 0,
+            until_aging: AGING,
+        }
+    }
+
+    /// The last 64 outcomes, latest in bit 0.
+    #[inline]
+    pub fn history(&self) -> u64 {
+        self.history
+    }
+
+    /// Enters an outcome that needs no prediction, such as that of an indirect jump, into the history.
+    #[inline]
+    pub fn remember(&mut self, outcome: bool) {
+        self.history = self.history << 1 | u64::from(outcome);
+    }
+
+    /// Predicts, learns, and returns whether the prediction was wrong.
+    #[inline]
+    pub fn resolve(&mut self, pc: u64, taken: bool) -> bool {
+        let slots = self.slots(pc);
+        let base = (pc ^ pc >> 14) as usize % BIMODAL;
+        let hit = |t: &usize| self.tagged[*t][slots.index[*t]].tag == slots.tag[*t];
+        let provider = (0..TABLES).rev().find(hit);
+        let alternate = provider.and_then(|p| (0..p).rev().find(hit));
+        let fallback = match alternate {
+            Some(t) => self.tagged[t][slots.index[t]].counter >= 0,
+            None => self.bimodal[base] >= 0,
+        };
+        let predicted = match provider {
+            Some(t) => self.train(t, slots.index[t], fallback, taken),
+            None => fallback,
+        };
+        if provider.is_none() || alternate.is_none() {
+            self.bimodal[base] = step(self.bimodal[base], taken, -2, 1);
+        }
+        let wrong = predicted != taken;
+        if wrong {
+            self.allocate(&slots, provider.map_or(0, |p| p + 1), taken);
+        }
+        self.remember(taken);
+        wrong
+    }
+
+    #[inline]
+    fn slots(&self, pc: u64) -> Slots {
+        let mut slots = Slots { index: [0; TABLES], tag: [0; TABLES] };
+        for (t, length) in HISTORIES.iter().enumerate() {
+            let seen = self.history & (u64::MAX >> (64 - length));
+            let mixed = (seen.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ pc).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            slots.index[t] = (mixed >> (64 - TAGGED_BITS)) as usize;
+            // Tag 0 marks an empty entry.
+            slots.tag[t] = (mixed >> 32) as u16 & 0x0fff | 0x1000;
+        }
+        slots
+    }
+
+    /// Trains the providing entry and returns its prediction; weak new entries leave the word to the fallback.
+    #[inline]
+    fn train(&mut self, table: usize, index: usize, fallback: bool, taken: bool) -> bool {
+        let entry = &mut self.tagged[table][index];
+        let own = entry.counter >= 0;
+        let fresh = entry.useful == 0 && (entry.counter == 0 || entry.counter == -1);
+        if own != fallback {
+            entry.useful = if own == taken { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
+        }
+        entry.counter = step(entry.counter, taken, -4, 3);
+        if fresh { fallback } else { own }
+    }
+
+    /// Claims an entry in a table of longer history after a wrong prediction.
+    fn allocate(&mut self, slots: &Slots, from: usize, taken: bool) {
+        for t in from..TABLES {
+            let entry = &mut self.tagged[t][slots.index[t]];
+            if entry.useful == 0 {
+                *entry = Entry { tag: slots.tag[t], counter: if taken { 0 } else { -1 }, useful: 0 };
+                return;
+            }
+            entry.useful -= 1;
+        }
+        self.until_aging -= 1;
+        if self.until_aging == 0 {
+            self.until_aging = AGING;
+            self.tagged.iter_mut().flatten().for_each(|e| e.useful /= 2);
+        }
+    }
+}
+
+#[inline]
+fn step(counter: i8, up: bool, least: i8, most: i8) -> i8 {
+    if up { (counter + 1).min(most) } else { (counter - 1).max(least) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wrong predictions of the last `count` of twice as many branches.
+    fn wrong(count: usize, mut branch: impl FnMut(usize) -> (u64, bool)) -> usize {
+        let mut tage = Tage::new();
+        (0..2 * count).filter(|i| { let (pc, taken) = branch(*i); tage.resolve(pc, taken) && *i >= count }).count()
+    }
+
+    #[test]
+    fn a_loop_of_fixed_length_is_learnt() {
+        assert_eq!(wrong(10_000, |i| (0x400100, i % 8 != 7)), 0);
+        assert!(wrong(10_000, |i| (0x400100, i % 40 != 39)) < 100);
+    }
+
+    #[test]
+    fn a_branch_that_follows_another_is_learnt() {
+        let mut state = 1u64;
+        let mut last = false;
+        let wrong = wrong(20_000, |i| {
+            if i % 2 == 0 {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                last = state >> 63 == 1;
+                (0x1000, last)
+            } else {
+                (0x1010, last)
+            }
+        });
+        assert!((4_000..6_500).contains(&wrong), "half of the first, none of the second: {wrong}");
+    }
+
+    #[test]
+    fn a_biased_coin_costs_about_its_bias() {
+        let mut state = 7u64;
+        let wrong = wrong(100_000, |_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (0x2000, (state >> 40) % 10 != 0)
+        });
+        assert!((9_000..16_000).contains(&wrong), "{wrong}");
+    }
+}

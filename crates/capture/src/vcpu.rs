@@ -1,0 +1,418 @@
+//! One thread of the program: everything that is counted about it.
+//!
+//! Input: blocks executed, data accessed, system calls entered and left. Output: the thread's window records.
+//! The two hot paths, [`Vcpu::block`] and [`Vcpu::memory`], do as little as possible: a few additions, the branch
+//! predictor, and a comparison with the line touched last. Everything else waits for the end of a slice.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use countersteer_core::profile::LogHistogram;
+
+use crate::block::{Block, Classes, MemoryUse};
+use crate::branches::Branches;
+use crate::capture::{COLD, Capture};
+use crate::layout::{ENDED_EXEC, ENDED_SELF, REUSE_BUCKETS, STACK_BUCKETS, record};
+use crate::output::ThreadFile;
+use crate::recency::{Recency, Touch};
+use crate::shared::Control;
+
+/// Instructions between two updates of the record.
+const SLICE: i64 = 1 << 16;
+/// Least instructions between two captures, and the range of what a random number adds.
+const SAMPLE_LEAST: i64 = 1 << 19;
+const SAMPLE_SPREAD: i64 = 1 << 20;
+/// The first capture of a thread begins after this many instructions.
+const SAMPLE_FIRST: i64 = 1 << 12;
+/// A line number that no address has.
+const NO_LINE: u64 = u64::MAX;
+/// Position, in QEMU's memory information, of the size (log2) and of the read and write bits.
+const SIZE_SHIFT: u32 = 4;
+const READ_SHIFT: u32 = 16;
+const WRITE_SHIFT: u32 = 17;
+
+/// The block before the first.
+static NO_BLOCK: std::sync::LazyLock<Block> = std::sync::LazyLock::new(Block::default);
+
+/// What the caller must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// Go on.
+    Go,
+    /// End the process: the recording is over.
+    Stop,
+}
+
+/// A thread's counters and models.
+pub struct Vcpu {
+    /// The line touched last, or [`NO_LINE`] while every access has to be seen.
+    fast_line: u64,
+    /// Loads in the low half, stores in the high half, of this slice.
+    accesses: u64,
+    remaining: i64,
+    classes: u64,
+    previous: &'static Block,
+    capturing: bool,
+    branches: Branches,
+    recency: Recency,
+    /// Touches before this slice, touches beyond loads and stores in it, and those not of the line touched last.
+    touches: u64,
+    extra: u64,
+    far: u64,
+    slice: i64,
+    until_sample: i64,
+    random: u64,
+    alone: bool,
+    in_call: AtomicBool,
+    parts: Parts,
+    repeat_lines: [u64; 2],
+    capture: Box<Capture>,
+    file: ThreadFile,
+    control: &'static Control,
+}
+
+/// A wide access of which some parts are still to come.
+#[derive(Default)]
+struct Parts {
+    datum: usize,
+    next: u64,
+    left: u8,
+}
+
+impl Vcpu {
+    /// A thread that has executed nothing.
+    pub fn new(directory: &Path, control: &'static Control) -> io::Result<Self> {
+        let file = ThreadFile::create(directory, control)?;
+        let mut this = Self {
+            fast_line: NO_LINE,
+            accesses: 0,
+            remaining: 0,
+            classes: 0,
+            previous: &NO_BLOCK,
+            capturing: false,
+            branches: Branches::new(),
+            recency: Recency::new(),
+            touches: 0,
+            extra: 0,
+            far: 0,
+            slice: 0,
+            until_sample: SAMPLE_FIRST,
+            random: 0x2545_f491_4f6c_dd1d,
+            alone: control.active() == 0,
+            in_call: AtomicBool::new(false),
+            parts: Parts::default(),
+            repeat_lines: [NO_LINE; 2],
+            capture: Box::new(Capture::new()),
+            file,
+            control,
+        };
+        this.schedule();
+        control.activate();
+        Ok(this)
+    }
+
+    /// A block begins.
+    #[inline]
+    pub fn block(&mut self, block: &'static Block) -> Verdict {
+        let previous = std::mem::replace(&mut self.previous, block);
+        if block.ends_repeat != 0 {
+            // QEMU executes each element of a repeated string instruction as a block; it is one instruction.
+            if block.starts_repeat && previous.ends_repeat == block.pc {
+                return Verdict::Go;
+            }
+            self.repeat_lines = [NO_LINE; 2];
+        }
+        self.remaining -= i64::from(block.count);
+        self.classes += block.classes;
+        self.branches.resolve(previous, block.pc);
+        if self.remaining <= 0 || self.capturing { self.slow_block(block) } else { Verdict::Go }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow_block(&mut self, block: &'static Block) -> Verdict {
+        if self.capturing {
+            if self.capture.is_complete() {
+                self.capture.finish(self.file.record());
+                self.capturing = false;
+                self.fast_line = self.recency.latest();
+            } else {
+                self.capture.block(block);
+            }
+        }
+        if self.remaining > 0 {
+            return Verdict::Go;
+        }
+        let verdict = self.settle();
+        if self.until_sample <= 0 && !self.capturing {
+            self.until_sample = self.interval();
+            self.capturing = true;
+            self.fast_line = NO_LINE;
+            self.capture.clear();
+            self.capture.block(block);
+        }
+        self.schedule();
+        verdict
+    }
+
+    /// Instructions to the next capture: random, lest they fall into step with a loop.
+    fn interval(&mut self) -> i64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        SAMPLE_LEAST + (self.random >> 8) as i64 % SAMPLE_SPREAD
+    }
+
+    /// Moves the counts of the slice so far into the record.
+    fn settle(&mut self) -> Verdict {
+        let executed = (self.slice - self.remaining).max(0);
+        self.slice = self.remaining;
+        self.until_sample -= executed;
+        let (loads, stores) = (self.accesses & 0xffff_ffff, self.accesses >> 32);
+        let touches = loads + stores + self.extra;
+        let near = touches - self.far.min(touches);
+        let classes = Classes::unpack(self.classes);
+        let alone = self.alone && self.control.active() <= 1;
+        let total = self.control.add_instructions(executed as u64);
+        let into = self.file.record();
+        into[record::INSTRUCTIONS] += executed as u64;
+        into[record::LOADS] += loads;
+        into[record::STORES] += stores;
+        into[record::BRANCHES] += classes.branches;
+        into[record::FP] += classes.fp;
+        into[record::SIMD] += classes.simd;
+        into[record::MISPREDICTED] += std::mem::take(&mut self.branches.wrong);
+        into[record::SERIAL] += if alone { executed as u64 } else { 0 };
+        into[record::STACK] += near;
+        into[record::REUSE + 1] += near;
+        into[record::STAMP] = total;
+        let full = into[record::INSTRUCTIONS] >= self.file.window_length();
+        self.touches += touches;
+        (self.accesses, self.extra, self.far, self.classes) = (0, 0, 0, 0);
+        if full {
+            self.file.advance();
+        }
+        if total >= self.control.limit() {
+            self.control.stop();
+        }
+        self.alone = self.control.active() <= 1;
+        if self.control.stopped() { Verdict::Stop } else { Verdict::Go }
+    }
+
+    /// Sets the length of the next slice: to the capture, the end of the window or the limit if one of these is near.
+    fn schedule(&mut self) {
+        let window = self.file.window_length().saturating_sub(self.file.record()[record::INSTRUCTIONS]);
+        let limit = self.control.limit().saturating_sub(self.control.instructions());
+        let nearest = window.min(limit).min(SLICE as u64) as i64;
+        let nearest = if self.capturing { nearest } else { nearest.min(self.until_sample) };
+        self.slice = nearest.max(1);
+        self.remaining = self.slice;
+    }
+
+    /// An instruction accesses data.
+    #[inline]
+    pub fn memory(&mut self, info: u32, address: u64, datum: usize) {
+        self.accesses += u64::from(info >> READ_SHIFT & 1) | u64::from(info >> WRITE_SHIFT & 1) << 32;
+        let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
+        let line = address >> 6;
+        if (line ^ self.fast_line) | (last ^ line) != 0 {
+            self.slow_memory(info, address, last, datum);
+        }
+    }
+
+    /// An instruction accesses data in a way that QEMU splits up.
+    pub fn split_memory(&mut self, info: u32, address: u64, datum: usize) {
+        let usage = MemoryUse::unpack(datum);
+        if usage.repeat {
+            let line = &mut self.repeat_lines[(info >> WRITE_SHIFT & 1) as usize];
+            if *line == address >> 6 {
+                return;
+            }
+            *line = address >> 6;
+        } else if self.parts.left > 0 && self.parts.datum == datum && self.parts.next == address {
+            self.parts.left -= 1;
+            self.parts.next += 8;
+            let (first, last) = (address >> 6, (address + 7) >> 6);
+            for line in first..=last {
+                if line != self.recency.latest() {
+                    self.extra += 1;
+                    self.touch(line, self.now());
+                }
+            }
+            return;
+        } else {
+            self.parts = Parts { datum, next: address + 8, left: usage.parts.saturating_sub(1) };
+        }
+        self.memory(info, address, datum);
+    }
+
+    #[inline(never)]
+    fn slow_memory(&mut self, info: u32, address: u64, last: u64, datum: usize) {
+        let (reads, writes) = (info >> READ_SHIFT & 1, info >> WRITE_SHIFT & 1);
+        // An atomic update touches its line twice in a row: this is the first time.
+        let mut distance = self.touch(address >> 6, self.now() - u64::from(reads & writes));
+        if last != address >> 6 {
+            self.extra += 1;
+            distance = distance.max(self.touch(last, self.now()));
+        }
+        if self.capturing {
+            let usage = MemoryUse::unpack(datum);
+            let index = if usage.repeat { u32::MAX } else { usage.index };
+            self.capture.access(index, u32::from(usage.parts), address, distance, writes != 0);
+        }
+    }
+
+    /// Touches so far, the one under way included.
+    fn now(&self) -> u64 {
+        self.touches + self.extra + (self.accesses & 0xffff_ffff) + (self.accesses >> 32)
+    }
+
+    /// Touches a line and returns its stack distance.
+    #[inline]
+    fn touch(&mut self, line: u64, now: u64) -> u64 {
+        let touch = self.recency.touch(line, now);
+        if !self.capturing {
+            self.fast_line = line;
+        }
+        match touch {
+            Touch::Again { distance: 0, .. } => 0,
+            Touch::Again { distance, reuse } => {
+                self.far += 1;
+                let into = self.file.record();
+                into[record::STACK + LogHistogram::bucket(distance).min(STACK_BUCKETS - 1)] += 1;
+                into[record::REUSE + LogHistogram::bucket(reuse).min(REUSE_BUCKETS - 1)] += 1;
+                distance
+            }
+            Touch::Cold => {
+                self.far += 1;
+                self.file.record()[record::COLD] += 1;
+                COLD
+            }
+        }
+    }
+
+    /// The thread enters the kernel.
+    pub fn enter_call(&mut self) -> Verdict {
+        let verdict = self.settle();
+        if !self.in_call.swap(true, Relaxed) {
+            self.control.deactivate();
+        }
+        verdict
+    }
+
+    /// The thread is back from the kernel.
+    pub fn leave_call(&mut self) -> Verdict {
+        if self.in_call.swap(false, Relaxed) {
+            self.control.activate();
+        }
+        self.alone = self.control.active() <= 1;
+        if self.control.stopped() { Verdict::Stop } else { Verdict::Go }
+    }
+
+    /// The thread goes on as the only one of a forked process, with records of its own.
+    pub fn fork(&mut self, directory: &Path) -> io::Result<()> {
+        self.file = ThreadFile::create(directory, self.control)?;
+        Ok(())
+    }
+
+    /// The process is about to become another program, or could not.
+    pub fn exec(&mut self, succeeds: bool) {
+        self.file.end(if succeeds { ENDED_EXEC } else { 0 });
+    }
+
+    /// The thread ends by itself; its state is dropped next.
+    pub fn exit(&mut self) {
+        let _ = self.settle();
+        self.release();
+        self.file.end(ENDED_SELF);
+    }
+
+    /// The process ends while this thread may still run, so only what is shared may change.
+    pub fn release(&self) {
+        if !self.in_call.swap(true, Relaxed) {
+            self.control.deactivate();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD_8: u32 = 3 << SIZE_SHIFT | 1 << READ_SHIFT;
+
+    fn vcpu(name: &str) -> (Vcpu, std::path::PathBuf) {
+        let directory = std::env::temp_dir().join(format!("steer-vcpu-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let control: &'static Control = Box::leak(Box::new(Control::create_for_test(&directory)));
+        (Vcpu::new(&directory, control).unwrap(), directory)
+    }
+
+    fn block(count: u32) -> &'static Block {
+        Box::leak(Box::new(Block { pc: 0x1000, count, insns: vec![Default::default(); count as usize].into(), ..Block::default() }))
+    }
+
+    #[test]
+    fn counts_of_a_sweep_are_exact() {
+        let (mut vcpu, directory) = vcpu("sweep");
+        let block = block(4);
+        for i in 0..40_000u64 {
+            assert_eq!(vcpu.block(block), Verdict::Go);
+            vcpu.memory(LOAD_8, 0x10_0000 + i % 8000 * 8, MemoryUse { index: 1, parts: 1, repeat: false }.pack());
+        }
+        assert_eq!(vcpu.enter_call(), Verdict::Go);
+        let record = *vcpu.file.record();
+        assert_eq!(record[record::INSTRUCTIONS], 160_000);
+        assert_eq!(record[record::LOADS], 40_000);
+        assert_eq!(record[record::COLD], 1000);
+        assert_eq!(record[record::STACK + LogHistogram::bucket(999)], 4000);
+        assert_eq!(record[record::STACK], 35_000);
+        assert_eq!(record[record::REUSE + LogHistogram::bucket(7993)], 4000);
+        assert!(record[record::SAMPLED] > 0);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn parts_of_one_access_count_once_and_touch_every_line() {
+        let (mut vcpu, directory) = vcpu("parts");
+        let datum = MemoryUse { index: 0, parts: 4, repeat: false }.pack();
+        for access in 0..2u64 {
+            for part in 0..4 {
+                vcpu.split_memory(LOAD_8, 0x1030 + access * 32 + part * 8, datum);
+            }
+        }
+        let _ = vcpu.settle();
+        assert_eq!(vcpu.file.record()[record::LOADS], 2);
+        assert_eq!(vcpu.file.record()[record::COLD], 2);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_repeated_string_instruction_is_one() {
+        let (mut vcpu, directory) = vcpu("repeat");
+        let insns = vec![Default::default()].into();
+        let block = Block { pc: 0x1000, count: 1, starts_repeat: true, ends_repeat: 0x1000, insns, ..Block::default() };
+        let block: &'static Block = Box::leak(Box::new(block));
+        for i in 0..256 {
+            let _ = vcpu.block(block);
+            vcpu.split_memory(1 << WRITE_SHIFT, 0x2000 + i, MemoryUse { index: 0, parts: 1, repeat: true }.pack());
+        }
+        let _ = vcpu.settle();
+        assert_eq!(vcpu.file.record()[record::INSTRUCTIONS], 1);
+        assert_eq!(vcpu.file.record()[record::STORES], 4);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn the_limit_stops_at_the_block_that_reaches_it() {
+        let (mut vcpu, directory) = vcpu("limit");
+        vcpu.control.set_limit_for_test(10_001);
+        vcpu.schedule();
+        let block = block(10);
+        let blocks = (1..).take_while(|_| vcpu.block(block) == Verdict::Go).count();
+        assert_eq!(blocks, 1000);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,137 @@
+//! Layout of the raw files that the instrumentation plugin writes while the program runs.
+//!
+//! Stage: capture -> host. The plugin compiles this very file (by path), so both sides always agree; a version word catches
+//! a plugin of another build. Everything is a native-endian `u64` word in a file that the plugin maps shared: whatever was
+//! counted survives the death of the program, however sudden.
+//!
+//! - `control`: one page, one per recording, written by every process of the tree.
+//! - `NNNNNN.raw`: one per thread: a header page, then [`MAX_WINDOWS`] records of [`record::WORDS`] words.
+//! - `command`: NUL-terminated arguments that run a program under this recording; the plugin puts them before an exec.
+
+/// Version of everything in this file; changes with any of it.
+pub const VERSION: u64 = 1;
+/// First word of the control file (`CSTRCTRL`).
+pub const CONTROL_MAGIC: u64 = 0x4353_5452_4354_524c;
+/// First word of a thread's file (`CSTRTHRD`).
+pub const THREAD_MAGIC: u64 = 0x4353_5452_5448_5244;
+/// Bytes of the control file, and of the header of a thread's file.
+pub const PAGE: usize = 4096;
+/// Windows in a thread's file; when they run out, pairs are merged and windows become twice as long.
+pub const MAX_WINDOWS: usize = 1024;
+/// Instructions of a window before any doubling.
+pub const FIRST_WINDOW: u64 = 1_000_000;
+/// Name of the control file in the scratch directory.
+pub const CONTROL_FILE: &str = "control";
+/// Name of the file with the command that wraps an exec.
+pub const COMMAND_FILE: &str = "command";
+/// Ending of a thread's file.
+pub const THREAD_SUFFIX: &str = "raw";
+
+/// Instruction windows for which parallelism is measured.
+pub const ILP_WINDOWS: [usize; 6] = [16, 32, 64, 128, 256, 512];
+/// Cache sizes, in lines, whose misses count as long.
+pub const MLP_LINES: [u64; 7] = [1 << 9, 1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 20];
+/// Buckets of the stack distances: all that fall below 2^28 lines.
+pub const STACK_BUCKETS: usize = 208;
+/// Buckets of the reuse times: all that fall below 2^36 accesses.
+pub const REUSE_BUCKETS: usize = 272;
+
+/// Words of the control file.
+pub mod control {
+    /// [`super::CONTROL_MAGIC`].
+    pub const MAGIC: usize = 0;
+    /// [`super::VERSION`] of the host.
+    pub const VERSION: usize = 1;
+    /// Instructions after which everything ends.
+    pub const LIMIT: usize = 2;
+    /// Instructions executed so far by all threads; the clock of the recording.
+    pub const INSTRUCTIONS: usize = 3;
+    /// Not zero once the limit was reached.
+    pub const STOP: usize = 4;
+    /// Threads' files created so far.
+    pub const THREADS: usize = 5;
+    /// Threads that are neither in a system call nor gone.
+    pub const ACTIVE: usize = 6;
+    /// Times the plugin was loaded.
+    pub const LOADED: usize = 7;
+    /// The plugin's version, where it refused to work with the host's.
+    pub const REFUSED_VERSION: usize = 8;
+    /// The process that is loading the plugin, or recording; the last one to have started.
+    pub const LAST_PID: usize = 9;
+}
+
+/// Words of a thread file's header.
+pub mod header {
+    /// [`super::THREAD_MAGIC`].
+    pub const MAGIC: usize = 0;
+    /// [`super::VERSION`].
+    pub const VERSION: usize = 1;
+    /// Order of creation within the recording, from 1.
+    pub const ORDINAL: usize = 2;
+    /// Process that the thread belongs to.
+    pub const PID: usize = 3;
+    /// Complete windows; the record after them is the unfinished one.
+    pub const WINDOWS: usize = 4;
+    /// Instructions of a complete window.
+    pub const WINDOW_LENGTH: usize = 5;
+    /// The recording's instruction count when the thread started.
+    pub const START: usize = 6;
+    /// How the thread ended: 0 not at all or killed, 1 by itself, 2 it became another program.
+    pub const ENDED: usize = 7;
+}
+
+/// Value of [`header::ENDED`] for a thread that ran to its end.
+pub const ENDED_SELF: u64 = 1;
+/// Value of [`header::ENDED`] for a process that executed another program, which has a file of its own.
+pub const ENDED_EXEC: u64 = 2;
+
+/// Words of a window's record; everything but [`record::STAMP`] is a sum.
+pub mod record {
+    use super::{ILP_WINDOWS, MLP_LINES, REUSE_BUCKETS, STACK_BUCKETS};
+
+    /// The recording's instruction count when the window was last written.
+    pub const STAMP: usize = 0;
+    /// Instructions.
+    pub const INSTRUCTIONS: usize = 1;
+    /// Data accesses that read.
+    pub const LOADS: usize = 2;
+    /// Data accesses that write.
+    pub const STORES: usize = 3;
+    /// Jumps, calls, returns.
+    pub const BRANCHES: usize = 4;
+    /// Scalar floating-point instructions.
+    pub const FP: usize = 5;
+    /// Vector instructions.
+    pub const SIMD: usize = 6;
+    /// Mispredicted branches.
+    pub const MISPREDICTED: usize = 7;
+    /// First touches of a line.
+    pub const COLD: usize = 8;
+    /// Instructions during which no other thread was runnable.
+    pub const SERIAL: usize = 9;
+    /// Instructions in the parallelism samples.
+    pub const SAMPLED: usize = 10;
+    /// Cycles that the samples take, one word per entry of [`ILP_WINDOWS`].
+    pub const ILP_CYCLES: usize = 11;
+    /// Long misses in the samples, one word per entry of [`MLP_LINES`].
+    pub const MLP_MISSES: usize = ILP_CYCLES + ILP_WINDOWS.len();
+    /// Serial rounds of misses in the samples: for each of [`MLP_LINES`], one word per entry of [`ILP_WINDOWS`].
+    pub const MLP_ROUNDS: usize = MLP_MISSES + MLP_LINES.len();
+    /// Touches by stack distance bucket.
+    pub const STACK: usize = MLP_ROUNDS + MLP_LINES.len() * ILP_WINDOWS.len();
+    /// Touches by reuse time bucket.
+    pub const REUSE: usize = STACK + STACK_BUCKETS;
+    /// Words of a record.
+    pub const WORDS: usize = REUSE + REUSE_BUCKETS;
+}
+
+/// Bytes of a thread's file.
+pub const THREAD_BYTES: usize = PAGE + MAX_WINDOWS * record::WORDS * 8;
+
+/// Adds record `from` to record `into`, which it follows.
+pub fn add_record(into: &mut [u64], from: &[u64]) {
+    for (sum, part) in into.iter_mut().zip(from).skip(record::STAMP + 1) {
+        *sum += part;
+    }
+    into[record::STAMP] = from[record::STAMP];
+}
