@@ -97,7 +97,10 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
     for (i, t) in machine.core_type.iter().enumerate() {
         let fail = |key, what: &str| problem("core_type", i, key, format!("core type `{}`: {what}", t.name));
         if !is_name(&t.name) || is_group_name(&t.name) {
-            return fail("name", "a name is lower-case letters, digits, dots and dashes, and not one like `core0` or `llc1`");
+            return fail(
+                "name",
+                "a name is lower-case letters, digits, dots and dashes, and not one like `core0` or `llc1`",
+            );
         }
         if machine.core_type[..i].iter().any(|other| other.name == t.name) {
             return fail("name", "the name is taken by an earlier core type");
@@ -168,8 +171,13 @@ fn cores(machine: &Machine) -> Result<Vec<CpuSet>, Problem> {
     }
     let count = u32::try_from(seen.len()).unwrap_or(u32::MAX);
     if seen != CpuSet::first(count) {
-        let message = format!("CPUs are {seen}, not 0-{} without holes; number them so and list the real ones in `os_cpus`", count - 1);
-        return problem("cores", 0, "cpus", message);
+        let message = format!(
+            "CPUs are {seen}, not 0-{} without holes; number them so and list the real ones in `os_cpus`",
+            count - 1
+        );
+        let beyond = |c: &Cores| c.cpus.iter().any(|cpu| cpu.0 >= count);
+        let nth = machine.cores.iter().position(beyond).unwrap_or(0);
+        return problem("cores", nth, "cpus", message);
     }
     Ok(all)
 }

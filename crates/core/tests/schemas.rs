@@ -1,0 +1,53 @@
+//! The checked-in JSON Schemas are those of the types, and the checked-in data files are what the types read.
+//!
+//! `COUNTERSTEER_BLESS=1` writes the schemas anew.
+
+use std::path::{Path, PathBuf};
+
+use countersteer_core::machine::Machine;
+use countersteer_core::profile::{Recorded, Tabulated};
+use schemars::{Schema, schema_for};
+
+/// File name and the schema it must hold: one row per schema.
+const SCHEMAS: [(&str, fn() -> Schema); 3] = [
+    ("machine.schema.json", || schema_for!(Machine)),
+    ("profile.schema.json", || schema_for!(Recorded)),
+    ("table.schema.json", || schema_for!(Tabulated)),
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn checked_in_schemas_are_those_of_the_types() {
+    for (name, schema) in SCHEMAS {
+        let path = repository().join("schemas").join(name);
+        let made = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
+        if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &made).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            kept == made,
+            "schemas/{name} is out of date; run the tests with COUNTERSTEER_BLESS=1 and look at the change"
+        );
+    }
+}
+
+#[test]
+fn tabulated_profiles_are_named_after_their_files_and_hold_both_core_types() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(repository().join("profiles/spec2017")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let table = Tabulated::parse(&path.to_string_lossy(), &text).unwrap();
+        assert_eq!(path.file_stem().unwrap().to_str(), Some(table.name.as_str()));
+        let speed = |core: &str| table.on(core).map(|t| t.freq_ghz * t.points[0].ipc).unwrap();
+        let factor = speed("golden-cove") / speed("gracemont");
+        assert!((1.3..4.1).contains(&factor), "{}: speedup factor {factor}", table.name);
+        count += 1;
+    }
+    assert_eq!(count, 23);
+}
