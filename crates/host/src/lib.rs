@@ -1,1 +1,3 @@
 //! Countersteer: host.
+
+pub mod signals;
