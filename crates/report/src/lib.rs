@@ -1,1 +1,20 @@
-//! Countersteer: report.
+//! What is kept of a run, and everything that is made of it: tables, answers, charts, HTML, Perfetto traces.
+//!
+//! Input: what a driver tells a [`record::Collector`]. Output: a [`record::Record`] on disk; from records, texts and files
+//! for people. Same record, same bytes: nothing here reads a clock or draws a random number.
+
+pub mod chart;
+pub mod html;
+pub mod perfetto;
+pub mod profile_view;
+pub mod record;
+pub mod table;
+pub mod why;
+
+mod atomic;
+mod error;
+mod format;
+mod svg;
+
+pub use atomic::write_atomically;
+pub use error::ReportError;

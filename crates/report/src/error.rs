@@ -1,0 +1,141 @@
+//! What can go wrong with records and reports, and what mends it.
+
+use std::path::{Path, PathBuf};
+
+use countersteer_core::textfile::TextError;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// A file or folder could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file or folder could not be written; nothing was left behind.
+    #[error("cannot write {}: {source}; nothing was left there{}", path.display(), mend(source))]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The place is taken by something that is not ours.
+    #[error("{} exists and is no record, so it is not overwritten; name another folder", path.display())]
+    Taken {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Not a record.
+    #[error("{} is no record: {why}; records are folders that `steer sim --output` and `steer run --output` make", path.display())]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+        /// What is missing or strange.
+        why: String,
+    },
+    /// A record of a later version.
+    #[error("{} has schema `{schema}`, this version reads `{}`; use a newer countersteer, or make the record again", path.display(), crate::record::SCHEMA)]
+    Newer {
+        /// Which.
+        path: PathBuf,
+        /// Its schema.
+        schema: String,
+    },
+    /// A record with a damaged or missing table.
+    #[error("{} is damaged: {why}; copy the record again from where it was made, or repeat the run (manifest.json says how)", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A table that cannot be encoded.
+    #[error("cannot encode the table `{table}`: {why}")]
+    Encode {
+        /// Which.
+        table: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// The machine or a profile inside the record cannot be used.
+    #[error("inside the record: {0}")]
+    Text(#[from] TextError),
+    /// A program or thread that the record does not know.
+    #[error("the record has no program or thread `{asked}`; it has {known}")]
+    UnknownProgram {
+        /// As asked.
+        asked: String,
+        /// What there is.
+        known: String,
+    },
+    /// A time outside the run.
+    #[error("{asked_s} s is outside the run, which lasts from 0 to {end_s:.3} s")]
+    OutsideRun {
+        /// As asked.
+        asked_s: f64,
+        /// The end.
+        end_s: f64,
+    },
+    /// The thread was not alive then.
+    #[error("`{program}` was not alive at {asked_s} s; it was from {from_s:.3} to {to_s:.3} s")]
+    NotAlive {
+        /// Who.
+        program: String,
+        /// As asked.
+        asked_s: f64,
+        /// First seen.
+        from_s: f64,
+        /// Last seen.
+        to_s: f64,
+    },
+    /// The record was made without what the question needs.
+    #[error("the record holds no {what} (it was made with detail `{detail}`); repeat the run with full records")]
+    NotRecorded {
+        /// What is missing.
+        what: &'static str,
+        /// The level it was made with.
+        detail: String,
+    },
+    /// A chart could not be drawn.
+    #[error("cannot draw the chart `{chart}`: {why}")]
+    Draw {
+        /// Which.
+        chart: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A replay went on after the record had ended.
+    #[error("the record ends after {steps} observations and holds no more to replay")]
+    ReplayOver {
+        /// How many there are.
+        steps: usize,
+    },
+}
+
+impl ReportError {
+    pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
+        Self::Read { path: path.into(), source }
+    }
+
+    pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
+        Self::Write { path: path.into(), source }
+    }
+
+    pub(crate) fn damaged(path: &Path, why: impl std::fmt::Display) -> Self {
+        Self::Damaged { path: path.into(), why: why.to_string() }
+    }
+}
+
+fn mend(source: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::{NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    match source.kind() {
+        StorageFull | QuotaExceeded => "; free some space or name a folder on another disk",
+        PermissionDenied | ReadOnlyFilesystem => "; name a folder you may write to",
+        NotFound => "; make the folder around it first",
+        _ => "",
+    }
+}

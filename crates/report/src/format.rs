@@ -1,0 +1,105 @@
+//! Numbers, sizes and times in words, the same in every text, table and chart.
+
+/// A number with about `digits` significant digits, no exponent below a million, no trailing zeros lost that carry meaning.
+pub(crate) fn number(value: f64, digits: usize) -> String {
+    if !value.is_finite() {
+        return "–".into();
+    }
+    if value == 0.0 {
+        return "0".into();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if magnitude >= 6 || magnitude < -4 {
+        return format!("{value:.*e}", digits.saturating_sub(1));
+    }
+    let decimals = usize::try_from(digits as i32 - 1 - magnitude).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    if decimals == 0 { grouped(&text) } else { text }
+}
+
+/// Thousands apart by commas.
+fn grouped(integer: &str) -> String {
+    let (sign, digits) = integer.strip_prefix('-').map_or(("", integer), |d| ("-", d));
+    let mut text = String::from(sign);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// A whole number with thousands apart.
+pub(crate) fn count(value: u64) -> String {
+    grouped(&value.to_string())
+}
+
+/// A large number with its prefix: `1.78 T`, `35 G`.
+pub(crate) fn prefixed(value: f64) -> String {
+    let (scale, prefix) = match value.abs() {
+        v if v >= 1e12 => (1e12, "T"),
+        v if v >= 1e9 => (1e9, "G"),
+        v if v >= 1e6 => (1e6, "M"),
+        v if v >= 1e3 => (1e3, "k"),
+        _ => (1.0, ""),
+    };
+    format!("{} {prefix}", number(value / scale, 3)).trim_end().to_owned()
+}
+
+/// A size in binary units, as cache sizes are spoken of.
+pub(crate) fn bytes(value: f64) -> String {
+    let (scale, unit) = match value {
+        v if v >= f64::from(1 << 30) => (f64::from(1 << 30), "GiB"),
+        v if v >= f64::from(1 << 20) => (f64::from(1 << 20), "MiB"),
+        v if v >= 1024.0 => (1024.0, "KiB"),
+        _ => (1.0, "B"),
+    };
+    let scaled = value / scale;
+    let text = if (scaled - scaled.round()).abs() < 0.005 { format!("{scaled:.0}") } else { number(scaled, 3) };
+    format!("{text} {unit}")
+}
+
+/// A stretch of time.
+pub(crate) fn seconds(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1.0 || v == 0.0 => format!("{} s", number(value, 4)),
+        v if v >= 1e-3 => format!("{} ms", number(value * 1e3, 3)),
+        _ => format!("{} µs", number(value * 1e6, 3)),
+    }
+}
+
+/// A ratio as a change: `+12 %`, `-3.1 %`.
+pub(crate) fn change(ratio: f64) -> String {
+    let percent = (ratio - 1.0) * 100.0;
+    if percent.abs() < 0.05 {
+        return "±0 %".into();
+    }
+    let text = if percent.abs() >= 10.0 { format!("{percent:.0}") } else { format!("{percent:.1}") };
+    format!("{}{text} %", if percent > 0.0 { "+" } else { "" }).replace('-', "−")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_significant_digits() {
+        let cases =
+            [(0.0, "0"), (1.0, "1.00"), (12345.6, "12,346"), (0.01234, "0.0123"), (-2.5, "-2.50"), (1.5e7, "1.50e7")];
+        for (value, text) in cases {
+            assert_eq!(number(value, 3), text);
+        }
+        assert_eq!(number(f64::NAN, 3), "–");
+    }
+
+    #[test]
+    fn sizes_and_times_have_their_unit() {
+        assert_eq!(bytes(30_720.0 * 1024.0), "30 MiB");
+        assert_eq!(bytes(524_288.0), "512 KiB");
+        assert_eq!(seconds(0.0005), "500 µs");
+        assert_eq!(prefixed(1.779e12), "1.78 T");
+        assert_eq!(change(1.1234), "+12 %");
+        assert_eq!(change(0.969), "−3.1 %");
+    }
+}

@@ -1,0 +1,172 @@
+//! The collector: listens to the driver and fills a record.
+//!
+//! Input: observations, metrics and decisions as they happen. Output: a [`Record`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::driver::Recorder;
+use countersteer_core::engine::{Applied, Observation};
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::{AdmissionTable, Placement, ThreadPlacement};
+use countersteer_core::score::{Outcome, Score};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+
+use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow};
+use super::{Detail, Manifest, Record};
+
+/// Fills a record while a driver runs.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    record: Record,
+    detail: Detail,
+    words: Words,
+}
+
+/// One copy of each word and CPU set, since the same few come back at every decision.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    texts: BTreeSet<Arc<str>>,
+    sets: BTreeMap<String, Arc<CpuSet>>,
+}
+
+impl Words {
+    pub(super) fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&new));
+        new
+    }
+
+    /// The set of a CPU list; `None` when it is no list.
+    pub(super) fn set(&mut self, list: &str) -> Option<Arc<CpuSet>> {
+        if let Some(known) = self.sets.get(list) {
+            return Some(Arc::clone(known));
+        }
+        let new = Arc::new(list.parse::<CpuSet>().ok()?);
+        self.sets.insert(list.to_owned(), Arc::clone(&new));
+        Some(new)
+    }
+
+    /// A decision as it is recorded.
+    pub(super) fn decision(
+        &mut self,
+        topology: &Topology,
+        step: u32,
+        at: Nanos,
+        placed: &ThreadPlacement,
+    ) -> DecisionRow {
+        let reason = &placed.reason;
+        DecisionRow {
+            step,
+            at_ns: at.0,
+            thread: placed.thread.0,
+            target: self.text(&placed.target.name(topology)),
+            target_cpus: placed.target.cpus(topology),
+            weight: placed.weight,
+            rule: self.text(&reason.rule),
+            seen: reason.seen.iter().map(|(metric, value)| (self.text(metric), *value)).collect(),
+            alternatives: (reason.alternatives.iter())
+                .map(|(group, value)| (self.text(&topology.group(*group).name), *value))
+                .collect(),
+            unit: self.text(&reason.unit),
+        }
+    }
+
+    /// An admission table as it is recorded.
+    pub(super) fn admission(&mut self, topology: &Topology, table: &AdmissionTable) -> AdmissionRow {
+        let rows = table.rows.iter().map(|(least, group)| (*least, self.text(&topology.group(*group).name)));
+        let rows = rows.collect();
+        AdmissionRow { metric: self.text(&table.metric), rows }
+    }
+}
+
+impl Collector {
+    /// A collector that keeps `detail` of a run.
+    #[must_use]
+    pub fn new(manifest: Manifest, detail: Detail) -> Self {
+        let manifest = Manifest { detail, ..manifest };
+        Self { record: Record::new(manifest), detail, words: Words::default() }
+    }
+
+    /// The record of the run that has ended. The score is not stored, since it follows from the outcome.
+    #[must_use]
+    pub fn finish(mut self, outcome: &Outcome, _score: &Score) -> Record {
+        self.record.manifest.outcome = outcome.clone();
+        self.record
+    }
+
+    fn metrics(&mut self, step: u32, seen: &Observation, bank: &MetricBank) {
+        if self.record.metric_names.is_empty() {
+            self.record.metric_names = bank.names().iter().map(|n| Arc::from(*n)).collect();
+        }
+        // Values change only where a sample came in; threads have theirs side by side.
+        let mut last = None;
+        for sample in &seen.samples {
+            if last.replace(sample.thread) == Some(sample.thread) {
+                continue;
+            }
+            if let Some(values) = bank.row(sample.thread).filter(|row| !row.is_empty()) {
+                let (at_ns, thread) = (seen.at.0, sample.thread.0);
+                self.record.metrics.push(MetricRow { step, at_ns, thread, values: values.into() });
+            }
+        }
+    }
+}
+
+impl Recorder for Collector {
+    fn observation(&mut self, _: &Topology, seen: &Observation, metrics: &MetricBank) {
+        if self.detail == Detail::Scores {
+            return;
+        }
+        let step = u32::try_from(self.record.steps.len()).unwrap_or(u32::MAX);
+        let at_ns = seen.at.0;
+        self.record.steps.push(StepRow { at_ns, finished: seen.finished, ..StepRow::default() });
+        self.record.threads.extend(seen.threads.iter().map(|t| ThreadRow {
+            step,
+            at_ns,
+            thread: t.id.0,
+            program: t.program.0,
+            name: Arc::clone(&t.name),
+            cpu: t.cpu.0,
+            runnable: t.runnable,
+            nice: t.nice,
+            allowed: Arc::clone(&t.allowed),
+        }));
+        let event = |e: &countersteer_core::engine::ThreadEvent| EventRow {
+            step,
+            at_ns: e.at.0,
+            thread: e.thread.0,
+            kind: e.kind,
+        };
+        self.record.events.extend(seen.events.iter().map(event));
+        self.record.samples.extend(seen.samples.iter().map(|s| SampleRow { step, sample: *s }));
+        if self.detail == Detail::Everything {
+            self.record.spans.extend(seen.spans.iter().map(|s| SpanRow {
+                step,
+                thread: s.thread.0,
+                cpu: s.cpu.0,
+                start_ns: s.start.0,
+                end_ns: s.end.0,
+            }));
+        }
+        self.metrics(step, seen, metrics);
+    }
+
+    fn decision(&mut self, topology: &Topology, at: Nanos, placement: &Placement, applied: Applied) {
+        let Some(index) = self.record.steps.len().checked_sub(1) else { return };
+        let step = u32::try_from(index).unwrap_or(u32::MAX);
+        let row = &mut self.record.steps[index];
+        row.decided = true;
+        (row.changed, row.gone, row.refused) = (applied.changed, applied.gone, applied.refused);
+        row.admission = placement.admission.as_ref().map(|table| self.words.admission(topology, table));
+        for placed in &placement.threads {
+            let row = self.words.decision(topology, step, at, placed);
+            self.record.decisions.push(row);
+        }
+    }
+}

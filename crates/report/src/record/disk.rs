@@ -1,0 +1,227 @@
+//! Records on disk: a folder with a manifest and one Parquet file per table.
+//!
+//! Input: a [`Record`] or the path of its folder. Output: the folder or the record. A folder appears under its name only
+//! when all of it is written.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use serde::Deserialize;
+
+use super::collector::Words;
+use super::tables::{TABLES, Table};
+use super::{Manifest, Record, SCHEMA};
+use crate::atomic::{temporary_sibling, write_synced};
+use crate::error::ReportError;
+
+const MANIFEST: &str = "manifest.json";
+/// What the schemas of all versions begin with.
+const FAMILY: &str = "countersteer.record/";
+
+impl Record {
+    /// Writes the record as a folder; a record that is there already is replaced once the new one is complete.
+    ///
+    /// # Errors
+    /// Something that is no record is in the way, or the folder cannot be written; then nothing of it is left.
+    pub fn save(&self, dir: &Path) -> Result<(), ReportError> {
+        let replaces = check_place(dir)?;
+        let temporary = temporary_sibling(dir);
+        let written = self.write_into(&temporary).and_then(|()| put(&temporary, dir, replaces));
+        if written.is_err() {
+            // The first error is the one worth telling.
+            let _ = fs::remove_dir_all(&temporary);
+        }
+        written
+    }
+
+    fn write_into(&self, dir: &Path) -> Result<(), ReportError> {
+        fs::create_dir(dir).map_err(|e| ReportError::write(dir, e))?;
+        let topology = self.topology()?;
+        let mut manifest = self.manifest.clone();
+        manifest.tables = TABLES.iter().map(|t| (t.name.to_owned(), (t.rows)(self) as u64)).collect();
+        for table in TABLES {
+            self.write_table(table, &topology, &dir.join(file_name(table)))?;
+        }
+        let text = serde_json::to_string_pretty(&manifest)
+            .map_err(|e| ReportError::Encode { table: "manifest", why: e.to_string() })?;
+        let path = dir.join(MANIFEST);
+        write_synced(&path, (text + "\n").as_bytes()).map_err(|e| ReportError::write(&path, e))
+    }
+
+    fn write_table(
+        &self,
+        table: &Table,
+        topology: &countersteer_core::topology::Topology,
+        path: &Path,
+    ) -> Result<(), ReportError> {
+        let encode = |e: arrow_schema::ArrowError| ReportError::Encode { table: table.name, why: e.to_string() };
+        let write = |e: parquet::errors::ParquetError| ReportError::write(path, io_error(e));
+        let file = File::create(path).map_err(|e| ReportError::write(path, e))?;
+        let mut batches = table.batches(self, topology).peekable();
+        let schema = match batches.peek() {
+            Some(Ok(batch)) => batch.schema(),
+            _ => std::sync::Arc::new(arrow_schema::Schema::empty()),
+        };
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+        let mut writer = ArrowWriter::try_new(&file, schema, Some(properties)).map_err(write)?;
+        for batch in batches {
+            writer.write(&batch.map_err(encode)?).map_err(write)?;
+        }
+        writer.close().map_err(write)?;
+        file.sync_all().map_err(|e| ReportError::write(path, e))
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// The folder is no record, is of a later version, or is damaged.
+    pub fn load(dir: &Path) -> Result<Self, ReportError> {
+        let manifest = read_manifest(dir)?;
+        let counts = manifest.tables.clone();
+        let mut record = Self::new(manifest);
+        let mut words = Words::default();
+        for table in TABLES {
+            let path = dir.join(file_name(table));
+            let rows = read_table(table, &path, &mut record, &mut words)?;
+            let expected = counts.get(table.name).copied().unwrap_or(0);
+            if rows != expected {
+                return Err(ReportError::damaged(&path, format!("it has {rows} rows, the manifest says {expected}")));
+            }
+        }
+        check_references(&record, dir)?;
+        Ok(record)
+    }
+}
+
+fn file_name(table: &Table) -> String {
+    format!("{}.parquet", table.name)
+}
+
+/// Whether there is a record to replace at `dir`.
+fn check_place(dir: &Path) -> Result<bool, ReportError> {
+    let taken = || ReportError::Taken { path: dir.into() };
+    match fs::symlink_metadata(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(ReportError::read(dir, e)),
+        Ok(meta) if !meta.is_dir() => Err(taken()),
+        Ok(_) => {
+            let empty = fs::read_dir(dir).map_err(|e| ReportError::read(dir, e))?.next().is_none();
+            let ours = read_schema(dir).is_ok_and(|schema| schema.starts_with(FAMILY));
+            if empty || ours { Ok(true) } else { Err(taken()) }
+        }
+    }
+}
+
+/// Moves the finished folder to its place.
+fn put(temporary: &Path, dir: &Path, replaces: bool) -> Result<(), ReportError> {
+    if !replaces {
+        return fs::rename(temporary, dir).map_err(|e| ReportError::write(dir, e));
+    }
+    let mut old: PathBuf = temporary.to_owned();
+    old.set_extension("old");
+    fs::rename(dir, &old).map_err(|e| ReportError::write(dir, e))?;
+    if let Err(e) = fs::rename(temporary, dir) {
+        // Better the old record than none.
+        let _ = fs::rename(&old, dir);
+        return Err(ReportError::write(dir, e));
+    }
+    fs::remove_dir_all(&old).map_err(|e| ReportError::write(&old, e))
+}
+
+fn io_error(error: parquet::errors::ParquetError) -> std::io::Error {
+    match error {
+        parquet::errors::ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
+            Ok(io) => *io,
+            Err(other) => std::io::Error::other(other),
+        },
+        other => std::io::Error::other(other.to_string()),
+    }
+}
+
+/// The schema that a folder's manifest names.
+fn read_schema(dir: &Path) -> Result<String, ReportError> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: String,
+    }
+    let foreign = |why: String| ReportError::Foreign { path: dir.into(), why };
+    if !dir.is_dir() {
+        let why = if dir.exists() { "it is a file" } else { "there is no such folder" };
+        return Err(foreign(why.into()));
+    }
+    let path = dir.join(MANIFEST);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(foreign(format!("it has no {MANIFEST}"))),
+        Err(e) => return Err(ReportError::read(&path, e)),
+    };
+    match serde_json::from_str::<Head>(&text) {
+        Ok(head) => Ok(head.schema),
+        Err(e) if e.is_eof() => Err(ReportError::damaged(&path, "the file ends too early")),
+        Err(e) => Err(foreign(format!("its {MANIFEST} has no schema ({e})"))),
+    }
+}
+
+fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
+    let schema = read_schema(dir)?;
+    if !schema.starts_with(FAMILY) {
+        return Err(ReportError::Foreign { path: dir.into(), why: format!("its schema is `{schema}`") });
+    }
+    if schema != SCHEMA {
+        return Err(ReportError::Newer { path: dir.into(), schema });
+    }
+    let path = dir.join(MANIFEST);
+    let text = fs::read_to_string(&path).map_err(|e| ReportError::read(&path, e))?;
+    serde_json::from_str(&text).map_err(|e| ReportError::damaged(&path, e))
+}
+
+fn read_table(table: &Table, path: &Path, record: &mut Record, words: &mut Words) -> Result<u64, ReportError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(ReportError::damaged(path, "the file is missing"));
+        }
+        Err(e) => return Err(ReportError::read(path, e)),
+    };
+    let damaged = |e: &dyn std::fmt::Display| ReportError::damaged(path, e);
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| damaged(&e))?;
+    let schema = builder.schema().clone();
+    let reader = builder.with_batch_size(1 << 14).build().map_err(|e| damaged(&e))?;
+    let mut rows = 0;
+    for batch in reader {
+        let batch = batch.map_err(|e| damaged(&e))?;
+        rows += batch.num_rows() as u64;
+        (table.decode)(record, words, &batch).map_err(|e| damaged(&e))?;
+    }
+    if rows == 0 {
+        // The names of columns matter even without rows.
+        let empty = arrow_array::RecordBatch::new_empty(schema);
+        (table.decode)(record, words, &empty).map_err(|e| damaged(&e))?;
+    }
+    Ok(rows)
+}
+
+/// Rows refer to observations that exist, in order; everything downstream relies on it.
+fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
+    let steps = record.steps.len();
+    let columns: [(&str, Vec<u32>); 6] = [
+        ("threads", record.threads.iter().map(|r| r.step).collect()),
+        ("events", record.events.iter().map(|r| r.step).collect()),
+        ("samples", record.samples.iter().map(|r| r.step).collect()),
+        ("metrics", record.metrics.iter().map(|r| r.step).collect()),
+        ("decisions", record.decisions.iter().map(|r| r.step).collect()),
+        ("spans", record.spans.iter().map(|r| r.step).collect()),
+    ];
+    for (name, column) in columns {
+        let outside = column.last().is_some_and(|s| *s as usize >= steps);
+        if outside || !column.is_sorted() {
+            let path = dir.join(format!("{name}.parquet"));
+            return Err(ReportError::damaged(&path, "column `step` is out of order or names no observation"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! The manifest: what a run was made from and what came of it; enough to repeat it.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::score::Outcome;
+use countersteer_core::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// The schema name that every manifest carries.
+pub const SCHEMA: &str = "countersteer.record/1";
+
+/// A name with the text of the file behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedText {
+    /// Short name.
+    pub name: String,
+    /// The whole file.
+    pub text: String,
+}
+
+/// How much of a run is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Detail {
+    /// The manifest with the outcome; no tables.
+    Scores,
+    /// All tables except stretches of running, which are by far the largest.
+    NoSpans,
+    /// Everything.
+    #[default]
+    Everything,
+}
+
+/// What a run was made from and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// `countersteer.record/1`.
+    pub schema: String,
+    /// Version of Countersteer.
+    pub version: String,
+    /// `sim`, `affinity` or `scx`.
+    pub engine: String,
+    /// The machine file.
+    pub machine: NamedText,
+    /// The workload file.
+    pub workload: NamedText,
+    /// The policy with its parameters.
+    pub policy: String,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Time between decisions.
+    pub period_ns: u64,
+    /// How much was kept.
+    pub detail: Detail,
+    /// Other options, as they would be written on a command line.
+    pub options: BTreeMap<String, String>,
+    /// What became of the programs.
+    pub outcome: Outcome,
+    /// Profile texts by file name; on disk they are a table of their own.
+    #[serde(skip)]
+    pub profiles: BTreeMap<String, String>,
+    /// Rows by table, so that a cut-off copy is noticed; filled in when the record is saved.
+    #[serde(default)]
+    pub tables: BTreeMap<String, u64>,
+}
+
+impl Detail {
+    /// Its name in manifests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scores => "scores",
+            Self::NoSpans => "no-spans",
+            Self::Everything => "everything",
+        }
+    }
+}
+
+impl Manifest {
+    /// The manifest of a simulated run; `machine` and `workload` are (name, file text).
+    #[must_use]
+    pub fn new(
+        machine: (&str, &str),
+        workload: (&str, &str),
+        policy: &str,
+        seed: u64,
+        period: Nanos,
+        options: impl IntoIterator<Item = (String, String)>,
+        profiles: BTreeMap<String, String>,
+    ) -> Self {
+        let named = |(name, text): (&str, &str)| NamedText { name: name.into(), text: text.into() };
+        Self {
+            schema: SCHEMA.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            engine: "sim".into(),
+            machine: named(machine),
+            workload: named(workload),
+            policy: policy.into(),
+            seed,
+            period_ns: period.0,
+            detail: Detail::default(),
+            options: options.into_iter().collect(),
+            outcome: Outcome::default(),
+            profiles,
+            tables: BTreeMap::new(),
+        }
+    }
+}

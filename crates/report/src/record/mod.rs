@@ -1,0 +1,125 @@
+//! Records: the only artefact of a run.
+//!
+//! Input: what the driver tells the [`Collector`]. Output: a [`Record`], kept as a folder of Parquet tables with a
+//! `manifest.json`. Reports, answers and replays read records and nothing else, so a record carries its machine, workload
+//! and profiles as text.
+
+mod collector;
+mod columns;
+mod differences;
+mod disk;
+mod manifest;
+mod replay;
+mod rows;
+mod tables;
+
+use std::sync::Arc;
+
+use countersteer_core::machine::Machine;
+use countersteer_core::profile::Profile;
+use countersteer_core::score::Score;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ThreadId};
+
+pub use collector::Collector;
+pub use differences::{Difference, Differences, compare_decisions};
+pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
+pub use replay::ReplayEngine;
+pub use rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow};
+
+use crate::error::ReportError;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// How the run was made and what came of it.
+    pub manifest: Manifest,
+    /// Observations, in order; the other tables refer to them by position.
+    pub steps: Vec<StepRow>,
+    /// Threads alive at each observation.
+    pub threads: Vec<ThreadRow>,
+    /// Thread events.
+    pub events: Vec<EventRow>,
+    /// Counter samples.
+    pub samples: Vec<SampleRow>,
+    /// Columns of `metrics`.
+    pub metric_names: Vec<Arc<str>>,
+    /// Metrics that the policy saw, a row whenever a thread was sampled.
+    pub metrics: Vec<MetricRow>,
+    /// Decisions with their reasons.
+    pub decisions: Vec<DecisionRow>,
+    /// Stretches of running.
+    pub spans: Vec<SpanRow>,
+}
+
+/// A thread of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadIdentity {
+    /// Its number.
+    pub id: ThreadId,
+    /// Its program's number.
+    pub program: u32,
+    /// Its program's name.
+    pub name: Arc<str>,
+}
+
+impl Record {
+    /// An empty record.
+    #[must_use]
+    pub fn new(manifest: Manifest) -> Self {
+        Self {
+            manifest,
+            steps: Vec::new(),
+            threads: Vec::new(),
+            events: Vec::new(),
+            samples: Vec::new(),
+            metric_names: Vec::new(),
+            metrics: Vec::new(),
+            decisions: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// The machine of the run.
+    ///
+    /// # Errors
+    /// The machine's text inside the record cannot be read.
+    pub fn topology(&self) -> Result<Arc<Topology>, ReportError> {
+        let machine = &self.manifest.machine;
+        Ok(Arc::new(Topology::new(&Machine::parse(&machine.name, &machine.text)?)))
+    }
+
+    /// The profiles of the run, by file name.
+    ///
+    /// # Errors
+    /// A profile inside the record cannot be read.
+    pub fn profiles(&self) -> Result<Vec<(String, Profile)>, ReportError> {
+        let parse = |(name, text): (&String, &String)| Ok((name.clone(), Profile::parse(name, text)?));
+        self.manifest.profiles.iter().map(parse).collect()
+    }
+
+    /// How well the workload was served.
+    #[must_use]
+    pub fn score(&self) -> Score {
+        Score::of(&self.manifest.outcome)
+    }
+
+    /// When the last observation was.
+    #[must_use]
+    pub fn end(&self) -> Nanos {
+        let last = self.steps.last().map_or(0, |s| s.at_ns);
+        Nanos(last.max(self.spans.iter().map(|s| s.end_ns).max().unwrap_or(0)))
+    }
+
+    /// Every thread that was ever seen, by number.
+    #[must_use]
+    pub fn identities(&self) -> Vec<ThreadIdentity> {
+        let mut seen = std::collections::BTreeMap::new();
+        for row in &self.threads {
+            seen.entry(row.thread).or_insert_with(|| (row.program, Arc::clone(&row.name)));
+        }
+        let identity =
+            |(id, (program, name)): (u32, (u32, Arc<str>))| ThreadIdentity { id: ThreadId(id), program, name };
+        seen.into_iter().map(identity).collect()
+    }
+}

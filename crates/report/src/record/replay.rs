@@ -1,0 +1,123 @@
+//! Replay: a record in the place of a machine.
+//!
+//! Input: a [`Record`]. Output: an [`Engine`] that shows a policy what was observed then, and keeps what the policy says
+//! now. The workload does not react: decisions are comparable only up to the first difference.
+
+use std::sync::Arc;
+
+use countersteer_core::engine::{Applied, Engine, Observation, Span, ThreadEvent, ThreadInfo};
+use countersteer_core::placement::Placement;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
+
+use super::collector::Words;
+use super::rows::DecisionRow;
+use super::{Detail, Record};
+use crate::error::ReportError;
+
+/// Plays a record back.
+pub struct ReplayEngine<'a> {
+    record: &'a Record,
+    topology: Arc<Topology>,
+    next: usize,
+    cursors: Cursors,
+    words: Words,
+    decisions: Vec<DecisionRow>,
+}
+
+/// First rows that were not yet shown.
+#[derive(Default)]
+struct Cursors {
+    threads: usize,
+    events: usize,
+    samples: usize,
+    spans: usize,
+}
+
+impl<'a> ReplayEngine<'a> {
+    /// An engine at the start of a record.
+    ///
+    /// # Errors
+    /// The record holds scores only, or its machine cannot be read.
+    pub fn new(record: &'a Record) -> Result<Self, ReportError> {
+        if record.manifest.detail == Detail::Scores {
+            return Err(ReportError::NotRecorded { what: "observations", detail: Detail::Scores.name().into() });
+        }
+        let (topology, cursors, words) = (record.topology()?, Cursors::default(), Words::default());
+        Ok(Self { record, topology, next: 0, cursors, words, decisions: Vec::new() })
+    }
+
+    /// What the policy decided so far.
+    #[must_use]
+    pub fn decisions(&self) -> &[DecisionRow] {
+        &self.decisions
+    }
+
+    /// What the policy decided.
+    #[must_use]
+    pub fn into_decisions(self) -> Vec<DecisionRow> {
+        self.decisions
+    }
+}
+
+/// The rows of one step, from `cursor` on; moves the cursor behind them.
+fn take<'r, T>(rows: &'r [T], cursor: &mut usize, step: usize, of: impl Fn(&T) -> u32) -> &'r [T] {
+    let start = *cursor;
+    *cursor += rows[start..].iter().take_while(|r| of(r) as usize == step).count();
+    &rows[start..*cursor]
+}
+
+impl Engine for ReplayEngine<'_> {
+    type Error = ReportError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    fn observe(&mut self, _: Nanos, _: bool) -> Result<Observation, ReportError> {
+        let (record, step) = (self.record, self.next);
+        let row = record.steps.get(step).ok_or(ReportError::ReplayOver { steps: step })?;
+        self.next += 1;
+        let threads = take(&record.threads, &mut self.cursors.threads, step, |r| r.step);
+        let events = take(&record.events, &mut self.cursors.events, step, |r| r.step);
+        let samples = take(&record.samples, &mut self.cursors.samples, step, |r| r.step);
+        let spans = take(&record.spans, &mut self.cursors.spans, step, |r| r.step);
+        Ok(Observation {
+            at: Nanos(row.at_ns),
+            threads: threads.iter().map(thread_info).collect(),
+            events: (events.iter())
+                .map(|e| ThreadEvent { at: Nanos(e.at_ns), thread: ThreadId(e.thread), kind: e.kind })
+                .collect(),
+            samples: samples.iter().map(|s| s.sample).collect(),
+            spans: spans.iter().map(span).collect(),
+            // A run that was stopped by its time limit ends here too.
+            finished: row.finished || self.next == record.steps.len(),
+        })
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, ReportError> {
+        let Some(index) = self.next.checked_sub(1) else { return Ok(Applied::default()) };
+        let row = &self.record.steps[index];
+        let step = u32::try_from(index).unwrap_or(u32::MAX);
+        for placed in &placement.threads {
+            self.decisions.push(self.words.decision(&self.topology, step, Nanos(row.at_ns), placed));
+        }
+        Ok(Applied { changed: row.changed, gone: row.gone, refused: row.refused })
+    }
+}
+
+fn thread_info(row: &super::ThreadRow) -> ThreadInfo {
+    ThreadInfo {
+        id: ThreadId(row.thread),
+        program: ProgramId(row.program),
+        name: Arc::clone(&row.name),
+        cpu: CpuId(row.cpu),
+        runnable: row.runnable,
+        nice: row.nice,
+        allowed: Arc::clone(&row.allowed),
+    }
+}
+
+fn span(row: &super::SpanRow) -> Span {
+    Span { thread: ThreadId(row.thread), cpu: CpuId(row.cpu), start: Nanos(row.start_ns), end: Nanos(row.end_ns) }
+}

@@ -1,0 +1,135 @@
+//! Rows of a record's tables as they are held in memory.
+//!
+//! `step` is the observation a row belongs to, as its position in the table of steps. Names and CPU lists are shared: a long
+//! run repeats few of them millions of times.
+
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::sample::Sample;
+
+/// An observation and what was applied after it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepRow {
+    /// When it was made.
+    pub at_ns: u64,
+    /// The workload had ended.
+    pub finished: bool,
+    /// The policy was asked.
+    pub decided: bool,
+    /// Threads whose confinement changed.
+    pub changed: u32,
+    /// Threads that were gone.
+    pub gone: u32,
+    /// Threads that may not run where they were sent.
+    pub refused: u32,
+    /// The admission table that was set, if any.
+    pub admission: Option<AdmissionRow>,
+}
+
+/// An admission table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdmissionRow {
+    /// The metric that is compared.
+    pub metric: Arc<str>,
+    /// (least value, group), as the policy gave them.
+    pub rows: Vec<(f64, Arc<str>)>,
+}
+
+/// A thread that was alive at an observation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadRow {
+    /// Row of steps.
+    pub step: u32,
+    /// When.
+    pub at_ns: u64,
+    /// Who.
+    pub thread: u32,
+    /// Of which program.
+    pub program: u32,
+    /// The program's name.
+    pub name: Arc<str>,
+    /// Where it ran or last ran.
+    pub cpu: u32,
+    /// Running or waiting for a CPU.
+    pub runnable: bool,
+    /// Nice value.
+    pub nice: i8,
+    /// CPUs that it was confined to.
+    pub allowed: Arc<CpuSet>,
+}
+
+/// A thread event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRow {
+    /// Row of steps: the observation that told of it.
+    pub step: u32,
+    /// When it happened.
+    pub at_ns: u64,
+    /// To whom.
+    pub thread: u32,
+    /// What.
+    pub kind: countersteer_core::engine::ThreadEventKind,
+}
+
+/// A counter sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleRow {
+    /// Row of steps.
+    pub step: u32,
+    /// The sample.
+    pub sample: Sample,
+}
+
+/// Metrics of a thread after a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricRow {
+    /// Row of steps.
+    pub step: u32,
+    /// When.
+    pub at_ns: u64,
+    /// Whose.
+    pub thread: u32,
+    /// By column of [`super::Record::metric_names`].
+    pub values: Box<[Option<f64>]>,
+}
+
+/// Where a policy put a thread, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecisionRow {
+    /// Row of steps: the observation it answers.
+    pub step: u32,
+    /// When.
+    pub at_ns: u64,
+    /// Whom.
+    pub thread: u32,
+    /// Group, CPU list or `anywhere`.
+    pub target: Arc<str>,
+    /// The CPUs meant.
+    pub target_cpus: Arc<CpuSet>,
+    /// Linux weight, where it was set.
+    pub weight: Option<u32>,
+    /// The rule in words.
+    pub rule: Arc<str>,
+    /// Metrics that were seen.
+    pub seen: Vec<(Arc<str>, f64)>,
+    /// What each alternative was predicted to be worth, by group.
+    pub alternatives: Vec<(Arc<str>, f64)>,
+    /// Unit of the alternatives.
+    pub unit: Arc<str>,
+}
+
+/// A stretch of running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanRow {
+    /// Row of steps: the observation that told of it.
+    pub step: u32,
+    /// Who.
+    pub thread: u32,
+    /// Where.
+    pub cpu: u32,
+    /// From.
+    pub start_ns: u64,
+    /// To.
+    pub end_ns: u64,
+}

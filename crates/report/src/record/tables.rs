@@ -1,0 +1,362 @@
+//! The tables of a record, each with its columns: what is written is what is read.
+//!
+//! Input: a [`Record`], or batches read from a file. Output: batches, or the record's rows. A new table is a pair of
+//! functions and a row in [`TABLES`].
+
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::ArrowError;
+use countersteer_core::engine::ThreadEventKind;
+use countersteer_core::sample::{Counts, EVENTS, Sample};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+
+use super::Record;
+use super::collector::Words;
+use super::columns::{BatchBuilder, Columns, maybe};
+use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow};
+
+/// Rows per batch: large enough to compress well, small enough not to double the memory of a long run.
+const BATCH_ROWS: usize = 1 << 18;
+
+type Batch = Result<RecordBatch, ArrowError>;
+
+/// A table of a record.
+pub(super) struct Table {
+    /// Its name; the file is `<name>.parquet`.
+    pub(super) name: &'static str,
+    /// Rows in a record.
+    pub(super) rows: fn(&Record) -> usize,
+    /// A range of rows as a batch.
+    pub(super) encode: fn(&Record, &Topology, std::ops::Range<usize>) -> Batch,
+    /// Adds a batch to a record.
+    pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
+}
+
+/// Every table.
+pub(super) static TABLES: &[Table] = &[
+    Table { name: "steps", rows: |r| r.steps.len(), encode: encode_steps, decode: decode_steps },
+    Table { name: "threads", rows: |r| r.threads.len(), encode: encode_threads, decode: decode_threads },
+    Table { name: "events", rows: |r| r.events.len(), encode: encode_events, decode: decode_events },
+    Table { name: "samples", rows: |r| r.samples.len(), encode: encode_samples, decode: decode_samples },
+    Table { name: "metrics", rows: |r| r.metrics.len(), encode: encode_metrics, decode: decode_metrics },
+    Table { name: "decisions", rows: |r| r.decisions.len(), encode: encode_decisions, decode: decode_decisions },
+    Table { name: "spans", rows: |r| r.spans.len(), encode: encode_spans, decode: decode_spans },
+    Table { name: "programs", rows: |r| r.manifest.outcome.programs.len(), encode: encode_programs, decode: skip },
+    Table { name: "profiles", rows: |r| r.manifest.profiles.len(), encode: encode_profiles, decode: decode_profiles },
+];
+
+impl Table {
+    /// All rows in batches; an empty table has one empty batch, for its schema.
+    pub(super) fn batches<'a>(
+        &'a self,
+        record: &'a Record,
+        topology: &'a Topology,
+    ) -> impl Iterator<Item = Batch> + 'a {
+        let rows = (self.rows)(record);
+        let starts = (0..rows.max(1)).step_by(BATCH_ROWS);
+        starts.map(move |start| (self.encode)(record, topology, start..(start + BATCH_ROWS).min(rows)))
+    }
+}
+
+fn encode_steps(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let first = range.start as u32;
+    let rows = &record.steps[range];
+    let admission = |r: &'_ StepRow| r.admission.as_ref().map(|a| Arc::clone(&a.metric));
+    let metrics: Vec<Option<Arc<str>>> = rows.iter().map(admission).collect();
+    // (value, group) is stored as (group, value), like all pairs.
+    let swapped: Vec<Vec<(Arc<str>, f64)>> = (rows.iter())
+        .map(|r| r.admission.iter().flat_map(|a| &a.rows).map(|(v, g)| (Arc::clone(g), *v)).collect())
+        .collect();
+    BatchBuilder::default()
+        .u32("step", (first..).take(rows.len()))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .bool("finished", rows.iter().map(|r| r.finished))
+        .bool("decided", rows.iter().map(|r| r.decided))
+        .u32("changed", rows.iter().map(|r| r.changed))
+        .u32("gone", rows.iter().map(|r| r.gone))
+        .u32("refused", rows.iter().map(|r| r.refused))
+        .maybe_text("admission_metric", metrics.iter().map(Option::as_deref))
+        .pairs("admission", "group", "least", swapped.iter().map(Vec::as_slice))
+        .build(rows.len())
+}
+
+fn decode_steps(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (at, finished, decided) = (c.u64("at_ns")?, c.bool("finished")?, c.bool("decided")?);
+    let (changed, gone, refused) = (c.u32("changed")?, c.u32("gone")?, c.u32("refused")?);
+    let (metric, admission) = (c.text("admission_metric")?, c.pairs("admission")?);
+    for i in 0..batch.num_rows() {
+        let table = metric.is_valid(i).then(|| AdmissionRow {
+            metric: words.text(metric.value(i)),
+            rows: admission.row(i, |w| words.text(w)).into_iter().map(|(group, least)| (least, group)).collect(),
+        });
+        record.steps.push(StepRow {
+            at_ns: at.value(i),
+            finished: finished.value(i),
+            decided: decided.value(i),
+            changed: changed.value(i),
+            gone: gone.value(i),
+            refused: refused.value(i),
+            admission: table,
+        });
+    }
+    Ok(())
+}
+
+fn encode_threads(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.threads[range];
+    BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .u32("thread", rows.iter().map(|r| r.thread))
+        .u32("program", rows.iter().map(|r| r.program))
+        .text("name", rows.iter().map(|r| &r.name))
+        .u32("cpu", rows.iter().map(|r| r.cpu))
+        .bool("runnable", rows.iter().map(|r| r.runnable))
+        .i8("nice", rows.iter().map(|r| r.nice))
+        .text("allowed", rows.iter().map(|r| r.allowed.to_string()))
+        .build(rows.len())
+}
+
+fn decode_threads(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, thread, program) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.u32("program")?);
+    let (name, cpu, runnable) = (c.text("name")?, c.u32("cpu")?, c.bool("runnable")?);
+    let (nice, allowed) = (c.i8("nice")?, c.text("allowed")?);
+    for i in 0..batch.num_rows() {
+        record.threads.push(ThreadRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            thread: thread.value(i),
+            program: program.value(i),
+            name: words.text(name.value(i)),
+            cpu: cpu.value(i),
+            runnable: runnable.value(i),
+            nice: nice.value(i),
+            allowed: cpu_list(words, allowed.value(i))?,
+        });
+    }
+    Ok(())
+}
+
+fn cpu_list(words: &mut Words, list: &str) -> Result<Arc<countersteer_core::cpuset::CpuSet>, String> {
+    words.set(list).ok_or_else(|| format!("`{list}` is no CPU list"))
+}
+
+const fn moved(kind: ThreadEventKind) -> (Option<u32>, Option<u32>) {
+    match kind {
+        ThreadEventKind::Migrate { from, to } => (Some(from.0), Some(to.0)),
+        _ => (None, None),
+    }
+}
+
+fn encode_events(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.events[range];
+    BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .u32("thread", rows.iter().map(|r| r.thread))
+        .text("kind", rows.iter().map(|r| r.kind.name()))
+        .maybe_u32("from_cpu", rows.iter().map(|r| moved(r.kind).0))
+        .maybe_u32("to_cpu", rows.iter().map(|r| moved(r.kind).1))
+        .build(rows.len())
+}
+
+fn decode_events(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, thread, kind) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.text("kind")?);
+    let (from, to) = (c.u32("from_cpu")?, c.u32("to_cpu")?);
+    for i in 0..batch.num_rows() {
+        let kind = match (kind.value(i), maybe(from, i), maybe(to, i)) {
+            ("new", ..) => ThreadEventKind::New,
+            ("exec", ..) => ThreadEventKind::Exec,
+            ("exit", ..) => ThreadEventKind::Exit,
+            ("wake", ..) => ThreadEventKind::Wake,
+            ("sleep", ..) => ThreadEventKind::Sleep,
+            ("migrate", Some(from), Some(to)) => ThreadEventKind::Migrate { from: CpuId(from), to: CpuId(to) },
+            (other, ..) => return Err(format!("event kind `{other}` is unknown or lacks its CPUs")),
+        };
+        record.events.push(EventRow { step: step.value(i), at_ns: at.value(i), thread: thread.value(i), kind });
+    }
+    Ok(())
+}
+
+fn encode_samples(record: &Record, topology: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.samples[range];
+    let type_name = |r: &SampleRow| topology.core_types.get(r.sample.core_type.index()).map_or("", |t| t.name.as_str());
+    let mut batch = BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.sample.at.0))
+        .u32("thread", rows.iter().map(|r| r.sample.thread.0))
+        .u32("cpu", rows.iter().map(|r| r.sample.cpu.0))
+        .u32("core_type_id", rows.iter().map(|r| r.sample.core_type.0))
+        .text("core_type", rows.iter().map(type_name))
+        .u32("set", rows.iter().map(|r| r.sample.set))
+        .u64("enabled_ns", rows.iter().map(|r| r.sample.enabled.0))
+        .u64("running_ns", rows.iter().map(|r| r.sample.running.0));
+    for def in &EVENTS {
+        batch = batch.maybe_f64(def.name, rows.iter().map(|r| r.sample.counts.get(def.event)));
+    }
+    batch.build(rows.len())
+}
+
+fn decode_samples(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, thread, cpu) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.u32("cpu")?);
+    let (core_type, set) = (c.u32("core_type_id")?, c.u32("set")?);
+    let (enabled, running) = (c.u64("enabled_ns")?, c.u64("running_ns")?);
+    // An event that a newer version counts and this record lacks is unavailable, not an error.
+    let events: Vec<_> = EVENTS.iter().filter_map(|d| Some((d.event, c.f64(d.name).ok()?))).collect();
+    for i in 0..batch.num_rows() {
+        let mut counts = Counts::default();
+        for (event, column) in &events {
+            if let Some(value) = maybe(column, i) {
+                counts.set(*event, value);
+            }
+        }
+        let sample = Sample {
+            thread: ThreadId(thread.value(i)),
+            cpu: CpuId(cpu.value(i)),
+            core_type: CoreTypeId(core_type.value(i)),
+            at: Nanos(at.value(i)),
+            set: set.value(i),
+            enabled: Nanos(enabled.value(i)),
+            running: Nanos(running.value(i)),
+            counts,
+        };
+        record.samples.push(SampleRow { step: step.value(i), sample });
+    }
+    Ok(())
+}
+
+/// Columns of the metrics table that are no metric.
+const METRIC_KEYS: usize = 3;
+
+fn encode_metrics(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.metrics[range];
+    let mut batch = BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .u32("thread", rows.iter().map(|r| r.thread));
+    for (column, name) in record.metric_names.iter().enumerate() {
+        batch = batch.maybe_f64(name, rows.iter().map(|r| r.values.get(column).copied().flatten()));
+    }
+    batch.build(rows.len())
+}
+
+fn decode_metrics(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, thread) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?);
+    let schema = batch.schema();
+    let names = schema.fields().iter().skip(METRIC_KEYS).map(|f| f.name().as_str());
+    record.metric_names = names.map(Arc::from).collect();
+    let columns: Vec<_> = record.metric_names.iter().map(|n| c.f64(n)).collect::<Result<_, _>>()?;
+    for i in 0..batch.num_rows() {
+        let values = columns.iter().map(|column| maybe(column, i)).collect();
+        record.metrics.push(MetricRow { step: step.value(i), at_ns: at.value(i), thread: thread.value(i), values });
+    }
+    Ok(())
+}
+
+fn encode_decisions(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.decisions[range];
+    BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .u32("thread", rows.iter().map(|r| r.thread))
+        .text("target", rows.iter().map(|r| &r.target))
+        .text("target_cpus", rows.iter().map(|r| r.target_cpus.to_string()))
+        .maybe_u32("weight", rows.iter().map(|r| r.weight))
+        .text("rule", rows.iter().map(|r| &r.rule))
+        .pairs("seen", "metric", "value", rows.iter().map(|r| r.seen.as_slice()))
+        .pairs("alternatives", "group", "value", rows.iter().map(|r| r.alternatives.as_slice()))
+        .text("unit", rows.iter().map(|r| &r.unit))
+        .build(rows.len())
+}
+
+fn decode_decisions(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, thread) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?);
+    let (target, cpus, weight) = (c.text("target")?, c.text("target_cpus")?, c.u32("weight")?);
+    let (rule, unit) = (c.text("rule")?, c.text("unit")?);
+    let (seen, alternatives) = (c.pairs("seen")?, c.pairs("alternatives")?);
+    for i in 0..batch.num_rows() {
+        record.decisions.push(DecisionRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            thread: thread.value(i),
+            target: words.text(target.value(i)),
+            target_cpus: cpu_list(words, cpus.value(i))?,
+            weight: maybe(weight, i),
+            rule: words.text(rule.value(i)),
+            seen: seen.row(i, |w| words.text(w)),
+            alternatives: alternatives.row(i, |w| words.text(w)),
+            unit: words.text(unit.value(i)),
+        });
+    }
+    Ok(())
+}
+
+fn encode_spans(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.spans[range];
+    BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u32("thread", rows.iter().map(|r| r.thread))
+        .u32("cpu", rows.iter().map(|r| r.cpu))
+        .u64("start_ns", rows.iter().map(|r| r.start_ns))
+        .u64("end_ns", rows.iter().map(|r| r.end_ns))
+        .build(rows.len())
+}
+
+fn decode_spans(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, thread, cpu) = (c.u32("step")?, c.u32("thread")?, c.u32("cpu")?);
+    let (start, end) = (c.u64("start_ns")?, c.u64("end_ns")?);
+    record.spans.extend((0..batch.num_rows()).map(|i| SpanRow {
+        step: step.value(i),
+        thread: thread.value(i),
+        cpu: cpu.value(i),
+        start_ns: start.value(i),
+        end_ns: end.value(i),
+    }));
+    Ok(())
+}
+
+fn encode_programs(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let score = record.score();
+    let (scores, outcomes) = (&score.programs[range.clone()], &record.manifest.outcome.programs[range]);
+    BatchBuilder::default()
+        .text("name", scores.iter().map(|p| &p.name))
+        .u32("runs", scores.iter().map(|p| p.runs as u32))
+        .f64("completion_s", scores.iter().map(|p| p.completion_s))
+        .f64("alone_fast_s", scores.iter().map(|p| p.alone_fast_s))
+        .f64("alone_slow_s", scores.iter().map(|p| p.alone_slow_s))
+        .f64("slowdown", scores.iter().map(|p| p.slowdown))
+        .f64("ipc", scores.iter().map(|p| p.ipc))
+        .f64("instructions", outcomes.iter().map(|p| p.instructions))
+        .f64("cycles", outcomes.iter().map(|p| p.cycles))
+        .build(scores.len())
+}
+
+/// The table of programs is there for queries; the manifest holds what it is computed from.
+fn skip(_: &mut Record, _: &mut Words, _: &RecordBatch) -> Result<(), String> {
+    Ok(())
+}
+
+fn encode_profiles(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows: Vec<_> = record.manifest.profiles.iter().skip(range.start).take(range.len()).collect();
+    BatchBuilder::default()
+        .text("file", rows.iter().map(|r| r.0))
+        .text("text", rows.iter().map(|r| r.1))
+        .build(rows.len())
+}
+
+fn decode_profiles(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (file, text) = (c.text("file")?, c.text("text")?);
+    let rows = (0..batch.num_rows()).map(|i| (file.value(i).to_owned(), text.value(i).to_owned()));
+    record.manifest.profiles.extend(rows);
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The JSON of a comparison.
+//!
+//! Input: names, seed and [`Score`]. Output: [`Comparison`], whose fields other programs rely on.
+
+use countersteer_core::score::Score;
+use serde::{Deserialize, Serialize};
+
+use crate::record::Record;
+
+/// The schema name of a comparison.
+pub const COMPARE_SCHEMA: &str = "countersteer.compare/1";
+
+/// Several runs side by side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// `countersteer.compare/1`.
+    pub schema: String,
+    /// The runs, in the order they were asked for.
+    pub runs: Vec<CompareRun>,
+}
+
+/// One run's scores.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompareRun {
+    /// On which machine.
+    pub machine: String,
+    /// Which programs.
+    pub workload: String,
+    /// Under which policy, with its parameters.
+    pub policy: String,
+    /// With which seed.
+    pub seed: u64,
+    /// Aggregate speed-up over the slowest cores.
+    pub asp: f64,
+    /// System throughput.
+    pub stp: f64,
+    /// Average normalised turnaround time.
+    pub antt: f64,
+    /// Largest over smallest slowdown.
+    pub unfairness: f64,
+    /// Jain's index.
+    pub jain: f64,
+    /// Mean instructions per cycle.
+    pub ipc: f64,
+    /// Energy of the machine.
+    pub energy_j: f64,
+    /// Energy-delay product per 1e18 instructions squared.
+    pub edp_js: f64,
+    /// Moves of threads between CPUs.
+    pub migrations: u64,
+    /// By program, in the workload's order.
+    pub programs: Vec<CompareProgram>,
+}
+
+/// One program's scores.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompareProgram {
+    /// Unique name in the workload.
+    pub name: String,
+    /// Geometric mean of its completion times.
+    pub completion_s: f64,
+    /// Alone on the fastest cores.
+    pub alone_fast_s: f64,
+    /// Alone on the slowest cores.
+    pub alone_slow_s: f64,
+    /// Completion over alone on the fastest cores.
+    pub slowdown: f64,
+}
+
+impl Comparison {
+    /// A comparison of runs.
+    #[must_use]
+    pub fn new(runs: Vec<CompareRun>) -> Self {
+        Self { schema: COMPARE_SCHEMA.into(), runs }
+    }
+}
+
+impl CompareRun {
+    /// The scores of one run under its names.
+    #[must_use]
+    pub fn new(machine: &str, workload: &str, policy: &str, seed: u64, score: &Score) -> Self {
+        Self {
+            machine: machine.into(),
+            workload: workload.into(),
+            policy: policy.into(),
+            seed,
+            asp: score.asp,
+            stp: score.stp,
+            antt: score.antt,
+            unfairness: score.unfairness,
+            jain: score.jain,
+            ipc: score.ipc,
+            energy_j: score.energy_j,
+            edp_js: score.edp_js,
+            migrations: score.migrations,
+            programs: (score.programs.iter())
+                .map(|p| CompareProgram {
+                    name: p.name.clone(),
+                    completion_s: p.completion_s,
+                    alone_fast_s: p.alone_fast_s,
+                    alone_slow_s: p.alone_slow_s,
+                    slowdown: p.slowdown,
+                })
+                .collect(),
+        }
+    }
+
+    /// The scores of a recorded run.
+    #[must_use]
+    pub fn of_record(record: &Record) -> Self {
+        let m = &record.manifest;
+        Self::new(&m.machine.name, &m.workload.name, &m.policy, m.seed, &record.score())
+    }
+}

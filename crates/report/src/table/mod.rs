@@ -1,0 +1,12 @@
+//! Tables of scores: for terminals, Markdown, CSV, and the JSON of `steer compare`.
+//!
+//! Input: [`CompareRun`]s, one per machine, workload, policy and seed. Output: text, with a row for each machine, workload
+//! and policy: the median over seeds and the range they span.
+
+mod compare;
+mod render;
+mod summary;
+
+pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison};
+pub use render::{comparison, csv, csv_summary, markdown, plain, programs};
+pub use summary::{Better, METRICS, Metric, Spread, Summary, summarise};

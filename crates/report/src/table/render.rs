@@ -1,0 +1,183 @@
+//! Tables as text.
+//!
+//! Input: runs. Output: aligned columns for terminals, Markdown, CSV.
+
+use std::fmt::Write;
+
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+
+use super::summary::{METRICS, Metric, Spread, Summary, summarise};
+use super::{Better, CompareRun};
+use crate::format::number;
+
+/// A table without frame: a head (none when empty) and rows.
+#[must_use]
+pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = bare();
+    if !head.is_empty() {
+        table.set_header(head.iter().map(|h| bold(h)));
+    }
+    for row in rows {
+        table.add_row(row);
+    }
+    text_of(&table)
+}
+
+/// Policies compared, for a terminal: the median over seeds with the range, the best of each column in bold.
+#[must_use]
+pub fn comparison(runs: &[CompareRun]) -> String {
+    let summaries = summarise(runs);
+    let mut table = bare();
+    let names = names(&summaries);
+    let head = names.iter().map(|n| n.0).chain(["seeds"]).chain(METRICS.iter().map(|m| m.label));
+    table.set_header(head.map(bold));
+    for summary in &summaries {
+        let mut row: Vec<Cell> = names.iter().map(|n| Cell::new((n.1)(summary))).collect();
+        row.push(Cell::new(summary.runs.len()).set_alignment(CellAlignment::Right));
+        for metric in METRICS {
+            let cell = Cell::new(shown(metric, summary)).set_alignment(CellAlignment::Right);
+            let best = colour() && is_best(metric, summary, &summaries);
+            row.push(if best { cell.add_attribute(Attribute::Bold) } else { cell });
+        }
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(names.len()) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let several = summaries.iter().any(|s| s.runs.len() > 1);
+    let note = if several { "median over seeds, (least to most)\n" } else { "" };
+    text_of(&table) + note
+}
+
+/// Policies compared, as a Markdown table; the best of each column in bold.
+#[must_use]
+pub fn markdown(runs: &[CompareRun]) -> String {
+    let summaries = summarise(runs);
+    let names = names(&summaries);
+    let head: Vec<&str> = names.iter().map(|n| n.0).chain(["seeds"]).chain(METRICS.iter().map(|m| m.label)).collect();
+    let rules = head.iter().enumerate().map(|(i, _)| if i < names.len() { "---" } else { "---:" });
+    let mut text = format!("| {} |\n| {} |\n", head.join(" | "), rules.collect::<Vec<_>>().join(" | "));
+    for summary in &summaries {
+        let mut cells: Vec<String> = names.iter().map(|n| (n.1)(summary).replace('|', "\\|")).collect();
+        cells.push(summary.runs.len().to_string());
+        for metric in METRICS {
+            let shown = shown(metric, summary);
+            cells.push(if is_best(metric, summary, &summaries) { format!("**{shown}**") } else { shown });
+        }
+        text += &format!("| {} |\n", cells.join(" | "));
+    }
+    text
+}
+
+/// Every run as a line of CSV, with full precision.
+#[must_use]
+pub fn csv(runs: &[CompareRun]) -> String {
+    let mut text =
+        String::from("machine,workload,policy,seed,asp,stp,antt,unfairness,jain,ipc,energy_j,edp_js,migrations\n");
+    for r in runs {
+        let names = [&r.machine, &r.workload, &r.policy].map(|n| quoted(n)).join(",");
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{names},{},{},{},{},{},{},{},{},{},{}",
+            r.seed, r.asp, r.stp, r.antt, r.unfairness, r.jain, r.ipc, r.energy_j, r.edp_js, r.migrations
+        );
+    }
+    text
+}
+
+/// Medians and ranges as CSV: a line for each machine, workload and policy.
+#[must_use]
+pub fn csv_summary(runs: &[CompareRun]) -> String {
+    let mut text = String::from("machine,workload,policy,seeds");
+    for metric in METRICS {
+        let key = metric.key;
+        text += &format!(",{key}_median,{key}_min,{key}_max");
+    }
+    text.push('\n');
+    for s in summarise(runs) {
+        text += &[s.machine, s.workload, s.policy].map(quoted).join(",");
+        text += &format!(",{}", s.runs.len());
+        for metric in METRICS {
+            let Spread { median, min, max } = s.spread(metric);
+            text += &format!(",{median},{min},{max}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The programs of one run, for a terminal.
+#[must_use]
+pub fn programs(run: &CompareRun) -> String {
+    let mut table = bare();
+    table.set_header(["program", "completion (s)", "alone fast (s)", "alone slow (s)", "slowdown"].map(bold));
+    for p in &run.programs {
+        let figures = [p.completion_s, p.alone_fast_s, p.alone_slow_s, p.slowdown].map(|v| Cell::new(number(v, 4)));
+        table.add_row([Cell::new(&p.name)].into_iter().chain(figures));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    text_of(&table)
+}
+
+type Name = (&'static str, fn(&Summary<'_>) -> String);
+
+/// The columns that tell rows apart: machine and workload only when there are several.
+fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
+    let several = |f: fn(&Summary<'_>) -> String| summaries.windows(2).any(|w| f(&w[0]) != f(&w[1]));
+    let machine: Name = ("machine", |s| s.machine.to_owned());
+    let workload: Name = ("workload", |s| s.workload.to_owned());
+    let policy: Name = ("policy", |s| s.policy.to_owned());
+    [machine, workload].into_iter().filter(|n| several(n.1)).chain([policy]).collect()
+}
+
+fn bare() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+}
+
+/// Terminals get bold heads unless the user asked for none (<https://no-color.org>).
+fn colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+fn bold(text: impl ToString) -> Cell {
+    let cell = Cell::new(text.to_string());
+    if colour() { cell.add_attribute(Attribute::Bold) } else { cell }
+}
+
+fn text_of(table: &Table) -> String {
+    let mut text = String::new();
+    for line in table.lines() {
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn shown(metric: &Metric, summary: &Summary<'_>) -> String {
+    let Spread { median, min, max } = summary.spread(metric);
+    let figure =
+        |v: f64| if metric.key == "migrations" { crate::format::count(v.round() as u64) } else { number(v, 4) };
+    // A range that rounding hides says nothing.
+    if figure(min) == figure(max) {
+        return figure(median);
+    }
+    format!("{} ({}–{})", figure(median), figure(min), figure(max))
+}
+
+/// Whether no other policy of the same experiment has a better median, and one has a worse.
+fn is_best(metric: &Metric, summary: &Summary<'_>, all: &[Summary<'_>]) -> bool {
+    let mine = summary.spread(metric).median;
+    let rivals: Vec<f64> = all.iter().filter(|s| s.same_experiment(summary)).map(|s| s.spread(metric).median).collect();
+    metric.better != Better::Neither
+        && rivals.iter().all(|r| !metric.beats(*r, mine))
+        && rivals.iter().any(|r| metric.beats(mine, *r))
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}

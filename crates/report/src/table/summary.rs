@@ -1,0 +1,172 @@
+//! Medians and ranges over seeds.
+//!
+//! Input: runs. Output: a [`Summary`] for each machine, workload and policy, in the order they first appear.
+
+use super::CompareRun;
+
+/// Which way a metric is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+    /// Neither is good in itself.
+    Neither,
+}
+
+/// A row of the table of score metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Key, as in JSON.
+    pub key: &'static str,
+    /// Column head.
+    pub label: &'static str,
+    /// What it says, in a few words.
+    pub prose: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// Its value in a run.
+    pub of: fn(&CompareRun) -> f64,
+}
+
+/// The metrics of comparison tables, in column order.
+pub const METRICS: &[Metric] = &[
+    Metric {
+        key: "asp",
+        label: "ASP",
+        prose: "aggregate speed-up over the slowest cores",
+        better: Better::Higher,
+        of: |r| r.asp,
+    },
+    Metric { key: "stp", label: "STP", prose: "system throughput", better: Better::Higher, of: |r| r.stp },
+    Metric { key: "antt", label: "ANTT", prose: "mean slowdown", better: Better::Lower, of: |r| r.antt },
+    Metric {
+        key: "unfairness",
+        label: "unfairness",
+        prose: "largest over smallest slowdown",
+        better: Better::Lower,
+        of: |r| r.unfairness,
+    },
+    Metric {
+        key: "ipc",
+        label: "IPC",
+        prose: "instructions per cycle, mean over programs",
+        better: Better::Higher,
+        of: |r| r.ipc,
+    },
+    Metric {
+        key: "energy_j",
+        label: "energy (J)",
+        prose: "energy of the whole machine",
+        better: Better::Lower,
+        of: |r| r.energy_j,
+    },
+    Metric {
+        key: "edp_js",
+        label: "EDP (Js)",
+        prose: "energy times delay, each per 10⁹ instructions",
+        better: Better::Lower,
+        of: |r| r.edp_js,
+    },
+    Metric {
+        key: "migrations",
+        label: "migrations",
+        prose: "moves between CPUs",
+        better: Better::Neither,
+        of: |r| r.migrations as f64,
+    },
+];
+
+/// Median and range of a metric over seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    /// The middle; the mean of the two middle ones for an even number.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+}
+
+impl Spread {
+    /// The spread of some values; all zero for none.
+    #[must_use]
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (Some(&min), Some(&max)) = (values.first(), values.last()) else { return Self::default() };
+        let half = values.len() / 2;
+        let median = if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) };
+        Self { median, min, max }
+    }
+}
+
+/// The runs of one policy with one workload on one machine.
+#[derive(Clone, Debug)]
+pub struct Summary<'a> {
+    /// On which machine.
+    pub machine: &'a str,
+    /// Which programs.
+    pub workload: &'a str,
+    /// Under which policy.
+    pub policy: &'a str,
+    /// The runs, in order.
+    pub runs: Vec<&'a CompareRun>,
+}
+
+impl Summary<'_> {
+    /// The spread of a metric.
+    #[must_use]
+    pub fn spread(&self, metric: &Metric) -> Spread {
+        Spread::of(self.runs.iter().map(|r| (metric.of)(r)))
+    }
+
+    /// Whether this and another are the same experiment but for the policy.
+    #[must_use]
+    pub fn same_experiment(&self, other: &Self) -> bool {
+        (self.machine, self.workload) == (other.machine, other.workload)
+    }
+}
+
+impl Metric {
+    /// Whether `a` is better than `b`.
+    #[must_use]
+    pub fn beats(&self, a: f64, b: f64) -> bool {
+        match self.better {
+            Better::Higher => a > b,
+            Better::Lower => a < b,
+            Better::Neither => false,
+        }
+    }
+}
+
+/// Sums up runs by machine, workload and policy; equal machines and workloads come together, otherwise the order is kept.
+#[must_use]
+pub fn summarise(runs: &[CompareRun]) -> Vec<Summary<'_>> {
+    let mut summaries: Vec<Summary<'_>> = Vec::new();
+    for run in runs {
+        let same =
+            |s: &&mut Summary<'_>| (s.machine, s.workload, s.policy) == (&*run.machine, &*run.workload, &*run.policy);
+        if let Some(summary) = summaries.iter_mut().find(same) {
+            summary.runs.push(run);
+            continue;
+        }
+        let new = Summary { machine: &run.machine, workload: &run.workload, policy: &run.policy, runs: vec![run] };
+        let after = summaries.iter().rposition(|s| s.same_experiment(&new)).map_or(summaries.len(), |i| i + 1);
+        summaries.insert(after, new);
+    }
+    summaries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_even_and_odd_numbers() {
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(Spread::of([4.0, 1.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(Spread::of([]), Spread::default());
+    }
+}

@@ -1,0 +1,163 @@
+//! The answer, as data and as text.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::format::{number, seconds};
+
+/// Why a thread was where it was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    /// The program.
+    pub program: String,
+    /// Its thread.
+    pub thread: u32,
+    /// The time asked about.
+    pub at_s: f64,
+    /// Where it ran or last ran.
+    pub cpu: u32,
+    /// The type of that CPU.
+    pub core_type: String,
+    /// The last-level cache of that CPU.
+    pub llc: String,
+    /// Since when it was there.
+    pub since_s: f64,
+    /// Running or waiting, as opposed to asleep.
+    pub runnable: bool,
+    /// Where it was allowed.
+    pub allowed: String,
+    /// The policy.
+    pub policy: String,
+    /// The last decision about it; none when the policy has not placed it.
+    pub decision: Option<Decision>,
+    /// Metrics up to then.
+    pub before: Vec<Figure>,
+    /// The first metrics after.
+    pub after: Vec<Figure>,
+    /// Its next move.
+    pub next_move: Option<NextMove>,
+}
+
+/// A decision about a thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    /// When it was last made.
+    pub at_s: f64,
+    /// Since when the policy has been saying the same.
+    pub since_s: f64,
+    /// Where to.
+    pub target: String,
+    /// The CPUs meant.
+    pub cpus: String,
+    /// Linux weight, where it was set.
+    pub weight: Option<u32>,
+    /// The rule.
+    pub rule: String,
+    /// Metrics seen.
+    pub seen: Vec<Figure>,
+    /// Alternatives, best first.
+    pub alternatives: Vec<Alternative>,
+    /// Their unit.
+    pub unit: String,
+}
+
+/// A named value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// Name of the metric.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+}
+
+/// A place and its predicted worth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alternative {
+    /// The group.
+    pub group: String,
+    /// What it was predicted to be worth.
+    pub value: f64,
+    /// The one taken.
+    pub chosen: bool,
+}
+
+/// A move that came later.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NextMove {
+    /// When.
+    pub at_s: f64,
+    /// Where to.
+    pub cpu: u32,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { program, thread, at_s, cpu, core_type, llc, since_s, allowed, .. } = self;
+        let state = if self.runnable { "" } else { ", asleep" };
+        writeln!(
+            f,
+            "{program} (thread {thread}) at {at_s:.3} s: on CPU {cpu} ({core_type}, {llc}) since {since_s:.3} s{state}"
+        )?;
+        writeln!(f, "  allowed  CPUs {allowed}")?;
+        match &self.decision {
+            Some(decision) => write!(f, "{decision}")?,
+            None => writeln!(f, "  decision none: {} had not placed it, so the kernel chose", self.policy)?,
+        }
+        self.what_followed(f)
+    }
+}
+
+impl Answer {
+    fn what_followed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, after) in self.after.iter().enumerate() {
+            let before = self.before.iter().find(|b| b.name == after.name);
+            let from = before.map_or_else(String::new, |b| format!("{} → ", metric(&b.name, b.value)));
+            let head = if i == 0 { "after   " } else { "        " };
+            writeln!(f, "  {head} {} {from}{}", after.name, metric(&after.name, after.value))?;
+        }
+        match &self.next_move {
+            Some(next) => {
+                let later = seconds(next.at_s - self.at_s);
+                writeln!(f, "  next     moved to CPU {} at {:.3} s, {later} later", next.cpu, next.at_s)
+            }
+            None => writeln!(f, "  next     stayed on CPU {} to the end", self.cpu),
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at_s, since_s, target, cpus, rule, .. } = self;
+        let since = if since_s < at_s { format!(", the same since {since_s:.3} s") } else { String::new() };
+        writeln!(f, "  decision {target} (CPUs {cpus}) at {at_s:.3} s{since}")?;
+        writeln!(f, "  rule     {rule}")?;
+        if let Some(weight) = self.weight {
+            writeln!(f, "  weight   {weight}")?;
+        }
+        let seen: Vec<String> = self.seen.iter().map(|s| format!("{} {}", s.name, metric(&s.name, s.value))).collect();
+        if !seen.is_empty() {
+            writeln!(f, "  saw      {}", seen.join(", "))?;
+        }
+        if self.alternatives.is_empty() {
+            return Ok(());
+        }
+        let unit = if self.unit.is_empty() { "predicted value" } else { &self.unit };
+        writeln!(f, "  could    ({unit})")?;
+        let width = self.alternatives.iter().map(|a| a.group.chars().count()).max().unwrap_or(0);
+        for a in &self.alternatives {
+            let mark = if a.chosen { "  ← chosen" } else { "" };
+            writeln!(f, "    {:width$}  {}{mark}", a.group, number(a.value, 4))?;
+        }
+        Ok(())
+    }
+}
+
+/// A metric in its natural unit.
+fn metric(name: &str, value: f64) -> String {
+    match name {
+        "llc_occupancy" => crate::format::bytes(value),
+        "ips" => format!("{}/s", crate::format::prefixed(value)),
+        _ => number(value, 3),
+    }
+}

@@ -1,0 +1,88 @@
+//! Why a thread was where it was.
+//!
+//! Input: a [`Record`], a program or thread, and a time. Output: an [`Answer`]: where the thread was, the last decision about
+//! it with the metrics seen and the alternatives, and what followed.
+
+mod answer;
+mod find;
+
+pub use answer::{Alternative, Answer, Decision, Figure, NextMove};
+
+use countersteer_core::topology::GroupBy;
+use countersteer_core::units::CpuId;
+
+use crate::error::ReportError;
+use crate::record::{DecisionRow, Detail, Record, ThreadIdentity, ThreadRow};
+
+/// Says why the thread `who` was where it was `at_s` seconds after the start.
+///
+/// `who` is a program's name (its first thread that was alive then), `thread7` or `7`.
+///
+/// # Errors
+/// The record has no such program or thread, the time is outside the run, or the record was made without tables.
+pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError> {
+    if record.manifest.detail == Detail::Scores {
+        return Err(ReportError::NotRecorded { what: "threads", detail: Detail::Scores.name().into() });
+    }
+    let end_s = record.end().as_secs_f64();
+    // Typed times are rounded ones: half a microsecond past the end is the end.
+    if !(0.0..=end_s + 5e-7).contains(&at_s) {
+        return Err(ReportError::OutsideRun { asked_s: at_s, end_s });
+    }
+    let at_ns = (at_s * 1e9).round().max(0.0) as u64;
+    let asked = find::identities(record, who)?;
+    let (identity, state) = find::alive(record, &asked, at_ns).ok_or_else(|| not_alive(record, &asked[0], at_s))?;
+    let topology = record.topology()?;
+    let (cpu, since_ns) = find::place(record, identity.id.0, state, at_ns);
+    let core_type = topology.cpus.get(cpu as usize).map(|c| topology.core_types[c.core_type.index()].name.clone());
+    let decision = record.decisions.iter().rev().find(|d| d.thread == identity.id.0 && d.at_ns <= at_ns);
+    Ok(Answer {
+        program: identity.name.to_string(),
+        thread: identity.id.0,
+        at_s,
+        cpu,
+        core_type: core_type.unwrap_or_default(),
+        llc: topology.group_of(CpuId(cpu), GroupBy::Llc).map_or_else(String::new, |g| g.name.clone()),
+        since_s: since_ns as f64 * 1e-9,
+        runnable: state.runnable,
+        allowed: state.allowed.to_string(),
+        policy: record.manifest.policy.clone(),
+        decision: decision.map(|d| told(record, d)),
+        before: find::metrics(record, identity.id.0, at_ns, true),
+        after: find::metrics(record, identity.id.0, at_ns, false),
+        next_move: find::next_move(record, identity.id.0, at_ns),
+    })
+}
+
+fn not_alive(record: &Record, who: &ThreadIdentity, asked_s: f64) -> ReportError {
+    let mut rows = record.threads.iter().filter(|t| t.thread == who.id.0).map(|t| t.at_ns as f64 * 1e-9);
+    let from_s = rows.next().unwrap_or(0.0);
+    let to_s = rows.next_back().unwrap_or(from_s);
+    ReportError::NotAlive { program: who.name.to_string(), asked_s, from_s, to_s }
+}
+
+fn told(record: &Record, d: &DecisionRow) -> Decision {
+    let figure = |(name, value): &(std::sync::Arc<str>, f64)| Figure { name: name.to_string(), value: *value };
+    let mut alternatives: Vec<Alternative> = (d.alternatives.iter())
+        .map(|(group, value)| Alternative { group: group.to_string(), value: *value, chosen: *group == d.target })
+        .collect();
+    alternatives.sort_by(|a, b| b.value.total_cmp(&a.value));
+    let same = |r: &&DecisionRow| r.thread == d.thread && r.target == d.target && r.rule == d.rule;
+    let first = record.decisions.iter().filter(|r| r.thread == d.thread && r.at_ns <= d.at_ns).rev();
+    // Policies repeat themselves every period; since when they have been saying this matters more.
+    let since_ns = first.take_while(|r| same(r)).last().map_or(d.at_ns, |r| r.at_ns);
+    Decision {
+        at_s: d.at_ns as f64 * 1e-9,
+        since_s: since_ns as f64 * 1e-9,
+        target: d.target.to_string(),
+        cpus: d.target_cpus.to_string(),
+        weight: d.weight,
+        rule: d.rule.to_string(),
+        seen: d.seen.iter().map(figure).collect(),
+        alternatives,
+        unit: d.unit.to_string(),
+    }
+}
+
+/// A thread's state at an observation.
+pub(crate) type State<'a> = &'a ThreadRow;
