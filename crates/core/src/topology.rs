@@ -22,7 +22,7 @@ pub struct Topology {
     pub hz: u32,
     /// CPUs by number.
     pub cpus: Vec<Cpu>,
-    /// Core types, fastest first (capacity, then frequency, then name).
+    /// Core types, fastest first (capacity, then frequency, then the file's order).
     pub core_types: Vec<CoreType>,
     /// Shared caches, inner levels first; a CPU without one has its private last level here.
     pub caches: Vec<Cache>,
@@ -32,7 +32,12 @@ pub struct Topology {
     pub static_power_w: f64,
     /// Core groups of every kind; [`GroupBy::Machine`] is row 0.
     pub groups: Vec<Group>,
+    /// Row in `groups` by CPU and kind, so that finding a CPU's group costs the same on any machine.
+    group_rows: Vec<[GroupId; GROUP_KINDS]>,
 }
+
+/// Kinds of core groups.
+const GROUP_KINDS: usize = 7;
 
 /// A logical CPU.
 #[derive(Clone, Debug)]
@@ -118,9 +123,7 @@ impl Topology {
     #[must_use]
     pub fn new(machine: &Machine) -> Self {
         let mut core_types = machine.core_type.clone();
-        core_types.sort_by(|a, b| {
-            b.capacity.cmp(&a.capacity).then(b.freq_ghz.total_cmp(&a.freq_ghz)).then(a.name.cmp(&b.name))
-        });
+        core_types.sort_by(|a, b| b.capacity.cmp(&a.capacity).then(b.freq_ghz.total_cmp(&a.freq_ghz)));
         let mut topology = Self {
             name: machine.name.clone(),
             linux: machine.linux,
@@ -131,6 +134,7 @@ impl Topology {
             memory: machine.memory.clone(),
             static_power_w: machine.static_power_w,
             groups: Vec::new(),
+            group_rows: Vec::new(),
         };
         topology.add_caches(machine);
         topology.add_groups();
@@ -148,7 +152,7 @@ impl Topology {
     /// The group of kind `by` that `cpu` belongs to.
     #[must_use]
     pub fn group_of(&self, cpu: CpuId, by: GroupBy) -> Option<&Group> {
-        self.groups_by(by).iter().find(|g| g.cpus.contains(cpu))
+        self.group_rows.get(cpu.index()).map(|row| self.group(row[by as usize]))
     }
 
     /// A group by row.
@@ -223,7 +227,7 @@ impl Topology {
 
     fn add_groups(&mut self) {
         type Key = (u32, fn(&Topology, u32) -> String);
-        let kinds: [(GroupBy, fn(&Cpu) -> Key); 7] = [
+        let kinds: [(GroupBy, fn(&Cpu) -> Key); GROUP_KINDS] = [
             (GroupBy::Machine, |_| (0, |_, _| "machine".into())),
             (GroupBy::CoreType, |c| (c.core_type.0, |t, k| t.core_types[k as usize].name.clone())),
             (GroupBy::Llc, |c| (c.caches.last().map_or(0, |l| l.0), |_, k| format!("cache{k}"))),
@@ -244,6 +248,12 @@ impl Topology {
                 }
                 let group = self.group_from(by, name, cpus);
                 self.groups.push(group);
+            }
+        }
+        self.group_rows = vec![[GroupId(0); GROUP_KINDS]; self.cpus.len()];
+        for group in &self.groups {
+            for cpu in group.cpus.iter() {
+                self.group_rows[cpu.index()][group.by as usize] = group.id;
             }
         }
     }
