@@ -2,14 +2,19 @@
 //!
 //! `COUNTERSTEER_BLESS=1` writes the schemas anew.
 
+#![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+
 use std::path::{Path, PathBuf};
 
 use countersteer_core::machine::Machine;
 use countersteer_core::profile::{Recorded, Tabulated};
 use schemars::{Schema, schema_for};
 
-/// File name and the schema it must hold: one row per schema.
-const SCHEMAS: [(&str, fn() -> Schema); 3] = [
+/// A file name and the schema it must hold.
+type Row = (&'static str, fn() -> Schema);
+
+/// One row per schema.
+const SCHEMAS: [Row; 3] = [
     ("machine.schema.json", || schema_for!(Machine)),
     ("profile.schema.json", || schema_for!(Recorded)),
     ("table.schema.json", || schema_for!(Tabulated)),

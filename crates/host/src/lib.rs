@@ -1,3 +1,4 @@
 //! Countersteer: host.
 
 pub mod signals;
+pub mod topology;

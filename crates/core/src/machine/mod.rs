@@ -39,7 +39,7 @@ pub struct Machine {
     /// with all its CPUs online.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_cpus: Option<CpuSet>,
-    /// Core types, in any order.
+    /// Core types, in any order; of two alike in capacity and frequency, the faster first.
     pub core_type: Vec<CoreType>,
     /// Which CPUs are of which type. Together they are `0 .. n` without holes.
     pub cores: Vec<Cores>,

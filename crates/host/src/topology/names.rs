@@ -1,0 +1,56 @@
+//! Names of core types that share a microarchitecture.
+//!
+//! Input: classes with the microarchitecture's name, fastest first. Output: the same, each with a name of its own that says
+//! what sets it apart.
+
+use super::classify::Class;
+use super::platform::{Platform, Vendor};
+use super::uarch;
+
+/// Gives each class a name of its own.
+pub(super) fn assign(platform: &Platform, classes: &mut [Class]) {
+    let mut names: Vec<String> = Vec::new();
+    for class in classes.iter() {
+        let rivals: Vec<&Class> = classes.iter().filter(|c| c.uarch.name == class.uarch.name).collect();
+        let plain = distinct(platform, class, &rivals);
+        let mut name = plain.clone();
+        for nth in 2.. {
+            if !names.contains(&name) {
+                break;
+            }
+            name = format!("{plain}-{nth}");
+        }
+        names.push(name);
+    }
+    for (class, name) in classes.iter_mut().zip(names) {
+        // Compact cores have a row of their own in the table, but no model number.
+        let row = uarch::named(&name);
+        if row.name == name {
+            class.uarch = row;
+        }
+        class.name = name;
+    }
+}
+
+/// What may set a class apart.
+type Figure = fn(&Class) -> u64;
+
+fn distinct(platform: &Platform, class: &Class, rivals: &[&Class]) -> String {
+    let name = class.uarch.name;
+    let stacked = platform.title.contains("X3D");
+    let most = |figure: Figure| rivals.iter().map(|c| figure(c)).max().unwrap_or(0);
+    let [llc, levels, khz]: [Figure; 3] = [|c| u64::from(c.llc_kib), |c| u64::from(c.levels), |c| c.khz.unwrap_or(0)];
+    if rivals.len() == 1 {
+        name.to_owned()
+    } else if stacked && llc(class) == most(llc) {
+        format!("{name}-x3d")
+    } else if levels(class) < most(levels) {
+        format!("{name}-lp")
+    } else if stacked || khz(class) == most(khz) {
+        name.to_owned()
+    } else if matches!(platform.vendor, Vendor::Amd { .. }) {
+        format!("{name}c")
+    } else {
+        format!("{name}-{}mhz", khz(class) / 1000)
+    }
+}
