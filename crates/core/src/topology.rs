@@ -39,6 +39,9 @@ pub struct Topology {
 /// Kinds of core groups.
 const GROUP_KINDS: usize = 7;
 
+/// What puts a CPU into a group: the group's number, and what makes its name.
+type KeyOf = fn(&Cpu) -> (u32, fn(&Topology, u32) -> String);
+
 /// A logical CPU.
 #[derive(Clone, Debug)]
 pub struct Cpu {

@@ -8,16 +8,18 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::machine::Machine;
 use countersteer_core::profile::{Recorded, Tabulated};
+use countersteer_core::workload::Workload;
 use schemars::{Schema, schema_for};
 
 /// A file name and the schema it must hold.
 type Row = (&'static str, fn() -> Schema);
 
 /// One row per schema.
-const SCHEMAS: [Row; 3] = [
+const SCHEMAS: [Row; 4] = [
     ("machine.schema.json", || schema_for!(Machine)),
     ("profile.schema.json", || schema_for!(Recorded)),
     ("table.schema.json", || schema_for!(Tabulated)),
+    ("workload.schema.json", || schema_for!(Workload)),
 ];
 
 fn repository() -> PathBuf {
