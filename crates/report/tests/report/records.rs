@@ -1,0 +1,166 @@
+//! Records survive the disk, refuse what is not theirs, and replay to the last bit.
+
+use std::fs;
+use std::path::PathBuf;
+
+use countersteer_core::driver::{DriverConfig, NoRecord, drive};
+use countersteer_core::policy::{Policy, PolicyRng, View};
+use countersteer_core::placement::{Placement, Target};
+use countersteer_core::units::Nanos;
+use countersteer_report::ReportError;
+use countersteer_report::record::{Detail, Differences, Record, ReplayEngine, compare_decisions};
+use rand::SeedableRng;
+
+use crate::synthetic::{self, FastestFirst, HYBRID};
+
+/// A folder that goes when the test ends.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("countersteer-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn sample_record() -> Record {
+    synthetic::record(HYBRID, "fastest-first", 10, 1, Detail::Everything)
+}
+
+fn saved(scratch: &Scratch) -> PathBuf {
+    let dir = scratch.0.join("run.rec");
+    sample_record().save(&dir).unwrap();
+    dir
+}
+
+#[test]
+fn a_record_comes_back_from_disk_as_it_was() {
+    let scratch = Scratch::new("round-trip");
+    let record = sample_record();
+    let dir = scratch.0.join("run.rec");
+    record.save(&dir).unwrap();
+    let mut back = Record::load(&dir).unwrap();
+    back.manifest.tables.clear();
+    assert!(back == record);
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1, "nothing temporary stays");
+}
+
+#[test]
+fn the_same_run_saves_the_same_bytes_and_replaces_the_old_record() {
+    let scratch = Scratch::new("same-bytes");
+    let dir = saved(&scratch);
+    let bytes = |dir: &PathBuf| {
+        let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|f| f.unwrap().path()).collect();
+        files.sort();
+        files.into_iter().map(|f| fs::read(f).unwrap()).collect::<Vec<_>>()
+    };
+    let first = bytes(&dir);
+    sample_record().save(&dir).unwrap();
+    assert!(first == bytes(&dir));
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
+}
+
+#[test]
+fn scores_only_keep_the_outcome() {
+    let scratch = Scratch::new("scores");
+    let record = synthetic::record(HYBRID, "linux", 10, 1, Detail::Scores);
+    let dir = scratch.0.join("run.rec");
+    record.save(&dir).unwrap();
+    let back = Record::load(&dir).unwrap();
+    assert!(back.steps.is_empty() && back.spans.is_empty());
+    assert!(back.score() == record.score());
+}
+
+#[test]
+fn a_folder_that_is_no_record_is_left_alone() {
+    let scratch = Scratch::new("taken");
+    fs::write(scratch.0.join("thesis.txt"), "ten years").unwrap();
+    let error = sample_record().save(&scratch.0).unwrap_err();
+    assert!(matches!(error, ReportError::Taken { .. }), "{error}");
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
+}
+
+#[test]
+fn a_record_that_cannot_be_written_leaves_nothing() {
+    let scratch = Scratch::new("unwritable");
+    let dir = scratch.0.join("missing").join("run.rec");
+    let error = sample_record().save(&dir).unwrap_err().to_string();
+    assert!(error.contains("run.rec") && error.contains("make the folder"), "{error}");
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
+}
+
+#[test]
+fn foreign_newer_and_damaged_folders_are_told_apart() {
+    let scratch = Scratch::new("foreign");
+    assert!(matches!(Record::load(&scratch.0.join("none")), Err(ReportError::Foreign { .. })));
+    assert!(matches!(Record::load(&scratch.0), Err(ReportError::Foreign { .. })));
+    let dir = saved(&scratch);
+    let manifest = dir.join("manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace("countersteer.record/1", "countersteer.record/9")).unwrap();
+    assert!(matches!(Record::load(&dir), Err(ReportError::Newer { .. })));
+    fs::write(&manifest, text.replace("countersteer.record/1", "something else")).unwrap();
+    assert!(matches!(Record::load(&dir), Err(ReportError::Foreign { .. })));
+    fs::write(&manifest, &text[..text.len() / 2]).unwrap();
+    assert!(matches!(Record::load(&dir), Err(ReportError::Damaged { .. })));
+    fs::write(&manifest, &text).unwrap();
+    let spans = dir.join("spans.parquet");
+    let bytes = fs::read(&spans).unwrap();
+    fs::write(&spans, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(matches!(Record::load(&dir), Err(ReportError::Damaged { .. })));
+    fs::remove_file(&spans).unwrap();
+    let error = Record::load(&dir).unwrap_err().to_string();
+    assert!(error.contains("spans.parquet") && error.contains("missing"), "{error}");
+}
+
+fn replayed(record: &Record, policy: &mut dyn Policy) -> Differences {
+    let mut engine = ReplayEngine::new(record).unwrap();
+    let config = DriverConfig { period: Nanos(record.manifest.period_ns), until: Nanos::NEVER };
+    let mut rng = PolicyRng::seed_from_u64(record.manifest.seed);
+    drive(&mut engine, policy, &mut NoRecord, config, &mut rng).unwrap();
+    compare_decisions(record, engine.decisions())
+}
+
+#[test]
+fn the_same_policy_decides_the_same_in_a_replay_from_disk() {
+    let scratch = Scratch::new("replay");
+    let record = Record::load(&saved(&scratch)).unwrap();
+    let differences = replayed(&record, &mut FastestFirst);
+    assert!(differences.is_empty() && differences.same > 1000, "{differences}");
+    assert!(differences.to_string().starts_with("all "));
+}
+
+/// Sends everybody anywhere once time has gone by.
+struct Contrary;
+
+impl Policy for Contrary {
+    fn metrics(&self) -> Vec<&'static str> {
+        FastestFirst.metrics()
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let late = view.now > Nanos::from_millis(2000);
+        let mut placement = FastestFirst.decide(view, rng);
+        if late {
+            placement.threads[3].target = Target::Anywhere;
+        }
+        placement
+    }
+}
+
+#[test]
+fn another_policy_differs_and_the_first_difference_is_shown() {
+    let differences = replayed(&sample_record(), &mut Contrary);
+    let first = differences.first.as_ref().unwrap();
+    assert!((first.at_s - 2.1).abs() < 0.011, "{differences}");
+    assert!(differences.to_string().contains("anywhere (CPUs 0-15)"), "{differences}");
+    assert!(differences.elsewhere > 0 && differences.same > 100);
+}
