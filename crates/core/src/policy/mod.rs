@@ -8,8 +8,12 @@
 //! [`Policy::decide`] once, and applies the placement before any more time passes. The first call comes at time zero, when
 //! the threads of the workload exist and no metric does.
 
+mod aarr;
+mod hsf;
 mod linux;
 mod params;
+mod seats;
+mod static_mapping;
 
 use std::sync::Arc;
 
@@ -79,7 +83,7 @@ pub struct PolicyDef {
 }
 
 /// Every policy.
-pub static POLICIES: &[PolicyDef] = &[linux::DEF];
+pub static POLICIES: &[PolicyDef] = &[linux::DEF, static_mapping::DEF, aarr::DEF, hsf::DEF];
 
 /// The policy of a name.
 #[must_use]

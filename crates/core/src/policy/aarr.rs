@@ -1,0 +1,117 @@
+//! `aarr`: asymmetry-aware round-robin, an equal share of every core type for every thread.
+//!
+//! Idea: threads stand in a ring; the ring's seats are the core types in order, as many seats as each type takes threads.
+//! Every turn the ring moves on by as many seats as the greatest common divisor of the types' seat counts, so each thread
+//! sits through every type for the same number of turns per rotation, changes type as rarely as that allows, and exactly as
+//! many threads move as must. A thread that leaves shortens the ring; a new one joins at its end.
+//!
+//! Source: "RR" in PMCTrack, section 4.1.1, and "AARR" in PMCSched, section 4 (both after Li et al., HPCA 2010).
+//!
+//! Assumes: an equal share of core types is fair. Loses: throughput, whenever speed-up factors differ (`hsf`), and
+//! fairness too, since equal time on big cores is not equal slowdown; and it moves threads all the time.
+
+use super::seats::{Seats, active};
+use super::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use crate::engine::ThreadInfo;
+use crate::placement::{Placement, Reason, Target, ThreadPlacement};
+use crate::units::{Nanos, ThreadId};
+
+pub(super) const DEF: PolicyDef = PolicyDef {
+    name: "aarr",
+    summary: "asymmetry-aware round-robin: equal shares of every core type for all threads",
+    source: "PMCTrack, section 4.1.1 (RR); PMCSched, section 4 (AARR)",
+    params: &[ParamDef {
+        key: "turn_ms",
+        default: "200",
+        prose: "time between moves of the ring, in ms; rounded up to the driver's period. Longer turns cost fewer \
+                migrations and make shares equal only over longer times",
+    }],
+    make: |params, topology| {
+        let turn = Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3);
+        Ok(Box::new(Aarr { turn, seats: Seats::new(topology), ring: Vec::new(), members: Vec::new(), turned: None }))
+    },
+};
+
+struct Aarr {
+    turn: Nanos,
+    seats: Seats,
+    /// Threads by seat, those on the fastest cores first.
+    ring: Vec<ThreadId>,
+    /// Threads by id.
+    members: Vec<ThreadId>,
+    /// When the ring last moved.
+    turned: Option<Nanos>,
+}
+
+impl Aarr {
+    /// Brings the ring up to date with who is there.
+    fn admit(&mut self, present: &[&ThreadInfo]) {
+        if present.iter().map(|t| t.id).eq(self.members.iter().copied()) {
+            return;
+        }
+        self.ring.retain(|id| present.binary_search_by_key(id, |t| t.id).is_ok());
+        let mut new: Vec<&ThreadInfo> =
+            present.iter().filter(|t| self.members.binary_search(&t.id).is_err()).copied().collect();
+        // Whoever is on a fast core already may begin there.
+        new.sort_by_key(|t| (self.seats.rank_of(t.cpu), t.id));
+        self.ring.extend(new.iter().map(|t| t.id));
+        self.members = present.iter().map(|t| t.id).collect();
+    }
+
+    /// Moves the ring on if its turn is over.
+    fn advance(&mut self, now: Nanos, quota: &[usize]) {
+        let turned = *self.turned.get_or_insert(now);
+        if now.since(turned) < self.turn {
+            return;
+        }
+        self.turned = Some(now);
+        let step = quota.iter().fold(0, |a, b| gcd(a, *b));
+        if !self.ring.is_empty() {
+            let len = self.ring.len();
+            self.ring.rotate_right(step % len);
+        }
+    }
+
+    fn reason(&self, quota: &[usize]) -> Reason {
+        let n = self.ring.len().max(1) as f64;
+        let shares = self.seats.ranks().iter().zip(quota).map(|(r, q)| (r.group, *q as f64 / n));
+        let rule = match quota {
+            [first, rest @ ..] if *first > 0 && rest.iter().all(|q| *q == 0) => {
+                "every thread fits on the fastest cores"
+            }
+            _ => "equal turns on every core type",
+        };
+        Reason::rule(rule).saw("threads", Some(n)).against("share of each thread's time", shares)
+    }
+}
+
+impl Policy for Aarr {
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let present = active(view);
+        self.admit(&present);
+        let quota = self.seats.quota(self.ring.len());
+        if self.seats.ranks().len() > 1 {
+            self.advance(view.now, &quota);
+        }
+        let mut rank_of = vec![0; present.len()];
+        let mut seats = quota.iter().enumerate().flat_map(|(rank, n)| std::iter::repeat_n(rank, *n));
+        for id in &self.ring {
+            if let (Ok(row), Some(rank)) = (present.binary_search_by_key(id, |t| t.id), seats.next()) {
+                rank_of[row] = rank;
+            }
+        }
+        let wanted: Vec<(&ThreadInfo, usize)> = present.into_iter().zip(rank_of).collect();
+        let told = self.seats.seat(&wanted, false);
+        let threads = told.into_iter().map(|(row, group)| ThreadPlacement {
+            thread: wanted[row].0.id,
+            target: Target::Group(group),
+            weight: None,
+            reason: self.reason(&quota),
+        });
+        Placement { threads: threads.collect(), admission: None }
+    }
+}
+
+const fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,342 @@
+//! `hsf`: the threads with the highest speed-up factors run on the fastest cores.
+//!
+//! Idea: aggregate speed-up is the sum over threads on big cores of SF - 1, so it is greatest when the big cores go to the
+//! highest SFs. Threads are ranked by SF and seated by core type, fastest first.
+//!
+//! Source: "HSP" in PMCTrack, section 4.1.1; "HSF" in PMCSched, section 4 (after Koufaty et al., EuroSys 2010, and Saez et
+//! al., TOCS 2012).
+//!
+//! Hysteresis: who sits on a faster type keeps its seat against a challenger that is ahead by less than `margin`, unless its
+//! own SF has ranked it lower for `patience` decisions in a row; so real differences win however small, and noise rarely
+//! does. A thread that was moved lately is held to twice the margin and patience for each move, which ends the ping-pong of a
+//! model that disagrees with itself across core types.
+//!
+//! Threads without SF count as average. `sf=sampled` needs a run on the fastest and on the slowest type: threads without
+//! are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again.
+//!
+//! Assumes: one thread's speed does not depend on where the others are. Loses: when shared caches or bandwidth decide, when
+//! fairness matters (the slowest threads never see a big core), and with threads of a parallel program that wait for each
+//! other.
+
+use super::seats::{Seats, active};
+use super::{ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View};
+use crate::engine::ThreadInfo;
+use crate::placement::{AdmissionTable, Placement, Reason, Target, ThreadPlacement};
+use crate::topology::Topology;
+use crate::units::{GroupId, Nanos, ThreadId};
+use std::sync::Arc;
+
+pub(super) const DEF: PolicyDef = PolicyDef {
+    name: "hsf",
+    summary: "high speed-up factor first: fastest cores to the threads that gain most",
+    source: "PMCTrack, section 4.1.1 (HSP); PMCSched, section 4 (HSF)",
+    params: &[
+        ParamDef {
+            key: "sf",
+            default: "model",
+            prose: "where speed-up factors come from: model (counters where the thread runs), sampled (its own speed on \
+                    either type), oracle (the truth; simulator only)",
+        },
+        ParamDef {
+            key: "margin",
+            default: "0.05",
+            prose: "a challenger must be ahead by this fraction to take a seat at once",
+        },
+        ParamDef {
+            key: "patience",
+            default: "10",
+            prose: "decisions in a row after which a thread that is ranked lower loses its seat to any challenger",
+        },
+        ParamDef {
+            key: "refresh_ms",
+            default: "2000",
+            prose: "sf=sampled: time between profiling moves once every thread is measured, in ms",
+        },
+    ],
+    make: |params, topology| Ok(Box::new(Hsf::new(params, topology)?)),
+};
+
+/// What is remembered about a thread.
+#[derive(Clone, Copy, Default)]
+struct Memory {
+    thread: ThreadId,
+    /// Decisions in a row that ranked it below its seat.
+    doubt: u32,
+    /// Moves, fading.
+    restless: f64,
+    /// When it last had a whole interval on the fastest and on the slowest type.
+    been: [Option<Nanos>; 2],
+}
+
+/// A thread in this decision.
+struct Candidate<'a> {
+    info: &'a ThreadInfo,
+    sf: Option<f64>,
+    /// What it is ranked by: its SF, the average, or infinite when it is sent somewhere to be measured.
+    key: f64,
+    /// The rank it has, if it was given one.
+    seat: Option<usize>,
+    memory: Memory,
+    profiled: bool,
+}
+
+struct Hsf {
+    metric: &'static str,
+    explores: bool,
+    margin: f64,
+    patience: f64,
+    refresh: Nanos,
+    seats: Seats,
+    memory: Vec<Memory>,
+    last_refresh: Nanos,
+    /// Somebody was sent to be measured at the last decision: moves back are no sign of indecision.
+    exploring: bool,
+    table: Option<AdmissionTable>,
+    /// Speed of each rank between the slowest (0) and the fastest (1), for predictions on types in between.
+    between: Vec<f64>,
+}
+
+impl Hsf {
+    fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
+        let choices = [("model", "sf"), ("sampled", "sf_sampled"), ("oracle", "sf_oracle")];
+        let metric = params.choice("sf", &choices)?;
+        Ok(Self {
+            metric,
+            explores: metric == "sf_sampled",
+            margin: params.number("margin", 0.0)?,
+            patience: params.number("patience", 1.0)?,
+            refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
+            between: between(topology),
+            seats: Seats::new(topology),
+            memory: Vec::new(),
+            last_refresh: Nanos::ZERO,
+            exploring: false,
+            table: None,
+        })
+    }
+
+    fn candidates<'a>(&self, view: &View<'a>) -> Vec<Candidate<'a>> {
+        let candidate = |info: &'a ThreadInfo| {
+            let memory = self.memory.binary_search_by_key(&info.id, |m| m.thread);
+            let (rank, given) = self.seats.present(info);
+            Candidate {
+                info,
+                sf: view.metric(info.id, self.metric).filter(|sf| sf.is_finite() && *sf > 0.0),
+                key: 0.0,
+                seat: given.then_some(rank),
+                memory: memory.map_or(Memory { thread: info.id, ..Memory::default() }, |row| self.memory[row]),
+                profiled: false,
+            }
+        };
+        let mut all: Vec<Candidate<'a>> = active(view).into_iter().map(candidate).collect();
+        let known = all.iter().filter_map(|c| c.sf);
+        let (sum, count) = known.fold((0.0, 0u32), |(sum, count), sf| (sum + sf, count + 1));
+        let average = if count > 0 { sum / f64::from(count) } else { 1.0 };
+        all.iter_mut().for_each(|c| c.key = c.sf.unwrap_or(average));
+        all
+    }
+
+    /// Sends threads that have to be measured to the type they were not on.
+    fn explore(&mut self, all: &mut [Candidate<'_>], now: Nanos, quota: &[usize]) {
+        let last = quota.len() - 1;
+        for c in all.iter_mut() {
+            if let Some(end) = c.seat.and_then(|seat| [0, last].iter().position(|r| *r == seat)) {
+                c.memory.been[end] = Some(now);
+            }
+        }
+        if quota[0] == 0 || quota[last] == 0 {
+            return;
+        }
+        for c in all.iter_mut().filter(|c| c.sf.is_none()) {
+            match c.memory.been {
+                [None, _] => c.send(f64::INFINITY),
+                [Some(_), None] => c.send(f64::NEG_INFINITY),
+                _ => {}
+            }
+        }
+        if now.since(self.last_refresh) < self.refresh || all.iter().any(|c| c.profiled) {
+            return;
+        }
+        self.last_refresh = now;
+        let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
+        let stale = all.iter_mut().filter(|c| c.sf.is_some()).min_by_key(|c| (oldest(c), c.info.id));
+        if let Some(c) = stale {
+            let [fast, slow] = c.memory.been;
+            c.send(if fast <= slow { f64::INFINITY } else { f64::NEG_INFINITY });
+        }
+    }
+
+    /// Brings doubts up to date: who would sit lower if SFs alone decided?
+    fn doubt(&self, all: &mut [Candidate<'_>], quota: &[usize]) {
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        order.sort_by(|a, b| {
+            let (a, b) = (&all[*a], &all[*b]);
+            b.key.total_cmp(&a.key).then(a.seat.cmp(&b.seat)).then(a.info.id.cmp(&b.info.id))
+        });
+        for (row, rank) in order.into_iter().zip(ranks_of(quota)) {
+            let c = &mut all[row];
+            let below = c.seat.is_some_and(|seat| rank > seat);
+            c.memory.doubt = if below { c.memory.doubt + 1 } else { 0 };
+        }
+    }
+
+    /// The rank of every thread.
+    fn rank(&self, all: &[Candidate<'_>], quota: &[usize]) -> Vec<usize> {
+        let mut ranks = vec![0; all.len()];
+        let mut rest: Vec<usize> = (0..all.len()).collect();
+        for (rank, seats) in quota.iter().enumerate() {
+            let worth = |row: usize| {
+                let c = &all[row];
+                let strength = c.memory.restless.min(5.0).exp2();
+                let holds =
+                    c.seat.is_some_and(|seat| seat <= rank) && f64::from(c.memory.doubt) < self.patience * strength;
+                if holds { c.key * (1.0 + self.margin * strength) } else { c.key }
+            };
+            // Without a seat of its own, a thread is best left where it happens to be.
+            let here = |row: usize| all[row].seat.unwrap_or_else(|| self.seats.rank_of(all[row].info.cpu));
+            rest.sort_by(|a, b| {
+                worth(*b)
+                    .total_cmp(&worth(*a))
+                    .then(here(*a).cmp(&here(*b)))
+                    .then(all[*a].info.id.cmp(&all[*b].info.id))
+            });
+            let left = rest.split_off((*seats).min(rest.len()));
+            for row in std::mem::replace(&mut rest, left) {
+                ranks[row] = rank;
+            }
+        }
+        ranks
+    }
+
+    fn remember(&mut self, all: &[Candidate<'_>], ranks: &[usize]) {
+        let explored = std::mem::replace(&mut self.exploring, all.iter().any(|c| c.profiled)) || self.exploring;
+        self.memory = all
+            .iter()
+            .zip(ranks)
+            .map(|(c, rank)| {
+                // Half is forgotten in about 23 decisions.
+                let moved = c.seat.is_some_and(|seat| seat != *rank) && !explored;
+                Memory { restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)), ..c.memory }
+            })
+            .collect();
+    }
+
+    fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
+        let rule = match (c.profiled, c.sf, c.seat) {
+            (true, ..) => "sent to be measured on this core type",
+            (_, None, _) => "no speed-up factor yet: taken as the average of the others",
+            (.., Some(seat)) if seat == rank => "keeps its core type",
+            (.., Some(seat)) if seat < rank => "others gain more from its faster core",
+            (.., Some(_)) => "gains more from a faster core than who had it",
+            _ => "ranked by speed-up factor",
+        };
+        let ranks = self.seats.ranks().iter().zip(&self.between);
+        let predicted = c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
+        Reason::rule(rule)
+            .saw(self.metric, c.sf)
+            .against("times the speed on the slowest type", predicted.into_iter().flatten())
+    }
+
+    /// The table for threads that come between decisions, if it changed.
+    fn admission(&mut self, all: &[Candidate<'_>], ranks: &[usize], quota: &[usize]) -> Option<AdmissionTable> {
+        if all.iter().any(|c| c.profiled) {
+            return None;
+        }
+        let rows = self.rows(all, ranks, quota);
+        let table = AdmissionTable { metric: self.metric.into(), rows };
+        let close =
+            |a: &(f64, GroupId), b: &(f64, GroupId)| a.1 == b.1 && (a.0 - b.0).abs() <= self.margin.max(0.01) * b.0;
+        let same = self.table.as_ref().is_some_and(|old| {
+            old.rows.len() == table.rows.len() && old.rows.iter().zip(&table.rows).all(|(a, b)| close(a, b))
+        });
+        if same {
+            return None;
+        }
+        self.table = Some(table.clone());
+        Some(table)
+    }
+
+    fn rows(&self, all: &[Candidate<'_>], ranks: &[usize], quota: &[usize]) -> Vec<(f64, GroupId)> {
+        let seats = self.seats.ranks();
+        // As long as a core is free, whoever comes takes the fastest free one.
+        let free = seats.iter().zip(quota).position(|(r, q)| *q < r.cores.len());
+        let last = free.unwrap_or(seats.len() - 1);
+        let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
+        for (rank, seat) in seats.iter().enumerate().take(last) {
+            let of = |wanted: fn(usize, usize) -> bool| {
+                all.iter().zip(ranks).filter(move |(c, r)| c.sf.is_some() && wanted(**r, rank)).map(|(c, _)| c.key)
+            };
+            let inside = of(|r, rank| r == rank).fold(f64::INFINITY, f64::min);
+            let outside = of(|r, rank| r > rank).fold(0.0, f64::max);
+            if inside.is_finite() {
+                // Halfway between the last one in and the first one out, so that noise on either side changes nothing.
+                let least = if inside > outside { (inside + outside) / 2.0 } else { inside * (1.0 - self.margin) };
+                let least = rows.last().map_or(least, |above| least.min(above.0));
+                rows.push((least.max(0.0), seat.group));
+            }
+        }
+        rows.push((0.0, seats[last].group));
+        rows
+    }
+}
+
+impl Candidate<'_> {
+    fn send(&mut self, key: f64) {
+        self.key = key;
+        self.profiled = true;
+    }
+}
+
+impl Policy for Hsf {
+    fn metrics(&self) -> Vec<&'static str> {
+        vec![self.metric]
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let mut all = self.candidates(view);
+        let quota = self.seats.quota(all.len());
+        if quota.is_empty() {
+            return Placement::default();
+        }
+        if self.explores {
+            self.explore(&mut all, view.now, &quota);
+        }
+        self.doubt(&mut all, &quota);
+        let ranks = self.rank(&all, &quota);
+        let wanted: Vec<(&ThreadInfo, usize)> = all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
+        let told = self.seats.seat(&wanted, true);
+        let threads = told.into_iter().map(|(row, group)| ThreadPlacement {
+            thread: all[row].info.id,
+            target: Target::Group(group),
+            weight: None,
+            reason: self.reason(&all[row], ranks[row]),
+        });
+        let threads = threads.collect();
+        let admission = self.admission(&all, &ranks, &quota);
+        self.remember(&all, &ranks);
+        Placement { threads, admission }
+    }
+}
+
+/// The rank of each seat, fastest first.
+fn ranks_of(quota: &[usize]) -> impl Iterator<Item = usize> + '_ {
+    quota.iter().enumerate().flat_map(|(rank, seats)| std::iter::repeat_n(rank, *seats))
+}
+
+/// Where each type's nominal speed lies between the slowest (0) and the fastest (1).
+fn between(topology: &Topology) -> Vec<f64> {
+    let types = topology.groups_by(crate::topology::GroupBy::CoreType).iter().filter_map(|g| g.core_type);
+    let speeds: Vec<f64> = types
+        .map(|t| &topology.core_types[t.index()])
+        .map(|t| f64::from(t.capacity) * t.freq_ghz * t.dispatch_width)
+        .collect();
+    let (fast, slow) = (speeds.first().copied().unwrap_or(1.0), speeds.last().copied().unwrap_or(1.0));
+    let last = speeds.len().saturating_sub(1);
+    let place = |(row, speed): (usize, &f64)| match row {
+        0 => 1.0,
+        _ if row == last => 0.0,
+        _ if fast > slow => ((speed - slow) / (fast - slow)).clamp(0.0, 1.0),
+        _ => 0.5,
+    };
+    speeds.iter().enumerate().map(place).collect()
+}

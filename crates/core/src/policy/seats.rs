@@ -1,0 +1,213 @@
+//! Seats: how many threads each core type takes, and which core each thread sits on.
+//!
+//! Shared by policies that think in core types. Input: the rank (core type, fastest first) that each thread should have.
+//! Output: the threads that have to be told, with the group they go to. As long as a type holds no more threads than it
+//! has cores, every thread gets a core of its own, so that the kernel has nothing to balance and shares come out exactly;
+//! beyond that the type's whole group is the target and the kernel balances inside.
+
+use std::sync::Arc;
+
+use crate::engine::{ThreadEventKind, ThreadInfo};
+use crate::policy::View;
+use crate::topology::{GroupBy, Topology};
+use crate::units::{CpuId, GroupId, ThreadId};
+
+/// How often a thread is told the same thing without effect before it counts as refused by its program.
+const MOST_TRIES: u8 = 3;
+
+/// A core type that has CPUs.
+pub(super) struct Rank {
+    /// Its group.
+    pub group: GroupId,
+    /// Capacity of one core, as the kernel has it.
+    pub capacity: f64,
+    /// Logical CPUs.
+    pub cpus: usize,
+    /// Its cores, neighbours on different last-level caches, so that few threads spread over the caches.
+    pub cores: Vec<u32>,
+}
+
+/// Where a thread was last told to be.
+#[derive(Clone, Copy)]
+struct Held {
+    thread: ThreadId,
+    rank: usize,
+    core: Option<u32>,
+    target: GroupId,
+    tries: u8,
+}
+
+/// Where threads sit.
+pub(super) struct Seats {
+    topology: Arc<Topology>,
+    ranks: Vec<Rank>,
+    /// Rank of each core.
+    rank_of_core: Vec<usize>,
+    /// By thread.
+    held: Vec<Held>,
+    taken: Vec<bool>,
+}
+
+impl Seats {
+    pub fn new(topology: &Arc<Topology>) -> Self {
+        let groups = topology.groups_by(GroupBy::CoreType);
+        let cores = topology.groups_by(GroupBy::Core).len();
+        let mut rank_of_core = vec![0; cores];
+        let mut ranks = Vec::with_capacity(groups.len());
+        for (row, group) in groups.iter().enumerate() {
+            for cpu in group.cpus.iter() {
+                rank_of_core[topology.cpus[cpu.index()].core as usize] = row;
+            }
+            let capacity = group.cpus.lowest().map_or(1, |c| topology.cpus[c.index()].capacity.max(1));
+            ranks.push(Rank {
+                group: group.id,
+                capacity: f64::from(capacity),
+                cpus: group.cpus.len(),
+                cores: spread(topology, group.cpus.iter()),
+            });
+        }
+        Self { topology: Arc::clone(topology), ranks, rank_of_core, held: Vec::new(), taken: vec![false; cores] }
+    }
+
+    /// Core types that have CPUs, fastest first.
+    pub fn ranks(&self) -> &[Rank] {
+        &self.ranks
+    }
+
+    /// How many of `threads` each type takes: one per core, fastest first; then one per SMT sibling; then in proportion to
+    /// capacity.
+    pub fn quota(&self, threads: usize) -> Vec<usize> {
+        let mut quota = vec![0; self.ranks.len()];
+        let mut left = threads;
+        for room in [|r: &Rank| r.cores.len(), |r: &Rank| r.cpus - r.cores.len()] {
+            for (taken, rank) in quota.iter_mut().zip(&self.ranks) {
+                let more = room(rank).min(left);
+                *taken += more;
+                left -= more;
+            }
+        }
+        for _ in 0..left {
+            let load =
+                |row: usize| (quota[row] + 1) as f64 / (self.ranks[row].cores.len() as f64 * self.ranks[row].capacity);
+            let next = (0..quota.len()).min_by(|a, b| load(*a).total_cmp(&load(*b)));
+            if let Some(row) = next {
+                quota[row] += 1;
+            }
+        }
+        quota
+    }
+
+    /// The rank of a CPU's core.
+    pub fn rank_of(&self, cpu: CpuId) -> usize {
+        self.topology.cpus.get(cpu.index()).map_or(0, |c| self.rank_of_core[c.core as usize])
+    }
+
+    /// The rank that a thread was last given, else that of the CPU it is on, and whether it was given.
+    pub fn present(&self, thread: &ThreadInfo) -> (usize, bool) {
+        match self.held.binary_search_by_key(&thread.id, |h| h.thread) {
+            Ok(row) => (self.held[row].rank, true),
+            Err(_) => (self.rank_of(thread.cpu), false),
+        }
+    }
+
+    /// Gives each thread, in order of id, a seat on its rank; returns who has to be told (row in `wanted`) what.
+    ///
+    /// Threads that stay on their rank keep their core. With `lenient`, a thread that something else confined to its
+    /// rank's whole group is left there.
+    pub fn seat(&mut self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> Vec<(usize, GroupId)> {
+        let mut load = vec![0usize; self.ranks.len()];
+        wanted.iter().for_each(|(_, rank)| load[*rank] += 1);
+        // Where all cores are alike there is nothing to share out, and confining threads would only bind the kernel.
+        let unequal = self.ranks.len() > 1;
+        let pinned: Vec<bool> = load.iter().zip(&self.ranks).map(|(n, r)| unequal && *n <= r.cores.len()).collect();
+        let cores = self.choose_cores(wanted, &pinned);
+        let mut told = Vec::new();
+        let mut held = Vec::with_capacity(wanted.len());
+        for (row, (&(info, rank), core)) in wanted.iter().zip(cores).enumerate() {
+            let target = core.map_or(self.ranks[rank].group, |c| self.topology.groups_by(GroupBy::Core)[c as usize].id);
+            let before = self.find(info.id).filter(|h| h.target == target);
+            let tries = before.map_or(0, |h| h.tries);
+            let settled = before.is_some() && self.is_confined(info, target, rank, lenient);
+            let tell = !settled && tries < MOST_TRIES;
+            if tell {
+                told.push((row, target));
+            }
+            let tries = if settled { 0 } else { tries + u8::from(tell) };
+            held.push(Held { thread: info.id, rank, core, target, tries });
+        }
+        self.held = held;
+        told
+    }
+
+    fn find(&self, thread: ThreadId) -> Option<&Held> {
+        self.held.binary_search_by_key(&thread, |h| h.thread).ok().map(|row| &self.held[row])
+    }
+
+    fn is_confined(&self, info: &ThreadInfo, target: GroupId, rank: usize, lenient: bool) -> bool {
+        info.allowed.is_subset(&self.topology.group(target).cpus)
+            || (lenient && info.allowed.is_subset(&self.topology.group(self.ranks[rank].group).cpus))
+    }
+
+    /// A core for each thread whose rank has one for everybody.
+    fn choose_cores(&mut self, wanted: &[(&ThreadInfo, usize)], pinned: &[bool]) -> Vec<Option<u32>> {
+        self.taken.fill(false);
+        let mut cores: Vec<Option<u32>> = vec![None; wanted.len()];
+        // Those who stay come before those who merely happen to be there, those before movers.
+        for held_only in [true, false] {
+            for (core, &(info, rank)) in cores.iter_mut().zip(wanted) {
+                if core.is_some() || !pinned[rank] {
+                    continue;
+                }
+                let present = if held_only {
+                    self.find(info.id).filter(|h| h.rank == rank).and_then(|h| h.core)
+                } else {
+                    self.topology.cpus.get(info.cpu.index()).map(|c| c.core)
+                };
+                *core = present.filter(|c| self.rank_of_core[*c as usize] == rank && !self.taken[*c as usize]);
+                if let Some(c) = *core {
+                    self.taken[c as usize] = true;
+                }
+            }
+        }
+        let mut next = vec![0usize; self.ranks.len()];
+        for (core, &(_, rank)) in cores.iter_mut().zip(wanted) {
+            while core.is_none() && pinned[rank] && next[rank] < self.ranks[rank].cores.len() {
+                let candidate = self.ranks[rank].cores[next[rank]];
+                next[rank] += 1;
+                *core = Some(candidate).filter(|c| !std::mem::replace(&mut self.taken[*c as usize], true));
+            }
+        }
+        cores
+    }
+}
+
+/// The cores of these CPUs, the first of every last-level cache before the second of any.
+fn spread(topology: &Topology, cpus: impl Iterator<Item = CpuId>) -> Vec<u32> {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut on_llc = std::collections::BTreeMap::new();
+    let mut cores = Vec::new();
+    for cpu in cpus {
+        let core = topology.cpus[cpu.index()].core;
+        if seen.insert(core) {
+            let llc = topology.llc_of(cpu);
+            let nth = on_llc.entry(llc).or_insert(0u32);
+            cores.push((*nth, llc, core));
+            *nth += 1;
+        }
+    }
+    cores.sort_unstable();
+    cores.into_iter().map(|(_, _, core)| core).collect()
+}
+
+/// The threads that want a CPU, by id: runnable, or something befell them since the last call. A thread that sleeps right
+/// now but ran since then is one of them.
+pub(super) fn active<'a>(view: &View<'a>) -> Vec<&'a ThreadInfo> {
+    let mut stirred: Vec<ThreadId> = view
+        .events
+        .iter()
+        .filter(|e| !matches!(e.kind, ThreadEventKind::Exit | ThreadEventKind::Migrate { .. }))
+        .map(|e| e.thread)
+        .collect();
+    stirred.sort_unstable();
+    view.threads.iter().filter(|t| t.runnable || stirred.binary_search(&t.id).is_ok()).collect()
+}
