@@ -1,0 +1,253 @@
+//! Balancing: a CPU looks up its domains for a busier group and pulls threads over.
+//!
+//! Input: a CPU, whether it is idle, and the time. Output: threads moved by [`super::migrate`]. Models
+//! `sched_balance_domains`, `sched_balance_rq`, `should_we_balance`, `sched_balance_newidle` and `need_active_balance`. The
+//! measured cost of looking for work is replaced by a fixed cost per CPU looked at.
+
+use super::domains::{Level, Node};
+use super::entity::NONE;
+use super::imbalance::{Env, Migration};
+use super::Linux;
+
+/// What the balancing CPU is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Idleness {
+    Busy,
+    Idle,
+    /// About to become idle, from within the scheduler.
+    Newly,
+}
+
+/// Busy CPUs balance this much less often.
+const BUSY_FACTOR: u64 = 16;
+/// Longest interval when everything is pinned.
+const MAX_PINNED_MS: u32 = 512;
+
+struct Outcome {
+    moved: u32,
+    /// Outer domains may be looked at.
+    go_on: bool,
+}
+
+impl Linux {
+    /// Time between balances of a domain.
+    fn interval(&self, cpu: usize, level: usize, idle: bool) -> u64 {
+        let ms = u64::from(self.rqs[cpu].domains[level].interval_ms);
+        let ns = ms * 1_000_000 * if idle { 1 } else { BUSY_FACTOR };
+        // Whole ticks, one less when busy, so that levels do not fall into step.
+        let ticks = ns.div_ceil(self.tick_ns) - u64::from(!idle);
+        let longest = self.rqs.len() as u64 * 100_000_000 / self.tick_ns;
+        ticks.clamp(1, longest.max(1)) * self.tick_ns
+    }
+
+    /// The last balance; those that were skipped because nothing could come of them count.
+    fn last_balance(&self, cpu: usize, level: usize, idle: bool, interval: u64) -> i64 {
+        let last = self.rqs[cpu].domains[level].last;
+        let resumed = if idle { self.nohz.resumed_at } else { self.nohz.balancing_since } as i64;
+        let behind = resumed - last - interval as i64;
+        if behind < 0 { last } else { last + (behind / interval as i64 + 1) * interval as i64 }
+    }
+
+    /// When a CPU next balances one of its domains.
+    pub(super) fn next_balance(&self, cpu: usize, idle: bool) -> u64 {
+        let due = |level| {
+            let interval = self.interval(cpu, level, idle);
+            (self.last_balance(cpu, level, idle, interval) + interval as i64).max(0) as u64
+        };
+        (0..self.rqs[cpu].domains.len()).map(due).min().unwrap_or(super::timers::NEVER)
+    }
+
+    /// Nothing a balance of this domain goes by has changed since it found nothing to do.
+    fn is_quiet(&self, cpu: usize, level: usize) -> bool {
+        let state = &self.rqs[cpu].domains[level];
+        let node = self.domains.node(state.node);
+        node.overloaded == 0 && self.misfits == 0 && state.quiet_generation == self.generation(node)
+    }
+
+    fn set_quiet(&mut self, cpu: usize, level: usize) {
+        let node = self.rqs[cpu].domains[level].node;
+        self.rqs[cpu].domains[level].quiet_generation = self.generation(self.domains.node(node));
+    }
+
+    /// Balances every domain of `cpu` whose interval has passed.
+    pub(super) fn balance_domains(&mut self, cpu: usize, mut idle: bool, now: u64) {
+        for level in 0..self.rqs[cpu].domains.len() {
+            let interval = self.interval(cpu, level, idle);
+            if self.last_balance(cpu, level, idle, interval) + interval as i64 > now as i64 {
+                continue;
+            }
+            self.rqs[cpu].domains[level].last = now as i64;
+            let node = self.domains.node(self.rqs[cpu].domains[level].node);
+            if self.is_quiet(cpu, level) || (!idle && node.overloaded == 0 && self.misfits == 0) {
+                continue;
+            }
+            let outcome = self.balance(cpu, level, if idle { Idleness::Idle } else { Idleness::Busy }, now);
+            if outcome.moved > 0 {
+                idle = self.rqs[cpu].runnable == 0;
+            }
+            if !outcome.go_on {
+                (level..self.rqs[cpu].domains.len()).for_each(|l| self.set_quiet(cpu, l));
+                break;
+            }
+        }
+    }
+
+    /// A CPU ran dry: it pulls one thread if some CPU has too many, unless it expects to be busy again before it is done
+    /// looking. Returns whether there is something to run.
+    pub(super) fn newidle_balance(&mut self, cpu: usize, now: u64) -> bool {
+        let root = self.domains.node(self.domains.root);
+        if root.overloaded == 0 && self.misfits == 0 {
+            return false;
+        }
+        let mut spent = 0;
+        for level in 0..self.rqs[cpu].domains.len() {
+            let node = self.domains.node(self.rqs[cpu].domains[level].node);
+            spent += u64::from(node.weight()) * self.config.newidle_cost_per_cpu_ns;
+            if self.rqs[cpu].average_idle < spent {
+                break;
+            }
+            if node.overloaded == 0 && self.misfits == 0 {
+                continue;
+            }
+            let outcome = self.balance(cpu, level, Idleness::Newly, now);
+            if outcome.moved > 0 || !outcome.go_on || self.rqs[cpu].runnable > 0 {
+                break;
+            }
+        }
+        let found = self.rqs[cpu].runnable > 0;
+        if found {
+            self.rqs[cpu].idle_since = None;
+        }
+        found
+    }
+
+    /// Of a group only one CPU balances: the first idle one, on an idle core if possible, else the first.
+    fn should_balance(&self, cpu: usize, node: &Node, kind: Idleness) -> bool {
+        if kind == Idleness::Newly {
+            return self.rqs[cpu].runnable == 0;
+        }
+        let group = self.domains.node(self.domains.local_group(self.group_parent(node), cpu));
+        let mut spare = NONE;
+        let mut from = 0;
+        while let Some(idle) = self.idle.next_common(&group.mask, from) {
+            from = idle + 1;
+            if node.level != Level::Core && !self.domains.core_is_idle(idle) {
+                spare = spare.min(idle as u32);
+                continue;
+            }
+            return idle == cpu;
+        }
+        if spare == NONE { group.balance_cpu() == cpu as u32 } else { spare == cpu as u32 }
+    }
+
+    /// The row of a domain.
+    fn group_parent(&self, node: &Node) -> u32 {
+        node.children.first().map_or(NONE, |c| self.domains.node(*c).parent)
+    }
+
+    /// Balances one domain for `cpu`.
+    fn balance(&mut self, cpu: usize, level: usize, kind: Idleness, now: u64) -> Outcome {
+        let id = self.rqs[cpu].domains[level].node;
+        if !self.should_balance(cpu, self.domains.node(id), kind) {
+            return Outcome { moved: 0, go_on: false };
+        }
+        self.excluded.clear();
+        let failed = self.rqs[cpu].domains[level].failed;
+        let mut env = Env::new(id, self.domains.local_group(id, cpu), cpu, kind, failed);
+        loop {
+            let source = self.find_source_group(&mut env, now).and_then(|g| self.find_source_queue(&env, g, now));
+            let Some(source) = source else {
+                self.nothing_to_do(level, &env);
+                return Outcome { moved: 0, go_on: true };
+            };
+            env.source = source;
+            env.all_pinned = true;
+            let mut moved = 0;
+            if self.rqs[source].runnable > 1 {
+                moved = self.move_threads(&mut env, now);
+                self.domains.nodes[id as usize].imbalanced |= env.some_pinned && env.imbalance > 0.0;
+                if env.all_pinned && moved == 0 {
+                    self.excluded.push(source as u32);
+                    if self.others_remain(&env) {
+                        continue;
+                    }
+                    self.back_off(level, &env);
+                    return Outcome { moved: 0, go_on: true };
+                }
+            }
+            self.conclude(level, &env, moved, now);
+            return Outcome { moved, go_on: true };
+        }
+    }
+
+    /// Some CPU outside the local group has not been ruled out.
+    fn others_remain(&self, env: &Env) -> bool {
+        let (node, local) = (self.domains.node(env.node), self.domains.node(env.local));
+        node.cpus.iter().any(|c| !local.mask.has(*c as usize) && !self.excluded.contains(c))
+    }
+
+    fn nothing_to_do(&mut self, level: usize, env: &Env) {
+        self.domains.nodes[env.node as usize].imbalanced = false;
+        self.set_quiet(env.cpu, level);
+        self.back_off(level, env);
+    }
+
+    /// Balanced or pinned: look less often.
+    fn back_off(&mut self, level: usize, env: &Env) {
+        let longest = 2 * self.domains.node(env.node).weight();
+        let state = &mut self.rqs[env.cpu].domains[level];
+        state.failed = 0;
+        if env.kind != Idleness::Newly
+            && ((env.all_pinned && state.interval_ms < MAX_PINNED_MS) || state.interval_ms < longest)
+        {
+            state.interval_ms *= 2;
+        }
+    }
+
+    fn conclude(&mut self, level: usize, env: &Env, moved: u32, now: u64) {
+        let shortest = self.domains.node(env.node).weight();
+        let state = &mut self.rqs[env.cpu].domains[level];
+        if moved > 0 {
+            (state.failed, state.interval_ms) = (0, shortest);
+            return;
+        }
+        if env.kind != Idleness::Newly && env.migration != Migration::Misfit {
+            state.failed += 1;
+        }
+        let failed = state.failed;
+        if self.needs_active_balance(env, failed) {
+            let curr = self.rqs[env.source].curr;
+            let pinned = self.threads.get(curr as usize).is_none_or(|t| !t.allowed.has(env.cpu));
+            if pinned {
+                if env.kind != Idleness::Newly && self.rqs[env.cpu].domains[level].interval_ms < 2 * shortest {
+                    self.rqs[env.cpu].domains[level].interval_ms *= 2;
+                }
+                self.quieten_pinned(level, env);
+                return;
+            }
+            self.active_balance(env, now);
+            // The thread was pushed by the source CPU: the attempts before it count no more.
+            self.rqs[env.cpu].domains[level].failed = 0;
+        }
+        self.rqs[env.cpu].domains[level].interval_ms = shortest;
+    }
+
+    /// A single pinned thread stays where it is until affinities or counts change: no need to look again.
+    fn quieten_pinned(&mut self, level: usize, env: &Env) {
+        if self.rqs[env.source].runnable <= 1 {
+            self.set_quiet(env.cpu, level);
+        }
+    }
+
+    /// Whether the running thread itself should be pushed over.
+    fn needs_active_balance(&self, env: &Env, failed: u32) -> bool {
+        let node = self.domains.node(env.node);
+        if env.migration == Migration::Misfit {
+            return true;
+        }
+        if env.kind != Idleness::Busy && self.prefers(node, env.cpu, env.source) {
+            return true;
+        }
+        env.migration == Migration::Threads && failed > node.cache_nice_tries + 2
+    }
+}

@@ -1,0 +1,81 @@
+//! What the model of Linux can be told.
+//!
+//! Input: none. Output: [`LinuxConfig`], whose default is a distribution kernel of the 6.12 to 7.x series, and [`Switch`].
+
+use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use serde::{Deserialize, Serialize};
+
+/// The algorithm of the fair class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FairClass {
+    /// Earliest eligible virtual deadline first (6.6 and later; modelled as in 6.12 to 7.x).
+    #[default]
+    Eevdf,
+    /// Completely fair scheduler (up to 6.5).
+    Cfs,
+}
+
+/// Tunables of the scheduler; the defaults are the kernel's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinuxConfig {
+    /// The algorithm.
+    pub scheduler: FairClass,
+    /// Slice of EEVDF, as `base_slice_ns` shows it (already scaled by the number of CPUs). None: 0.70 ms x (1 +
+    /// ilog2(min(cpus, 8))).
+    pub base_slice_ns: Option<u64>,
+    /// A picked thread runs out its slice unless somebody with a shorter one wakes (`RUN_TO_PARITY`).
+    pub run_to_parity: bool,
+    /// Sleepers stay queued until they have paid for what they overran (`DELAY_DEQUEUE`).
+    pub delay_dequeue: bool,
+    /// What a delayed sleeper is owed when it leaves is forgotten (`DELAY_ZERO`).
+    pub delay_zero: bool,
+    /// Slices end when they end, not at the next tick (`HRTICK`).
+    pub hrtick: bool,
+    /// A thread woken from another CPU preempts at the next tick instead of at once (`PREEMPT_LAZY`: no interrupt is sent, and
+    /// a thread that computes does not look).
+    pub lazy_preemption: bool,
+    /// Ticks of the CPUs are spread over the period (`skew_tick=1`) instead of coinciding.
+    pub skew_tick: bool,
+    /// A thread that ran within this time is cache-hot (`sched_migration_cost_ns`).
+    pub migration_cost_ns: u64,
+    /// Threads moved at most per balance (`sched_nr_migrate`).
+    pub balance_threads: u32,
+    /// Time a newly idle CPU needs to look for work, per CPU looked at; it does not look when it expects to idle for less.
+    pub newidle_cost_per_cpu_ns: u64,
+    /// What the kernel leaves to timing comes from here: tick phase, balance phase, which idle CPU idled last.
+    pub seed: u64,
+}
+
+impl Default for LinuxConfig {
+    fn default() -> Self {
+        Self {
+            scheduler: FairClass::Eevdf,
+            base_slice_ns: None,
+            run_to_parity: true,
+            delay_dequeue: true,
+            delay_zero: true,
+            hrtick: false,
+            lazy_preemption: false,
+            skew_tick: false,
+            migration_cost_ns: 500_000,
+            balance_threads: 32,
+            newidle_cost_per_cpu_ns: 150,
+            seed: 0,
+        }
+    }
+}
+
+/// A CPU went from one thread to another; `None` is the idle thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// Where.
+    pub cpu: CpuId,
+    /// Who ran until now.
+    pub prev: Option<ThreadId>,
+    /// Who runs from now on.
+    pub next: Option<ThreadId>,
+    /// When.
+    pub at: Nanos,
+}

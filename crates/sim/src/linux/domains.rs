@@ -1,0 +1,402 @@
+//! Scheduling domains: which CPUs balance with which, level by level.
+//!
+//! Input: a [`Topology`]. Output: a tree whose leaves are CPUs and whose inner nodes are domains (SMT core, cluster around a
+//! shared level-two cache, last-level cache, node, machine); the children of a domain are its groups. Models `sd_init`,
+//! `build_sched_domains`, the removal of degenerate levels, and the counters of `sched_domain_shared`, which are kept exactly
+//! here, so that "is there anything to balance?" costs nothing. Simplified: all NUMA nodes are equally far from each other,
+//! and asymmetric-capacity flags do not tell partial from full asymmetry except for the wake-up search.
+
+use countersteer_core::machine::LinuxKind;
+use countersteer_core::topology::Topology;
+
+use super::entity::NONE;
+use super::mask::Mask;
+
+/// What the CPUs of a domain share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// A single CPU: a group, never a domain.
+    Cpu,
+    /// SMT siblings.
+    Core,
+    /// A level-two cache shared by several cores.
+    Cluster,
+    /// The last-level cache.
+    Llc,
+    /// A node of several last-level caches.
+    Package,
+    /// All nodes.
+    Numa,
+}
+
+/// A domain, and a group of its parent.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub level: Level,
+    pub parent: u32,
+    /// Its groups; empty for a CPU.
+    pub children: Vec<u32>,
+    pub cpus: Vec<u32>,
+    pub mask: Mask,
+    pub cores: u32,
+    /// Sum, minimum and maximum of the capacities.
+    pub capacity: f64,
+    pub min_capacity: u32,
+    pub max_capacity: u32,
+    /// Capacities differ within.
+    pub asym_capacity: bool,
+    /// Higher-priority cores are filled first.
+    pub asym_packing: bool,
+    /// Spread threads over the groups of the parent before doubling up here.
+    pub prefer_sibling: bool,
+    /// The CPU of highest priority.
+    pub preferred: u32,
+    /// Per cent by which groups may differ.
+    pub imbalance_pct: u64,
+    /// Failed balances after which cache-hot threads move too.
+    pub cache_nice_tries: u32,
+    /// Threads up to which a NUMA node may be left unbalanced.
+    pub numa_slack: u32,
+    /// Runnable threads.
+    pub runnable: u32,
+    pub idle_cpus: u32,
+    /// CPUs with more than one runnable thread.
+    pub overloaded: u32,
+    /// SMT cores all of whose CPUs are idle.
+    pub idle_cores: u32,
+    /// Pinned threads kept a balance inside from succeeding: the parent must look at numbers it would otherwise trust.
+    pub imbalanced: bool,
+    /// Changes with every count above.
+    pub generation: u64,
+}
+
+impl Node {
+    pub(super) fn weight(&self) -> u32 {
+        self.cpus.len() as u32
+    }
+
+    /// SMT siblings share the core's capacity.
+    pub(super) fn shares_capacity(&self) -> bool {
+        self.level == Level::Core
+    }
+
+    pub(super) fn shares_llc(&self) -> bool {
+        self.level <= Level::Llc
+    }
+
+    /// The CPU that stands for the group when nobody in it is idle.
+    pub(super) fn balance_cpu(&self) -> u32 {
+        self.cpus[0]
+    }
+}
+
+/// All domains of a machine.
+#[derive(Clone, Debug)]
+pub(super) struct Domains {
+    /// CPUs first, then domains, inner ones before those around them.
+    pub nodes: Vec<Node>,
+    /// The node of the last-level cache of each CPU: its LLC domain, or the largest domain below it, or the CPU.
+    pub llc: Vec<u32>,
+    /// The cluster of each CPU, likewise.
+    pub cluster: Vec<u32>,
+    /// The core of each CPU, likewise.
+    pub core: Vec<u32>,
+    /// The smallest domain that sees all capacities; `NONE` when capacities are equal.
+    pub full_capacity: Vec<u32>,
+    /// Preference among the CPUs of an SMT hybrid: larger is better.
+    pub priority: Vec<u32>,
+    pub root: u32,
+    /// Some core has several CPUs.
+    pub smt: bool,
+    /// Some cluster is smaller than its LLC.
+    pub clusters: bool,
+    /// Capacities differ and Linux knows it.
+    pub asymmetric: bool,
+}
+
+/// What Linux takes for the capacity of a CPU: equal on machines that tell it nothing.
+pub(super) fn capacity(topology: &Topology, cpu: usize) -> u32 {
+    match topology.linux {
+        LinuxKind::Symmetric | LinuxKind::SmtHybrid => 1024,
+        LinuxKind::Capacity | LinuxKind::EnergyAware => topology.cpus[cpu].capacity.clamp(1, 1024),
+    }
+}
+
+impl Domains {
+    pub(super) fn new(topology: &Topology) -> Self {
+        let n = topology.cpus.len();
+        let mut domains = Self {
+            nodes: (0..n).map(|cpu| leaf(topology, cpu)).collect(),
+            llc: (0..n as u32).collect(),
+            cluster: (0..n as u32).collect(),
+            core: (0..n as u32).collect(),
+            full_capacity: vec![NONE; n],
+            priority: priorities(topology),
+            root: 0,
+            smt: false,
+            clusters: false,
+            asymmetric: false,
+        };
+        let levels: [(Level, fn(&Topology, usize) -> u32); 5] = [
+            (Level::Core, |t, c| t.cpus[c].core),
+            (Level::Cluster, cluster_key),
+            (Level::Llc, llc_key),
+            (Level::Package, |t, c| t.cpus[c].memory),
+            (Level::Numa, |_, _| 0),
+        ];
+        let mut tops: Vec<u32> = (0..n as u32).collect();
+        for (level, key) in levels {
+            tops = domains.add_level(topology, level, key, &tops);
+            let index = match level {
+                Level::Core => &mut domains.core,
+                Level::Cluster => &mut domains.cluster,
+                Level::Llc => &mut domains.llc,
+                _ => continue,
+            };
+            for top in &tops {
+                for cpu in &domains.nodes[*top as usize].cpus {
+                    index[*cpu as usize] = *top;
+                }
+            }
+        }
+        domains.root = tops.first().copied().unwrap_or(0);
+        domains.finish(topology);
+        domains
+    }
+
+    /// Joins the topmost nodes that have a key in common; a level that would join nothing is left out.
+    fn add_level(&mut self, topology: &Topology, level: Level, key: fn(&Topology, usize) -> u32, tops: &[u32]) -> Vec<u32> {
+        let mut keyed: Vec<(u32, u32)> =
+            tops.iter().map(|t| (key(topology, self.nodes[*t as usize].cpus[0] as usize), *t)).collect();
+        keyed.sort_unstable_by_key(|(k, t)| (*k, self.nodes[*t as usize].cpus[0]));
+        let mut next = Vec::new();
+        for same in keyed.chunk_by(|a, b| a.0 == b.0) {
+            if same.len() == 1 {
+                next.push(same[0].1);
+                continue;
+            }
+            let id = self.nodes.len() as u32;
+            let children: Vec<u32> = same.iter().map(|(_, t)| *t).collect();
+            let node = self.join(level, children.clone());
+            self.nodes.push(node);
+            for child in children {
+                self.nodes[child as usize].parent = id;
+            }
+            next.push(id);
+        }
+        next.sort_unstable_by_key(|t| self.nodes[*t as usize].cpus[0]);
+        next
+    }
+
+    fn join(&self, level: Level, children: Vec<u32>) -> Node {
+        let parts: Vec<&Node> = children.iter().map(|c| &self.nodes[*c as usize]).collect();
+        let mut cpus: Vec<u32> = parts.iter().flat_map(|p| p.cpus.iter().copied()).collect();
+        cpus.sort_unstable();
+        let mut mask = parts[0].mask.clone();
+        cpus.iter().for_each(|c| mask.set(*c as usize));
+        let preferred = parts.iter().map(|p| p.preferred).reduce(|a, b| {
+            if self.priority[b as usize] > self.priority[a as usize] { b } else { a }
+        });
+        let (min, max) = (parts.iter().map(|p| p.min_capacity).min(), parts.iter().map(|p| p.max_capacity).max());
+        Node {
+            level,
+            parent: NONE,
+            idle_cpus: cpus.len() as u32,
+            cpus,
+            mask,
+            cores: if level == Level::Core { 1 } else { parts.iter().map(|p| p.cores).sum() },
+            capacity: parts.iter().map(|p| p.capacity).sum(),
+            min_capacity: min.unwrap_or(1024),
+            max_capacity: max.unwrap_or(1024),
+            asym_capacity: min != max,
+            preferred: preferred.unwrap_or(0),
+            imbalance_pct: if level == Level::Core { 110 } else { 117 },
+            cache_nice_tries: match level {
+                Level::Cpu | Level::Core => 0,
+                Level::Cluster | Level::Llc | Level::Package => 1,
+                Level::Numa => 2,
+            },
+            idle_cores: if level == Level::Core { 1 } else { parts.iter().map(|p| p.idle_cores).sum() },
+            children,
+            ..parts[0].clone()
+        }
+    }
+
+    /// Sets what depends on the whole tree.
+    fn finish(&mut self, topology: &Topology) {
+        let n = topology.cpus.len();
+        self.smt = self.nodes.iter().any(|d| d.level == Level::Core);
+        self.clusters = self.nodes.iter().any(|d| d.level == Level::Cluster);
+        let root = &self.nodes[self.root as usize];
+        self.asymmetric = root.asym_capacity;
+        let (min, max) = (root.min_capacity, root.max_capacity);
+        let packing = topology.linux == LinuxKind::SmtHybrid;
+        for id in n..self.nodes.len() {
+            let parent = self.nodes[id].parent;
+            let spread = parent == NONE || !self.nodes[parent as usize].asym_capacity;
+            let slack = self.numa_slack(id);
+            let node = &mut self.nodes[id];
+            node.prefer_sibling = spread && node.level != Level::Numa;
+            node.asym_packing = packing && matches!(node.level, Level::Cluster | Level::Llc | Level::Package);
+            node.numa_slack = slack;
+        }
+        if self.asymmetric {
+            for cpu in 0..n {
+                let sees_all = |d: &u32| {
+                    let d = &self.nodes[*d as usize];
+                    d.min_capacity == min && d.max_capacity == max
+                };
+                let smallest = self.path(cpu).find(sees_all).unwrap_or(self.root);
+                self.full_capacity[cpu] = smallest;
+            }
+        }
+    }
+
+    /// A NUMA node may keep a few communicating threads to itself: an eighth of the CPUs, or one per LLC.
+    fn numa_slack(&self, id: usize) -> u32 {
+        let node = &self.nodes[id];
+        let llcs = node.cpus.iter().map(|c| self.llc[*c as usize]).collect::<std::collections::BTreeSet<_>>().len();
+        if llcs <= 1 { (node.weight() >> 3).max(1) } else { llcs as u32 }
+    }
+
+    /// The domains of a CPU, inner ones first.
+    pub(super) fn path(&self, cpu: usize) -> impl Iterator<Item = u32> + '_ {
+        let mut at = self.nodes[cpu].parent;
+        std::iter::from_fn(move || {
+            let node = at;
+            (node != NONE).then(|| {
+                at = self.nodes[node as usize].parent;
+                node
+            })
+        })
+    }
+
+    /// The group of domain `node` that `cpu` is in.
+    pub(super) fn local_group(&self, node: u32, cpu: usize) -> u32 {
+        let mut at = cpu as u32;
+        while self.nodes[at as usize].parent != node {
+            at = self.nodes[at as usize].parent;
+            if at == NONE {
+                return cpu as u32;
+            }
+        }
+        at
+    }
+
+    pub(super) fn node(&self, id: u32) -> &Node {
+        &self.nodes[id as usize]
+    }
+
+    pub(super) fn shares_cache(&self, a: usize, b: usize) -> bool {
+        self.llc[a] == self.llc[b]
+    }
+
+    pub(super) fn shares_cluster(&self, a: usize, b: usize) -> bool {
+        self.cluster[a] == self.cluster[b]
+    }
+
+    /// All CPUs of the core are idle.
+    pub(super) fn core_is_idle(&self, cpu: usize) -> bool {
+        let core = self.node(self.core[cpu]);
+        core.idle_cpus == core.weight()
+    }
+
+    /// All CPUs of the core but this one are idle, whatever it does itself.
+    pub(super) fn others_of_core_idle(&self, cpu: usize, idle: bool) -> bool {
+        let core = self.node(self.core[cpu]);
+        core.idle_cpus + u32::from(!idle) == core.weight()
+    }
+
+    /// Accounts a change of a CPU's runnable threads.
+    pub(super) fn count_runnable(&mut self, cpu: usize, before: u32, after: u32) {
+        let (was, is) = (before > 1, after > 1);
+        let mut at = cpu as u32;
+        while at != NONE {
+            let node = &mut self.nodes[at as usize];
+            node.runnable = node.runnable + after - before;
+            node.overloaded = node.overloaded + u32::from(is) - u32::from(was);
+            node.generation += 1;
+            at = node.parent;
+        }
+    }
+
+    /// Accounts a CPU becoming idle or busy.
+    pub(super) fn count_idle(&mut self, cpu: usize, idle: bool) {
+        let core = self.core[cpu];
+        let mut at = cpu as u32;
+        let mut core_changes = false;
+        while at != NONE {
+            let node = &mut self.nodes[at as usize];
+            let was_full = node.idle_cpus == node.cpus.len() as u32;
+            if idle {
+                node.idle_cpus += 1;
+            } else {
+                node.idle_cpus -= 1;
+            }
+            if at == core {
+                core_changes = was_full != (node.idle_cpus == node.cpus.len() as u32);
+            }
+            if core_changes {
+                if idle {
+                    node.idle_cores += 1;
+                } else {
+                    node.idle_cores -= 1;
+                }
+            }
+            node.generation += 1;
+            at = node.parent;
+        }
+    }
+}
+
+fn leaf(topology: &Topology, cpu: usize) -> Node {
+    let mut mask = Mask::none(topology.cpus.len());
+    mask.set(cpu);
+    let capacity = capacity(topology, cpu);
+    Node {
+        level: Level::Cpu,
+        parent: NONE,
+        children: Vec::new(),
+        cpus: vec![cpu as u32],
+        mask,
+        cores: 1,
+        capacity: f64::from(capacity),
+        min_capacity: capacity,
+        max_capacity: capacity,
+        asym_capacity: false,
+        asym_packing: false,
+        prefer_sibling: false,
+        preferred: cpu as u32,
+        imbalance_pct: 117,
+        cache_nice_tries: 0,
+        numa_slack: 0,
+        runnable: 0,
+        idle_cpus: 1,
+        overloaded: 0,
+        idle_cores: 1,
+        imbalanced: false,
+        generation: 1,
+    }
+}
+
+/// Cores of faster types come first; SMT siblings are equal.
+fn priorities(topology: &Topology) -> Vec<u32> {
+    let types = topology.core_types.len() as u32;
+    let hybrid = topology.linux == LinuxKind::SmtHybrid;
+    topology.cpus.iter().map(|c| if hybrid { types - c.core_type.0 } else { 0 }).collect()
+}
+
+/// The cache Linux takes for the last level: system-level caches are not described to it.
+fn llc_key(topology: &Topology, cpu: usize) -> u32 {
+    let caches = &topology.cpus[cpu].caches;
+    let known = caches.iter().rev().find(|c| topology.caches[c.index()].level <= 3);
+    known.or(caches.last()).map_or(u32::MAX, |c| c.0)
+}
+
+/// The level-two cache, when it is not the last level; CPUs with a private one keep apart by core.
+fn cluster_key(topology: &Topology, cpu: usize) -> u32 {
+    let caches = &topology.cpus[cpu].caches;
+    let llc = llc_key(topology, cpu);
+    let shared = caches.iter().find(|c| topology.caches[c.index()].level == 2 && c.0 != llc);
+    shared.map_or_else(|| topology.caches.len() as u32 + topology.cpus[cpu].core, |c| c.0)
+}

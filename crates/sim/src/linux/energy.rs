@@ -1,0 +1,167 @@
+//! Energy-aware placement of woken threads.
+//!
+//! Input: utilisation of all CPUs and an energy model. Output: the CPU on which a woken thread costs least energy, if it fits
+//! somewhere. Models `find_energy_efficient_cpu`, `compute_energy`, `em_cpu_energy` and `cpu_overutilized`. One performance
+//! domain per core type. Machine files give power at the sustained frequency only, so the other operating points are made
+//! up: five frequencies from 40 % up, power falling with the cube of frequency, as with proportional voltage. The
+//! overutilised flag is computed anew at most once per tick, where the kernel sets it at ticks and wake-ups and clears it
+//! when it balances.
+
+use countersteer_core::machine::LinuxKind;
+use countersteer_core::topology::Topology;
+
+use super::Linux;
+use super::schedule::fits;
+
+/// Operating points as fractions of the sustained frequency.
+const POINTS: [f64; 5] = [0.4, 0.55, 0.7, 0.85, 1.0];
+
+/// CPUs that share frequency and cost.
+#[derive(Clone, Debug)]
+struct PerformanceDomain {
+    cpus: Vec<u32>,
+    /// Per operating point: capacity reached, and power per unit of capacity used.
+    points: [(f64, f64); POINTS.len()],
+}
+
+/// The machine's energy model, and the cached overutilised flag.
+#[derive(Clone, Debug)]
+pub(super) struct EnergyModel {
+    domains: Vec<PerformanceDomain>,
+    overutilised: bool,
+    checked_until: u64,
+}
+
+/// A candidate within a performance domain.
+struct Candidate {
+    cpu: usize,
+    spare: f64,
+}
+
+impl EnergyModel {
+    /// The model of a machine that Linux has one for.
+    pub(super) fn new(topology: &Topology) -> Option<Self> {
+        if topology.linux != LinuxKind::EnergyAware {
+            return None;
+        }
+        let domain = |(row, kind): (usize, &countersteer_core::machine::CoreType)| {
+            let cpus: Vec<u32> =
+                topology.cpus.iter().filter(|c| c.core_type.index() == row).map(|c| c.id.0).collect();
+            let full = f64::from(kind.capacity);
+            // A core at work dispatches about half of what it could.
+            let busy = kind.power.active_w + kind.power.instruction_nj * kind.freq_ghz * kind.dispatch_width * 0.5;
+            PerformanceDomain { cpus, points: POINTS.map(|f| (full * f, busy * f * f / full)) }
+        };
+        let domains: Vec<_> =
+            topology.core_types.iter().enumerate().map(domain).filter(|d| !d.cpus.is_empty()).collect();
+        Some(Self { domains, overutilised: false, checked_until: 0 })
+    }
+}
+
+impl PerformanceDomain {
+    /// Power of the domain: the busiest CPU sets the frequency, with a quarter of headroom, for all.
+    fn power(&self, largest: f64, total: f64) -> f64 {
+        let wanted = largest * 1.25;
+        let point = self.points.iter().find(|p| p.0 >= wanted).unwrap_or(&self.points[POINTS.len() - 1]);
+        point.1 * total
+    }
+}
+
+impl Linux {
+    /// Whether some CPU has no headroom left: then performance comes before energy.
+    pub(super) fn overutilised(&self, now: u64) -> bool {
+        match &self.energy {
+            Some(model) if model.checked_until > now => model.overutilised,
+            Some(_) => self.rqs.iter().any(|rq| !rq.idle && !fits(rq.util(now), f64::from(rq.capacity))),
+            None => true,
+        }
+    }
+
+    fn refresh_overutilised(&mut self, now: u64) {
+        let overutilised = self.overutilised(now);
+        let until = now + self.tick_ns;
+        if let Some(model) = self.energy.as_mut().filter(|m| m.checked_until <= now) {
+            (model.overutilised, model.checked_until) = (overutilised, until);
+        }
+    }
+
+    /// The CPU where the thread costs least; `None` leaves the choice to others.
+    pub(super) fn place_by_energy(&mut self, t: u32, this: usize, prev: usize, now: u64) -> Option<usize> {
+        self.refresh_overutilised(now);
+        let clock = self.rqs[prev].pelt_clock(now);
+        let thread = &mut self.threads[t as usize];
+        thread.avg.update(clock, thread.rate());
+        let sd = self.domains.full_capacity[this];
+        if !self.domains.asymmetric || !self.domains.node(sd).mask.has(prev) {
+            return None;
+        }
+        let thread = &self.threads[t as usize];
+        if thread.planned_util() <= 0.0 {
+            return Some(prev);
+        }
+        let model = self.energy.as_ref()?;
+        let mut cost_of_prev = f64::INFINITY;
+        let mut best: Option<(usize, f64)> = None;
+        for domain in &model.domains {
+            let (at_prev, widest) = self.candidates(domain, t, prev, now);
+            if at_prev.is_none() && widest.is_none() {
+                continue;
+            }
+            let base = self.energy_with(domain, t, None, prev, now);
+            if let Some(c) = &at_prev {
+                cost_of_prev = self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
+                best = best.filter(|b| b.1 < cost_of_prev).or(Some((prev, cost_of_prev)));
+            }
+            if let Some(c) = widest.filter(|w| at_prev.as_ref().is_none_or(|p| w.spare > p.spare)) {
+                let cost = self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
+                if best.is_none_or(|b| cost < b.1) {
+                    best = Some((c.cpu, cost));
+                }
+            }
+        }
+        best.map(|(cpu, cost)| if cost < cost_of_prev { cpu } else { prev })
+    }
+
+    /// In a domain, the previous CPU and the other with most room, if the thread fits there.
+    fn candidates(&self, domain: &PerformanceDomain, t: u32, prev: usize, now: u64) -> (Option<Candidate>, Option<Candidate>) {
+        let thread = &self.threads[t as usize];
+        let (mut at_prev, mut widest): (Option<Candidate>, Option<Candidate>) = (None, None);
+        for cpu in domain.cpus.iter().map(|c| *c as usize).filter(|c| thread.allowed.has(*c)) {
+            let util = self.util_with(cpu, t, Some(cpu), prev, now);
+            let capacity = f64::from(self.rqs[cpu].capacity);
+            if !fits(util, capacity) {
+                continue;
+            }
+            let candidate = Candidate { cpu, spare: (capacity - util).max(0.0) };
+            if cpu == prev {
+                at_prev = Some(candidate);
+            } else if widest.as_ref().is_none_or(|w| candidate.spare > w.spare) {
+                widest = Some(candidate);
+            }
+        }
+        (at_prev, widest)
+    }
+
+    /// A CPU's utilisation if the thread went to `to`: its blocked share leaves where it last ran.
+    fn util_with(&self, cpu: usize, t: u32, to: Option<usize>, prev: usize, now: u64) -> f64 {
+        let thread = &self.threads[t as usize];
+        let rq = &self.rqs[cpu];
+        let mut util = rq.avg_at(now).util;
+        let mut estimate = rq.util_est;
+        if cpu == prev && to != Some(cpu) {
+            util = (util - thread.avg.util).max(0.0);
+        } else if cpu != prev && to == Some(cpu) {
+            util += thread.avg.util;
+        }
+        if to == Some(cpu) {
+            estimate += thread.util_est;
+        }
+        util.max(estimate).min(f64::from(rq.capacity))
+    }
+
+    fn energy_with(&self, domain: &PerformanceDomain, t: u32, to: Option<usize>, prev: usize, now: u64) -> f64 {
+        let utils = domain.cpus.iter().map(|c| self.util_with(*c as usize, t, to, prev, now));
+        let (largest, total) = utils.fold((0.0_f64, 0.0), |(m, s), u| (m.max(u), s + u));
+        domain.power(largest, total)
+    }
+}

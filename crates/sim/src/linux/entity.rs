@@ -1,0 +1,142 @@
+//! A thread as the fair class sees it.
+//!
+//! Input: events of its life. Output: the numbers that decide when and where it runs. Models `struct sched_entity` and the
+//! placement history kept in `struct task_struct`.
+
+use super::mask::Mask;
+use super::pelt::{Avg, FULL, Rate};
+use super::weights::{NICE_0_WEIGHT, virtual_time};
+
+/// No thread, no CPU.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Where a thread stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// Never forked, or gone.
+    #[default]
+    Dead,
+    /// Blocked and off its queue.
+    Sleeping,
+    /// Blocked, but still queued until it has paid for what it overran (delayed dequeue).
+    Delayed,
+    /// Runnable, waiting.
+    Queued,
+    /// On a CPU.
+    Running,
+}
+
+/// A thread's scheduling state.
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    pub state: State,
+    /// The CPU it runs on, waits for, or last ran on.
+    pub cpu: u32,
+    pub weight: u32,
+    /// Virtual time received, on its queue's scale.
+    pub vruntime: i64,
+    /// Virtual deadline; relative to `vruntime` while `rel_deadline`.
+    pub deadline: i64,
+    /// Virtual time up to which run-to-parity protects it.
+    pub protected_until: i64,
+    /// Lag when last dequeued: positive when it is owed time.
+    pub vlag: i64,
+    /// Slice it asks for.
+    pub slice: i64,
+    /// The slice was set by the user.
+    pub custom_slice: bool,
+    /// The deadline travels with a migration.
+    pub rel_deadline: bool,
+    /// Last time its running time was accounted; tells whether it is cache-hot.
+    pub exec_start: u64,
+    /// Running time so far.
+    pub ran: u64,
+    /// Running time when it was last picked.
+    pub ran_at_pick: u64,
+    /// Since when it waits for a CPU.
+    pub waiting_since: u64,
+    /// Time spent runnable but waiting.
+    pub waited: u64,
+    pub migrations: u64,
+    pub avg: Avg,
+    /// Estimated utilisation of an activation.
+    pub util_est: f64,
+    pub allowed: Mask,
+    pub allowed_count: u32,
+    /// The largest capacity among the allowed CPUs.
+    pub best_capacity: u32,
+    /// Where it ran before the CPU it runs on.
+    pub recent_cpu: u32,
+    pub last_wakee: u32,
+    pub wakee_flips: u32,
+    pub flips_decayed_at: u64,
+    /// Neighbours in the run queue's list of threads, least recently run last.
+    pub newer: u32,
+    pub older: u32,
+}
+
+impl Default for Thread {
+    fn default() -> Self {
+        Self {
+            state: State::Dead,
+            cpu: 0,
+            weight: NICE_0_WEIGHT,
+            vruntime: 0,
+            deadline: 0,
+            protected_until: 0,
+            vlag: 0,
+            slice: 0,
+            custom_slice: false,
+            rel_deadline: false,
+            exec_start: 0,
+            ran: 0,
+            ran_at_pick: 0,
+            waiting_since: 0,
+            waited: 0,
+            migrations: 0,
+            avg: Avg::default(),
+            util_est: 0.0,
+            allowed: Mask::default(),
+            allowed_count: 0,
+            best_capacity: 0,
+            recent_cpu: 0,
+            last_wakee: NONE,
+            wakee_flips: 0,
+            flips_decayed_at: 0,
+            newer: NONE,
+            older: NONE,
+        }
+    }
+}
+
+impl Thread {
+    /// Queued or running: what the kernel calls `on_rq`, delayed threads included.
+    pub(super) fn on_queue(&self) -> bool {
+        matches!(self.state, State::Delayed | State::Queued | State::Running)
+    }
+
+    pub(super) fn runnable(&self) -> bool {
+        matches!(self.state, State::Queued | State::Running)
+    }
+
+    /// What it contributes to its own averages in its present state.
+    pub(super) fn rate(&self) -> Rate {
+        let weight = f64::from(self.weight);
+        match self.state {
+            State::Dead | State::Sleeping => Rate::default(),
+            State::Delayed => Rate { load: weight, runnable: 0.0, util: 0.0 },
+            State::Queued => Rate { load: weight, runnable: FULL, util: 0.0 },
+            State::Running => Rate { load: weight, runnable: FULL, util: FULL },
+        }
+    }
+
+    /// Utilisation to plan with (`task_util_est`).
+    pub(super) fn planned_util(&self) -> f64 {
+        self.avg.util.max(self.util_est)
+    }
+
+    /// Its slice in virtual time.
+    pub(super) fn virtual_slice(&self) -> i64 {
+        virtual_time(self.slice, self.weight)
+    }
+}

@@ -1,0 +1,416 @@
+//! Which group of a domain is busiest, and how much to take from it.
+//!
+//! Input: a domain and the CPU that balances. Output: the source group, the source queue, the kind and amount to migrate.
+//! Models `update_sd_lb_stats`, `group_classify`, `update_sd_pick_busiest`, `sched_balance_find_src_group`,
+//! `calculate_imbalance`, `sibling_imbalance` and `sched_balance_find_src_rq`. Left out: capacity lost to interrupts and
+//! other classes, and NUMA preferences of threads.
+
+use super::balance::Idleness;
+use super::domains::{Level, Node};
+use super::Linux;
+
+/// What one balance of one domain works with.
+#[derive(Clone, Debug)]
+pub(super) struct Env {
+    /// The domain, and the balancing CPU's group in it.
+    pub node: u32,
+    pub local: u32,
+    /// Who balances, where threads go, where they come from.
+    pub cpu: usize,
+    pub target: usize,
+    pub source: usize,
+    pub kind: Idleness,
+    pub migration: Migration,
+    /// How much of it, in the unit of `migration`.
+    pub imbalance: f64,
+    /// Failed balances so far.
+    pub failed: u32,
+    pub all_pinned: bool,
+    pub some_pinned: bool,
+    /// Another CPU of the local group that a pinned thread may run on.
+    pub other_target: Option<usize>,
+}
+
+/// What an imbalance is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Migration {
+    Load,
+    Util,
+    Threads,
+    Misfit,
+}
+
+/// How busy a group is, least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    HasSpare,
+    FullyBusy,
+    Misfit,
+    SmtBalance,
+    AsymPacking,
+    Imbalanced,
+    Overloaded,
+}
+
+/// A group's state at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stats {
+    pub group: u32,
+    pub kind: Kind,
+    pub running: u32,
+    pub idle_cpus: u32,
+    pub weight: u32,
+    pub capacity: f64,
+    pub load: f64,
+    pub util: f64,
+    pub runnable: f64,
+    /// Load per capacity; only of overloaded groups, unless asked for.
+    pub avg_load: f64,
+    pub misfit_load: f64,
+}
+
+impl Env {
+    pub(super) fn new(node: u32, local: u32, cpu: usize, kind: Idleness, failed: u32) -> Self {
+        Self {
+            node,
+            local,
+            cpu,
+            target: cpu,
+            source: cpu,
+            kind,
+            migration: Migration::Threads,
+            imbalance: 0.0,
+            failed,
+            all_pinned: false,
+            some_pinned: false,
+            other_target: None,
+        }
+    }
+
+    fn idle(&self) -> bool {
+        self.kind != Idleness::Busy
+    }
+}
+
+/// Noticeably larger: by 5 %.
+pub(super) fn capacity_greater(a: u32, b: u32) -> bool {
+    a * 1024 > b * 1078
+}
+
+impl Linux {
+    /// Whether priorities decide in this domain, and `a` ranks before `b` (`sched_asym`).
+    pub(super) fn prefers(&self, node: &Node, a: usize, b: usize) -> bool {
+        node.asym_packing
+            && (!self.domains.smt || self.domains.others_of_core_idle(a, self.rqs[a].idle))
+            && self.domains.priority[a] > self.domains.priority[b]
+    }
+
+    /// Counts of a group, with the averages only where they decide something.
+    fn stats(&self, env: &Env, group: u32, now: u64) -> Stats {
+        let node = self.domains.node(group);
+        let mut stats = Stats {
+            group,
+            kind: Kind::HasSpare,
+            running: node.runnable,
+            idle_cpus: node.idle_cpus,
+            weight: node.weight(),
+            capacity: node.capacity,
+            load: 0.0,
+            util: 0.0,
+            runnable: 0.0,
+            avg_load: 0.0,
+            misfit_load: 0.0,
+        };
+        for cpu in self.excluded.iter().filter(|c| node.mask.has(**c as usize)) {
+            stats.running -= self.rqs[*cpu as usize].runnable;
+            stats.idle_cpus -= u32::from(self.rqs[*cpu as usize].idle);
+        }
+        if stats.running >= stats.weight {
+            self.add_averages(&mut stats, now);
+        }
+        if self.misfits > 0 && self.domains.node(env.node).asym_capacity {
+            stats.misfit_load = node.cpus.iter().map(|c| self.rqs[*c as usize].misfit_load).fold(0.0, f64::max);
+        }
+        stats.kind = self.classify(env, &stats);
+        if stats.kind == Kind::Overloaded {
+            stats.avg_load = stats.load * 1024.0 / stats.capacity;
+        }
+        stats
+    }
+
+    fn add_averages(&self, stats: &mut Stats, now: u64) {
+        (stats.load, stats.util, stats.runnable) = (0.0, 0.0, 0.0);
+        for cpu in self.domains.node(stats.group).cpus.iter().filter(|c| !self.excluded.contains(c)) {
+            let rq = &self.rqs[*cpu as usize];
+            let avg = rq.avg_at(now);
+            stats.load += avg.load;
+            stats.util += avg.util.max(rq.util_est).min(f64::from(rq.capacity));
+            stats.runnable += avg.runnable;
+        }
+    }
+
+    fn classify(&self, env: &Env, stats: &Stats) -> Kind {
+        let node = self.domains.node(env.node);
+        let group = self.domains.node(stats.group);
+        let pct = node.imbalance_pct as f64;
+        let remote_idle = stats.group != env.local && env.idle() && stats.running > 0;
+        if overloaded(stats, pct) {
+            Kind::Overloaded
+        } else if group.imbalanced {
+            Kind::Imbalanced
+        } else if remote_idle && self.group_is_lesser(env, stats) {
+            Kind::AsymPacking
+        } else if remote_idle && group.shares_capacity() && stats.running > 1 {
+            Kind::SmtBalance
+        } else if stats.misfit_load > 0.0 {
+            Kind::Misfit
+        } else if has_capacity(stats, pct) {
+            Kind::HasSpare
+        } else {
+            Kind::FullyBusy
+        }
+    }
+
+    /// The target outranks the group's best CPU; cores with several busy siblings have no rank.
+    fn group_is_lesser(&self, env: &Env, stats: &Stats) -> bool {
+        let group = self.domains.node(stats.group);
+        if group.shares_capacity() && stats.weight - stats.idle_cpus != 1 {
+            return false;
+        }
+        self.prefers(self.domains.node(env.node), env.target, group.preferred as usize)
+    }
+
+    /// Whether `new` should replace `old` as the group to take from.
+    fn busier(&self, env: &Env, local: &Stats, old: Option<&Stats>, new: &Stats) -> bool {
+        if new.running == 0 {
+            return false;
+        }
+        let node = self.domains.node(env.node);
+        let group = self.domains.node(new.group);
+        let capacity = self.rqs[env.target].capacity;
+        if node.asym_capacity
+            && new.kind == Kind::Misfit
+            && (!capacity_greater(capacity, group.max_capacity) || local.kind != Kind::HasSpare)
+        {
+            return false;
+        }
+        let Some(old) = old else { return !self.would_shrink(node, new, capacity) };
+        if new.kind != old.kind {
+            return new.kind > old.kind && !(new.kind <= Kind::FullyBusy && self.would_shrink(node, new, capacity));
+        }
+        let replaces = match new.kind {
+            Kind::Overloaded => return new.avg_load > old.avg_load,
+            Kind::Imbalanced => return false,
+            Kind::AsymPacking => {
+                let rank = |s: &Stats| self.domains.priority[self.domains.node(s.group).preferred as usize];
+                return rank(old) > rank(new);
+            }
+            Kind::Misfit => return new.misfit_load > old.misfit_load,
+            Kind::SmtBalance if new.idle_cpus == 0 && old.idle_cpus == 0 => self.fuller(old, new),
+            Kind::FullyBusy => self.fuller(old, new),
+            Kind::SmtBalance => more_crowded(old, new),
+            Kind::HasSpare => {
+                let (was_smt, is_smt) = (self.domains.node(old.group).shares_capacity(), group.shares_capacity());
+                if was_smt == is_smt { more_crowded(old, new) } else { !(is_smt && new.running <= 1) }
+            }
+        };
+        replaces && !self.would_shrink(node, new, capacity)
+    }
+
+    /// Of two fully busy groups the one whose CPUs share a core needs help first.
+    fn fuller(&self, old: &Stats, new: &Stats) -> bool {
+        new.avg_load > old.avg_load
+            || (new.avg_load >= old.avg_load && !self.domains.node(old.group).shares_capacity())
+    }
+
+    /// A group with a thread per CPU at most and larger CPUs than the target loses by giving.
+    fn would_shrink(&self, node: &Node, stats: &Stats, capacity: u32) -> bool {
+        node.asym_capacity
+            && stats.kind <= Kind::FullyBusy
+            && capacity_greater(self.domains.node(stats.group).min_capacity, capacity)
+    }
+
+    /// The busiest group, if taking from it makes things better; sets kind and amount.
+    pub(super) fn find_source_group(&self, env: &mut Env, now: u64) -> Option<u32> {
+        let node = self.domains.node(env.node);
+        let mut local = self.stats(env, env.local, now);
+        let at = node.children.iter().position(|c| *c == env.local)?;
+        let mut busiest: Option<Stats> = None;
+        let others = node.children[at + 1..].iter().chain(&node.children[..at]);
+        for group in others {
+            let stats = self.stats(env, *group, now);
+            if self.busier(env, &local, busiest.as_ref(), &stats) {
+                busiest = Some(stats);
+            }
+        }
+        let busiest = busiest?;
+        if !self.worth_it(env, &mut local, &busiest, now) {
+            return None;
+        }
+        self.set_imbalance(env, &mut local, &busiest, now);
+        (env.imbalance > 0.0).then_some(busiest.group)
+    }
+
+    fn worth_it(&self, env: &Env, local: &mut Stats, busiest: &Stats, now: u64) -> bool {
+        if busiest.kind == Kind::Misfit {
+            return true;
+        }
+        if self.energy.is_some() && !self.overutilised(now) {
+            return false;
+        }
+        if matches!(busiest.kind, Kind::AsymPacking | Kind::Imbalanced) {
+            return true;
+        }
+        if local.kind > busiest.kind {
+            return false;
+        }
+        let pct = self.domains.node(env.node).imbalance_pct as f64;
+        if local.kind == Kind::Overloaded {
+            let too_alike = local.avg_load >= busiest.avg_load
+                || local.avg_load >= self.average_load(env, now)
+                || 100.0 * busiest.avg_load <= pct * local.avg_load;
+            if too_alike {
+                return false;
+            }
+        }
+        if self.spreads(env) && local.kind == Kind::HasSpare && self.sibling_imbalance(env, local, busiest) > 1.0 {
+            return true;
+        }
+        if busiest.kind == Kind::Overloaded {
+            return true;
+        }
+        let one_is_smt = self.domains.node(local.group).shares_capacity()
+            != self.domains.node(busiest.group).shares_capacity();
+        if !env.idle() {
+            false
+        } else if busiest.kind == Kind::SmtBalance && one_is_smt {
+            true
+        } else {
+            !(busiest.weight > 1 && local.idle_cpus <= busiest.idle_cpus + 1) && busiest.running != 1
+        }
+    }
+
+    /// Threads are spread over sibling groups before they double up.
+    fn spreads(&self, env: &Env) -> bool {
+        self.domains.node(env.local).prefer_sibling
+    }
+
+    /// Load per capacity of the whole domain.
+    fn average_load(&self, env: &Env, now: u64) -> f64 {
+        let node = self.domains.node(env.node);
+        let load: f64 = node.cpus.iter().map(|c| self.rqs[*c as usize].avg_at(now).load).sum();
+        load * 1024.0 / node.capacity
+    }
+
+    /// Threads to move for equal numbers per core.
+    fn sibling_imbalance(&self, env: &Env, local: &Stats, busiest: &Stats) -> f64 {
+        if !env.idle() || busiest.running == 0 {
+            return 0.0;
+        }
+        let (here, there) = (self.domains.node(local.group).cores, self.domains.node(busiest.group).cores);
+        if here == there {
+            return f64::from(busiest.running.saturating_sub(local.running));
+        }
+        let excess = (here * busiest.running).saturating_sub(there * local.running);
+        let rounded = (2 * excess + here + there) / (here + there);
+        if rounded <= 1 && local.running == 0 && busiest.running > 1 { 2.0 } else { f64::from(rounded) }
+    }
+
+    fn set_imbalance(&self, env: &mut Env, local: &mut Stats, busiest: &Stats, now: u64) {
+        let node = self.domains.node(env.node);
+        let (migration, imbalance) = match busiest.kind {
+            Kind::Misfit => (Migration::Misfit, 1.0),
+            Kind::AsymPacking => (Migration::Threads, f64::from(busiest.running)),
+            Kind::SmtBalance | Kind::Imbalanced => (Migration::Threads, 1.0),
+            _ if local.kind == Kind::HasSpare => self.fill_spare(env, local, busiest, now),
+            _ => {
+                if local.kind < Kind::Overloaded {
+                    self.add_averages(local, now);
+                    local.avg_load = local.load * 1024.0 / local.capacity;
+                }
+                let average = self.average_load(env, now);
+                if local.avg_load >= busiest.avg_load || local.avg_load >= average {
+                    (Migration::Load, 0.0)
+                } else {
+                    let give = (busiest.avg_load - average) * busiest.capacity;
+                    let take = (average - local.avg_load) * local.capacity;
+                    (Migration::Load, give.min(take) / 1024.0)
+                }
+            }
+        };
+        debug_assert!(node.level != Level::Cpu);
+        (env.migration, env.imbalance) = (migration, imbalance);
+    }
+
+    /// The local group has room: fill it, or even out numbers.
+    fn fill_spare(&self, env: &Env, local: &mut Stats, busiest: &Stats, now: u64) -> (Migration, f64) {
+        let node = self.domains.node(env.node);
+        if busiest.kind > Kind::FullyBusy && !node.shares_llc() {
+            self.add_averages(local, now);
+            let room = (local.capacity - local.util).max(0.0);
+            return if env.idle() && room < 1.0 { (Migration::Threads, 1.0) } else { (Migration::Util, room) };
+        }
+        let mut threads = if busiest.weight == 1 || self.spreads(env) {
+            self.sibling_imbalance(env, local, busiest)
+        } else {
+            f64::from(local.idle_cpus.saturating_sub(busiest.idle_cpus))
+        };
+        if node.level == Level::Numa && local.running < node.numa_slack && threads <= 2.0 {
+            threads = 0.0;
+        }
+        (Migration::Threads, (threads / 2.0).floor())
+    }
+
+    /// The queue to take from.
+    pub(super) fn find_source_queue(&self, env: &Env, group: u32, now: u64) -> Option<usize> {
+        let node = self.domains.node(env.node);
+        let mut best: Option<(usize, f64)> = None;
+        for cpu in self.domains.node(group).cpus.iter().filter(|c| !self.excluded.contains(c)) {
+            let cpu = *cpu as usize;
+            let rq = &self.rqs[cpu];
+            let single = rq.runnable == 1;
+            if rq.runnable == 0
+                || (single && node.asym_capacity && !capacity_greater(self.rqs[env.target].capacity, rq.capacity))
+                || (single && self.prefers(node, cpu, env.target))
+            {
+                continue;
+            }
+            let measure = match env.migration {
+                Migration::Load => {
+                    let load = rq.avg_at(now).load;
+                    if single && load > env.imbalance {
+                        continue;
+                    }
+                    load / f64::from(rq.capacity)
+                }
+                Migration::Util if single => continue,
+                Migration::Util => {
+                    let avg = rq.avg_at(now);
+                    avg.util.max(rq.util_est).max(avg.runnable)
+                }
+                Migration::Threads => f64::from(rq.runnable),
+                Migration::Misfit => rq.misfit_load,
+            };
+            if measure > best.map_or(0.0, |b| b.1) {
+                best = Some((cpu, measure));
+            }
+        }
+        best.map(|b| b.0)
+    }
+}
+
+fn more_crowded(old: &Stats, new: &Stats) -> bool {
+    new.idle_cpus < old.idle_cpus || (new.idle_cpus == old.idle_cpus && new.running > old.running)
+}
+
+/// More threads than CPUs, and no room.
+pub(super) fn overloaded(stats: &Stats, pct: f64) -> bool {
+    stats.running > stats.weight
+        && (stats.capacity * 100.0 < stats.util * pct || stats.capacity * pct < stats.runnable * 100.0)
+}
+
+/// Fewer threads than CPUs, or room left.
+pub(super) fn has_capacity(stats: &Stats, pct: f64) -> bool {
+    stats.running < stats.weight
+        || (stats.capacity * pct >= stats.runnable * 100.0 && stats.capacity * 100.0 > stats.util * pct)
+}

@@ -1,0 +1,214 @@
+//! Moving threads between queues: what balancing may take, and what affinity forces.
+//!
+//! Input: a balance's [`Env`], or a thread that must leave. Output: threads on other queues. Models `detach_tasks`,
+//! `can_migrate_task`, `task_hot`, `active_load_balance_cpu_stop`, `affine_move_task` and `reweight_entity`. Left out: NUMA
+//! locality and delayed sleepers, which stay where they are.
+
+use super::balance::Idleness;
+use super::config::FairClass;
+use super::domains::Level;
+use super::entity::{NONE, State};
+use super::imbalance::{Env, Migration};
+use super::schedule::{Join, fits};
+use super::Linux;
+
+impl Linux {
+    /// Moves up to the imbalance's worth of threads to the target, and on to its neighbours what the target may not run.
+    pub(super) fn move_threads(&mut self, env: &mut Env, now: u64) -> u32 {
+        let mut moved = 0;
+        self.update_curr(env.source, now);
+        loop {
+            env.other_target = None;
+            moved += self.detach(env, now);
+            let Some(other) = env.other_target.filter(|_| env.imbalance > 0.0) else { break };
+            self.excluded.push(env.target as u32);
+            env.target = other;
+        }
+        moved
+    }
+
+    /// One pass over the source's threads, least recently run first.
+    fn detach(&mut self, env: &mut Env, now: u64) -> u32 {
+        let most = self.config.balance_threads.min(self.rqs[env.source].runnable);
+        let (mut moved, mut seen) = (0, 0);
+        let mut left = self.queued(env.source);
+        while left > 0 {
+            if env.kind != Idleness::Busy && self.rqs[env.source].runnable <= 1 {
+                break;
+            }
+            seen += 1;
+            if seen > most && !env.all_pinned {
+                break;
+            }
+            left -= 1;
+            let t = self.rqs[env.source].oldest;
+            if !self.may_migrate(env, t, now) || !self.take_share(env, t, now) {
+                self.skip_in_list(env.source, t);
+                continue;
+            }
+            self.transfer(t, env.target, now);
+            moved += 1;
+            if env.kind == Idleness::Newly || env.imbalance <= 0.0 {
+                break;
+            }
+        }
+        moved
+    }
+
+    /// Threads on a queue, sleepers that have not left it included.
+    fn queued(&self, cpu: usize) -> usize {
+        self.rqs[cpu].waiting.len() + usize::from(self.rqs[cpu].curr != NONE)
+    }
+
+    fn may_migrate(&self, env: &mut Env, t: u32, now: u64) -> bool {
+        let thread = &self.threads[t as usize];
+        if thread.state == State::Delayed {
+            return false;
+        }
+        if !thread.allowed.has(env.target) {
+            env.some_pinned = true;
+            if env.kind != Idleness::Newly && env.other_target.is_none() {
+                let group = &self.domains.node(env.local).mask;
+                let free = |cpu: &usize| !self.excluded.contains(&(*cpu as u32)) && *cpu != env.target;
+                env.other_target = group.common(&thread.allowed).find(free);
+            }
+            return false;
+        }
+        env.all_pinned = false;
+        if thread.state == State::Running {
+            return false;
+        }
+        let node = self.domains.node(env.node);
+        let hot = node.level != Level::Core && now.saturating_sub(thread.exec_start) < self.config.migration_cost_ns;
+        !hot || env.failed > node.cache_nice_tries
+    }
+
+    /// Takes a thread's part off the imbalance; false when it is too large a part.
+    fn take_share(&self, env: &mut Env, t: u32, now: u64) -> bool {
+        let thread = &self.threads[t as usize];
+        let avg = thread.avg.at(self.rqs[env.source].pelt_clock(now), thread.rate());
+        // Each failed balance halves what a thread seems to weigh.
+        let bound = |x: f64| x / f64::from(1_u32 << env.failed.min(20));
+        match env.migration {
+            Migration::Load => {
+                let load = avg.load.max(1.0);
+                if bound(load) > env.imbalance {
+                    return false;
+                }
+                env.imbalance -= load;
+            }
+            Migration::Util => {
+                let util = avg.util.max(thread.util_est);
+                if bound(util) > env.imbalance {
+                    return false;
+                }
+                env.imbalance -= util;
+            }
+            Migration::Threads => env.imbalance -= 1.0,
+            Migration::Misfit => {
+                if fits(avg.util.max(thread.util_est), f64::from(self.rqs[env.source].capacity)) {
+                    return false;
+                }
+                env.imbalance = 0.0;
+            }
+        }
+        true
+    }
+
+    /// Moves a queued or running thread to another CPU's queue.
+    fn transfer(&mut self, t: u32, to: usize, now: u64) {
+        let from = self.threads[t as usize].cpu as usize;
+        let was_running = self.threads[t as usize].state == State::Running;
+        self.update_curr(from, now);
+        self.deactivate(t, true, now);
+        self.move_entity(t, to, now);
+        self.activate(t, Join::Move, now);
+        if was_running {
+            self.resched(from);
+        }
+        self.wakeup_preempt(to, t, true);
+    }
+
+    /// Pushes the source's running thread, or one that waits there, over to the balancing CPU.
+    pub(super) fn active_balance(&mut self, env: &Env, now: u64) {
+        let mut t = self.rqs[env.source].oldest;
+        while t != NONE {
+            let thread = &self.threads[t as usize];
+            if thread.runnable() && thread.allowed.has(env.cpu) {
+                self.transfer(t, env.cpu, now);
+                return;
+            }
+            t = thread.newer;
+        }
+    }
+
+    /// A thread's CPU was forbidden: it goes to some allowed one, each time to the next, whatever runs there.
+    pub(super) fn force_away(&mut self, t: u32, now: u64) {
+        if let Some(to) = self.threads[t as usize].allowed.next_wrapping(self.last_forced + 1) {
+            self.last_forced = to;
+            self.transfer(t, to, now);
+        }
+    }
+
+    /// Changes a thread's weight; its lag in real time stays what it was.
+    pub(super) fn reweight(&mut self, t: u32, weight: u32, now: u64) {
+        let cpu = self.threads[t as usize].cpu as usize;
+        let state = self.threads[t as usize].state;
+        let old = self.threads[t as usize].weight;
+        if old == weight {
+            return;
+        }
+        let eevdf = self.config.scheduler == FairClass::Eevdf;
+        let queued = self.threads[t as usize].on_queue();
+        if queued {
+            self.update_curr(cpu, now);
+            self.leave_for_reweight(cpu, t, now);
+        }
+        let thread = &mut self.threads[t as usize];
+        let scaled = |x: i64| (i128::from(x) * i128::from(old) / i128::from(weight)) as i64;
+        thread.vlag = scaled(thread.vlag);
+        if thread.rel_deadline {
+            thread.deadline = scaled(thread.deadline);
+        }
+        thread.avg.load *= f64::from(weight) / f64::from(old);
+        thread.weight = weight;
+        if queued {
+            self.rqs[cpu].total_weight += f64::from(weight);
+            let load = self.threads[t as usize].avg.load;
+            self.rqs[cpu].avg.load += load;
+            if eevdf {
+                self.eevdf_place(cpu, t, false);
+            }
+            if state == State::Running {
+                self.rqs[cpu].curr = t;
+                let thread = &mut self.threads[t as usize];
+                thread.protected_until = thread.protected_until.min(thread.deadline);
+            } else {
+                self.insert(cpu, t);
+            }
+            self.touch(cpu);
+        }
+    }
+
+    /// Takes a thread out of its queue's sums while its weight changes.
+    fn leave_for_reweight(&mut self, cpu: usize, t: u32, now: u64) {
+        self.sync_thread(cpu, t, now);
+        let eevdf = self.config.scheduler == FairClass::Eevdf;
+        if eevdf {
+            self.eevdf_update_lag(cpu, t);
+        }
+        if self.threads[t as usize].state == State::Running {
+            self.rqs[cpu].curr = NONE;
+        } else {
+            self.remove(cpu, t);
+        }
+        let rq = &mut self.rqs[cpu];
+        let thread = &mut self.threads[t as usize];
+        if eevdf {
+            thread.deadline -= thread.vruntime;
+            thread.rel_deadline = true;
+        }
+        rq.total_weight = (rq.total_weight - f64::from(thread.weight)).max(0.0);
+        rq.avg.load = (rq.avg.load - thread.avg.load).max(0.0);
+    }
+}

@@ -1,0 +1,450 @@
+//! Linux's fair scheduling class as an event-driven model: who runs where, and when.
+//!
+//! Stage: between the engine, which says when threads fork, wake, block and exit, and the progress model, which is told who
+//! runs where. Input: those events and the [`Topology`]. Output: [`Switch`]es. How fast threads progress is no business of
+//! this module.
+//!
+//! The order of work follows the kernel. Placement picks a CPU ([`wakeup`], [`energy`], [`fork`]), the queue takes the
+//! thread in ([`schedule`], [`runqueue`]), the class decides who runs next ([`eevdf`] or [`cfs`]), and balancing moves
+//! waiting threads between the domains of the tree in [`domains`] ([`balance`], [`imbalance`], [`migrate`]). [`pelt`] keeps
+//! load and utilisation in closed form.
+//!
+//! Nothing happens while nothing can happen: a CPU with one thread has no tick, balancing sleeps until some CPU is
+//! overloaded or some count changed, and a slice that ends between two ticks costs one event, not two.
+//!
+//! Simplified throughout: interrupts, other scheduling classes, group scheduling, bandwidth control, core scheduling,
+//! autogroups, hotplug and NUMA balancing do not exist; a wake-up, a context switch and a migration take no time of their own
+//! (the engine charges for them); CPUs run at their sustained frequency, so that capacity alone scales utilisation. Each
+//! module says what else it leaves out.
+
+mod balance;
+mod cfs;
+mod config;
+mod domains;
+mod eevdf;
+mod energy;
+mod entity;
+mod fork;
+mod imbalance;
+mod mask;
+mod migrate;
+mod nohz;
+mod pelt;
+mod runqueue;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod tick;
+mod timers;
+mod wakeup;
+mod weights;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::machine::LinuxKind;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+pub use config::{FairClass, LinuxConfig, Switch};
+use domains::{Domains, Level};
+use energy::EnergyModel;
+use entity::{NONE, State, Thread};
+use mask::Mask;
+use nohz::Nohz;
+use runqueue::{DomainState, RunQueue};
+use schedule::Join;
+use timers::Timers;
+
+/// The scheduler of one machine.
+///
+/// Every call carries the time; time never goes back. Call [`Linux::advance`] for every moment [`Linux::next_event`] names,
+/// and read [`Linux::take_switches`] after every call that takes the time.
+pub struct Linux {
+    config: LinuxConfig,
+    domains: Domains,
+    threads: Vec<Thread>,
+    rqs: Vec<RunQueue>,
+    /// One slot per CPU and one, the last, for idle balancing.
+    timers: Timers,
+    nohz: Nohz,
+    energy: Option<EnergyModel>,
+    tick_ns: u64,
+    /// Time of the first tick.
+    phase: u64,
+    /// `base_slice_ns` scaled by the number of CPUs, and unscaled.
+    base_slice: i64,
+    unscaled_slice: i64,
+    /// 1 + ilog2(min(cpus, 8)).
+    cpu_scale: i64,
+    idle: Mask,
+    /// CPUs whose running thread does not fit.
+    misfits: u32,
+    /// Changes with everything a balance by counts depends on.
+    affinity_generation: u64,
+    /// CPUs to reschedule, and CPUs whose timers are stale.
+    pending: Vec<u32>,
+    stale: Vec<u32>,
+    /// CPUs a balance in progress has ruled out.
+    excluded: Vec<u32>,
+    /// Until when a last-level cache's scan depth holds, and the depth; by its first CPU.
+    scan_depths: Vec<(u64, usize)>,
+    /// The last-level cache domains.
+    llcs: Vec<u32>,
+    /// The node of each CPU.
+    node_of: Vec<u32>,
+    /// Preferred cores are filled first.
+    packing: bool,
+    switches: Vec<Switch>,
+    switch_count: u64,
+    /// Where the last forced migration went: the next goes to the CPU after it.
+    last_forced: usize,
+    now: u64,
+    rng: Pcg64,
+}
+
+impl Linux {
+    /// A machine at time zero without threads.
+    #[must_use]
+    pub fn new(topology: &Topology, config: LinuxConfig) -> Self {
+        let n = topology.cpus.len();
+        let mut rng = Pcg64::seed_from_u64(config.seed);
+        let tick_ns = 1_000_000_000 / u64::from(topology.hz.max(1));
+        let cpu_scale = 1 + i64::from((n.clamp(1, 8) as u32).ilog2());
+        let base_slice = config.base_slice_ns.map_or(700_000 * cpu_scale, |ns| ns.max(1) as i64);
+        let domains = Domains::new(topology);
+        let phase = rng.random_range(0..tick_ns);
+        let rqs = (0..n).map(|cpu| new_queue(&domains, &config, tick_ns, cpu, &mut rng)).collect();
+        let mut llcs = domains.llc.clone();
+        llcs.sort_unstable();
+        llcs.dedup();
+        let mut idle = Mask::none(n);
+        (0..n).for_each(|cpu| idle.set(cpu));
+        Self {
+            energy: EnergyModel::new(topology),
+            nohz: Nohz::default(),
+            threads: Vec::new(),
+            rqs,
+            timers: Timers::new(n + 1),
+            tick_ns,
+            phase,
+            base_slice,
+            unscaled_slice: base_slice / cpu_scale,
+            cpu_scale,
+            idle,
+            misfits: 0,
+            affinity_generation: 0,
+            pending: Vec::with_capacity(n),
+            stale: Vec::with_capacity(n),
+            excluded: Vec::new(),
+            scan_depths: vec![(0, 0); n],
+            llcs,
+            node_of: (0..n).map(|cpu| node_of(&domains, cpu)).collect(),
+            packing: topology.linux == LinuxKind::SmtHybrid,
+            switches: Vec::new(),
+            switch_count: 0,
+            last_forced: rng.random_range(0..n.max(1)),
+            now: 0,
+            domains,
+            config,
+            rng,
+        }
+    }
+
+    /// A new thread: placed by the least loaded path down the domains, queued at once. `parent` is the CPU that forks; without
+    /// one, a random allowed CPU does. Ids are dense from 0 and free again after [`Linux::exit`]. An empty mask allows all.
+    pub fn fork(&mut self, thread: ThreadId, nice: i8, allowed: &CpuSet, parent: Option<CpuId>, now: Nanos) -> CpuId {
+        let now = self.begin(now);
+        let t = thread.0;
+        if self.threads.len() <= thread.index() {
+            self.threads.resize_with(thread.index() + 1, Thread::default);
+        }
+        debug_assert_eq!(self.threads[thread.index()].state, State::Dead, "{thread} is alive");
+        let mask = std::mem::take(&mut self.threads[thread.index()].allowed);
+        self.threads[thread.index()] = Thread {
+            state: State::Sleeping,
+            weight: weights::of_nice(nice),
+            slice: self.base_slice,
+            allowed: mask,
+            flips_decayed_at: now,
+            ..Thread::default()
+        };
+        self.assign_mask(t, allowed);
+        let parent = match parent {
+            Some(cpu) if cpu.index() < self.rqs.len() => cpu.index(),
+            _ => self.random_allowed(t),
+        };
+        let cpu = self.place_fork(t, parent, now);
+        let scheduler = self.config.scheduler;
+        let zero = self.rqs[cpu].zero;
+        let new = &mut self.threads[thread.index()];
+        (new.cpu, new.recent_cpu) = (cpu as u32, cpu as u32);
+        if scheduler == FairClass::Cfs {
+            new.vruntime = zero;
+        }
+        self.activate(t, Join::New, now);
+        self.wakeup_preempt(cpu, t, cpu != parent);
+        self.end(now);
+        CpuId(self.threads[thread.index()].cpu)
+    }
+
+    /// A blocked thread becomes runnable. `waker` is the CPU whose running thread wakes it; without one, a timer or device
+    /// interrupt on the CPU where it last ran does.
+    pub fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId {
+        let now = self.begin(now);
+        let t = thread.0;
+        let waker = waker.map(CpuId::index).filter(|c| *c < self.rqs.len());
+        match self.threads[thread.index()].state {
+            State::Delayed => {
+                let cpu = self.threads[thread.index()].cpu as usize;
+                self.requeue_delayed(t, now);
+                self.wakeup_preempt(cpu, t, waker.is_some_and(|w| w != cpu));
+            }
+            State::Sleeping => {
+                let this = waker.unwrap_or(self.threads[thread.index()].cpu as usize);
+                let cpu = self.place_wakeup(t, this, waker.is_some(), now);
+                self.move_entity(t, cpu, now);
+                self.activate(t, Join::Wake, now);
+                self.wakeup_preempt(cpu, t, this != cpu);
+            }
+            State::Dead | State::Queued | State::Running => {}
+        }
+        self.end(now);
+        CpuId(self.threads[thread.index()].cpu)
+    }
+
+    /// The running thread sleeps. A thread that was preempted before it could block sleeps as well.
+    pub fn block(&mut self, thread: ThreadId, now: Nanos) {
+        let now = self.begin(now);
+        let t = thread.0;
+        let cpu = self.threads[thread.index()].cpu as usize;
+        let state = self.threads[thread.index()].state;
+        if matches!(state, State::Running | State::Queued) {
+            self.update_curr(cpu, now);
+            if state == State::Running && self.config.scheduler == FairClass::Eevdf && self.eevdf_delays(cpu, t) {
+                self.delay(t, now);
+            } else {
+                self.deactivate(t, false, now);
+            }
+            self.estimate_util(t);
+            if state == State::Running {
+                self.rqs[cpu].idle_since = Some(now);
+                self.resched(cpu);
+            }
+        }
+        self.end(now);
+    }
+
+    /// A thread ends, whatever it was doing.
+    pub fn exit(&mut self, thread: ThreadId, now: Nanos) {
+        let now = self.begin(now);
+        let t = thread.0;
+        let cpu = self.threads[thread.index()].cpu as usize;
+        let state = self.threads[thread.index()].state;
+        if self.threads[thread.index()].on_queue() {
+            self.update_curr(cpu, now);
+            self.deactivate(t, false, now);
+            if state == State::Running {
+                self.rqs[cpu].idle_since = Some(now);
+                self.resched(cpu);
+            }
+        }
+        if state != State::Dead {
+            self.rqs[cpu].update_avg(now);
+            let avg = self.threads[thread.index()].avg;
+            self.rqs[cpu].avg.sub(&avg);
+            self.threads[thread.index()].state = State::Dead;
+        }
+        self.end(now);
+    }
+
+    /// The running thread offers its CPU (`sched_yield`).
+    pub fn yield_now(&mut self, thread: ThreadId, now: Nanos) {
+        let now = self.begin(now);
+        let cpu = self.threads[thread.index()].cpu as usize;
+        if self.threads[thread.index()].state == State::Running && !self.rqs[cpu].waiting.is_empty() {
+            self.update_curr(cpu, now);
+            match self.config.scheduler {
+                FairClass::Eevdf => self.eevdf_yield(cpu, thread.0),
+                FairClass::Cfs => self.cfs_yield(cpu, thread.0),
+            }
+            self.resched(cpu);
+        }
+        self.end(now);
+    }
+
+    /// Changes where a thread may run; it leaves a forbidden CPU at once. An empty mask allows all.
+    pub fn set_affinity(&mut self, thread: ThreadId, allowed: &CpuSet, now: Nanos) {
+        let now = self.begin(now);
+        self.assign_mask(thread.0, allowed);
+        self.affinity_generation += 1;
+        let (cpu, state) = (self.threads[thread.index()].cpu as usize, self.threads[thread.index()].state);
+        if !self.threads[thread.index()].allowed.has(cpu) {
+            match state {
+                State::Running | State::Queued => self.force_away(thread.0, now),
+                State::Delayed => self.deactivate(thread.0, false, now),
+                State::Dead | State::Sleeping => {}
+            }
+        }
+        self.update_misfit(cpu);
+        self.touch(cpu);
+        self.end(now);
+    }
+
+    /// Changes a thread's nice level.
+    pub fn set_nice(&mut self, thread: ThreadId, nice: i8, now: Nanos) {
+        self.set_weight(thread, weights::of_nice(nice), now);
+    }
+
+    /// Changes a thread's weight; 1,024 is nice 0.
+    pub fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos) {
+        let now = self.begin(now);
+        self.reweight(thread.0, weight.max(2), now);
+        self.end(now);
+    }
+
+    /// Changes the slice a thread asks for, 0.1 to 100 ms (`sched_attr.sched_runtime`); `None` is the default. EEVDF only.
+    pub fn set_slice(&mut self, thread: ThreadId, slice: Option<Nanos>, now: Nanos) {
+        let now = self.begin(now);
+        let t = thread.index();
+        let custom = slice.is_some();
+        if self.threads[t].on_queue() && custom != self.threads[t].custom_slice {
+            let rq = &mut self.rqs[self.threads[t].cpu as usize];
+            rq.custom_slices = if custom { rq.custom_slices + 1 } else { rq.custom_slices - 1 };
+        }
+        self.threads[t].custom_slice = custom;
+        self.threads[t].slice = slice.map_or(self.base_slice, |s| s.0.clamp(100_000, 100_000_000) as i64);
+        self.end(now);
+    }
+
+    /// The earliest moment at which something happens by itself; [`Nanos::NEVER`] when nothing does.
+    #[must_use]
+    pub fn next_event(&self) -> Nanos {
+        Nanos(self.timers.earliest())
+    }
+
+    /// Lets everything happen that is due at or before `now`.
+    pub fn advance(&mut self, now: Nanos) {
+        let now = self.begin(now);
+        self.end(now);
+    }
+
+    /// The switches since the last call, in order.
+    pub fn take_switches(&mut self) -> std::vec::Drain<'_, Switch> {
+        self.switches.drain(..)
+    }
+
+    /// Who runs on a CPU.
+    #[must_use]
+    pub fn running(&self, cpu: CpuId) -> Option<ThreadId> {
+        let t = self.rqs[cpu.index()].curr;
+        (t != NONE).then_some(ThreadId(t))
+    }
+
+    /// The CPU a thread runs on, waits for, or last ran on.
+    #[must_use]
+    pub fn cpu_of(&self, thread: ThreadId) -> CpuId {
+        CpuId(self.threads[thread.index()].cpu)
+    }
+
+    /// Runnable threads of a CPU, the running one included.
+    #[must_use]
+    pub fn nr_running(&self, cpu: CpuId) -> usize {
+        self.rqs[cpu.index()].runnable as usize
+    }
+
+    /// Whether a thread wants to run.
+    #[must_use]
+    pub fn is_runnable(&self, thread: ThreadId) -> bool {
+        self.threads.get(thread.index()).is_some_and(Thread::runnable)
+    }
+
+    /// How often a thread changed CPU.
+    #[must_use]
+    pub fn migrations(&self, thread: ThreadId) -> u64 {
+        self.threads[thread.index()].migrations
+    }
+
+    /// Switches so far, on all CPUs, to and from idle included.
+    #[must_use]
+    pub fn switches(&self) -> u64 {
+        self.switch_count
+    }
+
+    /// Time a thread was runnable without running, up to the last call that took the time.
+    #[must_use]
+    pub fn run_delay(&self, thread: ThreadId) -> Nanos {
+        let t = &self.threads[thread.index()];
+        let waiting = if t.state == State::Queued { self.now.saturating_sub(t.waiting_since) } else { 0 };
+        Nanos(t.waited + waiting)
+    }
+
+    /// Time a thread ran, up to the last call that took the time.
+    #[must_use]
+    pub fn run_time(&self, thread: ThreadId) -> Nanos {
+        let t = &self.threads[thread.index()];
+        let running = if t.state == State::Running { self.now.saturating_sub(t.exec_start) } else { 0 };
+        Nanos(t.ran + running)
+    }
+
+    /// PELT's utilisation of a thread, 1,024 for one that always runs on the largest type.
+    #[must_use]
+    pub fn utilisation(&self, thread: ThreadId) -> f64 {
+        let t = &self.threads[thread.index()];
+        t.avg.at(self.rqs[t.cpu as usize].pelt_clock(self.now), t.rate()).util
+    }
+
+    fn assign_mask(&mut self, t: u32, allowed: &CpuSet) {
+        let n = self.rqs.len();
+        let thread = &mut self.threads[t as usize];
+        thread.allowed.assign(allowed, n);
+        if thread.allowed.is_empty() {
+            (0..n).for_each(|cpu| thread.allowed.set(cpu));
+        }
+        thread.allowed_count = thread.allowed.count() as u32;
+        thread.best_capacity = if self.domains.asymmetric {
+            thread.allowed.iter().map(|cpu| self.rqs[cpu].capacity).max().unwrap_or(0)
+        } else {
+            1024
+        };
+    }
+
+    fn random_allowed(&mut self, t: u32) -> usize {
+        let allowed = &self.threads[t as usize].allowed;
+        let start = self.rng.random_range(0..self.rqs.len().max(1));
+        allowed.next_wrapping(start).unwrap_or(0)
+    }
+
+    /// Learns from an activation that ended (`util_est_update`); the thread has just left the CPU.
+    fn estimate_util(&mut self, t: u32) {
+        let thread = &mut self.threads[t as usize];
+        let rq = &mut self.rqs[thread.cpu as usize];
+        let was = thread.util_est;
+        thread.util_est = pelt::estimate(was, thread.avg.util, thread.avg.runnable, f64::from(rq.capacity));
+        if thread.on_queue() {
+            rq.util_est = (rq.util_est + thread.util_est - was).max(0.0);
+        }
+    }
+}
+
+/// The largest domain around a CPU that is no larger than its memory node.
+fn node_of(domains: &Domains, cpu: usize) -> u32 {
+    domains.path(cpu).filter(|d| domains.node(*d).level < Level::Numa).last().unwrap_or(cpu as u32)
+}
+
+/// A queue with everything the kernel's history would have left random: tick and balance phase, and when it last idled.
+fn new_queue(domains: &Domains, config: &LinuxConfig, tick_ns: u64, cpu: usize, rng: &mut Pcg64) -> RunQueue {
+    let mut rq = RunQueue::new(domains.node(cpu as u32).min_capacity);
+    // Ticks coincide but for the time the interrupt takes to arrive, unless they are skewed on purpose.
+    rq.tick_offset = rng.random_range(0..if config.skew_tick { tick_ns } else { 10_000.min(tick_ns) });
+    rq.idle_stamp = rng.random_range(0..1_000_000);
+    let node_state = |node: u32| {
+        let weight = domains.node(node).weight();
+        DomainState { node, last: 0, interval_ms: weight, failed: 0, quiet_generation: 0 }
+    };
+    rq.domains = domains.path(cpu).map(node_state).collect();
+    for domain in &mut rq.domains {
+        domain.last = -rng.random_range(0..i64::from(domain.interval_ms.max(1)) * 16_000_000);
+    }
+    rq
+}

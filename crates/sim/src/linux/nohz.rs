@@ -1,0 +1,165 @@
+//! The machine's own timer: idle balancing on behalf of sleeping CPUs, and the switch that turns periodic balancing on.
+//!
+//! Input: counts kept by the domain tree. Output: calls of [`super::balance`]. Models `nohz_balancer_kick`, `kick_ilb` and
+//! `_nohz_idle_balance`. In the kernel busy CPUs look at every tick whether an idle one should be woken to balance; here one
+//! timer stands for all those ticks, and it sleeps as long as no count changed since a round that found nothing.
+
+use super::domains::Node;
+use super::timers::NEVER;
+use super::Linux;
+
+/// State of idle balancing.
+#[derive(Clone, Debug)]
+pub(super) struct Nohz {
+    /// When busy CPUs next consider waking an idle one.
+    at: u64,
+    /// No idle balance before.
+    not_before: u64,
+    /// The machine's generation when a round last found nothing to do.
+    quiet_generation: u64,
+    /// When the timer last started again after a quiet spell.
+    pub resumed_at: u64,
+    /// Periodic balancing of busy CPUs is on, or when it starts.
+    pub balancing: bool,
+    balancing_from: u64,
+    /// When it last started.
+    pub balancing_since: u64,
+}
+
+impl Default for Nohz {
+    fn default() -> Self {
+        Self {
+            at: NEVER,
+            not_before: 0,
+            quiet_generation: 0,
+            resumed_at: 0,
+            balancing: false,
+            balancing_from: NEVER,
+            balancing_since: 0,
+        }
+    }
+}
+
+impl Linux {
+    /// Changes whenever the outcome of a balance that goes by counts may change.
+    pub(super) fn generation(&self, node: &Node) -> u64 {
+        node.generation + self.affinity_generation
+    }
+
+    /// Sets the machine's timer after an event.
+    pub(super) fn arm_machine(&mut self, now: u64) {
+        let root = self.domains.node(self.domains.root);
+        if root.weight() < 2 {
+            return;
+        }
+        let overloaded = root.overloaded > 0;
+        if overloaded && !self.nohz.balancing && self.nohz.balancing_from == NEVER {
+            self.nohz.balancing_from = self.next_beat(self.phase, now + 1);
+        }
+        let mixed = root.idle_cpus > 0 && root.idle_cpus < root.weight();
+        if mixed && self.nohz.at == NEVER {
+            let changed = self.generation(root) != self.nohz.quiet_generation;
+            if overloaded || self.misfits > 0 || changed {
+                self.nohz.at = self.next_beat(self.phase, self.nohz.not_before.max(now + 1));
+                self.nohz.resumed_at = now;
+            }
+        }
+        let slot = self.rqs.len();
+        self.timers.set(slot, self.nohz.at.min(self.nohz.balancing_from));
+    }
+
+    pub(super) fn machine_timer(&mut self, now: u64) {
+        if self.nohz.balancing_from <= now {
+            self.start_balancing(now);
+        }
+        if self.nohz.at <= now {
+            self.nohz.at = NEVER;
+            self.consider_idle_balance(now);
+        }
+    }
+
+    /// Somebody waits: all busy CPUs look for a better distribution from now on.
+    fn start_balancing(&mut self, now: u64) {
+        self.nohz.balancing_from = NEVER;
+        if self.domains.node(self.domains.root).overloaded == 0 {
+            return;
+        }
+        self.nohz.balancing = true;
+        self.nohz.balancing_since = now;
+        for cpu in 0..self.rqs.len() {
+            if !self.rqs[cpu].balancing {
+                self.rqs[cpu].balancing = true;
+                self.touch(cpu);
+            }
+        }
+    }
+
+    fn consider_idle_balance(&mut self, now: u64) {
+        let root = self.domains.node(self.domains.root);
+        let generation = self.generation(root);
+        if !self.idle_balance_wanted() {
+            self.nohz.quiet_generation = generation;
+            return;
+        }
+        let switched = self.pending.len();
+        let earliest = self.idle_balance(now);
+        let root = self.domains.node(self.domains.root);
+        let unchanged = self.generation(root) == generation && self.pending.len() == switched;
+        let settled = unchanged && root.overloaded == 0 && self.misfits == 0;
+        if settled && self.idle_cpus_are_quiet() {
+            self.nohz.quiet_generation = generation;
+            return;
+        }
+        self.nohz.not_before = earliest.max(now + self.tick_ns);
+        self.nohz.at = self.next_beat(self.phase, self.nohz.not_before);
+    }
+
+    /// Whether some busy CPU would wake an idle one at its tick.
+    fn idle_balance_wanted(&self) -> bool {
+        if self.domains.node(self.domains.root).overloaded > 0 {
+            return true;
+        }
+        if self.domains.asymmetric {
+            return self.misfits > 0;
+        }
+        self.packing_possible() || self.llcs.iter().any(|llc| {
+            let llc = self.domains.node(*llc);
+            llc.weight() - llc.idle_cpus > 1
+        })
+    }
+
+    /// On SMT hybrids: a preferred core idles while a lesser one works.
+    fn packing_possible(&self) -> bool {
+        if !self.packing {
+            return false;
+        }
+        let priority = &self.domains.priority;
+        let best_idle = self.idle.iter().filter(|c| self.domains.core_is_idle(*c)).map(|c| priority[c]).max();
+        let worst_busy = (0..self.rqs.len()).filter(|c| !self.rqs[*c].idle).map(|c| priority[c]).min();
+        matches!((best_idle, worst_busy), (Some(idle), Some(busy)) if idle > busy)
+    }
+
+    /// One idle CPU balances for all: those whose interval has passed, itself last. Returns when the next is due.
+    fn idle_balance(&mut self, now: u64) -> u64 {
+        let n = self.rqs.len();
+        let Some(first) = self.idle.next_wrapping(0) else { return NEVER };
+        let mut earliest = NEVER;
+        for offset in 1..=n {
+            let cpu = (first + offset) % n;
+            if !self.rqs[cpu].idle {
+                continue;
+            }
+            if self.next_balance(cpu, true) <= now {
+                self.balance_domains(cpu, true, now);
+            }
+            earliest = earliest.min(self.next_balance(cpu, true));
+        }
+        earliest
+    }
+
+    fn idle_cpus_are_quiet(&self) -> bool {
+        self.idle.iter().all(|cpu| {
+            self.rqs[cpu].domains.iter().all(|d| d.quiet_generation == self.generation(self.domains.node(d.node)))
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! One CPU's run queue of fair threads.
+//!
+//! Input: entities that join and leave. Output: the weighted average virtual time V, eligibility, and the order of the
+//! waiting entities. Models `struct cfs_rq`: the timeline (here a sorted deque: queues are short, and a deque of plain
+//! numbers is scanned faster than a tree is walked), `avg_vruntime`, `entity_eligible`, and the clock PELT runs on.
+
+use std::collections::VecDeque;
+
+use super::entity::{NONE, Thread};
+use super::pelt::{Avg, FULL, Rate};
+
+/// A waiting entity; the thread's own numbers do not change while it waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    /// What the queue is sorted by: the virtual deadline (EEVDF) or the virtual time (CFS).
+    pub key: i64,
+    pub vruntime: i64,
+    pub thread: u32,
+    pub weight: u32,
+}
+
+/// Balancing state of a CPU in one of its domains.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DomainState {
+    /// Row of the domain tree.
+    pub node: u32,
+    /// When it last balanced; negative before the start.
+    pub last: i64,
+    /// Milliseconds between balances of an idle CPU.
+    pub interval_ms: u32,
+    pub failed: u32,
+    /// The domain's generation when a balance last found nothing to do for counts alone.
+    pub quiet_generation: u64,
+}
+
+/// A CPU's queue.
+#[derive(Clone, Debug)]
+pub(super) struct RunQueue {
+    pub curr: u32,
+    /// Who runs as far as the outside was told.
+    pub shown: u32,
+    pub waiting: VecDeque<Waiting>,
+    /// Threads that want to run: waiting and running, delayed ones not.
+    pub runnable: u32,
+    /// Sum of weights of the waiting entities.
+    pub weight: i64,
+    /// Sum of weight x (virtual time - `zero`) of the waiting entities.
+    pub weighted_vruntime: i64,
+    /// Origin that keeps the products small; follows V (EEVDF) or is the monotonic minimum (CFS).
+    pub zero: i64,
+    /// Waiting or running entities with a slice of their own.
+    pub custom_slices: u32,
+    pub avg: Avg,
+    /// Sum of the estimated utilisation of the queued threads.
+    pub util_est: f64,
+    /// Total weight on the queue, the running thread's included.
+    pub total_weight: f64,
+    pub capacity: u32,
+    /// Wall and PELT time when the CPU last stopped being idle.
+    busy_since: (u64, u64),
+    /// Nothing runs and nothing is queued, and the search for work to pull is over.
+    pub idle: bool,
+    pub need_resched: bool,
+    /// A wake-up wants to preempt at the next tick (lazy preemption).
+    pub lazy_resched: bool,
+    /// When it last became idle, until the next wake-up.
+    pub idle_since: Option<u64>,
+    /// When it last ran dry, for the choice among idle CPUs.
+    pub idle_stamp: u64,
+    pub average_idle: u64,
+    /// Load of the thread that does not fit this CPU; zero when all fit.
+    pub misfit_load: f64,
+    /// Most and least recently run threads, the running one first.
+    pub newest: u32,
+    pub oldest: u32,
+    pub domains: Vec<DomainState>,
+    /// Its tick, relative to the machine's.
+    pub tick_offset: u64,
+    /// Its timer must be computed anew.
+    pub touched: bool,
+    /// Periodic balancing is scheduled.
+    pub balancing: bool,
+}
+
+impl RunQueue {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self {
+            curr: NONE,
+            shown: NONE,
+            waiting: VecDeque::new(),
+            runnable: 0,
+            weight: 0,
+            weighted_vruntime: 0,
+            zero: 0,
+            custom_slices: 0,
+            avg: Avg::default(),
+            util_est: 0.0,
+            total_weight: 0.0,
+            capacity,
+            busy_since: (0, 0),
+            idle: true,
+            need_resched: false,
+            lazy_resched: false,
+            idle_since: Some(0),
+            idle_stamp: 0,
+            average_idle: 1_000_000,
+            misfit_load: 0.0,
+            newest: NONE,
+            oldest: NONE,
+            domains: Vec::new(),
+            tick_offset: 0,
+            touched: false,
+            balancing: false,
+        }
+    }
+
+    /// V and the weight it is the average of, the running entity included; `None` when nobody is queued.
+    fn sums(&self, curr: Option<&Thread>) -> (i64, i64) {
+        match curr {
+            Some(c) => {
+                let weight = i64::from(c.weight);
+                (self.weighted_vruntime + (c.vruntime - self.zero) * weight, self.weight + weight)
+            }
+            None => (self.weighted_vruntime, self.weight),
+        }
+    }
+
+    /// The weighted average virtual time V, rounded down.
+    pub(super) fn average_vruntime(&self, curr: Option<&Thread>) -> i64 {
+        let (sum, weight) = self.sums(curr);
+        if weight == 0 { self.zero } else { self.zero + sum.div_euclid(weight) }
+    }
+
+    /// Whether an entity at `vruntime` has received no more than its share.
+    pub(super) fn eligible(&self, curr: Option<&Thread>, vruntime: i64) -> bool {
+        let (sum, weight) = self.sums(curr);
+        sum >= (vruntime - self.zero) * weight
+    }
+
+    /// Moves the origin to `zero`.
+    pub(super) fn rebase(&mut self, zero: i64) {
+        self.weighted_vruntime -= self.weight * (zero - self.zero);
+        self.zero = zero;
+    }
+
+    pub(super) fn insert(&mut self, entry: Waiting) {
+        let at = self.waiting.partition_point(|w| w.key <= entry.key);
+        self.waiting.insert(at, entry);
+        self.weight += i64::from(entry.weight);
+        self.weighted_vruntime += i64::from(entry.weight) * (entry.vruntime - self.zero);
+    }
+
+    /// Takes a waiting thread out; `key` is what it was inserted with.
+    pub(super) fn remove(&mut self, thread: u32, key: i64) {
+        let first = self.waiting.partition_point(|w| w.key < key);
+        let found = (first..self.waiting.len()).find(|i| self.waiting[*i].thread == thread);
+        debug_assert!(found.is_some(), "thread {thread} is not queued under {key}");
+        if let Some(entry) = found.and_then(|i| self.waiting.remove(i)) {
+            self.weight -= i64::from(entry.weight);
+            self.weighted_vruntime -= i64::from(entry.weight) * (entry.vruntime - self.zero);
+        }
+    }
+
+    /// The clock PELT sees: slowed down by a small CPU while it is busy, in step again when it idles, so that a thread's
+    /// utilisation means the same everywhere.
+    pub(super) fn pelt_clock(&self, now: u64) -> u64 {
+        if self.capacity == 1024 || self.idle {
+            return now;
+        }
+        let (wall, pelt) = self.busy_since;
+        pelt + (now.saturating_sub(wall) * u64::from(self.capacity) >> 10)
+    }
+
+    /// The CPU stops being idle.
+    pub(super) fn wake_clock(&mut self, now: u64) {
+        self.busy_since = (now, now);
+    }
+
+    fn rate(&self) -> Rate {
+        Rate {
+            load: self.total_weight,
+            runnable: FULL * f64::from(self.runnable),
+            util: if self.curr == NONE { 0.0 } else { FULL },
+        }
+    }
+
+    /// Brings the queue's averages up to date; call before anything about the queue changes.
+    pub(super) fn update_avg(&mut self, now: u64) {
+        let (clock, rate) = (self.pelt_clock(now), self.rate());
+        self.avg.update(clock, rate);
+    }
+
+    /// The queue's averages at `now`.
+    pub(super) fn avg_at(&self, now: u64) -> Avg {
+        self.avg.at(self.pelt_clock(now), self.rate())
+    }
+
+    /// Utilisation, at most the CPU's capacity (`cpu_util_cfs`).
+    pub(super) fn util(&self, now: u64) -> f64 {
+        self.avg_at(now).util.max(self.util_est).min(f64::from(self.capacity))
+    }
+}

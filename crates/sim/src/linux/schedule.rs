@@ -1,0 +1,416 @@
+//! The core of the fair class: accounting, joining and leaving queues, and switching threads.
+//!
+//! Input: decisions of the other modules (this thread joins that queue, that CPU must reschedule). Output: switches, and
+//! averages that are right at every moment. Models `update_curr`, `enqueue_task_fair`, `dequeue_task_fair`, `__schedule`,
+//! `wakeup_preempt` and `update_misfit_status`.
+
+use countersteer_core::units::{CpuId, Nanos, ThreadId};
+
+use super::config::{FairClass, Switch};
+use super::entity::{NONE, State};
+use super::pelt::{FULL, initial_util};
+use super::runqueue::Waiting;
+use super::weights::virtual_time;
+use super::Linux;
+
+/// Why a thread joins a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    New,
+    Wake,
+    Move,
+}
+
+impl Linux {
+    fn eevdf(&self) -> bool {
+        self.config.scheduler == FairClass::Eevdf
+    }
+
+    /// Charges the running thread for its time; says whether its slice is over.
+    pub(super) fn update_curr(&mut self, cpu: usize, now: u64) -> bool {
+        let t = self.rqs[cpu].curr;
+        if t == NONE {
+            return false;
+        }
+        let thread = &mut self.threads[t as usize];
+        let delta = now.saturating_sub(thread.exec_start);
+        if delta == 0 {
+            return false;
+        }
+        thread.exec_start = now;
+        thread.ran += delta;
+        thread.vruntime += virtual_time(delta as i64, thread.weight);
+        if !self.eevdf() {
+            self.cfs_update_min(cpu);
+            return false;
+        }
+        let over = self.eevdf_update_deadline(t);
+        let rq = &self.rqs[cpu];
+        let v = if rq.waiting.is_empty() {
+            self.threads[t as usize].vruntime
+        } else {
+            rq.average_vruntime(Some(&self.threads[t as usize]))
+        };
+        self.rqs[cpu].rebase(v);
+        over
+    }
+
+    /// Brings queue and thread averages up to date before the thread changes state.
+    pub(super) fn sync_thread(&mut self, cpu: usize, t: u32, now: u64) {
+        let rq = &mut self.rqs[cpu];
+        rq.update_avg(now);
+        let thread = &mut self.threads[t as usize];
+        let rate = thread.rate();
+        thread.avg.update(rq.pelt_clock(now), rate);
+    }
+
+    /// Where the queue keeps a thread.
+    fn key(&self, t: u32) -> i64 {
+        let thread = &self.threads[t as usize];
+        if self.eevdf() { thread.deadline } else { thread.vruntime }
+    }
+
+    pub(super) fn insert(&mut self, cpu: usize, t: u32) {
+        let key = self.key(t);
+        let thread = &self.threads[t as usize];
+        self.rqs[cpu].insert(Waiting { key, vruntime: thread.vruntime, thread: t, weight: thread.weight });
+    }
+
+    pub(super) fn remove(&mut self, cpu: usize, t: u32) {
+        let key = self.key(t);
+        self.rqs[cpu].remove(t, key);
+    }
+
+    pub(super) fn count_runnable(&mut self, cpu: usize, after: u32) {
+        let before = self.rqs[cpu].runnable;
+        self.rqs[cpu].runnable = after;
+        self.domains.count_runnable(cpu, before, after);
+        self.touch(cpu);
+    }
+
+    fn set_idle(&mut self, cpu: usize, idle: bool, now: u64) {
+        if self.rqs[cpu].idle == idle {
+            return;
+        }
+        self.rqs[cpu].update_avg(now);
+        self.rqs[cpu].idle = idle;
+        self.domains.count_idle(cpu, idle);
+        if idle {
+            self.idle.set(cpu);
+        } else {
+            self.rqs[cpu].wake_clock(now);
+            self.idle.clear(cpu);
+        }
+    }
+
+    /// A thread that is on no queue changes CPU: its averages go along, its virtual time is kept relative.
+    pub(super) fn move_entity(&mut self, t: u32, to: usize, now: u64) {
+        let from = self.threads[t as usize].cpu as usize;
+        if from == to {
+            return;
+        }
+        self.sync_thread(from, t, now);
+        self.rqs[to].update_avg(now);
+        let thread = &mut self.threads[t as usize];
+        self.rqs[from].avg.sub(&thread.avg);
+        self.rqs[to].avg.add(&thread.avg);
+        thread.avg.last = self.rqs[to].pelt_clock(now);
+        if self.config.scheduler == FairClass::Cfs {
+            thread.vruntime += self.rqs[to].zero - self.rqs[from].zero;
+        }
+        thread.cpu = to as u32;
+        thread.migrations += 1;
+        // Having moved, it is cold.
+        thread.exec_start = 0;
+    }
+
+    /// First utilisation of a thread that was just forked.
+    fn attach_new(&mut self, cpu: usize, t: u32, now: u64) {
+        self.rqs[cpu].update_avg(now);
+        let rq = &mut self.rqs[cpu];
+        let thread = &mut self.threads[t as usize];
+        let weight = f64::from(thread.weight);
+        thread.avg.util = initial_util(f64::from(rq.capacity), &rq.avg, weight);
+        thread.avg.runnable = thread.avg.util;
+        thread.avg.load = weight;
+        thread.avg.last = rq.pelt_clock(now);
+        rq.avg.add(&thread.avg);
+    }
+
+    /// Queues a thread on the CPU it was placed on.
+    pub(super) fn activate(&mut self, t: u32, join: Join, now: u64) {
+        let cpu = self.threads[t as usize].cpu as usize;
+        self.set_idle(cpu, false, now);
+        self.update_curr(cpu, now);
+        if join == Join::New {
+            self.attach_new(cpu, t, now);
+        }
+        self.sync_thread(cpu, t, now);
+        match (self.eevdf(), join) {
+            (true, _) => self.eevdf_place(cpu, t, join == Join::New),
+            (false, Join::Move) => {}
+            (false, _) => self.cfs_place(cpu, t, join == Join::New),
+        }
+        let thread = &mut self.threads[t as usize];
+        thread.state = State::Queued;
+        thread.waiting_since = now;
+        let rq = &mut self.rqs[cpu];
+        rq.total_weight += f64::from(thread.weight);
+        rq.util_est += thread.util_est;
+        rq.custom_slices += u32::from(thread.custom_slice);
+        let runnable = rq.runnable + 1;
+        if join == Join::Wake {
+            self.end_idle_spell(cpu, now);
+        }
+        self.count_runnable(cpu, runnable);
+        self.insert(cpu, t);
+        self.link_newest(cpu, t);
+    }
+
+    /// The first wake-up after an idle spell tells how long the CPU idles on average.
+    fn end_idle_spell(&mut self, cpu: usize, now: u64) {
+        let max = 2 * self.config.migration_cost_ns as i64;
+        let rq = &mut self.rqs[cpu];
+        if let Some(since) = rq.idle_since.take() {
+            let diff = now.saturating_sub(since) as i64 - rq.average_idle as i64;
+            rq.average_idle = (rq.average_idle as i64 + diff / 8).clamp(0, max) as u64;
+        }
+    }
+
+    /// Takes a thread off its queue, to sleep or to move; the caller has charged the running thread.
+    pub(super) fn deactivate(&mut self, t: u32, moving: bool, now: u64) {
+        let cpu = self.threads[t as usize].cpu as usize;
+        self.sync_thread(cpu, t, now);
+        if self.eevdf() {
+            self.eevdf_update_lag(cpu, t);
+        }
+        let state = self.threads[t as usize].state;
+        if state == State::Running {
+            self.rqs[cpu].curr = NONE;
+        } else {
+            self.remove(cpu, t);
+        }
+        if state != State::Delayed {
+            let runnable = self.rqs[cpu].runnable - 1;
+            self.count_runnable(cpu, runnable);
+        }
+        self.unlink(cpu, t);
+        let rq = &mut self.rqs[cpu];
+        let thread = &mut self.threads[t as usize];
+        rq.total_weight = (rq.total_weight - f64::from(thread.weight)).max(0.0);
+        rq.util_est = (rq.util_est - thread.util_est).max(0.0);
+        rq.custom_slices -= u32::from(thread.custom_slice);
+        if state == State::Queued {
+            thread.waited += now.saturating_sub(thread.waiting_since);
+        }
+        if moving && self.config.scheduler == FairClass::Eevdf {
+            thread.deadline -= thread.vruntime;
+            thread.rel_deadline = true;
+        }
+        thread.state = State::Sleeping;
+        self.touch(cpu);
+    }
+
+    /// The running thread blocks, but owes time: it stays queued and counts in V until it is picked or woken.
+    pub(super) fn delay(&mut self, t: u32, now: u64) {
+        let cpu = self.threads[t as usize].cpu as usize;
+        self.sync_thread(cpu, t, now);
+        self.rqs[cpu].curr = NONE;
+        self.threads[t as usize].state = State::Delayed;
+        let runnable = self.rqs[cpu].runnable - 1;
+        self.count_runnable(cpu, runnable);
+        self.insert(cpu, t);
+    }
+
+    /// A delayed sleeper was picked: its debt is paid, it leaves for good.
+    fn finish_delayed(&mut self, cpu: usize, t: u32, now: u64) {
+        self.deactivate(t, false, now);
+        self.threads[t as usize].vlag = if self.config.delay_zero {
+            self.threads[t as usize].vlag.min(0)
+        } else {
+            self.threads[t as usize].vlag
+        };
+        self.touch(cpu);
+    }
+
+    /// A delayed sleeper wakes where it is.
+    pub(super) fn requeue_delayed(&mut self, t: u32, now: u64) {
+        let cpu = self.threads[t as usize].cpu as usize;
+        self.set_idle(cpu, false, now);
+        self.update_curr(cpu, now);
+        self.sync_thread(cpu, t, now);
+        self.eevdf_update_lag(cpu, t);
+        if self.config.delay_zero && self.threads[t as usize].vlag > 0 {
+            self.remove(cpu, t);
+            self.threads[t as usize].vlag = 0;
+            self.eevdf_place(cpu, t, false);
+            self.insert(cpu, t);
+        }
+        let thread = &mut self.threads[t as usize];
+        thread.state = State::Queued;
+        thread.waiting_since = now;
+        let runnable = self.rqs[cpu].runnable + 1;
+        self.count_runnable(cpu, runnable);
+    }
+
+    /// A thread was queued on `cpu`; does it get the CPU?
+    pub(super) fn wakeup_preempt(&mut self, cpu: usize, t: u32, remote: bool) {
+        if self.rqs[cpu].curr == NONE {
+            self.resched(cpu);
+            return;
+        }
+        if self.rqs[cpu].need_resched {
+            return;
+        }
+        let preempts = if self.eevdf() { self.eevdf_wakeup_preempts(cpu, t) } else { self.cfs_wakeup_preempts(cpu, t) };
+        if preempts && remote && self.config.lazy_preemption {
+            self.rqs[cpu].lazy_resched = true;
+            self.touch(cpu);
+        } else if preempts {
+            self.resched(cpu);
+        }
+    }
+
+    /// Marks a CPU for rescheduling before the present event ends.
+    pub(super) fn resched(&mut self, cpu: usize) {
+        if !self.rqs[cpu].need_resched {
+            self.rqs[cpu].need_resched = true;
+            self.pending.push(cpu as u32);
+        }
+    }
+
+    /// Picks who runs on `cpu`, looking for work elsewhere when there is none.
+    pub(super) fn schedule(&mut self, cpu: usize, now: u64) {
+        let rq = &mut self.rqs[cpu];
+        (rq.need_resched, rq.lazy_resched) = (false, false);
+        let next = self.pick(cpu, now);
+        let curr = self.rqs[cpu].curr;
+        if next == NONE || next != curr {
+            if curr != NONE {
+                self.put_prev(cpu, curr, now);
+            }
+            if next != NONE {
+                self.set_next(cpu, next, now);
+            }
+        }
+        if next == NONE {
+            self.rqs[cpu].idle_stamp = now;
+            self.set_idle(cpu, true, now);
+        }
+        self.update_misfit(cpu);
+        self.touch(cpu);
+        let prev = std::mem::replace(&mut self.rqs[cpu].shown, next);
+        if prev != next {
+            self.switch_count += 1;
+            let id = |t: u32| (t != NONE).then_some(ThreadId(t));
+            self.switches.push(Switch { cpu: CpuId(cpu as u32), prev: id(prev), next: id(next), at: Nanos(now) });
+        }
+    }
+
+    fn pick(&mut self, cpu: usize, now: u64) -> u32 {
+        let was_idle = self.rqs[cpu].idle;
+        self.update_curr(cpu, now);
+        let mut looked = was_idle;
+        loop {
+            let next = if self.eevdf() { self.eevdf_pick(cpu, true) } else { self.cfs_pick(cpu) };
+            if next == NONE {
+                if looked || !self.newidle_balance(cpu, now) {
+                    return NONE;
+                }
+                looked = true;
+            } else if self.threads[next as usize].state == State::Delayed {
+                self.finish_delayed(cpu, next, now);
+            } else {
+                return next;
+            }
+        }
+    }
+
+    fn put_prev(&mut self, cpu: usize, t: u32, now: u64) {
+        self.sync_thread(cpu, t, now);
+        let thread = &mut self.threads[t as usize];
+        thread.state = State::Queued;
+        thread.waiting_since = now;
+        self.rqs[cpu].curr = NONE;
+        self.insert(cpu, t);
+    }
+
+    fn set_next(&mut self, cpu: usize, t: u32, now: u64) {
+        self.sync_thread(cpu, t, now);
+        self.remove(cpu, t);
+        self.rqs[cpu].curr = t;
+        let thread = &mut self.threads[t as usize];
+        thread.state = State::Running;
+        thread.waited += now.saturating_sub(thread.waiting_since);
+        thread.exec_start = now;
+        thread.ran_at_pick = thread.ran;
+        self.unlink(cpu, t);
+        self.link_newest(cpu, t);
+        if self.eevdf() {
+            self.eevdf_protect(cpu, t);
+        }
+    }
+
+    /// Notes whether the running thread outgrew its CPU while a larger one is allowed.
+    pub(super) fn update_misfit(&mut self, cpu: usize) {
+        if !self.domains.asymmetric {
+            return;
+        }
+        let t = self.rqs[cpu].curr;
+        let load = match self.threads.get(t as usize) {
+            Some(thread) if thread.best_capacity > self.rqs[cpu].capacity && thread.allowed_count > 1 => {
+                let util = thread.planned_util();
+                if fits(util, f64::from(self.rqs[cpu].capacity)) { 0.0 } else { thread.avg.load.max(1.0) }
+            }
+            _ => 0.0,
+        };
+        let was = std::mem::replace(&mut self.rqs[cpu].misfit_load, load) > 0.0;
+        match (was, load > 0.0) {
+            (false, true) => self.misfits += 1,
+            (true, false) => self.misfits -= 1,
+            _ => {}
+        }
+    }
+
+    /// Brings the running thread's averages up to date and looks at its size again.
+    pub(super) fn refresh_misfit(&mut self, cpu: usize, now: u64) {
+        let t = self.rqs[cpu].curr;
+        if t != NONE && self.domains.asymmetric {
+            self.sync_thread(cpu, t, now);
+            self.update_misfit(cpu);
+        }
+    }
+
+    fn link_newest(&mut self, cpu: usize, t: u32) {
+        let old = std::mem::replace(&mut self.rqs[cpu].newest, t);
+        let thread = &mut self.threads[t as usize];
+        (thread.newer, thread.older) = (NONE, old);
+        match self.threads.get_mut(old as usize) {
+            Some(o) => o.newer = t,
+            None => self.rqs[cpu].oldest = t,
+        }
+    }
+
+    fn unlink(&mut self, cpu: usize, t: u32) {
+        let (newer, older) = (self.threads[t as usize].newer, self.threads[t as usize].older);
+        match self.threads.get_mut(newer as usize) {
+            Some(n) => n.older = older,
+            None => self.rqs[cpu].newest = older,
+        }
+        match self.threads.get_mut(older as usize) {
+            Some(o) => o.newer = newer,
+            None => self.rqs[cpu].oldest = newer,
+        }
+    }
+
+    /// Moves a thread to the front of the list of threads: others are considered for migration before it.
+    pub(super) fn skip_in_list(&mut self, cpu: usize, t: u32) {
+        self.unlink(cpu, t);
+        self.link_newest(cpu, t);
+    }
+}
+
+/// Leaves a quarter of headroom (`fits_capacity`).
+pub(super) fn fits(util: f64, capacity: f64) -> bool {
+    util * 1280.0 < capacity * FULL
+}

@@ -1,0 +1,154 @@
+//! Time: what happens by itself, and when the next such thing is due.
+//!
+//! Input: the state of the queues after each event. Output: one timer per CPU and one for the machine. Models
+//! `task_tick_fair`, `sched_tick` and `sched_balance_trigger`. A tick that would change nothing is never scheduled: a CPU's
+//! timer jumps to the first tick at which its slice is over, its balance is due, or its thread has outgrown it.
+
+use super::config::FairClass;
+use super::entity::NONE;
+use super::pelt::time_to_reach;
+use super::timers::NEVER;
+use super::weights::real_time;
+use super::Linux;
+use countersteer_core::units::Nanos;
+
+impl Linux {
+    /// Starts an event at `now`, after everything that was due before.
+    pub(super) fn begin(&mut self, now: Nanos) -> u64 {
+        let now = now.0.max(self.now);
+        while self.timers.earliest() <= now {
+            let at = self.timers.earliest().max(self.now);
+            let slot = self.timers.earliest_slot();
+            self.now = at;
+            self.timers.set(slot, NEVER);
+            if slot < self.rqs.len() {
+                self.tick(slot, at);
+            } else {
+                self.machine_timer(at);
+            }
+            self.end(at);
+        }
+        self.now = now;
+        now
+    }
+
+    /// Ends an event: reschedules who must and sets the timers of whoever changed.
+    pub(super) fn end(&mut self, now: u64) {
+        let mut next = 0;
+        while next < self.pending.len() {
+            let cpu = self.pending[next] as usize;
+            next += 1;
+            if self.rqs[cpu].need_resched {
+                self.schedule(cpu, now);
+            }
+        }
+        self.pending.clear();
+        while let Some(cpu) = self.stale.pop() {
+            self.rqs[cpu as usize].touched = false;
+            self.arm(cpu as usize, now);
+        }
+        self.arm_machine(now);
+    }
+
+    /// Notes that a CPU's timer must be computed anew.
+    pub(super) fn touch(&mut self, cpu: usize) {
+        if !self.rqs[cpu].touched {
+            self.rqs[cpu].touched = true;
+            self.stale.push(cpu as u32);
+        }
+    }
+
+    /// The first tick of a CPU at or after `at`.
+    fn next_tick(&self, cpu: usize, at: u64) -> u64 {
+        self.next_beat(self.phase + self.rqs[cpu].tick_offset, at)
+    }
+
+    /// The first multiple of the tick after `origin` that is not before `at`.
+    pub(super) fn next_beat(&self, origin: u64, at: u64) -> u64 {
+        origin + at.saturating_sub(origin).div_ceil(self.tick_ns) * self.tick_ns
+    }
+
+    fn tick(&mut self, cpu: usize, now: u64) {
+        self.touch(cpu);
+        let t = self.rqs[cpu].curr;
+        if t == NONE {
+            return;
+        }
+        let over = self.update_curr(cpu, now);
+        if !self.rqs[cpu].waiting.is_empty() && (over || self.rqs[cpu].lazy_resched || self.slice_is_over(cpu, t)) {
+            self.resched(cpu);
+        }
+        self.refresh_misfit(cpu, now);
+        if self.rqs[cpu].balancing {
+            self.tick_balance(cpu, now);
+        }
+    }
+
+    fn slice_is_over(&self, cpu: usize, t: u32) -> bool {
+        let thread = &self.threads[t as usize];
+        match self.config.scheduler {
+            FairClass::Eevdf => thread.vruntime >= thread.protected_until,
+            FairClass::Cfs => self.cfs_tick_preempts(cpu, t),
+        }
+    }
+
+    /// Balances at a tick, or stops doing so when nobody on the machine waits.
+    fn tick_balance(&mut self, cpu: usize, now: u64) {
+        if self.domains.node(self.domains.root).overloaded == 0 {
+            self.rqs[cpu].balancing = false;
+            self.nohz.balancing = false;
+        } else if self.next_balance(cpu, false) <= now {
+            self.balance_domains(cpu, false, now);
+        }
+    }
+
+    fn arm(&mut self, cpu: usize, now: u64) {
+        let rq = &self.rqs[cpu];
+        if rq.curr == NONE {
+            self.timers.set(cpu, NEVER);
+            return;
+        }
+        let soon = now + 1;
+        let mut at = NEVER;
+        if rq.lazy_resched {
+            at = self.next_tick(cpu, soon);
+        } else if !rq.waiting.is_empty() {
+            let over = self.slice_end(cpu).max(soon);
+            at = if self.config.hrtick { over } else { self.next_tick(cpu, over) };
+        }
+        if rq.balancing {
+            at = at.min(self.next_tick(cpu, self.next_balance(cpu, false).max(soon)));
+        }
+        if let Some(outgrown) = self.outgrows_at(cpu, now) {
+            at = at.min(self.next_tick(cpu, outgrown.max(soon)));
+        }
+        self.timers.set(cpu, at);
+    }
+
+    /// When the running thread has used up what it may use undisturbed.
+    fn slice_end(&self, cpu: usize) -> u64 {
+        let thread = &self.threads[self.rqs[cpu].curr as usize];
+        match self.config.scheduler {
+            FairClass::Eevdf => {
+                let left = thread.protected_until.min(thread.deadline) - thread.vruntime;
+                thread.exec_start + real_time(left.max(0), thread.weight) as u64
+            }
+            // Two conditions, one of them on the neighbours: looked at every tick, as the kernel does.
+            FairClass::Cfs => 0,
+        }
+    }
+
+    /// When the running thread becomes too large for its CPU, on machines that care.
+    fn outgrows_at(&self, cpu: usize, now: u64) -> Option<u64> {
+        let rq = &self.rqs[cpu];
+        let thread = &self.threads[rq.curr as usize];
+        let could_move = thread.best_capacity > rq.capacity && thread.allowed_count > 1;
+        if !self.domains.asymmetric || rq.misfit_load > 0.0 || !could_move {
+            return None;
+        }
+        let clock = rq.pelt_clock(now);
+        let util = thread.avg.at(clock, thread.rate()).util;
+        let left = time_to_reach(util, f64::from(rq.capacity) * 0.8);
+        (left < NEVER / 2048).then(|| now + left * 1024 / u64::from(rq.capacity))
+    }
+}

@@ -1,0 +1,223 @@
+//! Which CPU a woken thread goes to.
+//!
+//! Input: the thread, the waking CPU, the state of the caches around both. Output: a CPU. Models `select_task_rq_fair`,
+//! `record_wakee`, `wake_wide`, `wake_affine` and `select_idle_sibling` with the searches below it. Left out: synchronous
+//! wake-ups (no caller promises to sleep at once), utilisation clamps, and idle-class threads.
+
+use super::domains::Node;
+use super::entity::NONE;
+use super::mask::Mask;
+use super::schedule::fits;
+use super::Linux;
+
+/// Time after which a waker's count of partners halves.
+const FLIP_DECAY_NS: u64 = 1_000_000_000;
+
+impl Linux {
+    /// Places a woken thread; `this` is the waking CPU, `by_thread` whether the thread running there wakes it.
+    pub(super) fn place_wakeup(&mut self, t: u32, this: usize, by_thread: bool, now: u64) -> usize {
+        let prev = self.threads[t as usize].cpu as usize;
+        let waker = if by_thread { self.rqs[this].curr } else { NONE };
+        self.record_wakee(waker, t, now);
+        if self.threads[t as usize].allowed_count == 1 {
+            return self.fallback(t, prev, prev);
+        }
+        if self.energy.is_some() && !self.overutilised(now) {
+            if let Some(cpu) = self.place_by_energy(t, this, prev, now) {
+                return self.fallback(t, prev, cpu);
+            }
+        }
+        let thread = &self.threads[t as usize];
+        let mut target = prev;
+        if this != prev && thread.allowed.has(this) && !self.wake_wide(waker, t) && self.wake_affine(t, this, prev, now) {
+            target = this;
+        }
+        let cpu = self.idle_sibling(t, prev, target, now);
+        self.fallback(t, prev, cpu)
+    }
+
+    /// `cpu` if allowed, else the first allowed CPU of the node, else the first allowed one.
+    pub(super) fn fallback(&self, t: u32, prev: usize, cpu: usize) -> usize {
+        let allowed = &self.threads[t as usize].allowed;
+        if allowed.has(cpu) {
+            return cpu;
+        }
+        let node = &self.domains.node(self.node_of[prev]).mask;
+        node.next_common(allowed, 0).or_else(|| allowed.next_wrapping(0)).unwrap_or(cpu)
+    }
+
+    /// Counts how often a waker changes partners.
+    fn record_wakee(&mut self, waker: u32, t: u32, now: u64) {
+        let Some(thread) = self.threads.get_mut(waker as usize) else { return };
+        if now > thread.flips_decayed_at + FLIP_DECAY_NS {
+            thread.wakee_flips >>= 1;
+            thread.flips_decayed_at = now;
+        }
+        if thread.last_wakee != t {
+            thread.last_wakee = t;
+            thread.wakee_flips += 1;
+        }
+    }
+
+    /// A dispatcher with many partners should not draw them all to its cache.
+    fn wake_wide(&self, waker: u32, t: u32) -> bool {
+        let Some(waker) = self.threads.get(waker as usize) else { return false };
+        let (a, b) = (waker.wakee_flips, self.threads[t as usize].wakee_flips);
+        let (master, slave) = (a.max(b), a.min(b));
+        let factor = self.domains.node(self.domains.llc[waker.cpu as usize]).weight();
+        !(slave < factor || master < slave * factor)
+    }
+
+    /// Whether the waking CPU is the better place to start from than the previous one.
+    fn wake_affine(&self, t: u32, this: usize, prev: usize, now: u64) -> bool {
+        if self.rqs[this].idle && self.domains.shares_cache(this, prev) {
+            return !self.rqs[prev].idle;
+        }
+        if self.rqs[prev].idle {
+            return false;
+        }
+        let thread = &self.threads[t as usize];
+        let load = thread.avg.at(self.rqs[prev].pelt_clock(now), thread.rate()).load;
+        let pct = self.common_domain(this, prev).map_or(117, |d| d.imbalance_pct) as f64;
+        let here = (self.rqs[this].avg_at(now).load + load) * 100.0 * f64::from(self.rqs[prev].capacity);
+        let there = (self.rqs[prev].avg_at(now).load - load).max(0.0)
+            * (100.0 + (pct - 100.0) / 2.0)
+            * f64::from(self.rqs[this].capacity);
+        here < there
+    }
+
+    /// The smallest domain with both CPUs.
+    fn common_domain(&self, a: usize, b: usize) -> Option<&Node> {
+        self.domains.path(a).map(|d| self.domains.node(d)).find(|d| d.mask.has(b))
+    }
+
+    /// Large enough for a thread, on machines where that is a question.
+    fn fits_cpu(&self, util: f64, cpu: usize) -> bool {
+        !self.domains.asymmetric || fits(util, f64::from(self.rqs[cpu].capacity))
+    }
+
+    /// An idle CPU near `target`, or `target`.
+    fn idle_sibling(&mut self, t: u32, prev: usize, target: usize, now: u64) -> usize {
+        let thread = &mut self.threads[t as usize];
+        let recent = std::mem::replace(&mut thread.recent_cpu, prev as u32) as usize;
+        let util = if self.domains.asymmetric {
+            thread.avg.update(self.rqs[prev].pelt_clock(now), thread.rate());
+            thread.planned_util()
+        } else {
+            0.0
+        };
+        if self.rqs[target].idle && self.fits_cpu(util, target) {
+            return target;
+        }
+        let mut near = None;
+        if prev != target && self.idle_nearby(prev, target, util) {
+            if !self.domains.clusters || self.domains.shares_cluster(prev, target) {
+                return prev;
+            }
+            near = Some(prev);
+        }
+        let usable = recent != prev
+            && recent != target
+            && self.idle_nearby(recent, target, util)
+            && self.threads[t as usize].allowed.has(recent);
+        if usable && (!self.domains.clusters || self.domains.shares_cluster(recent, target)) {
+            return recent;
+        }
+        if self.domains.asymmetric {
+            return self.idle_capacity(t, util, target).unwrap_or(target);
+        }
+        let found = self.idle_in_llc(t, prev, target, now);
+        found.or(near).unwrap_or(if usable { recent } else { target })
+    }
+
+    fn idle_nearby(&self, cpu: usize, target: usize, util: f64) -> bool {
+        self.rqs[cpu].idle && self.domains.shares_cache(cpu, target) && self.fits_cpu(util, cpu)
+    }
+
+    /// The first idle CPU the thread fits on, from `target` on; failing that the largest idle one.
+    fn idle_capacity(&self, t: u32, util: f64, target: usize) -> Option<usize> {
+        let span = &self.domains.node(self.domains.full_capacity[target]).mask;
+        let allowed = &self.threads[t as usize].allowed;
+        let mut best: Option<usize> = None;
+        for cpu in wrapping(&self.idle, span, target).filter(|c| allowed.has(*c)) {
+            let capacity = self.rqs[cpu].capacity;
+            if fits(util, f64::from(capacity)) {
+                return Some(cpu);
+            }
+            if best.is_none_or(|b| capacity > self.rqs[b].capacity) {
+                best = Some(cpu);
+            }
+        }
+        best
+    }
+
+    /// An idle CPU under the target's last-level cache: an idle core if there is one, else what a bounded scan finds.
+    fn idle_in_llc(&mut self, t: u32, prev: usize, target: usize, now: u64) -> Option<usize> {
+        let llc = self.domains.llc[target];
+        let whole_cores = self.domains.smt && self.domains.node(llc).idle_cores > 0;
+        let allowed_idle = |this: &Self, cpu: usize| this.rqs[cpu].idle && this.threads[t as usize].allowed.has(cpu);
+        if self.domains.smt && !whole_cores && self.domains.shares_cache(prev, target) {
+            let siblings = &self.domains.node(self.domains.core[prev]).cpus;
+            let found = siblings.iter().map(|c| *c as usize).find(|c| *c != prev && allowed_idle(self, *c));
+            if found.is_some() {
+                return found;
+            }
+        }
+        if self.domains.node(llc).idle_cpus == 0 {
+            return None;
+        }
+        let budget = if whole_cores { usize::MAX } else { self.scan_depth(llc, now) };
+        if self.domains.clusters {
+            let cluster = self.domains.cluster[target];
+            if cluster != llc {
+                let found = self.scan(t, cluster, target, whole_cores, budget);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        self.scan(t, llc, target, whole_cores, budget)
+    }
+
+    /// Looks at up to `budget` allowed CPUs of a domain, starting behind `target`.
+    fn scan(&self, t: u32, domain: u32, target: usize, whole_cores: bool, budget: usize) -> Option<usize> {
+        let span = &self.domains.node(domain).mask;
+        let allowed = &self.threads[t as usize].allowed;
+        let mut any = None;
+        if whole_cores {
+            for cpu in wrapping(&self.idle, span, target + 1).filter(|c| allowed.has(*c)) {
+                if self.domains.core_is_idle(cpu) {
+                    return Some(cpu);
+                }
+                any = any.or(Some(cpu));
+            }
+            return any;
+        }
+        wrapping(allowed, span, target + 1).take(budget).find(|c| self.rqs[*c].idle)
+    }
+
+    /// CPUs worth looking at: fewer, the busier the cache's CPUs are (`SIS_UTIL`). The kernel renews this when it balances;
+    /// so does this, by time.
+    fn scan_depth(&mut self, llc: u32, now: u64) -> usize {
+        let node = self.domains.node(llc);
+        let weight = node.weight();
+        let slot = &self.scan_depths[node.cpus[0] as usize];
+        if slot.0 > now {
+            return slot.1;
+        }
+        let util: f64 = node.cpus.iter().map(|c| self.rqs[*c as usize].util(now)).sum();
+        let used = util / f64::from(weight);
+        let pct = node.imbalance_pct as f64 / 100.0;
+        let spare = (1024.0 - used * used * pct * pct / 1024.0).max(0.0);
+        // One more than computed is read, and reaching zero ends the scan: the number computed is what is looked at.
+        let depth = (spare * f64::from(weight) / 1024.0) as usize;
+        let until = now + u64::from(weight.max(4)) * 1_000_000;
+        self.scan_depths[node.cpus[0] as usize] = (until, depth);
+        depth
+    }
+}
+
+/// The common members of two sets from `start` on, wrapping around.
+fn wrapping<'a>(a: &'a Mask, b: &'a Mask, start: usize) -> impl Iterator<Item = usize> + 'a {
+    a.common_from(b, start).chain(a.common(b).take_while(move |c| *c < start))
+}
