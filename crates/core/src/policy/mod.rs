@@ -9,11 +9,14 @@
 //! the threads of the workload exist and no metric does.
 
 mod aarr;
+mod best_static;
 mod hsf;
 mod linux;
 mod params;
 mod seats;
 mod static_mapping;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 
@@ -68,6 +71,9 @@ impl View<'_> {
     }
 }
 
+/// Makes a policy for a machine, or says which parameter is wrong.
+pub type MakePolicy = fn(&Params, &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError>;
+
 /// A row of the policy table.
 pub struct PolicyDef {
     /// The name that flags and records use.
@@ -79,11 +85,11 @@ pub struct PolicyDef {
     /// Parameters, `name:key=value,...`.
     pub params: &'static [ParamDef],
     /// Makes one.
-    pub make: fn(&Params, &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError>,
+    pub make: MakePolicy,
 }
 
 /// Every policy.
-pub static POLICIES: &[PolicyDef] = &[linux::DEF, static_mapping::DEF, aarr::DEF, hsf::DEF];
+pub static POLICIES: &[PolicyDef] = &[linux::DEF, static_mapping::DEF, best_static::DEF, aarr::DEF, hsf::DEF];
 
 /// The policy of a name.
 #[must_use]

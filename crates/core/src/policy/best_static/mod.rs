@@ -1,0 +1,196 @@
+//! `best-static`: the best mapping of threads to CPUs that a forecast can find, kept as long as the threads stay.
+//!
+//! Idea: an upper bound for what any policy without migrations can reach. Source: the exhaustive static mappings that
+//! CMPSched$im (section 4) and HASS (section 5) compare with.
+//!
+//! Every balanced mapping is predicted, once per class of mappings that differ only in which of several equivalent CPUs,
+//! cores or caches they use. Balanced: no CPU holds two threads more than another that they are allowed on, and no core
+//! holds two while an equal core under the same caches is free. Beyond ten threads, or where there are more mappings than
+//! the budget, hill climbing by moves and swaps from several starts replaces the exhaustive search, and the reason says so.
+//!
+//! Assumes: programs behave as their whole-run average, which the engine's forecast predicts; only a simulator forecasts.
+//! Loses: to policies that follow phases or share cores in turns (fairness on unequal cores needs that), and where leaving
+//! cores idle or loading them unevenly would pay.
+
+mod search;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use self::search::{EXACT, Found, Search, Subject, kinds};
+use super::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use crate::cpuset::CpuSet;
+use crate::engine::ThreadForecast;
+use crate::placement::{Placement, Reason, Target, ThreadPlacement};
+use crate::topology::{GroupBy, Topology};
+use crate::units::{CpuId, ThreadId};
+
+pub(super) const DEF: PolicyDef = PolicyDef {
+    name: "best-static",
+    summary: "the best fixed mapping that the engine's forecast predicts (simulator only)",
+    source: "the best static mapping of CMPSched$im, section 4, and HASS, section 5",
+    params: &[
+        ParamDef {
+            key: "objective",
+            default: "asp",
+            prose: "what the mapping is best in: asp (aggregate speed-up), ipc (mean), unfairness (largest over smallest \
+                    slowdown) or edp",
+        },
+        ParamDef {
+            key: "budget",
+            default: "20000",
+            prose: "most mappings to predict per decision, for 10 threads; in proportion fewer for more",
+        },
+    ],
+    make: |params, _| {
+        let choices = [
+            ("asp", Objective::Asp),
+            ("ipc", Objective::Ipc),
+            ("unfairness", Objective::Unfairness),
+            ("edp", Objective::Edp),
+        ];
+        Ok(Box::new(BestStatic {
+            objective: params.choice("objective", &choices)?,
+            budget: params.number("budget", 1.0)?,
+            allowed: BTreeMap::new(),
+            done: false,
+        }))
+    },
+};
+
+/// What a mapping is judged by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Objective {
+    Asp,
+    Ipc,
+    Unfairness,
+    Edp,
+}
+
+impl Objective {
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::Asp => "aggregate speed-up of the best mapping with the thread here",
+            Self::Ipc => "mean IPC of the best mapping with the thread here",
+            Self::Unfairness => "unfairness of the best mapping with the thread here",
+            Self::Edp => "EDP of the best mapping with the thread here",
+        }
+    }
+
+    /// The value as it is reported.
+    fn shown(self, value: f64) -> f64 {
+        match self {
+            Self::Asp | Self::Ipc => value,
+            Self::Unfairness | Self::Edp => -value,
+        }
+    }
+
+    /// The value of a mapping; more is better.
+    fn value(self, threads: &[ThreadForecast], mapping: &[CpuId], topology: &Topology) -> f64 {
+        let sum = |f: fn(&ThreadForecast) -> f64| threads.iter().map(f).sum::<f64>();
+        let value = match self {
+            Self::Asp => sum(|t| t.ips / t.ips_alone_slow - 1.0),
+            Self::Ipc => sum(|t| t.ipc) / threads.len().max(1) as f64,
+            Self::Unfairness => {
+                let slowdowns = threads.iter().map(|t| t.ips_alone_fast / t.ips);
+                let (least, most) = slowdowns.fold((f64::MAX, f64::MIN), |(l, m), s| (l.min(s), m.max(s)));
+                -most / least
+            }
+            Self::Edp => {
+                let giga = sum(|t| t.ips) * 1e-9;
+                let watts = sum(|t| t.power_w) + idle_w(mapping, topology);
+                -watts / (giga * giga)
+            }
+        };
+        if value.is_finite() { value } else { f64::MIN }
+    }
+}
+
+/// Power of the machine apart from its threads: the package's, and that of cores without thread.
+fn idle_w(mapping: &[CpuId], topology: &Topology) -> f64 {
+    let used: std::collections::BTreeSet<u32> = mapping.iter().map(|c| topology.cpus[c.index()].core).collect();
+    let idle = topology.cpus.iter().filter(|c| c.thread == 0 && !used.contains(&c.core));
+    topology.static_power_w + idle.map(|c| topology.core_types[c.core_type.index()].power.idle_w).sum::<f64>()
+}
+
+struct BestStatic {
+    objective: Objective,
+    budget: f64,
+    /// What each thread was allowed before it was placed for the first time.
+    allowed: BTreeMap<ThreadId, Arc<CpuSet>>,
+    /// Everybody was placed.
+    done: bool,
+}
+
+impl BestStatic {
+    /// Brings the set of threads up to date; says whether it changed.
+    fn admit(&mut self, view: &View<'_>) -> bool {
+        if self.done && view.threads.iter().map(|t| t.id).eq(self.allowed.keys().copied()) {
+            return false;
+        }
+        let mut before = std::mem::take(&mut self.allowed);
+        let mut keep = |t: &crate::engine::ThreadInfo| before.remove(&t.id).unwrap_or_else(|| Arc::clone(&t.allowed));
+        self.allowed = view.threads.iter().map(|t| (t.id, keep(t))).collect();
+        self.done = true;
+        true
+    }
+
+    fn subjects(&self, topology: &Topology) -> Vec<Subject> {
+        let machine = &topology.groups[0].cpus;
+        let subject = |(&thread, allowed): (&ThreadId, &Arc<CpuSet>)| {
+            let usable = machine.is_subset(allowed) || !machine.intersects(allowed);
+            let allowed = if usable { machine } else { allowed };
+            Subject { thread, allowed: Arc::clone(allowed), restricted: !usable }
+        };
+        self.allowed.iter().map(subject).collect()
+    }
+
+    fn reason(&self, found: &Found, thread: usize, topology: &Topology) -> Reason {
+        let rule = match (found.exact, self.allowed.len() > EXACT) {
+            (true, _) => "best of all balanced mappings",
+            (false, true) => "best mapping found by hill climbing: too many threads to try all mappings",
+            (false, false) => "best mapping found by hill climbing: more mappings than the budget",
+        };
+        let shown = |value: f64| self.objective.shown(value);
+        let tried = kinds(topology).zip(&found.by_group[thread]).filter(|(_, value)| value.is_finite());
+        Reason::rule(rule)
+            .saw("predicted", Some(shown(found.best)))
+            .saw("predicted of the worst mapping", Some(shown(found.worst)))
+            .saw("mappings predicted", Some(found.predictions as f64))
+            .against(self.objective.unit(), tried.map(|(group, value)| (group.id, shown(*value))))
+    }
+}
+
+impl Policy for BestStatic {
+    fn wants_events(&self) -> bool {
+        true
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        if !self.admit(view) || view.threads.is_empty() {
+            return Placement::default();
+        }
+        let topology = Arc::clone(view.topology);
+        let subjects = self.subjects(&topology);
+        let Some(forecast) = view.forecast.as_deref_mut() else {
+            let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
+            let nowhere = |s: &Subject| ThreadPlacement {
+                thread: s.thread,
+                target: Target::Anywhere,
+                weight: None,
+                reason: reason.clone(),
+            };
+            return Placement { threads: subjects.iter().map(nowhere).collect(), admission: None };
+        };
+        let budget = (self.budget * (EXACT as f64 / subjects.len() as f64).min(1.0)).max(1.0) as usize;
+        let present: Vec<CpuId> = view.threads.iter().map(|t| t.cpu).collect();
+        let found = Search::new(&topology, &subjects, self.objective, budget, forecast).run(&present, rng);
+        let place = |(row, subject): (usize, &Subject)| {
+            let group = topology.group_of(*found.mapping.get(row)?, GroupBy::Cpu)?;
+            let reason = self.reason(&found, row, &topology);
+            Some(ThreadPlacement { thread: subject.thread, target: Target::Group(group.id), weight: None, reason })
+        };
+        Placement { threads: subjects.iter().enumerate().filter_map(place).collect(), admission: None }
+    }
+}

@@ -1,0 +1,308 @@
+//! Search over mappings of threads to CPUs, by predicted value.
+//!
+//! Input: threads and a [`Forecast`]. Output: the best mapping found, with what else was met. Up to [`EXACT`] threads every
+//! balanced mapping is predicted, once per class of equivalent ones, as long as the budget allows; otherwise hill climbing
+//! by moves and swaps from one start by speed-up factor and several random ones.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rand::RngExt;
+
+use super::Objective;
+use super::tree::{Fill, Tree};
+use crate::cpuset::CpuSet;
+use crate::engine::Forecast;
+use crate::policy::PolicyRng;
+use crate::topology::{Group, GroupBy, Topology};
+use crate::units::{CpuId, ThreadId};
+
+/// Most threads for which all mappings are tried.
+pub(super) const EXACT: usize = 10;
+/// Starts of the hill climbing.
+const STARTS: usize = 5;
+/// Up to so many threads all swaps are tried before a climb counts as finished; beyond, a random choice of them.
+const ALL_SWAPS: usize = 64;
+
+/// A thread to be mapped.
+pub(super) struct Subject {
+    pub thread: ThreadId,
+    /// CPUs that its program allows.
+    pub allowed: Arc<CpuSet>,
+    pub restricted: bool,
+}
+
+/// What a search found.
+pub(super) struct Found {
+    pub mapping: Vec<CpuId>,
+    pub best: f64,
+    pub worst: f64,
+    pub predictions: usize,
+    pub exact: bool,
+    /// By thread, then by row of [`kinds`]: the best value of a mapping with the thread in that group.
+    pub by_group: Vec<Vec<f64>>,
+}
+
+/// The groups that alternatives are told apart by: core types and last-level caches, where there are several.
+pub(super) fn kinds(topology: &Topology) -> impl Iterator<Item = &Group> {
+    let several = |by| Some(topology.groups_by(by)).filter(|g| g.len() > 1).unwrap_or_default();
+    several(GroupBy::CoreType).iter().chain(several(GroupBy::Llc))
+}
+
+pub(super) struct Search<'a> {
+    topology: &'a Topology,
+    tree: Tree,
+    subjects: &'a [Subject],
+    ids: Vec<ThreadId>,
+    /// No thread is confined, so mappings can be kept even.
+    even: bool,
+    objective: Objective,
+    budget: usize,
+    forecast: &'a mut dyn Forecast,
+    memo: BTreeMap<Vec<CpuId>, f64>,
+    /// Rows of [`kinds`] that each CPU belongs to.
+    groups_of: Vec<Vec<usize>>,
+    found: Found,
+}
+
+impl<'a> Search<'a> {
+    pub fn new(
+        topology: &'a Topology,
+        subjects: &'a [Subject],
+        objective: Objective,
+        budget: usize,
+        forecast: &'a mut dyn Forecast,
+    ) -> Self {
+        let special: Vec<&CpuSet> = subjects.iter().filter(|s| s.restricted).map(|s| &*s.allowed).collect();
+        let groups: Vec<&Group> = kinds(topology).collect();
+        let rows_of = |cpu: CpuId| (0..groups.len()).filter(|row| groups[*row].cpus.contains(cpu)).collect();
+        Self {
+            topology,
+            tree: Tree::new(topology, &special),
+            subjects,
+            ids: subjects.iter().map(|s| s.thread).collect(),
+            even: special.is_empty(),
+            objective,
+            budget,
+            forecast,
+            memo: BTreeMap::new(),
+            groups_of: topology.cpus.iter().map(|c| rows_of(c.id)).collect(),
+            found: Found {
+                mapping: Vec::new(),
+                best: f64::NEG_INFINITY,
+                worst: f64::INFINITY,
+                predictions: 0,
+                exact: false,
+                by_group: vec![vec![f64::NEG_INFINITY; groups.len()]; subjects.len()],
+            },
+        }
+    }
+
+    /// Searches; `present` says where threads are, so that among equivalent mappings the nearest is taken.
+    pub fn run(mut self, present: &[CpuId], rng: &mut PolicyRng) -> Found {
+        match self.exact_bounds() {
+            Some((least, most)) => {
+                self.found.exact = true;
+                let mut fill = Fill::new(&self.tree, least, most);
+                let mut mapping = Vec::with_capacity(self.subjects.len());
+                let _ = self.enumerate(&mut fill, &mut mapping, &mut Self::predict_new);
+            }
+            None => self.climb_from_several(rng),
+        }
+        self.found.mapping = self.tree.nearest(&self.found.mapping, present);
+        self.found
+    }
+
+    /// Least and most threads per CPU such that there are mappings, and few enough to predict each.
+    fn exact_bounds(&mut self) -> Option<(u32, u32)> {
+        let (threads, cpus) = (self.subjects.len(), self.topology.cpus.len());
+        if threads > EXACT || threads == 0 {
+            return None;
+        }
+        // Threads that are confined may leave CPUs empty that others cannot fill evenly: bounds give way until some fit.
+        let least = if self.even { threads / cpus } else { 0 } as u32;
+        let first = threads.div_ceil(cpus) as u32;
+        (first..=threads as u32).find_map(|most| {
+            let mut count = 0;
+            let budget = self.budget;
+            let mut fill = Fill::new(&self.tree, least, most);
+            let _ = self.enumerate(&mut fill, &mut Vec::new(), &mut |_, _| {
+                count += 1;
+                if count > budget { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            match count {
+                0 => None,
+                n if n > budget => Some(None),
+                _ => Some(Some((least, most))),
+            }
+        })?
+    }
+
+    /// Visits every balanced mapping once up to equivalence.
+    fn enumerate(
+        &mut self,
+        fill: &mut Fill,
+        mapping: &mut Vec<CpuId>,
+        visit: &mut dyn FnMut(&mut Self, &[CpuId]) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let Some(subject) = self.subjects.get(mapping.len()) else { return visit(self, mapping) };
+        let left = (self.subjects.len() - mapping.len() - 1) as u32;
+        for cpu in self.tree.candidates(fill) {
+            if !subject.allowed.contains(cpu) {
+                continue;
+            }
+            fill.add(&self.tree, cpu);
+            mapping.push(cpu);
+            let hopeless = self.even && fill.needed() > left;
+            let flow = if hopeless { ControlFlow::Continue(()) } else { self.enumerate(fill, mapping, visit) };
+            mapping.pop();
+            fill.remove(&self.tree, cpu);
+            flow?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn predict_new(&mut self, mapping: &[CpuId]) -> ControlFlow<()> {
+        self.predict(mapping);
+        ControlFlow::Continue(())
+    }
+
+    /// Predicts a mapping and notes the result.
+    fn predict(&mut self, mapping: &[CpuId]) -> f64 {
+        let predicted = self.forecast.steady_state(&self.ids, mapping);
+        let value = self.objective.value(&predicted, mapping, self.topology);
+        let found = &mut self.found;
+        found.predictions += 1;
+        if value > found.best || found.mapping.is_empty() {
+            found.best = value;
+            found.mapping = mapping.to_vec();
+        }
+        found.worst = found.worst.min(value);
+        for (best, cpu) in found.by_group.iter_mut().zip(mapping) {
+            for row in &self.groups_of[cpu.index()] {
+                best[*row] = best[*row].max(value);
+            }
+        }
+        value
+    }
+
+    /// Predicts a mapping unless an equivalent one was; `None` when the budget is spent.
+    fn recall(&mut self, mapping: &[CpuId]) -> Option<f64> {
+        let key = self.tree.canonical(mapping);
+        if let Some(value) = self.memo.get(&key) {
+            return Some(*value);
+        }
+        (self.found.predictions < self.budget).then_some(())?;
+        let value = self.predict(&key);
+        self.memo.insert(key, value);
+        Some(value)
+    }
+
+    fn climb_from_several(&mut self, rng: &mut PolicyRng) {
+        let any: Vec<usize> = (0..self.subjects.len()).collect();
+        let first = self.seat(&any);
+        let predicted = self.forecast.steady_state(&self.ids, &first);
+        let sf = |t: usize| predicted.get(t).map_or(1.0, |p| p.ips_alone_fast / p.ips_alone_slow.max(1.0));
+        let mut order = any;
+        order.sort_by(|a, b| sf(*b).total_cmp(&sf(*a)).then(a.cmp(b)));
+        for _ in 0..STARTS {
+            let start = self.seat(&order);
+            if self.climb(start, rng).is_none() {
+                return;
+            }
+            shuffle(&mut order, rng);
+        }
+    }
+
+    /// Threads in this order onto CPUs from the fastest and least shared, evenly.
+    fn seat(&self, order: &[usize]) -> Vec<CpuId> {
+        let mut cpus: Vec<CpuId> = self.topology.cpus.iter().map(|c| c.id).collect();
+        cpus.sort_by_key(|c| {
+            let cpu = &self.topology.cpus[c.index()];
+            (cpu.thread, cpu.core_type, *c)
+        });
+        let mut load = vec![0u32; cpus.len()];
+        let mut mapping = vec![CpuId(0); self.subjects.len()];
+        let mut next = cpus.iter().cycle();
+        for &t in order {
+            let subject = &self.subjects[t];
+            let free = if subject.restricted {
+                cpus.iter().filter(|c| subject.allowed.contains(**c)).min_by_key(|c| load[c.index()])
+            } else {
+                next.next()
+            };
+            mapping[t] = free.copied().unwrap_or_default();
+            load[mapping[t].index()] += 1;
+        }
+        mapping
+    }
+
+    /// Takes every improving move or swap until there is none; `None` when the budget is spent.
+    fn climb(&mut self, mut mapping: Vec<CpuId>, rng: &mut PolicyRng) -> Option<()> {
+        let mut value = self.recall(&mapping)?;
+        loop {
+            let before = value;
+            for (a, b) in self.pairs(rng) {
+                let mut other = mapping.clone();
+                if a == b {
+                    value = self.try_moves(a, &mut mapping, value)?;
+                    continue;
+                }
+                other.swap(a, b);
+                if mapping[a] == mapping[b] || !self.allows(a, other[a]) || !self.allows(b, other[b]) {
+                    continue;
+                }
+                let swapped = self.recall(&other)?;
+                if swapped > value {
+                    (mapping, value) = (other, swapped);
+                }
+            }
+            if value <= before {
+                return Some(());
+            }
+        }
+    }
+
+    fn allows(&self, thread: usize, cpu: CpuId) -> bool {
+        self.subjects[thread].allowed.contains(cpu)
+    }
+
+    /// Moves one thread to the best CPU with room; there is room where no more threads are than on its own without it.
+    fn try_moves(&mut self, thread: usize, mapping: &mut Vec<CpuId>, value: f64) -> Option<f64> {
+        let mut fill = Fill::new(&self.tree, 0, u32::MAX);
+        for (_, cpu) in mapping.iter().enumerate().filter(|(t, _)| *t != thread) {
+            fill.add(&self.tree, *cpu);
+        }
+        fill.most = fill.load(&self.tree, mapping[thread]) + 1;
+        let mut best = value;
+        for cpu in self.tree.candidates(&fill) {
+            if cpu != mapping[thread] && self.allows(thread, cpu) {
+                let mut other = mapping.clone();
+                other[thread] = cpu;
+                let moved = self.recall(&other)?;
+                if moved > best {
+                    (*mapping, best) = (other, moved);
+                }
+            }
+        }
+        Some(best)
+    }
+
+    /// Pairs to try, in random order; a thread with itself stands for its moves.
+    fn pairs(&self, rng: &mut PolicyRng) -> Vec<(usize, usize)> {
+        let n = self.subjects.len();
+        if n <= ALL_SWAPS {
+            let mut pairs: Vec<_> = (0..n).flat_map(|a| (a..n).map(move |b| (a, b))).collect();
+            shuffle(&mut pairs, rng);
+            return pairs;
+        }
+        (0..n * 4).map(|_| (rng.random_range(0..n), rng.random_range(0..n))).collect()
+    }
+}
+
+fn shuffle<T>(items: &mut [T], rng: &mut PolicyRng) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, rng.random_range(0..=last));
+    }
+}
