@@ -229,8 +229,7 @@ impl Topology {
     }
 
     fn add_groups(&mut self) {
-        type Key = (u32, fn(&Topology, u32) -> String);
-        let kinds: [(GroupBy, fn(&Cpu) -> Key); GROUP_KINDS] = [
+        let kinds: [(GroupBy, KeyOf); GROUP_KINDS] = [
             (GroupBy::Machine, |_| (0, |_, _| "machine".into())),
             (GroupBy::CoreType, |c| (c.core_type.0, |t, k| t.core_types[k as usize].name.clone())),
             (GroupBy::Llc, |c| (c.caches.last().map_or(0, |l| l.0), |_, k| format!("cache{k}"))),
