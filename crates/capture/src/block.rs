@@ -2,8 +2,8 @@
 //!
 //! Stage: made once per translated block by `decode`, read at every execution.
 
-/// How a block passes on control.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a block passes on control; those that need a prediction come after [`End::Jump`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum End {
     /// No branch, or one that the front end does not predict (system calls).

@@ -30,15 +30,26 @@ impl Branches {
     /// Predicts and learns where `block` went: to `next`.
     #[inline]
     pub fn resolve(&mut self, block: &Block, next: u64) {
+        if block.end == End::Condition {
+            self.condition(block, next);
+        } else if block.end > End::Jump {
+            self.other(block, next);
+        }
+    }
+
+    #[inline(always)]
+    fn condition(&mut self, block: &Block, next: u64) {
+        let taken = next == block.target;
+        // A signal handler may come between; that is no outcome.
+        if taken || next == block.after {
+            self.wrong += u64::from(self.tage.resolve(block.branch, taken));
+        }
+    }
+
+    #[inline(never)]
+    fn other(&mut self, block: &Block, next: u64) {
         match block.end {
-            End::Fall | End::Jump => {}
-            End::Condition => {
-                let taken = next == block.target;
-                // A signal handler may come between; that is no outcome.
-                if taken || next == block.after {
-                    self.wrong += u64::from(self.tage.resolve(block.branch, taken));
-                }
-            }
+            End::Fall | End::Jump | End::Condition => {}
             End::Call => self.push(block.after),
             End::IndirectCall => {
                 self.indirect(block.branch, next);

@@ -3,8 +3,8 @@
 //! Stage: first of `steer profile`. Input: the instructions and data addresses of every thread of the program, from QEMU.
 //! Output: raw window records in files mapped shared (`layout`), which `countersteer-host` turns into a profile.
 //!
-//! Per block executed: instruction counts and the branch predictor. Per data access: the exact LRU stack distance and reuse
-//! time of its line. Every million instructions or so, a stretch is captured instruction by instruction and analysed for
+//! Per block executed: instruction counts and the branch predictor. Per data access: the LRU stack distance (to within 32
+//! lines) and the reuse time of its line. Every million instructions or so, a stretch is captured instruction by instruction and analysed for
 //! the parallelism that its data dependencies allow.
 
 #![cfg_attr(test, allow(dead_code))]
@@ -19,6 +19,7 @@ mod flow;
 mod layout;
 mod lines;
 mod memo;
+mod near;
 mod output;
 mod recency;
 mod shared;

@@ -33,7 +33,7 @@ impl Hasher for PageHasher {
 
 /// A sparse array of words, indexed by line number.
 pub struct Lines {
-    chunks: Vec<[u64; CHUNK]>,
+    words: Vec<u64>,
     pages: HashMap<u64, u32, BuildHasherDefault<PageHasher>>,
     recent: Box<[(u64, u32); RECENT]>,
 }
@@ -41,25 +41,31 @@ pub struct Lines {
 impl Lines {
     /// Every line is new.
     pub fn new() -> Self {
-        Self { chunks: Vec::new(), pages: HashMap::default(), recent: Box::new([(u64::MAX, 0); RECENT]) }
+        Self { words: Vec::new(), pages: HashMap::default(), recent: Box::new([(u64::MAX, 0); RECENT]) }
     }
 
-    /// The word of `line`.
-    #[inline]
-    pub fn word(&mut self, line: u64) -> &mut u64 {
+    /// Where the word of `line` is, for good.
+    #[inline(always)]
+    pub fn place(&mut self, line: u64) -> usize {
         let page = line / CHUNK as u64;
         let (known, index) = self.recent[page as usize % RECENT];
         let chunk = if known == page { index } else { self.find(page) };
-        &mut self.chunks[chunk as usize][line as usize % CHUNK]
+        chunk as usize * CHUNK + line as usize % CHUNK
+    }
+
+    /// The word at a place.
+    #[inline(always)]
+    pub fn word(&mut self, place: usize) -> &mut u64 {
+        &mut self.words[place]
     }
 
     #[cold]
     #[inline(never)]
     fn find(&mut self, page: u64) -> u32 {
-        let fresh = self.chunks.len() as u32;
+        let fresh = (self.words.len() / CHUNK) as u32;
         let chunk = *self.pages.entry(page).or_insert(fresh);
         if chunk == fresh {
-            self.chunks.push([0; CHUNK]);
+            self.words.resize(self.words.len() + CHUNK, 0);
         }
         self.recent[page as usize % RECENT] = (page, chunk);
         chunk
@@ -67,7 +73,7 @@ impl Lines {
 
     /// Visits every word that is not zero.
     pub fn for_each(&mut self, mut visit: impl FnMut(&mut u64)) {
-        self.chunks.iter_mut().flatten().filter(|w| **w != 0).for_each(&mut visit);
+        self.words.iter_mut().filter(|w| **w != 0).for_each(&mut visit);
     }
 }
 
@@ -80,10 +86,14 @@ mod tests {
         let mut lines = Lines::new();
         for i in 0..10_000u64 {
             let line = i.wrapping_mul(0x1234_5678_9abc) % (1 << 42);
-            assert_eq!(*lines.word(line), 0);
-            *lines.word(line) = i + 1;
+            let place = lines.place(line);
+            assert_eq!(*lines.word(place), 0);
+            *lines.word(place) = i + 1;
         }
-        assert!((0..10_000u64).all(|i| *lines.word(i.wrapping_mul(0x1234_5678_9abc) % (1 << 42)) == i + 1));
+        for i in 0..10_000u64 {
+            let place = lines.place(i.wrapping_mul(0x1234_5678_9abc) % (1 << 42));
+            assert_eq!(*lines.word(place), i + 1);
+        }
         let mut seen = 0;
         lines.for_each(|_| seen += 1);
         assert_eq!(seen, 10_000);

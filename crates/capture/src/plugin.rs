@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 use crate::block::{Block, MemoryUse};
 use crate::decode::Builder;
@@ -39,6 +39,8 @@ struct Settings {
     directory: PathBuf,
     control: Control,
     wrapper: Vec<CString>,
+    /// Measure every distance exactly, to check the measurement against.
+    exact: bool,
 }
 
 /// A block that was translated before; QEMU throws translations away now and then.
@@ -61,13 +63,14 @@ pub unsafe extern "C" fn qemu_plugin_install(id: ffi::PluginId, info: *const ffi
         return -1;
     }
     // SAFETY: QEMU passes `argc` strings.
-    let arguments = (0..argc as usize).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) });
-    let directory = arguments.filter_map(|a| a.to_bytes().strip_prefix(b"dir=")).next_back();
+    let arguments: Vec<&CStr> = (0..argc as usize).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }).collect();
+    let directory = arguments.iter().find_map(|a| a.to_bytes().strip_prefix(b"dir="));
+    let exact = arguments.contains(&c"exact=on");
     let Some(directory) = directory else {
         eprintln!("steer: the plugin needs dir=DIRECTORY; run it through `steer profile`");
         return -1;
     };
-    match settings(Path::new(OsStr::from_bytes(directory))) {
+    match settings(Path::new(OsStr::from_bytes(directory)), exact) {
         Ok(settings) if settings.control.stopped() => end(),
         Ok(settings) => drop(SETTINGS.set(settings)),
         Err(error) => {
@@ -88,10 +91,10 @@ pub unsafe extern "C" fn qemu_plugin_install(id: ffi::PluginId, info: *const ffi
     0
 }
 
-fn settings(directory: &Path) -> std::io::Result<Settings> {
+fn settings(directory: &Path, exact: bool) -> std::io::Result<Settings> {
     let command = std::fs::read(directory.join(COMMAND_FILE))?;
     let wrapper = command.split(|b| *b == 0).filter(|a| !a.is_empty()).filter_map(|a| CString::new(a).ok()).collect();
-    Ok(Settings { directory: directory.to_owned(), control: Control::open(directory)?, wrapper })
+    Ok(Settings { directory: directory.to_owned(), control: Control::open(directory)?, wrapper, exact })
 }
 
 /// Ends the process at once, without another look at the program.
@@ -117,7 +120,7 @@ fn vcpu(index: c_uint) -> Option<&'static mut Vcpu> {
 
 extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
     let (Some(settings), Some(slot)) = (SETTINGS.get(), VCPUS.get(index as usize)) else { return };
-    match Vcpu::new(&settings.directory, &settings.control) {
+    match Vcpu::new(&settings.directory, &settings.control, settings.exact) {
         Ok(vcpu) => slot.store(Box::into_raw(Box::new(vcpu)), Relaxed),
         // The thread runs on unrecorded.
         Err(error) => eprintln!("steer: cannot record a thread: {error}"),
@@ -151,15 +154,15 @@ extern "C" fn on_block(index: c_uint, datum: *mut c_void) {
     }
 }
 
-extern "C" fn on_memory(index: c_uint, info: u32, address: u64, datum: *mut c_void) {
+extern "C" fn on_memory<const WIDE: bool>(index: c_uint, info: u32, address: u64, datum: *mut c_void) {
     if let Some(vcpu) = vcpu(index) {
-        vcpu.memory(info, address, datum as usize);
+        vcpu.memory::<WIDE>(info, address, datum as usize);
     }
 }
 
-extern "C" fn on_split_memory(index: c_uint, info: u32, address: u64, datum: *mut c_void) {
+extern "C" fn on_split_memory<const WIDE: bool>(index: c_uint, info: u32, address: u64, datum: *mut c_void) {
     if let Some(vcpu) = vcpu(index) {
-        vcpu.split_memory(info, address, datum as usize);
+        vcpu.split_memory::<WIDE>(info, address, datum as usize);
     }
 }
 
@@ -180,9 +183,26 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
         ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, ffi::NO_REGISTERS, std::ptr::from_ref(block).cast_mut().cast());
         for (insn, usage) in insns.iter().zip(memory) {
             let Some(usage) = usage else { continue };
-            let callback = if usage.repeat || usage.parts > 1 { on_split_memory } else { on_memory };
+            let callback = memory_callback(usage);
             ffi::qemu_plugin_register_vcpu_mem_cb(*insn, callback, ffi::NO_REGISTERS, ffi::READ_WRITE, usage.pack() as *mut c_void);
         }
+    }
+}
+
+/// The callback for an instruction: the models have a version for recent processors.
+fn memory_callback(usage: &MemoryUse) -> ffi::MemoryCallback {
+    static WIDE: LazyLock<bool> = LazyLock::new(|| {
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt")
+    });
+    match (usage.repeat || usage.parts > 1, *WIDE) {
+        (false, true) => on_memory::<true>,
+        (false, false) => on_memory::<false>,
+        (true, true) => on_split_memory::<true>,
+        (true, false) => on_split_memory::<false>,
     }
 }
 

@@ -1,21 +1,15 @@
 //! Exact LRU stack distances and reuse times of lines.
 //!
 //! Input: touched lines in program order. Output: per touch, the number of distinct lines touched since the last touch of
-//! the same line, and the number of touches. The eight most recent lines are kept in a move-to-front list, which serves
-//! most touches; older ones have a bit in [`Stamps`], set in the order in which they left the list, which is the order of
-//! their last touches.
+//! the same line, and the time since. Each line's word holds its position in [`Stamps`] and the time of its last touch.
 
 use crate::lines::Lines;
 use crate::stamps::Stamps;
 
-/// Lines in the move-to-front list.
-const FRONT: usize = 8;
 /// Bits of a line's word for its position in [`Stamps`], plus one; the rest is the time of its last touch.
 const STAMP_BITS: u32 = 28;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 const TIME_MASK: u64 = u64::MAX >> STAMP_BITS;
-/// A line number that no address has.
-const NO_LINE: u64 = u64::MAX;
 
 /// What a touch found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,83 +27,52 @@ pub enum Touch {
 
 /// The LRU stack of one thread.
 pub struct Recency {
-    front: [u64; FRONT],
-    times: [u64; FRONT],
-    below: Stamps,
+    stamps: Stamps,
     lines: Lines,
 }
 
 impl Recency {
     /// Nothing touched yet.
     pub fn new() -> Self {
-        Self { front: [NO_LINE; FRONT], times: [0; FRONT], below: Stamps::new(0), lines: Lines::new() }
+        Self { stamps: Stamps::new(0), lines: Lines::new() }
     }
 
-    /// The line touched last.
-    #[inline]
-    pub fn latest(&self) -> u64 {
-        self.front[0]
-    }
-
-    /// Touches `line` at time `now`, which rises by one per touch.
-    #[inline]
-    pub fn touch(&mut self, line: u64, now: u64) -> Touch {
-        // Repeats of the latest line leave no trace, so its last touch is whatever touch came before this one.
-        let (mut moved, mut moved_time) = (self.front[0], now - 1);
-        if moved == line {
-            return Touch::Again { distance: 0, reuse: 1 };
+    /// Touches `line` at time `now`; also returns a handle of the line for [`Self::set_time`].
+    #[inline(always)]
+    pub fn touch(&mut self, line: u64, now: u64) -> (Touch, usize) {
+        if self.stamps.is_full() {
+            self.compact();
         }
-        for at in 1..FRONT {
-            let (next, time) = (self.front[at], self.times[at]);
-            self.front[at] = moved;
-            self.times[at] = moved_time;
-            if next == line {
-                self.front[0] = line;
-                self.times[0] = now;
-                return Touch::Again { distance: at as u64, reuse: now - time };
-            }
-            (moved, moved_time) = (next, time);
-        }
-        self.front[0] = line;
-        self.times[0] = now;
-        self.touch_below(line, now, moved, moved_time)
-    }
-
-    fn touch_below(&mut self, line: u64, now: u64, evicted: u64, evicted_time: u64) -> Touch {
-        let word = self.lines.word(line);
+        let place = self.lines.place(line);
+        let word = self.lines.word(place);
         let found = *word;
-        *word = 0;
+        *word = now << STAMP_BITS | (self.stamps.top() as u64 + 1);
         let touch = if found == 0 {
             Touch::Cold
         } else {
-            // The evicted line joins the others below, but was already on top of this one.
-            let distance = self.below.remove((found & STAMP_MASK) as usize - 1) + FRONT as u64;
+            let distance = self.stamps.remove((found & STAMP_MASK) as usize - 1);
             Touch::Again { distance, reuse: now.wrapping_sub(found >> STAMP_BITS) & TIME_MASK }
         };
-        if evicted != NO_LINE {
-            if self.below.is_full() {
-                self.compact();
-            }
-            let stamp = self.below.push() as u64 + 1;
-            *self.lines.word(evicted) = (evicted_time << STAMP_BITS) | stamp;
-        }
-        touch
+        self.stamps.push();
+        (touch, place)
+    }
+
+    /// Says that a line was touched again at `time`, without moving it in the stack.
+    #[inline(always)]
+    pub fn set_time(&mut self, place: usize, time: u64) {
+        let word = self.lines.word(place);
+        *word = time << STAMP_BITS | (*word & STAMP_MASK);
     }
 
     #[cold]
+    #[inline(never)]
     fn compact(&mut self) {
-        let ranks = self.below.ranks();
+        let ranks = self.stamps.ranks();
         self.lines.for_each(|word| {
             let rank = ranks.of((*word & STAMP_MASK) as usize - 1) as u64;
             *word = (*word & !STAMP_MASK) | (rank + 1);
         });
-        self.below.compact();
-    }
-
-    /// Lines below the front, which the tests compare.
-    #[cfg(test)]
-    fn depth(&self) -> usize {
-        self.below.live()
+        self.stamps.compact();
     }
 }
 
@@ -141,9 +104,8 @@ mod tests {
         for now in 1..=touches as u64 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let line = next(state >> 33);
-            assert_eq!(fast.touch(line, now), naive.touch(line, now), "touch {now} of line {line}");
+            assert_eq!(fast.touch(line, now).0, naive.touch(line, now), "touch {now} of line {line}");
         }
-        assert!(fast.depth() + FRONT >= naive.stack.len());
     }
 
     #[test]
@@ -163,7 +125,7 @@ mod tests {
     fn a_cyclic_sweep_has_one_distance() {
         let mut recency = Recency::new();
         for now in 1..=5000u64 {
-            let touch = recency.touch(now % 500, now);
+            let (touch, _) = recency.touch(now % 500, now);
             let expected = if now <= 500 { Touch::Cold } else { Touch::Again { distance: 499, reuse: 500 } };
             assert_eq!(touch, expected);
         }

@@ -1,129 +1,153 @@
-//! The LRU stack as a line of time: one bit per past access that is still the last one to its line.
+//! The LRU stack as a line of time: one bit per past touch that is still the last one of its line.
 //!
 //! Input: pushes and removals. Output: how many bits lie above the removed one, which is the stack distance. Counts are kept
-//! per 512, 16 Ki and 512 Ki bits: a removal changes three counters and a query adds up at most 7 + 31 + 31 of them plus
-//! the rest of the top level. Short distances, by far the most frequent, touch one or two cache lines.
+//! per block of 512 bits, group of 32 blocks and region of 32 groups, for those that are full; the ones being filled are
+//! counted from what they consist of. Sums run over whole blocks and groups, masked rather than cut short: a few vector
+//! instructions cost less than one mispredicted end of a loop.
 
 /// Words of 64 bits per block.
 const WORDS: usize = 8;
+/// Bits per block.
+const BLOCK_BITS: usize = 64 * WORDS;
 /// Blocks per group, and groups per region.
 const FAN: usize = 32;
 /// Bits per region, the coarsest count.
-const REGION_BITS: usize = 64 * WORDS * FAN * FAN;
+const REGION_BITS: usize = BLOCK_BITS * FAN * FAN;
 /// Least number of positions, so that compaction is rare for small programs.
 const LEAST: usize = 1 << 16;
 
 /// A bitmap over time with hierarchical counts.
 pub struct Stamps {
-    bits: Vec<u64>,
-    blocks: Vec<u16>,
-    groups: Vec<u32>,
+    bits: Vec<[u64; WORDS]>,
+    blocks: Vec<[u16; FAN]>,
+    groups: Vec<[u32; FAN]>,
     regions: Vec<u32>,
     top: usize,
     capacity: usize,
-    live: usize,
 }
 
 impl Stamps {
     /// No positions used, room for at least `capacity`.
     pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.max(LEAST);
-        let words = capacity.div_ceil(64) + WORDS;
-        let blocks = words.div_ceil(WORDS) + FAN;
-        let groups = blocks.div_ceil(FAN) + FAN;
+        let blocks = capacity.max(LEAST).div_ceil(BLOCK_BITS);
+        let groups = blocks.div_ceil(FAN);
+        let regions = groups.div_ceil(FAN);
         Self {
-            bits: vec![0; words],
-            blocks: vec![0; blocks],
-            groups: vec![0; groups],
-            regions: vec![0; capacity.div_ceil(REGION_BITS) + 1],
+            bits: vec![[0; WORDS]; blocks],
+            blocks: vec![[0; FAN]; groups],
+            groups: vec![[0; FAN]; regions],
+            regions: vec![0; regions],
             top: 0,
-            capacity,
-            live: 0,
+            capacity: blocks * BLOCK_BITS,
         }
     }
 
     /// Whether the next push needs a compaction first.
-    #[inline]
+    #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.top == self.capacity
     }
 
-    /// Bits set.
-    pub fn live(&self) -> usize {
-        self.live
+    /// The next position.
+    #[inline(always)]
+    pub fn top(&self) -> usize {
+        self.top
     }
 
-    /// Sets the next position and returns it.
-    #[inline]
-    pub fn push(&mut self) -> usize {
-        let at = self.top;
+    /// Sets the next position.
+    #[inline(always)]
+    pub fn push(&mut self) {
+        self.bits[self.top / BLOCK_BITS][self.top / 64 % WORDS] |= 1 << (self.top % 64);
         self.top += 1;
-        self.live += 1;
-        let word = at / 64;
-        self.bits[word] |= 1 << (at % 64);
-        let block = word / WORDS;
-        self.blocks[block] += 1;
-        self.groups[block / FAN] += 1;
-        self.regions[block / (FAN * FAN)] += 1;
-        at
-    }
-
-    /// Clears a position and returns how many set ones lie above it.
-    #[inline]
-    pub fn remove(&mut self, at: usize) -> u64 {
-        let word = at / 64;
-        let shifted = self.bits[word] >> (at % 64);
-        self.bits[word] &= !(1 << (at % 64));
-        let block = word / WORDS;
-        self.blocks[block] -= 1;
-        self.groups[block / FAN] -= 1;
-        self.regions[block / (FAN * FAN)] -= 1;
-        self.live -= 1;
-        u64::from(shifted.count_ones() - 1) + self.above_word(word)
-    }
-
-    #[inline]
-    fn above_word(&self, word: usize) -> u64 {
-        let last = self.top.div_ceil(64);
-        let block = word / WORDS;
-        let block_end = (block + 1) * WORDS;
-        let mut sum: u64 = self.bits[word + 1..block_end.min(last).max(word + 1)].iter().map(|w| u64::from(w.count_ones())).sum();
-        if block_end < last {
-            sum += self.above_block(block, last.div_ceil(WORDS));
+        if self.top % BLOCK_BITS == 0 {
+            self.seal();
         }
-        sum
     }
 
-    fn above_block(&self, block: usize, last: usize) -> u64 {
-        let group = block / FAN;
-        let group_end = (group + 1) * FAN;
-        let mut sum: u64 = self.blocks[block + 1..group_end.min(last)].iter().map(|&c| u64::from(c)).sum();
-        if group_end < last {
-            let last_group = last.div_ceil(FAN);
-            let region = group / FAN;
-            let region_end = (region + 1) * FAN;
-            sum += self.groups[group + 1..region_end.min(last_group)].iter().map(|&c| u64::from(c)).sum::<u64>();
-            if region_end < last_group {
-                sum += self.regions[region + 1..].iter().map(|&c| u64::from(c)).sum::<u64>();
+    /// Counts the block that was just filled, and the group and region if it was their last.
+    #[inline(never)]
+    fn seal(&mut self) {
+        let block = self.top / BLOCK_BITS - 1;
+        let (group, region) = (block / FAN, block / (FAN * FAN));
+        self.blocks[group][block % FAN] = self.bits[block].iter().map(|w| w.count_ones()).sum::<u32>() as u16;
+        if (block + 1) % FAN == 0 {
+            self.groups[region][group % FAN] = self.blocks[group].iter().map(|c| u32::from(*c)).sum();
+            if (group + 1) % FAN == 0 {
+                self.regions[region] = self.groups[region].iter().sum();
             }
         }
-        sum
+    }
+
+    /// Clears a position and returns how many set ones lie above it; not when full.
+    #[inline(always)]
+    pub fn remove(&mut self, at: usize) -> u64 {
+        let (block, open) = (at / BLOCK_BITS, self.top / BLOCK_BITS);
+        let words = &mut self.bits[block];
+        let word = at / 64 % WORDS;
+        let found = words[word];
+        let bit = 1u64 << (at % 64);
+        words[word] = found & !bit;
+        let mut sum = (found & !(bit | (bit - 1))).count_ones();
+        for (above, bits) in words.iter().enumerate() {
+            sum += if above > word { bits.count_ones() } else { 0 };
+        }
+        if block == open {
+            return u64::from(sum);
+        }
+        sum += self.bits[open].iter().map(|w| w.count_ones()).sum::<u32>();
+        u64::from(sum) + self.remove_block(block, open)
+    }
+
+    /// The part of a removal that concerns full blocks; returns what lies in those between the two.
+    #[inline(always)]
+    fn remove_block(&mut self, block: usize, open: usize) -> u64 {
+        let (group, open_group) = (block / FAN, open / FAN);
+        let counts = &mut self.blocks[group];
+        counts[block % FAN] -= 1;
+        let mut sum = 0;
+        for (above, count) in counts.iter().enumerate() {
+            sum += if above > block % FAN { u32::from(*count) } else { 0 };
+        }
+        if group == open_group {
+            return u64::from(sum);
+        }
+        // The open group is missing when a push is about to begin it.
+        sum += self.blocks.get(open_group).map_or(0, |g| g.iter().map(|c| u32::from(*c)).sum::<u32>());
+        u64::from(sum) + self.remove_group(group, open_group)
+    }
+
+    #[inline(always)]
+    fn remove_group(&mut self, group: usize, open: usize) -> u64 {
+        let (region, open_region) = (group / FAN, open / FAN);
+        let counts = &mut self.groups[region];
+        counts[group % FAN] -= 1;
+        let mut sum = 0;
+        for (above, count) in counts.iter().enumerate() {
+            sum += if above > group % FAN { *count } else { 0 };
+        }
+        if region == open_region {
+            return u64::from(sum);
+        }
+        self.regions[region] -= 1;
+        sum += self.groups.get(open_region).map_or(0, |g| g.iter().sum::<u32>());
+        sum += self.regions[region + 1..open_region].iter().sum::<u32>();
+        u64::from(sum)
     }
 
     /// Where every set position goes when the unset ones are squeezed out.
     pub fn ranks(&self) -> Ranks {
-        let mut below = Vec::with_capacity(self.bits.len());
+        let mut below = Vec::with_capacity(self.bits.len() * WORDS);
         let mut sum = 0u32;
-        for word in &self.bits {
+        for word in self.bits.as_flattened() {
             below.push(sum);
             sum += word.count_ones();
         }
-        Ranks { bits: self.bits.clone(), below }
+        Ranks { bits: self.bits.as_flattened().to_vec(), below }
     }
 
     /// Squeezes the unset positions out, leaving room for thrice as many pushes as there are set ones.
     pub fn compact(&mut self) {
-        let live = self.live;
+        let live = self.bits.as_flattened().iter().map(|w| w.count_ones() as usize).sum::<usize>();
         *self = Self::new((live * 4).next_power_of_two());
         for _ in 0..live {
             self.push();
@@ -155,8 +179,9 @@ mod tests {
         let mut stamps = Stamps::new(0);
         let mut state = 12345u64;
         let mut set = Vec::new();
-        while !stamps.is_full() {
-            set.push(stamps.push());
+        while stamps.top() + 1 < stamps.capacity {
+            set.push(stamps.top());
+            stamps.push();
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             if state >> 62 == 0 {
                 let victim = (state >> 20) as usize % set.len();
@@ -164,13 +189,15 @@ mod tests {
                 assert_eq!(stamps.remove(at), (set.len() - victim) as u64);
             }
         }
-        assert_eq!(stamps.live(), set.len());
+        stamps.compact();
+        assert_eq!(stamps.top(), set.len());
     }
 
     #[test]
     fn compaction_keeps_the_order() {
         let mut stamps = Stamps::new(0);
-        let all: Vec<usize> = (0..60_000).map(|_| stamps.push()).collect();
+        let all: Vec<usize> = (0..60_000).collect();
+        all.iter().for_each(|_| stamps.push());
         let kept: Vec<usize> = all.iter().copied().filter(|a| a % 7 == 3).collect();
         all.iter().filter(|a| *a % 7 != 3).for_each(|a| {
             stamps.remove(*a);
@@ -183,7 +210,7 @@ mod tests {
 
     #[test]
     fn counts_reach_across_regions() {
-        let mut stamps = Stamps::new(3 * REGION_BITS);
+        let mut stamps = Stamps::new(3 * REGION_BITS + 7);
         for _ in 0..2 * REGION_BITS + 5 {
             stamps.push();
         }

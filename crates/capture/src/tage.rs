@@ -2,7 +2,9 @@
 //!
 //! Input: branch address and outcome. Output: whether the prediction was wrong. A bimodal table of 16 Ki counters and four
 //! tagged tables of 4 Ki entries with 6, 14, 30 and 64 outcomes of global history: 80 KiB as stored here. Histories
-//! fit one word, so a table's index and tag come from one multiplication instead of folded registers.
+//! fit one word, so a table's index and tag come from one multiplication instead of folded registers. Branches that went
+//! the same way [`BIASED`] times running are predicted to go on and stay out of tables and history, where they would only
+//! displace others (Gope and Lipasti 2014).
 
 /// Outcomes of history that each tagged table sees, shortest first.
 const HISTORIES: [u32; TABLES] = [6, 14, 30, 64];
@@ -10,6 +12,10 @@ const HISTORIES: [u32; TABLES] = [6, 14, 30, 64];
 const TABLES: usize = 4;
 /// log2 of the entries of a tagged table.
 const TAGGED_BITS: u32 = 12;
+/// Outcomes in a row after which a branch counts as biased.
+const BIASED: u8 = 63;
+/// Entries of the table of biases.
+const BIASES: usize = 1 << 14;
 /// Entries of the bimodal table.
 const BIMODAL: usize = 1 << 14;
 /// Failed allocations between two agings of the usefulness counters.
@@ -26,6 +32,8 @@ struct Entry {
 
 /// A predictor with its history.
 pub struct Tage {
+    /// Twice the outcomes in a row, plus the outcome.
+    biases: Box<[u8; BIASES]>,
     bimodal: Box<[i8; BIMODAL]>,
     tagged: Box<[[Entry; 1 << TAGGED_BITS]; TABLES]>,
     history: u64,
@@ -42,6 +50,7 @@ impl Tage {
     /// Nothing learnt yet.
     pub fn new() -> Self {
         Self {
+            biases: Box::new([0; BIASES]),
             bimodal: Box::new([0; BIMODAL]),
             tagged: Box::new([[Entry::default(); 1 << TAGGED_BITS]; TABLES]),
             history: 0,
@@ -64,28 +73,53 @@ impl Tage {
     /// Predicts, learns, and returns whether the prediction was wrong.
     #[inline]
     pub fn resolve(&mut self, pc: u64, taken: bool) -> bool {
+        let run = &mut self.biases[(pc ^ pc >> 14) as usize % BIASES];
+        let before = *run;
+        if before & 1 == u8::from(taken) {
+            if before >= 2 * BIASED {
+                return false;
+            }
+            *run = before + 2;
+            return self.search(pc, taken);
+        }
+        *run = u8::from(taken);
+        self.search(pc, taken) | (before >= 2 * BIASED)
+    }
+
+    /// Predicts and learns without regard to bias.
+    #[inline(never)]
+    fn search(&mut self, pc: u64, taken: bool) -> bool {
         let slots = self.slots(pc);
         let base = (pc ^ pc >> 14) as usize % BIMODAL;
-        let hit = |t: &usize| self.tagged[*t][slots.index[*t]].tag == slots.tag[*t];
-        let provider = (0..TABLES).rev().find(hit);
-        let alternate = provider.and_then(|p| (0..p).rev().find(hit));
-        let fallback = match alternate {
-            Some(t) => self.tagged[t][slots.index[t]].counter >= 0,
-            None => self.bimodal[base] >= 0,
-        };
-        let predicted = match provider {
-            Some(t) => self.train(t, slots.index[t], fallback, taken),
-            None => fallback,
-        };
-        if provider.is_none() || alternate.is_none() {
+        let mut hits = 0u32;
+        for t in 0..TABLES {
+            hits |= u32::from(self.tagged[t][slots.index[t]].tag == slots.tag[t]) << t;
+        }
+        let simple = self.bimodal[base] >= 0;
+        if hits == 0 {
             self.bimodal[base] = step(self.bimodal[base], taken, -2, 1);
+            return self.finish(simple, taken, &slots, 0);
         }
-        let wrong = predicted != taken;
-        if wrong {
-            self.allocate(&slots, provider.map_or(0, |p| p + 1), taken);
-        }
+        let provider = (31 - hits.leading_zeros()) as usize;
+        let others = hits & !(1 << provider);
+        let fallback = if others == 0 {
+            self.bimodal[base] = step(self.bimodal[base], taken, -2, 1);
+            simple
+        } else {
+            let alternate = (31 - others.leading_zeros()) as usize % TABLES;
+            self.tagged[alternate][slots.index[alternate]].counter >= 0
+        };
+        let predicted = self.train(provider % TABLES, slots.index[provider % TABLES], fallback, taken);
+        self.finish(predicted, taken, &slots, provider + 1)
+    }
+
+    #[inline]
+    fn finish(&mut self, predicted: bool, taken: bool, slots: &Slots, longer: usize) -> bool {
         self.remember(taken);
-        wrong
+        if predicted != taken {
+            self.allocate(slots, longer, taken);
+        }
+        predicted != taken
     }
 
     #[inline]
@@ -115,6 +149,7 @@ impl Tage {
     }
 
     /// Claims an entry in a table of longer history after a wrong prediction.
+    #[inline(never)]
     fn allocate(&mut self, slots: &Slots, from: usize, taken: bool) {
         for t in from..TABLES {
             let entry = &mut self.tagged[t][slots.index[t]];

@@ -2,7 +2,7 @@
 //!
 //! Input: blocks executed, data accessed, system calls entered and left. Output: the thread's window records.
 //! The two hot paths, [`Vcpu::block`] and [`Vcpu::memory`], do as little as possible: a few additions, the branch
-//! predictor, and a comparison with the line touched last. Everything else waits for the end of a slice.
+//! predictor, and a look at the lines of the current epoch. Everything else waits for the end of a slice.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,8 @@ use countersteer_core::profile::LogHistogram;
 use crate::block::{Block, Classes, MemoryUse};
 use crate::branches::Branches;
 use crate::capture::{COLD, Capture};
-use crate::layout::{ENDED_EXEC, ENDED_SELF, REUSE_BUCKETS, STACK_BUCKETS, record};
+use crate::layout::{ENDED_EXEC, ENDED_SELF, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS, record};
+use crate::near::Near;
 use crate::output::ThreadFile;
 use crate::recency::{Recency, Touch};
 use crate::shared::Control;
@@ -47,8 +48,8 @@ pub enum Verdict {
 
 /// A thread's counters and models.
 pub struct Vcpu {
-    /// The line touched last, or [`NO_LINE`] while every access has to be seen.
-    fast_line: u64,
+    /// Lines touched lately; empty while every access has to be seen.
+    near: Near,
     /// Loads in the low half, stores in the high half, of this slice.
     accesses: u64,
     remaining: i64,
@@ -57,10 +58,12 @@ pub struct Vcpu {
     capturing: bool,
     branches: Branches,
     recency: Recency,
-    /// Touches before this slice, touches beyond loads and stores in it, and those not of the line touched last.
+    /// Touches before this slice, touches beyond loads and stores in it, and those not of lines touched lately.
     touches: u64,
     extra: u64,
     far: u64,
+    /// Whether all of the run is measured like the captures.
+    exact: bool,
     slice: i64,
     until_sample: i64,
     random: u64,
@@ -83,10 +86,10 @@ struct Parts {
 
 impl Vcpu {
     /// A thread that has executed nothing.
-    pub fn new(directory: &Path, control: &'static Control) -> io::Result<Self> {
+    pub fn new(directory: &Path, control: &'static Control, exact: bool) -> io::Result<Self> {
         let file = ThreadFile::create(directory, control)?;
         let mut this = Self {
-            fast_line: NO_LINE,
+            near: Near::new(),
             accesses: 0,
             remaining: 0,
             classes: 0,
@@ -97,6 +100,7 @@ impl Vcpu {
             touches: 0,
             extra: 0,
             far: 0,
+            exact,
             slice: 0,
             until_sample: SAMPLE_FIRST,
             random: 0x2545_f491_4f6c_dd1d,
@@ -137,7 +141,6 @@ impl Vcpu {
             if self.capture.is_complete() {
                 self.capture.finish(self.file.record());
                 self.capturing = false;
-                self.fast_line = self.recency.latest();
             } else {
                 self.capture.block(block);
             }
@@ -148,8 +151,8 @@ impl Vcpu {
         let verdict = self.settle();
         if self.until_sample <= 0 && !self.capturing {
             self.until_sample = self.interval();
+            self.end_epoch();
             self.capturing = true;
-            self.fast_line = NO_LINE;
             self.capture.clear();
             self.capture.block(block);
         }
@@ -173,6 +176,8 @@ impl Vcpu {
         let (loads, stores) = (self.accesses & 0xffff_ffff, self.accesses >> 32);
         let touches = loads + stores + self.extra;
         let near = touches - self.far.min(touches);
+        // Times in the epoch are counted from the slice's start.
+        self.end_epoch();
         let classes = Classes::unpack(self.classes);
         let alone = self.alone && self.control.active() <= 1;
         let total = self.control.add_instructions(executed as u64);
@@ -185,8 +190,7 @@ impl Vcpu {
         into[record::SIMD] += classes.simd;
         into[record::MISPREDICTED] += std::mem::take(&mut self.branches.wrong);
         into[record::SERIAL] += if alone { executed as u64 } else { 0 };
-        into[record::STACK] += near;
-        into[record::REUSE + 1] += near;
+        into[record::NEAR] += near;
         into[record::STAMP] = total;
         let full = into[record::INSTRUCTIONS] >= self.file.window_length();
         self.touches += touches;
@@ -213,17 +217,17 @@ impl Vcpu {
 
     /// An instruction accesses data.
     #[inline]
-    pub fn memory(&mut self, info: u32, address: u64, datum: usize) {
+    pub fn memory<const WIDE: bool>(&mut self, info: u32, address: u64, datum: usize) {
         self.accesses += u64::from(info >> READ_SHIFT & 1) | u64::from(info >> WRITE_SHIFT & 1) << 32;
         let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
         let line = address >> 6;
-        if (line ^ self.fast_line) | (last ^ line) != 0 {
-            self.slow_memory(info, address, last, datum);
+        if !self.near.touch(line, self.accesses) || line != last {
+            self.slow_memory::<WIDE>(info, address, last, datum);
         }
     }
 
     /// An instruction accesses data in a way that QEMU splits up.
-    pub fn split_memory(&mut self, info: u32, address: u64, datum: usize) {
+    pub fn split_memory<const WIDE: bool>(&mut self, info: u32, address: u64, datum: usize) {
         let usage = MemoryUse::unpack(datum);
         if usage.repeat {
             let line = &mut self.repeat_lines[(info >> WRITE_SHIFT & 1) as usize];
@@ -236,61 +240,104 @@ impl Vcpu {
             self.parts.next += 8;
             let (first, last) = (address >> 6, (address + 7) >> 6);
             for line in first..=last {
-                if line != self.recency.latest() {
+                if !self.near.touch(line, self.accesses) {
                     self.extra += 1;
-                    self.touch(line, self.now());
+                    self.touch(line);
                 }
             }
             return;
         } else {
             self.parts = Parts { datum, next: address + 8, left: usage.parts.saturating_sub(1) };
         }
-        self.memory(info, address, datum);
+        self.memory::<WIDE>(info, address, datum);
     }
 
-    #[inline(never)]
-    fn slow_memory(&mut self, info: u32, address: u64, last: u64, datum: usize) {
-        let (reads, writes) = (info >> READ_SHIFT & 1, info >> WRITE_SHIFT & 1);
-        // An atomic update touches its line twice in a row: this is the first time.
-        let mut distance = self.touch(address >> 6, self.now() - u64::from(reads & writes));
+    #[inline(always)]
+    fn any_memory(&mut self, info: u32, address: u64, last: u64, datum: usize) {
+        let mut distance = self.touch(address >> 6);
         if last != address >> 6 {
             self.extra += 1;
-            distance = distance.max(self.touch(last, self.now()));
+            distance = distance.max(self.touch(last));
         }
         if self.capturing {
             let usage = MemoryUse::unpack(datum);
             let index = if usage.repeat { u32::MAX } else { usage.index };
-            self.capture.access(index, u32::from(usage.parts), address, distance, writes != 0);
+            self.capture.access(index, u32::from(usage.parts), address, distance, info >> WRITE_SHIFT & 1 != 0);
         }
     }
 
-    /// Touches so far, the one under way included.
-    fn now(&self) -> u64 {
-        self.touches + self.extra + (self.accesses & 0xffff_ffff) + (self.accesses >> 32)
+    #[inline(always)]
+    fn slow_memory<const WIDE: bool>(&mut self, info: u32, address: u64, last: u64, datum: usize) {
+        if WIDE {
+            // SAFETY: WIDE is chosen after checking for what `wide_memory` enables.
+            unsafe { self.wide_memory(info, address, last, datum) }
+        } else {
+            self.any_memory(info, address, last, datum);
+        }
     }
 
-    /// Touches a line and returns its stack distance.
-    #[inline]
-    fn touch(&mut self, line: u64, now: u64) -> u64 {
-        let touch = self.recency.touch(line, now);
-        if !self.capturing {
-            self.fast_line = line;
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn wide_memory(&mut self, info: u32, address: u64, last: u64, datum: usize) {
+        self.any_memory(info, address, last, datum);
+    }
+
+    /// Touches so far, the one under way included, when `accesses` is that of this slice.
+    #[inline(always)]
+    fn time(&self, accesses: u64) -> u64 {
+        self.touches + self.extra + (accesses & 0xffff_ffff) + (accesses >> 32)
+    }
+
+    /// Touches a line and returns its stack distance, roughly if it is near.
+    #[inline(always)]
+    fn touch(&mut self, line: u64) -> u64 {
+        if self.near.touch(line, self.accesses) {
+            return 0;
         }
+        let (touch, place) = self.recency.touch(line, self.time(self.accesses));
+        if !self.capturing && !self.exact {
+            self.remember(line, place);
+        }
+        let into = self.file.record();
         match touch {
-            Touch::Again { distance: 0, .. } => 0,
             Touch::Again { distance, reuse } => {
-                self.far += 1;
-                let into = self.file.record();
-                into[record::STACK + LogHistogram::bucket(distance).min(STACK_BUCKETS - 1)] += 1;
-                into[record::REUSE + LogHistogram::bucket(reuse).min(REUSE_BUCKETS - 1)] += 1;
+                let reuse = LogHistogram::bucket(reuse).min(REUSE_BUCKETS - 1);
+                if distance >= NEAR_LINES {
+                    self.far += 1;
+                    into[record::STACK + LogHistogram::bucket(distance).min(STACK_BUCKETS - 1)] += 1;
+                    into[record::REUSE + reuse] += 1;
+                } else if self.capturing || self.exact {
+                    into[record::NEAR_STACK + LogHistogram::bucket(distance)] += 1;
+                    into[record::NEAR_REUSE + reuse] += 1;
+                }
                 distance
             }
             Touch::Cold => {
                 self.far += 1;
-                self.file.record()[record::COLD] += 1;
+                into[record::COLD] += 1;
                 COLD
             }
         }
+    }
+
+    /// Adds a line to the epoch.
+    #[inline(always)]
+    fn remember(&mut self, line: u64, place: usize) {
+        let (lost, over) = self.near.add(line, place, self.accesses);
+        if let Some((place, accesses)) = lost {
+            let time = self.time(accesses);
+            self.recency.set_time(place, time);
+        }
+        if over {
+            self.end_epoch();
+        }
+    }
+
+    /// Begins a new epoch.
+    #[inline(never)]
+    fn end_epoch(&mut self) {
+        let base = self.touches + self.extra;
+        let recency = &mut self.recency;
+        self.near.clear(|place, accesses| recency.set_time(place, base + (accesses & 0xffff_ffff) + (accesses >> 32)));
     }
 
     /// The thread enters the kernel.
@@ -347,7 +394,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("steer-vcpu-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let control: &'static Control = Box::leak(Box::new(Control::create_for_test(&directory)));
-        (Vcpu::new(&directory, control).unwrap(), directory)
+        (Vcpu::new(&directory, control, true).unwrap(), directory)
     }
 
     fn block(count: u32) -> &'static Block {
@@ -360,7 +407,7 @@ mod tests {
         let block = block(4);
         for i in 0..40_000u64 {
             assert_eq!(vcpu.block(block), Verdict::Go);
-            vcpu.memory(LOAD_8, 0x10_0000 + i % 8000 * 8, MemoryUse { index: 1, parts: 1, repeat: false }.pack());
+            vcpu.memory::<false>(LOAD_8, 0x10_0000 + i % 8000 * 8, MemoryUse { index: 1, parts: 1, repeat: false }.pack());
         }
         assert_eq!(vcpu.enter_call(), Verdict::Go);
         let record = *vcpu.file.record();
@@ -368,7 +415,8 @@ mod tests {
         assert_eq!(record[record::LOADS], 40_000);
         assert_eq!(record[record::COLD], 1000);
         assert_eq!(record[record::STACK + LogHistogram::bucket(999)], 4000);
-        assert_eq!(record[record::STACK], 35_000);
+        assert_eq!(record[record::NEAR], 35_000);
+        assert_eq!(record[record::NEAR_STACK], 35_000);
         assert_eq!(record[record::REUSE + LogHistogram::bucket(7993)], 4000);
         assert!(record[record::SAMPLED] > 0);
         std::fs::remove_dir_all(directory).unwrap();
@@ -380,7 +428,7 @@ mod tests {
         let datum = MemoryUse { index: 0, parts: 4, repeat: false }.pack();
         for access in 0..2u64 {
             for part in 0..4 {
-                vcpu.split_memory(LOAD_8, 0x1030 + access * 32 + part * 8, datum);
+                vcpu.split_memory::<false>(LOAD_8, 0x1030 + access * 32 + part * 8, datum);
             }
         }
         let _ = vcpu.settle();
@@ -397,7 +445,7 @@ mod tests {
         let block: &'static Block = Box::leak(Box::new(block));
         for i in 0..256 {
             let _ = vcpu.block(block);
-            vcpu.split_memory(1 << WRITE_SHIFT, 0x2000 + i, MemoryUse { index: 0, parts: 1, repeat: true }.pack());
+            vcpu.split_memory::<false>(1 << WRITE_SHIFT, 0x2000 + i, MemoryUse { index: 0, parts: 1, repeat: true }.pack());
         }
         let _ = vcpu.settle();
         assert_eq!(vcpu.file.record()[record::INSTRUCTIONS], 1);

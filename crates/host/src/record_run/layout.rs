@@ -33,6 +33,10 @@ pub const ILP_WINDOWS: [usize; 6] = [16, 32, 64, 128, 256, 512];
 pub const MLP_LINES: [u64; 7] = [1 << 9, 1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 20];
 /// Buckets of the stack distances: all that fall below 2^28 lines.
 pub const STACK_BUCKETS: usize = 208;
+/// Stack distances below this are resolved in the parallelism samples only.
+pub const NEAR_LINES: u64 = 64;
+/// Buckets of the distances below [`NEAR_LINES`].
+pub const NEAR_BUCKETS: usize = 32;
 /// Buckets of the reuse times: all that fall below 2^36 accesses.
 pub const REUSE_BUCKETS: usize = 272;
 
@@ -87,7 +91,7 @@ pub const ENDED_EXEC: u64 = 2;
 
 /// Words of a window's record; everything but [`record::STAMP`] is a sum.
 pub mod record {
-    use super::{ILP_WINDOWS, MLP_LINES, REUSE_BUCKETS, STACK_BUCKETS};
+    use super::{ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, REUSE_BUCKETS, STACK_BUCKETS};
 
     /// The recording's instruction count when the window was last written.
     pub const STAMP: usize = 0;
@@ -117,12 +121,18 @@ pub mod record {
     pub const MLP_MISSES: usize = ILP_CYCLES + ILP_WINDOWS.len();
     /// Serial rounds of misses in the samples: for each of [`MLP_LINES`], one word per entry of [`ILP_WINDOWS`].
     pub const MLP_ROUNDS: usize = MLP_MISSES + MLP_LINES.len();
-    /// Touches by stack distance bucket.
-    pub const STACK: usize = MLP_ROUNDS + MLP_LINES.len() * ILP_WINDOWS.len();
-    /// Touches by reuse time bucket.
+    /// Touches at a distance below [`super::NEAR_LINES`].
+    pub const NEAR: usize = MLP_ROUNDS + MLP_LINES.len() * ILP_WINDOWS.len();
+    /// Touches by stack distance bucket, from [`super::NEAR_LINES`] up.
+    pub const STACK: usize = NEAR + 1;
+    /// Touches by reuse time bucket, for distances from [`super::NEAR_LINES`] up.
     pub const REUSE: usize = STACK + STACK_BUCKETS;
+    /// Nearer touches by stack distance bucket, in the samples.
+    pub const NEAR_STACK: usize = REUSE + REUSE_BUCKETS;
+    /// Nearer touches by reuse time bucket, in the samples.
+    pub const NEAR_REUSE: usize = NEAR_STACK + NEAR_BUCKETS;
     /// Words of a record.
-    pub const WORDS: usize = REUSE + REUSE_BUCKETS;
+    pub const WORDS: usize = NEAR_REUSE + REUSE_BUCKETS;
 }
 
 /// Bytes of a thread's file.
