@@ -1,0 +1,78 @@
+//! Cores: what private caches still hold of threads that left, and who keeps the core awake.
+//!
+//! Input: threads entering and leaving. Output: lines that an entering thread finds, and idle time.
+
+use super::class::NONE;
+
+/// Threads that left and are remembered.
+const REMEMBERED: usize = 8;
+
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    thread: u32,
+    lines: f64,
+    /// Lines that had been inserted into the cache when it left.
+    at: f64,
+}
+
+/// A core.
+#[derive(Clone, Debug)]
+pub struct Core {
+    /// Lines of the outermost private cache.
+    lines: f64,
+    inserted: f64,
+    left: [Left; REMEMBERED],
+    next: usize,
+    /// CPUs of it that run something.
+    pub busy: u32,
+    /// Since when nothing runs.
+    pub idle_since: u64,
+    /// Energy spent idle.
+    pub idle_nj: f64,
+}
+
+impl Core {
+    /// An idle, cold core.
+    pub fn new(lines: f64) -> Self {
+        let nobody = Left { thread: NONE, lines: 0.0, at: 0.0 };
+        Self { lines, inserted: 0.0, left: [nobody; REMEMBERED], next: 0, busy: 0, idle_since: 0, idle_nj: 0.0 }
+    }
+
+    /// Lines of `thread` that its successors have not evicted: each insertion hits any line alike.
+    pub fn remains(&self, thread: u32) -> f64 {
+        let of = self.left.iter().filter(|l| l.thread == thread);
+        of.map(|l| l.lines * (-(self.inserted - l.at) / self.lines).exp()).fold(0.0, f64::max)
+    }
+
+    /// A thread stops, having inserted `inserted` lines and holding `lines`.
+    pub fn leave(&mut self, thread: u32, inserted: f64, lines: f64) {
+        self.inserted += inserted;
+        let row = self.left.iter().position(|l| l.thread == thread).unwrap_or_else(|| {
+            self.next = (self.next + 1) % REMEMBERED;
+            self.next
+        });
+        self.left[row] = Left { thread, lines, at: self.inserted };
+    }
+
+    /// Forgets a thread that is gone.
+    pub fn forget(&mut self, thread: u32) {
+        for left in self.left.iter_mut().filter(|l| l.thread == thread) {
+            left.thread = NONE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fade_as_others_insert() {
+        let mut core = Core::new(1000.0);
+        core.leave(1, 500.0, 800.0);
+        assert_eq!(core.remains(1), 800.0);
+        core.leave(2, 1000.0, 900.0);
+        assert!((core.remains(1) - 800.0 * (-1.0f64).exp()).abs() < 1e-9);
+        assert_eq!(core.remains(3), 0.0);
+    }
+}

@@ -1,0 +1,62 @@
+//! Rate tables from tabulated profiles.
+//!
+//! Input: a [`CoreTable`] of measured speeds, a [`Class`]. Output: a [`Table`] that gives the measured instructions per
+//! cycle at this machine's frequency. Where misses were measured too, the part of the time that waits for memory follows
+//! its load, and the program takes part in contention; where they were not, it takes none.
+
+use countersteer_core::machine::CoreType;
+use countersteer_core::profile::CoreTable;
+
+use super::class::Class;
+use super::curves::interpolate;
+use super::table::{LevelTable, Point, Table};
+
+/// Misses taken to overlap where nothing was measured.
+const OVERLAP: f64 = 2.0;
+/// At most this part of the cycles waits for memory.
+const MEMORY_PART: f64 = 0.6;
+/// Throughput that a second sibling adds to a core.
+const SMT_GAIN: f64 = 0.25;
+
+/// Makes the table of a measured program on a class of CPUs.
+pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table {
+    let mut points = measured.points.clone();
+    points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
+    let cpi: Vec<_> = points.iter().map(|p| (p.cache_kib * 16.0, 1.0 / p.ipc)).collect();
+    let miss: Option<Vec<_>> = points.iter().map(|p| Some((p.cache_kib * 16.0, p.llc_mpki? / 1000.0))).collect();
+    let threads = f64::from(class.threads);
+    let slowdown = threads / (1.0 + SMT_GAIN * threads.log2());
+    let at = |lines: f64| {
+        let cpi = interpolate(&cpi, lines).unwrap_or(1.0) * slowdown;
+        let miss = miss.as_ref().and_then(|m| interpolate(m, lines)).unwrap_or(0.0);
+        let waiting = (miss * class.memory_cycles / OVERLAP).min(MEMORY_PART * cpi);
+        Point { miss, a: cpi - waiting, b: waiting, fill: 0.0 }
+    };
+    let most = miss.as_ref().map_or(0.0, |m| m.iter().map(|p| p.1).fold(0.0, f64::max));
+    let siblings_power = measured.power_w.unwrap_or(core_type.power.active_w) / threads;
+    let mut table = Table {
+        ilp: f64::INFINITY,
+        width: f64::INFINITY,
+        private_misses: most,
+        private_references: most,
+        branch_misses: measured.branch_mpki.unwrap_or(0.0) / 1000.0,
+        instruction_nj: if measured.power_w.is_some() { 0.0 } else { core_type.power.instruction_nj },
+        active_w: siblings_power,
+        lines_per_miss: 1.0,
+        ..Table::default()
+    };
+    let Some((last, inner)) = class.levels.split_last() else {
+        let lines = core_type.l2.unwrap_or(core_type.l1d).size_kib * 16.0;
+        let p = at(lines);
+        (table.fixed, table.memory) = (p.a, p.b);
+        (table.private_misses, table.private_references) = (p.miss, p.miss);
+        return table;
+    };
+    for level in inner {
+        table.levels.push(LevelTable::new(64.0, level.lines, |_| Point { miss: most, ..Point::default() }));
+    }
+    // Without misses the program holds no lines, so its speed must not depend on how many it holds.
+    let contends = miss.is_some();
+    table.levels.push(LevelTable::new(64.0, last.lines, |lines| at(if contends { lines } else { last.lines })));
+    table
+}

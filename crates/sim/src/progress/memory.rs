@@ -1,0 +1,113 @@
+//! Memory domains: latency that grows with load.
+//!
+//! Input: the lines per nanosecond that each pool of CPUs demands. Output: a factor on the unloaded latency.
+//!
+//! The queue is open in the factor (a convex function of utilisation) and closed in the demand (threads that wait longer
+//! demand less), so throughput never exceeds the bandwidth: the factor rises until demand fits.
+
+use countersteer_core::units::LINE_BYTES;
+
+/// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times the unloaded one: 1.1 at 50 %, 1.3 at 70 %, 2.2 at 90 %, as
+/// loaded-latency measurements of DDR4 and DDR5 systems show.
+const QUEUE: f64 = 0.15;
+/// Utilisation is capped here, where the factor is about 1,500.
+const FULL: f64 = 0.9999;
+/// Factor changes below this part are not passed on.
+const TOLERANCE: f64 = 2e-3;
+
+/// A memory domain.
+#[derive(Clone, Debug)]
+pub struct MemoryDomain {
+    /// Lines per ns.
+    bandwidth: f64,
+    /// Factor on the latency in force.
+    pub factor: f64,
+    /// Demand at that factor (lines per ns), over all pools.
+    pub demand: f64,
+    /// What the demand loses per unit of factor.
+    pub slope: f64,
+    /// Pools with CPUs in this domain.
+    pub pools: Vec<u32>,
+    /// Demand changed since the factor was last looked at.
+    pub dirty: bool,
+    /// When the factor was last passed on (ns).
+    pub last: u64,
+    /// When a change that was put off is due.
+    pub due: u64,
+}
+
+impl MemoryDomain {
+    /// An idle domain.
+    pub fn new(bandwidth_gb_s: f64) -> Self {
+        Self {
+            bandwidth: bandwidth_gb_s.max(1e-6) / LINE_BYTES as f64,
+            factor: 1.0,
+            demand: 0.0,
+            slope: 0.0,
+            pools: Vec::new(),
+            dirty: false,
+            last: 0,
+            due: u64::MAX,
+        }
+    }
+
+    /// The factor at which demand and latency agree, if it differs from the one in force.
+    ///
+    /// Demand is taken as D / (1 + s (f - f0)), exact for one thread, with D and s from the threads at f0.
+    pub fn solve(&self) -> Option<f64> {
+        let steepness = if self.demand > 0.0 { self.slope / self.demand } else { 0.0 };
+        let demanded = |f: f64| self.demand / (1.0 + steepness * (f - self.factor)).max(1e-3) / self.bandwidth;
+        let (mut low, mut high) = (0.0, FULL);
+        let mut u = demanded(self.factor).min(FULL);
+        for _ in 0..50 {
+            let gap = demanded(factor_at(u)) - u;
+            if gap.abs() < 1e-5 {
+                break;
+            }
+            if gap > 0.0 { low = u } else { high = u }
+            // A secant through the identity converges fast where the queue is flat; halving takes over where it is steep.
+            let next = u + gap / (1.0 + self.sensitivity(u, steepness));
+            u = if next > low && next < high { next } else { 0.5 * (low + high) };
+            if high - low < 1e-9 {
+                break;
+            }
+        }
+        let factor = factor_at(u);
+        ((factor - self.factor).abs() > TOLERANCE * self.factor).then_some(factor)
+    }
+
+    /// What demand loses per unit of utilisation, through the latency.
+    fn sensitivity(&self, u: f64, steepness: f64) -> f64 {
+        let rest = (1.0 - u).max(1e-6);
+        let queue = QUEUE * u * (2.0 - u) / (rest * rest);
+        let scale = (1.0 + steepness * (factor_at(u) - self.factor)).max(1e-3);
+        self.demand / self.bandwidth * steepness * queue / (scale * scale)
+    }
+}
+
+/// Latency factor at a utilisation.
+pub fn factor_at(u: f64) -> f64 {
+    1.0 + QUEUE * u * u / (1.0 - u.clamp(0.0, FULL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_factor_balances_demand_and_latency() {
+        let mut memory = MemoryDomain::new(64.0);
+        // One thread: lines per ns = 1 / (0.2 + 0.5 f), demand 1.43 at factor 1 on a bandwidth of 1.
+        memory.demand = 1.0 / 0.7;
+        memory.slope = 0.5 / (0.7 * 0.7);
+        let factor = memory.solve().unwrap();
+        let demand = 1.0 / (0.2 + 0.5 * factor);
+        assert!(demand < 1.0);
+        assert!((factor_at(demand) / factor - 1.0).abs() < 1e-3, "{factor}");
+    }
+
+    #[test]
+    fn an_idle_domain_changes_nothing() {
+        assert_eq!(MemoryDomain::new(64.0).solve(), None);
+    }
+}

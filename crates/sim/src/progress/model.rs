@@ -1,0 +1,170 @@
+//! Programs known to the model: their rate tables and their timeline.
+//!
+//! Input: a profile and the classes of CPUs. Output: [`Model`], shared by all threads of a program and by all its copies.
+
+use std::sync::Arc;
+
+use countersteer_core::profile::{Profile, Recorded};
+use countersteer_core::topology::Topology;
+
+use super::class::Class;
+use super::table::{MAX_LEVELS, Table};
+use super::{ModelError, interval, measured};
+
+/// A program.
+pub struct Model {
+    /// Row of its first table; a behaviour has one per class, the program's average comes last.
+    first: u32,
+    classes: u32,
+    /// Where each segment of the timeline ends, in instructions.
+    ends: Vec<f64>,
+    /// Its behaviour.
+    behaviours: Vec<u32>,
+    /// Instructions per second alone, by behaviour and core type; the whole run comes last.
+    alone_ips: Vec<f64>,
+    core_types: usize,
+    average: u32,
+}
+
+impl Model {
+    /// Makes the tables of a program and appends them to `tables`.
+    pub fn new(
+        profile: &Arc<Profile>,
+        topology: &Topology,
+        classes: &[Class],
+        best: &[u32],
+        tables: &mut Vec<Table>,
+    ) -> Result<Self, ModelError> {
+        let first = tables.len();
+        let (ends, behaviours, weights) = match &**profile {
+            Profile::Recorded(recorded) => {
+                add_recorded(recorded, topology, classes, tables);
+                timeline(recorded)
+            }
+            Profile::Tabulated(_) => {
+                let made: Result<Vec<_>, _> = classes.iter().map(|c| measured_table(profile, topology, c)).collect();
+                tables.extend(made?);
+                (vec![profile.instructions() as f64], vec![0], vec![1.0])
+            }
+        };
+        for class in 0..classes.len() {
+            let rows: Vec<_> = weights.iter().enumerate().map(|(b, w)| (first + b * classes.len() + class, *w)).collect();
+            let of_class: Vec<_> = rows.iter().map(|(row, w)| (&tables[*row], *w)).collect();
+            let mean = Table::mean(&of_class);
+            tables.push(mean);
+        }
+        let mut model = Self {
+            first: first as u32,
+            classes: classes.len() as u32,
+            ends,
+            behaviours,
+            alone_ips: Vec::new(),
+            core_types: topology.core_types.len(),
+            average: weights.len() as u32,
+        };
+        model.measure_alone(topology, classes, best, &weights, tables);
+        Ok(model)
+    }
+
+    fn measure_alone(&mut self, topology: &Topology, classes: &[Class], best: &[u32], weights: &[f64], tables: &[Table]) {
+        for behaviour in 0..self.average {
+            for (core_type, class) in best.iter().enumerate() {
+                let whole = std::array::from_fn(|k| classes[*class as usize].levels.get(k).map_or(0.0, |l| l.lines));
+                let rate = tables[self.table(behaviour, *class) as usize].rate(&whole, 0.0, 1.0);
+                let ips = topology.core_types[core_type].freq_ghz * 1e9 / (rate.a + rate.b);
+                self.alone_ips.push(ips);
+            }
+        }
+        for core_type in 0..self.core_types {
+            let seconds: f64 =
+                weights.iter().enumerate().map(|(b, w)| w / self.alone_ips[b * self.core_types + core_type]).sum();
+            self.alone_ips.push(1.0 / seconds);
+        }
+    }
+
+    /// Row of a behaviour's table for a class.
+    #[inline]
+    pub fn table(&self, behaviour: u32, class: u32) -> u32 {
+        self.first + behaviour * self.classes + class
+    }
+
+    /// The row that stands for the program's average behaviour.
+    pub fn average(&self) -> u32 {
+        self.average
+    }
+
+    /// Instructions per second alone in one behaviour (or on average) on a core type.
+    pub fn alone_ips(&self, behaviour: u32, core_type: usize) -> f64 {
+        self.alone_ips[behaviour as usize * self.core_types + core_type]
+    }
+
+    /// Instructions of the timeline.
+    pub fn total(&self) -> f64 {
+        self.ends.last().copied().unwrap_or(1.0)
+    }
+
+    /// The segment at a position on the timeline, which repeats, and how much of it is left.
+    pub fn locate(&self, offset: f64) -> (u32, f64) {
+        let total = self.total();
+        let mut position = offset % total;
+        // Offsets are sums of pieces: one that rounding left just below an end is meant to be at it.
+        let slack = 1e-12 * total.max(offset);
+        let mut segment = self.ends.partition_point(|end| *end <= position + slack);
+        if segment == self.ends.len() {
+            segment = 0;
+            position = 0.0;
+        }
+        (segment as u32, self.ends[segment] - position)
+    }
+
+    /// The next segment and its length.
+    pub fn after(&self, segment: u32) -> (u32, f64) {
+        let next = segment as usize + 1;
+        if next < self.ends.len() { (next as u32, self.ends[next] - self.ends[next - 1]) } else { (0, self.ends[0]) }
+    }
+
+    /// A segment's behaviour.
+    #[inline]
+    pub fn behaviour(&self, segment: u32) -> u32 {
+        self.behaviours[segment as usize]
+    }
+}
+
+fn add_recorded(profile: &Recorded, topology: &Topology, classes: &[Class], tables: &mut Vec<Table>) {
+    for behaviour in &profile.behaviours {
+        for class in classes {
+            debug_assert!(class.levels.len() <= MAX_LEVELS);
+            tables.push(interval::table(behaviour, &topology.core_types[class.core_type.index()], class));
+        }
+    }
+}
+
+fn measured_table(profile: &Profile, topology: &Topology, class: &Class) -> Result<Table, ModelError> {
+    let core_type = &topology.core_types[class.core_type.index()];
+    let Profile::Tabulated(table) = profile else { return Ok(Table::default()) };
+    let measured = table.on(&core_type.name).ok_or_else(|| ModelError::CoreType {
+        profile: table.name.clone(),
+        core_type: core_type.name.clone(),
+        machine: topology.name.clone(),
+        known: table.core.iter().map(|c| c.core_type.as_str()).collect::<Vec<_>>().join(", "),
+    })?;
+    Ok(measured::table(measured, core_type, class))
+}
+
+/// Ends and behaviours of the segments, equal neighbours merged, and each behaviour's share of the instructions.
+fn timeline(profile: &Recorded) -> (Vec<f64>, Vec<u32>, Vec<f64>) {
+    let (mut ends, mut behaviours): (Vec<f64>, Vec<u32>) = (Vec::new(), Vec::new());
+    let mut weights = vec![0.0; profile.behaviours.len()];
+    let mut end = 0u64;
+    for segment in &profile.timeline {
+        end += segment.instructions;
+        weights[segment.behaviour as usize] += segment.instructions as f64 / profile.instructions.max(1) as f64;
+        if behaviours.last() == Some(&segment.behaviour) {
+            ends.pop();
+        } else {
+            behaviours.push(segment.behaviour);
+        }
+        ends.push(end as f64);
+    }
+    (ends, behaviours, weights)
+}

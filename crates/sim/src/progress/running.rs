@@ -1,0 +1,427 @@
+//! Who runs where, and how fast: switches, rates, phases, occupancy steps, memory load.
+//!
+//! Input: the engine's calls. Output: rates in force for every running thread. Each change touches the thread it concerns
+//! and its SMT siblings at once; occupancies follow in steps, memory latency when demand has changed enough to matter.
+
+use countersteer_core::units::Nanos;
+
+use super::Progress;
+use super::class::NONE;
+use super::pool::{STEP_COLD, STEP_PHASE};
+use super::table::MAX_LEVELS;
+use super::thread::Thread;
+
+/// Time constant of the part of the time that a thread runs (ns).
+const DUTY_NS: f64 = 100e6;
+/// Memory domains of several pools pass small changes on at most this often (ns).
+const FACTOR_EVERY: u64 = 1_000_000;
+/// Changes of the factor beyond this part are passed on at once.
+const FACTOR_LARGE: f64 = 0.1;
+
+impl Progress {
+    /// Integrates a running thread and closes its span, for a change of table.
+    pub(super) fn close(&mut self, thread: u32) {
+        let t = &mut self.threads[thread as usize];
+        if t.cpu == NONE {
+            return;
+        }
+        let cpu = &self.cpus[t.cpu as usize];
+        t.integrate(self.clock);
+        let energy = t.close_span(&self.tables[t.table as usize], cpu);
+        self.spent.core_nj[cpu.core_type as usize] += energy.core;
+        self.spent.cache_nj += energy.cache;
+        self.spent.memory_nj += energy.memory;
+    }
+
+    pub(super) fn switch_out(&mut self, thread: u32) {
+        self.close(thread);
+        let now = self.clock;
+        let t = &mut self.threads[thread as usize];
+        let cpu = &self.cpus[t.cpu as usize];
+        let table = &self.tables[t.table as usize];
+        let ran = (now - t.since) as f64;
+        for k in 0..cpu.levels {
+            let cache = &mut self.caches[cpu.chain[k] as usize];
+            let Some(r) = cache.residents.get_mut(t.rows[k] as usize).filter(|r| r.thread == thread) else { continue };
+            r.inserted += t.misses[k] - t.stepped[k];
+            if t.ips > 0.0 {
+                r.speed = t.ips;
+            }
+            (r.running, r.since, r.burst) = (false, now as f64, ran);
+        }
+        let held = t.found_lines + (table.useful_lines - t.found_lines).max(0.0) * t.warmed(now);
+        let core = &mut self.cores[cpu.core as usize];
+        core.leave(thread, t.counted().l2_misses - t.entered_misses, held);
+        core.busy -= 1;
+        if core.busy == 0 {
+            core.idle_since = now;
+        }
+        t.duty = 1.0 - (1.0 - t.duty) * (-ran / DUTY_NS).exp();
+        let memory = &mut self.memories[cpu.memory as usize];
+        memory.demand = (memory.demand - t.demand).max(0.0);
+        memory.slope = (memory.slope - t.slope).max(0.0);
+        (t.demand, t.slope, t.ips) = (0.0, 0.0, 0.0);
+        (t.last_cpu, t.cpu, t.since) = (t.cpu, NONE, now);
+        let pool = &mut self.pools[cpu.pool as usize];
+        pool.threads[cpu.slot as usize] = NONE;
+        pool.events[cpu.slot as usize] = u64::MAX;
+        pool.running -= 1;
+        if pool.running == 0 {
+            pool.step_at = u64::MAX;
+        }
+        let (memory, pool, row) = (cpu.memory, cpu.pool, t.last_cpu);
+        self.on_cpu[row as usize] = NONE;
+        self.touch_pool(pool);
+        self.touch_memory(memory);
+    }
+
+    pub(super) fn switch_in(&mut self, thread: u32, row: u32) {
+        let now = self.clock;
+        let cpu = &self.cpus[row as usize];
+        let t = &mut self.threads[thread as usize];
+        t.duty *= (-((now - t.since) as f64) / DUTY_NS).exp();
+        let core = &mut self.cores[cpu.core as usize];
+        if core.busy == 0 {
+            let idle_w = self.topology.core_types[cpu.core_type as usize].power.idle_w;
+            core.idle_nj += idle_w * (now - core.idle_since) as f64;
+        }
+        core.busy += 1;
+        let pool = &mut self.pools[cpu.pool as usize];
+        pool.threads[cpu.slot as usize] = thread;
+        pool.running += 1;
+        self.on_cpu[row as usize] = thread;
+        let table = self.table_on(thread, row);
+        let t = &mut self.threads[thread as usize];
+        t.table = table;
+        t.enter(row, now, 0.0);
+        if self.config.contention {
+            self.take_residence(thread, row);
+        }
+        if self.config.costs {
+            self.pay_switch(thread, row);
+        }
+        let cpu = &self.cpus[row as usize];
+        self.on_cpu_before[row as usize] = thread;
+        self.threads[thread as usize].entered_misses = self.threads[thread as usize].counted().l2_misses;
+        let pool = cpu.pool;
+        self.touch_pool(pool);
+    }
+
+    /// The table of a thread's behaviour on a CPU with as many siblings as run now.
+    fn table_on(&self, thread: u32, row: u32) -> u32 {
+        let t = &self.threads[thread as usize];
+        let cpu = &self.cpus[row as usize];
+        let model = &self.models[t.model as usize];
+        let others = if self.config.contention { self.siblings_running(row) } else { 0 };
+        model.table(t.behaviour(model), cpu.class + others)
+    }
+
+    fn siblings_running(&self, row: u32) -> u32 {
+        let siblings = &self.cpus[row as usize].siblings;
+        siblings.iter().filter(|s| self.on_cpu[**s as usize] != NONE).count() as u32
+    }
+
+    fn take_residence(&mut self, thread: u32, row: u32) {
+        let cpu = &self.cpus[row as usize];
+        let t = &mut self.threads[thread as usize];
+        let mut cold = false;
+        for k in 0..cpu.levels {
+            let cache = &mut self.caches[cpu.chain[k] as usize];
+            let i = cache.enter(thread, t.rows[k]);
+            let r = &mut cache.residents[i];
+            (r.table, r.level, r.running) = (t.table, k as u8, true);
+            (r.since, r.duty) = (self.clock as f64, t.duty);
+            t.rows[k] = i as u32;
+            cold |= r.lines <= 0.5 * r.target || r.target == 0.0;
+        }
+        if cold || self.pools[cpu.pool as usize].step_at == u64::MAX {
+            self.pools[cpu.pool as usize].step_within(self.clock, STEP_COLD);
+        }
+    }
+
+    /// Charges the fixed costs and the re-filling of private caches.
+    fn pay_switch(&mut self, thread: u32, row: u32) {
+        let cpu = &self.cpus[row as usize];
+        let t = &mut self.threads[thread as usize];
+        let mut ns = 0.0;
+        if self.on_cpu_before[row as usize] != thread {
+            ns += self.config.context_switch_ns;
+        }
+        let table = &self.tables[t.table as usize];
+        t.found_lines = table.useful_lines;
+        // A first start has no warm state to lose: its cold misses are in the profile.
+        if t.last_cpu != NONE {
+            if t.last_cpu != row {
+                ns += self.config.migration_ns;
+            }
+            t.found_lines = self.cores[cpu.core as usize].remains(thread).min(table.useful_lines);
+            let misses = table.cold_misses(t.found_lines);
+            // Lines come from the shared cache, or from the core that was left if that is behind the same one.
+            let near = if self.cpus[t.last_cpu as usize].pool == cpu.pool || !self.config.contention {
+                1.0
+            } else {
+                let outer = cpu.levels.checked_sub(1).map(|k| (&self.caches[cpu.chain[k] as usize], t.rows[k]));
+                let held = outer.and_then(|(c, i)| c.residents.get(i as usize)).map_or(0.0, |r| r.lines);
+                (held / table.useful_lines.max(1.0)).min(1.0)
+            };
+            let far = 1.0 - near;
+            let factor = self.memories[cpu.memory as usize].factor;
+            ns += misses * (near * table.near_cycles + far * factor * table.far_cycles) / cpu.freq;
+            t.count_cold(misses, far * misses);
+        }
+        t.stall(ns.round() as u64, self.clock);
+    }
+
+    /// Brings the SMT siblings of a CPU, whose number of running threads changed, to their new tables.
+    pub(super) fn update_siblings(&mut self, row: u32) {
+        if !self.config.contention {
+            return;
+        }
+        for i in 0..self.cpus[row as usize].siblings.len() {
+            let sibling = self.cpus[row as usize].siblings[i];
+            let thread = self.on_cpu[sibling as usize];
+            if thread != NONE {
+                self.retable(thread);
+                self.rerate(thread);
+            }
+        }
+    }
+
+    /// Puts the table in force that the thread's phase and its siblings ask for.
+    pub(super) fn retable(&mut self, thread: u32) {
+        let row = self.threads[thread as usize].cpu;
+        let table = self.table_on(thread, row);
+        if table == self.threads[thread as usize].table {
+            return;
+        }
+        self.close(thread);
+        let t = &mut self.threads[thread as usize];
+        t.table = table;
+        if self.config.contention {
+            let cpu = &self.cpus[row as usize];
+            for k in 0..cpu.levels {
+                self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].table = table;
+            }
+        }
+    }
+
+    /// Recomputes a running thread's rates from its table, occupancies, siblings and memory load.
+    pub(super) fn rerate(&mut self, thread: u32) {
+        let t = &self.threads[thread as usize];
+        let cpu = &self.cpus[t.cpu as usize];
+        let mut lines = [0.0; MAX_LEVELS];
+        let (mut siblings_ipc, mut threads) = (0.0, 1.0);
+        if self.config.contention {
+            for k in 0..cpu.levels {
+                lines[k] = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].lines;
+            }
+            for sibling in &cpu.siblings {
+                let other = self.on_cpu[*sibling as usize];
+                if other != NONE {
+                    siblings_ipc += self.threads[other as usize].ipc(cpu);
+                    threads += 1.0;
+                }
+            }
+        } else {
+            for k in 0..cpu.levels {
+                lines[k] = self.caches[cpu.chain[k] as usize].lines;
+            }
+        }
+        let rate = self.tables[t.table as usize].rate(&lines, siblings_ipc, threads);
+        let t = &mut self.threads[thread as usize];
+        t.integrate(self.clock);
+        t.rate = rate;
+        self.respeed(thread);
+    }
+
+    /// Applies the memory latency in force to a thread integrated up to now.
+    pub(super) fn respeed(&mut self, thread: u32) {
+        let t = &mut self.threads[thread as usize];
+        let cpu = &self.cpus[t.cpu as usize];
+        let memory = &mut self.memories[cpu.memory as usize];
+        let factor = if self.config.contention { memory.factor } else { 1.0 };
+        let cycles = t.rate.a + t.rate.b * factor;
+        t.ips = if t.has_work() { cpu.freq / cycles } else { 0.0 };
+        if self.config.contention {
+            let table = &self.tables[t.table as usize];
+            let misses = if cpu.levels == 0 { table.private_misses } else { t.rate.miss[cpu.levels - 1] };
+            let demand = t.ips * misses * table.lines_per_miss;
+            let slope = demand * t.rate.b / cycles;
+            memory.demand += demand - t.demand;
+            memory.slope += slope - t.slope;
+            (t.demand, t.slope) = (demand, slope);
+        }
+        let pool = &mut self.pools[cpu.pool as usize];
+        pool.events[cpu.slot as usize] = t.event();
+        let (pool, memory) = (cpu.pool, cpu.memory);
+        self.touch_pool(pool);
+        self.touch_memory(memory);
+    }
+
+    #[inline]
+    pub(super) fn touch_pool(&mut self, pool: u32) {
+        if !self.pools[pool as usize].stale {
+            self.pools[pool as usize].stale = true;
+            self.stale_pools.push(pool);
+        }
+    }
+
+    #[inline]
+    fn touch_memory(&mut self, memory: u32) {
+        if self.config.contention && !self.memories[memory as usize].dirty {
+            self.memories[memory as usize].dirty = true;
+            self.dirty_memories.push(memory);
+        }
+    }
+
+    /// Makes memory latencies agree with demand, then puts changed pools into the agenda.
+    pub(super) fn settle(&mut self) {
+        // Each round starts from demand measured at the last factor; three suffice from afar, the rest is for safety.
+        for _ in 0..8 {
+            let mut i = 0;
+            let before = self.dirty_memories.len();
+            while i < before {
+                let memory = self.dirty_memories[i];
+                self.memories[memory as usize].dirty = false;
+                self.balance(memory);
+                i += 1;
+            }
+            self.dirty_memories.drain(..before);
+            if self.dirty_memories.is_empty() {
+                break;
+            }
+        }
+        for i in 0..self.stale_pools.len() {
+            let pool = self.stale_pools[i];
+            self.pools[pool as usize].stale = false;
+            self.agenda.set(pool as usize, self.pools[pool as usize].next());
+        }
+        self.stale_pools.clear();
+    }
+
+    fn balance(&mut self, row: u32) {
+        let memory = &mut self.memories[row as usize];
+        let Some(factor) = memory.solve() else { return };
+        let now = self.clock;
+        let large = (factor - memory.factor).abs() > FACTOR_LARGE * memory.factor;
+        if memory.pools.len() > 1 && !large && now < memory.last + FACTOR_EVERY {
+            memory.due = memory.last + FACTOR_EVERY;
+            self.agenda.set(self.pools.len() + row as usize, memory.due);
+            return;
+        }
+        (memory.factor, memory.last, memory.due) = (factor, now, u64::MAX);
+        // Sums are formed anew, so that rounding of their updates does not add up.
+        (memory.demand, memory.slope) = (0.0, 0.0);
+        self.agenda.set(self.pools.len() + row as usize, u64::MAX);
+        for i in 0..self.memories[row as usize].pools.len() {
+            let pool = self.memories[row as usize].pools[i] as usize;
+            for slot in 0..self.pools[pool].threads.len() {
+                let thread = self.pools[pool].threads[slot];
+                if thread == NONE {
+                    continue;
+                }
+                let t = &mut self.threads[thread as usize];
+                if self.cpus[t.cpu as usize].memory != row {
+                    continue;
+                }
+                t.integrate(now);
+                (t.demand, t.slope) = (0.0, 0.0);
+                self.respeed(thread);
+            }
+        }
+    }
+
+    /// Handles what is due in a row of the agenda at the current time.
+    pub(super) fn handle(&mut self, row: usize) {
+        if row >= self.pools.len() {
+            let memory = row - self.pools.len();
+            self.memories[memory].due = u64::MAX;
+            self.agenda.set(row, u64::MAX);
+            self.touch_memory(memory as u32);
+            return;
+        }
+        for slot in 0..self.pools[row].threads.len() {
+            if self.pools[row].events[slot] <= self.clock {
+                self.thread_event(row, slot);
+            }
+        }
+        if self.pools[row].step_at <= self.clock {
+            self.step(row);
+        }
+        self.touch_pool(row as u32);
+    }
+
+    fn thread_event(&mut self, pool: usize, slot: usize) {
+        let thread = self.pools[pool].threads[slot];
+        let t = &mut self.threads[thread as usize];
+        if t.arrive(&self.models[t.model as usize], self.clock) {
+            self.finished.push(thread);
+            self.respeed(thread);
+            return;
+        }
+        self.retable(thread);
+        self.rerate(thread);
+        let row = self.threads[thread as usize].cpu;
+        self.rerate_siblings(row);
+        if self.config.contention {
+            self.pools[pool].step_within(self.clock, STEP_PHASE);
+        }
+    }
+
+    /// Siblings feel the dispatch slots that a thread now takes.
+    pub(super) fn rerate_siblings(&mut self, row: u32) {
+        for i in 0..self.cpus[row as usize].siblings.len() {
+            let other = self.on_cpu[self.cpus[row as usize].siblings[i] as usize];
+            if other != NONE && self.config.contention {
+                self.rerate(other);
+            }
+        }
+    }
+
+    /// Moves occupancies and recomputes the pool's rates.
+    fn step(&mut self, pool: usize) {
+        for slot in 0..self.pools[pool].threads.len() {
+            let thread = self.pools[pool].threads[slot];
+            if thread != NONE {
+                self.hand_in(thread);
+            }
+        }
+        for i in 0..self.pools[pool].caches.len() {
+            let cache = &mut self.caches[self.pools[pool].caches[i] as usize];
+            cache.step(&self.tables, self.clock as f64);
+            for (row, r) in cache.residents.iter().enumerate().filter(|(_, r)| r.running) {
+                self.threads[r.thread as usize].rows[r.level as usize] = row as u32;
+            }
+        }
+        let mut change = 0.0f64;
+        for slot in 0..self.pools[pool].threads.len() {
+            let thread = self.pools[pool].threads[slot];
+            if thread != NONE {
+                let before = self.threads[thread as usize].ips;
+                self.rerate(thread);
+                change = change.max((self.threads[thread as usize].ips - before).abs() / before.max(1e-9));
+            }
+        }
+        self.pools[pool].plan(self.clock, change);
+    }
+
+    /// Tells the shared caches what a running thread inserted and how fast it runs.
+    fn hand_in(&mut self, thread: u32) {
+        let t: &mut Thread = &mut self.threads[thread as usize];
+        t.integrate(self.clock);
+        let cpu = &self.cpus[t.cpu as usize];
+        for k in 0..cpu.levels {
+            let r = &mut self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
+            r.inserted += t.misses[k] - t.stepped[k];
+            if t.ips > 0.0 {
+                r.speed = t.ips;
+            }
+        }
+        t.stepped = t.misses;
+    }
+
+    /// The clock of the model as a point in time.
+    pub(super) fn now(&self) -> Nanos {
+        Nanos(self.clock)
+    }
+}

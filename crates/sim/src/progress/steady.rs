@@ -1,0 +1,232 @@
+//! Forecast of a static mapping.
+//!
+//! Input: programs on CPUs, each with its share of the CPU. Output: their long-run rates: the fixed point of occupancy
+//! (footprint composition), memory latency, SMT sharing and speed that the time-stepped model tends to, with each program
+//! at its average behaviour.
+
+use countersteer_core::units::CpuId;
+
+use super::class::NONE;
+use super::memory::MemoryDomain;
+use super::shared::{Resident, SharedCache};
+use super::table::{MAX_LEVELS, Rate};
+use super::{ModelId, Progress};
+
+const ROUNDS: usize = 200;
+/// Relative change of every speed in a round that ends the search.
+const SETTLED: f64 = 1e-6;
+/// Part of the way to the new speed taken in a round: composition and queues both push back, and together overshoot.
+const DAMPING: f64 = 0.6;
+
+/// Forecast of one program of a static mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Instructions per second of wall-clock time, its share of the CPU included.
+    pub ips: f64,
+    /// Instructions per cycle while it runs.
+    pub ipc: f64,
+    /// Last-level misses per kilo-instruction.
+    pub llc_mpki: f64,
+    /// Mean power attributed to it, its share of the CPU included.
+    pub power_w: f64,
+}
+
+struct Row {
+    table: u32,
+    cpu: usize,
+    share: f64,
+    /// Instructions per ns while it runs.
+    speed: f64,
+    rate: Rate,
+    local: [u32; MAX_LEVELS],
+    resident: [u32; MAX_LEVELS],
+}
+
+struct Search<'a> {
+    progress: &'a Progress,
+    rows: Vec<Row>,
+    caches: Vec<SharedCache>,
+    factors: Vec<f64>,
+    /// By CPU: part of the time it runs something, and what that dispatches per cycle.
+    busy: Vec<(f64, f64)>,
+}
+
+/// See [`Progress::steady_state`].
+pub fn forecast(progress: &Progress, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
+    let mut search = Search::new(progress, assignment);
+    if progress.config.contention {
+        search.run();
+    }
+    search.rows.iter().map(|row| search.report(row)).collect()
+}
+
+impl<'a> Search<'a> {
+    fn new(progress: &'a Progress, assignment: &[(ModelId, CpuId, f64)]) -> Self {
+        let mut search = Self {
+            progress,
+            rows: Vec::with_capacity(assignment.len()),
+            caches: Vec::new(),
+            factors: vec![1.0; progress.memories.len()],
+            busy: vec![(0.0, 0.0); progress.cpus.len()],
+        };
+        let mut local = vec![NONE; progress.caches.len()];
+        for (model, cpu, share) in assignment {
+            let model = &progress.models[model.0 as usize];
+            let place = &progress.cpus[cpu.index()];
+            let table = model.table(model.average(), place.class);
+            let mut row = Row {
+                table,
+                cpu: cpu.index(),
+                share: share.clamp(1e-6, 1.0),
+                speed: 0.0,
+                rate: Rate::default(),
+                local: [NONE; MAX_LEVELS],
+                resident: [0; MAX_LEVELS],
+            };
+            search.busy[cpu.index()].0 += row.share;
+            if progress.config.contention {
+                search.reside(&mut row, &mut local);
+            }
+            row.rate = search.alone(&row);
+            row.speed = place.freq / (row.rate.a + row.rate.b);
+            search.rows.push(row);
+        }
+        search
+    }
+
+    fn reside(&mut self, row: &mut Row, local: &mut [u32]) {
+        let place = &self.progress.cpus[row.cpu];
+        for k in 0..place.levels {
+            let cache = place.chain[k] as usize;
+            if local[cache] == NONE {
+                local[cache] = self.caches.len() as u32;
+                self.caches.push(SharedCache::new(self.progress.caches[cache].lines));
+            }
+            row.local[k] = local[cache];
+            let residents = &mut self.caches[local[cache] as usize].residents;
+            row.resident[k] = residents.len() as u32;
+            residents.push(Resident::lasting(self.rows.len() as u32, row.table, k as u8, row.share));
+        }
+    }
+
+    fn alone(&self, row: &Row) -> Rate {
+        let place = &self.progress.cpus[row.cpu];
+        let whole = std::array::from_fn(|k| {
+            if k < place.levels { self.progress.caches[place.chain[k] as usize].lines } else { 0.0 }
+        });
+        self.progress.tables[row.table as usize].rate(&whole, 0.0, 1.0)
+    }
+
+    fn run(&mut self) {
+        for round in 0..ROUNDS {
+            self.dispatched();
+            self.compose();
+            self.load();
+            // The first rounds go all the way: they start from the fastest imaginable.
+            let part = if round < 3 { 1.0 } else { DAMPING };
+            let mut change = 0.0f64;
+            for i in 0..self.rows.len() {
+                let (speed, rate) = self.speed(&self.rows[i]);
+                let row = &mut self.rows[i];
+                let next = row.speed + part * (speed - row.speed);
+                change = change.max((next / row.speed - 1.0).abs());
+                (row.speed, row.rate) = (next, rate);
+            }
+            if change < SETTLED {
+                break;
+            }
+        }
+    }
+
+    fn dispatched(&mut self) {
+        self.busy.iter_mut().for_each(|b| b.1 = 0.0);
+        for row in &self.rows {
+            let (busy, ipc) = &mut self.busy[row.cpu];
+            *ipc += row.share / *busy * row.speed / self.progress.cpus[row.cpu].freq;
+        }
+    }
+
+    fn compose(&mut self) {
+        for row in &self.rows {
+            for k in 0..self.progress.cpus[row.cpu].levels {
+                self.caches[row.local[k] as usize].residents[row.resident[k] as usize].speed = row.speed;
+            }
+        }
+        for cache in &mut self.caches {
+            cache.aim(&self.progress.tables, 0.0);
+        }
+    }
+
+    fn load(&mut self) {
+        for domain in 0..self.factors.len() {
+            let factor = self.factors[domain];
+            let mut memory = MemoryDomain::new(self.progress.topology.memory[domain].bandwidth_gb_s);
+            memory.factor = factor;
+            for row in &self.rows {
+                let place = &self.progress.cpus[row.cpu];
+                if place.memory as usize != domain {
+                    continue;
+                }
+                let lines = row.speed * row.share * self.lines_per_instruction(row);
+                memory.demand += lines;
+                memory.slope += lines * row.rate.b / (row.rate.a + row.rate.b * factor);
+            }
+            self.factors[domain] = memory.solve().unwrap_or(factor);
+        }
+    }
+
+    fn lines_per_instruction(&self, row: &Row) -> f64 {
+        self.misses(row) * self.progress.tables[row.table as usize].lines_per_miss
+    }
+
+    fn misses(&self, row: &Row) -> f64 {
+        let levels = self.progress.cpus[row.cpu].levels;
+        let table = &self.progress.tables[row.table as usize];
+        levels.checked_sub(1).map_or(table.private_misses, |last| row.rate.miss[last])
+    }
+
+    /// Speed and rates at the occupancies and factors found so far, mixed over how many siblings run.
+    fn speed(&self, row: &Row) -> (f64, Rate) {
+        let place = &self.progress.cpus[row.cpu];
+        let lines = std::array::from_fn(|k| {
+            if k < place.levels {
+                self.caches[row.local[k] as usize].residents[row.resident[k] as usize].target
+            } else {
+                0.0
+            }
+        });
+        let beside: f64 = place.siblings.iter().map(|s| self.busy[*s as usize].0.min(1.0)).sum();
+        let ipc: f64 = place.siblings.iter().map(|s| self.busy[*s as usize].1).sum();
+        let most = place.siblings.len() as f64;
+        let with = |others: f64| {
+            let table = &self.progress.tables[row.table as usize + others as usize];
+            let share = if beside > 0.0 { others / most } else { 0.0 };
+            let rate = table.rate(&lines, ipc * share, 1.0 + others);
+            (place.freq / (rate.a + rate.b * self.factors[place.memory as usize]), rate)
+        };
+        let (few, part) = (beside.floor(), beside.fract());
+        let (speed, rate) = with(few);
+        if part < 1e-9 {
+            return (speed, rate);
+        }
+        let (slower, crowded) = with(few + 1.0);
+        (speed + part * (slower - speed), if part > 0.5 { crowded } else { rate })
+    }
+
+    fn report(&self, row: &Row) -> Rates {
+        let place = &self.progress.cpus[row.cpu];
+        let table = &self.progress.tables[row.table as usize];
+        let mut nj = table.instruction_nj + self.lines_per_instruction(row) * place.memory_nj;
+        let mut references = table.private_misses;
+        for k in 0..place.levels {
+            nj += place.access_nj[k] * references;
+            references = row.rate.miss[k];
+        }
+        Rates {
+            ips: row.speed * row.share * 1e9,
+            ipc: row.speed / place.freq,
+            llc_mpki: self.misses(row) * 1000.0,
+            power_w: row.share * (table.active_w + row.speed * nj),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Rate tables: everything the model needs to know about one behaviour on one kind of core, ready for interpolation.
+//!
+//! Input: what [`super::interval`] or [`super::measured`] derive from a profile. Output: cycles and misses per instruction
+//! for given occupancies of the shared caches, and the footprint (lines touched in so many instructions) by which
+//! co-runners compose.
+//!
+//! The occupancy axis is the lattice of [`countersteer_core::profile::LogHistogram`]: eight linear parts per octave. A
+//! lattice cell is the top bits of the number itself, so a look-up needs no logarithm, and linear interpolation between
+//! lattice points loses nothing of a recorded histogram.
+
+/// Shared cache levels on the way to memory, at most (levels 2, 3 and 4).
+pub const MAX_LEVELS: usize = 3;
+/// Mantissa bits below those that select one of eight parts of an octave.
+const CELL_BITS: u32 = 49;
+const CELL_MASK: u64 = (1 << CELL_BITS) - 1;
+const CELL_SCALE: f64 = 1.0 / (1u64 << CELL_BITS) as f64;
+/// Misses per instruction below which a footprint counts as having stopped growing; keeps fill times finite.
+const MISS_FLOOR: f64 = 1e-9;
+/// Steps of the table of cold-start misses.
+pub const COLD_STEPS: usize = 16;
+
+/// What holds at one occupancy of one cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Point {
+    /// Misses per instruction.
+    pub miss: f64,
+    /// Last level: cycles per instruction that do not depend on memory's load. Others: cycles for hits in this level.
+    pub a: f64,
+    /// Last level: cycles per instruction waiting for unloaded memory. Others: cycles per hit in the next level.
+    pub b: f64,
+    /// Instructions until a thread that starts with nothing holds this much: the integral of dc / miss(c).
+    pub fill: f64,
+}
+
+/// [`Point`]s of one shared cache by occupancy.
+#[derive(Clone, Debug, Default)]
+pub struct LevelTable {
+    points: Vec<Point>,
+    first: f64,
+    last: f64,
+    base: u64,
+}
+
+impl LevelTable {
+    /// Tabulates `point` (its `fill` is ignored) from `from` lines, below which nothing changes, to `lines`.
+    pub fn new(from: f64, lines: f64, point: impl Fn(f64) -> Point) -> Self {
+        let first = f64::from_bits(from.clamp(1.0, lines.max(1.0)).to_bits() & !CELL_MASK);
+        let base = first.to_bits() >> CELL_BITS;
+        let mut points = Vec::new();
+        loop {
+            let at = f64::from_bits((base + points.len() as u64) << CELL_BITS);
+            points.push(point(at));
+            if at > lines {
+                break;
+            }
+        }
+        let mut table = Self { points, first, last: lines, base };
+        table.integrate();
+        table
+    }
+
+    /// The mean of tables on one lattice, weighted by instructions; costs per access are weighted by accesses.
+    pub fn mean(tables: &[(&Self, f64)], last_level: bool) -> Self {
+        let mut mean = tables[0].0.clone();
+        for (i, point) in mean.points.iter_mut().enumerate() {
+            let sum = |f: fn(&Point) -> f64| tables.iter().map(|(t, w)| w * f(&t.points[i])).sum::<f64>();
+            *point = Point { miss: sum(|p| p.miss), a: sum(|p| p.a), b: sum(|p| p.b), fill: 0.0 };
+            if !last_level && point.miss > 0.0 {
+                point.b = sum(|p| p.b * p.miss) / point.miss;
+            }
+        }
+        mean.integrate();
+        mean
+    }
+
+    fn integrate(&mut self) {
+        let mut fill = self.first / self.points[0].miss.max(MISS_FLOOR);
+        self.points[0].fill = fill;
+        for i in 1..self.points.len() {
+            let (y0, y1) = (self.points[i - 1].miss.max(MISS_FLOOR), self.points[i].miss.max(MISS_FLOOR));
+            let width = self.lattice(i) - self.lattice(i - 1);
+            // The exact integral of 1/y for y linear; its limit for equal ends.
+            let mean = if (y0 - y1) > 1e-6 * y0 { (y0 / y1).ln() / (y0 - y1) } else { 2.0 / (y0 + y1) };
+            fill += width * mean;
+            self.points[i].fill = fill;
+        }
+    }
+
+    fn lattice(&self, i: usize) -> f64 {
+        f64::from_bits((self.base + i as u64) << CELL_BITS)
+    }
+
+    /// Interpolates at `lines`.
+    #[inline]
+    pub fn at(&self, lines: f64) -> Point {
+        let bits = lines.max(self.first).min(self.last.max(self.first)).to_bits();
+        let i = ((bits >> CELL_BITS) - self.base) as usize;
+        let x = (bits & CELL_MASK) as f64 * CELL_SCALE;
+        let (p, q) = (&self.points[i], &self.points[i + 1]);
+        let mix = |u: f64, v: f64| u + (v - u) * x;
+        Point { miss: mix(p.miss, q.miss), a: mix(p.a, q.a), b: mix(p.b, q.b), fill: mix(p.fill, q.fill) }
+    }
+
+    /// The occupancy that `instructions` build up, and its derivative. `hint` is the cell of the last answer.
+    #[inline]
+    pub fn filled(&self, instructions: f64, hint: &mut u32) -> (f64, f64) {
+        let start = &self.points[0];
+        if instructions <= start.fill {
+            let slope = self.first / start.fill;
+            return (instructions * slope, slope);
+        }
+        let end = self.points.len() - 2;
+        let mut i = (*hint as usize).min(end);
+        while i < end && self.points[i + 1].fill <= instructions {
+            i += 1;
+        }
+        while i > 0 && self.points[i].fill > instructions {
+            i -= 1;
+        }
+        *hint = i as u32;
+        let (p, q) = (self.points[i].fill, self.points[i + 1].fill);
+        let (low, high) = (self.lattice(i), self.lattice(i + 1));
+        let slope = (high - low) / (q - p);
+        let lines = low + (instructions - p) * slope;
+        if lines >= self.last { (self.last, 0.0) } else { (lines, slope) }
+    }
+}
+
+/// One behaviour on one kind of core.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Cycles per instruction of dispatch and dependencies alone.
+    pub base: f64,
+    /// The two limits that `base` combines: instructions per cycle by dependencies, and by dispatch.
+    pub ilp: f64,
+    /// See `ilp`.
+    pub width: f64,
+    /// Cycles per instruction for branches and private caches.
+    pub fixed: f64,
+    /// Cycles per instruction waiting for unloaded memory when no shared cache lies before it.
+    pub memory: f64,
+    /// Accesses per instruction that leave the private caches.
+    pub private_misses: f64,
+    /// Accesses to the last-level cache per instruction when that is private.
+    pub private_references: f64,
+    /// Cycles that an access to the first level behind the private caches costs.
+    pub near_cycles: f64,
+    /// Cycles that an access to memory costs a thread that re-fills its private caches.
+    pub far_cycles: f64,
+    /// Lines of the private caches worth having.
+    pub useful_lines: f64,
+    /// Additional misses until the private caches are warm again, by sixteenths of `useful_lines` still there.
+    pub cold: [f64; COLD_STEPS + 1],
+    /// Branches per instruction.
+    pub branches: f64,
+    /// Mispredicted branches per instruction.
+    pub branch_misses: f64,
+    /// Energy per instruction.
+    pub instruction_nj: f64,
+    /// Power of the core while it runs this (nJ per ns).
+    pub active_w: f64,
+    /// Lines that cross the memory bus per miss, write-backs included.
+    pub lines_per_miss: f64,
+    /// Shared caches, inner first.
+    pub levels: Vec<LevelTable>,
+}
+
+/// Cycles and misses per instruction: `a + b f` cycles for a memory latency of `f` times the unloaded one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rate {
+    /// Cycles per instruction but for memory.
+    pub a: f64,
+    /// Cycles per instruction waiting for unloaded memory.
+    pub b: f64,
+    /// Misses per instruction of each shared cache, inner first.
+    pub miss: [f64; MAX_LEVELS],
+}
+
+impl Table {
+    /// Rates for given occupancies; `siblings_ipc` is what SMT siblings dispatch per cycle, `threads` how many they are
+    /// with this one.
+    #[inline]
+    pub fn rate(&self, lines: &[f64; MAX_LEVELS], siblings_ipc: f64, threads: f64) -> Rate {
+        let base = if threads > 1.0 { self.shared_base(siblings_ipc, threads) } else { self.base };
+        let mut rate = Rate { a: base + self.fixed, b: self.memory, miss: [0.0; MAX_LEVELS] };
+        let mut before = self.private_misses;
+        let mut next_hit = 0.0;
+        let last = self.levels.len().wrapping_sub(1);
+        for (k, level) in self.levels.iter().enumerate() {
+            let p = level.at(lines[k]);
+            // An inner cache that holds more than this one leaves it only misses.
+            let miss = p.miss.min(before);
+            let scale = if k > 0 && p.miss > 0.0 { miss / p.miss } else { 1.0 };
+            rate.a += (before - miss) * next_hit;
+            rate.a += p.a * scale;
+            if k == last {
+                rate.b += p.b * scale;
+            }
+            next_hit = p.b;
+            before = miss;
+            rate.miss[k] = miss;
+        }
+        rate
+    }
+
+    /// Dispatch slots go round robin: a thread has what its siblings leave, at least its equal share.
+    fn shared_base(&self, siblings_ipc: f64, threads: f64) -> f64 {
+        let width = (self.width - siblings_ipc).max(self.width / threads);
+        limit(width, self.ilp)
+    }
+
+    /// Additional misses of a thread that finds `lines` of its lines in the private caches.
+    pub fn cold_misses(&self, lines: f64) -> f64 {
+        if self.useful_lines <= 0.0 {
+            return 0.0;
+        }
+        let x = (lines / self.useful_lines).clamp(0.0, 1.0) * COLD_STEPS as f64;
+        let i = (x as usize).min(COLD_STEPS - 1);
+        self.cold[i] + (self.cold[i + 1] - self.cold[i]) * (x - i as f64)
+    }
+
+    /// The mean of tables for one kind of core, weighted by instructions.
+    pub fn mean(tables: &[(&Self, f64)]) -> Self {
+        let sum = |f: &dyn Fn(&Self) -> f64| tables.iter().map(|(t, w)| w * f(t)).sum::<f64>();
+        let first = tables[0].0;
+        let levels = (0..first.levels.len()).map(|k| {
+            let rows: Vec<_> = tables.iter().map(|(t, w)| (&t.levels[k], *w)).collect();
+            LevelTable::mean(&rows, k + 1 == first.levels.len())
+        });
+        Self {
+            base: sum(&|t| t.base),
+            ilp: 1.0 / sum(&|t| 1.0 / t.ilp),
+            width: first.width,
+            fixed: sum(&|t| t.fixed),
+            memory: sum(&|t| t.memory),
+            private_misses: sum(&|t| t.private_misses),
+            private_references: sum(&|t| t.private_references),
+            near_cycles: sum(&|t| t.near_cycles),
+            far_cycles: sum(&|t| t.far_cycles),
+            useful_lines: sum(&|t| t.useful_lines),
+            cold: std::array::from_fn(|i| sum(&|t| t.cold[i])),
+            branches: sum(&|t| t.branches),
+            branch_misses: sum(&|t| t.branch_misses),
+            instruction_nj: sum(&|t| t.instruction_nj),
+            active_w: sum(&|t| t.active_w),
+            lines_per_miss: sum(&|t| t.lines_per_miss),
+            levels: levels.collect(),
+        }
+    }
+}
+
+/// Cycles per instruction under two limits in instructions per cycle.
+///
+/// The fourth-power mean is within 2 % of the tighter limit once they are a factor of two apart and 19 % above it when
+/// they are equal, where bursts of one limit meet slack of the other.
+#[inline]
+pub fn limit(width: f64, ilp: f64) -> f64 {
+    let (x, y) = (1.0 / width, 1.0 / ilp);
+    let (x2, y2) = (x * x, y * y);
+    (x2 * x2 + y2 * y2).sqrt().sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweep() -> LevelTable {
+        LevelTable::new(64.0, 10_000.0, |c| Point { miss: 0.01 * (1.0 - c / 20_000.0), ..Point::default() })
+    }
+
+    #[test]
+    fn interpolation_is_exact_for_what_is_linear_between_lattice_points() {
+        let table = sweep();
+        for lines in [64.0, 65.5, 1000.0, 9_999.0, 10_000.0] {
+            assert!((table.at(lines).miss - 0.01 * (1.0 - lines / 20_000.0)).abs() < 1e-12, "{lines}");
+        }
+        assert_eq!(table.at(1.0).miss, table.at(64.0).miss);
+        assert_eq!(table.at(1e9).miss, table.at(10_000.0).miss);
+    }
+
+    #[test]
+    fn filling_inverts_the_fill_time() {
+        let table = sweep();
+        let mut hint = 0;
+        for lines in [10.0, 64.0, 500.0, 3_333.0, 9_000.0, 200.0] {
+            let fill = if lines < 64.0 { lines / table.at(64.0).miss } else { table.at(lines).fill };
+            let (back, slope) = table.filled(fill, &mut hint);
+            assert!((back - lines).abs() < 1e-6 * lines, "{lines} {back}");
+            assert!(slope > 0.0);
+        }
+        assert_eq!(table.filled(1e15, &mut hint), (10_000.0, 0.0));
+    }
+
+    #[test]
+    fn the_fill_time_is_the_integral_of_the_inverse_miss_rate() {
+        // For miss(c) = m (1 - c/K) above the first point: F(c) = first/miss(first) + K/m ln((K - first)/(K - c)).
+        let (m, k, first) = (0.01f64, 20_000.0f64, 64.0f64);
+        let exact = first / (m * (1.0 - first / k)) + k / m * ((k - first) / (k - 8_192.0)).ln();
+        assert!((sweep().at(8_192.0).fill / exact - 1.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,273 @@
+//! A thread: its work, its place, its current rates, and what it counted.
+//!
+//! Rates hold until something changes them, so a thread is integrated only when somebody asks or a rate changes: work done
+//! is rate times time, and the instant a piece of work or a phase ends follows in closed form.
+
+use super::class::{Cpu, NONE};
+use super::counters::Counters;
+use super::model::Model;
+use super::table::{MAX_LEVELS, Rate, Table};
+
+/// Energy of a stretch of running, by where it went (nJ).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpanEnergy {
+    /// The core.
+    pub core: f64,
+    /// Shared caches.
+    pub cache: f64,
+    /// Memory.
+    pub memory: f64,
+}
+
+/// A thread.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Row of its program; [`NONE`] for a free row.
+    pub model: u32,
+    /// Where it runs; [`NONE`] when it does not.
+    pub cpu: u32,
+    /// Where it ran last.
+    pub last_cpu: u32,
+
+    /// Timeline instructions per own instruction.
+    stride: f64,
+    /// Own instructions of the current work, and how many of them are done.
+    total: f64,
+    done: f64,
+    segment: u32,
+    /// Own instructions of this work at which the segment ends.
+    segment_end: f64,
+
+    /// Rate table in force.
+    pub table: u32,
+    /// Cycles and misses per instruction.
+    pub rate: Rate,
+    /// Instructions per ns while it has work.
+    pub ips: f64,
+    /// Lines per ns that it asks of memory, and what a unit of latency factor takes from that.
+    pub demand: f64,
+    /// See `demand`.
+    pub slope: f64,
+
+    /// Integrated up to here.
+    sync: u64,
+    /// No instruction retires before this.
+    stall_until: u64,
+
+    /// Misses of each shared cache since it was added.
+    pub misses: [f64; MAX_LEVELS],
+    /// Their values at the last occupancy step.
+    pub stepped: [f64; MAX_LEVELS],
+    closed: [f64; MAX_LEVELS],
+    span_instructions: f64,
+    span_ns: f64,
+    span_cold: f64,
+    counted: Counters,
+
+    /// Rows in the shared caches of the CPU.
+    pub rows: [u32; MAX_LEVELS],
+    /// When it was switched in or out.
+    pub since: u64,
+    /// Part of the time it runs, an exponential average over past stretches.
+    pub duty: f64,
+    /// Private misses counted when it was switched in.
+    pub entered_misses: f64,
+    /// Private lines that it found then.
+    pub found_lines: f64,
+}
+
+impl Thread {
+    /// A thread of a program, idle since `now`.
+    pub const fn new(model: u32, now: u64) -> Self {
+        let mut thread = Self::free();
+        (thread.model, thread.since) = (model, now);
+        thread
+    }
+
+    /// A free row.
+    pub const fn free() -> Self {
+        Self {
+            model: NONE,
+            cpu: NONE,
+            last_cpu: NONE,
+            stride: 1.0,
+            total: 0.0,
+            done: 0.0,
+            segment: 0,
+            segment_end: f64::INFINITY,
+            table: 0,
+            rate: Rate { a: 1.0, b: 0.0, miss: [0.0; MAX_LEVELS] },
+            ips: 0.0,
+            demand: 0.0,
+            slope: 0.0,
+            sync: 0,
+            stall_until: 0,
+            misses: [0.0; MAX_LEVELS],
+            stepped: [0.0; MAX_LEVELS],
+            closed: [0.0; MAX_LEVELS],
+            span_instructions: 0.0,
+            span_ns: 0.0,
+            span_cold: 0.0,
+            counted: Counters {
+                instructions: 0.0,
+                cycles: 0.0,
+                l2_misses: 0.0,
+                llc_references: 0.0,
+                llc_misses: 0.0,
+                branch_instructions: 0.0,
+                branch_misses: 0.0,
+                energy_nj: 0.0,
+                run_ns: 0.0,
+            },
+            rows: [0; MAX_LEVELS],
+            since: 0,
+            duty: 1.0,
+            entered_misses: 0.0,
+            found_lines: 0.0,
+        }
+    }
+
+    /// Replaces the work. The caller integrated up to now.
+    pub fn begin(&mut self, model: &Model, offset: f64, instructions: f64, stride: f64) {
+        self.stride = stride.max(1e-12);
+        (self.total, self.done) = (instructions.max(0.0), 0.0);
+        let (segment, left) = model.locate(offset);
+        self.segment = segment;
+        self.segment_end = left / self.stride;
+    }
+
+    /// Whether there is work left.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.done < self.total
+    }
+
+    /// The behaviour it is in.
+    #[inline]
+    pub fn behaviour(&self, model: &Model) -> u32 {
+        model.behaviour(self.segment)
+    }
+
+    /// The thread is switched in; nothing retires before `stall_until`.
+    pub fn enter(&mut self, cpu: u32, now: u64, stall_ns: f64) {
+        self.cpu = cpu;
+        self.sync = now;
+        self.stall_until = now.saturating_add(stall_ns as u64);
+        self.since = now;
+        self.stepped = self.misses;
+    }
+
+    /// Loses `cost` ns from now on; the caller integrated up to now.
+    pub fn stall(&mut self, cost: u64, now: u64) {
+        self.stall_until = self.stall_until.max(now).saturating_add(cost);
+    }
+
+    /// The part of the entry stall that is over at `now`.
+    pub fn warmed(&self, now: u64) -> f64 {
+        if now >= self.stall_until {
+            return 1.0;
+        }
+        (now - self.since) as f64 / (self.stall_until - self.since).max(1) as f64
+    }
+
+    /// Counts accesses of a cold start: `beyond` of them reach memory.
+    pub fn count_cold(&mut self, accesses: f64, beyond: f64) {
+        self.span_cold += accesses;
+        self.misses.iter_mut().for_each(|m| *m += beyond);
+    }
+
+    /// Integrates up to `now`.
+    #[inline]
+    pub fn integrate(&mut self, now: u64) {
+        if now <= self.sync {
+            return;
+        }
+        let from = self.sync.max(self.stall_until);
+        if now > from {
+            let work = (self.ips * (now - from) as f64).min(self.total - self.done);
+            self.retire(work);
+        }
+        self.span_ns += (now - self.sync) as f64;
+        self.sync = now;
+    }
+
+    #[inline]
+    fn retire(&mut self, work: f64) {
+        self.done += work;
+        self.span_instructions += work;
+        for (sum, miss) in self.misses.iter_mut().zip(self.rate.miss) {
+            *sum += miss * work;
+        }
+    }
+
+    /// When the work or the phase ends at the rate in force.
+    #[inline]
+    pub fn event(&self) -> u64 {
+        let left = self.total.min(self.segment_end) - self.done;
+        if self.total <= self.done || self.ips <= 0.0 {
+            return u64::MAX;
+        }
+        // The first whole nanosecond at which it is over; the conversion saturates.
+        self.sync.max(self.stall_until).saturating_add((left / self.ips).ceil() as u64)
+    }
+
+    /// Arrives at [`Self::event`]; whether the work is done rather than the phase.
+    pub fn arrive(&mut self, model: &Model, now: u64) -> bool {
+        self.integrate(now);
+        if self.total <= self.segment_end {
+            // What rounding of the last nanosecond left.
+            let rest = self.total - self.done;
+            self.retire(rest);
+            self.done = self.total;
+            self.ips = 0.0;
+            return true;
+        }
+        while self.segment_end <= self.done + 1e-9 * self.segment_end {
+            let (segment, length) = model.after(self.segment);
+            self.segment = segment;
+            self.segment_end += length / self.stride;
+        }
+        false
+    }
+
+    /// Turns what happened under one table into counts; the caller integrated up to now.
+    pub fn close_span(&mut self, table: &Table, cpu: &Cpu) -> SpanEnergy {
+        let n = std::mem::take(&mut self.span_instructions);
+        let ns = std::mem::take(&mut self.span_ns);
+        if ns == 0.0 && n == 0.0 && self.span_cold == 0.0 {
+            return SpanEnergy::default();
+        }
+        let leaving = table.private_misses * n + std::mem::take(&mut self.span_cold);
+        let mut energy = SpanEnergy { core: table.active_w * ns + table.instruction_nj * n, ..SpanEnergy::default() };
+        let (mut references, mut misses) = (table.private_references * n, leaving);
+        for k in 0..cpu.levels {
+            references = misses;
+            misses = self.misses[k] - self.closed[k];
+            energy.cache += cpu.access_nj[k] * references;
+        }
+        self.closed = self.misses;
+        energy.memory = misses * table.lines_per_miss * cpu.memory_nj;
+        let c = &mut self.counted;
+        c.instructions += n;
+        c.cycles += ns * cpu.freq;
+        c.run_ns += ns;
+        c.l2_misses += leaving;
+        c.llc_references += references;
+        c.llc_misses += misses;
+        c.branch_instructions += table.branches * n;
+        c.branch_misses += table.branch_misses * n;
+        c.energy_nj += energy.core + energy.cache + energy.memory;
+        energy
+    }
+
+    /// Counts up to the last closed span.
+    pub fn counted(&self) -> &Counters {
+        &self.counted
+    }
+
+    /// Instructions per cycle at the rates in force, none without work.
+    #[inline]
+    pub fn ipc(&self, cpu: &Cpu) -> f64 {
+        self.ips / cpu.freq
+    }
+}
