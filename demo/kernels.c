@@ -5,6 +5,10 @@
 //   kernels matmul N               dense matrices, blocked by the caches only: regular, floating point
 //   kernels sieve N                bits of a large array: strided stores
 //   kernels mix N                  integer arithmetic in registers: compute-bound
+//
+// and inputs for real programs, the same bytes everywhere:
+//
+//   kernels text BYTES | kernels video FRAMES | kernels source FUNCTIONS
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +122,19 @@ static void video(size_t frames) {
     }
 }
 
+// C functions that a compiler has to think about: loops, branches and arithmetic, no two alike.
+static void source(size_t functions) {
+    printf("#include <stdint.h>\n");
+    for (size_t f = 0; f < functions; f++) {
+        printf("uint32_t f%zu(const uint32_t *p, uint32_t n) {\n  uint32_t a = %uu, b = n;\n", f, (unsigned)next());
+        for (int k = 0; k < 6; k++)
+            printf("  for (uint32_t i = %d; i < n; i++) { if (p[i] & %uu) a += p[i] * %uu; else b ^= a >> %d; }\n", k,
+                   (unsigned)next() & 255, (unsigned)next(), (int)(next() % 31));
+        printf("  switch (a %% 7) { case 0: return b; case 3: return a * b; case 5: return a / (b | 1); }\n");
+        printf("  return a ^ b%s;\n}\n", f ? " ^ n" : "");
+    }
+}
+
 int main(int argc, char **argv) {
     size_t x = argc > 2 ? strtoull(argv[2], NULL, 10) : 0, y = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     const char *what = argc > 2 ? argv[1] : "";
@@ -129,6 +146,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "mix")) result = mix(x);
     else if (!strcmp(what, "text")) return text(x), 0;
     else if (!strcmp(what, "video")) return video(x), 0;
+    else if (!strcmp(what, "source")) return source(x), 0;
     else {
         fprintf(stderr, "kernels: see the head of kernels.c for what it takes\n");
         return 2;

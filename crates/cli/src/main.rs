@@ -1,2 +1,28 @@
-//! The steer command.
-fn main() {}
+//! `steer`: profile programs, simulate machines, compare schedulers, show why.
+//!
+//! stdout is data, stderr is log. Exit codes: see [`error::Kind`].
+
+mod command;
+mod error;
+mod experiment;
+mod library;
+mod output;
+mod plan;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
+    countersteer_host::signals::default_sigpipe();
+    let cli = command::Cli::parse();
+    match command::dispatch(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("steer: {}", error::paragraph(&error));
+            ExitCode::from(error::Kind::of(&error) as u8)
+        }
+    }
+}

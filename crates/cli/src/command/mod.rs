@@ -1,0 +1,82 @@
+//! Subcommands: one file each, one row in [`Command`].
+
+pub mod compare;
+pub mod machine;
+pub mod manual;
+pub mod policy;
+pub mod profile;
+pub mod replay;
+pub mod report;
+pub mod sim;
+pub mod why;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Steers threads to the right cores from what the hardware's counters say.
+///
+/// Profile real programs, simulate machines, compare scheduling policies, and see why.
+#[derive(Debug, Parser)]
+#[command(name = "steer", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Record what a program does, or show a profile
+    Profile(profile::Args),
+    /// List, show or detect machines
+    #[command(subcommand)]
+    Machine(machine::Args),
+    /// List or show policies
+    #[command(subcommand)]
+    Policy(policy::Args),
+    /// Simulate one workload on one machine under one policy, and keep the record
+    Sim(sim::Args),
+    /// Compare policies over machines, workloads and seeds
+    Compare(compare::Args),
+    /// Make an HTML report or a timeline from records
+    Report(report::Args),
+    /// Feed a record's observations to a policy and compare its decisions
+    Replay(replay::Args),
+    /// Tell why a thread was where it was
+    Why(why::Args),
+    /// Print shell completions or the manual page
+    #[command(hide = true)]
+    Manual(manual::Args),
+}
+
+/// Runs a command; its exit code, where it has one of its own.
+pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
+    match cli.command {
+        Command::Profile(args) => profile::run(args),
+        Command::Machine(args) => done(machine::run(args)),
+        Command::Policy(args) => done(policy::run(args)),
+        Command::Sim(args) => done(sim::run(&args)),
+        Command::Compare(args) => done(compare::run(&args)),
+        Command::Report(args) => done(report::run(&args)),
+        Command::Replay(args) => replay::run(&args),
+        Command::Why(args) => done(why::run(&args)),
+        Command::Manual(args) => done(manual::run(&args)),
+    }
+}
+
+/// Prints data to stdout.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Prints a value as JSON to stdout.
+pub fn print_json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
+    print(&serde_json::to_string_pretty(value)?)
+}

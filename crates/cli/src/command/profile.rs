@@ -1,0 +1,198 @@
+//! `steer profile -- PROGRAM` records a program; `steer profile show FILE` shows a profile.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use countersteer_core::profile::Profile;
+use countersteer_host::record_run::{RecordOptions, Recording, Status, record};
+use countersteer_report::{profile_view, write_atomically};
+use sha2::{Digest, Sha256};
+
+use super::{print, print_json};
+use crate::error::{Kind, told};
+use crate::library::{self, Text};
+use crate::progress;
+
+/// Record what a program does, or show a profile.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    show: Option<Action>,
+    /// Where to write the profile; PROGRAM.profile.json when absent
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Name of the profile; the program's file name when absent
+    #[arg(long)]
+    name: Option<String>,
+    /// Stop after this many instructions (K, M and G are understood); the profile is then marked partial
+    #[arg(long, value_name = "N", value_parser = count)]
+    max_instructions: Option<u64>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    command: Vec<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show phases, miss curve and class of a profile
+    Show {
+        /// Profile, recorded or tabulated
+        file: PathBuf,
+        /// The checked profile as JSON
+        #[arg(long)]
+        json: bool,
+        /// Draw the miss curve into this SVG file too
+        #[arg(long, value_name = "FILE.svg")]
+        plot: Option<PathBuf>,
+    },
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) {
+        digits if digits.len() == text.len() => (digits, 1),
+        digits => match &text[digits.len()..] {
+            "K" | "k" => (digits, 1_000),
+            "M" | "m" => (digits, 1_000_000),
+            "G" | "g" => (digits, 1_000_000_000),
+            other => return Err(format!("`{other}` is no factor; K, M and G are")),
+        },
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no number"))?;
+    number.checked_mul(factor).filter(|n| *n > 0).ok_or_else(|| "it must be 1 to 18 quintillion".into())
+}
+
+/// Runs the command; passes on the program's own exit code.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.show {
+        Some(Action::Show { file, json, plot }) => show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS),
+        None if args.command.is_empty() => {
+            Err(told(Kind::Usage, "name a program after `--`: steer profile -o FILE -- PROGRAM ARGS"))
+        }
+        None => record_to_file(args),
+    }
+}
+
+fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
+    let program = Path::new(&args.command[0]).file_name().map(|f| f.to_string_lossy().into_owned());
+    let stem = args.name.clone().or(program).unwrap_or_else(|| "program".into());
+    let output = args.output.unwrap_or_else(|| PathBuf::from(format!("{stem}.profile.json")));
+    // Found out before the program runs for minutes, not after.
+    crate::output::check_writable(&output)?;
+    let options = RecordOptions {
+        name: args.name,
+        max_instructions: args.max_instructions,
+        command: args.command,
+        ..RecordOptions::default()
+    };
+    let recording = watched(options)?;
+    write_atomically(&output, profile_text(&recording)?.as_bytes())?;
+    let p = &recording.profile;
+    let note = p.partial.as_ref().map(|why| format!(" (partial: {why})")).unwrap_or_default();
+    eprintln!(
+        "steer: {} instructions, {} behaviours in {} segments{note}; profile in {}",
+        p.instructions,
+        p.behaviours.len(),
+        p.timeline.len(),
+        output.display()
+    );
+    Ok(match recording.status {
+        Status::Exited(code) => ExitCode::from(code as u8),
+        Status::Signaled(signal) => ExitCode::from(128u8.wrapping_add(signal as u8)),
+    })
+}
+
+/// Records with a spinner that counts instructions.
+fn watched(mut options: RecordOptions) -> anyhow::Result<Recording> {
+    let spinner = progress::spinner(&format!("recording {}", options.command[0]));
+    let shown = spinner.clone();
+    let what = options.command[0].clone();
+    options.progress = Some(Box::new(move |instructions| {
+        shown.set_message(format!("recording {what}: {} M instructions", instructions / 1_000_000));
+        shown.tick();
+    }));
+    let recording = record(&options);
+    spinner.finish_and_clear();
+    Ok(recording?)
+}
+
+fn profile_text(recording: &Recording) -> anyhow::Result<String> {
+    let mut text = serde_json::to_string(&recording.profile)?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
+    let text = library::read(file)?;
+    let profile = Profile::parse(&text.path, &text.text)?;
+    if let Some(path) = plot {
+        write_atomically(path, profile_view::svg(&profile)?.as_bytes())?;
+        eprintln!("steer: miss curve in {}", path.display());
+    }
+    match (&profile, json) {
+        (Profile::Recorded(p), true) => print_json(p),
+        (Profile::Tabulated(p), true) => print_json(p),
+        (_, false) => print(&profile_view::text(&profile)),
+    }
+}
+
+/// The profile of a command, recorded at first use and cached by command and program file.
+pub fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
+    let path = cache_path(name, command)?;
+    if path.is_file() {
+        return library::read(&path);
+    }
+    eprintln!("steer: recording `{}` at first use", command.join(" "));
+    let options = RecordOptions {
+        name: name.map(str::to_owned),
+        command: command.to_vec(),
+        stdin_null: true,
+        stdout_null: true,
+        ..RecordOptions::default()
+    };
+    let recording = watched(options)?;
+    if let Some(why) = &recording.profile.partial {
+        return Err(told(Kind::BadInput, format!("`{}` was not recorded to its end: {why}", command.join(" "))));
+    }
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    write_atomically(&path, profile_text(&recording)?.as_bytes())?;
+    library::read(&path)
+}
+
+/// Where a command's profile is cached: it changes with the command, the program's file and this program's version.
+fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
+        .ok_or_else(|| told(Kind::Missing, "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles"))?;
+    let mut hash = Sha256::new();
+    let workdir = std::env::current_dir()?;
+    for part in command.iter().map(String::as_bytes).chain([env!("CARGO_PKG_VERSION").as_bytes()]) {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.update(workdir.as_os_str().as_encoded_bytes());
+    if let Ok(file) = std::fs::metadata(&command[0]) {
+        hash.update(format!("{:?} {}", file.modified().ok(), file.len()));
+    }
+    let digest: String = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
+    let program = Path::new(&command[0]).file_name().map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = name.unwrap_or(&program);
+    Ok(cache.join("countersteer/profiles").join(format!("{stem}-{digest}.json")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_take_factors_and_refuse_nonsense() {
+        assert_eq!(count("15"), Ok(15));
+        assert_eq!(count("2G"), Ok(2_000_000_000));
+        for bad in ["", "0", "M", "5X", "-1", "99999999999999999999", "18446744073709551615K"] {
+            assert!(count(bad).is_err(), "{bad}");
+        }
+    }
+}

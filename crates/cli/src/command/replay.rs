@@ -1,0 +1,81 @@
+//! `steer replay`: a record's observations through a policy; the same policy must decide the same.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use countersteer_core::driver::{DriverConfig, NoRecord, drive};
+use countersteer_core::engine::{Applied, Engine, Forecast, Observation};
+use countersteer_core::placement::Placement;
+use countersteer_core::policy;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_report::ReportError;
+use countersteer_report::record::{Record, ReplayEngine, compare_decisions};
+use countersteer_sim::engine::Simulation;
+
+use super::{print, print_json};
+use crate::experiment::{SimOptions, policy_rng};
+use crate::plan;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Record
+    record: PathBuf,
+    /// Policy; the recorded one when absent
+    #[arg(short, long)]
+    policy: Option<String>,
+    /// Seed; the recorded one when absent
+    #[arg(long)]
+    seed: Option<u64>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A record that predicts as the simulator that made it would.
+struct Replay<'a> {
+    record: ReplayEngine<'a>,
+    /// Never run: only its predictions are asked for.
+    model: Simulation,
+}
+
+impl Engine for Replay<'_> {
+    type Error = ReportError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        self.record.topology()
+    }
+
+    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, ReportError> {
+        self.record.observe(until, early)
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, ReportError> {
+        self.record.apply(placement)
+    }
+
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        self.model.forecast()
+    }
+}
+
+/// Runs the command; exit code 1 says that the recorded policy decided differently this time.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let record = Record::load(&args.record)?;
+    let manifest = &record.manifest;
+    let spec = args.policy.as_deref().unwrap_or(&manifest.policy);
+    let seed = args.seed.unwrap_or(manifest.seed);
+    let topology = record.topology()?;
+    let mut policy = policy::parse(spec, &topology)?;
+    let plan = plan::plan(&plan::of_record(manifest)?, &topology)?;
+    let model = Simulation::new(Arc::clone(&topology), &plan, SimOptions::of_record(manifest).config(seed, false))?;
+    let mut engine = Replay { record: ReplayEngine::new(&record)?, model };
+    let driver = DriverConfig { period: Nanos(manifest.period_ns), until: Nanos::NEVER };
+    drive(&mut engine, policy.as_mut(), &mut NoRecord, driver, &mut policy_rng(seed))?;
+    let differences = compare_decisions(&record, &engine.record.into_decisions());
+    if args.json { print_json(&differences)? } else { print(&differences.to_string())? }
+    let broken = !differences.is_empty() && spec == manifest.policy && seed == manifest.seed;
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

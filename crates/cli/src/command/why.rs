@@ -1,0 +1,31 @@
+//! `steer why`: why a thread was where it was.
+
+use std::path::PathBuf;
+
+use countersteer_report::record::Record;
+use countersteer_report::why;
+
+use super::{print, print_json};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Record
+    record: PathBuf,
+    /// Program, or `thread7`
+    #[arg(long)]
+    program: String,
+    /// When, in seconds since the start
+    #[arg(long, value_name = "SECONDS")]
+    at: f64,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let record = Record::load(&args.record)?;
+    let answer = why::why(&record, &args.program, args.at)?;
+    if args.json { print_json(&answer) } else { print(&answer.to_string()) }
+}

@@ -1,0 +1,82 @@
+//! Exit codes by kind of error.
+
+use countersteer_core::policy::PolicyError;
+use countersteer_core::textfile::TextError;
+use countersteer_host::topology::DetectError;
+use countersteer_report::ReportError;
+use countersteer_sim::engine::SimError;
+
+/// What went wrong, as an exit code. 2 is clap's, for unusable arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A defect of this program.
+    Internal = 1,
+    /// Unusable arguments.
+    Usage = 2,
+    /// A file that cannot be understood.
+    BadInput = 3,
+    /// A file, program or tool that is not there.
+    Missing = 4,
+    /// Reading or writing failed: permissions, a full disk.
+    Io = 5,
+}
+
+/// An error with its kind, for those that carry no type of their own.
+#[derive(Debug)]
+pub struct Told {
+    kind: Kind,
+    message: String,
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Told {}
+
+/// An error of this kind.
+pub fn told(kind: Kind, message: impl Into<String>) -> anyhow::Error {
+    Told { kind, message: message.into() }.into()
+}
+
+/// The error and its causes in one paragraph; a cause that an earlier message already quotes is not repeated.
+pub fn paragraph(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |mut text, cause| {
+        let message = cause.to_string();
+        if !text.contains(&message) {
+            text = if text.is_empty() { message } else { format!("{text}: {message}") };
+        }
+        text
+    })
+}
+
+impl Kind {
+    /// The kind of an error, by the innermost cause that has one.
+    pub fn of(error: &anyhow::Error) -> Self {
+        // Reports and detection read files: what is no failure of the system is a fault of the file.
+        let reads_files = error.is::<ReportError>() || error.is::<DetectError>();
+        let default = if reads_files { Self::BadInput } else { Self::Internal };
+        error.chain().find_map(Self::of_cause).unwrap_or(default)
+    }
+
+    fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        if let Some(told) = cause.downcast_ref::<Told>() {
+            return Some(told.kind);
+        }
+        if cause.is::<TextError>() {
+            return Some(Self::BadInput);
+        }
+        if cause.is::<PolicyError>() {
+            return Some(Self::Usage);
+        }
+        if let Some(SimError::Model(_)) = cause.downcast_ref::<SimError>() {
+            return Some(Self::BadInput);
+        }
+        match cause.downcast_ref::<std::io::Error>()?.kind() {
+            std::io::ErrorKind::NotFound => Some(Self::Missing),
+            _ => Some(Self::Io),
+        }
+    }
+}

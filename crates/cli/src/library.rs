@@ -1,0 +1,86 @@
+//! What ships with `steer`: machines, workloads and profiles, carried inside the binary.
+//!
+//! A name is looked up here; anything that looks like a path, or is a file, is read from disk instead.
+
+use std::path::Path;
+
+use anyhow::Context;
+use countersteer_core::machine::Machine;
+use include_dir::{Dir, include_dir};
+
+use crate::error::{Kind, told};
+
+static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
+static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
+static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
+
+/// A text file and where it came from.
+#[derive(Clone, Debug)]
+pub struct Text {
+    /// The path as the user would name it.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+    /// Shipped inside the binary.
+    pub shipped: bool,
+}
+
+/// Reads a text file from disk.
+pub fn read(path: &Path) -> anyhow::Result<Text> {
+    let shown = path.display().to_string();
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| told(Kind::BadInput, format!("{shown}: this is no text file")))?;
+    Ok(Text { path: shown, text, shipped: false })
+}
+
+/// A shipped profile, by its path below `profiles/`.
+pub fn shipped_profile(path: &str) -> Option<Text> {
+    let text = PROFILES.get_file(path)?.contents_utf8()?;
+    Some(Text { path: format!("profiles/{path}"), text: text.into(), shipped: true })
+}
+
+/// A machine by name or file, with its text.
+pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
+    let text = named(&MACHINES, "machine", "machines", name)?;
+    Ok((Machine::parse(&text.path, &text.text)?, text))
+}
+
+/// A workload's text by name or file.
+pub fn workload(name: &str) -> anyhow::Result<Text> {
+    named(&WORKLOADS, "workload", "workloads", name)
+}
+
+/// Names of the shipped machines.
+pub fn machine_names() -> Vec<String> {
+    names(&MACHINES)
+}
+
+/// Names of the shipped workloads.
+pub fn workload_names() -> Vec<String> {
+    names(&WORKLOADS)
+}
+
+fn names(dir: &Dir<'_>) -> Vec<String> {
+    let mut names: Vec<String> = dir
+        .files()
+        .filter(|f| f.path().extension().is_some_and(|e| e == "toml"))
+        .filter_map(|f| Some(f.path().file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<Text> {
+    let path = Path::new(name);
+    if path.is_file() || name.contains('/') || name.ends_with(".toml") {
+        return read(path);
+    }
+    let file = format!("{name}.toml");
+    match dir.get_file(&file).and_then(|f| f.contents_utf8()) {
+        Some(text) => Ok(Text { path: format!("{folder}/{file}"), text: text.into(), shipped: true }),
+        None => Err(told(
+            Kind::Missing,
+            format!("there is no {what} `{name}`: give a file, or one of {}", names(dir).join(", ")),
+        )),
+    }
+}

@@ -1,0 +1,159 @@
+//! From a workload file to a plan that the simulator runs: profiles found or recorded, copies named, launch places resolved.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::profile::Profile;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_core::workload::{Workload, WorkloadProgram};
+use countersteer_report::record::Manifest;
+use countersteer_sim::engine::{Plan, PlannedProgram};
+
+use crate::command::profile::record_cached;
+use crate::error::{Kind, told};
+use crate::library::{self, Text};
+
+/// A workload with its profiles, before it meets a machine.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Its name.
+    pub name: String,
+    /// The file.
+    pub text: Text,
+    /// Programs with their profiles, copies not yet unrolled.
+    pub programs: Vec<(WorkloadProgram, Arc<Profile>)>,
+    /// Profile texts by file name, for records.
+    pub profiles: BTreeMap<String, String>,
+}
+
+/// Reads a workload and every profile it names; records those given as commands.
+pub fn load(name: &str) -> anyhow::Result<Loaded> {
+    let text = library::workload(name)?;
+    load_text(text, profile_text)
+}
+
+/// The workload of a record, from nothing but the record.
+pub fn of_record(manifest: &Manifest) -> anyhow::Result<Loaded> {
+    let path = format!("{}.toml", manifest.workload.name);
+    let text = Text { path, text: manifest.workload.text.clone(), shipped: false };
+    load_text(text, |_, program| {
+        let wanted = profile_key(program);
+        let found = manifest.profiles.get_key_value(&wanted);
+        let (file, text) = found.ok_or_else(|| told(Kind::BadInput, format!("the record has no profile `{wanted}`")))?;
+        Ok(Text { path: file.clone(), text: text.clone(), shipped: false })
+    })
+}
+
+fn load_text(
+    text: Text,
+    mut source: impl FnMut(&Text, &WorkloadProgram) -> anyhow::Result<Text>,
+) -> anyhow::Result<Loaded> {
+    let workload = Workload::parse(&text.path, &text.text)?;
+    let stem = Path::new(&text.path).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = if workload.name.is_empty() { stem } else { workload.name.clone() };
+    let mut loaded = Loaded { name, text, programs: Vec::new(), profiles: BTreeMap::new() };
+    for program in workload.program {
+        let source = source(&loaded.text, &program)?;
+        let profile = Arc::new(Profile::parse(&source.path, &source.text)?);
+        loaded.profiles.insert(profile_key(&program), source.text);
+        loaded.programs.push((program, profile));
+    }
+    Ok(loaded)
+}
+
+/// The name under which a record keeps a program's profile: no path, and different for different profiles.
+fn profile_key(program: &WorkloadProgram) -> String {
+    let words = match (&program.profile, &program.command) {
+        (Some(path), _) => path.trim_start_matches("../").to_owned(),
+        (None, command) => format!("{}.json", command.as_deref().unwrap_or_default().join(" ")),
+    };
+    words.replace(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c), "_")
+}
+
+/// The profile of a program: next to the workload file, below the working directory, or shipped.
+fn profile_text(workload: &Text, program: &WorkloadProgram) -> anyhow::Result<Text> {
+    if let Some(command) = &program.command {
+        return record_cached(program.name.as_deref(), command);
+    }
+    let wanted = program.profile.as_deref().unwrap_or_default();
+    let relative = wanted.trim_start_matches("../").trim_start_matches("profiles/");
+    if workload.shipped {
+        if let Some(text) = library::shipped_profile(relative) {
+            return Ok(text);
+        }
+    }
+    let beside = Path::new(&workload.path).parent().unwrap_or(Path::new(".")).join(wanted);
+    for path in [beside.clone(), PathBuf::from(wanted)] {
+        if path.is_file() {
+            return library::read(&path);
+        }
+    }
+    library::shipped_profile(relative).ok_or_else(|| {
+        let path = &workload.path;
+        let beside = beside.display();
+        told(
+            Kind::Missing,
+            format!(
+                "{path}: there is no profile `{wanted}` (looked for {beside} and among the shipped profiles); \
+                 record one with `steer profile -o {wanted} -- PROGRAM`"
+            ),
+        )
+    })
+}
+
+/// Unrolls copies, names them, and resolves launch places on a machine.
+pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
+    let mut plan = Plan::default();
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for (program, profile) in &loaded.programs {
+        let base = program.name.clone().unwrap_or_else(|| profile.name().to_owned());
+        let launch_on = program.launch_on.as_deref().map(|place| cpus_of(place, topology)).transpose()?;
+        for _ in 0..program.copies {
+            let nth = seen.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
+            let name = if *nth == 1 { base.clone() } else { format!("{base}#{nth}") };
+            plan.programs.push(planned(program, profile, name, launch_on.clone()));
+        }
+    }
+    Ok(plan)
+}
+
+fn planned(
+    program: &WorkloadProgram,
+    profile: &Arc<Profile>,
+    name: String,
+    launch_on: Option<Arc<CpuSet>>,
+) -> PlannedProgram {
+    let recorded = match &**profile {
+        Profile::Recorded(p) => p.shape.threads,
+        Profile::Tabulated(_) => 1,
+    };
+    let bursts = program.burst_mi.zip(program.sleep_ms);
+    PlannedProgram {
+        name: name.into(),
+        profile: Arc::clone(profile),
+        threads: program.threads.unwrap_or(recorded),
+        nice: program.nice,
+        start: Nanos::from_secs_f64(program.start_s),
+        bursts: bursts.map(|(mi, ms)| (mi * 1e6, Nanos::from_secs_f64(ms * 1e-3))),
+        launch_on,
+        scale: program.scale,
+    }
+}
+
+/// CPUs of a group's name or a CPU list.
+fn cpus_of(place: &str, topology: &Topology) -> anyhow::Result<Arc<CpuSet>> {
+    if let Some(group) = topology.group_named(place) {
+        return Ok(Arc::clone(&group.cpus));
+    }
+    let all = &topology.groups[0].cpus;
+    let cpus: CpuSet = place
+        .parse()
+        .map_err(|e| told(Kind::BadInput, format!("launch_on = \"{place}\": no core group of {} and {e}", topology.name)))?;
+    if cpus.is_empty() || !cpus.is_subset(all) {
+        return Err(told(Kind::BadInput, format!("launch_on = \"{place}\": {} has CPUs {all}", topology.name)));
+    }
+    Ok(Arc::new(cpus))
+}

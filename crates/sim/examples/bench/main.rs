@@ -1,0 +1,35 @@
+//! Figures of `docs/benchmarks.md`: `cargo run --release -p countersteer-sim --example bench -- [NAME...]`.
+//!
+//! Each module prints one Markdown section; without names all run. Times are CPU times of this process.
+
+mod closed_forms;
+mod contention;
+mod mixes;
+mod runner;
+mod speed;
+
+use std::error::Error;
+
+/// A benchmark: its name and what prints its section.
+type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
+
+/// Every benchmark.
+const BENCHES: [Bench; 4] = [
+    ("closed-forms", closed_forms::run),
+    ("mixes", mixes::run),
+    ("contention", contention::run),
+    ("speed", speed::run),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = wanted.iter().find(|w| BENCHES.iter().all(|(name, _)| name != w)) {
+        return Err(format!("there is no benchmark `{unknown}`").into());
+    }
+    for (name, bench) in BENCHES {
+        if wanted.is_empty() || wanted.iter().any(|w| w == name) {
+            bench()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Runs experiments for the benchmarks, and measures what they cost.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use countersteer_core::driver::{DriverConfig, NoRecord, drive};
+use countersteer_core::machine::Machine;
+use countersteer_core::policy::{self, PolicyRng};
+use countersteer_core::profile::Profile;
+use countersteer_core::score::{Outcome, Score};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
+use countersteer_sim::linux::LinuxConfig;
+use countersteer_sim::progress::ProgressConfig;
+use rand::SeedableRng;
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A shipped machine.
+pub fn machine(name: &str) -> Result<Arc<Topology>, Box<dyn Error>> {
+    let path = root().join(format!("machines/{name}.toml"));
+    let machine = Machine::parse(&path.display().to_string(), &std::fs::read_to_string(&path)?)?;
+    Ok(Arc::new(Topology::new(&machine)))
+}
+
+/// All profiles of a folder below `profiles/`, by file name.
+pub fn profiles(folder: &str) -> Result<Vec<Arc<Profile>>, Box<dyn Error>> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(root().join("profiles").join(folder))?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    paths.retain(|p| p.extension().is_some_and(|e| e == "toml" || e == "json"));
+    paths.sort();
+    paths.iter().map(|p| Ok(Arc::new(Profile::parse(&p.display().to_string(), &std::fs::read_to_string(p)?)?))).collect()
+}
+
+/// A program of one thread.
+pub fn program(name: &str, profile: &Arc<Profile>) -> PlannedProgram {
+    PlannedProgram {
+        name: name.into(),
+        profile: Arc::clone(profile),
+        threads: 1,
+        nice: 0,
+        start: Nanos::ZERO,
+        bursts: None,
+        launch_on: None,
+        scale: 1.0,
+    }
+}
+
+/// How an experiment is run.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub ideal: bool,
+    pub rounds: u32,
+    pub until: Nanos,
+    pub seed: u64,
+    pub period: Nanos,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { ideal: false, rounds: 3, until: Nanos::NEVER, seed: 1, period: Nanos::from_millis(100) }
+    }
+}
+
+/// One experiment.
+pub fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, setup: Setup) -> Result<(Outcome, Score), Box<dyn Error>> {
+    let config = SimConfig {
+        seed: setup.seed,
+        linux: LinuxConfig { seed: setup.seed, ..LinuxConfig::default() },
+        progress: ProgressConfig { contention: !setup.ideal, costs: !setup.ideal, ..ProgressConfig::default() },
+        counter_noise: if setup.ideal { 0.0 } else { 0.01 },
+        sample_cost: if setup.ideal { Nanos::ZERO } else { Nanos::from_micros(2) },
+        rounds: setup.rounds,
+        trace: false,
+    };
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?;
+    let mut policy = policy::parse(spec, topology)?;
+    let mut rng = PolicyRng::seed_from_u64(setup.seed);
+    let driver = DriverConfig { period: setup.period, until: setup.until };
+    drive(&mut simulation, policy.as_mut(), &mut NoRecord, driver, &mut rng)?;
+    let outcome = simulation.outcome();
+    let score = Score::of(&outcome);
+    Ok((outcome, score))
+}
+
+/// CPU time of this process so far, in seconds, and its largest resident size so far, in MiB.
+pub fn usage() -> Result<(f64, f64), Box<dyn Error>> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0");
+    let peak_kib: f64 = peak.split_whitespace().next().unwrap_or("0").parse()?;
+    Ok((ticks / 100.0, peak_kib / 1024.0))
+}
+
+/// The value at a share of sorted values.
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let at = share * (sorted.len().saturating_sub(1)) as f64;
+    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    low + (high - low) * at.fract()
+}

@@ -1,0 +1,38 @@
+//! Forecasts of static assignments, from the progress model's steady state.
+
+use countersteer_core::engine::ThreadForecast;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::CpuId;
+
+use crate::progress::{ModelId, Progress};
+
+/// What a forecast needs.
+pub(super) struct SteadyState<'a> {
+    pub topology: &'a Topology,
+    pub progress: &'a mut Progress,
+}
+
+impl SteadyState<'_> {
+    /// Predicts each thread's speed when all stay where `assignment` says; threads on one CPU share it equally.
+    pub fn forecast(&mut self, models: &[ModelId], assignment: &[CpuId]) -> Vec<ThreadForecast> {
+        let mut load = vec![0u32; self.topology.cpus.len()];
+        for cpu in assignment {
+            load[cpu.index()] += 1;
+        }
+        let share = |cpu: CpuId| 1.0 / f64::from(load[cpu.index()].max(1));
+        let rows: Vec<_> = models.iter().zip(assignment).map(|(m, c)| (*m, *c, share(*c))).collect();
+        let (fast, slow) = self.topology.extremes();
+        let rates = self.progress.steady_state(&rows);
+        rates
+            .into_iter()
+            .zip(models)
+            .map(|(rate, model)| ThreadForecast {
+                ips: rate.ips,
+                ipc: rate.ipc,
+                ips_alone_fast: self.progress.alone_ips(*model, fast),
+                ips_alone_slow: self.progress.alone_ips(*model, slow),
+                power_w: rate.power_w,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,526 @@
+//! The simulator as an engine: threads of simulated programs on simulated CPUs under the Linux model.
+//!
+//! Input: a [`Plan`] (programs with profiles) and a topology. Three parts share the work: [`crate::linux`] decides who runs
+//! where, [`crate::progress`] says how far each running thread gets, and this module moves programs through their lives
+//! (start, serial and parallel part, bursts and sleeps, restart) and shows the outside what counters would show.
+
+mod forecast;
+mod pmu;
+mod program;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{
+    Applied, Engine, Forecast, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo,
+};
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::{AdmissionTable, Placement, Target};
+use countersteer_core::score::Outcome;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CpuId, Nanos, ThreadId};
+
+pub use self::program::{Plan, PlannedProgram};
+use self::forecast::SteadyState;
+use self::pmu::Pmu;
+use self::program::{Program, Step};
+use crate::linux::{Linux, LinuxConfig, Switch};
+use crate::progress::{ModelError, Progress, ProgressConfig};
+
+/// How a simulation is run.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// Seeds everything random.
+    pub seed: u64,
+    /// The kernel.
+    pub linux: LinuxConfig,
+    /// The hardware.
+    pub progress: ProgressConfig,
+    /// Relative standard deviation of a counter reading.
+    pub counter_noise: f64,
+    /// CPU time that reading one thread's counters takes.
+    pub sample_cost: Nanos,
+    /// Finished runs of the slowest program that end the experiment.
+    pub rounds: u32,
+    /// Keeps every stretch of running.
+    pub trace: bool,
+}
+
+/// A simulation that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// A profile cannot be simulated on this machine.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Nothing would ever happen again, though the workload is not finished.
+    #[error("the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator")]
+    Stuck {
+        /// When.
+        at: Nanos,
+    },
+}
+
+/// A running simulation.
+pub struct Simulation {
+    topology: Arc<Topology>,
+    config: SimConfig,
+    now: Nanos,
+    linux: Linux,
+    progress: Progress,
+    pmu: Pmu,
+    programs: Vec<Program>,
+    threads: Vec<Thread>,
+    timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
+    events: Vec<ThreadEvent>,
+    spans: Vec<Span>,
+    /// Emptied and filled again at every step, to save allocations.
+    switch_buffer: Vec<Switch>,
+    finished_buffer: Vec<ThreadId>,
+    admission: Option<(AdmissionTable, MetricBank)>,
+    migrations: u64,
+    switches: u64,
+}
+
+/// Something this module waits for; the order breaks ties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Start { program: usize },
+    Wake { thread: ThreadId },
+}
+
+/// A simulated thread.
+#[derive(Clone, Debug)]
+struct Thread {
+    program: usize,
+    /// CPUs the program may use.
+    allowed: Arc<CpuSet>,
+    /// CPUs it is confined to for now.
+    confined: Arc<CpuSet>,
+    /// Started and not ended.
+    alive: bool,
+    /// Where it runs or last ran.
+    cpu: CpuId,
+    running_since: Option<Nanos>,
+    runnable: bool,
+}
+
+impl Simulation {
+    /// Prepares a simulation; nothing runs before the first [`Engine::observe`].
+    ///
+    /// # Errors
+    /// A profile that this machine cannot run.
+    pub fn new(topology: Arc<Topology>, plan: &Plan, config: SimConfig) -> Result<Self, SimError> {
+        let mut progress = Progress::new(Arc::clone(&topology), config.progress.clone());
+        let mut linux_config = config.linux.clone();
+        linux_config.seed = config.seed;
+        let linux = Linux::new(&topology, linux_config);
+        let mut sim = Self {
+            pmu: Pmu::new(config.seed, config.counter_noise),
+            programs: Vec::new(),
+            threads: Vec::new(),
+            timers: BinaryHeap::new(),
+            events: Vec::new(),
+            spans: Vec::new(),
+            switch_buffer: Vec::new(),
+            finished_buffer: Vec::new(),
+            admission: None,
+            migrations: 0,
+            switches: 0,
+            now: Nanos::ZERO,
+            topology,
+            config,
+            linux,
+            progress: {
+                progress.advance(Nanos::ZERO);
+                progress
+            },
+        };
+        for planned in &plan.programs {
+            sim.add_program(planned)?;
+        }
+        Ok(sim)
+    }
+
+    fn add_program(&mut self, planned: &PlannedProgram) -> Result<(), SimError> {
+        let model = self.progress.add_program(Arc::clone(&planned.profile))?;
+        let row = self.programs.len();
+        let first = ThreadId::from_index(self.threads.len());
+        self.programs.push(Program::new(planned, model, first));
+        for _ in 0..planned.threads {
+            let id = ThreadId::from_index(self.threads.len());
+            self.progress.add_thread(id, model);
+            self.pmu.add_thread();
+            let everywhere = Arc::clone(&self.topology.groups[0].cpus);
+            self.threads.push(Thread {
+                program: row,
+                allowed: Arc::clone(&everywhere),
+                confined: everywhere,
+                alive: false,
+                cpu: CpuId(0),
+                running_since: None,
+                runnable: false,
+            });
+        }
+        self.timers.push(Reverse((planned.start, Timer::Start { program: row })));
+        Ok(())
+    }
+
+    /// The result so far.
+    pub fn outcome(&mut self) -> Outcome {
+        self.progress.advance(self.now);
+        let programs = (0..self.programs.len()).map(|row| self.program_outcome(row)).collect();
+        Outcome {
+            programs,
+            elapsed_s: self.now.as_secs_f64(),
+            energy_j: self.progress.energy_j(self.now),
+            migrations: self.migrations,
+            switches: self.switches,
+        }
+    }
+
+    fn program_outcome(&mut self, row: usize) -> countersteer_core::score::ProgramOutcome {
+        let program = &self.programs[row];
+        let (alone_fast_s, alone_slow_s) = program.alone_seconds(&self.topology, &self.progress);
+        let (mut instructions, mut cycles) = (0.0, 0.0);
+        for id in program.threads() {
+            let counters = self.progress.counters(id, self.now);
+            instructions += counters.instructions;
+            cycles += counters.cycles;
+        }
+        countersteer_core::score::ProgramOutcome {
+            name: program.name.to_string(),
+            completions_s: program.completions_s.clone(),
+            alone_fast_s,
+            alone_slow_s,
+            instructions,
+            cycles,
+        }
+    }
+
+    fn finished(&self) -> bool {
+        self.programs.iter().all(|p| p.completions_s.len() >= self.config.rounds as usize)
+    }
+
+    /// Runs until `until`, or until the workload is finished, or, with `early`, until something befell a thread.
+    fn run(&mut self, until: Nanos, early: bool) -> Result<(), SimError> {
+        loop {
+            let due = self.timers.peek().map_or(Nanos::NEVER, |Reverse((at, _))| *at);
+            let next = self.linux.next_event().min(self.progress.next_event()).min(due);
+            if next == Nanos::NEVER && until == Nanos::NEVER {
+                return Err(SimError::Stuck { at: self.now });
+            }
+            self.now = next.min(until).max(self.now);
+            self.progress.advance(self.now);
+            self.finish_work();
+            self.fire_timers();
+            self.linux.advance(self.now);
+            self.forward_switches();
+            if self.finished() || (next > until) || (early && !self.events.is_empty()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Handles threads whose work ended now.
+    fn finish_work(&mut self) {
+        let mut finished = std::mem::take(&mut self.finished_buffer);
+        finished.extend(self.progress.take_finished());
+        for id in finished.drain(..) {
+            let row = self.threads[id.index()].program;
+            let now = self.now;
+            match self.programs[row].work_done(id, now) {
+                Step::Work => self.give_work(row, id),
+                Step::Sleep(length) => {
+                    self.timers.push(Reverse((now + length, Timer::Wake { thread: id })));
+                    self.block(id);
+                }
+                Step::Wait => self.block(id),
+                Step::Parallel => {
+                    for sibling in self.programs[row].threads() {
+                        self.give_work(row, sibling);
+                        self.wake(sibling, Some(self.threads[id.index()].cpu));
+                    }
+                }
+                Step::Restart => self.restart(row, id),
+            }
+        }
+        self.finished_buffer = finished;
+    }
+
+    fn fire_timers(&mut self) {
+        while let Some(Reverse((_, timer))) = self.timers.peek().copied().filter(|Reverse((at, _))| *at <= self.now) {
+            self.timers.pop();
+            match timer {
+                Timer::Start { program } => self.start(program),
+                Timer::Wake { thread } => {
+                    self.give_work(self.threads[thread.index()].program, thread);
+                    self.wake(thread, None);
+                }
+            }
+        }
+    }
+
+    /// Launches a program: those of its threads that have something to do come to life.
+    fn start(&mut self, row: usize) {
+        self.programs[row].begin_run(self.now);
+        let mut parent = None;
+        for id in self.programs[row].threads() {
+            if self.programs[row].has_work(id) {
+                self.give_work(row, id);
+                self.fork(row, id, parent);
+                parent = parent.or(Some(self.threads[id.index()].cpu));
+            }
+        }
+    }
+
+    /// A thread comes to life where the admission table, the workload's launch place or the kernel says.
+    fn fork(&mut self, row: usize, id: ThreadId, parent: Option<CpuId>) {
+        let now = self.now;
+        let admitted = self.admission_target(id);
+        let thread = &mut self.threads[id.index()];
+        thread.confined = admitted.unwrap_or_else(|| Arc::clone(&thread.allowed));
+        let launch = self.programs[row].launch_on.as_ref();
+        thread.cpu = self.linux.fork(id, self.programs[row].nice, launch.unwrap_or(&thread.confined), parent, now);
+        if launch.is_some() {
+            self.linux.set_affinity(id, &thread.confined, now);
+        }
+        thread.alive = true;
+        thread.runnable = true;
+        self.event(id, ThreadEventKind::New);
+    }
+
+    /// A program ran to its end: the same threads run it again, as a shell's loop with exec would.
+    fn restart(&mut self, row: usize, last: ThreadId) {
+        let now = self.now;
+        self.programs[row].begin_run(now);
+        let waker = self.threads[last.index()].cpu;
+        for id in self.programs[row].threads() {
+            self.event(id, ThreadEventKind::Exec);
+            self.give_work(row, id);
+            if self.programs[row].has_work(id) {
+                self.wake(id, Some(waker));
+            } else {
+                self.block(id);
+            }
+        }
+    }
+
+    fn give_work(&mut self, row: usize, id: ThreadId) {
+        if let Some(work) = self.programs[row].next_work(id) {
+            self.progress.set_work(id, work.offset, work.instructions, work.stride, self.now);
+        }
+    }
+
+    fn block(&mut self, id: ThreadId) {
+        let thread = &mut self.threads[id.index()];
+        if thread.runnable {
+            thread.runnable = false;
+            self.linux.block(id, self.now);
+            self.event(id, ThreadEventKind::Sleep);
+        }
+    }
+
+    fn wake(&mut self, id: ThreadId, waker: Option<CpuId>) {
+        if self.threads[id.index()].runnable {
+            return;
+        }
+        if !self.threads[id.index()].alive {
+            let row = self.threads[id.index()].program;
+            return self.fork(row, id, waker);
+        }
+        self.threads[id.index()].runnable = true;
+        if let Some(cpus) = self.admission_target(id) {
+            self.confine(id, &cpus);
+        }
+        self.linux.wake(id, waker, self.now);
+        self.event(id, ThreadEventKind::Wake);
+    }
+
+    fn event(&mut self, thread: ThreadId, kind: ThreadEventKind) {
+        self.events.push(ThreadEvent { at: self.now, thread, kind });
+    }
+
+    /// Tells the progress model who runs where, and notes moves and stretches of running.
+    fn forward_switches(&mut self) {
+        let mut switches = std::mem::take(&mut self.switch_buffer);
+        switches.extend(self.linux.take_switches());
+        for switch in switches.drain(..) {
+            self.switches += 1;
+            if let Some(prev) = switch.prev {
+                self.switched_out(prev);
+            }
+            if let Some(next) = switch.next {
+                self.switched_in(next, switch.cpu);
+            }
+            self.progress.set_running(switch.cpu, switch.next, self.now);
+        }
+        self.switch_buffer = switches;
+    }
+
+    fn switched_out(&mut self, id: ThreadId) {
+        let thread = &mut self.threads[id.index()];
+        let llc = self.topology.llc_of(thread.cpu);
+        self.pmu.switched_out(id, self.progress.occupancy_lines(id, llc));
+        if let Some(start) = thread.running_since.take() {
+            if self.config.trace && self.now > start {
+                self.spans.push(Span { thread: id, cpu: thread.cpu, start, end: self.now });
+            }
+        }
+    }
+
+    fn switched_in(&mut self, id: ThreadId, cpu: CpuId) {
+        let from = self.threads[id.index()].cpu;
+        if from != cpu {
+            self.migrations += 1;
+            self.event(id, ThreadEventKind::Migrate { from, to: cpu });
+            if self.topology.core_type_of(from) != self.topology.core_type_of(cpu) {
+                self.sample(id);
+            }
+        }
+        let thread = &mut self.threads[id.index()];
+        thread.cpu = cpu;
+        thread.running_since = Some(self.now);
+    }
+
+    /// Closes a thread's counting interval.
+    fn sample(&mut self, id: ThreadId) {
+        let cpu = self.threads[id.index()].cpu;
+        let counters = self.progress.counters(id, self.now);
+        let lines = self.progress.occupancy_lines(id, self.topology.llc_of(cpu));
+        let sf = self.progress.true_sf(id);
+        self.pmu.sample(id, cpu, self.topology.core_type_of(cpu), self.now, &counters, lines, sf);
+    }
+
+    /// Where the admission table sends a thread, if there is a table.
+    fn admission_target(&self, id: ThreadId) -> Option<Arc<CpuSet>> {
+        let (table, bank) = self.admission.as_ref()?;
+        let value = bank.get(id, &table.metric);
+        let row = table.rows.iter().find(|(least, _)| value.is_some_and(|v| v >= *least)).or(table.rows.last())?;
+        Some(Arc::clone(&self.topology.group(row.1).cpus))
+    }
+
+    /// Confines a thread; says whether that changed anything.
+    fn confine(&mut self, id: ThreadId, cpus: &Arc<CpuSet>) -> bool {
+        let thread = &mut self.threads[id.index()];
+        if *thread.confined == **cpus {
+            return false;
+        }
+        thread.confined = Arc::clone(cpus);
+        self.linux.set_affinity(id, cpus, self.now);
+        true
+    }
+
+    fn place(&mut self, id: ThreadId, target: &Target, applied: &mut Applied) {
+        let Some(thread) = self.threads.get(id.index()).filter(|t| t.alive) else {
+            applied.gone += 1;
+            return;
+        };
+        let wanted = match target {
+            Target::Anywhere => Arc::clone(&thread.allowed),
+            other => other.cpus(&self.topology),
+        };
+        if !wanted.intersects(&thread.allowed) {
+            applied.refused += 1;
+        } else if self.confine(id, &wanted) {
+            applied.changed += 1;
+        }
+    }
+}
+
+impl Engine for Simulation {
+    type Error = SimError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, SimError> {
+        self.run(until, early)?;
+        let finished = self.finished();
+        let mut threads = Vec::with_capacity(self.threads.len());
+        for row in 0..self.threads.len() {
+            let id = ThreadId::from_index(row);
+            if !self.threads[row].alive {
+                continue;
+            }
+            self.sample(id);
+            let thread = &self.threads[row];
+            if thread.running_since.is_some() && self.config.sample_cost > Nanos::ZERO {
+                self.progress.charge(id, self.config.sample_cost, self.now);
+            }
+            let program = &self.programs[thread.program];
+            threads.push(ThreadInfo {
+                id,
+                program: countersteer_core::units::ProgramId::from_index(thread.program),
+                name: Arc::clone(&program.name),
+                cpu: thread.cpu,
+                runnable: thread.runnable,
+                nice: program.nice,
+                allowed: Arc::clone(&thread.confined),
+            });
+        }
+        if finished {
+            (0..self.threads.len()).for_each(|row| self.close_span(row));
+        }
+        let observation = Observation {
+            at: self.now,
+            threads,
+            events: std::mem::take(&mut self.events),
+            samples: self.pmu.take_samples(),
+            spans: std::mem::take(&mut self.spans),
+            finished,
+        };
+        if let Some((_, bank)) = &mut self.admission {
+            bank.update(&observation);
+        }
+        Ok(observation)
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, SimError> {
+        let mut applied = Applied::default();
+        for entry in &placement.threads {
+            self.place(entry.thread, &entry.target, &mut applied);
+            if let Some(weight) = entry.weight {
+                self.linux.set_weight(entry.thread, weight, self.now);
+            }
+        }
+        if let Some(table) = &placement.admission {
+            let bank = match self.admission.take() {
+                Some((old, bank)) if old.metric == table.metric => bank,
+                _ => MetricBank::new(&self.topology, &[table.metric.as_ref()]),
+            };
+            self.admission = Some((table.clone(), bank));
+        }
+        self.forward_switches();
+        Ok(applied)
+    }
+
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        Some(self)
+    }
+}
+
+impl Simulation {
+    fn close_span(&mut self, row: usize) {
+        let thread = &mut self.threads[row];
+        if let Some(start) = thread.running_since.replace(self.now) {
+            if self.config.trace && self.now > start {
+                let (thread, cpu) = (ThreadId::from_index(row), thread.cpu);
+                self.spans.push(Span { thread, cpu, start, end: self.now });
+            }
+        }
+    }
+}
+
+impl Forecast for Simulation {
+    fn steady_state(
+        &mut self,
+        threads: &[ThreadId],
+        assignment: &[CpuId],
+    ) -> Vec<countersteer_core::engine::ThreadForecast> {
+        let models: Vec<_> = threads.iter().map(|t| self.programs[self.threads[t.index()].program].model).collect();
+        SteadyState { topology: &self.topology, progress: &mut self.progress }.forecast(&models, assignment)
+    }
+}

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The whole way: record real programs, simulate two machines under six policies, compare, report.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+steer=$1 out=out/demo
+mkdir -p $out/workloads
+echo "demo: recording real programs (profiles in $out/profiles/recorded)" >&2
+demo/record.sh "$steer" $out/profiles/recorded
+cp workloads/shared-caches.toml workloads/unequal-cores.toml $out/workloads/
+echo "demo: simulating two machines" >&2
+"$steer" compare --machine core2-quad --machine i9-12900k-8p8e \
+    --workload $out/workloads/shared-caches.toml --workload $out/workloads/unequal-cores.toml \
+    --policy linux,aarr,hsf,hsf:sf=oracle,capacity+mpi,best-static --seeds 5 --report $out/report.html
+echo "demo: open $out/report.html in a browser" >&2
