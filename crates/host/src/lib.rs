@@ -1,4 +1,5 @@
 //! Countersteer: host.
 
+pub mod record_run;
 pub mod signals;
 pub mod topology;

@@ -1,0 +1,26 @@
+//! Records one program and prints its profile: the thinnest user of `record_run`.
+//!
+//! `cargo run --release -p countersteer-host --example record -- gzip -c FILE > /dev/null` writes `profile.json`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use countersteer_host::record_run::{RecordOptions, record, write};
+
+fn main() -> ExitCode {
+    let mut options = RecordOptions::new(std::env::args().skip(1).collect());
+    options.exact = std::env::var_os("EXACT").is_some();
+    let out = std::env::var("OUT").unwrap_or_else(|_| "profile.json".into());
+    let done = record(&options).and_then(|recording| write(&recording.profile, Path::new(&out)).map(|()| recording));
+    match done {
+        Ok(recording) => {
+            let mips = recording.instructions as f64 / 1e6 / recording.cpu_seconds;
+            eprintln!("{} instructions, {mips:.0} MIPS per CPU-second, {:?}", recording.instructions, recording.ending);
+            ExitCode::from(recording.ending.code() as u8)
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What can go wrong when a program is recorded, and what mends it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Nothing to run.
+    #[error("no program was given; say `steer profile -- PROGRAM ARGUMENTS`")]
+    EmptyCommand,
+    /// No QEMU.
+    #[error("qemu-x86_64 was not found in PATH; install it with `apt-get install qemu-user`, or name it in COUNTERSTEER_QEMU")]
+    NoQemu,
+    /// No plugin.
+    #[error("the instrumentation plugin libcountersteer_capture.so was not found (looked at {searched}); build it with `cargo build --release -p countersteer-capture`, or name it in COUNTERSTEER_PLUGIN")]
+    NoPlugin {
+        /// Where it was searched.
+        searched: String,
+    },
+    /// The program does not exist.
+    #[error("{program} was not found{}; check the name, or give a path", if program.contains('/') { "" } else { " in PATH" })]
+    NotFound {
+        /// As the user wrote it.
+        program: String,
+    },
+    /// The program may not be executed.
+    #[error("{path} is not executable; `chmod +x {path}` makes it so")]
+    NotExecutable {
+        /// The file.
+        path: String,
+    },
+    /// The file is neither an ELF program nor a script.
+    #[error("{path} is neither an ELF program nor a script with a #! line; run its interpreter instead: `steer profile -- INTERPRETER {path}`")]
+    NotAProgram {
+        /// The file.
+        path: String,
+    },
+    /// The program is for another machine.
+    #[error("{path} is a program for {machine}; dependencies can be recorded of x86-64 programs only, so build it for x86-64")]
+    Architecture {
+        /// The file.
+        path: String,
+        /// Its architecture.
+        machine: String,
+    },
+    /// The scratch directory or a file in it cannot be used.
+    #[error("cannot use {path} for raw records: {source}; set TMPDIR to a directory with room")]
+    Scratch {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// QEMU did not start.
+    #[error("cannot start {qemu}: {source}")]
+    Launch {
+        /// The program.
+        qemu: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// QEMU ended without loading the plugin.
+    #[error("{qemu} did not load the plugin {plugin}; static builds and versions from 10 on refuse it: use Debian 12's (`apt-get install qemu-user`, version 7.2), named in COUNTERSTEER_QEMU")]
+    PluginRefused {
+        /// QEMU.
+        qemu: PathBuf,
+        /// The plugin.
+        plugin: PathBuf,
+    },
+    /// Plugin and host are of different builds.
+    #[error("the plugin {plugin} is of another version than steer ({found} instead of {expected}); build both together: `cargo build --release`")]
+    PluginVersion {
+        /// The plugin.
+        plugin: PathBuf,
+        /// The plugin's version.
+        found: u64,
+        /// The host's.
+        expected: u64,
+    },
+    /// A raw file is damaged.
+    #[error("{path}: {reason}; record the program again")]
+    Raw {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The program ended before it executed anything.
+    #[error("no instruction of {program} was recorded; QEMU's message above says why")]
+    Nothing {
+        /// As the user wrote it.
+        program: String,
+    },
+    /// The profile cannot be written.
+    #[error("cannot write {path}: {source}; choose another place with -o FILE")]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}

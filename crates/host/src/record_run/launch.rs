@@ -1,0 +1,182 @@
+//! Runs the program under QEMU and waits for it.
+//!
+//! Input: the command, the scratch directory. Output: how the program ended. Standard streams are the caller's. The program
+//! gets a small fixed environment and no address randomisation, so that running it again does the same again. SIGINT,
+//! SIGTERM and SIGHUP end the program, not the caller, which still has a profile to write.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::personality::{self, Persona};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+
+use super::layout::{COMMAND_FILE, ENDED_SELF};
+use super::program::Program;
+use super::raw::{self, ControlState};
+use super::{RecordError, RecordOptions};
+
+/// Longest sleep between two looks at the program.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Time between two reports of progress.
+const REPORT: Duration = Duration::from_millis(100);
+/// How long processes have to notice that the limit was reached.
+const GRACE: Duration = Duration::from_millis(1500);
+/// Variables that the program gets from the caller's environment.
+const PASSED: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
+/// Variables that the program gets with these values.
+const FIXED: [(&str, &str); 2] = [("LANG", "C"), ("PYTHONHASHSEED", "0")];
+
+/// Where everything is.
+pub struct Setup {
+    /// QEMU.
+    pub qemu: PathBuf,
+    /// The plugin.
+    pub plugin: PathBuf,
+    /// The program.
+    pub program: Program,
+    /// The scratch directory.
+    pub directory: PathBuf,
+    /// The control file.
+    pub control: PathBuf,
+}
+
+/// How the run went.
+pub struct Outcome {
+    /// The root process's end.
+    pub status: ExitStatus,
+    /// A signal that the caller got meanwhile.
+    pub interrupted: Option<i32>,
+    /// The control page afterwards.
+    pub control: ControlState,
+}
+
+/// Runs the program to its end.
+pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordError> {
+    let wrapper = wrapper(setup, options);
+    let file = setup.directory.join(COMMAND_FILE);
+    let bytes = wrapper.iter().map(|a| a.as_encoded_bytes()).collect::<Vec<_>>().join(&0);
+    std::fs::write(&file, bytes).map_err(|source| RecordError::Scratch { path: file, source })?;
+    let failed = |source| RecordError::Launch { qemu: setup.qemu.clone(), source };
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let mut child = spawn(command(&wrapper, setup, options)).map_err(failed)?;
+    let (status, interrupted) = wait(&mut child, &mut signals, setup, options).map_err(failed)?;
+    let control = raw::read_control(&setup.control)?;
+    if control.stopped {
+        kill_rest(setup);
+    }
+    Ok(Outcome { status, interrupted, control })
+}
+
+/// QEMU with its options, up to the program.
+fn wrapper(setup: &Setup, options: &RecordOptions) -> Vec<OsString> {
+    // A comma ends a plugin's file name unless doubled.
+    let escaped = |path: &Path| path.display().to_string().replace(',', ",,");
+    let exact = if options.exact { ",exact=on" } else { "" };
+    let plugin = format!("file={},dir={}{exact}", escaped(&setup.plugin), escaped(&setup.directory));
+    let qemu = setup.qemu.clone().into_os_string();
+    [qemu, "-cpu".into(), options.cpu.clone().into(), "-seed".into(), "1".into(), "-plugin".into(), plugin.into()].into()
+}
+
+fn command(wrapper: &[OsString], setup: &Setup, options: &RecordOptions) -> Command {
+    let mut command = Command::new(&wrapper[0]);
+    command.args(&wrapper[1..]).arg("-0").arg(&setup.program.zeroth).arg(&setup.program.file);
+    command.args(&setup.program.before).args(options.command.iter().skip(1));
+    command.env_clear().envs(FIXED);
+    command.envs(PASSED.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))));
+    command.envs(options.env.iter().map(|(name, value)| (name, value)));
+    if options.stdin_null {
+        command.stdin(Stdio::null());
+    }
+    if let Some(directory) = &options.workdir {
+        command.current_dir(directory);
+    }
+    command
+}
+
+/// Starts the program without address randomisation. The setting belongs to the calling thread and its children; where it
+/// may not be changed (some containers), QEMU's own layout still makes addresses repeatable in practice.
+fn spawn(mut command: Command) -> std::io::Result<Child> {
+    let before = personality::get().ok();
+    if let Some(before) = before {
+        let _ = personality::set(before | Persona::ADDR_NO_RANDOMIZE);
+    }
+    let child = command.spawn();
+    if let Some(before) = before {
+        let _ = personality::set(before);
+    }
+    child
+}
+
+fn wait(
+    child: &mut Child, signals: &mut SignalsInfo<WithOrigin>, setup: &Setup, options: &RecordOptions,
+) -> std::io::Result<(ExitStatus, Option<i32>)> {
+    let mut interrupted = None;
+    let mut pause = Duration::from_millis(1);
+    let mut reported = Instant::now();
+    let mut stopped: Option<Instant> = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            interrupted = interrupted.or_else(|| signals.pending().last().map(|origin| origin.signal));
+            return Ok((status, interrupted));
+        }
+        for origin in signals.pending() {
+            // From a terminal the whole foreground group got it; from `kill` only this process did.
+            if origin.process.is_some() || interrupted.is_some() {
+                pass_on(child, origin.signal, interrupted.is_some());
+            }
+            interrupted = Some(origin.signal);
+        }
+        if reported.elapsed() >= REPORT {
+            reported = Instant::now();
+            let state = raw::read_control(&setup.control).ok();
+            if let (Some(progress), Some(state)) = (&options.progress, state) {
+                progress(state.instructions);
+            }
+            stopped = stopped.or_else(|| state.filter(|s| s.stopped).map(|_| Instant::now()));
+        }
+        if stopped.is_some_and(|since| since.elapsed() > GRACE) {
+            kill_rest(setup);
+            let _ = child.kill();
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PATIENCE);
+    }
+}
+
+/// Passes a signal on; the second time there is no arguing.
+fn pass_on(child: &Child, signal: i32, again: bool) {
+    let signal = if again { Ok(Signal::SIGKILL) } else { Signal::try_from(signal) };
+    if let Ok(signal) = signal {
+        let _ = kill(Pid::from_raw(child.id() as i32), signal);
+    }
+}
+
+/// Kills the processes of the recording that slept through its end.
+fn kill_rest(setup: &Setup) {
+    let Ok(threads) = raw::read_threads(&setup.directory) else { return };
+    for thread in threads.iter().filter(|t| t.ended != ENDED_SELF) {
+        // The number may long belong to somebody else.
+        let executable = std::fs::read_link(format!("/proc/{}/exe", thread.pid));
+        if executable.is_ok_and(|e| setup.qemu.canonicalize().is_ok_and(|q| q == e)) {
+            let _ = kill(Pid::from_raw(thread.pid as i32), Signal::SIGKILL);
+        }
+    }
+}
+
+/// The signal that ended a process, in words.
+pub fn killed_by(status: ExitStatus) -> Option<(i32, String)> {
+    let number = status.signal()?;
+    Some((number, signal_name(number)))
+}
+
+/// A signal's name.
+pub fn signal_name(number: i32) -> String {
+    Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |s| s.as_str().to_owned())
+}

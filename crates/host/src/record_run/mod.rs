@@ -1,0 +1,263 @@
+//! Records a program's profile by instrumentation (`steer profile`).
+//!
+//! Stage: before everything else. Input: a command. Output: a [`Recorded`] profile, machine-independent, and how the command
+//! ended. The program runs under qemu-user with the plugin of `crates/capture`, which counts and models while it runs and
+//! leaves raw windows in a scratch directory (`layout`, `raw`); here they are clustered and summed up (`cluster`,
+//! `assemble`).
+//!
+//! What is followed: all threads, forked processes, and programs they execute, static or dynamic, as long as these are
+//! x86-64 ELF files or scripts. What is not: 32-bit programs and those of other machines (they run natively, unrecorded),
+//! set-user-id programs (they run without their privileges), and `execveat`, which QEMU 7.2 lacks.
+//! Accesses of the kernel on the program's behalf are invisible.
+
+mod assemble;
+mod cluster;
+mod error;
+mod launch;
+#[allow(dead_code)]
+mod layout;
+mod program;
+mod raw;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+use countersteer_core::profile::{Recorded, Source};
+use nix::sys::resource::{Usage, UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+pub use error::RecordError;
+
+/// The format of recorded profiles that this module makes.
+const SCHEMA: &str = "countersteer.profile/1";
+/// How the measurement is made, for [`Source::method`].
+const METHOD: &str = "qemu-user plugin; all threads and child processes; LRU stack distances per thread to within 32 lines, \
+below 64 lines resolved in samples; branches: TAGE, 16 Ki bimodal + 4 x 4 Ki tagged entries, histories 6-64, biased branches \
+filtered, 4 Ki indirect targets, 32 returns; ilp and mlp: 4,096 instructions of every million or so, unit latencies, register \
+and store-to-load dependencies; windows of 1 M instructions, doubled when a thread fills 1,024";
+
+/// What to record and how.
+pub struct RecordOptions {
+    /// Name of the profile; the program's file name if not given.
+    pub name: Option<String>,
+    /// Ends the program after so many instructions of all threads together.
+    pub max_instructions: Option<u64>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Gives the program an empty standard input instead of the caller's.
+    pub stdin_null: bool,
+    /// Where the program runs; the current directory if not given.
+    pub workdir: Option<PathBuf>,
+    /// Further environment variables for the program.
+    pub env: Vec<(String, String)>,
+    /// The processor that QEMU shows to the program.
+    pub cpu: String,
+    /// Measures every stack distance exactly, at twice the time: for checking the usual way.
+    pub exact: bool,
+    /// Called now and then with the instructions executed so far.
+    pub progress: Option<Box<dyn Fn(u64)>>,
+}
+
+impl RecordOptions {
+    /// Records the whole of `command`.
+    #[must_use]
+    pub fn new(command: Vec<String>) -> Self {
+        Self {
+            name: None,
+            max_instructions: None,
+            command,
+            stdin_null: false,
+            workdir: None,
+            env: Vec::new(),
+            cpu: "max".into(),
+            exact: false,
+            progress: None,
+        }
+    }
+}
+
+/// How the recorded program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Signaled(i32),
+    /// It was ended, as `max_instructions` asks.
+    Limit,
+}
+
+impl Ending {
+    /// The exit code that a shell would report: the program's, 128 and the signal, or 0 at the limit.
+    #[must_use]
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Signaled(signal) => 128 + signal,
+            Self::Limit => 0,
+        }
+    }
+}
+
+/// A recording.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The profile.
+    pub profile: Recorded,
+    /// How the program ended.
+    pub ending: Ending,
+    /// Instructions of all threads and processes.
+    pub instructions: u64,
+    /// CPU time that the instrumented run took, of all processes.
+    pub cpu_seconds: f64,
+}
+
+/// Runs and records a program.
+///
+/// # Errors
+/// When the program cannot be run under instrumentation, or nothing of it was recorded. A program that fails, crashes or is
+/// interrupted is no error: its profile is marked partial.
+pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
+    let name = options.command.first().ok_or(RecordError::EmptyCommand)?;
+    let here = options.workdir.clone().unwrap_or_else(|| PathBuf::from("."));
+    let program = program::program(name, &here.canonicalize().unwrap_or(here))?;
+    let (qemu, plugin) = (program::qemu()?, program::plugin()?);
+    let temporary = std::env::temp_dir();
+    let scratch = tempfile::Builder::new().prefix("steer-profile-").tempdir();
+    let scratch = scratch.map_err(|source| RecordError::Scratch { path: temporary, source })?;
+    let directory = scratch.path().to_owned();
+    let control = raw::create_control(&directory, options.max_instructions)?;
+    let setup = launch::Setup { qemu, plugin, program, directory, control };
+    let before = children_seconds();
+    let outcome = launch::launch(&setup, options)?;
+    let cpu_seconds = children_seconds() - before;
+    check_loaded(&setup, &outcome.control)?;
+    let threads = raw::read_threads(&setup.directory)?;
+    let nothing = || RecordError::Nothing { program: name.clone() };
+    let assembled = assemble::assemble(&threads).ok_or_else(nothing)?;
+    let instructions = assembled.instructions;
+    let profile = Recorded {
+        schema: SCHEMA.into(),
+        name: options.name.clone().unwrap_or_else(|| file_name(name)),
+        source: Source { kind: "instrumentation".into(), detail: detail(options), method: METHOD.into() },
+        partial: partial(&outcome, options),
+        instructions,
+        shape: assembled.shape,
+        behaviours: assembled.behaviours,
+        timeline: assembled.timeline,
+    };
+    Ok(Recording { profile, ending: ending(&outcome), instructions, cpu_seconds })
+}
+
+/// Writes a profile, whole or not at all.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(profile: &Recorded, path: &Path) -> Result<(), RecordError> {
+    let unwritable = |source| RecordError::Unwritable { path: path.to_owned(), source };
+    let mut text = serde_json::to_string(profile).map_err(|e| unwritable(e.into()))?;
+    text.push('\n');
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(unwritable)?;
+    std::io::Write::write_all(&mut file, text.as_bytes()).map_err(unwritable)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    file.as_file().set_permissions(mode).map_err(unwritable)?;
+    file.persist(path).map_err(|e| unwritable(e.error))?;
+    Ok(())
+}
+
+fn check_loaded(setup: &launch::Setup, control: &raw::ControlState) -> Result<(), RecordError> {
+    if control.refused_version != 0 {
+        let (plugin, found) = (setup.plugin.clone(), control.refused_version);
+        return Err(RecordError::PluginVersion { plugin, found, expected: layout::VERSION });
+    }
+    if control.loaded == 0 {
+        return Err(RecordError::PluginRefused { qemu: setup.qemu.clone(), plugin: setup.plugin.clone() });
+    }
+    Ok(())
+}
+
+fn children_seconds() -> f64 {
+    let seconds = |u: Usage| (u.user_time().num_microseconds() + u.system_time().num_microseconds()) as f64 * 1e-6;
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, seconds)
+}
+
+fn file_name(program: &str) -> String {
+    Path::new(program).file_name().map_or_else(|| program.to_owned(), |n| n.to_string_lossy().into_owned())
+}
+
+/// The command that makes the profile again.
+fn detail(options: &RecordOptions) -> String {
+    let limit = options.max_instructions.map_or_else(String::new, |n| format!("--max-instructions {n} "));
+    let quoted: Vec<String> = options.command.iter().map(|a| quote(a)).collect();
+    format!("steer profile {limit}-- {}", quoted.join(" "))
+}
+
+/// As a shell reads it.
+fn quote(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\'', "'\\''"))
+}
+
+fn partial(outcome: &launch::Outcome, options: &RecordOptions) -> Option<String> {
+    if outcome.control.stopped {
+        return options.max_instructions.map(|n| format!("stopped after {n} instructions, as asked"));
+    }
+    if let Some(signal) = outcome.interrupted {
+        return Some(format!("interrupted by {}", launch::signal_name(signal)));
+    }
+    launch::killed_by(outcome.status).map(|(_, name)| format!("killed by {name}"))
+}
+
+fn ending(outcome: &launch::Outcome) -> Ending {
+    if outcome.control.stopped {
+        return Ending::Limit;
+    }
+    match outcome.status.signal() {
+        Some(signal) => Ending::Signaled(signal),
+        None => Ending::Exited(outcome.status.code().unwrap_or(0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_detail_is_a_command_that_a_shell_understands() {
+        let mut options = RecordOptions::new(["sh", "-c", "echo 'a' | cat", ""].map(String::from).into());
+        options.max_instructions = Some(7);
+        assert_eq!(detail(&options), r"steer profile --max-instructions 7 -- sh -c 'echo '\''a'\'' | cat' ''");
+    }
+
+    #[test]
+    fn endings_map_to_what_shells_report() {
+        assert_eq!(Ending::Exited(3).code(), 3);
+        assert_eq!(Ending::Signaled(11).code(), 139);
+        assert_eq!(Ending::Limit.code(), 0);
+    }
+
+    #[test]
+    fn an_unwritable_place_is_an_error_that_says_so() {
+        let threads = [];
+        assert!(assemble::assemble(&threads).is_none());
+        let error = write(&example(), Path::new("/nonexistent-directory/profile.json")).unwrap_err();
+        assert!(error.to_string().contains("-o FILE"), "{error}");
+    }
+
+    fn example() -> Recorded {
+        Recorded {
+            schema: SCHEMA.into(),
+            name: "x".into(),
+            source: Source::default(),
+            partial: None,
+            instructions: 0,
+            shape: countersteer_core::profile::ThreadShape { threads: 1, serial_share: 1.0 },
+            behaviours: Vec::new(),
+            timeline: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Finds what to run: the program, the interpreter of a script, QEMU and the plugin.
+//!
+//! Input: names as the user wrote them, PATH, environment. Output: paths that exist and fit, or a [`RecordError`].
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::RecordError;
+
+/// Environment variable that names QEMU.
+const QEMU_VARIABLE: &str = "COUNTERSTEER_QEMU";
+/// Environment variable that names the plugin.
+const PLUGIN_VARIABLE: &str = "COUNTERSTEER_PLUGIN";
+const PLUGIN: &str = "libcountersteer_capture.so";
+/// Interpreters that run through interpreters, at most.
+const NESTING: usize = 4;
+/// ELF's number for x86-64.
+const X86_64: u16 = 62;
+
+/// A program ready for QEMU.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The ELF file.
+    pub file: PathBuf,
+    /// Arguments that a script's interpreter gets before the user's.
+    pub before: Vec<OsString>,
+    /// The zeroth argument.
+    pub zeroth: OsString,
+}
+
+/// Finds the program that `name` means in `directory`.
+pub fn program(name: &str, directory: &Path) -> Result<Program, RecordError> {
+    let file = if name.contains('/') { Some(directory.join(name)) } else { in_path(name) };
+    let file = file.filter(|f| f.is_file()).ok_or_else(|| RecordError::NotFound { program: name.to_owned() })?;
+    resolve(file, name.into(), NESTING)
+}
+
+fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, RecordError> {
+    let path = file.display().to_string();
+    let executable = file.metadata().is_ok_and(|m| m.permissions().mode() & 0o111 != 0);
+    if !executable {
+        return Err(RecordError::NotExecutable { path });
+    }
+    let head = head(&file).map_err(|_| RecordError::NotExecutable { path: path.clone() })?;
+    if head.starts_with(b"\x7fELF") {
+        let machine = machine(&head);
+        if machine != X86_64 {
+            return Err(RecordError::Architecture { path, machine: machine_name(machine) });
+        }
+        return Ok(Program { file, before: Vec::new(), zeroth });
+    }
+    let Some((interpreter, argument)) = interpreter(&head).filter(|_| nesting > 0) else {
+        return Err(RecordError::NotAProgram { path });
+    };
+    if !interpreter.is_file() {
+        return Err(RecordError::NotFound { program: interpreter.display().to_string() });
+    }
+    let mut program = resolve(interpreter.clone(), interpreter.into(), nesting - 1)?;
+    program.before.extend(argument);
+    program.before.push(file.into());
+    Ok(program)
+}
+
+fn head(file: &Path) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(file)?.take(256).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+fn machine(head: &[u8]) -> u16 {
+    match head.get(18..20) {
+        // The sixth byte says which end comes first; a 32-bit file is no x86-64 program whatever its machine says.
+        Some(bytes) if head[5] == 1 => u16::from_le_bytes([bytes[0], bytes[1]]),
+        Some(bytes) => u16::from_be_bytes([bytes[0], bytes[1]]),
+        None => 0,
+    }
+}
+
+fn machine_name(machine: u16) -> String {
+    match machine {
+        3 => "32-bit x86".into(),
+        40 => "32-bit Arm".into(),
+        183 => "AArch64".into(),
+        243 => "RISC-V".into(),
+        21 => "PowerPC64".into(),
+        22 => "s390".into(),
+        other => format!("ELF machine {other}"),
+    }
+}
+
+fn interpreter(head: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
+    let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii();
+    let end = line.iter().position(|b| *b == b' ' || *b == b'\t').unwrap_or(line.len());
+    let argument = line[end..].trim_ascii();
+    let argument = (!argument.is_empty()).then(|| OsStr::from_bytes(argument).to_owned());
+    Some((PathBuf::from(OsStr::from_bytes(&line[..end])), argument))
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|d| d.join(name)).find(|f| f.is_file())
+}
+
+/// Finds QEMU for x86-64 programs.
+pub fn qemu() -> Result<PathBuf, RecordError> {
+    let named = std::env::var_os(QEMU_VARIABLE).map(PathBuf::from);
+    named.or_else(|| in_path("qemu-x86_64")).filter(|f| f.is_file()).ok_or(RecordError::NoQemu)
+}
+
+/// Finds the plugin: named in the environment, next to the running program, or where packages put it.
+pub fn plugin() -> Result<PathBuf, RecordError> {
+    let mut candidates: Vec<PathBuf> = Vec::new();
+    if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
+        candidates.push(named.into());
+    } else if let Some(own) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
+        // Examples and tests lie one folder below the build's results.
+        candidates.extend([own.join(PLUGIN), own.join("..").join(PLUGIN), own.join("../lib/countersteer").join(PLUGIN)]);
+    }
+    match candidates.iter().find(|c| c.is_file()) {
+        Some(found) => Ok(found.canonicalize().unwrap_or_else(|_| found.clone())),
+        None => {
+            let searched: Vec<String> = candidates.iter().map(|c| c.display().to_string()).collect();
+            Err(RecordError::NoPlugin { searched: searched.join(", ") })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory_with(name: &str, content: &[u8], mode: u32) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        directory
+    }
+
+    #[test]
+    fn scripts_run_through_their_interpreter() {
+        let directory = directory_with("script", b"#! /bin/sh -e\necho\n", 0o755);
+        let found = program("./script", directory.path()).unwrap();
+        assert_eq!(found.zeroth, "/bin/sh");
+        assert_eq!(found.before, [OsString::from("-e"), directory.path().join("./script").into()]);
+    }
+
+    #[test]
+    fn programs_that_cannot_run_are_told_apart() {
+        let text = directory_with("text", b"hello", 0o755);
+        assert!(matches!(program("./text", text.path()), Err(RecordError::NotAProgram { .. })));
+        assert!(matches!(program("./other", text.path()), Err(RecordError::NotFound { .. })));
+        assert!(matches!(program("no-such-program-anywhere", text.path()), Err(RecordError::NotFound { .. })));
+        let locked = directory_with("locked", b"#!/bin/sh\n", 0o644);
+        assert!(matches!(program("./locked", locked.path()), Err(RecordError::NotExecutable { .. })));
+        let mut arm = b"\x7fELF\x02\x01\x01".to_vec();
+        arm.resize(18, 0);
+        arm.extend([183, 0]);
+        let arm = directory_with("arm", &arm, 0o755);
+        let error = program("./arm", arm.path()).unwrap_err();
+        assert!(error.to_string().contains("AArch64"), "{error}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Reads the raw files of a recording.
+//!
+//! Input: the scratch directory (`layout`). Output: the windows of every thread, and what the control page says. The files
+//! of a program that was killed are as good as any: they lack the slice that was under way.
+
+use std::path::{Path, PathBuf};
+
+use super::RecordError;
+use super::layout::{self, PAGE, THREAD_BYTES, control, header, record};
+
+/// What one thread recorded.
+#[derive(Debug)]
+pub struct ThreadLog {
+    /// Order of creation.
+    pub ordinal: u64,
+    /// Process.
+    pub pid: u64,
+    /// How it ended (`layout::header::ENDED`).
+    pub ended: u64,
+    /// Records in order, without empty ones.
+    pub windows: Vec<Vec<u64>>,
+}
+
+/// The control page at one time.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlState {
+    /// Instructions so far.
+    pub instructions: u64,
+    /// Whether the limit was reached.
+    pub stopped: bool,
+    /// Times the plugin was loaded.
+    pub loaded: u64,
+    /// Version of a plugin that refused, or 0.
+    pub refused_version: u64,
+}
+
+/// Writes the control file of a new recording.
+pub fn create_control(directory: &Path, limit: Option<u64>) -> Result<PathBuf, RecordError> {
+    let mut words = [0u64; PAGE / 8];
+    words[control::MAGIC] = layout::CONTROL_MAGIC;
+    words[control::VERSION] = layout::VERSION;
+    words[control::LIMIT] = limit.unwrap_or(u64::MAX);
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    let path = directory.join(layout::CONTROL_FILE);
+    std::fs::write(&path, bytes).map_err(|source| RecordError::Scratch { path: path.clone(), source })?;
+    Ok(path)
+}
+
+/// Reads the control file.
+pub fn read_control(path: &Path) -> Result<ControlState, RecordError> {
+    let words = read_words(path)?;
+    if words.len() != PAGE / 8 || words[control::MAGIC] != layout::CONTROL_MAGIC {
+        return Err(damaged(path, "the control page was overwritten"));
+    }
+    Ok(ControlState {
+        instructions: words[control::INSTRUCTIONS],
+        stopped: words[control::STOP] != 0,
+        loaded: words[control::LOADED],
+        refused_version: words[control::REFUSED_VERSION],
+    })
+}
+
+/// Reads all threads of the recording, in order of creation.
+pub fn read_threads(directory: &Path) -> Result<Vec<ThreadLog>, RecordError> {
+    let scratch = |source| RecordError::Scratch { path: directory.to_owned(), source };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(scratch)? {
+        let path = entry.map_err(scratch)?.path();
+        if path.extension().is_some_and(|e| e == layout::THREAD_SUFFIX) {
+            paths.push(path);
+        }
+    }
+    let mut threads = Vec::new();
+    for path in paths {
+        threads.extend(read_thread(&path)?);
+    }
+    threads.sort_by_key(|t| t.ordinal);
+    Ok(threads)
+}
+
+/// Reads one thread's file; none if its creation was cut short.
+fn read_thread(path: &Path) -> Result<Option<ThreadLog>, RecordError> {
+    let head = read_part(path, PAGE)?;
+    if head.len() < PAGE / 8 || head[header::MAGIC] == 0 {
+        return Ok(None);
+    }
+    if head[header::MAGIC] != layout::THREAD_MAGIC || head[header::VERSION] != layout::VERSION {
+        return Err(damaged(path, "not a raw record of this version"));
+    }
+    let complete = head[header::WINDOWS] as usize;
+    let bytes = PAGE + (complete + 1) * record::WORDS * 8;
+    if bytes > THREAD_BYTES {
+        return Err(damaged(path, "more windows than the file can hold"));
+    }
+    let words = read_part(path, bytes)?;
+    if words.len() * 8 != bytes {
+        return Err(damaged(path, "the file is cut short"));
+    }
+    let windows = words[PAGE / 8..].chunks_exact(record::WORDS).filter(|w| w[record::INSTRUCTIONS] > 0);
+    Ok(Some(ThreadLog {
+        ordinal: head[header::ORDINAL],
+        pid: head[header::PID],
+        ended: head[header::ENDED],
+        windows: windows.map(<[u64]>::to_vec).collect(),
+    }))
+}
+
+fn damaged(path: &Path, reason: &str) -> RecordError {
+    RecordError::Raw { path: path.to_owned(), reason: reason.to_owned() }
+}
+
+fn read_words(path: &Path) -> Result<Vec<u64>, RecordError> {
+    read_part(path, PAGE)
+}
+
+fn read_part(path: &Path, bytes: usize) -> Result<Vec<u64>, RecordError> {
+    use std::io::Read;
+    let scratch = |source| RecordError::Scratch { path: path.to_owned(), source };
+    let mut part = Vec::with_capacity(bytes);
+    std::fs::File::open(path).map_err(scratch)?.take(bytes as u64).read_to_end(&mut part).map_err(scratch)?;
+    Ok(part.as_chunks::<8>().0.iter().map(|b| u64::from_ne_bytes(*b)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, words: &[u64]) {
+        std::fs::write(path, words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>()).unwrap();
+    }
+
+    #[test]
+    fn a_control_page_reads_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = create_control(directory.path(), Some(5)).unwrap();
+        let state = read_control(&path).unwrap();
+        assert!(!state.stopped && state.instructions == 0 && state.loaded == 0);
+        write(&path, &[1; 512]);
+        assert!(matches!(read_control(&path), Err(RecordError::Raw { .. })));
+    }
+
+    #[test]
+    fn damaged_and_foreign_files_are_refused_and_unborn_ones_skipped() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("000001.raw");
+        write(&path, &[]);
+        assert!(read_threads(directory.path()).unwrap().is_empty());
+        let mut head = vec![0u64; PAGE / 8];
+        head[header::MAGIC] = layout::THREAD_MAGIC;
+        head[header::VERSION] = layout::VERSION + 1;
+        write(&path, &head);
+        assert!(matches!(read_threads(directory.path()), Err(RecordError::Raw { .. })));
+        head[header::VERSION] = layout::VERSION;
+        write(&path, &head);
+        assert!(read_threads(directory.path()).unwrap_err().to_string().contains("cut short"));
+        let mut window = vec![0; record::WORDS];
+        window[record::INSTRUCTIONS] = 9;
+        write(&path, &[head, window].concat());
+        assert_eq!(read_threads(directory.path()).unwrap()[0].windows.len(), 1);
+    }
+}
