@@ -1,1 +1,295 @@
-//! s
+//! Charts with axes, as SVG that follows the page's colours.
+//!
+//! Input: a [`Plot`] and its [`Mark`]s. Output: an `<svg>` element. `plotters` lays out axes, ticks and shapes; its own SVG
+//! backend writes fixed colours and no tooltips, so this one writes class names (`f3` fills, `l3` strokes with the third
+//! series colour; see `html/style.css`) and a `<title>` in every mark.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::ops::Range;
+use std::rc::Rc;
+
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters_backend::text_anchor::{HPos, VPos};
+use plotters_backend::{
+    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind, FontTransform,
+};
+
+use crate::error::ReportError;
+
+/// Backend units per SVG unit: plotters counts in whole units, lines should not look as if they did.
+const FINE: i32 = 8;
+const FONT: i32 = 11;
+
+/// A colour by what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Text.
+    Ink,
+    /// Grid lines.
+    Grid,
+    /// Marks of reference: sizes, limits.
+    Mark,
+    /// A series.
+    Series(usize),
+}
+
+/// Series colours of the style sheet; later series repeat them in tints.
+pub(crate) const SERIES: usize = 24;
+
+impl Role {
+    /// Roles travel through plotters as colours.
+    fn colour(self) -> RGBColor {
+        match self {
+            Self::Ink => RGBColor(255, 0, 0),
+            Self::Grid => RGBColor(255, 0, 1),
+            Self::Mark => RGBColor(255, 0, 2),
+            Self::Series(i) => RGBColor(255, 1, (i % SERIES) as u8),
+        }
+    }
+
+    fn class(colour: BackendColor) -> String {
+        match colour.rgb {
+            (255, 1, series) => series.to_string(),
+            (255, 0, 1) => "g".into(),
+            (255, 0, 2) => "m".into(),
+            _ => "i".into(),
+        }
+    }
+}
+
+/// Something drawn between the axes; `title` is its tooltip.
+pub(crate) enum Mark {
+    /// A line through points.
+    Line { points: Vec<(f64, f64)>, role: Role, title: String },
+    /// What lies between two lines with the same abscissae: (x, below, above).
+    Band { points: Vec<(f64, f64, f64)>, role: Role, title: String },
+    /// A vertical line with its label at the top.
+    At { x: f64, label: String, title: String },
+    /// A horizontal line with its label.
+    Limit { y: f64, label: String },
+}
+
+/// Axes.
+pub(crate) struct Plot<'a> {
+    /// Name for errors.
+    pub(crate) name: &'static str,
+    /// What a screen reader says.
+    pub(crate) label: String,
+    /// Width and height in SVG units, which are CSS pixels at full size.
+    pub(crate) size: (u32, u32),
+    /// Abscissae.
+    pub(crate) x: Range<f64>,
+    /// Ordinates.
+    pub(crate) y: Range<f64>,
+    /// About how many ticks.
+    pub(crate) ticks: (usize, usize),
+    /// Room for the labels of the ordinate.
+    pub(crate) left: u32,
+    /// Text of an abscissa.
+    pub(crate) x_text: &'a dyn Fn(&f64) -> String,
+    /// Text of an ordinate.
+    pub(crate) y_text: &'a dyn Fn(&f64) -> String,
+}
+
+type Area = DrawingArea<Backend, Shift>;
+type Chart<'a> = ChartContext<'a, Backend, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Outcome = Result<(), DrawingAreaErrorKind<Infallible>>;
+
+impl Plot<'_> {
+    /// The plot as an `<svg>` element.
+    pub(crate) fn draw(&self, marks: &[Mark]) -> Result<String, ReportError> {
+        let page = Rc::new(RefCell::new(Page::default()));
+        let backend = Backend { size: self.size, page: Rc::clone(&page) };
+        let area = backend.into_drawing_area();
+        self.draw_on(&area, &page, marks).map_err(|e| ReportError::Draw { chart: self.name, why: e.to_string() })?;
+        drop(area);
+        let (w, h) = self.size;
+        let label = escaped(&self.label);
+        let body = std::mem::take(&mut page.borrow_mut().body);
+        Ok(format!("<svg class=\"plot\" viewBox=\"0 0 {w} {h}\" role=\"img\" aria-label=\"{label}\">{body}</svg>"))
+    }
+
+    fn draw_on(&self, area: &Area, page: &Rc<RefCell<Page>>, marks: &[Mark]) -> Outcome {
+        let font = ("sans-serif", FONT * FINE);
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(14 * FINE)
+            .margin_right(12 * FINE)
+            .x_label_area_size(20 * FINE)
+            .y_label_area_size(self.left as i32 * FINE)
+            .build_cartesian_2d(self.x.clone(), self.y.clone())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_labels(self.ticks.0)
+            .y_labels(self.ticks.1)
+            .x_label_formatter(self.x_text)
+            .y_label_formatter(self.y_text)
+            .label_style(font.into_font().color(&Role::Ink.colour()))
+            .axis_style(Role::Grid.colour())
+            .bold_line_style(Role::Grid.colour())
+            .light_line_style(TRANSPARENT)
+            .set_all_tick_mark_size(3 * FINE)
+            .draw()?;
+        for mark in marks {
+            self.mark(&mut chart, page, mark)?;
+        }
+        area.present()
+    }
+
+    fn mark(&self, chart: &mut Chart<'_>, page: &Rc<RefCell<Page>>, mark: &Mark) -> Outcome {
+        let font = ("sans-serif", FONT * FINE);
+        let text = |h| {
+            font.into_font().color(&Role::Mark.colour()).pos(plotters::style::text_anchor::Pos::new(h, VPos::Bottom))
+        };
+        let stroke = |role: Role, width: i32| Color::stroke_width(&role.colour(), (width * FINE) as u32);
+        match mark {
+            Mark::Line { points, role, title } => {
+                page.borrow_mut().title.clone_from(title);
+                chart.draw_series([PathElement::new(points.clone(), stroke(*role, 2))])?;
+            }
+            Mark::Band { points, role, title } => {
+                page.borrow_mut().title.clone_from(title);
+                let above = points.iter().map(|p| (p.0, p.2));
+                let outline: Vec<_> = above.chain(points.iter().rev().map(|p| (p.0, p.1))).collect();
+                chart.draw_series([Polygon::new(outline, role.colour().filled())])?;
+            }
+            Mark::At { x, label, title } => {
+                page.borrow_mut().title.clone_from(title);
+                let line = vec![(*x, self.y.start), (*x, self.y.end)];
+                chart.draw_series([PathElement::new(line, stroke(Role::Mark, 1))])?;
+                // A label near the right edge reads towards the left, so that it is not cut off.
+                let late = (x - self.x.start) / (self.x.end - self.x.start) > 0.7;
+                let side = if late { HPos::Right } else { HPos::Center };
+                chart.draw_series([Text::new(label.clone(), (*x, self.y.end), text(side))])?;
+            }
+            Mark::Limit { y, label } => {
+                let line = vec![(self.x.start, *y), (self.x.end, *y)];
+                chart.draw_series([PathElement::new(line, stroke(Role::Mark, 1))])?;
+                chart.draw_series([Text::new(label.clone(), (self.x.end, *y), text(HPos::Right))])?;
+            }
+        }
+        page.borrow_mut().title.clear();
+        Ok(())
+    }
+}
+
+/// What was drawn so far.
+#[derive(Default)]
+struct Page {
+    body: String,
+    /// Tooltip of the marks to come.
+    title: String,
+}
+
+struct Backend {
+    size: (u32, u32),
+    page: Rc<RefCell<Page>>,
+}
+
+type Drawn = Result<(), DrawingErrorKind<Infallible>>;
+
+fn at(v: i32) -> String {
+    let text = format!("{:.1}", f64::from(v) / f64::from(FINE));
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+impl Backend {
+    /// Adds an element; attributes hold no text that needs escaping.
+    fn element(&self, name: &str, attributes: &str) -> Drawn {
+        let mut page = self.page.borrow_mut();
+        let inside =
+            if page.title.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(&page.title)) };
+        // Writing to a string does not fail.
+        let _ = write!(page.body, "<{name} {attributes}>{inside}</{name}>");
+        Ok(())
+    }
+
+    fn points(path: impl IntoIterator<Item = BackendCoord>) -> String {
+        path.into_iter().map(|(x, y)| format!("{},{}", at(x), at(y))).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl DrawingBackend for Backend {
+    type ErrorType = Infallible;
+
+    fn get_size(&self) -> (u32, u32) {
+        (self.size.0 * FINE as u32, self.size.1 * FINE as u32)
+    }
+
+    fn ensure_prepared(&mut self) -> Drawn {
+        Ok(())
+    }
+
+    fn present(&mut self) -> Drawn {
+        Ok(())
+    }
+
+    fn draw_pixel(&mut self, _: BackendCoord, _: BackendColor) -> Drawn {
+        Ok(())
+    }
+
+    fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawn {
+        self.draw_path([from, to], style)
+    }
+
+    fn draw_rect<S: BackendStyle>(&mut self, a: BackendCoord, b: BackendCoord, style: &S, fill: bool) -> Drawn {
+        let corners = [a, (b.0, a.1), b, (a.0, b.1)];
+        if fill { self.fill_polygon(corners, style) } else { self.draw_path(corners, style) }
+    }
+
+    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &S) -> Drawn {
+        if style.color().alpha == 0.0 {
+            return Ok(());
+        }
+        let (class, points) = (Role::class(style.color()), Self::points(path));
+        let width = if style.stroke_width() > FINE as u32 { " stroke-width=\"2\"" } else { "" };
+        self.element("polyline", &format!("class=\"l{class}\"{width} points=\"{points}\""))
+    }
+
+    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &S) -> Drawn {
+        let (class, points) = (Role::class(style.color()), Self::points(path));
+        self.element("polygon", &format!("class=\"f{class}\" points=\"{points}\""))
+    }
+
+    fn draw_text<T: BackendTextStyle>(&mut self, text: &str, style: &T, pos: BackendCoord) -> Drawn {
+        let anchor = match style.anchor().h_pos {
+            HPos::Left => "start",
+            HPos::Center => "middle",
+            HPos::Right => "end",
+        };
+        // Half and whole height of digits, in parts of the font's size.
+        let dy = match style.anchor().v_pos {
+            VPos::Top => 0.8,
+            VPos::Center => 0.35,
+            VPos::Bottom => -0.25,
+        };
+        debug_assert!(matches!(style.transform(), FontTransform::None), "no turned text is asked for");
+        let class = Role::class(style.color());
+        let (x, y) = (at(pos.0), at(pos.1));
+        let mut page = self.page.borrow_mut();
+        let text = escaped(text);
+        let _ = write!(
+            page.body,
+            "<text class=\"t{class}\" x=\"{x}\" y=\"{y}\" dy=\"{dy}em\" text-anchor=\"{anchor}\">{text}</text>"
+        );
+        Ok(())
+    }
+
+    fn estimate_text_size<T: BackendTextStyle>(
+        &self,
+        text: &str,
+        style: &T,
+    ) -> Result<(u32, u32), DrawingErrorKind<Infallible>> {
+        let em = style.size();
+        Ok(((em * 0.58 * text.chars().count() as f64) as u32, em as u32))
+    }
+}
+
+/// Text for between tags and in attributes.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

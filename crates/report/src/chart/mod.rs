@@ -1,1 +1,91 @@
-//! chart
+//! Charts of a report.
+//!
+//! Input: an [`Experiment`]: one machine with one workload under several policies. Output: HTML with SVG inside. A chart is
+//! one file and one row in [`CHARTS`].
+
+mod bars;
+mod curves;
+mod occupancy;
+mod residence;
+mod slowdowns;
+mod strips;
+mod timeline;
+
+use std::sync::Arc;
+
+use countersteer_core::topology::Topology;
+use maud::Markup;
+
+use crate::error::ReportError;
+use crate::record::Record;
+use crate::table::Summary;
+
+pub(crate) use curves::profile_plot;
+pub(crate) use residence::Residence;
+
+/// One machine with one workload under several policies.
+#[derive(Clone)]
+pub struct Experiment<'a> {
+    /// The machine's name.
+    pub machine: &'a str,
+    /// The workload's name.
+    pub workload: &'a str,
+    /// Scores by policy.
+    pub summaries: Vec<Summary<'a>>,
+    /// Records that hold more than scores, by policy.
+    pub records: Vec<&'a Record>,
+    /// The machine, when there is a record.
+    pub topology: Option<Arc<Topology>>,
+}
+
+/// A row of the table of charts.
+pub struct ChartDef {
+    /// Short name; also the anchor in the page.
+    pub key: &'static str,
+    /// Heading.
+    pub title: &'static str,
+    /// What is seen, and how to read it.
+    pub prose: &'static str,
+    /// Draws it; nothing when there is nothing to show.
+    pub draw: fn(&Experiment<'_>) -> Result<Option<Markup>, ReportError>,
+}
+
+/// Every chart, in the order of the page.
+pub static CHARTS: &[ChartDef] =
+    &[bars::DEF, slowdowns::DEF, timeline::BY_PROGRAM, timeline::BY_CPU, occupancy::DEF, curves::DEF];
+
+/// Timelines beyond this many records would make the page heavy.
+const RECORDS_DRAWN: usize = 8;
+
+impl<'a> Experiment<'a> {
+    /// The baseline, when it took part.
+    #[must_use]
+    pub fn linux(&self) -> Option<&Summary<'a>> {
+        self.summaries.iter().find(|s| s.policy == "linux")
+    }
+
+    /// The record of a policy.
+    #[must_use]
+    pub fn record(&self, policy: &str) -> Option<&'a Record> {
+        self.records.iter().find(|r| r.manifest.policy == policy).copied()
+    }
+
+    /// The records that are drawn, the machine, and how long the longest lasted.
+    fn drawn(&self) -> Option<(&[&'a Record], &Topology, u64)> {
+        let records = &self.records[..self.records.len().min(RECORDS_DRAWN)];
+        let end = records.iter().map(|r| r.end().0).max().filter(|e| *e > 0)?;
+        Some((records, self.topology.as_deref()?, end))
+    }
+}
+
+/// Names of the programs in a record, in the order in which they were first seen; a series colour belongs to each position.
+fn programs(record: &Record) -> Vec<Arc<str>> {
+    let mut names: Vec<(u32, Arc<str>)> = Vec::new();
+    for identity in record.identities() {
+        if !names.iter().any(|(_, n)| *n == identity.name) {
+            names.push((identity.program, identity.name));
+        }
+    }
+    names.sort_by_key(|(program, _)| *program);
+    names.into_iter().map(|(_, name)| name).collect()
+}

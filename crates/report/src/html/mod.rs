@@ -3,9 +3,21 @@
 //! Input: [`ReportInput`]: scores of all runs, records of some. Output: HTML text that needs no network, works on a phone,
 //! on a desk, on paper, in the dark, and for readers without colour vision.
 
+mod sections;
+mod verdict;
+
+use std::sync::Arc;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::chart::{CHARTS, Experiment};
 use crate::error::ReportError;
-use crate::record::Record;
-use crate::table::CompareRun;
+use crate::record::{Detail, Record};
+use crate::table::{CompareRun, summarise};
+
+/// Colours and what SVG needs of them; single SVG files carry these too.
+pub(crate) const COLOURS: &str = include_str!("colours.css");
+const STYLE: &str = include_str!("style.css");
 
 /// What a report is made from.
 #[derive(Clone, Debug)]
@@ -23,5 +35,220 @@ pub struct ReportInput<'a> {
 /// # Errors
 /// A machine or profile inside a record cannot be read.
 pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
-    Ok(format!("<!doctype html><title>{}</title>", input.title))
+    let experiments = experiments(input)?;
+    let bodies: Vec<Markup> =
+        experiments.iter().enumerate().map(|(i, e)| experiment(e, i)).collect::<Result<_, _>>()?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (input.title) }
+                style { (PreEscaped(COLOURS)) (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (input.title) }
+                    p.prose { (scope(input, &experiments)) }
+                    @if experiments.len() > 1 { (contents(&experiments)) }
+                }
+                main {
+                    @for body in &bodies { (body) }
+                    @if !input.records.is_empty() { (sections::repeat(&input.records)) }
+                    (sections::words())
+                }
+            }
+        }
+    };
+    Ok(page.into_string() + "\n")
+}
+
+/// Runs and records sorted by machine and workload.
+fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, ReportError> {
+    let mut experiments: Vec<Experiment<'a>> = Vec::new();
+    for summary in summarise(input.runs) {
+        match experiments.iter_mut().find(|e| (e.machine, e.workload) == (summary.machine, summary.workload)) {
+            Some(experiment) => experiment.summaries.push(summary),
+            None => experiments.push(Experiment {
+                machine: summary.machine,
+                workload: summary.workload,
+                summaries: vec![summary],
+                records: Vec::new(),
+                topology: None,
+            }),
+        }
+    }
+    for record in input.records.iter().filter(|r| r.manifest.detail != Detail::Scores) {
+        let (machine, workload) = (&record.manifest.machine.name, &record.manifest.workload.name);
+        if let Some(e) = experiments.iter_mut().find(|e| e.machine == machine && e.workload == workload) {
+            // One seed of each policy is enough to look at.
+            if e.record(&record.manifest.policy).is_none() {
+                e.records.push(record);
+            }
+            if e.topology.is_none() {
+                e.topology = Some(record.topology()?);
+            }
+        }
+    }
+    Ok(experiments)
+}
+
+fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
+    let distinct = |f: fn(&CompareRun) -> String| {
+        let names: std::collections::BTreeSet<String> = input.runs.iter().map(f).collect();
+        names.len()
+    };
+    let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    let mut text = format!(
+        "{}: {}, {}, {}, {}.",
+        plural(input.runs.len(), "run", "runs"),
+        plural(distinct(|r| r.machine.clone()), "machine", "machines"),
+        plural(distinct(|r| r.workload.clone()), "workload", "workloads"),
+        plural(distinct(|r| r.policy.clone()), "policy", "policies"),
+        plural(distinct(|r| r.seed.to_string()), "seed", "seeds"),
+    );
+    let engines: std::collections::BTreeSet<&str> = input.records.iter().map(|r| r.manifest.engine.as_str()).collect();
+    if engines.contains("sim") {
+        text += " The machine is simulated.";
+    }
+    if experiments.is_empty() {
+        text += " There is nothing to show.";
+    }
+    text
+}
+
+fn contents(experiments: &[Experiment<'_>]) -> Markup {
+    html! {
+        nav aria-label="Contents" {
+            @for (i, e) in experiments.iter().enumerate() { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } " " }
+        }
+    }
+}
+
+fn experiment(e: &Experiment<'_>, nth: usize) -> Result<Markup, ReportError> {
+    let mut charts = Vec::new();
+    for chart in CHARTS {
+        if let Some(drawing) = (chart.draw)(e)? {
+            charts.push((chart, drawing));
+        }
+    }
+    let decisions = sections::decisions(e)?;
+    let topology: Option<&Arc<_>> = e.topology.as_ref();
+    Ok(html! {
+        section id={ "e" (nth) } {
+            h2 class=[(nth == 0).then_some("first")] { (e.workload) " on " (e.machine) }
+            @if let Some(topology) = topology { p.prose { (sections::machine(topology)) } }
+            (verdict::verdict(e))
+            @for (i, (chart, drawing)) in charts.iter().enumerate() {
+                section id={ "e" (nth) "-" (chart.key) } {
+                    h3 { (chart.title) }
+                    p.prose { (chart.prose) }
+                    (drawing)
+                }
+                // The figures come where the bars have made the reader curious about them.
+                @if i == 0 { (sections::scores(e)) }
+            }
+            @if let Some(decisions) = decisions { (decisions) }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    /// Custom properties of each theme: light, dark, print.
+    fn themes() -> Vec<BTreeMap<String, [f64; 3]>> {
+        super::COLOURS
+            .split(":root {")
+            .skip(1)
+            .map(|block| {
+                let declarations = block.split('}').next().unwrap().split(';');
+                declarations
+                    .filter_map(|d| d.trim().strip_prefix("--")?.split_once(": #"))
+                    .map(|(name, hex)| {
+                        let channel = |i: usize| f64::from(u8::from_str_radix(&hex[i..i + 2], 16).unwrap()) / 255.0;
+                        (name.to_owned(), [channel(0), channel(2), channel(4)])
+                    })
+                    .collect()
+            })
+            .collect()
+    }
+
+    fn linear(c: f64) -> f64 {
+        if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+    }
+
+    fn luminance(c: [f64; 3]) -> f64 {
+        0.2126 * linear(c[0]) + 0.7152 * linear(c[1]) + 0.0722 * linear(c[2])
+    }
+
+    fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+        let (a, b) = (luminance(a), luminance(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    }
+
+    #[test]
+    fn text_and_marks_stand_out_from_the_page_in_every_theme() {
+        for theme in themes() {
+            for (name, least) in [("ink", 7.0), ("soft", 4.5), ("accent", 4.5), ("base", 3.0), ("best", 4.5)] {
+                let c = contrast(theme[name], theme["page"]);
+                assert!(c >= least, "--{name} has contrast {c:.2}");
+            }
+            for i in 0..8 {
+                let c = contrast(theme[&format!("s{i}")], theme["page"]);
+                assert!(c >= 3.0, "--s{i} has contrast {c:.2}");
+            }
+        }
+    }
+
+    /// What a dichromat sees (Machado, Oliveira and Fernandes 2009, severity 1).
+    const VISIONS: [(&str, [[f64; 3]; 3]); 3] = [
+        ("all cones", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+        (
+            "no red cones",
+            [
+                [0.152_286, 1.052_583, -0.204_868],
+                [0.114_503, 0.786_281, 0.099_216],
+                [-0.003_882, -0.048_116, 1.051_998],
+            ],
+        ),
+        (
+            "no green cones",
+            [[0.367_322, 0.860_646, -0.227_968], [0.280_085, 0.672_501, 0.047_413], [-0.011_820, 0.042_940, 0.968_881]],
+        ),
+    ];
+
+    fn oklab(c: [f64; 3]) -> [f64; 3] {
+        let lms = [
+            0.412_221 * c[0] + 0.536_333 * c[1] + 0.051_446 * c[2],
+            0.211_903 * c[0] + 0.680_700 * c[1] + 0.107_397 * c[2],
+            0.088_302 * c[0] + 0.281_719 * c[1] + 0.629_979 * c[2],
+        ]
+        .map(|v: f64| v.max(0.0).cbrt());
+        [
+            0.210_454 * lms[0] + 0.793_618 * lms[1] - 0.004_072 * lms[2],
+            1.977_998 * lms[0] - 2.428_592 * lms[1] + 0.450_594 * lms[2],
+            0.025_904 * lms[0] + 0.782_772 * lms[1] - 0.808_676 * lms[2],
+        ]
+    }
+
+    #[test]
+    fn neighbouring_series_differ_for_readers_without_colour_vision() {
+        for theme in themes() {
+            for (vision, m) in VISIONS {
+                let seen = |i: usize| {
+                    let c = theme[&format!("s{i}")].map(linear);
+                    oklab(m.map(|row| row[0] * c[0] + row[1] * c[1] + row[2] * c[2]))
+                };
+                for i in 0..7 {
+                    let (a, b) = (seen(i), seen(i + 1));
+                    let distance = (0..3).map(|k| (a[k] - b[k]).powi(2)).sum::<f64>().sqrt();
+                    assert!(distance >= 0.08, "series {i} and {} with {vision}: {distance:.3}", i + 1);
+                }
+            }
+        }
+    }
 }

@@ -154,7 +154,7 @@ impl fmt::Display for Decision {
 }
 
 /// A metric in its natural unit.
-fn metric(name: &str, value: f64) -> String {
+pub(crate) fn metric(name: &str, value: f64) -> String {
     match name {
         "llc_occupancy" => crate::format::bytes(value),
         "ips" => format!("{}/s", crate::format::prefixed(value)),

@@ -6,6 +6,7 @@
 mod answer;
 mod find;
 
+pub(crate) use answer::metric as figure;
 pub use answer::{Alternative, Answer, Decision, Figure, NextMove};
 
 use countersteer_core::topology::GroupBy;

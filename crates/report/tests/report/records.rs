@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use countersteer_core::driver::{DriverConfig, NoRecord, drive};
-use countersteer_core::policy::{Policy, PolicyRng, View};
 use countersteer_core::placement::{Placement, Target};
+use countersteer_core::policy::{Policy, PolicyRng, View};
 use countersteer_core::units::Nanos;
 use countersteer_report::ReportError;
 use countersteer_report::record::{Detail, Differences, Record, ReplayEngine, compare_decisions};

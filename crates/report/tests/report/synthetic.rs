@@ -217,7 +217,16 @@ impl Room {
         counts.set(Event::EnergyNj, (instructions * 1.1).round());
         counts.set(Event::SfTrue, t.kind.1 / t.kind.2);
         let running = Nanos(running);
-        Some(Sample { thread: ThreadId(i as u32), cpu: t.cpu, core_type, at, set: 0, enabled: running, running, counts })
+        Some(Sample {
+            thread: ThreadId(i as u32),
+            cpu: t.cpu,
+            core_type,
+            at,
+            set: 0,
+            enabled: running,
+            running,
+            counts,
+        })
     }
 }
 
@@ -276,13 +285,13 @@ impl Policy for FastestFirst {
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let groups = view.topology.groups_by(GroupBy::CoreType);
         let (fast, slow) = (&groups[0], &groups[groups.len() - 1]);
-        let mut order: Vec<(f64, ThreadId)> = (view.threads.iter())
-            .filter_map(|t| Some((view.metric(t.id, "sf_oracle")?, t.id)))
-            .collect();
+        let mut order: Vec<(f64, ThreadId)> =
+            (view.threads.iter()).filter_map(|t| Some((view.metric(t.id, "sf_oracle")?, t.id))).collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let place = |(rank, (sf, thread)): (usize, &(f64, ThreadId))| {
             let wins = rank < fast.cpus.len();
-            let rule = if wins { "among the largest speed-up factors" } else { "gains less from fast cores than others" };
+            let rule =
+                if wins { "among the largest speed-up factors" } else { "gains less from fast cores than others" };
             let reason = Reason::rule(rule)
                 .saw("sf_oracle", Some(*sf))
                 .saw("ipc", view.metric(*thread, "ipc"))
@@ -335,8 +344,10 @@ pub fn profiles() -> BTreeMap<String, String> {
             .map(|kib| format!("{{ cache_kib = {kib:?}, ipc = {:?}, llc_mpki = {:.3} }}", fast / 4.9, mpki(kib)))
             .collect();
         let core = |core_type: &str, freq: f64, ipc: f64, points: &str| {
-            format!("[[core]]\ncore_type = \"{core_type}\"\nfreq_ghz = {freq:?}\nbranch_mpki = 1.5\npoints = [{}]\n",
-                if points.is_empty() { format!("{{ cache_kib = 30720.0, ipc = {ipc:?} }}") } else { points.into() })
+            format!(
+                "[[core]]\ncore_type = \"{core_type}\"\nfreq_ghz = {freq:?}\nbranch_mpki = 1.5\npoints = [{}]\n",
+                if points.is_empty() { format!("{{ cache_kib = 30720.0, ipc = {ipc:?} }}") } else { points.into() }
+            )
         };
         let text = format!(
             "schema = \"countersteer.table/1\"\nname = \"{name}\"\ngiga_instructions = {giga:?}\n[source]\nkind = \"published\"\n\

@@ -1,0 +1,115 @@
+//! Miss curves: misses against cache size, one small plot for each program, with the machine's cache sizes and the class.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::profile::{CacheClass, MissCurve, Profile};
+use countersteer_core::topology::{GroupBy, Topology};
+use maud::{Markup, PreEscaped, html};
+
+use super::{ChartDef, Experiment};
+use crate::error::ReportError;
+use crate::format::{bytes, number};
+use crate::profile_view::{classified, miss_curve};
+use crate::svg::{Mark, Plot, Role};
+
+pub(super) const DEF: ChartDef = ChartDef {
+    key: "curves",
+    title: "What cache would do for each program",
+    prose: "Misses per kilo-instruction against the size of the cache, for one run alone. The vertical line is the machine's \
+            last-level cache. Vulnerable programs gain from cache and lose it to others; poison takes it and gains nothing.",
+    draw,
+};
+
+/// Programs drawn; the classes of the others are in their profiles.
+const CURVES: usize = 24;
+
+fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+    let Some(topology) = experiment.topology.as_deref() else { return Ok(None) };
+    let mut curves: BTreeMap<String, MissCurve> = BTreeMap::new();
+    for record in &experiment.records {
+        for (_, profile) in record.profiles()? {
+            if let Some(curve) = miss_curve(&profile) {
+                curves.insert(profile.name().to_owned(), curve);
+            }
+        }
+    }
+    let sizes = cache_sizes(topology);
+    let mut panels = Vec::new();
+    for (name, curve) in curves.iter().take(CURVES) {
+        let svg = plot(name, curve, &sizes, (260, 150))?;
+        panels.push((name, curve.class(), svg));
+    }
+    let left_out = curves.len().saturating_sub(CURVES);
+    Ok((!panels.is_empty()).then(|| {
+        html! {
+            div.panels.small {
+                @for (name, class, svg) in &panels {
+                    section.panel { h4 { (name) " " span.class { (class) } } (PreEscaped(svg)) }
+                }
+            }
+            @if left_out > 0 { p.note { (left_out) " more programs not shown" } }
+        }
+    }))
+}
+
+/// The curve of a profile as an element of its own; `sizes` are marked.
+pub(crate) fn profile_plot(profile: &Profile, size: (u32, u32)) -> Result<Option<String>, ReportError> {
+    let Some(curve) = miss_curve(profile) else { return Ok(None) };
+    plot(profile.name(), &curve, &[], size).map(Some)
+}
+
+/// Sizes that anybody builds, in powers of two: 32 KiB to 1 GiB.
+const LOWEST: f64 = 15.0;
+const HIGHEST: f64 = 30.0;
+
+/// Points (log2 of bytes, mpki) within the sizes shown.
+fn visible(curve: &MissCurve) -> impl Iterator<Item = (f64, f64)> + '_ {
+    (0..=120).map(|i| LOWEST + (HIGHEST - LOWEST) * f64::from(i) / 120.0).map(|x| (x, curve.mpki(x.exp2() / 64.0)))
+}
+
+fn plot(name: &str, curve: &MissCurve, sizes: &[(f64, String)], size: (u32, u32)) -> Result<String, ReportError> {
+    let points: Vec<(f64, f64)> = visible(curve).collect();
+    // A curve that never leaves the floor must not be blown up to look like something.
+    let most = points.iter().map(|p| p.1 * 1.08).fold(1.0, f64::max);
+    let class = curve.class();
+    let marks = sizes.iter().map(|(b, who)| {
+        let title = format!("{who}: {}, {} misses per kilo-instruction", bytes(*b), number(curve.mpki(b / 64.0), 3));
+        Mark::At { x: b.log2(), label: bytes(*b), title }
+    });
+    let title = format!("{name}: {}", classified(curve));
+    let line = Mark::Line { points, role: Role::Series(series(class)), title: title.clone() };
+    Plot {
+        name: "curves",
+        label: title,
+        size,
+        x: LOWEST..HIGHEST,
+        y: 0.0..most,
+        ticks: (if size.0 < 400 { 4 } else { 8 }, 4),
+        left: 34,
+        x_text: &|x| bytes(x.exp2()),
+        y_text: &|y| if most < 3.0 { format!("{y:.1}") } else { format!("{y:.0}") },
+    }
+    .draw(&marks.chain([line]).collect::<Vec<_>>())
+}
+
+/// Last-level caches by size, each with the groups that have it.
+fn cache_sizes(topology: &Topology) -> Vec<(f64, String)> {
+    let mut sizes: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for group in topology.groups_by(GroupBy::Llc) {
+        if let Some(cpu) = group.cpus.lowest() {
+            let lines = topology.caches[topology.llc_of(cpu).index()].lines;
+            sizes.entry((lines * 64.0) as u64).or_default().push(&group.name);
+        }
+    }
+    sizes.into_iter().map(|(size, names)| (size as f64, names.join(", "))).collect()
+}
+
+/// One colour for each class, whatever the program.
+const fn series(class: CacheClass) -> usize {
+    match class {
+        CacheClass::Poison => 5,
+        CacheClass::Vulnerable => 0,
+        CacheClass::Neutral => 3,
+        CacheClass::Compute => 4,
+    }
+}

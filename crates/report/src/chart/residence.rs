@@ -1,0 +1,82 @@
+//! Where threads ran: stretches of running by thread, from spans or, without them, from observations.
+//!
+//! Input: a [`Record`]. Output: [`Residence`], which timelines and summaries read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::record::Record;
+
+/// A stretch in which a thread occupied a CPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Stay {
+    /// Index into [`Residence::programs`].
+    pub(crate) program: usize,
+    /// The CPU.
+    pub(crate) cpu: u32,
+    /// From.
+    pub(crate) start_ns: u64,
+    /// To.
+    pub(crate) end_ns: u64,
+    /// Share of the CPU it had; below 1 only where stays are guessed.
+    pub(crate) share: f64,
+}
+
+/// Where threads ran.
+#[derive(Clone, Debug)]
+pub(crate) struct Residence {
+    /// Programs in the order of their series colours.
+    pub(crate) programs: Vec<Arc<str>>,
+    /// Threads of each program.
+    pub(crate) threads: Vec<usize>,
+    /// Stays.
+    pub(crate) stays: Vec<Stay>,
+    /// They come from observations, so that what happened between two is not known.
+    pub(crate) guessed: bool,
+}
+
+impl Residence {
+    /// Where the threads of a record ran.
+    pub(crate) fn of(record: &Record) -> Self {
+        let programs = super::programs(record);
+        let index = |name: &str| programs.iter().position(|p| &**p == name).unwrap_or(0);
+        let mut by_thread = BTreeMap::new();
+        let mut threads = vec![0; programs.len()];
+        for identity in record.identities() {
+            let program = index(&identity.name);
+            threads[program] += 1;
+            by_thread.insert(identity.id.0, program);
+        }
+        let guessed = record.spans.is_empty();
+        let stays = if guessed { observed(record, &by_thread) } else { traced(record, &by_thread) };
+        Self { programs, threads, stays, guessed }
+    }
+}
+
+fn traced(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
+    let stay = |s: &crate::record::SpanRow| {
+        let program = *programs.get(&s.thread)?;
+        Some(Stay { program, cpu: s.cpu, start_ns: s.start_ns, end_ns: s.end_ns, share: 1.0 })
+    };
+    record.spans.iter().filter_map(stay).collect()
+}
+
+/// Between two observations, runnable threads share the CPU where the second one finds them.
+fn observed(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
+    let mut stays = Vec::new();
+    let mut start_ns = 0;
+    for rows in record.threads.chunk_by(|a, b| a.step == b.step) {
+        let end_ns = rows[0].at_ns;
+        let mut crowd: BTreeMap<u32, u32> = BTreeMap::new();
+        for row in rows.iter().filter(|r| r.runnable) {
+            *crowd.entry(row.cpu).or_default() += 1;
+        }
+        for row in rows.iter().filter(|r| r.runnable && end_ns > start_ns) {
+            let Some(&program) = programs.get(&row.thread) else { continue };
+            let share = 1.0 / f64::from(crowd.get(&row.cpu).copied().unwrap_or(1));
+            stays.push(Stay { program, cpu: row.cpu, start_ns, end_ns, share });
+        }
+        start_ns = end_ns;
+    }
+    stays
+}

@@ -1,0 +1,119 @@
+//! Who ran where over time: by program, coloured by where; by CPU, coloured by program.
+
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::CpuId;
+use maud::{Markup, html};
+
+use super::residence::Residence;
+use super::strips::{Piece, Strips};
+use super::{ChartDef, Experiment};
+use crate::error::ReportError;
+use crate::record::Record;
+
+pub(super) const BY_PROGRAM: ChartDef = ChartDef {
+    key: "places",
+    title: "Where each program ran",
+    prose: "A row for each program, time from left to right. The colour is the kind of core, or the cache, that it ran on; \
+            where the row is not filled to the top, the program waited or slept for that share of the time.",
+    draw: by_program,
+};
+
+pub(super) const BY_CPU: ChartDef = ChartDef {
+    key: "cpus",
+    title: "Who ran on each CPU",
+    prose: "A row for each CPU, coloured by program. Several colours stacked in one row took turns within one pixel's time.",
+    draw: by_cpu,
+};
+
+/// More rows than this are no longer told apart.
+const ROWS: usize = 64;
+
+fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+    let Some((records, topology, end_ns)) = experiment.drawn() else { return Ok(None) };
+    let by = place_kind(topology);
+    let groups = topology.groups_by(by);
+    let categories: Vec<(String, usize)> = groups.iter().enumerate().map(|(i, g)| (g.name.clone(), i)).collect();
+    let chart = |record: &Record| {
+        let residence = Residence::of(record);
+        let shown = residence.programs.len().min(ROWS);
+        let piece = |stay: &super::residence::Stay| {
+            let category = groups.iter().position(|g| g.cpus.contains(CpuId(stay.cpu)))?;
+            // A program with four threads fills its row when all four run.
+            let share = stay.share / residence.threads[stay.program].max(1) as f64;
+            let (row, start_ns, end_ns) = (stay.program, stay.start_ns, stay.end_ns);
+            (row < shown).then_some(Piece { row, category, start_ns, end_ns, share })
+        };
+        let pieces: Vec<Piece> = residence.stays.iter().filter_map(piece).collect();
+        let strips = Strips {
+            label: format!("Where each program ran under {}", record.manifest.policy),
+            rows: residence.programs[..shown].iter().map(ToString::to_string).collect(),
+            categories: categories.clone(),
+            pieces: &pieces,
+            end_ns,
+            gaps: Vec::new(),
+        };
+        figure(record, &residence, strips.draw(), residence.programs.len() - shown, "programs")
+    };
+    Ok(Some(html! { (legend(&categories)) @for record in records { (chart(record)) } }))
+}
+
+fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+    let Some((records, topology, end_ns)) = experiment.drawn() else { return Ok(None) };
+    let shown = topology.cpus.len().min(ROWS);
+    let rows: Vec<String> = topology.cpus[..shown].iter().map(|c| cpu_label(topology, c.id)).collect();
+    let place = |i: usize| (topology.llc_of(CpuId(i as u32)), topology.core_type_of(CpuId(i as u32)));
+    let gaps: Vec<usize> = (1..shown).filter(|i| place(*i) != place(i - 1)).collect();
+    let chart = |record: &Record| {
+        let residence = Residence::of(record);
+        let categories = residence.programs.iter().enumerate().map(|(i, p)| (p.to_string(), i % crate::svg::SERIES));
+        let categories: Vec<(String, usize)> = categories.collect();
+        let piece = |s: &super::residence::Stay| Piece {
+            row: s.cpu as usize,
+            category: s.program,
+            start_ns: s.start_ns,
+            end_ns: s.end_ns,
+            share: s.share,
+        };
+        let pieces: Vec<Piece> = residence.stays.iter().filter(|s| (s.cpu as usize) < shown).map(piece).collect();
+        let strips = Strips {
+            label: format!("Who ran on each CPU under {}", record.manifest.policy),
+            rows: rows.clone(),
+            categories: categories.clone(),
+            pieces: &pieces,
+            end_ns,
+            gaps: gaps.clone(),
+        };
+        let drawing = html! { (legend(&categories)) (strips.draw()) };
+        figure(record, &residence, drawing, topology.cpus.len() - shown, "CPUs")
+    };
+    Ok(Some(html! { @for record in records { (chart(record)) } }))
+}
+
+/// Core types where they differ, else caches: what a placement can change.
+fn place_kind(topology: &Topology) -> GroupBy {
+    if topology.core_types.len() > 1 { GroupBy::CoreType } else { GroupBy::Llc }
+}
+
+fn cpu_label(topology: &Topology, cpu: CpuId) -> String {
+    let kind = topology.group_of(cpu, place_kind(topology)).map_or("", |g| g.name.as_str());
+    format!("{kind} {}", cpu.0)
+}
+
+fn figure(record: &Record, residence: &Residence, drawing: Markup, left_out: usize, what: &str) -> Markup {
+    let m = &record.manifest;
+    html! {
+        figure {
+            figcaption { b { (m.policy) } " · seed " (m.seed)
+                @if residence.guessed { " · from observations every " (crate::format::seconds(m.period_ns as f64 * 1e-9)) }
+                @if left_out > 0 { " · " (left_out) " more " (what) " not shown" } }
+            (drawing)
+        }
+    }
+}
+
+/// Names with their colours.
+pub(super) fn legend(categories: &[(String, usize)]) -> Markup {
+    html! {
+        ul.legend { @for (name, series) in categories { li { span class={ "key b" (series) } {} (name) } } }
+    }
+}

@@ -1,0 +1,187 @@
+//! Parts of the page that are no charts: the machine, the table of scores, decisions, how to repeat, a glossary.
+
+use countersteer_core::topology::{GroupBy, Topology};
+use maud::{Markup, html};
+
+use crate::chart::Experiment;
+use crate::error::ReportError;
+use crate::format::{bytes, number, seconds};
+use crate::record::{DecisionRow, Record};
+use crate::table::{Better, METRICS, Metric, Spread, Summary};
+use crate::why::{self, Answer};
+
+/// A machine in one sentence.
+pub(super) fn machine(topology: &Topology) -> String {
+    let types = topology.groups_by(GroupBy::CoreType).iter().map(|g| {
+        let ghz = g.core_type.map_or(0.0, |t| topology.core_types[t.index()].freq_ghz);
+        format!("{} {} at {ghz} GHz", g.cores, g.name)
+    });
+    let llcs = topology.groups_by(GroupBy::Llc);
+    let sizes: std::collections::BTreeSet<u64> = (llcs.iter().filter_map(|g| g.cpus.lowest()))
+        .map(|c| (topology.caches[topology.llc_of(c).index()].lines * 64.0) as u64)
+        .collect();
+    let sizes: Vec<String> = sizes.into_iter().rev().map(|b| bytes(b as f64)).collect();
+    let caches =
+        if llcs.len() == 1 { "one last-level cache".into() } else { format!("{} last-level caches", llcs.len()) };
+    let types: Vec<String> = types.collect();
+    format!("{} cores, {} CPUs; {caches} of {}.", types.join(" and "), topology.cpus.len(), sizes.join(" and "))
+}
+
+/// The table behind the bars.
+pub(super) fn scores(e: &Experiment<'_>) -> Markup {
+    let several = e.summaries.iter().any(|s| s.runs.len() > 1);
+    html! {
+        details {
+            summary { "The same as a table" }
+            div.scroll tabindex="0" role="region" aria-label="Scores by policy" {
+                table {
+                    thead { tr {
+                        th scope="col" { "policy" } th scope="col" { "seeds" }
+                        @for m in METRICS { th scope="col" title=(m.prose) { (m.label) (arrow(m)) } }
+                    } }
+                    tbody { @for s in &e.summaries { tr {
+                        th scope="row" { (s.policy) } td { (s.runs.len()) }
+                        @for m in METRICS { (cell(e, s, m)) }
+                    } } }
+                }
+            }
+            p.note { "Arrows show the better direction; bold is best." @if several { " Median over seeds, below it the least and the most." } }
+        }
+    }
+}
+
+const fn arrow(metric: &Metric) -> &'static str {
+    match metric.better {
+        Better::Higher => " ↑",
+        Better::Lower => " ↓",
+        Better::Neither => "",
+    }
+}
+
+fn cell(e: &Experiment<'_>, s: &Summary<'_>, m: &Metric) -> Markup {
+    let Spread { median, min, max } = s.spread(m);
+    let figure =
+        |v: f64| if m.key == "migrations" { crate::format::count(v.max(0.0).round() as u64) } else { number(v, 4) };
+    let medians: Vec<f64> = e.summaries.iter().map(|o| o.spread(m).median).collect();
+    let best = medians.iter().all(|o| !m.beats(*o, median)) && medians.iter().any(|o| m.beats(median, *o));
+    html! { td class=[best.then_some("best")] { (figure(median)) @if max > min { small { (figure(min)) "–" (figure(max)) } } } }
+}
+
+/// Decisions shown for an experiment.
+const DECISIONS: usize = 4;
+
+/// A few decisions with their reasons: of different rules and policies, from the middle of the run.
+pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+    let mut shown: Vec<(&Record, Answer)> = Vec::new();
+    let with: Vec<&Record> = e.records.iter().copied().filter(|r| !r.decisions.is_empty()).collect();
+    let each = (DECISIONS / with.len().max(1)).max(1);
+    for record in with.iter().take(DECISIONS) {
+        for decision in telling(record, each) {
+            let name = format!("thread{}", decision.thread);
+            shown.push((record, why::why(record, &name, decision.at_ns as f64 * 1e-9)?));
+        }
+    }
+    if shown.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(html! {
+        section {
+            h3 { "Why threads were where they were" }
+            p.prose { "Some decisions as the policies gave them. Any other: " code { "steer why RECORD --program NAME --at SECONDS" } "." }
+            @for (record, a) in &shown { (answer(record, a)) }
+        }
+    }))
+}
+
+/// Decisions with figures in them, of different rules and threads, near the middle of the run.
+fn telling(record: &Record, most: usize) -> Vec<&DecisionRow> {
+    let middle = record.end().0 / 2;
+    let mut rows: Vec<&DecisionRow> = record.decisions.iter().collect();
+    rows.sort_by_key(|d| (d.alternatives.is_empty(), d.seen.is_empty(), d.at_ns.abs_diff(middle), d.thread));
+    let mut chosen: Vec<&DecisionRow> = Vec::new();
+    for row in rows {
+        if chosen.len() < most && chosen.iter().all(|c| c.rule != row.rule && c.thread != row.thread) {
+            chosen.push(row);
+        }
+    }
+    chosen
+}
+
+fn answer(record: &Record, a: &Answer) -> Markup {
+    let figures = |list: &[why::Figure]| {
+        list.iter().map(|f| format!("{} {}", f.name, why::figure(&f.name, f.value))).collect::<Vec<_>>().join(", ")
+    };
+    html! {
+        div.why {
+            p { b { (a.program) } " at " (seconds(a.at_s)) " under " b { (record.manifest.policy) } ": on CPU " (a.cpu) " (" (a.core_type) ", " (a.llc) ")." }
+            @if let Some(d) = &a.decision {
+                p { "Sent to " b { (d.target) } ": " (d.rule) "." @if !d.seen.is_empty() { " Saw " (figures(&d.seen)) "." } }
+                @if !d.alternatives.is_empty() {
+                    p { "Alternatives" @if !d.unit.is_empty() { " (" (d.unit) ")" } ": "
+                        @for (i, alternative) in d.alternatives.iter().enumerate() {
+                            @if i > 0 { ", " } (alternative.group) " "
+                            @if alternative.chosen { b { (number(alternative.value, 3)) " ← chosen" } } @else { (number(alternative.value, 3)) }
+                        } "." }
+                }
+            }
+            @if !a.after.is_empty() { p.note { "Then: " (figures(&a.after)) "." } }
+        }
+    }
+}
+
+/// How each record was made.
+pub(super) fn repeat(records: &[&Record]) -> Markup {
+    html! {
+        section {
+            h2 { "How to repeat this" }
+            p.prose { "The same inputs give the same bytes. Records hold machine, workload and profiles as they were used." }
+            @for record in records {
+                @let m = &record.manifest;
+                details {
+                    summary { (m.workload.name) " on " (m.machine.name) " under " (m.policy) ", seed " (m.seed) }
+                    dl {
+                        dt { "command" } dd { code { (command(record)) } }
+                        dt { "version" } dd { "countersteer " (m.version) ", engine " (m.engine) }
+                        dt { "period" } dd { (seconds(m.period_ns as f64 * 1e-9)) }
+                        dt { "lasted" } dd { (seconds(m.outcome.elapsed_s)) ", " (crate::format::count(m.outcome.switches)) " context switches" }
+                        @if !m.options.is_empty() {
+                            dt { "options" } dd { (m.options.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(", ")) }
+                        }
+                        @if !m.profiles.is_empty() {
+                            dt { "profiles" } dd { (m.profiles.keys().cloned().collect::<Vec<_>>().join(", ")) }
+                        }
+                    }
+                    pre { (m.workload.text.trim_end()) }
+                }
+            }
+        }
+    }
+}
+
+fn command(record: &Record) -> String {
+    let m = &record.manifest;
+    let quoted = |s: &str| {
+        let plain = s.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,".contains(c));
+        if plain { s.to_owned() } else { format!("'{}'", s.replace('\'', "'\\''")) }
+    };
+    let [machine, workload, policy] = [&m.machine.name, &m.workload.name, &m.policy].map(|s| quoted(s));
+    format!("steer sim --machine {machine} --workload {workload} --policy {policy} --seed {} --output run.rec", m.seed)
+}
+
+/// What the words mean.
+pub(super) fn words() -> Markup {
+    const WORDS: [(&str, &str); 6] = [
+        ("slowdown", "completion time over the time alone on the fastest cores; 1 is undisturbed"),
+        ("ASP", "aggregate speed-up: sum over programs of (time alone on the slowest cores / completion time − 1)"),
+        ("STP", "system throughput: sum of 1 / slowdown (Eyerman and Eeckhout 2008)"),
+        ("ANTT", "average normalised turnaround time: mean slowdown"),
+        ("unfairness", "largest slowdown over the smallest; 1 is fair"),
+        ("EDP", "energy per 10⁹ instructions times time per 10⁹ instructions"),
+    ];
+    html! {
+        section {
+            h2 { "Words" }
+            dl { @for (word, meaning) in WORDS { dt { (word) } dd { (meaning) } } }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The opening words about an experiment, computed from its data.
+//!
+//! Input: an [`Experiment`]. Output: which policy served best, by how much, whether the seeds leave room for doubt, and the
+//! program that made the difference.
+
+use maud::{Markup, html};
+
+use crate::chart::{Experiment, Residence};
+use crate::format::{change, count, number};
+use crate::record::Record;
+use crate::table::{Better, METRICS, Metric, Spread, Summary};
+
+pub(super) fn verdict(e: &Experiment<'_>) -> Markup {
+    let Some(best) = best(e, metric("asp")) else { return html! {} };
+    if e.summaries.len() == 1 {
+        return html! { div.verdict { p { (alone(best)) } } };
+    }
+    let reference = e.linux().filter(|l| l.policy != best.policy).or_else(|| runner_up(e, best));
+    html! {
+        div.verdict {
+            p { (throughput(e, best)) }
+            @if let Some(text) = reference.and_then(|r| reason(e, best, r)) { p { (text) } }
+            p { (others(e)) }
+        }
+    }
+}
+
+/// The row of a score.
+fn metric(key: &str) -> &'static Metric {
+    METRICS.iter().find(|m| m.key == key).unwrap_or(&METRICS[0])
+}
+
+/// The policy with the best median.
+fn best<'a, 'b>(e: &'b Experiment<'a>, metric: &Metric) -> Option<&'b Summary<'a>> {
+    let mut best: Option<&Summary<'_>> = None;
+    for s in &e.summaries {
+        // Of equals, the first stays: an order of the user's own.
+        if best.is_none_or(|b| metric.beats(s.spread(metric).median, b.spread(metric).median)) {
+            best = Some(s);
+        }
+    }
+    best
+}
+
+fn runner_up<'a, 'b>(e: &'b Experiment<'a>, best: &Summary<'_>) -> Option<&'b Summary<'a>> {
+    let asp = metric("asp");
+    let others = e.summaries.iter().filter(|s| s.policy != best.policy);
+    others.max_by(|a, b| a.spread(asp).median.total_cmp(&b.spread(asp).median))
+}
+
+fn alone(s: &Summary<'_>) -> Markup {
+    let of = |key| number(s.spread(metric(key)).median, 3);
+    html! {
+        b { (s.policy) } " reached an aggregate speed-up (ASP) of " (of("asp")) " over the slowest cores, with a mean slowdown (ANTT) of "
+        (of("antt")) " and an unfairness of " (of("unfairness")) ". With a second policy this page would compare them."
+    }
+}
+
+fn throughput(e: &Experiment<'_>, best: &Summary<'_>) -> Markup {
+    let asp = metric("asp");
+    let mine = best.spread(asp);
+    let head = html! { b { (best.policy) } " served best: aggregate speed-up (ASP) " (number(mine.median, 3)) " in the median over " (seeds(best)) };
+    let Some(linux) = e.linux() else {
+        let second = runner_up(e, best);
+        return html! { (head) @if let Some(s) = second { ", " (gap(mine.median, s.spread(asp).median)) " against the next, " b { (s.policy) } } "." };
+    };
+    let theirs = linux.spread(asp);
+    if linux.policy == best.policy {
+        let second = runner_up(e, best);
+        return html! {
+            "No policy beat plain " b { "linux" } ": its aggregate speed-up (ASP) is " (number(mine.median, 3)) " in the median over " (seeds(best))
+            @if let Some(s) = second { "; the next is " b { (s.policy) } " with " (number(s.spread(asp).median, 3)) } "."
+        };
+    }
+    html! {
+        (head) ", " (gap(mine.median, theirs.median)) " against " b { "linux" } " (" (number(theirs.median, 3)) (range(&theirs)) "). "
+        @if mine.min > theirs.max { "Its worst seed is better than linux's best." }
+        @else if theirs.max > mine.median { "Linux's best seed does better than its median, so the gain depends on luck." }
+    }
+}
+
+fn seeds(s: &Summary<'_>) -> String {
+    let n = s.runs.len();
+    if n == 1 { "one seed".into() } else { format!("{n} seeds") }
+}
+
+/// A change in per cent where the base is large enough for one to mean something.
+fn gap(value: f64, base: f64) -> String {
+    if base > 0.2 { change(value / base) } else { format!("{:+.2}", value - base).replace('-', "−") }
+}
+
+fn range(s: &Spread) -> String {
+    if s.max > s.min {
+        format!(", from {} to {} over its seeds", number(s.min, 3), number(s.max, 3))
+    } else {
+        String::new()
+    }
+}
+
+/// Who is best by the other measures.
+fn others(e: &Experiment<'_>) -> Markup {
+    let said = |key: &'static str, words: &'static str| {
+        let m = metric(key);
+        let b = best(e, m).filter(|b| {
+            let mine = b.spread(m).median;
+            m.better != Better::Neither && e.summaries.iter().any(|s| m.beats(mine, s.spread(m).median))
+        })?;
+        Some((words, b.policy, number(b.spread(m).median, 3), m.label))
+    };
+    let list: Vec<_> =
+        [said("unfairness", "Fairest"), said("energy_j", "Least energy"), said("edp_js", "Best energy-delay product")]
+            .into_iter()
+            .flatten()
+            .collect();
+    html! { @for (words, policy, figure, label) in list { (words) ": " b { (policy) } " (" (label) " " (figure) "). " } }
+}
+
+/// The program that gained most, and what was different about where it ran.
+fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Option<Markup> {
+    let (name, now, then) = largest_gain(best, reference)?;
+    let places = (e.record(best.policy).zip(e.record(reference.policy))).and_then(|(a, b)| places(e, a, b, &name));
+    let moves = |s: &Summary<'_>| s.spread(metric("migrations")).median.max(0.0).round() as u64;
+    Some(html! {
+        "The largest gain is " b { (name) } ": its slowdown fell from " (number(then, 3)) " under " (reference.policy) " to " (number(now, 3)) "."
+        @if let Some((group, mine, theirs)) = places {
+            " It ran on " (group) " " (format!("{:.0} %", mine * 100.0)) " of its time, against " (format!("{:.0} %", theirs * 100.0)) "."
+        }
+        " Threads moved " (count(moves(best))) " times, against " (count(moves(reference))) "."
+    })
+}
+
+/// (program, slowdown under the best, under the reference).
+fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, f64, f64)> {
+    let median = |s: &Summary<'_>, name: &str| {
+        let of = |r: &&crate::table::CompareRun| r.programs.iter().find(|p| p.name == name).map(|p| p.slowdown);
+        Spread::of(s.runs.iter().filter_map(of)).median
+    };
+    let names = best.runs.first()?.programs.iter().map(|p| p.name.clone());
+    let gains =
+        names.map(|n| (median(best, &n), median(reference, &n), n)).filter(|(now, then, _)| *now > 0.0 && then > now);
+    // Programs come in order, so of equal gains the first is named.
+    let mut largest: Option<(f64, f64, String)> = None;
+    for gain in gains {
+        if largest.as_ref().is_none_or(|l| gain.1 / gain.0 > l.1 / l.0) {
+            largest = Some(gain);
+        }
+    }
+    largest.map(|(now, then, name)| (name, now, then))
+}
+
+/// (core type, share under one, share under the other) where a program's time differs most.
+fn places(e: &Experiment<'_>, best: &Record, reference: &Record, program: &str) -> Option<(String, f64, f64)> {
+    let topology = e.topology.as_deref()?;
+    let types = &topology.core_types;
+    let shares = |record: &Record| -> Option<Vec<f64>> {
+        let residence = Residence::of(record);
+        let index = residence.programs.iter().position(|p| &**p == program)?;
+        let mut time = vec![0.0; types.len()];
+        for stay in residence.stays.iter().filter(|s| s.program == index) {
+            let row = topology.cpus.get(stay.cpu as usize)?;
+            time[row.core_type.index()] += (stay.end_ns - stay.start_ns) as f64 * stay.share;
+        }
+        let sum: f64 = time.iter().sum();
+        (sum > 0.0).then(|| time.into_iter().map(|t| t / sum).collect())
+    };
+    let (mine, theirs) = (shares(best)?, shares(reference)?);
+    let differ = |i: &usize| (mine[*i] - theirs[*i]).abs();
+    let most = (0..types.len()).rev().max_by(|a, b| differ(a).total_cmp(&differ(b)))?;
+    // Where it ran is no reason when it ran there anyway.
+    (differ(&most) > 0.05).then(|| (types[most].name.clone(), mine[most], theirs[most]))
+}

@@ -1,0 +1,74 @@
+//! Recorded profiles: phases and behaviours.
+
+use countersteer_core::profile::{Behaviour, MissCurve, Recorded};
+
+use super::{shares, source};
+use crate::format::{number, prefixed};
+use crate::table::plain;
+
+/// Columns of the timeline.
+const WIDTH: usize = 64;
+/// Behaviours by letter; more than these share the last.
+const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+pub(super) fn text(p: &Recorded) -> String {
+    let mut text = format!("{}: recorded, {} instructions, {}\n", p.name, prefixed(p.instructions as f64), shape(p));
+    text += &source(&p.source);
+    if let Some(why) = &p.partial {
+        text += &format!("partial   {why}\n");
+    }
+    let (segments, behaviours) = (p.timeline.len(), p.behaviours.len());
+    text += &format!(
+        "\n{} in {}, each column 1/{WIDTH} of the run\n",
+        several(behaviours, "behaviour"),
+        several(segments, "segment")
+    );
+    text += &format!("  {}\n\n{}", timeline(p), table(p));
+    text
+}
+
+fn several(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+fn shape(p: &Recorded) -> String {
+    match p.shape.threads {
+        1 => "1 thread".into(),
+        n => format!("{n} threads, {:.0} % of the work serial", p.shape.serial_share * 100.0),
+    }
+}
+
+fn letter(behaviour: usize) -> char {
+    char::from(LETTERS[behaviour.min(LETTERS.len() - 1)])
+}
+
+/// For each column, the behaviour with most instructions in it.
+fn timeline(p: &Recorded) -> String {
+    let column = p.instructions.max(1) as f64 / WIDTH as f64;
+    let mut weights = vec![vec![0.0; p.behaviours.len()]; WIDTH];
+    let mut start = 0.0;
+    for segment in &p.timeline {
+        let end = start + segment.instructions as f64;
+        let (first, last) = ((start / column) as usize, ((end / column).ceil() as usize).min(WIDTH));
+        for (i, weight) in weights.iter_mut().enumerate().take(last).skip(first) {
+            let overlap = end.min((i + 1) as f64 * column) - f64::max(start, i as f64 * column);
+            weight[segment.behaviour as usize] += overlap.max(0.0);
+        }
+        start = end;
+    }
+    let most = |w: &Vec<f64>| w.iter().enumerate().rev().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |m| m.0);
+    weights.iter().map(|w| letter(most(w))).collect()
+}
+
+fn table(p: &Recorded) -> String {
+    let head = ["", "share", "loads", "stores", "branches", "fp", "simd", "branch mpki", "ILP", "MLP", "class"];
+    let row = |(i, (b, share)): (usize, (&Behaviour, f64))| {
+        let percent = |v: f64| format!("{:.0} %", v * 100.0);
+        let ilp = b.ilp.last().map_or_else(String::new, |p| format!("{} in {}", number(p.ipc, 2), p.window));
+        let mlp = b.mlp.last().map_or_else(|| "–".into(), |p| format!("{} in {}", number(p.overlap, 2), p.window));
+        let mix = [share, b.mix.loads, b.mix.stores, b.mix.branches, b.mix.fp, b.mix.simd].map(percent);
+        let class = MissCurve::from_locality(&b.locality).class().to_string();
+        [letter(i).to_string()].into_iter().chain(mix).chain([number(b.branch_mpki, 2), ilp, mlp, class]).collect()
+    };
+    plain(&head, p.behaviours.iter().zip(shares(p)).enumerate().map(row))
+}
