@@ -10,8 +10,12 @@
 
 mod aarr;
 mod best_static;
+mod capacity;
+mod capacity_mpi;
+mod contention;
 mod hsf;
 mod linux;
+mod mpi;
 mod params;
 mod seats;
 mod static_mapping;
@@ -89,7 +93,16 @@ pub struct PolicyDef {
 }
 
 /// Every policy.
-pub static POLICIES: &[PolicyDef] = &[linux::DEF, static_mapping::DEF, best_static::DEF, aarr::DEF, hsf::DEF];
+pub static POLICIES: &[PolicyDef] = &[
+    linux::DEF,
+    static_mapping::DEF,
+    best_static::DEF,
+    aarr::DEF,
+    hsf::DEF,
+    mpi::DEF,
+    capacity::DEF,
+    capacity_mpi::DEF,
+];
 
 /// The policy of a name.
 #[must_use]

@@ -1,0 +1,45 @@
+//! `capacity+mpi`: poison away from the vulnerable, who get the neutral for company.
+//!
+//! Idea: of the half of the threads that hold most of the shared caches, those with many misses are poison, the others
+//! vulnerable. Poison is packed into as few caches as hold it (two of them on one core, where they never meet); the
+//! vulnerable get the other caches together with the threads that hold least; those in between keep the poison company.
+//!
+//! Source: CMPSched$im, section 4.3. What is added, and why:
+//! - Robbed programs miss as much as poison, and squeezed ones hold little. So the intervals with the least and the most
+//!   occupancy are remembered per thread: misses that did not answer to room are poison's, misses that fell are not,
+//!   whatever the threshold says. A suspect that never had more room is given some once, to see.
+//! - A mapping is kept until classes change; equal caches and cores are exchanged rather than threads moved. The paper's
+//!   figures show threads bouncing between caches.
+//! - Who keeps poison company is settled by trying both ways (`trials`).
+//!
+//! Assumes: occupancy and misses can be read per thread; cores are alike; classes last for many intervals. Loses: with
+//! phases shorter than an interval, on unequal cores (it does not see them), and when everything is poison or nothing is.
+//! On machines with one last-level cache only the pairing on cores is left.
+
+use super::contention::{Contention, EVERY, Mode};
+use super::{ParamDef, PolicyDef};
+
+pub(super) const DEF: PolicyDef = PolicyDef {
+    name: "capacity+mpi",
+    summary: "cache poison apart from the threads it would hurt",
+    source: "CMPSched$im, section 4.3",
+    params: &[
+        EVERY,
+        ParamDef {
+            key: "mpki",
+            default: "10",
+            prose: "last-level cache misses per kilo-instruction above which a thread that holds much is poison; 8 is the \
+                    paper's more aggressive choice",
+        },
+        ParamDef {
+            key: "trials",
+            default: "yes",
+            prose: "whether both ways to share out the middling threads are tried",
+        },
+    ],
+    make: |params, topology| {
+        let mpki = params.number("mpki", 0.0)?;
+        let trials = params.choice("trials", &[("yes", true), ("no", false)])?;
+        Contention::boxed(Mode::Both { mpki, trials }, params, topology)
+    },
+};

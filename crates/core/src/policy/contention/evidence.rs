@@ -1,0 +1,264 @@
+//! What is known about a thread's use of the shared cache.
+//!
+//! Input: occupancy, misses and IPC at each decision. Output, per interval: averages, and a class.
+//!
+//! One interval cannot tell a program that wastes a cache from one that was robbed of it: both miss a lot (CMPSched$im,
+//! section 4.3, sees mcf taken for poison at first). What tells them apart is how misses answer to room, so the interval
+//! with the least and the one with the most occupancy are remembered.
+
+use crate::units::ThreadId;
+
+/// Misses fall with the square root of the cache for typical programs (Hartstein et al. 2006), not at all for streams:
+/// halfway lies the elasticity that tells them apart.
+const ELASTIC: f64 = 0.25;
+/// Occupancies that differ by less than this factor prove nothing.
+const CONTRAST: f64 = 1.5;
+/// Occupancies within this factor count as the same room.
+const SAME_ROOM: f64 = 1.2;
+/// Misses per kilo-instruction that change by this factor in the same room are another phase.
+const NEW_PHASE: f64 = 2.0;
+/// Misses per kilo-instruction too few to tell phases apart by.
+const FEW: f64 = 1.0;
+/// Intervals after which a suspect that was never seen with more room is given some.
+const SUSPECT_INTERVALS: u8 = 2;
+/// Intervals for which it is.
+const PROBATION_INTERVALS: u8 = 2;
+
+/// How a thread and a shared cache get along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Class {
+    /// Misses a lot however much it holds, and evicts the others.
+    Poison,
+    /// Gains from what it holds.
+    Vulnerable,
+    /// Neither needs nor hurts.
+    Neutral,
+}
+
+/// One interval's averages.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Use {
+    pub occupancy: f64,
+    pub mpki: f64,
+    pub ipc: f64,
+}
+
+/// The memory of one thread.
+#[derive(Clone, Debug)]
+pub(super) struct Evidence {
+    pub thread: ThreadId,
+    /// It ran, or wanted to, in this interval.
+    pub stirred: bool,
+    /// Averages of the last interval that it ran in.
+    pub last: Option<Use>,
+    pub class: Class,
+    /// It was in the top half by capacity.
+    pub large: bool,
+    sum: Use,
+    samples: u32,
+    least: Option<Use>,
+    most: Option<Use>,
+    suspected: u8,
+    /// Intervals of probation left; `None` when it was not tried yet.
+    probation: Option<u8>,
+}
+
+impl Evidence {
+    pub const fn new(thread: ThreadId) -> Self {
+        Self {
+            thread,
+            stirred: false,
+            last: None,
+            class: Class::Neutral,
+            large: false,
+            sum: Use { occupancy: 0.0, mpki: 0.0, ipc: 0.0 },
+            samples: 0,
+            least: None,
+            most: None,
+            suspected: 0,
+            probation: None,
+        }
+    }
+
+    /// Takes in what was measured until now.
+    pub fn note(&mut self, occupancy: Option<f64>, mpki: Option<f64>, ipc: Option<f64>) {
+        if occupancy.is_none() && mpki.is_none() {
+            return;
+        }
+        let sane = |value: Option<f64>| value.filter(|v| v.is_finite() && *v >= 0.0).unwrap_or(0.0);
+        self.sum.occupancy += sane(occupancy);
+        self.sum.mpki += sane(mpki);
+        self.sum.ipc += sane(ipc);
+        self.samples += 1;
+    }
+
+    /// Ends the interval.
+    pub fn close(&mut self) {
+        let n = f64::from(std::mem::take(&mut self.samples));
+        let sum = std::mem::take(&mut self.sum);
+        if n == 0.0 {
+            return;
+        }
+        let seen = Use { occupancy: sum.occupancy / n, mpki: sum.mpki / n, ipc: sum.ipc / n };
+        self.last = Some(seen);
+        self.remember(seen);
+    }
+
+    fn remember(&mut self, seen: Use) {
+        let (Some(least), Some(most)) = (self.least, self.most) else { return self.start_over(seen) };
+        let changed = |old: Use| {
+            let (a, b) = (old.mpki.max(FEW), seen.mpki.max(FEW));
+            ratio(old.occupancy, seen.occupancy) < SAME_ROOM && ratio(a, b) > NEW_PHASE
+        };
+        if changed(least) || changed(most) {
+            return self.start_over(seen);
+        }
+        let blend = |old: Use| Use {
+            occupancy: (old.occupancy + seen.occupancy) / 2.0,
+            mpki: (old.mpki + seen.mpki) / 2.0,
+            ipc: (old.ipc + seen.ipc) / 2.0,
+        };
+        for (slot, old, further) in [
+            (&mut self.least, least, seen.occupancy < least.occupancy),
+            (&mut self.most, most, seen.occupancy > most.occupancy),
+        ] {
+            let same = ratio(old.occupancy, seen.occupancy) < SAME_ROOM;
+            if same || further {
+                *slot = Some(if same { blend(old) } else { seen });
+            }
+        }
+    }
+
+    fn start_over(&mut self, seen: Use) {
+        (self.least, self.most) = (Some(seen), Some(seen));
+        (self.suspected, self.probation) = (0, None);
+    }
+
+    /// The extremes, when they are far enough apart to prove anything.
+    fn contrast(&self) -> Option<(Use, Use)> {
+        let (least, most) = (self.least?, self.most?);
+        (most.occupancy >= CONTRAST * least.occupancy && least.occupancy > 0.0).then_some((least, most))
+    }
+
+    /// By which power misses fall as occupancy grows.
+    pub fn elasticity(&self) -> Option<f64> {
+        let (least, most) = self.contrast()?;
+        (least.mpki > 0.0 && most.mpki > 0.0)
+            .then(|| (least.mpki / most.mpki).ln() / (most.occupancy / least.occupancy).ln())
+    }
+
+    /// Misses per kilo-instruction that room saves it, as far as seen; for a suspect in the lower half, all it has.
+    pub fn at_stake(&self, threshold: f64) -> f64 {
+        match (self.contrast(), self.last) {
+            (Some((least, most)), _) => (least.mpki - most.mpki).max(0.0),
+            (None, Some(last)) if last.mpki > threshold => last.mpki,
+            _ => 0.0,
+        }
+    }
+
+    /// Decides the class; `may_try` allows a suspect to be given room to prove itself. Says whether that was used up.
+    pub fn classify(&mut self, threshold: f64, may_try: bool) -> bool {
+        let mpki = self.last.map_or(0.0, |l| l.mpki);
+        let mut tried = false;
+        self.class = match (mpki > threshold, self.elasticity()) {
+            (true, Some(e)) if e < ELASTIC => Class::Poison,
+            (true, Some(_)) => Class::Vulnerable,
+            // It misses a lot and holds little: robbed, as far as anyone knows.
+            (true, None) if !self.large => Class::Vulnerable,
+            (true, None) => {
+                tried = self.try_room(may_try);
+                if self.probation.is_some_and(|left| left > 0) { Class::Vulnerable } else { Class::Poison }
+            }
+            (false, Some(e)) if e >= ELASTIC && self.least.is_some_and(|l| l.mpki > threshold) => Class::Vulnerable,
+            (false, _) if self.large => Class::Vulnerable,
+            _ => Class::Neutral,
+        };
+        tried
+    }
+
+    /// Moves a suspect through suspicion and probation; says whether it is on probation.
+    fn try_room(&mut self, may_try: bool) -> bool {
+        self.suspected = self.suspected.saturating_add(1);
+        match &mut self.probation {
+            Some(left) => *left = left.saturating_sub(1),
+            none if may_try && self.suspected > SUSPECT_INTERVALS => *none = Some(PROBATION_INTERVALS),
+            _ => {}
+        }
+        self.probation.is_some_and(|left| left > 0)
+    }
+
+    /// What decided its class, in words.
+    pub fn why(&self, threshold: f64) -> &'static str {
+        let proven = self.elasticity().is_some();
+        let misses = self.last.is_some_and(|l| l.mpki > threshold);
+        match self.class {
+            _ if self.last.is_none() => "nothing known yet: taken as neutral",
+            Class::Poison if proven => "poison: misses as much however much it holds",
+            Class::Poison => "poison: holds much and misses much",
+            Class::Vulnerable if proven => "vulnerable: missed less when it had room",
+            Class::Vulnerable if misses && self.large => "suspected poison: given room to see whether it helps",
+            Class::Vulnerable if misses => "vulnerable: misses much and holds little",
+            Class::Vulnerable => "vulnerable: holds much and hits",
+            Class::Neutral => "neutral: holds little and misses little",
+        }
+    }
+}
+
+/// The larger over the smaller; infinite when only one is zero.
+fn ratio(a: f64, b: f64) -> f64 {
+    if a == b { 1.0 } else { (a / b).max(b / a) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(uses: &[(f64, f64)], large: bool) -> Evidence {
+        let mut evidence = Evidence::new(ThreadId(0));
+        for &(mib, mpki) in uses {
+            evidence.note(Some(mib), Some(mpki), Some(1.0));
+            evidence.close();
+        }
+        evidence.large = large;
+        evidence.classify(10.0, true);
+        evidence
+    }
+
+    #[test]
+    fn misses_that_do_not_answer_to_room_are_poison() {
+        assert_eq!(after(&[(1.0, 30.0), (3.0, 29.0)], false).class, Class::Poison);
+    }
+
+    #[test]
+    fn misses_that_fall_with_room_are_vulnerable_whatever_is_left_of_them() {
+        assert_eq!(after(&[(1.0, 40.0), (3.0, 15.0)], true).class, Class::Vulnerable, "still above the threshold");
+        assert_eq!(after(&[(1.0, 40.0), (3.0, 5.0)], false).class, Class::Vulnerable, "below it by now");
+    }
+
+    #[test]
+    fn without_contrast_the_papers_rule_decides() {
+        assert_eq!(after(&[(3.0, 30.0)], true).class, Class::Poison);
+        assert_eq!(after(&[(3.0, 3.0)], true).class, Class::Vulnerable);
+        assert_eq!(after(&[(0.3, 3.0)], false).class, Class::Neutral);
+        assert_eq!(after(&[(0.3, 30.0)], false).class, Class::Vulnerable, "robbed");
+    }
+
+    #[test]
+    fn a_suspect_gets_one_chance() {
+        let mut evidence = after(&[(3.0, 30.0)], true);
+        let classes: Vec<Class> = (0..6)
+            .map(|_| {
+                evidence.classify(10.0, true);
+                evidence.class
+            })
+            .collect();
+        use Class::{Poison, Vulnerable};
+        assert_eq!(classes, [Poison, Vulnerable, Vulnerable, Poison, Poison, Poison]);
+    }
+
+    #[test]
+    fn another_phase_starts_over() {
+        let evidence = after(&[(1.0, 40.0), (3.0, 5.0), (3.0, 30.0)], true);
+        assert_eq!(evidence.elasticity(), None);
+    }
+}

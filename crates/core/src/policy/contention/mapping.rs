@@ -1,0 +1,281 @@
+//! Mappings of threads to last-level caches and, where threads share CPUs, to CPUs.
+//!
+//! Input: threads in order of what they demand. Output: per cache, per seat, who goes there. A seat is a CPU; threads of one
+//! seat never run at the same time, so those that hurt each other most are put together ("local optimisation"); seats are
+//! dealt to caches so that demands even out or poison stays apart ("global optimisation").
+
+use crate::topology::{GroupBy, Topology};
+use crate::units::{CpuId, GroupId};
+
+/// The last-level caches.
+pub(super) struct Caches {
+    pub rows: Vec<CacheRow>,
+    /// Row by CPU.
+    of_cpu: Vec<usize>,
+    /// Seat within the row by CPU.
+    seat_of_cpu: Vec<usize>,
+    seats: usize,
+}
+
+/// A last-level cache.
+pub(super) struct CacheRow {
+    pub group: GroupId,
+    lines: f64,
+    /// A group per seat: its core, or its CPU where cores run several threads at once.
+    pub seats: Vec<GroupId>,
+}
+
+/// Threads by cache and seat, as rows of the caller's list.
+pub(super) type Mapping = Vec<Vec<Vec<usize>>>;
+
+/// Where a thread is: row of the cache, seat within it.
+pub(super) type Spot = (usize, usize);
+
+impl Caches {
+    pub fn new(topology: &Topology) -> Self {
+        let groups = topology.groups_by(GroupBy::Llc);
+        let mut caches = Self {
+            rows: Vec::with_capacity(groups.len()),
+            of_cpu: vec![0; topology.cpus.len()],
+            seat_of_cpu: vec![0; topology.cpus.len()],
+            seats: topology.cpus.len().max(1),
+        };
+        for (row, group) in groups.iter().enumerate() {
+            let by = if group.cores as usize == group.cpus.len() { GroupBy::Core } else { GroupBy::Cpu };
+            let mut seats = Vec::with_capacity(group.cpus.len());
+            for cpu in group.cpus.iter() {
+                caches.of_cpu[cpu.index()] = row;
+                caches.seat_of_cpu[cpu.index()] = seats.len();
+                seats.extend(topology.group_of(cpu, by).map(|g| g.id));
+            }
+            let cache = group.cpus.lowest().map(|c| topology.llc_of(c));
+            let lines = cache.and_then(|id| topology.caches.get(id.index())).map_or(0.0, |c| c.lines);
+            caches.rows.push(CacheRow { group: group.id, lines, seats });
+        }
+        caches
+    }
+
+    /// Whether so many threads share CPUs.
+    pub fn crowded(&self, threads: usize) -> bool {
+        threads > self.seats
+    }
+
+    /// The spot of a CPU.
+    pub fn spot(&self, cpu: CpuId) -> Spot {
+        let at = |table: &[usize]| table.get(cpu.index()).copied().unwrap_or(0);
+        (at(&self.of_cpu), at(&self.seat_of_cpu))
+    }
+
+    /// How many threads each seat of each cache takes, evenly by CPUs.
+    fn rooms(&self, threads: usize) -> Vec<Vec<usize>> {
+        let share = |row: &CacheRow| threads * row.seats.len() / self.seats;
+        let mut quota: Vec<usize> = self.rows.iter().map(share).collect();
+        let mut by_rest: Vec<usize> = (0..quota.len()).collect();
+        by_rest.sort_by_key(|row| (std::cmp::Reverse(threads * self.rows[*row].seats.len() % self.seats), *row));
+        let left = threads - quota.iter().sum::<usize>();
+        by_rest.iter().cycle().take(left).for_each(|row| quota[*row] += 1);
+        let spread = |(row, n): (&CacheRow, usize)| {
+            let seats = row.seats.len().max(1);
+            (0..seats).map(|seat| n / seats + usize::from(seat < n % seats)).collect()
+        };
+        self.rows.iter().zip(quota).map(spread).collect()
+    }
+
+    /// Deals threads, highest demand first, seat by seat to the cache with the least demand so far.
+    pub fn even(&self, order: &[usize], demand: &[f64]) -> Mapping {
+        let mut table = Table::new(self.rooms(order.len()));
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        table.deal(order, demand, &all);
+        table.mapping
+    }
+
+    /// Keeps poison in as few caches as hold it, the smallest first; the vulnerable get the other caches, together with
+    /// those that take least. With `swapped`, those that take least keep poison company instead.
+    pub fn apart(
+        &self,
+        poison: &[usize],
+        vulnerable: &[usize],
+        rest: &[usize],
+        stake: &[f64],
+        swapped: bool,
+    ) -> Mapping {
+        let mut table = Table::new(self.rooms(poison.len() + vulnerable.len() + rest.len()));
+        let mut caches: Vec<usize> = (0..self.rows.len()).collect();
+        caches.sort_by(|a, b| self.rows[*a].lines.total_cmp(&self.rows[*b].lines).then(a.cmp(b)));
+        let mut dirty = 0;
+        let mut covered = 0;
+        while covered < poison.len() && dirty < caches.len() {
+            covered += table.room(caches[dirty]);
+            dirty += 1;
+        }
+        let (dirty, clean) = caches.split_at(dirty);
+        table.fill(poison, dirty);
+        let left_over = table.deal(vulnerable, stake, clean);
+        // Those in between go where the poison is: they lose less than the vulnerable would by their company.
+        let room: usize = clean.iter().map(|row| table.room(*row)).sum();
+        let mut lightest_first: Vec<usize> = rest.iter().rev().copied().collect();
+        if swapped {
+            lightest_first.reverse();
+        }
+        let (with_vulnerable, with_poison) = lightest_first.split_at(room.min(rest.len()));
+        let mut by_stake = clean.to_vec();
+        by_stake.sort_by(|a, b| table.demand[*b].total_cmp(&table.demand[*a]).then(a.cmp(b)));
+        table.fill(with_vulnerable, &by_stake);
+        table.fill(&left_over, dirty);
+        table.fill(with_poison, dirty);
+        table.mapping
+    }
+
+    /// The same mapping with equal caches, and equal seats of a cache, exchanged so that most threads stay.
+    pub fn nearest(&self, mapping: Mapping, present: &[Option<Spot>]) -> Mapping {
+        let size = |row: usize| mapping[row].iter().map(Vec::len).sum::<usize>();
+        let equal = |a: usize, b: usize| {
+            let (x, y) = (&self.rows[a], &self.rows[b]);
+            (x.lines, x.seats.len(), size(a)) == (y.lines, y.seats.len(), size(b))
+        };
+        let mut stay = vec![0usize; self.rows.len() * self.rows.len()];
+        for (row, threads) in mapping.iter().map(|seats| seats.iter().flatten()).enumerate() {
+            for (onto, _) in threads.filter_map(|t| present[*t]) {
+                stay[row * self.rows.len() + onto] += 1;
+            }
+        }
+        let order = matching(self.rows.len(), |a, b| equal(a, b).then(|| stay[a * self.rows.len() + b]));
+        let mut result: Mapping = vec![Vec::new(); self.rows.len()];
+        for (seats, onto) in mapping.into_iter().zip(order) {
+            result[onto] = nearest_seats(seats, onto, present);
+        }
+        result
+    }
+}
+
+/// Exchanges the seats of a cache.
+fn nearest_seats(seats: Vec<Vec<usize>>, row: usize, present: &[Option<Spot>]) -> Vec<Vec<usize>> {
+    let stays = |from: usize, to: usize| seats[from].iter().filter(|t| present[**t] == Some((row, to))).count();
+    let order = matching(seats.len(), |a, b| Some(stays(a, b)));
+    let mut result = vec![Vec::new(); seats.len()];
+    for (threads, onto) in seats.into_iter().zip(order) {
+        result[onto] = threads;
+    }
+    result
+}
+
+/// Pairs each of `n` with one of `n`, largest value first; `None` forbids a pair, and itself is always allowed.
+fn matching(n: usize, value: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
+    let mut pairs: Vec<_> = (0..n)
+        .flat_map(|a| (0..n).map(move |b| (a, b)))
+        .filter_map(|(a, b)| Some((std::cmp::Reverse(value(a, b)?), a != b, a, b)))
+        .collect();
+    pairs.sort_unstable();
+    let mut onto = vec![None; n];
+    let mut taken = vec![false; n];
+    for (_, _, a, b) in pairs {
+        if onto[a].is_none() && !taken[b] {
+            (onto[a], taken[b]) = (Some(b), true);
+        }
+    }
+    onto.into_iter().enumerate().map(|(a, b)| b.unwrap_or(a)).collect()
+}
+
+/// A mapping in the making.
+struct Table {
+    rooms: Vec<Vec<usize>>,
+    mapping: Mapping,
+    /// By cache.
+    demand: Vec<f64>,
+}
+
+impl Table {
+    fn new(rooms: Vec<Vec<usize>>) -> Self {
+        let mapping = rooms.iter().map(|seats| vec![Vec::new(); seats.len()]).collect();
+        Self { demand: vec![0.0; rooms.len()], mapping, rooms }
+    }
+
+    /// Threads that a cache can still take.
+    fn room(&self, cache: usize) -> usize {
+        self.rooms[cache].iter().sum::<usize>() - self.mapping[cache].iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// The first seat with room that is the most occupied, so that seats fill one after the other.
+    fn open_seat(&self, cache: usize) -> Option<usize> {
+        (0..self.rooms[cache].len()).find(|s| self.mapping[cache][*s].len() < self.rooms[cache][*s])
+    }
+
+    /// Deals seat-loads of threads to the cache of `among` with the least demand; returns who found no room.
+    fn deal(&mut self, order: &[usize], demand: &[f64], among: &[usize]) -> Vec<usize> {
+        let mut waiting = order.iter().copied().peekable();
+        while waiting.peek().is_some() {
+            let open = among.iter().copied().filter(|c| self.open_seat(*c).is_some());
+            let next = open.min_by(|a, b| self.demand[*a].total_cmp(&self.demand[*b]).then(a.cmp(b)));
+            let Some((cache, seat)) = next.and_then(|c| Some((c, self.open_seat(c)?))) else { break };
+            while self.mapping[cache][seat].len() < self.rooms[cache][seat] {
+                let Some(thread) = waiting.next() else { break };
+                self.mapping[cache][seat].push(thread);
+                self.demand[cache] += demand[thread];
+            }
+        }
+        waiting.collect()
+    }
+
+    /// Fills one cache after the other.
+    fn fill(&mut self, threads: &[usize], caches: &[usize]) {
+        let mut waiting = threads.iter().copied();
+        for &cache in caches {
+            for (seat, room) in self.mapping[cache].iter_mut().zip(&self.rooms[cache]) {
+                let more = room - seat.len();
+                seat.extend(waiting.by_ref().take(more));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing;
+    use super::*;
+
+    fn caches() -> Caches {
+        Caches::new(&testing::topology(testing::TWO_LLCS))
+    }
+
+    #[test]
+    fn the_two_highest_share_a_core_and_the_next_two_the_other_cache() {
+        // CMPSched$im, figure 10.
+        let demand = [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0];
+        let mapping = caches().even(&[0, 1, 2, 3, 4, 5, 6, 7], &demand);
+        assert_eq!(mapping, [[vec![0, 1], vec![6, 7]], [vec![2, 3], vec![4, 5]]]);
+    }
+
+    #[test]
+    fn poison_goes_with_the_mild_and_the_vulnerable_with_the_neutral() {
+        // CMPSched$im, figure 7b: 0 and 1 poison, 2 and 3 vulnerable, 4 and 5 less so, 6 and 7 neutral.
+        let mapping = caches().apart(&[0, 1], &[2, 3], &[4, 5, 6, 7], &[0.0; 8], false);
+        assert_eq!(mapping, [[vec![0, 1], vec![5, 4]], [vec![2, 3], vec![7, 6]]]);
+        let swapped = caches().apart(&[0, 1], &[2, 3], &[4, 5, 6, 7], &[0.0; 8], true);
+        assert_eq!(swapped, [[vec![0, 1], vec![6, 7]], [vec![2, 3], vec![4, 5]]]);
+    }
+
+    #[test]
+    fn every_thread_finds_a_seat_whatever_the_numbers() {
+        let caches = caches();
+        for n in 0..20 {
+            for poison in 0..=n {
+                for vulnerable in 0..=n - poison {
+                    let all: Vec<usize> = (0..n).collect();
+                    let (p, others) = all.split_at(poison);
+                    let (v, rest) = others.split_at(vulnerable);
+                    let mapping = caches.apart(p, v, rest, &vec![1.0; n], false);
+                    let mut placed: Vec<usize> = mapping.iter().flatten().flatten().copied().collect();
+                    placed.sort_unstable();
+                    assert_eq!(placed, all, "{poison} poison, {vulnerable} vulnerable of {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn equal_caches_and_seats_are_exchanged_rather_than_threads_moved() {
+        let present = [(1, 1), (1, 0), (0, 1), (0, 0)].map(Some);
+        let nearest = caches().nearest(vec![vec![vec![0], vec![1]], vec![vec![2], vec![3]]], &present);
+        assert_eq!(nearest, [[vec![3], vec![2]], [vec![1], vec![0]]]);
+    }
+}

@@ -1,0 +1,297 @@
+//! The machinery of `mpi`, `capacity` and `capacity+mpi`: shared caches kept from being fought over.
+//!
+//! Input: per thread, occupancy of the last-level cache and its misses. Output: threads by last-level cache, and by core
+//! where cores are shared in time. The policies' own files say what each does with it.
+
+mod evidence;
+mod mapping;
+mod trial;
+
+use std::sync::Arc;
+
+use self::evidence::{Class, Evidence};
+use self::mapping::{Caches, Mapping, Spot};
+use self::trial::{Groups, Trial};
+use super::seats::active;
+use super::{ParamDef, Params, Policy, PolicyError, PolicyRng, View};
+use crate::engine::ThreadInfo;
+use crate::placement::{Placement, Reason, Target, ThreadPlacement};
+use crate::topology::{GroupBy, Topology};
+use crate::units::{GroupId, Nanos, ThreadId};
+
+/// An uneven mapping is kept as long as a new one would be better by less than this.
+const TOLERANCE: f64 = 0.1;
+/// By how much a thread of the lower half must hold more than one of the upper to change places.
+const STICKY: f64 = 1.25;
+
+/// Misses that room must save, as a fraction of the poison threshold, for a thread to be vulnerable beyond doubt.
+const PROVEN: f64 = 0.2;
+
+pub(super) const EVERY: ParamDef = ParamDef {
+    key: "every_ms",
+    default: "800",
+    prose: "time between mappings, in ms; measurements in between are averaged",
+};
+
+/// Which of the three policies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Mode {
+    /// Misses per instruction.
+    Mpi,
+    /// Occupancy.
+    Capacity,
+    /// Both: above so many misses per kilo-instruction, a thread that holds much is poison.
+    Both {
+        /// The threshold.
+        mpki: f64,
+        /// Whether companions are chosen by trial.
+        trials: bool,
+    },
+}
+
+/// The policy.
+pub(super) struct Contention {
+    mode: Mode,
+    every: Nanos,
+    topology: Arc<Topology>,
+    caches: Caches,
+    /// By thread.
+    evidence: Vec<Evidence>,
+    /// By thread: the spot it was told, and the group.
+    told: Vec<(ThreadId, Spot, GroupId)>,
+    mapped: Nanos,
+    trial: Trial,
+}
+
+/// A thread in this mapping.
+struct Seated<'a> {
+    info: &'a ThreadInfo,
+    evidence: usize,
+}
+
+impl Contention {
+    pub fn boxed(mode: Mode, params: &Params, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok(Box::new(Self {
+            mode,
+            every: Nanos::from_secs_f64(params.number("every_ms", 1.0)? * 1e-3),
+            topology: Arc::clone(topology),
+            caches: Caches::new(topology),
+            evidence: Vec::new(),
+            told: Vec::new(),
+            mapped: Nanos::ZERO,
+            trial: Trial::default(),
+        }))
+    }
+
+    /// Takes in what was measured since the last call.
+    fn note(&mut self, view: &View<'_>) {
+        let mut before = std::mem::take(&mut self.evidence).into_iter().peekable();
+        let column = |name| view.metrics.names().iter().position(|n| *n == name);
+        let columns = ["llc_occupancy", "llc_mpki", "ipc"].map(column);
+        let mut stirred = active(view).into_iter().map(|t| t.id).peekable();
+        self.evidence.reserve(view.threads.len());
+        for thread in view.threads {
+            while before.next_if(|e| e.thread < thread.id).is_some() {}
+            let mut evidence = before.next_if(|e| e.thread == thread.id).unwrap_or(Evidence::new(thread.id));
+            let row = view.metrics.row(thread.id);
+            let [occupancy, mpki, ipc] = columns.map(|c| row.and_then(|r| r.get(c?).copied().flatten()));
+            if stirred.next_if_eq(&thread.id).is_some() {
+                evidence.stirred = true;
+                evidence.note(occupancy, mpki, ipc);
+            }
+            self.evidence.push(evidence);
+        }
+    }
+
+    /// What a thread asks of a cache: what the policy sorts by.
+    fn demand(&self, row: usize) -> f64 {
+        let last = self.evidence[row].last.unwrap_or_default();
+        if self.mode == Mode::Mpi { last.mpki } else { last.occupancy }
+    }
+
+    /// Marks the half that holds most; who is in it stays unless another holds clearly more.
+    fn find_large(&mut self, seated: &[Seated<'_>], demand: &[f64]) {
+        let held = |t: usize| demand[t] * if self.evidence[seated[t].evidence].large { STICKY } else { 1.0 };
+        let mut order: Vec<usize> = (0..seated.len()).collect();
+        order.sort_by(|a, b| held(*b).total_cmp(&held(*a)).then(a.cmp(b)));
+        for (nth, t) in order.into_iter().enumerate() {
+            self.evidence[seated[t].evidence].large = nth < seated.len() / 2;
+        }
+    }
+
+    fn classify(&mut self, seated: &[Seated<'_>], mpki: f64) -> Groups {
+        // One suspect at a time, or they would keep spoiling each other's room.
+        let mut may_try = true;
+        let mut groups = Groups::default();
+        for (t, who) in seated.iter().enumerate() {
+            let evidence = &mut self.evidence[who.evidence];
+            may_try &= !evidence.classify(mpki, may_try);
+            match evidence.class {
+                Class::Poison => groups.poison.push(t),
+                Class::Vulnerable => groups.vulnerable.push(t),
+                Class::Neutral => groups.rest.push(t),
+            }
+        }
+        groups
+    }
+
+    /// The mapping by demand alone, unless the present one is about as even.
+    fn even(&self, demand: &[f64], present: &[Option<Spot>]) -> Option<Mapping> {
+        let mut order: Vec<usize> = (0..demand.len()).collect();
+        order.sort_by(|a, b| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b)));
+        let mapping = self.caches.even(&order, demand);
+        let most = |loads: Vec<f64>| loads.into_iter().fold(0.0, f64::max);
+        let new = most(mapping.iter().map(|seats| seats.iter().flatten().map(|t| demand[*t]).sum()).collect());
+        let mut now = vec![0.0; self.caches.rows.len()];
+        let settled = present.iter().zip(demand).all(|(spot, d)| spot.map(|(row, _)| now[row] += d).is_some());
+        let even_enough = self.caches.rows.len() > 1 && most(now) <= new * (1.0 + TOLERANCE);
+        (!(settled && even_enough)).then_some(mapping)
+    }
+
+    /// The mapping by class, unless classes are as they were.
+    fn apart(&mut self, seated: &[Seated<'_>], demand: &[f64], mpki: f64, trials: bool) -> Option<Mapping> {
+        self.find_large(seated, demand);
+        let mut groups = self.classify(seated, mpki);
+        let stake: Vec<f64> = seated.iter().map(|s| self.evidence[s.evidence].at_stake(mpki)).collect();
+        let by_demand = |a: &usize, b: &usize| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b));
+        groups.poison.sort_by(by_demand);
+        groups.vulnerable.sort_by(|a, b| stake[*b].total_cmp(&stake[*a]).then_with(|| by_demand(a, b)));
+        groups.rest.sort_by(by_demand);
+        self.trial.limit_vulnerable(&mut groups, &stake, PROVEN * mpki, self.caches.rows.len());
+        let ipc = seated.iter().map(|s| self.evidence[s.evidence].last.map_or(0.0, |l| l.ipc)).sum();
+        let ids = |rows: &[usize]| -> Vec<ThreadId> {
+            let mut ids: Vec<_> = rows.iter().map(|t| seated[*t].info.id).collect();
+            ids.sort_unstable();
+            ids
+        };
+        let signature = [ids(&groups.poison), ids(&groups.vulnerable), ids(&groups.rest)];
+        let swapped = self.trial.step(signature, ipc, trials && self.caches.rows.len() > 1)?;
+        if groups.poison.is_empty() {
+            let order: Vec<usize> = groups.vulnerable.iter().chain(&groups.rest).copied().collect();
+            return Some(self.caches.even(&order, demand));
+        }
+        Some(self.caches.apart(&groups.poison, &groups.vulnerable, &groups.rest, &stake, swapped))
+    }
+
+    /// Maps everybody who stirred since the last time.
+    fn map(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
+        let seated: Vec<Seated<'_>> = view
+            .threads
+            .iter()
+            .enumerate()
+            .filter(|(row, _)| self.evidence[*row].stirred)
+            .map(|(evidence, info)| Seated { info, evidence })
+            .collect();
+        self.evidence.iter_mut().for_each(|e| {
+            e.close();
+            e.stirred = false;
+        });
+        let crowded = self.caches.crowded(seated.len());
+        if self.caches.rows.len() == 1 && !crowded {
+            return self.nothing_to_do(&seated);
+        }
+        let demand: Vec<f64> = seated.iter().map(|s| self.demand(s.evidence)).collect();
+        let present: Vec<Option<Spot>> = seated.iter().map(|s| self.spot(s.info.id)).collect();
+        let mapping = match self.mode {
+            Mode::Both { mpki, trials } => self.apart(&seated, &demand, mpki, trials),
+            Mode::Mpi | Mode::Capacity => self.even(&demand, &present),
+        };
+        let Some(mapping) = mapping else { return Vec::new() };
+        // For whoever was never told anything, the place it runs at counts.
+        let near: Vec<_> = seated.iter().zip(&present).map(|(s, p)| p.or(Some(self.caches.spot(s.info.cpu)))).collect();
+        let mapping = self.caches.nearest(mapping, &near);
+        self.tell(&seated, &mapping, &demand, crowded)
+    }
+
+    fn spot(&self, thread: ThreadId) -> Option<Spot> {
+        self.told.binary_search_by_key(&thread, |t| t.0).ok().map(|row| self.told[row].1)
+    }
+
+    /// Placements of those whose group changed.
+    fn tell(
+        &mut self,
+        seated: &[Seated<'_>],
+        mapping: &Mapping,
+        demand: &[f64],
+        crowded: bool,
+    ) -> Vec<ThreadPlacement> {
+        let loads: Vec<f64> =
+            mapping.iter().map(|seats| seats.iter().flatten().map(|t| demand[*t]).sum::<f64>()).collect();
+        let mut told = Vec::with_capacity(seated.len());
+        let mut placements = Vec::new();
+        for (row, seats) in mapping.iter().enumerate() {
+            for (seat, threads) in seats.iter().enumerate() {
+                let cache = &self.caches.rows[row];
+                let group = if crowded { cache.seats[seat] } else { cache.group };
+                for &t in threads {
+                    let info = seated[t].info;
+                    told.push((info.id, (row, seat), group));
+                    let same = self.told.binary_search_by_key(&info.id, |t| t.0).is_ok_and(|r| self.told[r].2 == group);
+                    if !same || !info.allowed.is_subset(&self.topology.group(group).cpus) {
+                        let reason = self.reason(&seated[t], row, demand[t], &loads);
+                        let (thread, target) = (info.id, Target::Group(group));
+                        placements.push(ThreadPlacement { thread, target, weight: None, reason });
+                    }
+                }
+            }
+        }
+        told.sort_unstable_by_key(|t| t.0);
+        placements.sort_by_key(|p| p.thread);
+        self.told = told;
+        placements
+    }
+
+    fn reason(&self, who: &Seated<'_>, row: usize, demand: f64, loads: &[f64]) -> Reason {
+        let evidence = &self.evidence[who.evidence];
+        let (rule, unit) = match self.mode {
+            _ if loads.len() == 1 => {
+                ("one last-level cache: the highest share a core and never meet", "bytes held by others")
+            }
+            Mode::Mpi => ("most misses apart: same core or another cache", "misses/kilo-instruction of others there"),
+            Mode::Capacity => ("most capacity apart: same core or another cache", "bytes held by others"),
+            Mode::Both { mpki, .. } => (evidence.why(mpki), "bytes held by others"),
+        };
+        let others = |(at, load): (usize, &f64)| {
+            let own = if at == row { demand } else { 0.0 };
+            (self.caches.rows[at].group, (load - own).max(0.0))
+        };
+        Reason::rule(rule)
+            .saw("llc_occupancy", evidence.last.map(|l| l.occupancy).filter(|_| self.mode != Mode::Mpi))
+            .saw("llc_mpki", evidence.last.map(|l| l.mpki).filter(|_| self.mode != Mode::Capacity))
+            .against(unit, loads.iter().enumerate().map(others))
+    }
+
+    /// Says once per thread that there is no choice.
+    fn nothing_to_do(&mut self, seated: &[Seated<'_>]) -> Vec<ThreadPlacement> {
+        let machine = self.topology.groups_by(GroupBy::Machine).first().map_or(GroupId(0), |g| g.id);
+        let new = seated.iter().filter(|s| !self.told.iter().any(|t| t.0 == s.info.id && t.2 == machine));
+        let place = |s: &Seated<'_>| ThreadPlacement {
+            thread: s.info.id,
+            target: Target::Anywhere,
+            weight: None,
+            reason: Reason::rule("one last-level cache and a CPU for every thread: nothing to keep apart"),
+        };
+        let placements = new.map(place).collect();
+        self.told = seated.iter().map(|s| (s.info.id, (0, 0), machine)).collect();
+        placements
+    }
+}
+
+impl Policy for Contention {
+    fn metrics(&self) -> Vec<&'static str> {
+        match self.mode {
+            Mode::Mpi => vec!["llc_mpki"],
+            Mode::Capacity => vec!["llc_occupancy"],
+            Mode::Both { .. } => vec!["llc_occupancy", "llc_mpki", "ipc"],
+        }
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        self.note(view);
+        if view.now.since(self.mapped) < self.every {
+            return Placement::default();
+        }
+        self.mapped = view.now;
+        Placement { threads: self.map(view), admission: None }
+    }
+}
