@@ -12,8 +12,6 @@ use countersteer_core::units::LINE_BYTES;
 const QUEUE: f64 = 0.15;
 /// Utilisation is capped here, where the factor is about 1,500.
 const FULL: f64 = 0.9999;
-/// Factor changes below this part are not passed on.
-const TOLERANCE: f64 = 2e-3;
 
 /// A memory domain.
 #[derive(Clone, Debug)]
@@ -54,7 +52,8 @@ impl MemoryDomain {
     /// The factor at which demand and latency agree, if it differs from the one in force.
     ///
     /// Demand is taken as D / (1 + s (f - f0)), exact for one thread, with D and s from the threads at f0.
-    pub fn solve(&self) -> Option<f64> {
+    /// Changes below the part `tolerance` are not worth passing on.
+    pub fn solve(&self, tolerance: f64) -> Option<f64> {
         let steepness = if self.demand > 0.0 { self.slope / self.demand } else { 0.0 };
         let demanded = |f: f64| self.demand / (1.0 + steepness * (f - self.factor)).max(1e-3) / self.bandwidth;
         let (mut low, mut high) = (0.0, FULL);
@@ -73,7 +72,7 @@ impl MemoryDomain {
             }
         }
         let factor = factor_at(u);
-        ((factor - self.factor).abs() > TOLERANCE * self.factor).then_some(factor)
+        ((factor - self.factor).abs() > tolerance * self.factor).then_some(factor)
     }
 
     /// What demand loses per unit of utilisation, through the latency.
@@ -100,7 +99,7 @@ mod tests {
         // One thread: lines per ns = 1 / (0.2 + 0.5 f), demand 1.43 at factor 1 on a bandwidth of 1.
         memory.demand = 1.0 / 0.7;
         memory.slope = 0.5 / (0.7 * 0.7);
-        let factor = memory.solve().unwrap();
+        let factor = memory.solve(1e-3).unwrap();
         let demand = 1.0 / (0.2 + 0.5 * factor);
         assert!(demand < 1.0);
         assert!((factor_at(demand) / factor - 1.0).abs() < 1e-3, "{factor}");
@@ -108,6 +107,6 @@ mod tests {
 
     #[test]
     fn an_idle_domain_changes_nothing() {
-        assert_eq!(MemoryDomain::new(64.0).solve(), None);
+        assert_eq!(MemoryDomain::new(64.0).solve(1e-3), None);
     }
 }

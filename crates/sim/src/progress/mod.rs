@@ -42,7 +42,7 @@ use class::{Class, Cpu, NONE};
 use cores::Core;
 use memory::MemoryDomain;
 use model::Model;
-use pool::Pool;
+use pool::{Pool, Stepping};
 use shared::SharedCache;
 use table::Table;
 use thread::Thread;
@@ -130,6 +130,7 @@ struct Spent {
 pub struct Progress {
     topology: Arc<Topology>,
     config: ProgressConfig,
+    stepping: Stepping,
     classes: Vec<Class>,
     /// By core type, the class on which it is fastest alone.
     best: Vec<u32>,
@@ -151,6 +152,7 @@ pub struct Progress {
     finished: Vec<u32>,
     spent: Spent,
     clock: u64,
+    stats: [u64; 4],
 }
 
 impl Progress {
@@ -188,8 +190,10 @@ impl Progress {
             tables: Vec::new(),
             threads: Vec::new(),
             clock: 0,
+            stats: [0;4],
             topology,
             config,
+            stepping: Stepping::default(),
             classes,
             best,
             cpus,
@@ -393,6 +397,13 @@ impl Progress {
     pub fn alone_seconds(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
         self.models[model.0 as usize].total() / self.alone_ips(model, core_type)
     }
+
+    /// Set
+    pub fn set_stepping(&mut self, least: u64, phase: u64, change: f64, still: f64, factor: f64) {
+        self.stepping = Stepping { least, phase, change, still, factor, cold: phase.min(1_000_000), ..self.stepping };
+    }
+    /// X
+    pub fn stats(&self) -> [u64; 4] { self.stats }
 
     /// Long-run rates of a static mapping: (program, CPU, its share of the CPU).
     #[must_use]

@@ -4,16 +4,38 @@
 
 use super::class::{Cpu, NONE};
 
-/// Steps while occupancies move, and while they rest (ns).
-pub const STEP_MIN: u64 = 500_000;
-/// See [`STEP_MIN`].
-pub const STEP_MAX: u64 = 100_000_000;
-/// First step after a thread arrives cold.
-pub const STEP_COLD: u64 = 1_000_000;
-/// Longest step after a phase change.
-pub const STEP_PHASE: u64 = 5_000_000;
-/// Change of a thread's speed per step that is aimed at.
-const SPEED_CHANGE: f64 = 0.02;
+/// How finely occupancies and memory latency are followed.
+#[derive(Clone, Copy, Debug)]
+pub struct Stepping {
+    /// Shortest step (ns).
+    pub least: u64,
+    /// Longest step (ns), while occupancies rest.
+    pub most: u64,
+    /// Longest step after a thread arrives cold (ns).
+    pub cold: u64,
+    /// Longest step after a phase change (ns).
+    pub phase: u64,
+    /// Change of a thread's speed per step that is aimed at.
+    pub change: f64,
+    /// Change of an occupancy that is too small to take new rates.
+    pub still: f64,
+    /// Change of the memory latency factor that is too small to pass on.
+    pub factor: f64,
+}
+
+impl Default for Stepping {
+    fn default() -> Self {
+        Self {
+            least: 1_000_000,
+            most: 100_000_000,
+            cold: 1_000_000,
+            phase: 5_000_000,
+            change: 0.05,
+            still: 3e-3,
+            factor: 5e-3,
+        }
+    }
+}
 
 /// A pool.
 #[derive(Clone, Debug)]
@@ -42,7 +64,7 @@ impl Pool {
             events: vec![u64::MAX; slots],
             caches,
             step_at: u64::MAX,
-            step: STEP_COLD,
+            step: 1_000_000,
             running: 0,
             stale: false,
         }
@@ -61,11 +83,15 @@ impl Pool {
         }
     }
 
-    /// Plans the next step after one that changed a thread's speed by up to `change`.
-    pub fn plan(&mut self, now: u64, change: f64) {
-        let scale = (SPEED_CHANGE / change.max(1e-9)).clamp(0.5, 2.0);
-        self.step = ((self.step as f64 * scale) as u64).clamp(STEP_MIN, STEP_MAX);
+    /// Plans the next step.
+    pub fn plan(&mut self, now: u64) {
         self.step_at = if self.running > 0 { now + self.step } else { u64::MAX };
+    }
+
+    /// Adapts the step's length to how much it changed a thread's speed.
+    pub fn adapt(&mut self, change: f64, stepping: &Stepping) {
+        let scale = (stepping.change / change.max(1e-9)).clamp(0.5, 2.0);
+        self.step = ((self.step as f64 * scale) as u64).clamp(stepping.least, stepping.most);
     }
 }
 

@@ -7,9 +7,7 @@ use countersteer_core::units::Nanos;
 
 use super::Progress;
 use super::class::NONE;
-use super::pool::{STEP_COLD, STEP_PHASE};
 use super::table::MAX_LEVELS;
-use super::thread::Thread;
 
 /// Time constant of the part of the time that a thread runs (ns).
 const DUTY_NS: f64 = 100e6;
@@ -42,12 +40,9 @@ impl Progress {
         let ran = (now - t.since) as f64;
         for k in 0..cpu.levels {
             let cache = &mut self.caches[cpu.chain[k] as usize];
-            let Some(r) = cache.residents.get_mut(t.rows[k] as usize).filter(|r| r.thread == thread) else { continue };
-            r.inserted += t.misses[k] - t.stepped[k];
-            if t.ips > 0.0 {
-                r.speed = t.ips;
+            if self.config.contention {
+                cache.stop(t.rows[k] as usize, now as f64);
             }
-            (r.running, r.since, r.burst) = (false, now as f64, ran);
         }
         let held = t.found_lines + (table.useful_lines - t.found_lines).max(0.0) * t.warmed(now);
         let core = &mut self.cores[cpu.core as usize];
@@ -130,12 +125,12 @@ impl Progress {
             let i = cache.enter(thread, t.rows[k]);
             let r = &mut cache.residents[i];
             (r.table, r.level, r.running) = (t.table, k as u8, true);
-            (r.since, r.duty) = (self.clock as f64, t.duty);
+            (r.since, r.duty, r.mean) = (self.clock as f64, t.duty, r.lines);
             t.rows[k] = i as u32;
             cold |= r.lines <= 0.5 * r.target || r.target == 0.0;
         }
         if cold || self.pools[cpu.pool as usize].step_at == u64::MAX {
-            self.pools[cpu.pool as usize].step_within(self.clock, STEP_COLD);
+            self.pools[cpu.pool as usize].step_within(self.clock, self.stepping.cold);
         }
     }
 
@@ -213,7 +208,7 @@ impl Progress {
         let (mut siblings_ipc, mut threads) = (0.0, 1.0);
         if self.config.contention {
             for k in 0..cpu.levels {
-                lines[k] = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].lines;
+                lines[k] = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;
             }
             for sibling in &cpu.siblings {
                 let other = self.on_cpu[*sibling as usize];
@@ -230,7 +225,7 @@ impl Progress {
         let rate = self.tables[t.table as usize].rate(&lines, siblings_ipc, threads);
         let t = &mut self.threads[thread as usize];
         t.integrate(self.clock);
-        t.rate = rate;
+        (t.rate, t.seen) = (rate, lines);
         self.respeed(thread);
     }
 
@@ -250,6 +245,13 @@ impl Progress {
             memory.demand += demand - t.demand;
             memory.slope += slope - t.slope;
             (t.demand, t.slope) = (demand, slope);
+            for k in 0..cpu.levels {
+                let r = &mut self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
+                r.inserting = t.ips * t.rate.miss[k];
+                if t.ips > 0.0 {
+                    r.speed = t.ips;
+                }
+            }
         }
         let pool = &mut self.pools[cpu.pool as usize];
         pool.events[cpu.slot as usize] = t.event();
@@ -301,7 +303,7 @@ impl Progress {
 
     fn balance(&mut self, row: u32) {
         let memory = &mut self.memories[row as usize];
-        let Some(factor) = memory.solve() else { return };
+        self.stats[1]+=1;let Some(factor) = memory.solve(self.stepping.factor) else { return };self.stats[2]+=1;
         let now = self.clock;
         let large = (factor - memory.factor).abs() > FACTOR_LARGE * memory.factor;
         if memory.pools.len() > 1 && !large && now < memory.last + FACTOR_EVERY {
@@ -352,6 +354,7 @@ impl Progress {
     }
 
     fn thread_event(&mut self, pool: usize, slot: usize) {
+ self.stats[3]+=1;
         let thread = self.pools[pool].threads[slot];
         let t = &mut self.threads[thread as usize];
         if t.arrive(&self.models[t.model as usize], self.clock) {
@@ -364,7 +367,7 @@ impl Progress {
         let row = self.threads[thread as usize].cpu;
         self.rerate_siblings(row);
         if self.config.contention {
-            self.pools[pool].step_within(self.clock, STEP_PHASE);
+            self.pools[pool].step_within(self.clock, self.stepping.phase);
         }
     }
 
@@ -378,46 +381,38 @@ impl Progress {
         }
     }
 
-    /// Moves occupancies and recomputes the pool's rates.
+    /// Moves occupancies and recomputes the rates of those that moved.
     fn step(&mut self, pool: usize) {
-        for slot in 0..self.pools[pool].threads.len() {
-            let thread = self.pools[pool].threads[slot];
-            if thread != NONE {
-                self.hand_in(thread);
-            }
-        }
+        self.stats[0] += 1;
+        let ahead = self.pools[pool].step as f64;
         for i in 0..self.pools[pool].caches.len() {
             let cache = &mut self.caches[self.pools[pool].caches[i] as usize];
-            cache.step(&self.tables, self.clock as f64);
+            cache.step(&self.tables, self.clock as f64, ahead);
             for (row, r) in cache.residents.iter().enumerate().filter(|(_, r)| r.running) {
                 self.threads[r.thread as usize].rows[r.level as usize] = row as u32;
             }
         }
+        self.pools[pool].plan(self.clock);
         let mut change = 0.0f64;
         for slot in 0..self.pools[pool].threads.len() {
             let thread = self.pools[pool].threads[slot];
-            if thread != NONE {
+            if thread != NONE && self.moved(thread) {
                 let before = self.threads[thread as usize].ips;
                 self.rerate(thread);
                 change = change.max((self.threads[thread as usize].ips - before).abs() / before.max(1e-9));
             }
         }
-        self.pools[pool].plan(self.clock, change);
+        self.pools[pool].adapt(change, &self.stepping);
     }
 
-    /// Tells the shared caches what a running thread inserted and how fast it runs.
-    fn hand_in(&mut self, thread: u32) {
-        let t: &mut Thread = &mut self.threads[thread as usize];
-        t.integrate(self.clock);
+    /// Whether a thread's occupancies are no longer those that its rates were taken at.
+    fn moved(&self, thread: u32) -> bool {
+        let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
-        for k in 0..cpu.levels {
-            let r = &mut self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
-            r.inserted += t.misses[k] - t.stepped[k];
-            if t.ips > 0.0 {
-                r.speed = t.ips;
-            }
-        }
-        t.stepped = t.misses;
+        (0..cpu.levels).any(|k| {
+            let mean = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;
+            (mean - t.seen[k]).abs() > self.stepping.still * t.seen[k]
+        })
     }
 
     /// The clock of the model as a point in time.

@@ -1,6 +1,6 @@
 //! Occupancy of a shared cache.
 //!
-//! Input: what each thread inserted since the last step, and how fast it runs. Output: the lines each holds.
+//! Input: how fast each thread runs and inserts. Output: the lines each holds.
 //!
 //! An LRU cache holds the lines touched within its eviction age T, the same for all sharers. A thread's part is therefore
 //! its footprint over the run time it had within T, and T is where the footprints fill the cache: footprint composition
@@ -17,8 +17,8 @@ use super::table::Table;
 /// Eviction ages beyond this count as no pressure at all (ns).
 const AGE_MAX: f64 = 1e12;
 const AGE_MIN: f64 = 1e3;
-/// Footprints within this part of the capacity count as filling it.
-const FULL: f64 = 2e-3;
+/// Footprints that miss the capacity by less than this part are corrected along their slopes.
+const NEAR: f64 = 0.05;
 /// Residents that stopped and hold less than this part of the cache are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 
@@ -37,16 +37,22 @@ pub struct Resident {
     pub lines: f64,
     /// Lines it tends to hold.
     pub target: f64,
-    /// Lines inserted since the last step.
+    /// Mean of what it holds until the next step, as far as can be foreseen: what its rates are taken at.
+    pub mean: f64,
+    /// Lines inserted since the last step, stretches of running that are over.
     pub inserted: f64,
-    /// Instructions per ns while running.
+    /// Instructions and inserted lines per ns while running.
     pub speed: f64,
+    /// See `speed`.
+    pub inserting: f64,
     /// When it started or stopped running here (ns).
     pub since: f64,
     /// Length of its last stretch of running (ns).
     pub burst: f64,
     /// Part of the time it used to run before that.
     pub duty: f64,
+    /// Lines of target per ns of eviction age.
+    slope: f64,
     hint: u32,
 }
 
@@ -59,8 +65,11 @@ impl Resident {
             running: false,
             lines: 0.0,
             target: 0.0,
+            slope: 0.0,
+            mean: 0.0,
             inserted: 0.0,
             speed: 0.0,
+            inserting: 0.0,
             since: 0.0,
             burst: 0.0,
             duty: 0.0,
@@ -97,12 +106,14 @@ pub struct SharedCache {
     pub residents: Vec<Resident>,
     /// Eviction age (ns) of the last solution.
     age: f64,
+    /// When occupancies last moved (ns).
+    stepped: f64,
 }
 
 impl SharedCache {
     /// An empty cache.
     pub fn new(lines: f64) -> Self {
-        Self { lines, residents: Vec::new(), age: AGE_MAX }
+        Self { lines, residents: Vec::new(), age: AGE_MAX, stepped: 0.0 }
     }
 
     /// The row of a thread, looked for at `hint` first.
@@ -122,10 +133,27 @@ impl SharedCache {
         })
     }
 
-    /// Moves lines to where insertions since the last step and the current speeds drive them.
-    pub fn step(&mut self, tables: &[Table], now: f64) {
+    /// The thread of a row stops running.
+    pub fn stop(&mut self, row: usize, now: f64) {
+        let r = &mut self.residents[row];
+        r.inserted += r.inserting * (now - self.stepped.max(r.since));
+        (r.running, r.burst, r.since) = (false, now - r.since, now);
+    }
+
+    /// Moves lines to where insertions since the last step and the current speeds drive them, and foresees how the next
+    /// `ahead` ns will go.
+    pub fn step(&mut self, tables: &[Table], now: f64, ahead: f64) {
         self.aim(tables, now);
+        for r in self.residents.iter_mut().filter(|r| r.running) {
+            r.inserted += r.inserting * (now - self.stepped.max(r.since));
+        }
+        self.stepped = now;
         self.flow();
+        self.foresee(ahead);
+        self.forget();
+    }
+
+    fn forget(&mut self) {
         let least = NEGLIGIBLE * self.lines;
         let mut i = 0;
         while i < self.residents.len() {
@@ -145,23 +173,21 @@ impl SharedCache {
         for _ in 0..64 {
             let (sum, slope) = self.footprints(tables, age, now);
             let over = sum - self.lines;
-            if over.abs() <= FULL * self.lines || (over < 0.0 && age >= AGE_MAX) || high - low < 1.0 {
+            if over < 0.0 && age >= AGE_MAX {
                 break;
             }
             if over > 0.0 { high = age } else { low = age }
             let newton = age - over / slope;
-            age = if newton > low && newton < high { newton } else { (low * high).sqrt() };
-            // The far end is worth a try once, when Newton's step points beyond it.
-            if over < 0.0 && high >= AGE_MAX && (newton >= AGE_MAX || slope <= 0.0) {
-                age = AGE_MAX;
+            let inside = newton > low && newton < high;
+            if over.abs() <= NEAR * self.lines && (inside || slope <= 0.0) || high - low < 1.0 {
+                age = self.correct(age, if inside { newton } else { age });
+                break;
             }
+            // Where Newton's step points beyond the far end, the end is worth a try at once.
+            let beyond = over < 0.0 && high >= AGE_MAX && (newton >= AGE_MAX || slope <= 0.0);
+            age = if inside { newton } else if beyond { AGE_MAX } else { (low * high).sqrt() };
         }
         self.age = age;
-        let sum: f64 = self.residents.iter().map(|r| r.target).sum();
-        if sum > self.lines {
-            let scale = self.lines / sum;
-            self.residents.iter_mut().for_each(|r| r.target *= scale);
-        }
     }
 
     /// Sets the targets for an eviction age; their sum and its derivative.
@@ -172,10 +198,26 @@ impl SharedCache {
             let Some(level) = tables.get(r.table as usize).and_then(|t| t.levels.get(r.level as usize)) else { continue };
             let (lines, per_instruction) = level.filled(ran * r.speed, &mut r.hint);
             r.target = lines;
+            r.slope = per_instruction * r.speed * part;
             sum += lines;
-            slope += per_instruction * r.speed * part;
+            slope += r.slope;
         }
         (sum, slope)
+    }
+
+    /// Moves the targets along their slopes to another age, and makes them fit; returns that age.
+    fn correct(&mut self, from: f64, to: f64) -> f64 {
+        let mut sum = 0.0;
+        for r in &mut self.residents {
+            r.target = (r.target + r.slope * (to - from)).max(0.0);
+            sum += r.target;
+        }
+        // Footprints are concave, so what is left is an excess of second order.
+        if sum > self.lines {
+            let scale = self.lines / sum;
+            self.residents.iter_mut().for_each(|r| r.target *= scale);
+        }
+        to
     }
 
     fn flow(&mut self) {
@@ -191,6 +233,29 @@ impl SharedCache {
             let gap = r.target - r.lines;
             r.lines += if gap > 0.0 { r.inserted.min(gap) } else { part * gap };
             r.inserted = 0.0;
+        }
+    }
+
+    /// Sets the mean occupancies of the next `ahead` ns if speeds and targets hold.
+    fn foresee(&mut self, ahead: f64) {
+        let (mut used, mut growth, mut excess) = (0.0, 0.0, 0.0);
+        for r in &mut self.residents {
+            r.mean = r.lines;
+            used += r.lines;
+            let gap = r.target - r.lines;
+            excess += (-gap).max(0.0);
+            if gap > 0.0 && r.running {
+                // Grows evenly until it is there.
+                let rise = r.inserting * ahead;
+                let mean = if rise <= gap { 0.5 * rise } else { gap * (1.0 - 0.5 * gap / rise) };
+                r.mean += mean;
+                growth += mean;
+            }
+        }
+        let evicted = (growth - (self.lines - used).max(0.0)).max(0.0);
+        let part = if excess > 0.0 { (evicted / excess).min(1.0) } else { 0.0 };
+        for r in self.residents.iter_mut().filter(|r| r.lines > r.target) {
+            r.mean = r.lines + part * (r.target - r.lines);
         }
     }
 }

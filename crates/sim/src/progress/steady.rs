@@ -171,7 +171,7 @@ impl<'a> Search<'a> {
                 memory.demand += lines;
                 memory.slope += lines * row.rate.b / (row.rate.a + row.rate.b * factor);
             }
-            self.factors[domain] = memory.solve().unwrap_or(factor);
+            self.factors[domain] = memory.solve(1e-6).unwrap_or(factor);
         }
     }
 

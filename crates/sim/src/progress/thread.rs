@@ -55,9 +55,9 @@ pub struct Thread {
     stall_until: u64,
 
     /// Misses of each shared cache since it was added.
-    pub misses: [f64; MAX_LEVELS],
-    /// Their values at the last occupancy step.
-    pub stepped: [f64; MAX_LEVELS],
+    misses: [f64; MAX_LEVELS],
+    /// Mean occupancies that the rates were taken at.
+    pub seen: [f64; MAX_LEVELS],
     closed: [f64; MAX_LEVELS],
     span_instructions: f64,
     span_ns: f64,
@@ -103,7 +103,7 @@ impl Thread {
             sync: 0,
             stall_until: 0,
             misses: [0.0; MAX_LEVELS],
-            stepped: [0.0; MAX_LEVELS],
+            seen: [0.0; MAX_LEVELS],
             closed: [0.0; MAX_LEVELS],
             span_instructions: 0.0,
             span_ns: 0.0,
@@ -154,7 +154,6 @@ impl Thread {
         self.sync = now;
         self.stall_until = now.saturating_add(stall_ns as u64);
         self.since = now;
-        self.stepped = self.misses;
     }
 
     /// Loses `cost` ns from now on; the caller integrated up to now.
@@ -208,7 +207,9 @@ impl Thread {
             return u64::MAX;
         }
         // The first whole nanosecond at which it is over; the conversion saturates.
-        self.sync.max(self.stall_until).saturating_add((left / self.ips).ceil() as u64)
+        let ns = left / self.ips;
+        let whole = ns as i64;
+        self.sync.max(self.stall_until).saturating_add(whole as u64 + u64::from((whole as f64) < ns))
     }
 
     /// Arrives at [`Self::event`]; whether the work is done rather than the phase.
