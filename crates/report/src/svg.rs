@@ -117,7 +117,7 @@ impl Plot<'_> {
         let font = ("sans-serif", FONT * FINE);
         let mut chart = ChartBuilder::on(area)
             .margin_top(14 * FINE)
-            .margin_right(12 * FINE)
+            .margin_right(20 * FINE)
             .x_label_area_size(20 * FINE)
             .y_label_area_size(self.left as i32 * FINE)
             .build_cartesian_2d(self.x.clone(), self.y.clone())?;

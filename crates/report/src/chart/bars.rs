@@ -10,7 +10,7 @@ use crate::table::{Better, METRICS, Metric, Spread};
 pub(super) const DEF: ChartDef = ChartDef {
     key: "scores",
     title: "Scores by policy",
-    prose: "Bars show the median over seeds, whiskers the range from the least to the most. The best policy of each score is dark.",
+    prose: "Bars show the median over seeds, whiskers the range from the least to the most. The best policy of each score has the strong colour; linux is grey unless it is the best.",
     draw,
 };
 
@@ -49,8 +49,8 @@ fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
                             div.whisker style={ "left:" (percent(spread.min)) ";width:" (width(spread.min, spread.max)) } {}
                         }
                     }
-                    div.value { (figure(metric, spread.median))
-                        @if let Some(linux) = linux.filter(|l| !is_linux && *l > 0.0) { span.delta { (change(spread.median / linux)) } } }
+                    div.value { (figure(metric, spread.median)) }
+                    div.delta { @if let Some(linux) = linux.filter(|l| !is_linux && *l > 0.0) { (change(spread.median / linux)) } }
                 }
             }
         }

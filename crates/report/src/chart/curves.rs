@@ -36,7 +36,7 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     let sizes = cache_sizes(topology);
     let mut panels = Vec::new();
     for (name, curve) in curves.iter().take(CURVES) {
-        let svg = plot(name, curve, &sizes, (260, 150))?;
+        let svg = plot(name, curve, &sizes, (190, 130))?;
         panels.push((name, curve.class(), svg));
     }
     let left_out = curves.len().saturating_sub(CURVES);
@@ -84,8 +84,8 @@ fn plot(name: &str, curve: &MissCurve, sizes: &[(f64, String)], size: (u32, u32)
         size,
         x: LOWEST..HIGHEST,
         y: 0.0..most,
-        ticks: (if size.0 < 400 { 4 } else { 8 }, 4),
-        left: 34,
+        ticks: (if size.0 < 400 { 2 } else { 8 }, 4),
+        left: 28,
         x_text: &|x| bytes(x.exp2()),
         y_text: &|y| if most < 3.0 { format!("{y:.1}") } else { format!("{y:.0}") },
     }

@@ -89,3 +89,15 @@ fn programs(record: &Record) -> Vec<Arc<str>> {
     names.sort_by_key(|(program, _)| *program);
     names.into_iter().map(|(_, name)| name).collect()
 }
+
+/// Programs with their series colours.
+fn coloured(programs: &[Arc<str>]) -> Vec<(String, usize)> {
+    programs.iter().enumerate().map(|(i, name)| (name.to_string(), i % crate::svg::SERIES)).collect()
+}
+
+/// The programs of all records when they are the same, so that one legend does for all.
+fn common_programs(records: &[&Record]) -> Option<Vec<Arc<str>>> {
+    let mut lists = records.iter().map(|r| programs(r));
+    let first = lists.next()?;
+    lists.all(|l| l == first).then_some(first)
+}

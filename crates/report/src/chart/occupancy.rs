@@ -7,7 +7,7 @@ use countersteer_core::topology::{GroupBy, Topology};
 use maud::{Markup, PreEscaped, html};
 
 use super::timeline::legend;
-use super::{ChartDef, Experiment, programs};
+use super::{ChartDef, Experiment, coloured, common_programs, programs};
 use crate::error::ReportError;
 use crate::format::{bytes, number};
 use crate::record::Record;
@@ -27,6 +27,7 @@ const CACHES: usize = 12;
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     let Some((records, topology, end_ns)) = experiment.drawn() else { return Ok(None) };
+    let common = common_programs(records);
     let mut figures = Vec::new();
     for record in records {
         let names = programs(record);
@@ -45,19 +46,19 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
             }
         }
         if !plots.is_empty() {
-            let colours: Vec<(String, usize)> =
-                names.iter().enumerate().map(|(i, n)| (n.to_string(), i % SERIES)).collect();
             let several = plots.len() > 1;
             figures.push(html! {
                 figure {
                     figcaption { b { (record.manifest.policy) } " · seed " (record.manifest.seed) }
-                    (legend(&colours))
+                    @if common.is_none() { (legend(&coloured(&names))) }
                     @for (name, svg) in &plots { @if several { p.note { (name) } } (PreEscaped(svg)) }
                 }
             });
         }
     }
-    Ok((!figures.is_empty()).then(|| html! { @for figure in &figures { (figure) } }))
+    Ok((!figures.is_empty()).then(
+        || html! { @if let Some(names) = &common { (legend(&coloured(names))) } @for figure in &figures { (figure) } },
+    ))
 }
 
 /// Bytes by cache, bin and program.
@@ -78,6 +79,8 @@ fn held(record: &Record, topology: &Topology, names: &[std::sync::Arc<str>], end
             }
         }
         if until > record.end().0 {
+            // What comes after the end is not zero, it is not there.
+            bins.iter_mut().for_each(|cache| cache.truncate(bin));
             break;
         }
         for (thread, (cache, bytes)) in &latest {

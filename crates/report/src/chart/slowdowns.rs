@@ -10,8 +10,8 @@ use crate::table::{Spread, Summary};
 pub(super) const DEF: ChartDef = ChartDef {
     key: "slowdowns",
     title: "Slowdown of each program",
-    prose: "Completion time over the time alone on the fastest cores, median over seeds: 1 is undisturbed, darker is slower. \
-            Rows that are pale throughout were served well by everybody; one dark cell in a pale row was sacrificed.",
+    prose: "Completion time over the time alone on the fastest cores, median over seeds: 1 is undisturbed, a \
+            stronger colour is slower. A strong cell in a pale row tells of a program that one policy sacrificed.",
     draw,
 };
 

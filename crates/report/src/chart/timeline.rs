@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::residence::Residence;
 use super::strips::{Piece, Strips};
-use super::{ChartDef, Experiment};
+use super::{ChartDef, Experiment, coloured, common_programs};
 use crate::error::ReportError;
 use crate::record::Record;
 
@@ -59,14 +59,14 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
 
 fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     let Some((records, topology, end_ns)) = experiment.drawn() else { return Ok(None) };
+    let common = common_programs(records);
     let shown = topology.cpus.len().min(ROWS);
     let rows: Vec<String> = topology.cpus[..shown].iter().map(|c| cpu_label(topology, c.id)).collect();
     let place = |i: usize| (topology.llc_of(CpuId(i as u32)), topology.core_type_of(CpuId(i as u32)));
     let gaps: Vec<usize> = (1..shown).filter(|i| place(*i) != place(i - 1)).collect();
     let chart = |record: &Record| {
         let residence = Residence::of(record);
-        let categories = residence.programs.iter().enumerate().map(|(i, p)| (p.to_string(), i % crate::svg::SERIES));
-        let categories: Vec<(String, usize)> = categories.collect();
+        let categories = coloured(&residence.programs);
         let piece = |s: &super::residence::Stay| Piece {
             row: s.cpu as usize,
             category: s.program,
@@ -83,10 +83,13 @@ fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
             end_ns,
             gaps: gaps.clone(),
         };
-        let drawing = html! { (legend(&categories)) (strips.draw()) };
+        let drawing = html! { @if common.is_none() { (legend(&categories)) } (strips.draw()) };
         figure(record, &residence, drawing, topology.cpus.len() - shown, "CPUs")
     };
-    Ok(Some(html! { @for record in records { (chart(record)) } }))
+    Ok(Some(html! {
+        @if let Some(names) = &common { (legend(&coloured(names))) }
+        @for record in records { (chart(record)) }
+    }))
 }
 
 /// Core types where they differ, else caches: what a placement can change.

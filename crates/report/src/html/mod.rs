@@ -52,7 +52,7 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                 header {
                     h1 { (input.title) }
                     p.prose { (scope(input, &experiments)) }
-                    @if experiments.len() > 1 { (contents(&experiments)) }
+                    @if experiments.len() > 1 { (verdict::overview(&experiments)) }
                 }
                 main {
                     @for body in &bodies { (body) }
@@ -117,14 +117,6 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
         text += " There is nothing to show.";
     }
     text
-}
-
-fn contents(experiments: &[Experiment<'_>]) -> Markup {
-    html! {
-        nav aria-label="Contents" {
-            @for (i, e) in experiments.iter().enumerate() { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } " " }
-        }
-    }
 }
 
 fn experiment(e: &Experiment<'_>, nth: usize) -> Result<Markup, ReportError> {

@@ -10,6 +10,45 @@ use crate::format::{change, count, number};
 use crate::record::Record;
 use crate::table::{Better, METRICS, Metric, Spread, Summary};
 
+/// The opening words about all experiments: how often each policy was best, and the scores in one table.
+pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
+    let asp = metric("asp");
+    let mut policies: Vec<&str> = Vec::new();
+    for s in experiments.iter().flat_map(|e| &e.summaries) {
+        if !policies.contains(&s.policy) {
+            policies.push(s.policy);
+        }
+    }
+    let bests: Vec<&str> = experiments.iter().filter_map(|e| best(e, asp)).map(|s| s.policy).collect();
+    let mut wins: Vec<(usize, &str)> =
+        policies.iter().map(|p| (bests.iter().filter(|b| *b == p).count(), *p)).filter(|w| w.0 > 0).collect();
+    wins.sort_by_key(|w| std::cmp::Reverse(w.0));
+    let of = experiments.len();
+    html! {
+        div.verdict {
+            p { "Best aggregate speed-up (ASP): " @for (i, (n, policy)) in wins.iter().enumerate() {
+                @if i > 0 { ", " } b { (policy) } " in " (n) @if i == 0 { " of " (of) " experiments" } } "." }
+        }
+        div.scroll tabindex="0" role="region" aria-label="Aggregate speed-up of all experiments" {
+            table {
+                thead { tr { th.text scope="col" { "ASP, median" } @for p in &policies { th scope="col" { (p) } } } }
+                tbody { @for (i, (e, best)) in experiments.iter().zip(&bests).enumerate() { tr {
+                    th scope="row" { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } }
+                    @for p in &policies {
+                        td class=[(p == best).then_some("best")] {
+                            @match e.summaries.iter().find(|s| s.policy == *p) {
+                                Some(s) => (number(s.spread(asp).median, 3)),
+                                None => "–",
+                            }
+                        }
+                    }
+                } } }
+            }
+        }
+    }
+}
+
+/// The opening words about one experiment.
 pub(super) fn verdict(e: &Experiment<'_>) -> Markup {
     let Some(best) = best(e, metric("asp")) else { return html! {} };
     if e.summaries.len() == 1 {
@@ -105,14 +144,20 @@ fn others(e: &Experiment<'_>) -> Markup {
             let mine = b.spread(m).median;
             m.better != Better::Neither && e.summaries.iter().any(|s| m.beats(mine, s.spread(m).median))
         })?;
-        Some((words, b.policy, number(b.spread(m).median, 3), m.label))
+        Some((words, b.policy, b.spread(m).median))
     };
-    let list: Vec<_> =
-        [said("unfairness", "Fairest"), said("energy_j", "Least energy"), said("edp_js", "Best energy-delay product")]
-            .into_iter()
-            .flatten()
-            .collect();
-    html! { @for (words, policy, figure, label) in list { (words) ": " b { (policy) } " (" (label) " " (figure) "). " } }
+    let list = [
+        (said("unfairness", "Fairest"), "unfairness ", ""),
+        (said("energy_j", "Least energy"), "", " J"),
+        (said("edp_js", "Best energy-delay product"), "", " Js"),
+    ];
+    html! {
+        @for (best, before, after) in list {
+            @if let Some((words, policy, value)) = best {
+                (words) ": " b { (policy) } " (" (before) (number(value, 3)) (after) "). "
+            }
+        }
+    }
 }
 
 /// The program that gained most, and what was different about where it ran.
@@ -164,8 +209,8 @@ fn places(e: &Experiment<'_>, best: &Record, reference: &Record, program: &str) 
         (sum > 0.0).then(|| time.into_iter().map(|t| t / sum).collect())
     };
     let (mine, theirs) = (shares(best)?, shares(reference)?);
-    let differ = |i: &usize| (mine[*i] - theirs[*i]).abs();
-    let most = (0..types.len()).rev().max_by(|a, b| differ(a).total_cmp(&differ(b)))?;
+    let more = |i: &usize| mine[*i] - theirs[*i];
+    let most = (0..types.len()).rev().max_by(|a, b| more(a).total_cmp(&more(b)))?;
     // Where it ran is no reason when it ran there anyway.
-    (differ(&most) > 0.05).then(|| (types[most].name.clone(), mine[most], theirs[most]))
+    (more(&most) > 0.05).then(|| (types[most].name.clone(), mine[most], theirs[most]))
 }

@@ -1,9 +1,204 @@
-//! Perfetto traces.
+//! Perfetto traces: a record's timeline for <https://ui.perfetto.dev>.
+//!
+//! Input: a [`Record`] with spans. Output: a TrackEvent protobuf: a track of slices for each CPU, a track for each thread with
+//! its moves and decisions as instants, and counters of its IPC and cache occupancy.
 
-use crate::record::Record;
+pub mod proto;
 
-/// The timeline of a record as a trace for <https://ui.perfetto.dev>.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::engine::ThreadEventKind;
+use countersteer_core::sample::Event;
+use countersteer_core::topology::Topology;
+use prost::Message;
+use proto::{
+    CounterDescriptor, DebugAnnotation, EventName, InternedData, ORDER_EXPLICIT, Trace, TracePacket, TrackDescriptor,
+    TrackEvent, event_type, sequence_flags,
+};
+
+use crate::record::{DecisionRow, Record, ThreadIdentity};
+
+/// All packets come from one writer.
+const SEQUENCE: u32 = 1;
+const CPUS: u64 = 1;
+const THREADS: u64 = 2;
+
+/// Tracks have numbers of their own; each kind counts within 2³² of its own.
+const fn track(kind: u64, index: u32) -> u64 {
+    (kind << 32) + index as u64
+}
+
+const CPU: u64 = 1;
+const THREAD: u64 = 2;
+const IPC: u64 = 3;
+const OCCUPANCY: u64 = 4;
+
+/// The timeline of a record as a trace.
 #[must_use]
-pub fn export(_record: &Record) -> Vec<u8> {
-    Vec::new()
+pub fn export(record: &Record) -> Vec<u8> {
+    let topology = record.topology().ok();
+    let identities = record.identities();
+    let mut packets = vec![names(&identities)];
+    packets.extend(descriptors(record, topology.as_deref(), &identities));
+    let mut events = slices(record);
+    events.extend(record.events.iter().filter_map(move_event));
+    events.extend(decisions(record));
+    events.extend(record.samples.iter().flat_map(|s| counters(&s.sample)));
+    // Stable: of events at one time, a slice's end comes before the next one's beginning.
+    events.sort_by_key(|(at, _)| *at);
+    packets.extend(events.into_iter().map(|(at, event)| TracePacket {
+        timestamp: Some(at),
+        track_event: Some(event),
+        sequence_flags: Some(sequence_flags::NEEDS_INCREMENTAL_STATE),
+        ..packet()
+    }));
+    Trace { packet: packets }.encode_to_vec()
+}
+
+fn packet() -> TracePacket {
+    TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..TracePacket::default() }
+}
+
+/// Names of slices are written once and referred to by thread.
+fn names(identities: &[ThreadIdentity]) -> TracePacket {
+    let name = |t: &ThreadIdentity| EventName { iid: Some(iid(t.id.0)), name: Some(thread_name(identities, t)) };
+    TracePacket {
+        sequence_flags: Some(sequence_flags::INCREMENTAL_STATE_CLEARED),
+        interned_data: Some(InternedData { event_names: identities.iter().map(name).collect() }),
+        ..packet()
+    }
+}
+
+/// Zero means no name.
+const fn iid(thread: u32) -> u64 {
+    thread as u64 + 1
+}
+
+/// The program's name, with the thread's number where the program has several.
+fn thread_name(all: &[ThreadIdentity], t: &ThreadIdentity) -> String {
+    let alone = all.iter().filter(|o| o.name == t.name).count() == 1;
+    if alone { t.name.to_string() } else { format!("{} ({})", t.name, t.id.0) }
+}
+
+fn descriptors(record: &Record, topology: Option<&Topology>, identities: &[ThreadIdentity]) -> Vec<TracePacket> {
+    let m = &record.manifest;
+    let head = format!("{} on {} under {}, seed {}", m.workload.name, m.machine.name, m.policy, m.seed);
+    let mut tracks = vec![
+        TrackDescriptor { child_ordering: Some(ORDER_EXPLICIT), ..named(CPUS, None, 0, format!("CPUs: {head}")) },
+        TrackDescriptor { child_ordering: Some(ORDER_EXPLICIT), ..named(THREADS, None, 1, "threads".into()) },
+    ];
+    let cpus: std::collections::BTreeSet<u32> = match topology {
+        Some(topology) => topology.cpus.iter().map(|c| c.id.0).collect(),
+        None => record.spans.iter().map(|s| s.cpu).collect(),
+    };
+    for cpu in cpus {
+        let core_type =
+            topology.and_then(|t| Some(t.core_types[t.cpus.get(cpu as usize)?.core_type.index()].name.as_str()));
+        let name = format!("CPU {cpu} {}", core_type.unwrap_or_default());
+        tracks.push(named(track(CPU, cpu), Some(CPUS), cpu, name.trim_end().into()));
+    }
+    for (rank, t) in identities.iter().enumerate() {
+        let (id, rank, name) = (t.id.0, rank as u32 * 3, thread_name(identities, t));
+        tracks.push(named(track(THREAD, id), Some(THREADS), rank, name.clone()));
+        tracks.push(counter(track(IPC, id), rank + 1, format!("{name} ipc"), "instructions/cycle"));
+        tracks.push(counter(track(OCCUPANCY, id), rank + 2, format!("{name} llc_occupancy"), "bytes"));
+    }
+    tracks.into_iter().map(|t| TracePacket { track_descriptor: Some(t), ..packet() }).collect()
+}
+
+fn named(uuid: u64, parent_uuid: Option<u64>, rank: u32, name: String) -> TrackDescriptor {
+    let sibling_order_rank = Some(i32::try_from(rank).unwrap_or(i32::MAX));
+    TrackDescriptor {
+        uuid: Some(uuid),
+        name: Some(name),
+        parent_uuid,
+        sibling_order_rank,
+        ..TrackDescriptor::default()
+    }
+}
+
+fn counter(uuid: u64, rank: u32, name: String, unit: &str) -> TrackDescriptor {
+    let counter = CounterDescriptor { unit: None, unit_name: Some(unit.into()) };
+    TrackDescriptor { counter: Some(counter), ..named(uuid, Some(THREADS), rank, name) }
+}
+
+type Timed = (u64, TrackEvent);
+
+fn event(kind: i32, track_uuid: u64) -> TrackEvent {
+    TrackEvent { r#type: Some(kind), track_uuid: Some(track_uuid), ..TrackEvent::default() }
+}
+
+/// Begin and end of every stretch of running; stretches that touch become one.
+fn slices(record: &Record) -> Vec<Timed> {
+    let mut spans: Vec<_> = record.spans.iter().filter(|s| s.end_ns > s.start_ns).copied().collect();
+    spans.sort_by_key(|s| (s.cpu, s.start_ns));
+    let mut events = Vec::new();
+    for run in spans.chunk_by(|a, b| (a.cpu, a.thread, a.end_ns) == (b.cpu, b.thread, b.start_ns)) {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        let uuid = track(CPU, first.cpu);
+        let begin = TrackEvent { name_iid: Some(iid(first.thread)), ..event(event_type::SLICE_BEGIN, uuid) };
+        events.push((first.start_ns, begin));
+        events.push((last.end_ns, event(event_type::SLICE_END, uuid)));
+    }
+    events
+}
+
+fn move_event(row: &crate::record::EventRow) -> Option<Timed> {
+    let ThreadEventKind::Migrate { from, to } = row.kind else { return None };
+    let name = Some(format!("CPU {} → {}", from.0, to.0));
+    Some((row.at_ns, TrackEvent { name, ..event(event_type::INSTANT, track(THREAD, row.thread)) }))
+}
+
+/// Decisions that changed something; policies repeat the others every period.
+fn decisions(record: &Record) -> Vec<Timed> {
+    let mut latest: BTreeMap<u32, &DecisionRow> = BTreeMap::new();
+    let changed = record.decisions.iter().filter(|d| {
+        let previous = latest.insert(d.thread, d);
+        previous.is_none_or(|p| (&p.target, &p.rule) != (&d.target, &d.rule))
+    });
+    changed.map(decision).collect()
+}
+
+fn decision(d: &DecisionRow) -> Timed {
+    let text = |name: &str, value: &str| DebugAnnotation {
+        name: Some(name.into()),
+        string_value: Some(value.into()),
+        ..DebugAnnotation::default()
+    };
+    let number = |prefix: &str, (name, value): &(Arc<str>, f64)| DebugAnnotation {
+        name: Some(format!("{prefix} {name}")),
+        double_value: Some(*value),
+        ..DebugAnnotation::default()
+    };
+    let mut notes = vec![text("rule", &d.rule), text("cpus", &d.target_cpus.to_string())];
+    notes.extend(d.seen.iter().map(|s| number("saw", s)));
+    notes.extend(d.alternatives.iter().map(|a| number("could", a)));
+    let name = Some(format!("decision: {}", d.target));
+    let uuid = track(THREAD, d.thread);
+    (d.at_ns, TrackEvent { name, debug_annotations: notes, ..event(event_type::INSTANT, uuid) })
+}
+
+fn counters(sample: &countersteer_core::sample::Sample) -> Vec<Timed> {
+    let ipc = sample.counts.ratio(Event::Instructions, Event::Cycles).map(|v| (IPC, v));
+    let occupancy = sample.counts.get(Event::LlcOccupancyBytes).map(|v| (OCCUPANCY, v));
+    let event = |(kind, value): (u64, f64)| {
+        let event = event(event_type::COUNTER, track(kind, sample.thread.0));
+        (sample.at.0, TrackEvent { double_counter_value: Some(value), ..event })
+    };
+    [ipc, occupancy].into_iter().flatten().map(event).collect()
+}
+
+/// Reads a trace back, for checks: packets by track.
+///
+/// # Errors
+/// The bytes are no trace.
+pub fn decode(bytes: &[u8]) -> Result<BTreeMap<u64, Vec<TracePacket>>, prost::DecodeError> {
+    let mut tracks: BTreeMap<u64, Vec<TracePacket>> = BTreeMap::new();
+    for packet in Trace::decode(bytes)?.packet {
+        let of_event = packet.track_event.as_ref().and_then(|e| e.track_uuid);
+        let of_track = packet.track_descriptor.as_ref().and_then(|d| d.uuid);
+        tracks.entry(of_event.or(of_track).unwrap_or(0)).or_default().push(packet);
+    }
+    Ok(tracks)
 }

@@ -152,7 +152,8 @@ fn bold(text: impl ToString) -> Cell {
 fn text_of(table: &Table) -> String {
     let mut text = String::new();
     for line in table.lines() {
-        text += line.trim_end();
+        // Every cell has a space on either side; the outer ones are of no use.
+        text += line.strip_prefix(' ').unwrap_or(&line).trim_end();
         text.push('\n');
     }
     text
