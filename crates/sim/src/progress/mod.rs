@@ -357,7 +357,9 @@ impl Progress {
     pub fn energy(&mut self, now: Nanos) -> Energy {
         self.advance(now);
         for row in 0..self.on_cpu.len() {
-            self.close(self.on_cpu[row]);
+            if self.on_cpu[row] != NONE {
+                self.close(self.on_cpu[row]);
+            }
         }
         let mut idle_j = vec![0.0; self.topology.core_types.len()];
         for cpu in self.topology.cpus.iter().filter(|c| self.cpus[c.id.index()].siblings.iter().all(|s| *s > c.id.0)) {

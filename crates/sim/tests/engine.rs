@@ -1,0 +1,171 @@
+//! The whole simulator: programs, Linux model and progress model behind the engine's two verbs.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::path::Path;
+use std::sync::Arc;
+
+use countersteer_core::driver::{DriverConfig, NoRecord, drive};
+use countersteer_core::engine::{Engine, ThreadEventKind};
+use countersteer_core::machine::Machine;
+use countersteer_core::policy::{self, PolicyRng};
+use countersteer_core::profile::Profile;
+use countersteer_core::sample::Event;
+use countersteer_core::score::Score;
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::Nanos;
+use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
+use countersteer_sim::linux::LinuxConfig;
+use countersteer_sim::progress::ProgressConfig;
+use rand::SeedableRng;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+}
+
+fn machine(name: &str) -> Arc<Topology> {
+    let path = format!("machines/{name}.toml");
+    Arc::new(Topology::new(&Machine::parse(&path, &read(&path)).unwrap()))
+}
+
+fn spec(name: &str) -> Arc<Profile> {
+    let path = format!("profiles/spec2017/{name}.toml");
+    Arc::new(Profile::parse(&path, &read(&path)).unwrap())
+}
+
+fn program(name: &str, profile: &Arc<Profile>, threads: u32, scale: f64) -> PlannedProgram {
+    let profile = Arc::clone(profile);
+    let start = Nanos::ZERO;
+    PlannedProgram { name: name.into(), profile, threads, nice: 0, start, bursts: None, launch_on: None, scale }
+}
+
+fn config(ideal: bool, seed: u64) -> SimConfig {
+    SimConfig {
+        seed,
+        linux: LinuxConfig { seed, ..LinuxConfig::default() },
+        progress: ProgressConfig { contention: !ideal, costs: !ideal, ..ProgressConfig::default() },
+        counter_noise: if ideal { 0.0 } else { 0.01 },
+        sample_cost: if ideal { Nanos::ZERO } else { Nanos::from_micros(2) },
+        rounds: 3,
+        trace: false,
+    }
+}
+
+fn score(topology: &Arc<Topology>, plan: &Plan, spec: &str, config: SimConfig) -> Score {
+    let seed = config.seed;
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap();
+    let mut policy = policy::parse(spec, topology).unwrap();
+    let driver = DriverConfig { period: Nanos::from_millis(100), until: Nanos::NEVER };
+    let mut rng = PolicyRng::seed_from_u64(seed);
+    drive(&mut simulation, policy.as_mut(), &mut NoRecord, driver, &mut rng).unwrap();
+    Score::of(&simulation.outcome())
+}
+
+const SIXTEEN: [&str; 8] = [
+    "503.bwaves_r",
+    "505.mcf_r",
+    "521.wrf_r",
+    "538.imagick_r",
+    "500.perlbench_r",
+    "541.leela_r",
+    "548.exchange2_r",
+    "557.xz_r",
+];
+
+fn sixteen() -> Plan {
+    let programs = (0..16).map(|i| program(&format!("p{i}"), &spec(SIXTEEN[i % 8]), 1, 0.02));
+    Plan { programs: programs.collect() }
+}
+
+#[test]
+fn equal_shares_of_big_cores_give_the_closed_form_of_completion_times() {
+    let topology = machine("i9-12900k-8p8e");
+    let score = score(&topology, &sixteen(), "aarr", config(true, 1));
+    for p in &score.programs {
+        let expected = 2.0 / (1.0 / p.alone_fast_s + 1.0 / p.alone_slow_s);
+        assert!((p.completion_s / expected - 1.0).abs() < 0.005, "{}: {} for {expected}", p.name, p.completion_s);
+    }
+}
+
+#[test]
+fn high_speedup_first_with_true_factors_reaches_the_ideal() {
+    let topology = machine("i9-12900k-8p8e");
+    let score = score(&topology, &sixteen(), "hsf:sf=oracle", config(true, 1));
+    let mut gains: Vec<f64> = score.programs.iter().map(|p| p.alone_slow_s / p.alone_fast_s - 1.0).collect();
+    gains.sort_by(|a, b| b.total_cmp(a));
+    let ideal: f64 = gains[..8].iter().sum();
+    assert!((score.asp / ideal - 1.0).abs() < 0.01, "{} for {ideal}", score.asp);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_scores_and_another_seed_others() {
+    let topology = machine("i9-12900k-8p8e");
+    let run = |seed| serde_json::to_string(&score(&topology, &sixteen(), "hsf", config(false, seed))).unwrap();
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn threads_of_one_program_share_its_work_and_restart_together() {
+    let topology = machine("i9-12900k-8p8e");
+    let plan = Plan { programs: vec![program("many", &spec("548.exchange2_r"), 4, 0.01)] };
+    let score = score(&topology, &plan, "linux", config(true, 1));
+    let p = &score.programs[0];
+    assert!(p.runs >= 3);
+    assert!((p.completion_s / p.alone_fast_s - 1.0).abs() < 0.02, "{} for {}", p.completion_s, p.alone_fast_s);
+}
+
+#[test]
+fn sleeping_between_bursts_lengthens_a_run_by_the_sleeps() {
+    let topology = machine("i9-12900k-8p8e");
+    let mut sleepy = program("sleepy", &spec("541.leela_r"), 1, 0.001);
+    sleepy.bursts = Some((100e6, Nanos::from_millis(5)));
+    let score = score(&topology, &Plan { programs: vec![sleepy] }, "linux", config(true, 3));
+    let p = &score.programs[0];
+    // 2.08 G instructions in bursts of 0.1 G: twenty sleeps of 5 ms, on both sides of the comparison.
+    assert!(p.alone_fast_s > 0.1 + 0.2, "{}", p.alone_fast_s);
+    assert!((p.completion_s / p.alone_fast_s - 1.0).abs() < 0.02, "{} for {}", p.completion_s, p.alone_fast_s);
+}
+
+#[test]
+fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
+    let topology = machine("i9-12900k-8p8e");
+    let plan = Plan { programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)] };
+    let mut simulation = Simulation::new(Arc::clone(&topology), &plan, config(true, 1)).unwrap();
+    let thread = simulation.observe(Nanos::ZERO, false).unwrap().threads[0].id;
+    let groups = topology.groups_by(GroupBy::CoreType);
+    let mut types = Vec::new();
+    for (at, group) in [(50, &groups[0]), (100, &groups[1]), (150, &groups[0])] {
+        let mut policy = policy::parse(&format!("static:*={}", group.name), &topology).unwrap();
+        let seen = simulation.observe(Nanos::from_millis(at), false).unwrap();
+        let placement = {
+            let bank = countersteer_core::metric::MetricBank::new(&topology, &[]);
+            let mut view = policy::View {
+                now: seen.at,
+                topology: &topology,
+                threads: &seen.threads,
+                events: &seen.events,
+                metrics: &bank,
+                forecast: None,
+            };
+            policy.decide(&mut view, &mut PolicyRng::seed_from_u64(0))
+        };
+        simulation.apply(&placement).unwrap();
+    }
+    let seen = simulation.observe(Nanos::from_millis(200), false).unwrap();
+    for sample in &seen.samples {
+        assert_eq!(sample.thread, thread);
+        types.push(sample.core_type.0);
+        assert!(sample.counts.get(Event::Instructions).unwrap() > 0.0);
+    }
+    assert_eq!(types, [0]);
+    assert!(seen.events.iter().any(|e| matches!(e.kind, ThreadEventKind::Migrate { .. })));
+}
+
+#[test]
+fn a_machine_without_the_tables_core_types_says_which_it_has() {
+    let topology = machine("core2-quad");
+    let plan = Plan { programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)] };
+    let error = Simulation::new(topology, &plan, config(true, 1)).err().unwrap().to_string();
+    assert!(error.contains("557.xz_r") && error.contains("golden-cove") && error.contains("core2-quad"), "{error}");
+}
