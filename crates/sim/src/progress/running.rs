@@ -125,7 +125,8 @@ impl Progress {
             let i = cache.enter(thread, t.rows[k]);
             let r = &mut cache.residents[i];
             (r.table, r.level, r.running) = (t.table, k as u8, true);
-            (r.since, r.duty, r.mean) = (self.clock as f64, t.duty, r.lines);
+            (r.since, r.marked) = (self.clock as f64, self.clock as f64);
+            (r.duty, r.mean, r.inserting) = (t.duty, r.lines, 0.0);
             t.rows[k] = i as u32;
             cold |= r.lines <= 0.5 * r.target || r.target == 0.0;
         }
@@ -247,6 +248,7 @@ impl Progress {
             (t.demand, t.slope) = (demand, slope);
             for k in 0..cpu.levels {
                 let r = &mut self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
+                r.insert(self.clock as f64);
                 r.inserting = t.ips * t.rate.miss[k];
                 if t.ips > 0.0 {
                     r.speed = t.ips;
@@ -367,7 +369,20 @@ impl Progress {
         let row = self.threads[thread as usize].cpu;
         self.rerate_siblings(row);
         if self.config.contention {
+            self.turn(thread);
             self.pools[pool].step_within(self.clock, self.stepping.phase);
+        }
+    }
+
+    /// Foresees the occupancy of a thread that entered another phase.
+    fn turn(&mut self, thread: u32) {
+        let t = &self.threads[thread as usize];
+        let cpu = &self.cpus[t.cpu as usize];
+        for k in 0..cpu.levels {
+            self.caches[cpu.chain[k] as usize].turn(&self.tables, t.rows[k] as usize, self.clock as f64);
+        }
+        if self.moved(thread) {
+            self.rerate(thread);
         }
     }
 

@@ -39,12 +39,14 @@ pub struct Resident {
     pub target: f64,
     /// Mean of what it holds until the next step, as far as can be foreseen: what its rates are taken at.
     pub mean: f64,
-    /// Lines inserted since the last step, stretches of running that are over.
+    /// Lines inserted since the last step, up to `marked`.
     pub inserted: f64,
     /// Instructions and inserted lines per ns while running.
     pub speed: f64,
     /// See `speed`.
     pub inserting: f64,
+    /// Up to when `inserted` counts (ns).
+    pub marked: f64,
     /// When it started or stopped running here (ns).
     pub since: f64,
     /// Length of its last stretch of running (ns).
@@ -70,6 +72,7 @@ impl Resident {
             inserted: 0.0,
             speed: 0.0,
             inserting: 0.0,
+            marked: 0.0,
             since: 0.0,
             burst: 0.0,
             duty: 0.0,
@@ -80,6 +83,13 @@ impl Resident {
     /// A thread that has run for the part `duty` of the time for ever.
     pub fn lasting(thread: u32, table: u32, level: u8, duty: f64) -> Self {
         Self { table, level, duty, running: true, ..Self::new(thread) }
+    }
+
+    /// Counts insertions up to `now`.
+    #[inline]
+    pub fn insert(&mut self, now: f64) {
+        self.inserted += self.inserting * (now - self.marked);
+        self.marked = now;
     }
 
     /// Run time within the last `age` ns, and its derivative.
@@ -106,14 +116,14 @@ pub struct SharedCache {
     pub residents: Vec<Resident>,
     /// Eviction age (ns) of the last solution.
     age: f64,
-    /// When occupancies last moved (ns).
-    stepped: f64,
+    /// When occupancies move next (ns).
+    next_step: f64,
 }
 
 impl SharedCache {
     /// An empty cache.
     pub fn new(lines: f64) -> Self {
-        Self { lines, residents: Vec::new(), age: AGE_MAX, stepped: 0.0 }
+        Self { lines, residents: Vec::new(), age: AGE_MAX, next_step: 0.0 }
     }
 
     /// The row of a thread, looked for at `hint` first.
@@ -133,10 +143,25 @@ impl SharedCache {
         })
     }
 
+    /// A running thread changed its behaviour: foresees its occupancy up to the next step at the eviction age in force,
+    /// before which its effect on the others is not looked at.
+    pub fn turn(&mut self, tables: &[Table], row: usize, now: f64) {
+        let (age, ahead) = (self.age, self.next_step - now);
+        let r = &mut self.residents[row];
+        let (ran, _) = r.ran_within(age, now);
+        if let Some(level) = tables[r.table as usize].levels.get(r.level as usize) {
+            r.target = level.filled(ran * r.speed, &mut r.hint).0;
+        }
+        r.mean = r.lines + r.inserted.min((r.target - r.lines).max(0.0));
+        if r.mean < r.target {
+            r.mean += rise(r.target - r.mean, r.inserting * ahead.max(0.0));
+        }
+    }
+
     /// The thread of a row stops running.
     pub fn stop(&mut self, row: usize, now: f64) {
         let r = &mut self.residents[row];
-        r.inserted += r.inserting * (now - self.stepped.max(r.since));
+        r.insert(now);
         (r.running, r.burst, r.since) = (false, now - r.since, now);
     }
 
@@ -145,9 +170,9 @@ impl SharedCache {
     pub fn step(&mut self, tables: &[Table], now: f64, ahead: f64) {
         self.aim(tables, now);
         for r in self.residents.iter_mut().filter(|r| r.running) {
-            r.inserted += r.inserting * (now - self.stepped.max(r.since));
+            r.insert(now);
         }
-        self.stepped = now;
+        self.next_step = now + ahead;
         self.flow();
         self.foresee(ahead);
         self.forget();
@@ -245,9 +270,7 @@ impl SharedCache {
             let gap = r.target - r.lines;
             excess += (-gap).max(0.0);
             if gap > 0.0 && r.running {
-                // Grows evenly until it is there.
-                let rise = r.inserting * ahead;
-                let mean = if rise <= gap { 0.5 * rise } else { gap * (1.0 - 0.5 * gap / rise) };
+                let mean = rise(gap, r.inserting * ahead);
                 r.mean += mean;
                 growth += mean;
             }
@@ -258,4 +281,9 @@ impl SharedCache {
             r.mean = r.lines + part * (r.target - r.lines);
         }
     }
+}
+
+/// Mean over a stretch of what grows evenly by `growth`, but no further than `gap`.
+fn rise(gap: f64, growth: f64) -> f64 {
+    if growth <= gap { 0.5 * growth } else { gap * (1.0 - 0.5 * gap / growth) }
 }
