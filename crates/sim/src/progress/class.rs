@@ -55,6 +55,8 @@ pub struct Cpu {
     pub levels: usize,
     /// Cycles per nanosecond.
     pub freq: f64,
+    /// Nanoseconds per cycle.
+    pub cycle_ns: f64,
     /// CPUs of the same core, this one excluded.
     pub siblings: Vec<u32>,
     /// Energy of an access to each level, inner first.
@@ -93,6 +95,7 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
             chain: std::array::from_fn(|k| level(k).map_or(NONE, |c| c.id.0)),
             levels: chain.len(),
             freq: core_type.freq_ghz,
+            cycle_ns: 1.0 / core_type.freq_ghz,
             siblings,
             access_nj: std::array::from_fn(|k| level(k).map_or(0.0, |c| c.access_nj)),
             memory_nj: topology.memory.get(cpu.memory as usize).map_or(0.0, |m| m.access_nj),

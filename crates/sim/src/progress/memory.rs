@@ -10,6 +10,8 @@ use countersteer_core::units::LINE_BYTES;
 /// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times the unloaded one: 1.1 at 50 %, 1.3 at 70 %, 2.2 at 90 %, as
 /// loaded-latency measurements of DDR4 and DDR5 systems show.
 const QUEUE: f64 = 0.15;
+/// Utilisation below which the queue is as good as empty.
+const QUIET: f64 = 0.2;
 /// Utilisation is capped here, where the factor is about 1,500.
 const FULL: f64 = 0.9999;
 
@@ -26,7 +28,9 @@ pub struct MemoryDomain {
     pub slope: f64,
     /// Pools with CPUs in this domain.
     pub pools: Vec<u32>,
-    /// Demand changed since the factor was last looked at.
+    /// Demand when the factor was last looked at.
+    pub solved: f64,
+    /// Waits for a new look.
     pub dirty: bool,
     /// When the factor was last passed on (ns).
     pub last: u64,
@@ -43,10 +47,18 @@ impl MemoryDomain {
             demand: 0.0,
             slope: 0.0,
             pools: Vec::new(),
+            solved: 0.0,
             dirty: false,
             last: 0,
             due: u64::MAX,
         }
+    }
+
+    /// Whether demand moved by more than `part` since the factor was last looked at; changes of a few per cent of the
+    /// bandwidth move no latency worth mentioning.
+    #[inline]
+    pub fn moved(&self, part: f64) -> bool {
+        (self.demand - self.solved).abs() > part * self.solved.max(QUIET * self.bandwidth)
     }
 
     /// The factor at which demand and latency agree, if it differs from the one in force.

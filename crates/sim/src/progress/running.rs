@@ -12,8 +12,11 @@ use super::table::MAX_LEVELS;
 /// Time constant of the part of the time that a thread runs (ns).
 const DUTY_NS: f64 = 100e6;
 /// Memory domains of several pools pass small changes on at most this often (ns).
-const FACTOR_EVERY: u64 = 1_000_000;
-/// Changes of the factor beyond this part are passed on at once.
+const FACTOR_EVERY: u64 = 5_000_000;
+/// Changes of demand beyond this part are looked at at once, others at the next step.
+const DEMAND_LARGE: f64 = 0.1;
+const DEMAND_SMALL: f64 = 0.01;
+/// Changes of the factor beyond this part are passed on at once even to several pools.
 const FACTOR_LARGE: f64 = 0.1;
 
 impl Progress {
@@ -67,7 +70,7 @@ impl Progress {
         let (memory, pool, row) = (cpu.memory, cpu.pool, t.last_cpu);
         self.on_cpu[row as usize] = NONE;
         self.touch_pool(pool);
-        self.touch_memory(memory);
+        self.touch_memory(memory, DEMAND_LARGE);
     }
 
     pub(super) fn switch_in(&mut self, thread: u32, row: u32) {
@@ -223,10 +226,13 @@ impl Progress {
                 lines[k] = self.caches[cpu.chain[k] as usize].lines;
             }
         }
-        let rate = self.tables[t.table as usize].rate(&lines, siblings_ipc, threads);
+        let table = &self.tables[t.table as usize];
+        let rate = table.rate(&lines, siblings_ipc, threads);
+        let misses = if cpu.levels == 0 { table.private_misses } else { rate.miss[cpu.levels - 1] };
+        let traffic = misses * table.lines_per_miss;
         let t = &mut self.threads[thread as usize];
         t.integrate(self.clock);
-        (t.rate, t.seen) = (rate, lines);
+        (t.rate, t.seen, t.traffic) = (rate, lines, traffic);
         self.respeed(thread);
     }
 
@@ -237,29 +243,35 @@ impl Progress {
         let memory = &mut self.memories[cpu.memory as usize];
         let factor = if self.config.contention { memory.factor } else { 1.0 };
         let cycles = t.rate.a + t.rate.b * factor;
-        t.ips = if t.has_work() { cpu.freq / cycles } else { 0.0 };
-        if self.config.contention {
-            let table = &self.tables[t.table as usize];
-            let misses = if cpu.levels == 0 { table.private_misses } else { t.rate.miss[cpu.levels - 1] };
-            let demand = t.ips * misses * table.lines_per_miss;
-            let slope = demand * t.rate.b / cycles;
-            memory.demand += demand - t.demand;
-            memory.slope += slope - t.slope;
-            (t.demand, t.slope) = (demand, slope);
-            for k in 0..cpu.levels {
-                let r = &mut self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
-                r.insert(self.clock as f64);
-                r.inserting = t.ips * t.rate.miss[k];
-                if t.ips > 0.0 {
-                    r.speed = t.ips;
-                }
-            }
-        }
+        let each = 1.0 / cycles;
+        let works = t.has_work();
+        t.ips = if works { cpu.freq * each } else { 0.0 };
+        t.ns_each = cycles * cpu.cycle_ns;
         let pool = &mut self.pools[cpu.pool as usize];
         pool.events[cpu.slot as usize] = t.event();
-        let (pool, memory) = (cpu.pool, cpu.memory);
-        self.touch_pool(pool);
-        self.touch_memory(memory);
+        if !pool.stale {
+            pool.stale = true;
+            self.stale_pools.push(cpu.pool);
+        }
+        if !self.config.contention {
+            return;
+        }
+        let demand = t.ips * t.traffic;
+        let slope = demand * t.rate.b * each;
+        memory.demand += demand - t.demand;
+        memory.slope += slope - t.slope;
+        (t.demand, t.slope) = (demand, slope);
+        let now = self.clock as f64;
+        for k in 0..cpu.levels {
+            let r = &mut self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
+            r.insert(now);
+            r.inserting = t.ips * t.rate.miss[k];
+            if works {
+                r.speed = t.ips;
+            }
+        }
+        let row = cpu.memory;
+        self.touch_memory(row, DEMAND_LARGE);
     }
 
     #[inline]
@@ -270,49 +282,47 @@ impl Progress {
         }
     }
 
+    /// Has a memory domain looked at if its demand moved by more than `part`.
     #[inline]
-    fn touch_memory(&mut self, memory: u32) {
-        if self.config.contention && !self.memories[memory as usize].dirty {
-            self.memories[memory as usize].dirty = true;
-            self.dirty_memories.push(memory);
+    fn touch_memory(&mut self, row: u32, part: f64) {
+        let memory = &mut self.memories[row as usize];
+        if !memory.dirty && memory.moved(part) && self.config.contention {
+            memory.dirty = true;
+            self.dirty_memories.push(row);
         }
     }
 
     /// Makes memory latencies agree with demand, then puts changed pools into the agenda.
     pub(super) fn settle(&mut self) {
-        // Each round starts from demand measured at the last factor; three suffice from afar, the rest is for safety.
-        for _ in 0..8 {
-            let mut i = 0;
-            let before = self.dirty_memories.len();
-            while i < before {
-                let memory = self.dirty_memories[i];
-                self.memories[memory as usize].dirty = false;
-                self.balance(memory);
-                i += 1;
+        while let Some(row) = self.dirty_memories.pop() {
+            // Each round starts from demand measured at the last factor; three suffice from afar, the rest is for safety.
+            for _ in 0..8 {
+                if !self.balance(row) {
+                    break;
+                }
             }
-            self.dirty_memories.drain(..before);
-            if self.dirty_memories.is_empty() {
-                break;
-            }
+            let memory = &mut self.memories[row as usize];
+            (memory.dirty, memory.solved) = (false, memory.demand);
         }
-        for i in 0..self.stale_pools.len() {
-            let pool = self.stale_pools[i];
+        while let Some(pool) = self.stale_pools.pop() {
             self.pools[pool as usize].stale = false;
             self.agenda.set(pool as usize, self.pools[pool as usize].next());
         }
-        self.stale_pools.clear();
     }
 
-    fn balance(&mut self, row: u32) {
+    /// Puts a new memory latency in force if demand asks for one.
+    fn balance(&mut self, row: u32) -> bool {
+        self.stats[1] += 1;
         let memory = &mut self.memories[row as usize];
-        self.stats[1]+=1;let Some(factor) = memory.solve(self.stepping.factor) else { return };self.stats[2]+=1;
+        let Some(factor) = memory.solve(self.stepping.factor) else { return false };
         let now = self.clock;
         let large = (factor - memory.factor).abs() > FACTOR_LARGE * memory.factor;
-        if memory.pools.len() > 1 && !large && now < memory.last + FACTOR_EVERY {
+        if memory.pools.len() > 1 && !large && now < memory.last + FACTOR_EVERY && now > memory.last {
             memory.due = memory.last + FACTOR_EVERY;
             self.agenda.set(self.pools.len() + row as usize, memory.due);
-            return;
+            return false;
         }
+        self.stats[2] += 1;
         (memory.factor, memory.last, memory.due) = (factor, now, u64::MAX);
         // Sums are formed anew, so that rounding of their updates does not add up.
         (memory.demand, memory.slope) = (0.0, 0.0);
@@ -333,6 +343,7 @@ impl Progress {
                 self.respeed(thread);
             }
         }
+        true
     }
 
     /// Handles what is due in a row of the agenda at the current time.
@@ -341,7 +352,7 @@ impl Progress {
             let memory = row - self.pools.len();
             self.memories[memory].due = u64::MAX;
             self.agenda.set(row, u64::MAX);
-            self.touch_memory(memory as u32);
+            self.touch_memory(memory as u32, 0.0);
             return;
         }
         for slot in 0..self.pools[row].threads.len() {
@@ -418,6 +429,14 @@ impl Progress {
             }
         }
         self.pools[pool].adapt(change, &self.stepping);
+        for slot in 0..self.pools[pool].threads.len() {
+            let thread = self.pools[pool].threads[slot];
+            if thread != NONE {
+                let cpu = self.threads[thread as usize].cpu;
+                self.touch_memory(self.cpus[cpu as usize].memory, DEMAND_SMALL);
+                break;
+            }
+        }
     }
 
     /// Whether a thread's occupancies are no longer those that its rates were taken at.

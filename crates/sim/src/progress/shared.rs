@@ -17,8 +17,14 @@ use super::table::Table;
 /// Eviction ages beyond this count as no pressure at all (ns).
 const AGE_MAX: f64 = 1e12;
 const AGE_MIN: f64 = 1e3;
-/// Footprints that miss the capacity by less than this part are corrected along their slopes.
-const NEAR: f64 = 0.05;
+/// Footprints that miss the capacity by less than this part are corrected along their slopes: in steps, where the next one
+/// refines the answer, and in forecasts.
+const NEAR_STEP: f64 = 0.25;
+const NEAR_FORECAST: f64 = 1e-3;
+/// Part of the capacity by which an occupancy may differ from its target and count as settled, and part by which a speed
+/// may change without a new target.
+const SETTLED: f64 = 1e-3;
+const SPEED_SETTLED: f64 = 0.01;
 /// Residents that stopped and hold less than this part of the cache are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 
@@ -53,6 +59,8 @@ pub struct Resident {
     pub burst: f64,
     /// Part of the time it used to run before that.
     pub duty: f64,
+    /// Speed at which the target was set.
+    aimed: f64,
     /// Lines of target per ns of eviction age.
     slope: f64,
     hint: u32,
@@ -67,6 +75,7 @@ impl Resident {
             running: false,
             lines: 0.0,
             target: 0.0,
+            aimed: 0.0,
             slope: 0.0,
             mean: 0.0,
             inserted: 0.0,
@@ -90,6 +99,16 @@ impl Resident {
     pub fn insert(&mut self, now: f64) {
         self.inserted += self.inserting * (now - self.marked);
         self.marked = now;
+    }
+
+    /// Forgets insertions of a step in which nothing moved.
+    fn restart(&mut self, now: f64) {
+        (self.inserted, self.marked) = (0.0, now);
+    }
+
+    /// Whether its speed is no longer that of its target.
+    fn sped(&self) -> bool {
+        (self.speed - self.aimed).abs() > SPEED_SETTLED * self.aimed
     }
 
     /// Run time within the last `age` ns, and its derivative.
@@ -118,12 +137,14 @@ pub struct SharedCache {
     age: f64,
     /// When occupancies move next (ns).
     next_step: f64,
+    /// Whether anything but speeds changed since the targets were set, or occupancies are on their way.
+    moving: bool,
 }
 
 impl SharedCache {
     /// An empty cache.
     pub fn new(lines: f64) -> Self {
-        Self { lines, residents: Vec::new(), age: AGE_MAX, next_step: 0.0 }
+        Self { lines, residents: Vec::new(), age: AGE_MAX, next_step: 0.0, moving: true }
     }
 
     /// The row of a thread, looked for at `hint` first.
@@ -137,6 +158,7 @@ impl SharedCache {
 
     /// The row of a thread, made if there is none.
     pub fn enter(&mut self, thread: u32, hint: u32) -> usize {
+        self.moving = true;
         self.find(thread, hint).unwrap_or_else(|| {
             self.residents.push(Resident::new(thread));
             self.residents.len() - 1
@@ -146,6 +168,7 @@ impl SharedCache {
     /// A running thread changed its behaviour: foresees its occupancy up to the next step at the eviction age in force,
     /// before which its effect on the others is not looked at.
     pub fn turn(&mut self, tables: &[Table], row: usize, now: f64) {
+        self.moving = true;
         let (age, ahead) = (self.age, self.next_step - now);
         let r = &mut self.residents[row];
         let (ran, _) = r.ran_within(age, now);
@@ -160,6 +183,7 @@ impl SharedCache {
 
     /// The thread of a row stops running.
     pub fn stop(&mut self, row: usize, now: f64) {
+        self.moving = true;
         let r = &mut self.residents[row];
         r.insert(now);
         (r.running, r.burst, r.since) = (false, now - r.since, now);
@@ -168,11 +192,15 @@ impl SharedCache {
     /// Moves lines to where insertions since the last step and the current speeds drive them, and foresees how the next
     /// `ahead` ns will go.
     pub fn step(&mut self, tables: &[Table], now: f64, ahead: f64) {
-        self.aim(tables, now);
+        self.next_step = now + ahead;
+        if !self.moving && !self.residents.iter().any(Resident::sped) {
+            self.residents.iter_mut().for_each(|r| r.restart(now));
+            return;
+        }
+        self.approach(tables, now, NEAR_STEP);
         for r in self.residents.iter_mut().filter(|r| r.running) {
             r.insert(now);
         }
-        self.next_step = now + ahead;
         self.flow();
         self.foresee(ahead);
         self.forget();
@@ -193,6 +221,10 @@ impl SharedCache {
 
     /// Sets the targets by footprint composition.
     pub fn aim(&mut self, tables: &[Table], now: f64) {
+        self.approach(tables, now, NEAR_FORECAST);
+    }
+
+    fn approach(&mut self, tables: &[Table], now: f64, near: f64) {
         let (mut low, mut high) = (AGE_MIN, AGE_MAX);
         let mut age = self.age;
         for _ in 0..64 {
@@ -204,7 +236,7 @@ impl SharedCache {
             if over > 0.0 { high = age } else { low = age }
             let newton = age - over / slope;
             let inside = newton > low && newton < high;
-            if over.abs() <= NEAR * self.lines && (inside || slope <= 0.0) || high - low < 1.0 {
+            if over.abs() <= near * self.lines && (inside || slope <= 0.0) || high - low < 1.0 {
                 age = self.correct(age, if inside { newton } else { age });
                 break;
             }
@@ -222,7 +254,7 @@ impl SharedCache {
             let (ran, part) = r.ran_within(age, now);
             let Some(level) = tables.get(r.table as usize).and_then(|t| t.levels.get(r.level as usize)) else { continue };
             let (lines, per_instruction) = level.filled(ran * r.speed, &mut r.hint);
-            r.target = lines;
+            (r.target, r.aimed) = (lines, r.speed);
             r.slope = per_instruction * r.speed * part;
             sum += lines;
             slope += r.slope;
@@ -264,7 +296,10 @@ impl SharedCache {
     /// Sets the mean occupancies of the next `ahead` ns if speeds and targets hold.
     fn foresee(&mut self, ahead: f64) {
         let (mut used, mut growth, mut excess) = (0.0, 0.0, 0.0);
+        self.moving = false;
         for r in &mut self.residents {
+            // Those that stopped go on losing what the window passes.
+            self.moving |= (r.target - r.lines).abs() > SETTLED * self.lines || !r.running;
             r.mean = r.lines;
             used += r.lines;
             let gap = r.target - r.lines;

@@ -42,8 +42,12 @@ pub struct Thread {
     pub table: u32,
     /// Cycles and misses per instruction.
     pub rate: Rate,
-    /// Instructions per ns while it has work.
+    /// Lines that cross the memory bus per instruction.
+    pub traffic: f64,
+    /// Instructions per ns while it has work, and its inverse.
     pub ips: f64,
+    /// See `ips`.
+    pub ns_each: f64,
     /// Lines per ns that it asks of memory, and what a unit of latency factor takes from that.
     pub demand: f64,
     /// See `demand`.
@@ -97,7 +101,9 @@ impl Thread {
             segment_end: f64::INFINITY,
             table: 0,
             rate: Rate { a: 1.0, b: 0.0, miss: [0.0; MAX_LEVELS] },
+            traffic: 0.0,
             ips: 0.0,
+            ns_each: 0.0,
             demand: 0.0,
             slope: 0.0,
             sync: 0,
@@ -207,7 +213,7 @@ impl Thread {
             return u64::MAX;
         }
         // The first whole nanosecond at which it is over; the conversion saturates.
-        let ns = left / self.ips;
+        let ns = left * self.ns_each;
         let whole = ns as i64;
         self.sync.max(self.stall_until).saturating_add(whole as u64 + u64::from((whole as f64) < ns))
     }
