@@ -107,9 +107,9 @@ fn cache_sizes(topology: &Topology) -> Vec<(f64, String)> {
 /// One colour for each class, whatever the program.
 const fn series(class: CacheClass) -> usize {
     match class {
-        CacheClass::Poison => 5,
+        CacheClass::Poison => 7,
         CacheClass::Vulnerable => 0,
-        CacheClass::Neutral => 3,
+        CacheClass::Neutral => 6,
         CacheClass::Compute => 4,
     }
 }

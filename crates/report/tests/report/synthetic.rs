@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::driver::{DriverConfig, drive};
@@ -306,8 +306,16 @@ impl Policy for FastestFirst {
 pub const HYBRID: &str = include_str!("../../../../machines/i9-12900k-8p8e.toml");
 pub const CHIPLETS: &str = include_str!("../../../../machines/ryzen-7950x3d.toml");
 
-/// The record of a run of `programs` programs.
+/// The record of a run of `programs` programs; made once for each set of arguments.
 pub fn record(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Detail) -> Record {
+    type Key = (String, String, usize, u64, Detail);
+    static MADE: Mutex<BTreeMap<Key, Record>> = Mutex::new(BTreeMap::new());
+    let key = (machine_text.to_owned(), policy.to_owned(), programs, seed, detail);
+    let mut made = MADE.lock().unwrap();
+    made.entry(key).or_insert_with(|| run(machine_text, policy, programs, seed, detail)).clone()
+}
+
+fn run(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Detail) -> Record {
     let machine = Machine::parse("machine.toml", machine_text).unwrap();
     let topology = Arc::new(Topology::new(&machine));
     let mut room = Room::new(topology, programs, seed);

@@ -1,0 +1,85 @@
+//! Reports: whole, light, self-contained, the same every time.
+
+use countersteer_report::html::{ReportInput, render};
+use countersteer_report::record::{Detail, Record};
+use countersteer_report::table::CompareRun;
+
+use crate::synthetic::{self, CHIPLETS, HYBRID};
+
+fn page(records: &[Record], title: &str) -> String {
+    let runs: Vec<CompareRun> = records.iter().map(CompareRun::of_record).collect();
+    let drawn = records.iter().filter(|r| r.manifest.seed == 1).collect();
+    render(&ReportInput { title: title.into(), runs: &runs, records: drawn }).unwrap()
+}
+
+fn records(detail: Detail) -> Vec<Record> {
+    let of = |(policy, seed): (&str, u64)| synthetic::record(HYBRID, policy, 10, seed, detail);
+    [("linux", 1), ("linux", 2), ("fastest-first", 1), ("fastest-first", 2)].map(of).to_vec()
+}
+
+#[test]
+fn a_report_is_self_contained_light_and_repeatable() {
+    let mut all = records(Detail::Everything);
+    all.push(synthetic::record(CHIPLETS, "fastest-first", 20, 1, Detail::Everything));
+    let html = page(&all, "Test");
+    assert!(html.len() < 2_000_000, "{} bytes", html.len());
+    // The only addresses are names of XML and schemas, never something to load.
+    for loads in ["<script", "<link", "src=", "@import", "url(", "http://", "https://"] {
+        assert!(!html.contains(loads), "{loads}");
+    }
+    assert!(html == page(&all, "Test"));
+}
+
+#[test]
+fn a_report_opens_with_words_and_shows_every_chart() {
+    let html = page(&records(Detail::Everything), "Test");
+    assert!(
+        html.contains("<b>fastest-first</b> served best: aggregate speed-up (ASP) 5.77 in the median over 2 seeds")
+    );
+    assert!(html.contains("The largest gain is <b>"));
+    for key in ["scores", "slowdowns", "places", "cpus", "occupancy", "curves"] {
+        assert!(html.contains(&format!("id=\"e0-{key}\"")), "{key}");
+    }
+    for part in
+        ["Why threads were where they were", "How to repeat this", "steer sim --machine i9-12900k-8p8e", "<title>"]
+    {
+        assert!(html.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn every_tag_is_closed() {
+    let html = page(&records(Detail::Everything), "Test");
+    for tag in [
+        "section", "div", "table", "tr", "td", "svg", "path", "polygon", "polyline", "text", "figure", "details", "ul",
+        "li",
+    ] {
+        let opened = html.matches(&format!("<{tag} ")).count() + html.matches(&format!("<{tag}>")).count();
+        let closed =
+            html.matches(&format!("</{tag}>")).count() + html.matches("/>").count() * usize::from(tag == "path");
+        assert!(opened <= closed && (closed == opened || tag == "path"), "<{tag}>: {opened} opened, {closed} closed");
+    }
+}
+
+#[test]
+fn names_from_outside_do_not_become_markup() {
+    let mut all = records(Detail::Everything);
+    for record in &mut all {
+        record.manifest.policy = format!("{}<script>&\"", record.manifest.policy);
+        record.manifest.workload.text = "</pre><script>alert(1)</script>".into();
+    }
+    let html = page(&all, "<b>bold</b> & \"quoted\"");
+    assert!(!html.contains("<script") && html.contains("&lt;b&gt;bold"));
+}
+
+#[test]
+fn reports_without_timelines_runs_or_records_still_stand() {
+    let scores = page(&records(Detail::Scores), "Scores");
+    assert!(scores.contains("served best") && !scores.contains("id=\"e0-places\""));
+    let guessed = page(&records(Detail::NoSpans), "No spans");
+    assert!(guessed.contains("from observations every 100 ms"));
+    let empty = render(&ReportInput { title: "Empty".into(), runs: &[], records: Vec::new() }).unwrap();
+    assert!(empty.contains("There is nothing to show."));
+    let alone = page(&records(Detail::Everything)[..1], "One");
+    assert!(alone.contains("With a second policy"));
+}
