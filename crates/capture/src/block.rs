@@ -27,33 +27,36 @@ pub enum End {
 /// 26-57 vector registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Insn {
-    /// Registers whose value it needs.
+    /// Registers that its memory access needs for the address.
+    pub address: u64,
+    /// Registers whose value it needs otherwise.
     pub reads: u64,
     /// Registers that it changes.
     pub writes: u64,
 }
 
-/// A translated block.
+/// A translated block. What the callback reads comes first, in one cache line.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct Block {
     /// Address of the first instruction.
     pub pc: u64,
-    /// Instructions.
-    pub count: u32,
     /// Branches, scalar floating-point and vector instructions, as [`Classes`] packs them.
     pub classes: u64,
-    /// How it ends.
-    pub end: End,
-    /// Whether it starts with a repeated string instruction, which QEMU executes as one block per element.
-    pub starts_repeat: bool,
-    /// Address of a repeated string instruction at its end, or 0.
-    pub ends_repeat: u64,
     /// Address of the last instruction.
     pub branch: u64,
     /// Where the last instruction jumps to, if that is known.
     pub target: u64,
     /// Address after the last instruction.
     pub after: u64,
+    /// Address of a repeated string instruction at its end, or 0.
+    pub ends_repeat: u64,
+    /// Instructions.
+    pub count: u32,
+    /// How it ends.
+    pub end: End,
+    /// Whether it starts with a repeated string instruction, which QEMU executes as one block per element.
+    pub starts_repeat: bool,
     /// The instructions.
     pub insns: Box<[Insn]>,
 }

@@ -105,6 +105,11 @@ impl Builder {
         for used in info.used_registers() {
             add_register(&mut flow, used.register(), used.access());
         }
+        for memory in info.used_memory().iter().filter(|m| m.access() != OpAccess::NoMemAccess) {
+            flow.address |= bit(memory.base()) | bit(memory.index());
+        }
+        // Whoever waits for the access waits for its address.
+        flow.reads &= !flow.address;
         if insn.rflags_read() != 0 {
             flow.reads |= FLAGS;
         }
@@ -113,6 +118,7 @@ impl Builder {
         }
         if insn.is_stack_instruction() {
             flow.reads &= !STACK_POINTER;
+            flow.address &= !STACK_POINTER;
             flow.writes &= !STACK_POINTER;
         }
         if insn.code() == Code::Syscall {
@@ -177,7 +183,7 @@ mod tests {
     fn a_load_reads_its_address_and_writes_its_target() {
         // mov rax, [rbx+rcx*8]
         let (block, memory) = decode(&[0x48, 0x8b, 0x04, 0xcb]);
-        assert_eq!(block.insns[0], Insn { reads: 1 << 3 | 1 << 1, writes: 1 });
+        assert_eq!(block.insns[0], Insn { address: 1 << 3 | 1 << 1, reads: 0, writes: 1 });
         assert_eq!(memory, Some(MemoryUse { index: 0, parts: 1, repeat: false }));
     }
 
@@ -195,14 +201,14 @@ mod tests {
         assert_eq!(decode(&[0x31, 0xc0]).0.insns[0].reads, 0);
         // push rbp
         let (block, memory) = decode(&[0x55]);
-        assert_eq!(block.insns[0], Insn { reads: 1 << 5, writes: 0 });
+        assert_eq!(block.insns[0], Insn { address: 0, reads: 1 << 5, writes: 0 });
         assert!(memory.is_some());
     }
 
     #[test]
     fn partial_writes_keep_the_rest() {
         // mov al, 1
-        assert_eq!(decode(&[0xb0, 0x01]).0.insns[0], Insn { reads: 1, writes: 1 });
+        assert_eq!(decode(&[0xb0, 0x01]).0.insns[0], Insn { address: 0, reads: 1, writes: 1 });
     }
 
     #[test]

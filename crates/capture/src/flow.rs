@@ -15,9 +15,18 @@ type Times = [u32; LANES];
 /// Who waits for whom.
 #[derive(Default)]
 pub struct Waits {
-    /// First entry of each instruction in `earlier`, and where its entries that hold only for misses start.
-    bounds: Vec<(u32, u32)>,
+    bounds: Vec<Bounds>,
     earlier: Vec<u32>,
+}
+
+/// One instruction's part of [`Waits::earlier`]: what its memory access waits for, first the line and then the address; and
+/// what the rest of it waits for.
+#[derive(Clone, Copy)]
+struct Bounds {
+    line: u32,
+    address: u32,
+    rest: u32,
+    end: u32,
 }
 
 impl Waits {
@@ -27,24 +36,20 @@ impl Waits {
         self.earlier.clear();
     }
 
-    /// Adds the next instruction: it waits for `flow` always, and for `line`, who fetch the line it touches, when misses
-    /// take time.
-    pub fn push(&mut self, flow: &[u32], line: &[u32]) {
+    /// Adds the next instruction. Its memory access waits for `line`, who fetch the line it touches, when misses take time,
+    /// and for `address`; what it computes waits for the access and for `rest`.
+    pub fn push(&mut self, line: &[u32], address: &[u32], rest: &[u32]) {
         let start = self.earlier.len() as u32;
-        self.earlier.extend_from_slice(flow);
-        self.bounds.push((start, self.earlier.len() as u32));
-        self.earlier.extend_from_slice(line);
+        let [address, rest, end] = [line, address, rest].map(|part| {
+            self.earlier.extend_from_slice(part);
+            self.earlier.len() as u32
+        });
+        self.bounds.push(Bounds { line: start, address, rest, end });
     }
 
     /// Instructions.
     pub fn len(&self) -> usize {
         self.bounds.len()
-    }
-
-    fn of(&self, at: usize, with_lines: bool) -> &[u32] {
-        let (start, middle) = self.bounds[at];
-        let end = self.bounds.get(at + 1).map_or(self.earlier.len(), |(next, _)| *next as usize);
-        &self.earlier[start as usize..if with_lines { end } else { middle as usize }]
     }
 }
 
@@ -58,27 +63,42 @@ pub struct Flow {
 impl Flow {
     /// Cycles for each window when every instruction takes one.
     pub fn cycles(&mut self, waits: &Waits) -> Times {
-        self.run(waits, false, |_| 1)
+        self.run(waits.len(), |at, start, done| {
+            let bounds = waits.bounds[at];
+            for earlier in &waits.earlier[bounds.address as usize..bounds.end as usize] {
+                later(start, &done[*earlier as usize]);
+            }
+            start.iter_mut().for_each(|t| *t += 1);
+        })
     }
 
-    /// Rounds for each window when the instructions marked in `misses` take one and the others none.
+    /// Rounds for each window when the accesses marked in `misses` take one and everything else takes no time.
     pub fn rounds(&mut self, waits: &Waits, misses: &[bool]) -> Times {
-        self.run(waits, true, |at| u32::from(misses[at]))
+        self.run(waits.len(), |at, start, done| {
+            let bounds = waits.bounds[at];
+            for earlier in &waits.earlier[bounds.line as usize..bounds.rest as usize] {
+                later(start, &done[*earlier as usize]);
+            }
+            if misses[at] {
+                start.iter_mut().for_each(|t| *t += 1);
+            }
+            for earlier in &waits.earlier[bounds.rest as usize..bounds.end as usize] {
+                later(start, &done[*earlier as usize]);
+            }
+        })
     }
 
-    fn run(&mut self, waits: &Waits, with_lines: bool, latency: impl Fn(usize) -> u32) -> Times {
+    /// Runs `count` instructions; `finish` turns the time at which one enters the window into the time at which it is done.
+    #[inline(always)]
+    fn run(&mut self, count: usize, finish: impl Fn(usize, &mut Times, &[Times])) -> Times {
         self.done.clear();
         self.retired.clear();
         let mut retired = [0; LANES];
-        for at in 0..waits.len() {
-            let mut start = self.entry(at);
-            for &earlier in waits.of(at, with_lines) {
-                later(&mut start, &self.done[earlier as usize]);
-            }
-            let latency = latency(at);
-            start.iter_mut().for_each(|t| *t += latency);
-            later(&mut retired, &start);
-            self.done.push(start);
+        for at in 0..count {
+            let mut time = self.entry(at);
+            finish(at, &mut time, &self.done);
+            later(&mut retired, &time);
+            self.done.push(time);
             self.retired.push(retired);
         }
         retired
@@ -110,7 +130,7 @@ mod tests {
 
     fn waits(count: usize, mut of: impl FnMut(usize) -> Vec<u32>) -> Waits {
         let mut waits = Waits::default();
-        (0..count).for_each(|at| waits.push(&of(at), &[]));
+        (0..count).for_each(|at| waits.push(&[], &of(at), &[]));
         waits
     }
 
@@ -148,14 +168,23 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_waits_for_the_loads_but_the_loads_do_not_wait_for_the_sum() {
+        let mut sum = Waits::default();
+        (0..4096u32).for_each(|at| sum.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
+        let mut flow = Flow::default();
+        assert_eq!(flow.cycles(&sum)[5], 4096);
+        assert_eq!(flow.rounds(&sum, &[true; 4096])[5], 8);
+    }
+
+    #[test]
     fn waiting_for_a_line_counts_only_for_misses() {
         // Every eighth instruction misses; the fourth after it uses the line and leads to the next miss.
         let mut waits = Waits::default();
         for at in 0..4096u32 {
             match at % 8 {
-                0 if at > 0 => waits.push(&[at - 4], &[]),
-                4 => waits.push(&[], &[at - 4]),
-                _ => waits.push(&[], &[]),
+                0 if at > 0 => waits.push(&[], &[at - 4], &[]),
+                4 => waits.push(&[at - 4], &[], &[]),
+                _ => waits.push(&[], &[], &[]),
             }
         }
         let misses: Vec<bool> = (0..4096).map(|at| at % 8 == 0).collect();

@@ -3,7 +3,7 @@
 //! Stage: first of `steer profile`. Input: the instructions and data addresses of every thread of the program, from QEMU.
 //! Output: raw window records in files mapped shared (`layout`), which `countersteer-host` turns into a profile.
 //!
-//! Per block executed: instruction counts and the branch predictor. Per data access: the LRU stack distance (to within 32
+//! Per block executed: instruction counts and the branch predictor. Per data access: the LRU stack distance (to within 64
 //! lines) and the reuse time of its line. Every million instructions or so, a stretch is captured instruction by instruction and analysed for
 //! the parallelism that its data dependencies allow.
 

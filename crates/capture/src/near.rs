@@ -5,11 +5,11 @@
 //! orders lines by their first touch in an epoch instead of their last, so a distance is off by less than [`EPOCH`].
 
 /// Distinct lines per epoch.
-const EPOCH: usize = 32;
+const EPOCH: usize = 64;
 /// Slots, one per possible line; a line that loses its slot to another is taken for new, which is harmless.
-const SLOTS: usize = 64;
+const SLOTS: usize = 256;
 /// A line number that no address has.
-const NO_LINE: u64 = u64::MAX;
+pub const NO_LINE: u64 = u64::MAX;
 
 /// The lines of the current epoch.
 pub struct Near {
@@ -68,7 +68,7 @@ impl Near {
 
 #[inline(always)]
 fn slot(line: u64) -> usize {
-    (line ^ line >> 6) as usize % SLOTS
+    (line ^ line >> 8) as usize % SLOTS
 }
 
 #[cfg(test)]
@@ -94,6 +94,6 @@ mod tests {
     fn a_line_that_loses_its_slot_is_reported() {
         let mut near = Near::new();
         assert_eq!(near.add(0, 7, 1), (None, false));
-        assert_eq!(near.add(64 * 64, 8, 2), (Some((7, 1)), false));
+        assert_eq!(near.add((SLOTS * SLOTS) as u64, 8, 2), (Some((7, 1)), false));
     }
 }

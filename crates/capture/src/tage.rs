@@ -13,7 +13,7 @@ const TABLES: usize = 4;
 /// log2 of the entries of a tagged table.
 const TAGGED_BITS: u32 = 12;
 /// Outcomes in a row after which a branch counts as biased.
-const BIASED: u8 = 63;
+const BIASED: u8 = 120;
 /// Entries of the table of biases.
 const BIASES: usize = 1 << 14;
 /// Entries of the bimodal table.
@@ -35,15 +35,9 @@ pub struct Tage {
     /// Twice the outcomes in a row, plus the outcome.
     biases: Box<[u8; BIASES]>,
     bimodal: Box<[i8; BIMODAL]>,
-    tagged: Box<[[Entry; 1 << TAGGED_BITS]; TABLES]>,
+    tagged: Box<[Entry; TABLES << TAGGED_BITS]>,
     history: u64,
     until_aging: u32,
-}
-
-/// Where a branch falls in each tagged table.
-struct Slots {
-    index: [usize; TABLES],
-    tag: [u16; TABLES],
 }
 
 impl Tage {
@@ -52,7 +46,7 @@ impl Tage {
         Self {
             biases: Box::new([0; BIASES]),
             bimodal: Box::new([0; BIMODAL]),
-            tagged: Box::new([[Entry::default(); 1 << TAGGED_BITS]; TABLES]),
+            tagged: Box::new([Entry::default(); TABLES << TAGGED_BITS]),
             history: 0,
             until_aging: AGING,
         }
@@ -89,72 +83,57 @@ impl Tage {
     /// Predicts and learns without regard to bias.
     #[inline(never)]
     fn search(&mut self, pc: u64, taken: bool) -> bool {
-        let slots = self.slots(pc);
+        let mixed = self.mixed(pc);
         let base = (pc ^ pc >> 14) as usize % BIMODAL;
         let mut hits = 0u32;
-        for t in 0..TABLES {
-            hits |= u32::from(self.tagged[t][slots.index[t]].tag == slots.tag[t]) << t;
+        for (table, mixed) in mixed.iter().enumerate() {
+            hits |= u32::from(self.tagged[index(table, *mixed)].tag == tag(*mixed)) << table;
         }
         let simple = self.bimodal[base] >= 0;
-        if hits == 0 {
-            self.bimodal[base] = step(self.bimodal[base], taken, -2, 1);
-            return self.finish(simple, taken, &slots, 0);
-        }
-        let provider = (31 - hits.leading_zeros()) as usize;
-        let others = hits & !(1 << provider);
-        let fallback = if others == 0 {
+        self.remember(taken);
+        let predicted = if hits == 0 {
             self.bimodal[base] = step(self.bimodal[base], taken, -2, 1);
             simple
         } else {
-            let alternate = (31 - others.leading_zeros()) as usize % TABLES;
-            self.tagged[alternate][slots.index[alternate]].counter >= 0
+            let provider = hits.ilog2() as usize % TABLES;
+            self.train(index(provider, mixed[provider]), base, simple, taken)
         };
-        let predicted = self.train(provider % TABLES, slots.index[provider % TABLES], fallback, taken);
-        self.finish(predicted, taken, &slots, provider + 1)
-    }
-
-    #[inline]
-    fn finish(&mut self, predicted: bool, taken: bool, slots: &Slots, longer: usize) -> bool {
-        self.remember(taken);
         if predicted != taken {
-            self.allocate(slots, longer, taken);
+            self.allocate(&mixed, (32 - hits.leading_zeros()) as usize, taken);
         }
         predicted != taken
     }
 
-    #[inline]
-    fn slots(&self, pc: u64) -> Slots {
-        let mut slots = Slots { index: [0; TABLES], tag: [0; TABLES] };
-        for (t, length) in HISTORIES.iter().enumerate() {
+    /// Address and history mixed, for each table.
+    #[inline(always)]
+    fn mixed(&self, pc: u64) -> [u64; TABLES] {
+        HISTORIES.map(|length| {
             let seen = self.history & (u64::MAX >> (64 - length));
-            let mixed = (seen.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ pc).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            slots.index[t] = (mixed >> (64 - TAGGED_BITS)) as usize;
-            // Tag 0 marks an empty entry.
-            slots.tag[t] = (mixed >> 32) as u16 & 0x0fff | 0x1000;
-        }
-        slots
+            (seen.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ pc).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        })
     }
 
-    /// Trains the providing entry and returns its prediction; weak new entries leave the word to the fallback.
-    #[inline]
-    fn train(&mut self, table: usize, index: usize, fallback: bool, taken: bool) -> bool {
-        let entry = &mut self.tagged[table][index];
+    /// Trains the providing entry and returns its prediction; weak new entries leave the word to the bimodal table.
+    #[inline(always)]
+    fn train(&mut self, at: usize, base: usize, simple: bool, taken: bool) -> bool {
+        let entry = &mut self.tagged[at];
         let own = entry.counter >= 0;
         let fresh = entry.useful == 0 && (entry.counter == 0 || entry.counter == -1);
-        if own != fallback {
+        if own != simple {
             entry.useful = if own == taken { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
         }
         entry.counter = step(entry.counter, taken, -4, 3);
-        if fresh { fallback } else { own }
+        self.bimodal[base] = step(self.bimodal[base], taken, -2, 1);
+        if fresh { simple } else { own }
     }
 
     /// Claims an entry in a table of longer history after a wrong prediction.
     #[inline(never)]
-    fn allocate(&mut self, slots: &Slots, from: usize, taken: bool) {
-        for t in from..TABLES {
-            let entry = &mut self.tagged[t][slots.index[t]];
+    fn allocate(&mut self, mixed: &[u64; TABLES], from: usize, taken: bool) {
+        for (table, mixed) in mixed.iter().enumerate().skip(from) {
+            let entry = &mut self.tagged[index(table, *mixed)];
             if entry.useful == 0 {
-                *entry = Entry { tag: slots.tag[t], counter: if taken { 0 } else { -1 }, useful: 0 };
+                *entry = Entry { tag: tag(*mixed), counter: if taken { 0 } else { -1 }, useful: 0 };
                 return;
             }
             entry.useful -= 1;
@@ -162,9 +141,20 @@ impl Tage {
         self.until_aging -= 1;
         if self.until_aging == 0 {
             self.until_aging = AGING;
-            self.tagged.iter_mut().flatten().for_each(|e| e.useful /= 2);
+            self.tagged.iter_mut().for_each(|e| e.useful /= 2);
         }
     }
+}
+
+#[inline(always)]
+fn index(table: usize, mixed: u64) -> usize {
+    (table << TAGGED_BITS | (mixed >> (64 - TAGGED_BITS)) as usize) % (TABLES << TAGGED_BITS)
+}
+
+/// Tag 0 marks an empty entry.
+#[inline(always)]
+fn tag(mixed: u64) -> u16 {
+    (mixed >> 32) as u16 & 0x0fff | 0x1000
 }
 
 #[inline]

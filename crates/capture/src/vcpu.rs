@@ -14,20 +14,21 @@ use crate::block::{Block, Classes, MemoryUse};
 use crate::branches::Branches;
 use crate::capture::{COLD, Capture};
 use crate::layout::{ENDED_EXEC, ENDED_SELF, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS, record};
-use crate::near::Near;
+use crate::near::{NO_LINE, Near};
 use crate::output::ThreadFile;
 use crate::recency::{Recency, Touch};
 use crate::shared::Control;
 
 /// Instructions between two updates of the record.
 const SLICE: i64 = 1 << 16;
-/// Least instructions between two captures, and the range of what a random number adds.
-const SAMPLE_LEAST: i64 = 1 << 19;
-const SAMPLE_SPREAD: i64 = 1 << 20;
+/// Instructions between two captures, on average, in a long run.
+const SAMPLE_MOST: u64 = 1 << 20;
+/// The same at the start of a thread, so that short ones are sampled too.
+const SAMPLE_LEAST: u64 = 1 << 14;
+/// In between, a capture comes whenever the thread has become longer by one in so many.
+const SAMPLE_GROWTH: u64 = 8;
 /// The first capture of a thread begins after this many instructions.
 const SAMPLE_FIRST: i64 = 1 << 12;
-/// A line number that no address has.
-const NO_LINE: u64 = u64::MAX;
 /// Position, in QEMU's memory information, of the size (log2) and of the read and write bits.
 const SIZE_SHIFT: u32 = 4;
 const READ_SHIFT: u32 = 16;
@@ -65,6 +66,7 @@ pub struct Vcpu {
     /// Whether all of the run is measured like the captures.
     exact: bool,
     slice: i64,
+    executed: u64,
     until_sample: i64,
     random: u64,
     alone: bool,
@@ -102,6 +104,7 @@ impl Vcpu {
             far: 0,
             exact,
             slice: 0,
+            executed: 0,
             until_sample: SAMPLE_FIRST,
             random: 0x2545_f491_4f6c_dd1d,
             alone: control.active() == 0,
@@ -165,7 +168,8 @@ impl Vcpu {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        SAMPLE_LEAST + (self.random >> 8) as i64 % SAMPLE_SPREAD
+        let mean = (self.executed / SAMPLE_GROWTH).clamp(SAMPLE_LEAST, SAMPLE_MOST);
+        (mean / 2 + (self.random >> 8) % mean) as i64
     }
 
     /// Moves the counts of the slice so far into the record.
@@ -173,6 +177,7 @@ impl Vcpu {
         let executed = (self.slice - self.remaining).max(0);
         self.slice = self.remaining;
         self.until_sample -= executed;
+        self.executed += executed as u64;
         let (loads, stores) = (self.accesses & 0xffff_ffff, self.accesses >> 32);
         let touches = loads + stores + self.extra;
         let near = touches - self.far.min(touches);

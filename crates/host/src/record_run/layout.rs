@@ -8,8 +8,8 @@
 //! - `NNNNNN.raw`: one per thread: a header page, then [`MAX_WINDOWS`] records of [`record::WORDS`] words.
 //! - `command`: NUL-terminated arguments that run a program under this recording; the plugin puts them before an exec.
 
-/// Version of everything in this file; changes with any of it.
-pub const VERSION: u64 = 1;
+/// Version of everything in this file; the size of a record is part of it, as that changes most easily.
+pub const VERSION: u64 = 1 << 32 | record::WORDS as u64;
 /// First word of the control file (`CSTRCTRL`).
 pub const CONTROL_MAGIC: u64 = 0x4353_5452_4354_524c;
 /// First word of a thread's file (`CSTRTHRD`).
@@ -34,9 +34,9 @@ pub const MLP_LINES: [u64; 7] = [1 << 9, 1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 <
 /// Buckets of the stack distances: all that fall below 2^28 lines.
 pub const STACK_BUCKETS: usize = 208;
 /// Stack distances below this are resolved in the parallelism samples only.
-pub const NEAR_LINES: u64 = 64;
+pub const NEAR_LINES: u64 = 128;
 /// Buckets of the distances below [`NEAR_LINES`].
-pub const NEAR_BUCKETS: usize = 32;
+pub const NEAR_BUCKETS: usize = 40;
 /// Buckets of the reuse times: all that fall below 2^36 accesses.
 pub const REUSE_BUCKETS: usize = 272;
 

@@ -31,8 +31,8 @@ pub use error::RecordError;
 /// The format of recorded profiles that this module makes.
 const SCHEMA: &str = "countersteer.profile/1";
 /// How the measurement is made, for [`Source::method`].
-const METHOD: &str = "qemu-user plugin; all threads and child processes; LRU stack distances per thread to within 32 lines, \
-below 64 lines resolved in samples; branches: TAGE, 16 Ki bimodal + 4 x 4 Ki tagged entries, histories 6-64, biased branches \
+const METHOD: &str = "qemu-user plugin; all threads and child processes; LRU stack distances per thread to within 64 lines, \
+below 128 lines resolved in samples; branches: TAGE, 16 Ki bimodal + 4 x 4 Ki tagged entries, histories 6-64, biased branches \
 filtered, 4 Ki indirect targets, 32 returns; ilp and mlp: 4,096 instructions of every million or so, unit latencies, register \
 and store-to-load dependencies; windows of 1 M instructions, doubled when a thread fills 1,024";
 

@@ -1,0 +1,107 @@
+// Programs of known behaviour, one per word: what record_run's tests record.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct line { struct line *next; uint64_t value[7]; };
+extern char **environ;
+static volatile uint64_t sink;
+
+static uint64_t random_state = 88172645463325252ull;
+static uint64_t next_random(void) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static void stream(size_t lines, int passes) {
+    uint64_t *all = aligned_alloc(64, lines * 64), sum = 0;
+    memset(all, 1, lines * 64);
+    for (int pass = 0; pass < passes; pass++)
+        for (size_t i = 0; i < lines * 8; i++) sum += all[i];
+    sink = sum;
+}
+
+static void chase(size_t lines, long steps) {
+    struct line *all = aligned_alloc(64, lines * sizeof *all);
+    uint32_t *order = malloc(lines * sizeof *order);
+    for (size_t i = 0; i < lines; i++) order[i] = i;
+    for (size_t i = lines - 1; i > 0; i--) {
+        size_t j = next_random() % (i + 1);
+        uint32_t swapped = order[i];
+        order[i] = order[j], order[j] = swapped;
+    }
+    for (size_t i = 0; i < lines; i++) all[order[i]].next = &all[order[(i + 1) % lines]];
+    struct line *at = all;
+    for (long step = 0; step < steps; step++) at = at->next;
+    sink = (uintptr_t)at;
+}
+
+static void matmul(int n) {
+    double *a = aligned_alloc(64, n * n * 8), *b = aligned_alloc(64, n * n * 8), *c = aligned_alloc(64, n * n * 8);
+    for (int i = 0; i < n * n; i++) a[i] = i % 7, b[i] = i % 5;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * n + j];
+            c[i * n + j] = sum;
+        }
+    sink = (uint64_t)c[n];
+}
+
+// Random accesses, mostly to the lower part: distances of all lengths.
+static void mixed(long kilo) {
+    size_t lines = 1 << 15;
+    uint64_t *all = aligned_alloc(64, lines * 64), sum = 0;
+    memset(all, 1, lines * 64);
+    for (long i = 0; i < kilo * 100; i++) {
+        uint64_t r = next_random();
+        size_t line = r % lines >> (r >> 40) % 12;
+        sum += all[line * 8 + (r >> 20) % 8];
+        if (r >> 60 == 3) all[line * 8] = sum;
+    }
+    sink = sum;
+}
+
+static void *work(void *count) {
+    uint64_t x = 1;
+    for (long i = 0; i < (long)count; i++) x = x * 6364136223846793005ull + 1;
+    sink = x;
+    return NULL;
+}
+
+static void threads(int count, long each) {
+    pthread_t all[16];
+    for (int i = 0; i < count; i++) pthread_create(&all[i], NULL, work, (void *)each);
+    for (int i = 0; i < count; i++) pthread_join(all[i], NULL);
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    long first = argc > 2 ? atol(argv[2]) : 0, second = argc > 3 ? atol(argv[3]) : 0;
+    char *child[] = {argv[0], "stream", "512", "200", NULL};
+    pid_t pid;
+    if (!strcmp(what, "stream")) stream(first, second);
+    else if (!strcmp(what, "chase")) chase(first, second);
+    else if (!strcmp(what, "matmul")) matmul(first);
+    else if (!strcmp(what, "mixed")) mixed(first);
+    else if (!strcmp(what, "threads")) threads(first, second);
+    else if (!strcmp(what, "exit")) return first;
+    else if (!strcmp(what, "crash")) *(volatile int *)8 = 1;
+    else if (!strcmp(what, "forever")) for (;;) sink++;
+    else if (!strcmp(what, "fork")) {
+        if ((pid = fork()) == 0) stream(512, 200), _exit(0);
+        waitpid(pid, NULL, 0);
+    } else if (!strcmp(what, "spawn")) {
+        if (posix_spawn(&pid, argv[0], NULL, NULL, child, environ)) return 1;
+        waitpid(pid, NULL, 0);
+    } else return 2;
+    return 0;
+}
