@@ -4,10 +4,10 @@
 //! `sched_balance_domains`, `sched_balance_rq`, `should_we_balance`, `sched_balance_newidle` and `need_active_balance`. The
 //! measured cost of looking for work is replaced by a fixed cost per CPU looked at.
 
+use super::Linux;
 use super::domains::{Level, Node};
 use super::entity::NONE;
-use super::imbalance::{Env, Migration};
-use super::Linux;
+use super::imbalance::{Env, Migration, capacity_greater};
 
 /// What the balancing CPU is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,17 @@ impl Linux {
     fn is_quiet(&self, cpu: usize, level: usize) -> bool {
         let state = &self.rqs[cpu].domains[level];
         let node = self.domains.node(state.node);
-        node.overloaded == 0 && self.misfits == 0 && state.quiet_generation == self.generation(node)
+        node.overloaded == 0 && !self.misfit_helpable() && state.quiet_generation == self.generation(node)
+    }
+
+    /// A thread does not fit its CPU, and a larger one idles or is about to.
+    pub(super) fn misfit_helpable(&self) -> bool {
+        if self.misfits == 0 {
+            return false;
+        }
+        let smallest = self.rqs.iter().filter(|rq| rq.misfit_load > 0.0).map(|rq| rq.capacity).min();
+        let largest = self.rqs.iter().filter(|rq| rq.curr == NONE).map(|rq| rq.capacity).max();
+        matches!((smallest, largest), (Some(s), Some(l)) if capacity_greater(l, s))
     }
 
     fn set_quiet(&mut self, cpu: usize, level: usize) {
@@ -78,7 +88,7 @@ impl Linux {
             }
             self.rqs[cpu].domains[level].last = now as i64;
             let node = self.domains.node(self.rqs[cpu].domains[level].node);
-            if self.is_quiet(cpu, level) || (!idle && node.overloaded == 0 && self.misfits == 0) {
+            if self.is_quiet(cpu, level) || (!idle && node.overloaded == 0 && !self.misfit_helpable()) {
                 continue;
             }
             let outcome = self.balance(cpu, level, if idle { Idleness::Idle } else { Idleness::Busy }, now);
@@ -96,7 +106,7 @@ impl Linux {
     /// looking. Returns whether there is something to run.
     pub(super) fn newidle_balance(&mut self, cpu: usize, now: u64) -> bool {
         let root = self.domains.node(self.domains.root);
-        if root.overloaded == 0 && self.misfits == 0 {
+        if root.overloaded == 0 && !self.misfit_helpable() {
             return false;
         }
         let mut spent = 0;
@@ -106,7 +116,7 @@ impl Linux {
             if self.rqs[cpu].average_idle < spent {
                 break;
             }
-            if node.overloaded == 0 && self.misfits == 0 {
+            if node.overloaded == 0 && !self.misfit_helpable() {
                 continue;
             }
             let outcome = self.balance(cpu, level, Idleness::Newly, now);

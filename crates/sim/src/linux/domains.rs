@@ -165,7 +165,13 @@ impl Domains {
     }
 
     /// Joins the topmost nodes that have a key in common; a level that would join nothing is left out.
-    fn add_level(&mut self, topology: &Topology, level: Level, key: fn(&Topology, usize) -> u32, tops: &[u32]) -> Vec<u32> {
+    fn add_level(
+        &mut self,
+        topology: &Topology,
+        level: Level,
+        key: fn(&Topology, usize) -> u32,
+        tops: &[u32],
+    ) -> Vec<u32> {
         let mut keyed: Vec<(u32, u32)> =
             tops.iter().map(|t| (key(topology, self.nodes[*t as usize].cpus[0] as usize), *t)).collect();
         keyed.sort_unstable_by_key(|(k, t)| (*k, self.nodes[*t as usize].cpus[0]));
@@ -194,9 +200,10 @@ impl Domains {
         cpus.sort_unstable();
         let mut mask = parts[0].mask.clone();
         cpus.iter().for_each(|c| mask.set(*c as usize));
-        let preferred = parts.iter().map(|p| p.preferred).reduce(|a, b| {
-            if self.priority[b as usize] > self.priority[a as usize] { b } else { a }
-        });
+        let preferred = parts
+            .iter()
+            .map(|p| p.preferred)
+            .reduce(|a, b| if self.priority[b as usize] > self.priority[a as usize] { b } else { a });
         let (min, max) = (parts.iter().map(|p| p.min_capacity).min(), parts.iter().map(|p| p.max_capacity).max());
         Node {
             level,

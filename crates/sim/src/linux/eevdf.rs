@@ -38,11 +38,7 @@ impl Linux {
         if !thread.custom_slice {
             thread.slice = base;
         }
-        let lag = if load > 0 && thread.vlag != 0 {
-            thread.vlag * (load + i64::from(thread.weight)) / load
-        } else {
-            0
-        };
+        let lag = if load > 0 && thread.vlag != 0 { thread.vlag * (load + i64::from(thread.weight)) / load } else { 0 };
         thread.vruntime = v - lag;
         if thread.rel_deadline {
             thread.deadline += thread.vruntime;
@@ -110,7 +106,7 @@ impl Linux {
         }
         let best = rq.waiting.iter().find(|w| rq.eligible(curr, w.vruntime));
         match (contender, best) {
-            (Some(c), Some(w)) if w.key < c.deadline => w.thread,
+            (Some(c), Some(w)) if w.key <= c.deadline => w.thread,
             (Some(_), _) => rq.curr,
             (None, Some(w)) => w.thread,
             // Rounding can leave nobody eligible: the least served runs.

@@ -45,8 +45,7 @@ impl EnergyModel {
             return None;
         }
         let domain = |(row, kind): (usize, &countersteer_core::machine::CoreType)| {
-            let cpus: Vec<u32> =
-                topology.cpus.iter().filter(|c| c.core_type.index() == row).map(|c| c.id.0).collect();
+            let cpus: Vec<u32> = topology.cpus.iter().filter(|c| c.core_type.index() == row).map(|c| c.id.0).collect();
             let full = f64::from(kind.capacity);
             // A core at work dispatches about half of what it could.
             let busy = kind.power.active_w + kind.power.instruction_nj * kind.freq_ghz * kind.dispatch_width * 0.5;
@@ -123,7 +122,13 @@ impl Linux {
     }
 
     /// In a domain, the previous CPU and the other with most room, if the thread fits there.
-    fn candidates(&self, domain: &PerformanceDomain, t: u32, prev: usize, now: u64) -> (Option<Candidate>, Option<Candidate>) {
+    fn candidates(
+        &self,
+        domain: &PerformanceDomain,
+        t: u32,
+        prev: usize,
+        now: u64,
+    ) -> (Option<Candidate>, Option<Candidate>) {
         let thread = &self.threads[t as usize];
         let (mut at_prev, mut widest): (Option<Candidate>, Option<Candidate>) = (None, None);
         for cpu in domain.cpus.iter().map(|c| *c as usize).filter(|c| thread.allowed.has(*c)) {

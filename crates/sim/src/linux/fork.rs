@@ -5,10 +5,10 @@
 //! counters of the domain tree; averages are added up only where counts do not decide. Left out: exit latencies of idle
 //! states (all idle CPUs are taken to be in the same one), so that the one that idled last wins.
 
+use super::Linux;
 use super::domains::Level;
 use super::entity::Thread;
 use super::imbalance::{Kind, Stats, has_capacity, overloaded};
-use super::Linux;
 
 impl Linux {
     /// The idlest CPU a new thread may run on, as seen from `cpu`.
@@ -135,9 +135,9 @@ impl Linux {
     fn idlest_cpu(&self, group: u32, thread: &Thread, now: u64) -> Option<usize> {
         let node = self.domains.node(group);
         let usable = || node.cpus.iter().map(|c| *c as usize).filter(|c| thread.allowed.has(*c));
-        let idle = usable().filter(|c| self.rqs[*c].idle).reduce(|best, cpu| {
-            if self.rqs[cpu].idle_stamp > self.rqs[best].idle_stamp { cpu } else { best }
-        });
+        let idle = usable()
+            .filter(|c| self.rqs[*c].idle)
+            .reduce(|best, cpu| if self.rqs[cpu].idle_stamp > self.rqs[best].idle_stamp { cpu } else { best });
         idle.or_else(|| {
             let loads = usable().map(|c| (c, self.rqs[c].avg_at(now).load));
             loads.reduce(|best, next| if next.1 < best.1 { next } else { best }).map(|b| b.0)

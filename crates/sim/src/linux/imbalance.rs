@@ -5,9 +5,9 @@
 //! `calculate_imbalance`, `sibling_imbalance` and `sched_balance_find_src_rq`. Left out: capacity lost to interrupts and
 //! other classes, and NUMA preferences of threads.
 
+use super::Linux;
 use super::balance::Idleness;
 use super::domains::{Level, Node};
-use super::Linux;
 
 /// What one balance of one domain works with.
 #[derive(Clone, Debug)]
@@ -219,8 +219,7 @@ impl Linux {
 
     /// Of two fully busy groups the one whose CPUs share a core needs help first.
     fn fuller(&self, old: &Stats, new: &Stats) -> bool {
-        new.avg_load > old.avg_load
-            || (new.avg_load >= old.avg_load && !self.domains.node(old.group).shares_capacity())
+        new.avg_load > old.avg_load || (new.avg_load >= old.avg_load && !self.domains.node(old.group).shares_capacity())
     }
 
     /// A group with a thread per CPU at most and larger CPUs than the target loses by giving.
@@ -279,8 +278,8 @@ impl Linux {
         if busiest.kind == Kind::Overloaded {
             return true;
         }
-        let one_is_smt = self.domains.node(local.group).shares_capacity()
-            != self.domains.node(busiest.group).shares_capacity();
+        let one_is_smt =
+            self.domains.node(local.group).shares_capacity() != self.domains.node(busiest.group).shares_capacity();
         if !env.idle() {
             false
         } else if busiest.kind == Kind::SmtBalance && one_is_smt {

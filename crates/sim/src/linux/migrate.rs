@@ -4,13 +4,13 @@
 //! `can_migrate_task`, `task_hot`, `active_load_balance_cpu_stop`, `affine_move_task` and `reweight_entity`. Left out: NUMA
 //! locality and delayed sleepers, which stay where they are.
 
+use super::Linux;
 use super::balance::Idleness;
 use super::config::FairClass;
 use super::domains::Level;
 use super::entity::{NONE, State};
 use super::imbalance::{Env, Migration};
 use super::schedule::{Join, fits};
-use super::Linux;
 
 impl Linux {
     /// Moves up to the imbalance's worth of threads to the target, and on to its neighbours what the target may not run.

@@ -4,9 +4,9 @@
 //! `_nohz_idle_balance`. In the kernel busy CPUs look at every tick whether an idle one should be woken to balance; here one
 //! timer stands for all those ticks, and it sleeps as long as no count changed since a round that found nothing.
 
+use super::Linux;
 use super::domains::Node;
 use super::timers::NEVER;
-use super::Linux;
 
 /// State of idle balancing.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Linux {
         let mixed = root.idle_cpus > 0 && root.idle_cpus < root.weight();
         if mixed && self.nohz.at == NEVER {
             let changed = self.generation(root) != self.nohz.quiet_generation;
-            if overloaded || self.misfits > 0 || changed {
+            if overloaded || changed || self.misfit_helpable() {
                 self.nohz.at = self.next_beat(self.phase, self.nohz.not_before.max(now + 1));
                 self.nohz.resumed_at = now;
             }
@@ -105,7 +105,7 @@ impl Linux {
         let earliest = self.idle_balance(now);
         let root = self.domains.node(self.domains.root);
         let unchanged = self.generation(root) == generation && self.pending.len() == switched;
-        let settled = unchanged && root.overloaded == 0 && self.misfits == 0;
+        let settled = unchanged && root.overloaded == 0 && !self.misfit_helpable();
         if settled && self.idle_cpus_are_quiet() {
             self.nohz.quiet_generation = generation;
             return;
@@ -120,12 +120,13 @@ impl Linux {
             return true;
         }
         if self.domains.asymmetric {
-            return self.misfits > 0;
+            return self.misfit_helpable();
         }
-        self.packing_possible() || self.llcs.iter().any(|llc| {
-            let llc = self.domains.node(*llc);
-            llc.weight() - llc.idle_cpus > 1
-        })
+        self.packing_possible()
+            || self.llcs.iter().any(|llc| {
+                let llc = self.domains.node(*llc);
+                llc.weight() - llc.idle_cpus > 1
+            })
     }
 
     /// On SMT hybrids: a preferred core idles while a lesser one works.

@@ -129,7 +129,9 @@ mod tests {
 
     #[test]
     fn decay_halves_every_32_periods() {
-        for (delta, expected) in [(0, 1.0), (1 << 25, 0.5), (1 << 24, 0.5_f64.sqrt()), (3 << 25, 0.125), (u64::MAX, 0.0)] {
+        for (delta, expected) in
+            [(0, 1.0), (1 << 25, 0.5), (1 << 24, 0.5_f64.sqrt()), (3 << 25, 0.125), (u64::MAX, 0.0)]
+        {
             assert!((decay(delta) - expected).abs() < 1e-7, "{delta}");
         }
         let exact = |d: u64| (-(d as f64) / f64::from(1 << 25)).exp2();

@@ -6,12 +6,12 @@
 
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
 
+use super::Linux;
 use super::config::{FairClass, Switch};
 use super::entity::{NONE, State};
 use super::pelt::{FULL, initial_util};
 use super::runqueue::Waiting;
 use super::weights::virtual_time;
-use super::Linux;
 
 /// Why a thread joins a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,11 +225,8 @@ impl Linux {
     /// A delayed sleeper was picked: its debt is paid, it leaves for good.
     fn finish_delayed(&mut self, cpu: usize, t: u32, now: u64) {
         self.deactivate(t, false, now);
-        self.threads[t as usize].vlag = if self.config.delay_zero {
-            self.threads[t as usize].vlag.min(0)
-        } else {
-            self.threads[t as usize].vlag
-        };
+        self.threads[t as usize].vlag =
+            if self.config.delay_zero { self.threads[t as usize].vlag.min(0) } else { self.threads[t as usize].vlag };
         self.touch(cpu);
     }
 

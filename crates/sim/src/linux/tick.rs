@@ -4,13 +4,16 @@
 //! `task_tick_fair`, `sched_tick` and `sched_balance_trigger`. A tick that would change nothing is never scheduled: a CPU's
 //! timer jumps to the first tick at which its slice is over, its balance is due, or its thread has outgrown it.
 
+use super::Linux;
 use super::config::FairClass;
 use super::entity::NONE;
 use super::pelt::time_to_reach;
 use super::timers::NEVER;
 use super::weights::real_time;
-use super::Linux;
 use countersteer_core::units::Nanos;
+
+/// High-resolution ticks come no closer together.
+const HRTICK_MIN_NS: u64 = 10_000;
 
 impl Linux {
     /// Starts an event at `now`, after everything that was due before.
@@ -65,7 +68,7 @@ impl Linux {
 
     /// The first multiple of the tick after `origin` that is not before `at`.
     pub(super) fn next_beat(&self, origin: u64, at: u64) -> u64 {
-        origin + at.saturating_sub(origin).div_ceil(self.tick_ns) * self.tick_ns
+        origin.saturating_add(at.saturating_sub(origin).div_ceil(self.tick_ns).saturating_mul(self.tick_ns))
     }
 
     fn tick(&mut self, cpu: usize, now: u64) {
@@ -113,8 +116,8 @@ impl Linux {
         if rq.lazy_resched {
             at = self.next_tick(cpu, soon);
         } else if !rq.waiting.is_empty() {
-            let over = self.slice_end(cpu).max(soon);
-            at = if self.config.hrtick { over } else { self.next_tick(cpu, over) };
+            let over = self.slice_end(cpu);
+            at = if self.config.hrtick { over.max(now + HRTICK_MIN_NS) } else { self.next_tick(cpu, over.max(soon)) };
         }
         if rq.balancing {
             at = at.min(self.next_tick(cpu, self.next_balance(cpu, false).max(soon)));
@@ -130,7 +133,10 @@ impl Linux {
         let thread = &self.threads[self.rqs[cpu].curr as usize];
         match self.config.scheduler {
             FairClass::Eevdf => {
-                let left = thread.protected_until.min(thread.deadline) - thread.vruntime;
+                let protected = thread.protected_until > thread.vruntime || !self.config.hrtick;
+                // Once its protection is over and it still won, the next change is its deadline.
+                let until = if protected { thread.protected_until.min(thread.deadline) } else { thread.deadline };
+                let left = until - thread.vruntime;
                 thread.exec_start + real_time(left.max(0), thread.weight) as u64
             }
             // Two conditions, one of them on the neighbours: looked at every tick, as the kernel does.

@@ -4,11 +4,11 @@
 //! `record_wakee`, `wake_wide`, `wake_affine` and `select_idle_sibling` with the searches below it. Left out: synchronous
 //! wake-ups (no caller promises to sleep at once), utilisation clamps, and idle-class threads.
 
+use super::Linux;
 use super::domains::Node;
 use super::entity::NONE;
 use super::mask::Mask;
 use super::schedule::fits;
-use super::Linux;
 
 /// Time after which a waker's count of partners halves.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
@@ -29,7 +29,8 @@ impl Linux {
         }
         let thread = &self.threads[t as usize];
         let mut target = prev;
-        if this != prev && thread.allowed.has(this) && !self.wake_wide(waker, t) && self.wake_affine(t, this, prev, now) {
+        if this != prev && thread.allowed.has(this) && !self.wake_wide(waker, t) && self.wake_affine(t, this, prev, now)
+        {
             target = this;
         }
         let cpu = self.idle_sibling(t, prev, target, now);
@@ -60,7 +61,7 @@ impl Linux {
     }
 
     /// A dispatcher with many partners should not draw them all to its cache.
-    fn wake_wide(&self, waker: u32, t: u32) -> bool {
+    pub(super) fn wake_wide(&self, waker: u32, t: u32) -> bool {
         let Some(waker) = self.threads.get(waker as usize) else { return false };
         let (a, b) = (waker.wakee_flips, self.threads[t as usize].wakee_flips);
         let (master, slave) = (a.max(b), a.min(b));

@@ -35,7 +35,9 @@ fn nice_weights_divide_a_cpu_exactly() {
             let got = shares(&mut linux, nices.len() as u32, ms(200_000));
             for (nice, got) in nices.iter().zip(&got) {
                 let due = 200_000.0 * f64::from(weights::of_nice(*nice)) / total;
-                assert!((got / due - 1.0).abs() < 0.01, "{:?} nice {nice}: {got} of {due}", config.scheduler);
+                // A light thread's share is a few whole turns between ticks.
+                let exact = (got / due - 1.0).abs() < 0.01 || (got - due).abs() <= 4.0;
+                assert!(exact, "{:?} nice {nice}: {got} of {due}", config.scheduler);
             }
         }
     }
@@ -89,10 +91,11 @@ fn longest_wait_of_a_sleeper(config: LinuxConfig, hogs: u32) -> u64 {
 }
 
 #[test]
-fn a_short_sleeper_waits_no_longer_than_a_protected_slice() {
+fn a_short_sleeper_waits_for_one_turn_of_each_at_most() {
     for hogs in [1, 3] {
+        // Turns end at ticks, and those that waited longer have earlier deadlines.
         let longest = longest_wait_of_a_sleeper(seeded(5), hogs);
-        assert!(longest <= 2 * 4 * MS, "{hogs}: {longest}");
+        assert!(longest <= u64::from(hogs) * 4 * MS, "{hogs}: {longest}");
         let longest = longest_wait_of_a_sleeper(LinuxConfig { scheduler: FairClass::Cfs, ..seeded(5) }, hogs);
         assert!(longest <= 4 * MS, "cfs {hogs}: {longest}");
     }
