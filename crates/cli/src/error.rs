@@ -2,6 +2,7 @@
 
 use countersteer_core::policy::PolicyError;
 use countersteer_core::textfile::TextError;
+use countersteer_host::record_run::RecordError;
 use countersteer_host::topology::DetectError;
 use countersteer_report::ReportError;
 use countersteer_sim::engine::SimError;
@@ -61,12 +62,27 @@ impl Kind {
         error.chain().find_map(Self::of_cause).unwrap_or(default)
     }
 
+    fn of_record_error(error: &RecordError) -> Option<Self> {
+        use RecordError as E;
+        match error {
+            E::NoQemu | E::NoPlugin { .. } | E::NotFound { .. } => Some(Self::Missing),
+            E::EmptyCommand => Some(Self::Usage),
+            E::NotExecutable { .. } | E::Unwritable { .. } => Some(Self::Io),
+            E::NotAProgram { .. } | E::Architecture { .. } => Some(Self::BadInput),
+            // The others say what the system said, or are defects.
+            _ => None,
+        }
+    }
+
     fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
         if let Some(told) = cause.downcast_ref::<Told>() {
             return Some(told.kind);
         }
         if cause.is::<TextError>() {
             return Some(Self::BadInput);
+        }
+        if let Some(error) = cause.downcast_ref::<RecordError>() {
+            return Self::of_record_error(error);
         }
         if cause.is::<PolicyError>() {
             return Some(Self::Usage);

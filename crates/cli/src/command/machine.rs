@@ -118,12 +118,12 @@ fn drawing(topology: &Topology) -> String {
         let (latency, bandwidth) = (format!("{} ns", m.latency_ns), format!("{} GB/s", m.bandwidth_gb_s));
         vec![format!("node{i}"), latency, bandwidth, format!("CPUs {}", m.cpus)]
     });
-    let plain = countersteer_report::table::plain;
+    let plain = |rows: Vec<Vec<String>>| countersteer_report::table::plain(&[], rows);
     let parts = [
-        ("core types", plain(&[], types)),
-        ("shared caches", plain(&[], caches)),
-        ("memory", plain(&[], memory)),
-        ("core groups", plain(&[], groups)),
+        ("core types", plain(types.collect())),
+        ("shared caches", plain(caches.collect())),
+        ("memory", plain(memory.collect())),
+        ("core groups", plain(groups.collect())),
     ];
     parts.iter().filter(|(_, t)| !t.trim().is_empty()).map(|(head, t)| format!("{head}\n{t}\n")).collect()
 }

@@ -1,10 +1,11 @@
 //! `steer profile -- PROGRAM` records a program; `steer profile show FILE` shows a profile.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
+use anyhow::Context;
 use countersteer_core::profile::Profile;
-use countersteer_host::record_run::{RecordOptions, Recording, Status, record};
+use countersteer_host::record_run::{self, RecordOptions, Recording};
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
 
@@ -74,19 +75,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
-    let program = Path::new(&args.command[0]).file_name().map(|f| f.to_string_lossy().into_owned());
-    let stem = args.name.clone().or(program).unwrap_or_else(|| "program".into());
+    let stem = args.name.clone().unwrap_or_else(|| file_name(&args.command[0]));
     let output = args.output.unwrap_or_else(|| PathBuf::from(format!("{stem}.profile.json")));
     // Found out before the program runs for minutes, not after.
     crate::output::check_writable(&output)?;
-    let options = RecordOptions {
-        name: args.name,
-        max_instructions: args.max_instructions,
-        command: args.command,
-        ..RecordOptions::default()
-    };
+    let mut options = RecordOptions::new(args.command);
+    options.name = args.name;
+    options.max_instructions = args.max_instructions;
     let recording = watched(options)?;
-    write_atomically(&output, profile_text(&recording)?.as_bytes())?;
+    record_run::write(&recording.profile, &output)?;
     let p = &recording.profile;
     let note = p.partial.as_ref().map(|why| format!(" (partial: {why})")).unwrap_or_default();
     eprintln!(
@@ -96,10 +93,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         p.timeline.len(),
         output.display()
     );
-    Ok(match recording.status {
-        Status::Exited(code) => ExitCode::from(code as u8),
-        Status::Signaled(signal) => ExitCode::from(128u8.wrapping_add(signal as u8)),
-    })
+    Ok(ExitCode::from(recording.ending.code() as u8))
 }
 
 /// Records with a spinner that counts instructions.
@@ -111,15 +105,9 @@ fn watched(mut options: RecordOptions) -> anyhow::Result<Recording> {
         shown.set_message(format!("recording {what}: {} M instructions", instructions / 1_000_000));
         shown.tick();
     }));
-    let recording = record(&options);
+    let recording = record_run::record(&options);
     spinner.finish_and_clear();
     Ok(recording?)
-}
-
-fn profile_text(recording: &Recording) -> anyhow::Result<String> {
-    let mut text = serde_json::to_string(&recording.profile)?;
-    text.push('\n');
-    Ok(text)
 }
 
 fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
@@ -143,22 +131,24 @@ pub fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<T
         return library::read(&path);
     }
     eprintln!("steer: recording `{}` at first use", command.join(" "));
-    let options = RecordOptions {
-        name: name.map(str::to_owned),
-        command: command.to_vec(),
-        stdin_null: true,
-        stdout_null: true,
-        ..RecordOptions::default()
-    };
-    let recording = watched(options)?;
-    if let Some(why) = &recording.profile.partial {
-        return Err(told(Kind::BadInput, format!("`{}` was not recorded to its end: {why}", command.join(" "))));
-    }
     if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir)?;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
-    write_atomically(&path, profile_text(&recording)?.as_bytes())?;
+    // A process of its own: what the program prints must not mix with what this one prints.
+    let mut recorder = std::process::Command::new(std::env::current_exe()?);
+    recorder.arg("profile").arg("--name").arg(name.unwrap_or(&file_name(&command[0]))).arg("--output").arg(&path);
+    let status = recorder.arg("--").args(command).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+    if !status.success() || !path.is_file() {
+        // Nothing of a failed run may be found in the cache later.
+        let _ = std::fs::remove_file(&path);
+        let why = format!("recording `{}` failed ({status}); see what it printed above", command.join(" "));
+        return Err(told(Kind::BadInput, why));
+    }
     library::read(&path)
+}
+
+fn file_name(program: &str) -> String {
+    Path::new(program).file_name().map_or_else(|| "program".into(), |f| f.to_string_lossy().into_owned())
 }
 
 /// Where a command's profile is cached: it changes with the command, the program's file and this program's version.
@@ -178,8 +168,7 @@ fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf>
         hash.update(format!("{:?} {}", file.modified().ok(), file.len()));
     }
     let digest: String = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
-    let program = Path::new(&command[0]).file_name().map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
-    let stem = name.unwrap_or(&program);
+    let stem = name.map_or_else(|| file_name(&command[0]), str::to_owned);
     Ok(cache.join("countersteer/profiles").join(format!("{stem}-{digest}.json")))
 }
 
