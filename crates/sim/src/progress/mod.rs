@@ -401,8 +401,8 @@ impl Progress {
     }
 
     /// Set
-    pub fn set_stepping(&mut self, least: u64, phase: u64, change: f64, still: f64, factor: f64) {
-        self.stepping = Stepping { least, phase, change, still, factor, cold: phase.min(1_000_000), ..self.stepping };
+    pub fn set_stepping(&mut self, least: u64, phase: u64, minor: u64, drift: f64, change: f64, still: f64, factor: f64) {
+        self.stepping = Stepping { least, phase, minor, drift, change, still, factor, cold: phase.min(1_000_000), ..self.stepping };
     }
     /// X
     pub fn stats(&self) -> [u64; 4] { self.stats }

@@ -13,8 +13,12 @@ pub struct Stepping {
     pub most: u64,
     /// Longest step after a thread arrives cold (ns).
     pub cold: u64,
-    /// Longest step after a phase change (ns).
+    /// Longest step after phase changes that matter (ns), and after others.
     pub phase: u64,
+    /// See `phase`.
+    pub minor: u64,
+    /// Part of a cache by which targets move before phase changes matter.
+    pub drift: f64,
     /// Change of a thread's speed per step that is aimed at.
     pub change: f64,
     /// Change of an occupancy that is too small to take new rates.
@@ -30,6 +34,8 @@ impl Default for Stepping {
             most: 100_000_000,
             cold: 1_000_000,
             phase: 5_000_000,
+            minor: 20_000_000,
+            drift: 0.15,
             change: 0.05,
             still: 3e-3,
             factor: 5e-3,
@@ -50,6 +56,8 @@ pub struct Pool {
     pub step_at: u64,
     /// Length of the step under way.
     pub step: u64,
+    /// Part of a cache by which targets moved since the last step.
+    pub drift: f64,
     /// How many run.
     pub running: u32,
     /// Waits for its times to be put into the agenda.
@@ -65,6 +73,7 @@ impl Pool {
             caches,
             step_at: u64::MAX,
             step: 1_000_000,
+            drift: 0.0,
             running: 0,
             stale: false,
         }
@@ -83,8 +92,15 @@ impl Pool {
         }
     }
 
+    /// A phase change moved a target by the part `drift` of its cache.
+    pub fn turned(&mut self, now: u64, drift: f64, stepping: &Stepping) {
+        self.drift += drift;
+        self.step_within(now, if self.drift > stepping.drift { stepping.phase } else { stepping.minor });
+    }
+
     /// Plans the next step.
     pub fn plan(&mut self, now: u64) {
+        self.drift = 0.0;
         self.step_at = if self.running > 0 { now + self.step } else { u64::MAX };
     }
 

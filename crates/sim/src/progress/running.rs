@@ -380,21 +380,24 @@ impl Progress {
         let row = self.threads[thread as usize].cpu;
         self.rerate_siblings(row);
         if self.config.contention {
-            self.turn(thread);
-            self.pools[pool].step_within(self.clock, self.stepping.phase);
+            let drift = self.turn(thread);
+            self.pools[pool].turned(self.clock, drift, &self.stepping);
         }
     }
 
-    /// Foresees the occupancy of a thread that entered another phase.
-    fn turn(&mut self, thread: u32) {
+    /// Foresees the occupancy of a thread that entered another phase; the largest part of a cache it will gain or lose.
+    fn turn(&mut self, thread: u32) -> f64 {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
+        let mut drift = 0.0f64;
         for k in 0..cpu.levels {
-            self.caches[cpu.chain[k] as usize].turn(&self.tables, t.rows[k] as usize, self.clock as f64);
+            let cache = &mut self.caches[cpu.chain[k] as usize];
+            drift = drift.max(cache.turn(&self.tables, t.rows[k] as usize, self.clock as f64));
         }
         if self.moved(thread) {
             self.rerate(thread);
         }
+        drift
     }
 
     /// Siblings feel the dispatch slots that a thread now takes.

@@ -166,12 +166,13 @@ impl SharedCache {
     }
 
     /// A running thread changed its behaviour: foresees its occupancy up to the next step at the eviction age in force,
-    /// before which its effect on the others is not looked at.
-    pub fn turn(&mut self, tables: &[Table], row: usize, now: f64) {
+    /// before which its effect on the others is not looked at. Returns the part of the cache that its target moved by.
+    pub fn turn(&mut self, tables: &[Table], row: usize, now: f64) -> f64 {
         self.moving = true;
         let (age, ahead) = (self.age, self.next_step - now);
         let r = &mut self.residents[row];
         let (ran, _) = r.ran_within(age, now);
+        let before = r.target;
         if let Some(level) = tables[r.table as usize].levels.get(r.level as usize) {
             r.target = level.filled(ran * r.speed, &mut r.hint).0;
         }
@@ -179,6 +180,7 @@ impl SharedCache {
         if r.mean < r.target {
             r.mean += rise(r.target - r.mean, r.inserting * ahead.max(0.0));
         }
+        (r.target - before).abs() / self.lines
     }
 
     /// The thread of a row stops running.
