@@ -105,6 +105,7 @@ impl Linux {
     /// A CPU ran dry: it pulls one thread if some CPU has too many, unless it expects to be busy again before it is done
     /// looking. Returns whether there is something to run.
     pub(super) fn newidle_balance(&mut self, cpu: usize, now: u64) -> bool {
+        self.rqs[cpu].idle_since = Some(now);
         let root = self.domains.node(self.domains.root);
         if root.overloaded == 0 && !self.misfit_helpable() {
             return false;

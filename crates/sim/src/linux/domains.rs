@@ -90,6 +90,9 @@ impl Node {
     }
 }
 
+/// What the CPUs of one domain have in common.
+type Key = fn(&Topology, usize) -> u32;
+
 /// All domains of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Domains {
@@ -137,7 +140,7 @@ impl Domains {
             clusters: false,
             asymmetric: false,
         };
-        let levels: [(Level, fn(&Topology, usize) -> u32); 5] = [
+        let levels: [(Level, Key); 5] = [
             (Level::Core, |t, c| t.cpus[c].core),
             (Level::Cluster, cluster_key),
             (Level::Llc, llc_key),
@@ -169,7 +172,7 @@ impl Domains {
         &mut self,
         topology: &Topology,
         level: Level,
-        key: fn(&Topology, usize) -> u32,
+        key: Key,
         tops: &[u32],
     ) -> Vec<u32> {
         let mut keyed: Vec<(u32, u32)> =

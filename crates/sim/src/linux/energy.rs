@@ -118,7 +118,8 @@ impl Linux {
                 }
             }
         }
-        best.map(|(cpu, cost)| if cost < cost_of_prev { cpu } else { prev })
+        // Where it fits nowhere it stays.
+        Some(best.filter(|b| b.1 < cost_of_prev).map_or(prev, |b| b.0))
     }
 
     /// In a domain, the previous CPU and the other with most room, if the thread fits there.

@@ -228,7 +228,6 @@ impl Linux {
             }
             self.estimate_util(t);
             if state == State::Running {
-                self.rqs[cpu].idle_since = Some(now);
                 self.resched(cpu);
             }
         }
@@ -245,12 +244,11 @@ impl Linux {
             self.update_curr(cpu, now);
             self.deactivate(t, false, now);
             if state == State::Running {
-                self.rqs[cpu].idle_since = Some(now);
                 self.resched(cpu);
             }
         }
         if state != State::Dead {
-            self.rqs[cpu].update_avg(now);
+            self.sync_thread(cpu, t, now);
             let avg = self.threads[thread.index()].avg;
             self.rqs[cpu].avg.sub(&avg);
             self.threads[thread.index()].state = State::Dead;
@@ -282,7 +280,10 @@ impl Linux {
         if !self.threads[thread.index()].allowed.has(cpu) {
             match state {
                 State::Running | State::Queued => self.force_away(thread.0, now),
-                State::Delayed => self.deactivate(thread.0, false, now),
+                State::Delayed => {
+                    self.update_curr(cpu, now);
+                    self.deactivate(thread.0, false, now);
+                }
                 State::Dead | State::Sleeping => {}
             }
         }
@@ -418,12 +419,8 @@ impl Linux {
     /// Learns from an activation that ended (`util_est_update`); the thread has just left the CPU.
     fn estimate_util(&mut self, t: u32) {
         let thread = &mut self.threads[t as usize];
-        let rq = &mut self.rqs[thread.cpu as usize];
-        let was = thread.util_est;
-        thread.util_est = pelt::estimate(was, thread.avg.util, thread.avg.runnable, f64::from(rq.capacity));
-        if thread.on_queue() {
-            rq.util_est = (rq.util_est + thread.util_est - was).max(0.0);
-        }
+        let capacity = f64::from(self.rqs[thread.cpu as usize].capacity);
+        thread.util_est = pelt::estimate(thread.util_est, thread.avg.util, thread.avg.runnable, capacity);
     }
 }
 

@@ -168,7 +168,7 @@ impl RunQueue {
             return now;
         }
         let (wall, pelt) = self.busy_since;
-        pelt + (now.saturating_sub(wall) * u64::from(self.capacity) >> 10)
+        pelt + ((now.saturating_sub(wall) * u64::from(self.capacity)) >> 10)
     }
 
     /// The CPU stops being idle.

@@ -198,7 +198,9 @@ impl Linux {
         let rq = &mut self.rqs[cpu];
         let thread = &mut self.threads[t as usize];
         rq.total_weight = (rq.total_weight - f64::from(thread.weight)).max(0.0);
-        rq.util_est = (rq.util_est - thread.util_est).max(0.0);
+        if state != State::Delayed {
+            rq.util_est = (rq.util_est - thread.util_est).max(0.0);
+        }
         rq.custom_slices -= u32::from(thread.custom_slice);
         if state == State::Queued {
             thread.waited += now.saturating_sub(thread.waiting_since);
@@ -215,8 +217,10 @@ impl Linux {
     pub(super) fn delay(&mut self, t: u32, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.sync_thread(cpu, t, now);
-        self.rqs[cpu].curr = NONE;
         self.threads[t as usize].state = State::Delayed;
+        let rq = &mut self.rqs[cpu];
+        rq.curr = NONE;
+        rq.util_est = (rq.util_est - self.threads[t as usize].util_est).max(0.0);
         let runnable = self.rqs[cpu].runnable - 1;
         self.count_runnable(cpu, runnable);
         self.insert(cpu, t);
@@ -246,7 +250,9 @@ impl Linux {
         let thread = &mut self.threads[t as usize];
         thread.state = State::Queued;
         thread.waiting_since = now;
+        self.rqs[cpu].util_est += thread.util_est;
         let runnable = self.rqs[cpu].runnable + 1;
+        self.end_idle_spell(cpu, now);
         self.count_runnable(cpu, runnable);
     }
 

@@ -37,7 +37,7 @@ impl Timers {
 
     /// The earliest deadline.
     pub(super) fn earliest(&self) -> u64 {
-        if self.width == 1 { self.tree[1] } else { self.tree[1].min(NEVER) }
+        self.tree[1]
     }
 
     /// The slot that holds the earliest deadline.

@@ -22,10 +22,11 @@ impl Linux {
         if self.threads[t as usize].allowed_count == 1 {
             return self.fallback(t, prev, prev);
         }
-        if self.energy.is_some() && !self.overutilised(now) {
-            if let Some(cpu) = self.place_by_energy(t, this, prev, now) {
-                return self.fallback(t, prev, cpu);
-            }
+        if self.energy.is_some()
+            && !self.overutilised(now)
+            && let Some(cpu) = self.place_by_energy(t, this, prev, now)
+        {
+            return self.fallback(t, prev, cpu);
         }
         let thread = &self.threads[t as usize];
         let mut target = prev;
