@@ -80,6 +80,17 @@ struct Candidate<'a> {
     profiled: bool,
 }
 
+/// What a thread offers for a seat.
+struct Bid {
+    row: usize,
+    key: f64,
+    /// Its offer for a rank that it holds already, or for a slower one.
+    held: f64,
+    /// The rank it holds; beyond all when it has to compete like anybody else.
+    holds_from: usize,
+    here: usize,
+}
+
 struct Hsf {
     metric: &'static str,
     explores: bool,
@@ -169,7 +180,10 @@ impl Hsf {
     /// Brings doubts up to date: who would sit lower if SFs alone decided?
     fn doubt(&self, all: &mut [Candidate<'_>], quota: &[usize]) {
         let mut order: Vec<usize> = (0..all.len()).collect();
-        order.sort_by(|a, b| {
+        if quota.len() < 2 {
+            return;
+        }
+        order.sort_unstable_by(|a, b| {
             let (a, b) = (&all[*a], &all[*b]);
             b.key.total_cmp(&a.key).then(a.seat.cmp(&b.seat)).then(a.info.id.cmp(&b.info.id))
         });
@@ -182,30 +196,30 @@ impl Hsf {
 
     /// The rank of every thread.
     fn rank(&self, all: &[Candidate<'_>], quota: &[usize]) -> Vec<usize> {
-        let mut ranks = vec![0; all.len()];
-        let mut rest: Vec<usize> = (0..all.len()).collect();
-        for (rank, seats) in quota.iter().enumerate() {
-            let worth = |row: usize| {
-                let c = &all[row];
-                let strength = c.memory.restless.min(5.0).exp2();
-                let holds =
-                    c.seat.is_some_and(|seat| seat <= rank) && f64::from(c.memory.doubt) < self.patience * strength;
-                if holds { c.key * (1.0 + self.margin * strength) } else { c.key }
-            };
-            // Without a seat of its own, a thread is best left where it happens to be.
-            let here = |row: usize| all[row].seat.unwrap_or_else(|| self.seats.rank_of(all[row].info.cpu));
-            rest.sort_by(|a, b| {
-                worth(*b)
-                    .total_cmp(&worth(*a))
-                    .then(here(*a).cmp(&here(*b)))
-                    .then(all[*a].info.id.cmp(&all[*b].info.id))
-            });
-            let left = rest.split_off((*seats).min(rest.len()));
-            for row in std::mem::replace(&mut rest, left) {
-                ranks[row] = rank;
+        let mut ranks = vec![quota.len() - 1; all.len()];
+        let mut rest: Vec<Bid> = all.iter().enumerate().map(|(row, c)| self.bid(row, c)).collect();
+        // Whoever is left over after the other types gets the slowest.
+        for (rank, seats) in quota.iter().enumerate().take(quota.len() - 1) {
+            let worth = |b: &Bid| if b.holds_from <= rank { b.held } else { b.key };
+            rest.sort_unstable_by(|a, b| worth(b).total_cmp(&worth(a)).then((a.here, a.row).cmp(&(b.here, b.row))));
+            for bid in rest.drain(..(*seats).min(rest.len())) {
+                ranks[bid.row] = rank;
             }
         }
         ranks
+    }
+
+    fn bid(&self, row: usize, c: &Candidate<'_>) -> Bid {
+        let strength = if c.memory.restless > 0.01 { c.memory.restless.min(5.0).exp2() } else { 1.0 };
+        let doubted = f64::from(c.memory.doubt) >= self.patience * strength;
+        Bid {
+            row,
+            key: c.key,
+            held: c.key * (1.0 + self.margin * strength),
+            holds_from: c.seat.filter(|_| !doubted).unwrap_or(usize::MAX),
+            // Without a seat of its own, a thread is best left where it happens to be.
+            here: c.seat.unwrap_or_else(|| self.seats.rank_of(c.info.cpu)),
+        }
     }
 
     fn remember(&mut self, all: &[Candidate<'_>], ranks: &[usize]) {

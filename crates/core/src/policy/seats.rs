@@ -115,6 +115,9 @@ impl Seats {
     /// Threads that stay on their rank keep their core. With `lenient`, a thread that something else confined to its
     /// rank's whole group is left there.
     pub fn seat(&mut self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> Vec<(usize, GroupId)> {
+        if self.is_settled(wanted, lenient) {
+            return Vec::new();
+        }
         let mut load = vec![0usize; self.ranks.len()];
         wanted.iter().for_each(|(_, rank)| load[*rank] += 1);
         // Where all cores are alike there is nothing to share out, and confining threads would only bind the kernel.
@@ -137,6 +140,14 @@ impl Seats {
         }
         self.held = held;
         told
+    }
+
+    /// Whether everybody has the rank that is wanted and is where it was told to be: the usual case.
+    fn is_settled(&self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> bool {
+        let settled = |(&(info, rank), held): (&(&ThreadInfo, usize), &Held)| {
+            held.thread == info.id && held.rank == rank && self.is_confined(info, held.target, rank, lenient)
+        };
+        wanted.len() == self.held.len() && wanted.iter().zip(&self.held).all(settled)
     }
 
     fn find(&self, thread: ThreadId) -> Option<&Held> {

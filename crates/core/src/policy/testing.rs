@@ -85,33 +85,6 @@ latency_ns = 80
 bandwidth_gb_s = 20
 "#;
 
-/// Two big cores and `small` small ones, one cache.
-pub(super) fn two_big(small: u32) -> String {
-    let last = small + 1;
-    format!(
-        r#"
-linux = "capacity"
-# big small
-[[cores]]
-type = "big"
-cpus = "0-1"
-[[cores]]
-type = "small"
-cpus = "2-{last}"
-[[cache]]
-level = 3
-cpus = "0-{last}"
-size_kib = 8192
-ways = 16
-latency_ns = 10
-[[memory]]
-cpus = "0-{last}"
-latency_ns = 80
-bandwidth_gb_s = 20
-"#
-    )
-}
-
 /// The topology of a machine whose second line names its core types.
 pub(super) fn topology(body: &str) -> Arc<Topology> {
     let types = body.lines().find(|l| l.starts_with('#')).unwrap_or_default();

@@ -185,10 +185,9 @@ impl Engine for Toy {
         let samples = samples.into_iter().filter(alive).collect();
         let events = std::mem::take(&mut self.events);
         // The next placement comes too late for this one.
-        if self.life.changes && self.rng.random::<f64>() < 0.1 {
-            if let Some(gone) = self.threads.pop() {
-                self.event(gone.info.id, ThreadEventKind::Exit);
-            }
+        let vanishes = self.life.changes && self.rng.random::<f64>() < 0.1;
+        if let Some(gone) = self.threads.pop_if(|_| vanishes) {
+            self.event(gone.info.id, ThreadEventKind::Exit);
         }
         Ok(Observation { at: until, threads, events, samples, spans: Vec::new(), finished: false })
     }

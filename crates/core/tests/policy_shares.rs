@@ -1,0 +1,175 @@
+//! Policies for unequal cores against closed forms, on an engine made of paper.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test helper that fails has failed its test
+
+mod toy;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use countersteer_core::driver::{DriverConfig, Recorder, drive};
+use countersteer_core::engine::{Applied, Engine, Observation};
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::Placement;
+use countersteer_core::policy::{PolicyRng, View, parse};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{Nanos, ThreadId};
+use rand_pcg::rand_core::SeedableRng;
+
+use toy::{Life, Toy};
+
+const PERIOD: Nanos = Nanos::from_millis(100);
+
+/// Adds up how many periods each thread spent on each core type.
+#[derive(Default)]
+struct Ledger {
+    periods: BTreeMap<ThreadId, Vec<u32>>,
+    last: BTreeMap<ThreadId, usize>,
+    changes: u32,
+    decisions: u32,
+}
+
+impl Recorder for Ledger {
+    fn observation(&mut self, topology: &Topology, seen: &Observation, _: &MetricBank) {
+        if seen.at == Nanos::ZERO {
+            return;
+        }
+        for thread in &seen.threads {
+            let row = topology.core_type_of(thread.cpu).index();
+            self.periods.entry(thread.id).or_insert_with(|| vec![0; topology.core_types.len()])[row] += 1;
+            self.changes += u32::from(self.last.insert(thread.id, row).is_some_and(|last| last != row));
+        }
+    }
+
+    fn decision(&mut self, _: &Topology, _: Nanos, placement: &Placement, _: Applied) {
+        self.decisions += u32::from(!placement.threads.is_empty());
+    }
+}
+
+fn machine(name: &str) -> Arc<Topology> {
+    toy::machines().into_iter().find(|t| t.name == name).expect(name)
+}
+
+fn simulate(spec: &str, topology: &Arc<Topology>, threads: usize, periods: u64) -> (Toy, Ledger) {
+    let mut engine = Toy::new(topology, Life { threads, changes: false }, 7);
+    let mut policy = parse(spec, topology).unwrap();
+    let mut ledger = Ledger::default();
+    let config = DriverConfig { period: PERIOD, until: Nanos(PERIOD.0 * periods) };
+    drive(&mut engine, policy.as_mut(), &mut ledger, config, &mut PolicyRng::seed_from_u64(1)).unwrap();
+    (engine, ledger)
+}
+
+#[test]
+fn round_robin_gives_everybody_the_same_share_of_every_type() {
+    // Threads and the length of a rotation in turns: threads over the greatest common divisor of the types' seats.
+    let cases = [
+        ("two-big-two-small", 4, 2),
+        ("two-big-two-small", 3, 3),
+        ("opteron-2425-2b-10s", 12, 6),
+        ("opteron-2425-2b-10s", 11, 11),
+        ("phone-1-3-4", 8, 8),
+        ("i9-12900k-8p8e", 16, 2),
+        ("i9-12900k-8p8e", 11, 11),
+        ("two-big-two-small", 8, 8),
+    ];
+    for (name, threads, rotation) in cases {
+        let (_, ledger) = simulate("aarr:turn_ms=100", &machine(name), threads, 10 * rotation);
+        let first = &ledger.periods[&ThreadId(0)];
+        for (thread, periods) in &ledger.periods {
+            assert_eq!(periods, first, "{threads} threads on {name}: {thread}");
+        }
+    }
+}
+
+#[test]
+fn round_robin_completes_what_shares_of_both_speeds_would() {
+    for (name, threads) in [("two-big-two-small", 4), ("i9-12900k-8p8e", 16)] {
+        let topology = machine(name);
+        let (engine, _) = simulate("aarr:turn_ms=500", &topology, threads, 1_000);
+        for thread in &engine.threads {
+            let mean = thread.speed * 0.5 + thread.speed / thread.sf * 0.5;
+            let ratio = thread.retired / (mean * 100.0);
+            assert!((ratio - 1.0).abs() < 1e-9, "{} on {name}: {ratio}", thread.info.id);
+        }
+    }
+}
+
+#[test]
+fn round_robin_moves_only_who_must() {
+    // Twelve threads, two big cores: each turn two go up and two come down.
+    let (_, ledger) = simulate("aarr:turn_ms=500", &machine("opteron-2425-2b-10s"), 12, 61);
+    assert_eq!(ledger.changes, 12 * 4, "{} decisions moved threads", ledger.decisions);
+    // Two threads on two big cores have nothing to share out.
+    let (_, ledger) = simulate("aarr:turn_ms=500", &machine("two-big-two-small"), 2, 61);
+    assert!(ledger.changes <= 2, "both fit on the big cores: {}", ledger.changes);
+}
+
+/// Aggregate speed-up over the run, and that of the best mapping.
+fn speed_up(spec: &str, name: &str, threads: usize) -> (f64, f64, Ledger) {
+    let topology = machine(name);
+    let periods = 600;
+    let (engine, ledger) = simulate(spec, &topology, threads, periods);
+    let seconds = PERIOD.as_secs_f64() * periods as f64;
+    let reached = engine.threads.iter().map(|t| t.retired / seconds / (t.speed / t.sf) - 1.0).sum();
+    let mut sfs: Vec<f64> = engine.threads.iter().map(|t| t.sf).collect();
+    sfs.sort_by(|a, b| b.total_cmp(a));
+    let big = topology.groups_by(GroupBy::CoreType)[0].cores as usize;
+    (reached, sfs.iter().take(big).map(|sf| sf - 1.0).sum(), ledger)
+}
+
+#[test]
+fn high_speed_up_first_reaches_the_ideal() {
+    for (name, threads) in [("two-big-two-small", 4), ("i9-12900k-8p8e", 16), ("opteron-2425-2b-10s", 12)] {
+        for sf in ["oracle", "sampled"] {
+            let (reached, ideal, ledger) = speed_up(&format!("hsf:sf={sf}"), name, threads);
+            let least = if sf == "oracle" { 0.99 } else { 0.97 };
+            assert!(reached >= least * ideal, "hsf:sf={sf} on {name}: {reached} of {ideal}");
+            if sf == "oracle" {
+                assert!(ledger.changes <= threads as u32 + 4, "{name}: {} changes of core type", ledger.changes);
+            }
+        }
+    }
+}
+
+/// Median time of a decision on an engine in which little happens, in nanoseconds.
+fn cost(spec: &str, topology: &Arc<Topology>, threads: usize) -> f64 {
+    let mut engine = Toy::new(topology, Life { threads, changes: false }, 3);
+    let mut policy = parse(spec, topology).unwrap();
+    let mut metrics = MetricBank::new(topology, &policy.metrics());
+    let mut rng = PolicyRng::seed_from_u64(1);
+    let mut spent = Vec::new();
+    let rounds = 100_000 / threads as u64;
+    for round in 0..rounds {
+        let seen = engine.observe(Nanos(PERIOD.0 * round), false).unwrap();
+        metrics.update(&seen);
+        let mut view = View {
+            now: seen.at,
+            topology,
+            threads: &seen.threads,
+            events: &seen.events,
+            metrics: &metrics,
+            forecast: None,
+        };
+        let start = Instant::now();
+        let placement = policy.decide(&mut view, &mut rng);
+        spent.push(start.elapsed().as_nanos());
+        engine.apply(&placement).unwrap();
+    }
+    // The median, so that a busy machine does not count.
+    spent.sort_unstable();
+    spent[spent.len() / 2] as f64
+}
+
+/// `cargo test --release -p countersteer-core --test policy_shares -- --ignored --nocapture`
+#[test]
+#[ignore = "prints times; only a release build tells"]
+fn decisions_are_cheap() {
+    for (name, threads) in [("i9-12900k-8p8e", 16), ("server-12llc", 1_024)] {
+        let topology = machine(name);
+        for spec in ["aarr", "hsf", "hsf:sf=oracle", "hsf:sf=sampled", "mpi", "capacity", "capacity+mpi", "best-static"]
+        {
+            println!("{spec} on {name}, {threads} threads: {:.0} ns", cost(spec, &topology, threads));
+        }
+    }
+}
