@@ -152,7 +152,7 @@ fn add_levels(table: &mut Table, class: &Class, core: &Core, curve: &MissCurve, 
     for (k, level) in class.levels.iter().enumerate() {
         let next = class.levels.get(k + 1);
         let hit = if k == 0 { table.near_cycles } else { 0.0 };
-        table.levels.push(LevelTable::new(private_lines, level.lines, |lines| {
+        table.push(LevelTable::new(private_lines, level.lines, |lines| {
             let miss = (curve.mpki(lines) / 1000.0).min(entering);
             let hits = (entering - miss) * hit;
             let (a, b) = match next {
@@ -162,7 +162,7 @@ fn add_levels(table: &mut Table, class: &Class, core: &Core, curve: &MissCurve, 
                     (hits + a, b)
                 }
             };
-            Point { miss, a, b, fill: 0.0 }
+            Point { miss, a, b }
         }));
     }
 }

@@ -30,7 +30,7 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         let cpi = interpolate(&cpi, lines).unwrap_or(1.0) * slowdown;
         let miss = miss.as_ref().and_then(|m| interpolate(m, lines)).unwrap_or(0.0);
         let waiting = (miss * class.memory_cycles / OVERLAP).min(MEMORY_PART * cpi);
-        Point { miss, a: cpi - waiting, b: waiting, fill: 0.0 }
+        Point { miss, a: cpi - waiting, b: waiting }
     };
     let most = miss.as_ref().map_or(0.0, |m| m.iter().map(|p| p.1).fold(0.0, f64::max));
     let siblings_power = measured.power_w.unwrap_or(core_type.power.active_w) / threads;
@@ -53,10 +53,10 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         return table;
     };
     for level in inner {
-        table.levels.push(LevelTable::new(64.0, level.lines, |_| Point { miss: most, ..Point::default() }));
+        table.push(LevelTable::new(64.0, level.lines, |_| Point { miss: most, ..Point::default() }));
     }
     // Without misses the program holds no lines, so its speed must not depend on how many it holds.
     let contends = miss.is_some();
-    table.levels.push(LevelTable::new(64.0, last.lines, |lines| at(if contends { lines } else { last.lines })));
+    table.push(LevelTable::new(64.0, last.lines, |lines| at(if contends { lines } else { last.lines })));
     table
 }

@@ -341,8 +341,7 @@ impl Progress {
         }
         if !self.config.contention {
             let level = self.cpus.get(t.cpu as usize).and_then(|c| c.chain.iter().position(|row| *row == cache.0));
-            let levels = &self.tables.get(t.table as usize).map_or(&[][..], |table| &table.levels);
-            return level.and_then(|k| levels.get(k)).map_or(0.0, |l| l.filled(f64::MAX, &mut 0).0);
+            return level.map_or(0.0, |k| self.tables[t.table as usize].levels[k].filled(f64::MAX, &mut 0).0);
         }
         let cache = &self.caches[cache.index()];
         cache.find(thread.0, t.rows[0]).map_or(0.0, |i| cache.residents[i].lines)

@@ -70,7 +70,7 @@ impl Resident {
     fn new(thread: u32) -> Self {
         Self {
             thread,
-            table: NONE,
+            table: 0,
             level: 0,
             running: false,
             lines: 0.0,
@@ -173,9 +173,7 @@ impl SharedCache {
         let r = &mut self.residents[row];
         let (ran, _) = r.ran_within(age, now);
         let before = r.target;
-        if let Some(level) = tables[r.table as usize].levels.get(r.level as usize) {
-            r.target = level.filled(ran * r.speed, &mut r.hint).0;
-        }
+        r.target = tables[r.table as usize].levels[r.level as usize].filled(ran * r.speed, &mut r.hint).0;
         r.mean = r.lines + r.inserted.min((r.target - r.lines).max(0.0));
         if r.mean < r.target {
             r.mean += rise(r.target - r.mean, r.inserting * ahead.max(0.0));
@@ -200,10 +198,7 @@ impl SharedCache {
             return;
         }
         self.approach(tables, now, NEAR_STEP);
-        for r in self.residents.iter_mut().filter(|r| r.running) {
-            r.insert(now);
-        }
-        self.flow();
+        self.flow(now);
         self.foresee(ahead);
         self.forget();
     }
@@ -254,7 +249,7 @@ impl SharedCache {
         let (mut sum, mut slope) = (0.0, 0.0);
         for r in &mut self.residents {
             let (ran, part) = r.ran_within(age, now);
-            let Some(level) = tables.get(r.table as usize).and_then(|t| t.levels.get(r.level as usize)) else { continue };
+            let level = &tables[r.table as usize].levels[r.level as usize];
             let (lines, per_instruction) = level.filled(ran * r.speed, &mut r.hint);
             (r.target, r.aimed) = (lines, r.speed);
             r.slope = per_instruction * r.speed * part;
@@ -279,15 +274,19 @@ impl SharedCache {
         to
     }
 
-    fn flow(&mut self) {
+    /// Lets those below their targets gain what they inserted, at the cost of those above.
+    fn flow(&mut self, now: f64) {
         let (mut used, mut growth, mut excess) = (0.0, 0.0, 0.0);
-        for r in &self.residents {
+        for r in &mut self.residents {
+            if r.running {
+                r.insert(now);
+            }
             used += r.lines;
-            growth += r.inserted.min((r.target - r.lines).max(0.0));
-            excess += (r.lines - r.target).max(0.0);
+            let gap = r.target - r.lines;
+            growth += r.inserted.min(gap.max(0.0));
+            excess += (-gap).max(0.0);
         }
-        let evicted = (growth - (self.lines - used).max(0.0)).max(0.0);
-        let part = if excess > 0.0 { (evicted / excess).min(1.0) } else { 0.0 };
+        let part = self.evicted(used, growth, excess);
         for r in &mut self.residents {
             let gap = r.target - r.lines;
             r.lines += if gap > 0.0 { r.inserted.min(gap) } else { part * gap };
@@ -298,25 +297,31 @@ impl SharedCache {
     /// Sets the mean occupancies of the next `ahead` ns if speeds and targets hold.
     fn foresee(&mut self, ahead: f64) {
         let (mut used, mut growth, mut excess) = (0.0, 0.0, 0.0);
+        let settled = SETTLED * self.lines;
         self.moving = false;
         for r in &mut self.residents {
-            // Those that stopped go on losing what the window passes.
-            self.moving |= (r.target - r.lines).abs() > SETTLED * self.lines || !r.running;
-            r.mean = r.lines;
-            used += r.lines;
             let gap = r.target - r.lines;
+            // Those that stopped go on losing what the window passes.
+            self.moving |= gap.abs() > settled || !r.running;
+            used += r.lines;
             excess += (-gap).max(0.0);
+            r.mean = r.lines;
             if gap > 0.0 && r.running {
                 let mean = rise(gap, r.inserting * ahead);
                 r.mean += mean;
                 growth += mean;
             }
         }
-        let evicted = (growth - (self.lines - used).max(0.0)).max(0.0);
-        let part = if excess > 0.0 { (evicted / excess).min(1.0) } else { 0.0 };
-        for r in self.residents.iter_mut().filter(|r| r.lines > r.target) {
-            r.mean = r.lines + part * (r.target - r.lines);
+        let part = self.evicted(used, growth, excess);
+        for r in &mut self.residents {
+            r.mean += part * (r.target - r.lines).min(0.0);
         }
+    }
+
+    /// The part of `excess` that `growth` takes when `used` lines are taken already.
+    fn evicted(&self, used: f64, growth: f64, excess: f64) -> f64 {
+        let evicted = (growth - (self.lines - used).max(0.0)).max(0.0);
+        if excess > 0.0 { (evicted / excess).min(1.0) } else { 0.0 }
     }
 }
 

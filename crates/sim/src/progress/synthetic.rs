@@ -59,6 +59,43 @@ pub fn vulnerable(lines: u64) -> Kind {
     Kind { ilp: (4.0, 14.0), branch_mpki: 1.0, spread, cyclic: Vec::new(), cold_pki: 0.02, mlp: (1.1, 2.5) }
 }
 
+impl Kind {
+    /// The same with `factor` times the accesses beyond the first-level cache.
+    #[must_use]
+    pub fn scaled(mut self, factor: f64) -> Self {
+        let beyond = |(lines, rate): &mut (u64, f64)| {
+            if *lines > 512 {
+                *rate *= factor;
+            }
+        };
+        self.spread.iter_mut().chain(&mut self.cyclic).for_each(beyond);
+        self.cold_pki *= factor;
+        self
+    }
+}
+
+/// The `nth` program of a mix with misses as SPEC programs have them: three phases of about `phase_s` seconds each.
+#[must_use]
+pub fn typical(nth: usize, phase_s: f64) -> Profile {
+    let (kind, ips) = match nth % 5 {
+        0 => (compute(), 12e9),
+        1 => (vulnerable(120_000).scaled(0.25), 4e9),
+        2 => (streaming().scaled(0.2), 6e9),
+        3 => (chase(150_000).scaled(0.15), 2e9),
+        _ => (cyclic(40_000).scaled(0.3), 5e9),
+    };
+    let phases: Vec<_> = [1.0, 0.5, 1.4]
+        .iter()
+        .enumerate()
+        .map(|(i, factor)| {
+            // Lengths differ between programs, so that their phases do not march in step.
+            let length = phase_s * ips * (0.8 + 0.05 * ((nth * 7 + i * 3) % 9) as f64);
+            (kind.clone().scaled(*factor), length as u64)
+        })
+        .collect();
+    profile("typical", &phases)
+}
+
 /// A profile that runs through `phases` (kind, instructions) in order.
 #[must_use]
 pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
