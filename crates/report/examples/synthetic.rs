@@ -1,7 +1,7 @@
 //! Makes a report, a trace and a record of made-up runs, to look at: `cargo run --example synthetic -- FOLDER`.
 
 #[path = "../tests/report/synthetic.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
 mod synthetic;
 
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ pub(crate) fn number(value: f64, digits: usize) -> String {
         return "0".into();
     }
     let magnitude = value.abs().log10().floor() as i32;
-    if magnitude >= 6 || magnitude < -4 {
+    if !(-4..6).contains(&magnitude) {
         return format!("{value:.*e}", digits.saturating_sub(1));
     }
     let decimals = usize::try_from(digits as i32 - 1 - magnitude).unwrap_or(0);

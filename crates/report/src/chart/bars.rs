@@ -11,6 +11,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     key: "scores",
     title: "Scores by policy",
     prose: "Bars show the median over seeds, whiskers the range from the least to the most. The best policy of each score has the strong colour; linux is grey unless it is the best.",
+    heavy: false,
     draw,
 };
 

@@ -17,6 +17,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     title: "What cache would do for each program",
     prose: "Misses per kilo-instruction against the size of the cache, for one run alone. The vertical line is the machine's \
             last-level cache. Vulnerable programs gain from cache and lose it to others; poison takes it and gains nothing.",
+    heavy: true,
     draw,
 };
 

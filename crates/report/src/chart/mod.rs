@@ -46,6 +46,8 @@ pub struct ChartDef {
     pub title: &'static str,
     /// What is seen, and how to read it.
     pub prose: &'static str,
+    /// Grows with the number of threads and caches, so a page with many experiments leaves it out.
+    pub heavy: bool,
     /// Draws it; nothing when there is nothing to show.
     pub draw: fn(&Experiment<'_>) -> Result<Option<Markup>, ReportError>,
 }

@@ -17,6 +17,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     key: "occupancy",
     title: "Shares of the last-level caches",
     prose: "Bytes that each program held, stacked, as of its last sample; the line is the cache's size.",
+    heavy: true,
     draw,
 };
 

@@ -56,7 +56,13 @@ impl Residence {
 fn traced(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
     let stay = |s: &crate::record::SpanRow| {
         let program = *programs.get(&s.thread)?;
-        Some(Stay { program, cpu: s.cpu, start_ns: s.start_ns, end_ns: s.end_ns, share: 1.0 })
+        (s.end_ns > s.start_ns).then_some(Stay {
+            program,
+            cpu: s.cpu,
+            start_ns: s.start_ns,
+            end_ns: s.end_ns,
+            share: 1.0,
+        })
     };
     record.spans.iter().filter_map(stay).collect()
 }

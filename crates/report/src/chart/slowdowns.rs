@@ -12,6 +12,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     title: "Slowdown of each program",
     prose: "Completion time over the time alone on the fastest cores, median over seeds: 1 is undisturbed, a \
             stronger colour is slower. A strong cell in a pale row tells of a program that one policy sacrificed.",
+    heavy: false,
     draw,
 };
 

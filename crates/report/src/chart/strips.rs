@@ -52,6 +52,8 @@ pub(super) struct Strips<'a> {
     pub(super) pieces: &'a [Piece],
     /// End of the time axis.
     pub(super) end_ns: u64,
+    /// End of this run, where its rows end; other charts on the same axis may last longer.
+    pub(super) own_end_ns: u64,
     /// A bit more room above these rows.
     pub(super) gaps: Vec<usize>,
 }
@@ -90,13 +92,15 @@ impl Strips<'_> {
     fn shares(&self, bins: usize) -> Vec<Vec<Vec<f64>>> {
         let mut shares = vec![vec![Vec::new(); self.categories.len()]; self.rows.len()];
         let width = self.end_ns as f64 / bins as f64;
+        let own_end = self.own_end_ns as f64 / width;
         for piece in self.pieces {
             let row: &mut Vec<f64> = &mut shares[piece.row][piece.category];
             row.resize(bins, 0.0);
             let (start, end) = (piece.start_ns as f64 / width, piece.end_ns as f64 / width);
             for (bin, value) in row.iter_mut().enumerate().take(end.ceil() as usize).skip(start as usize) {
                 let overlap = (end.min(bin as f64 + 1.0) - start.max(bin as f64)).max(0.0);
-                *value += overlap * piece.share;
+                // The bin in which the run ends is no emptier for that.
+                *value += overlap * piece.share / (own_end - bin as f64).clamp(1e-6, 1.0);
             }
         }
         shares
@@ -106,11 +110,10 @@ impl Strips<'_> {
         let height = shape.row - 3;
         let scale = f64::from(shape.width - shape.left - 8) / shape.bins as f64;
         let mut below = vec![0.0; shape.bins];
-        let mut svg = format!(
-            "<rect class=\"track\" x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{height}\"/>",
-            shape.left,
-            shape.width - shape.left - 8
-        );
+        let track = f64::from(shape.width - shape.left - 8) * self.own_end_ns as f64 / self.end_ns as f64;
+        let left = shape.left;
+        let mut svg =
+            format!("<rect class=\"track\" x=\"{left}\" y=\"{y}\" width=\"{track:.1}\" height=\"{height}\"/>");
         for (category, bins) in shares.iter().enumerate().filter(|(_, b)| !b.is_empty()) {
             let mut path = String::new();
             let level = |v: f64| (v.min(1.0) * f64::from(LEVELS)).round() as i32;
@@ -127,7 +130,8 @@ impl Strips<'_> {
                 }
                 start += run.len();
             }
-            let share = bins.iter().sum::<f64>() / shape.bins as f64;
+            let share =
+                bins.iter().sum::<f64>() / (shape.bins as f64 * self.own_end_ns as f64 / self.end_ns as f64).max(1.0);
             below.iter_mut().zip(bins).for_each(|(b, v)| *b += v);
             if path.is_empty() {
                 continue;

@@ -15,6 +15,7 @@ pub(super) const BY_PROGRAM: ChartDef = ChartDef {
     title: "Where each program ran",
     prose: "A row for each program, time from left to right. The colour is the kind of core, or the cache, that it ran on; \
             where the row is not filled to the top, the program waited or slept for that share of the time.",
+    heavy: true,
     draw: by_program,
 };
 
@@ -22,6 +23,7 @@ pub(super) const BY_CPU: ChartDef = ChartDef {
     key: "cpus",
     title: "Who ran on each CPU",
     prose: "A row for each CPU, coloured by program. Several colours stacked in one row took turns within one pixel's time.",
+    heavy: true,
     draw: by_cpu,
 };
 
@@ -50,6 +52,7 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
             categories: categories.clone(),
             pieces: &pieces,
             end_ns,
+            own_end_ns: record.end().0,
             gaps: Vec::new(),
         };
         figure(record, &residence, strips.draw(), residence.programs.len() - shown, "programs")
@@ -81,6 +84,7 @@ fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
             categories: categories.clone(),
             pieces: &pieces,
             end_ns,
+            own_end_ns: record.end().0,
             gaps: gaps.clone(),
         };
         let drawing = html! { @if common.is_none() { (legend(&categories)) } (strips.draw()) };

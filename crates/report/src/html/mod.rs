@@ -19,6 +19,9 @@ use crate::table::{CompareRun, summarise};
 pub(crate) const COLOURS: &str = include_str!("colours.css");
 const STYLE: &str = include_str!("style.css");
 
+/// Bytes of charts after which heavy ones are left out: a phone should open the page over a slow network.
+const BUDGET: usize = 1_400_000;
+
 /// What a report is made from.
 #[derive(Clone, Debug)]
 pub struct ReportInput<'a> {
@@ -36,8 +39,11 @@ pub struct ReportInput<'a> {
 /// A machine or profile inside a record cannot be read.
 pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     let experiments = experiments(input)?;
-    let bodies: Vec<Markup> =
-        experiments.iter().enumerate().map(|(i, e)| experiment(e, i)).collect::<Result<_, _>>()?;
+    let mut budget = BUDGET;
+    let mut bodies: Vec<Markup> = Vec::new();
+    for (i, e) in experiments.iter().enumerate() {
+        bodies.push(experiment(e, i, experiments.len() > 1, &mut budget)?);
+    }
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -52,6 +58,7 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                 header {
                     h1 { (input.title) }
                     p.prose { (scope(input, &experiments)) }
+                    @if let [only] = experiments.as_slice() { @if !input.title.contains(only.machine) { p.prose { (only.workload) " on " (only.machine) } } }
                     @if experiments.len() > 1 { (verdict::overview(&experiments)) }
                 }
                 main {
@@ -119,18 +126,30 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
     text
 }
 
-fn experiment(e: &Experiment<'_>, nth: usize) -> Result<Markup, ReportError> {
+fn experiment(e: &Experiment<'_>, nth: usize, several: bool, budget: &mut usize) -> Result<Markup, ReportError> {
     let mut charts = Vec::new();
+    let mut left_out = Vec::new();
     for chart in CHARTS {
-        if let Some(drawing) = (chart.draw)(e)? {
-            charts.push((chart, drawing));
+        if chart.heavy && *budget == 0 && !e.records.is_empty() {
+            left_out.push(chart.title);
+            continue;
         }
+        let Some(drawing) = (chart.draw)(e)? else { continue };
+        let size = drawing.0.len();
+        if chart.heavy && size > *budget {
+            // From here on none is drawn, rather than now one and then another.
+            *budget = 0;
+            left_out.push(chart.title);
+            continue;
+        }
+        *budget = budget.saturating_sub(size);
+        charts.push((chart, drawing));
     }
     let decisions = sections::decisions(e)?;
     let topology: Option<&Arc<_>> = e.topology.as_ref();
     Ok(html! {
         section id={ "e" (nth) } {
-            h2 class=[(nth == 0).then_some("first")] { (e.workload) " on " (e.machine) }
+            @if several { h2 class=[(nth == 0).then_some("first")] { (e.workload) " on " (e.machine) } }
             @if let Some(topology) = topology { p.prose { (sections::machine(topology)) } }
             (verdict::verdict(e))
             @for (i, (chart, drawing)) in charts.iter().enumerate() {
@@ -141,6 +160,9 @@ fn experiment(e: &Experiment<'_>, nth: usize) -> Result<Markup, ReportError> {
                 }
                 // The figures come where the bars have made the reader curious about them.
                 @if i == 0 { (sections::scores(e)) }
+            }
+            @if !left_out.is_empty() {
+                p.note { "Left out, to keep this page light: " (left_out.join(", ")) ". A report of fewer records shows them." }
             }
             @if let Some(decisions) = decisions { (decisions) }
         }

@@ -129,13 +129,16 @@ fn answer(record: &Record, a: &Answer) -> Markup {
     }
 }
 
+/// Records listed with all that they were made from.
+const REPEATED: usize = 40;
+
 /// How each record was made.
 pub(super) fn repeat(records: &[&Record]) -> Markup {
     html! {
         section {
             h2 { "How to repeat this" }
             p.prose { "The same inputs give the same bytes. Records hold machine, workload and profiles as they were used." }
-            @for record in records {
+            @for record in records.iter().take(REPEATED) {
                 @let m = &record.manifest;
                 details {
                     summary { (m.workload.name) " on " (m.machine.name) " under " (m.policy) ", seed " (m.seed) }
@@ -154,6 +157,7 @@ pub(super) fn repeat(records: &[&Record]) -> Markup {
                     pre { (m.workload.text.trim_end()) }
                 }
             }
+            @if records.len() > REPEATED { p.note { (records.len() - REPEATED) " more records not listed" } }
         }
     }
 }

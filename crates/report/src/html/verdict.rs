@@ -203,7 +203,7 @@ fn places(e: &Experiment<'_>, best: &Record, reference: &Record, program: &str) 
         let mut time = vec![0.0; types.len()];
         for stay in residence.stays.iter().filter(|s| s.program == index) {
             let row = topology.cpus.get(stay.cpu as usize)?;
-            time[row.core_type.index()] += (stay.end_ns - stay.start_ns) as f64 * stay.share;
+            time[row.core_type.index()] += stay.end_ns.saturating_sub(stay.start_ns) as f64 * stay.share;
         }
         let sum: f64 = time.iter().sum();
         (sum > 0.0).then(|| time.into_iter().map(|t| t / sum).collect())

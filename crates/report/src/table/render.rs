@@ -15,7 +15,7 @@ use crate::format::number;
 pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = bare();
     if !head.is_empty() {
-        table.set_header(head.iter().map(|h| bold(h)));
+        table.set_header(head.iter().map(bold));
     }
     for row in rows {
         table.add_row(row);

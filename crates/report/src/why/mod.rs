@@ -9,7 +9,7 @@ mod find;
 pub(crate) use answer::metric as figure;
 pub use answer::{Alternative, Answer, Decision, Figure, NextMove};
 
-use countersteer_core::topology::GroupBy;
+use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::CpuId;
 
 use crate::error::ReportError;
@@ -48,7 +48,7 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError>
         runnable: state.runnable,
         allowed: state.allowed.to_string(),
         policy: record.manifest.policy.clone(),
-        decision: decision.map(|d| told(record, d)),
+        decision: decision.map(|d| told(record, &topology, d)),
         before: find::metrics(record, identity.id.0, at_ns, true),
         after: find::metrics(record, identity.id.0, at_ns, false),
         next_move: find::next_move(record, identity.id.0, at_ns),
@@ -62,10 +62,18 @@ fn not_alive(record: &Record, who: &ThreadIdentity, asked_s: f64) -> ReportError
     ReportError::NotAlive { program: who.name.to_string(), asked_s, from_s, to_s }
 }
 
-fn told(record: &Record, d: &DecisionRow) -> Decision {
+/// The alternative that holds the CPUs a thread was sent to: a policy may weigh core types and then name one core.
+fn chosen<'a>(topology: &Topology, d: &'a DecisionRow) -> Option<&'a str> {
+    let groups = d.alternatives.iter().filter_map(|(name, _)| Some((&**name, topology.group_named(name)?)));
+    let holding = groups.filter(|(name, g)| **name == *d.target || d.target_cpus.is_subset(&g.cpus));
+    holding.min_by_key(|(name, g)| (**name != *d.target, g.cpus.len())).map(|(name, _)| name)
+}
+
+fn told(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision {
+    let chosen = chosen(topology, d);
     let figure = |(name, value): &(std::sync::Arc<str>, f64)| Figure { name: name.to_string(), value: *value };
     let mut alternatives: Vec<Alternative> = (d.alternatives.iter())
-        .map(|(group, value)| Alternative { group: group.to_string(), value: *value, chosen: *group == d.target })
+        .map(|(group, value)| Alternative { group: group.to_string(), value: *value, chosen: Some(&**group) == chosen })
         .collect();
     alternatives.sort_by(|a, b| b.value.total_cmp(&a.value));
     let same = |r: &&DecisionRow| r.thread == d.thread && r.target == d.target && r.rule == d.rule;

@@ -118,3 +118,15 @@ fn a_single_size_makes_no_curve() {
     let svg = profile_view::svg(&sorter()).unwrap();
     assert!(svg.starts_with("<svg xmlns=") && svg.contains("<style>") && svg.trim_end().ends_with("</svg>"));
 }
+
+#[test]
+fn a_thread_sent_to_one_core_was_sent_to_the_type_of_that_core() {
+    let mut record = recorded();
+    for decision in &mut record.decisions {
+        decision.target = "core9".into();
+        decision.target_cpus = std::sync::Arc::new("9".parse().unwrap());
+    }
+    let answer = why::why(&record, "505.mcf_r", 5.0).unwrap();
+    let chosen: Vec<_> = answer.decision.unwrap().alternatives.into_iter().filter(|a| a.chosen).collect();
+    assert_eq!(chosen.iter().map(|a| a.group.as_str()).collect::<Vec<_>>(), ["gracemont"]);
+}

@@ -1,5 +1,7 @@
 //! Records, replays, answers, tables and reports as a whole.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod golden;
 mod pages;
 mod records;

@@ -83,3 +83,20 @@ fn reports_without_timelines_runs_or_records_still_stand() {
     let alone = page(&records(Detail::Everything)[..1], "One");
     assert!(alone.contains("With a second policy"));
 }
+
+#[test]
+fn many_experiments_leave_heavy_charts_out_and_stay_light() {
+    let mut all = Vec::new();
+    for nth in 0..30 {
+        for record in &records(Detail::Everything)[1..3] {
+            let mut record = record.clone();
+            record.manifest.seed = 1;
+            record.manifest.workload.name = format!("workload-{nth}");
+            all.push(record);
+        }
+    }
+    let html = page(&all, "Many");
+    assert!(html.len() < 2_200_000, "{} bytes", html.len());
+    assert!(html.contains("Left out, to keep this page light") && html.contains("in 30 of 30 experiments"));
+    assert!(html.contains("id=\"e29-scores\""), "light charts are always there");
+}
