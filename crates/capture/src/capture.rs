@@ -124,13 +124,16 @@ impl Capture {
         let (mut line, mut address, mut rest) = (Vec::with_capacity(4), Vec::with_capacity(8), Vec::with_capacity(8));
         let mut accesses = self.accesses.as_slice();
         for (at, insn) in self.insns.iter().enumerate() {
-            [&mut line, &mut address, &mut rest].map(Vec::clear);
+            line.clear();
+            address.clear();
+            rest.clear();
             add_writers(insn.address, &writers, &mut address);
             add_writers(insn.reads, &writers, &mut rest);
             let own = accesses.iter().take_while(|a| a.at as usize <= at).count();
             let (mine, others) = accesses.split_at(own);
             mine.iter().filter(|a| !a.store).for_each(|a| add_stores(a, &self.stores, &mut address));
-            mine.iter().for_each(|a| line.extend(self.fetches.get(a.address >> 6).filter(|earlier| (*earlier as usize) < at)));
+            mine.iter()
+                .for_each(|a| line.extend(self.fetches.get(a.address >> 6).filter(|earlier| (*earlier as usize) < at)));
             mine.iter().for_each(|a| note(a, &mut self.stores, &mut self.fetches));
             self.waits.push(&line, &address, &rest);
             set_writers(insn.writes, &mut writers, at as u32);
@@ -207,7 +210,8 @@ mod tests {
     fn memory_carries_dependencies_from_store_to_load() {
         // load r0 from X; store r0 to X: a chain through memory.
         let spilled = run(4096, |at| {
-            let insn = if at % 2 == 0 { Insn { writes: 1, ..Insn::default() } } else { Insn { reads: 1, ..Insn::default() } };
+            let insn =
+                if at % 2 == 0 { Insn { writes: 1, ..Insn::default() } } else { Insn { reads: 1, ..Insn::default() } };
             (insn, Some((0x1000, 0, at % 2 == 1)))
         });
         assert_eq!(spilled[record::ILP_CYCLES + 5], 4096);
@@ -215,10 +219,14 @@ mod tests {
 
     #[test]
     fn a_pointer_chase_never_overlaps_and_a_stream_does() {
-        let chase = run(4096, |at| (Insn { address: 1, reads: 0, writes: 1 }, (at % 4 == 0).then_some((at as u64 * 4096, 1 << 16, false))));
+        let chase = run(4096, |at| {
+            (Insn { address: 1, reads: 0, writes: 1 }, (at % 4 == 0).then_some((at as u64 * 4096, 1 << 16, false)))
+        });
         assert!((overlap(&chase, 0, 5) - 1.0).abs() < 1e-9);
         assert_eq!(chase[record::MLP_MISSES + 4], 0, "none beyond the distance");
-        let stream = run(4096, |at| (Insn { address: 0, reads: 2, writes: 2 }, (at % 8 == 0).then_some((at as u64 * 64, COLD, false))));
+        let stream = run(4096, |at| {
+            (Insn { address: 0, reads: 2, writes: 2 }, (at % 8 == 0).then_some((at as u64 * 64, COLD, false)))
+        });
         assert!(overlap(&stream, 6, 5) > 30.0);
     }
 

@@ -9,7 +9,8 @@
 use std::sync::LazyLock;
 
 use iced_x86::{
-    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register,
 };
 
 use crate::block::{Block, Classes, End, Insn, MemoryUse};
@@ -30,8 +31,10 @@ fn is_scalar_name(mnemonic: Mnemonic) -> bool {
     let name = format!("{mnemonic:?}").to_ascii_lowercase();
     let name = name.strip_prefix('v').unwrap_or(&name);
     let converts = ["cvtsi2", "cvtss2", "cvtsd2", "cvttss2", "cvttsd2", "cvtusi2"].iter().any(|p| name.starts_with(p));
-    let fused = ["213", "132", "231"].iter().any(|n| name.contains(n)) && (name.ends_with("sd") || name.ends_with("ss"));
-    let plain = ["add", "sub", "mul", "div", "sqrt", "min", "max", "mov", "comi", "ucomi", "cmp", "round", "rcp", "rsqrt"];
+    let fused =
+        ["213", "132", "231"].iter().any(|n| name.contains(n)) && (name.ends_with("sd") || name.ends_with("ss"));
+    let plain =
+        ["add", "sub", "mul", "div", "sqrt", "min", "max", "mov", "comi", "ucomi", "cmp", "round", "rcp", "rsqrt"];
     converts || fused || plain.iter().any(|p| name.strip_prefix(p).is_some_and(|rest| rest == "sd" || rest == "ss"))
 }
 
@@ -82,7 +85,10 @@ impl Builder {
 
     fn classify(&mut self, insn: &Instruction) {
         self.classes.branches += u64::from(end(insn) != End::Fall);
-        let x87 = insn.cpuid_features().iter().any(|f| matches!(f, CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387));
+        let x87 = insn
+            .cpuid_features()
+            .iter()
+            .any(|f| matches!(f, CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387));
         let vector = (0..insn.op_count()).any(|op| {
             let register = insn.op_register(op);
             register.is_vector_register() || register.is_mm()
@@ -95,9 +101,18 @@ impl Builder {
     /// Registers in and out, and the parts of the memory access.
     fn flow(&mut self, insn: &Instruction) -> (Insn, Option<u8>) {
         let info = self.factory.info(insn);
-        let bytes = info.used_memory().iter().filter(|m| m.access() != OpAccess::NoMemAccess).map(|m| m.memory_size().size()).max();
+        let bytes = info
+            .used_memory()
+            .iter()
+            .filter(|m| m.access() != OpAccess::NoMemAccess)
+            .map(|m| m.memory_size().size())
+            .max();
         // QEMU's own idea of what touches memory counts where the decoder knows nothing.
-        let parts = if insn.is_invalid() { Some(1) } else { bytes.map(|b| if matches!(b, 16 | 32) { (b / PART_BYTES) as u8 } else { 1 }) };
+        let parts = if insn.is_invalid() {
+            Some(1)
+        } else {
+            bytes.map(|b| if matches!(b, 16 | 32) { (b / PART_BYTES) as u8 } else { 1 })
+        };
         if matches!(insn.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
             return (Insn::default(), parts);
         }

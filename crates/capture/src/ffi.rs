@@ -49,7 +49,13 @@ unsafe extern "C" {
     pub fn qemu_plugin_register_vcpu_exit_cb(id: PluginId, callback: VcpuCallback);
     pub fn qemu_plugin_register_vcpu_tb_trans_cb(id: PluginId, callback: TranslateCallback);
     pub fn qemu_plugin_register_vcpu_tb_exec_cb(tb: *mut Tb, callback: ExecCallback, flags: c_int, datum: *mut c_void);
-    pub fn qemu_plugin_register_vcpu_mem_cb(insn: *mut Insn, callback: MemoryCallback, flags: c_int, rw: c_int, datum: *mut c_void);
+    pub fn qemu_plugin_register_vcpu_mem_cb(
+        insn: *mut Insn,
+        callback: MemoryCallback,
+        flags: c_int,
+        rw: c_int,
+        datum: *mut c_void,
+    );
     pub fn qemu_plugin_register_vcpu_syscall_cb(id: PluginId, callback: CallCallback);
     pub fn qemu_plugin_register_vcpu_syscall_ret_cb(id: PluginId, callback: CallReturnCallback);
     pub fn qemu_plugin_register_atexit_cb(id: PluginId, callback: ExitCallback, datum: *mut c_void);

@@ -66,7 +66,11 @@ impl ThreadFile {
         let path = directory.join(format!("{ordinal:06}.{}", layout::THREAD_SUFFIX));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         file.set_len(layout::THREAD_BYTES as u64)?;
-        let mut this = Self { mapping: Mapping::new(&file, layout::THREAD_BYTES)?, live: HEADER_WORDS, window_length: layout::FIRST_WINDOW };
+        let mut this = Self {
+            mapping: Mapping::new(&file, layout::THREAD_BYTES)?,
+            live: HEADER_WORDS,
+            window_length: layout::FIRST_WINDOW,
+        };
         let words = this.mapping.words();
         words[header::VERSION] = layout::VERSION;
         words[header::ORDINAL] = ordinal;

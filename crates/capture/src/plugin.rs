@@ -55,7 +55,12 @@ struct Known {
 /// # Safety
 /// QEMU passes its own description and `argc` strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn qemu_plugin_install(id: ffi::PluginId, info: *const ffi::Info, argc: c_int, argv: *const *const c_char) -> c_int {
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: ffi::PluginId,
+    info: *const ffi::Info,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
     // SAFETY: QEMU's description outlives the call, and its name is a string.
     let (target, system) = unsafe { (CStr::from_ptr((*info).target_name), (*info).system_emulation) };
     if target != c"x86_64" || system {
@@ -172,19 +177,31 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
         unsafe { (0..ffi::qemu_plugin_tb_n_insns(tb)).map(|at| ffi::qemu_plugin_tb_get_insn(tb, at)).collect() };
     let Some(&first) = insns.first() else { return };
     // SAFETY: as above.
-    let (pc, guest, host) =
-        unsafe { (ffi::qemu_plugin_tb_vaddr(tb), ffi::qemu_plugin_insn_vaddr(first), ffi::qemu_plugin_insn_haddr(first)) };
+    let (pc, guest, host) = unsafe {
+        (ffi::qemu_plugin_tb_vaddr(tb), ffi::qemu_plugin_insn_vaddr(first), ffi::qemu_plugin_insn_haddr(first))
+    };
     if !host.is_null() {
         GUEST_BASE.store((host as usize).wrapping_sub(guest as usize), Relaxed);
     }
     let (block, memory) = known_or_new(pc, &insns);
     // SAFETY: as above; the blocks live for ever.
     unsafe {
-        ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, ffi::NO_REGISTERS, std::ptr::from_ref(block).cast_mut().cast());
+        ffi::qemu_plugin_register_vcpu_tb_exec_cb(
+            tb,
+            on_block,
+            ffi::NO_REGISTERS,
+            std::ptr::from_ref(block).cast_mut().cast(),
+        );
         for (insn, usage) in insns.iter().zip(memory) {
             let Some(usage) = usage else { continue };
             let callback = memory_callback(usage);
-            ffi::qemu_plugin_register_vcpu_mem_cb(*insn, callback, ffi::NO_REGISTERS, ffi::READ_WRITE, usage.pack() as *mut c_void);
+            ffi::qemu_plugin_register_vcpu_mem_cb(
+                *insn,
+                callback,
+                ffi::NO_REGISTERS,
+                ffi::READ_WRITE,
+                usage.pack() as *mut c_void,
+            );
         }
     }
 }
@@ -231,7 +248,17 @@ fn code<'a>(insn: *mut ffi::Insn) -> (u64, &'a [u8]) {
 }
 
 extern "C" fn on_call(
-    _id: ffi::PluginId, index: c_uint, number: i64, a1: u64, a2: u64, a3: u64, _a4: u64, _a5: u64, _a6: u64, _a7: u64, _a8: u64,
+    _id: ffi::PluginId,
+    index: c_uint,
+    number: i64,
+    a1: u64,
+    a2: u64,
+    a3: u64,
+    _a4: u64,
+    _a5: u64,
+    _a6: u64,
+    _a7: u64,
+    _a8: u64,
 ) {
     let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else { return };
     obey(vcpu.enter_call());
@@ -242,7 +269,15 @@ extern "C" fn on_call(
     let host = |guest: u64| base.wrapping_add(guest as usize);
     vcpu.exec(true);
     // SAFETY: these are the arguments of an execve; a program that passes bad ones would only have got an error for them.
-    unsafe { exec::exec(&settings.wrapper, base, host(a1) as *const c_char, host(a2) as *const usize, host(a3) as *const usize) };
+    unsafe {
+        exec::exec(
+            &settings.wrapper,
+            base,
+            host(a1) as *const c_char,
+            host(a2) as *const usize,
+            host(a3) as *const usize,
+        )
+    };
     vcpu.exec(false);
 }
 

@@ -12,6 +12,7 @@ const BLOCK_BITS: usize = 64 * WORDS;
 /// Blocks per group, and groups per region.
 const FAN: usize = 32;
 /// Bits per region, the coarsest count.
+#[cfg(test)]
 const REGION_BITS: usize = BLOCK_BITS * FAN * FAN;
 /// Least number of positions, so that compaction is rare for small programs.
 const LEAST: usize = 1 << 16;
@@ -59,7 +60,7 @@ impl Stamps {
     pub fn push(&mut self) {
         self.bits[self.top / BLOCK_BITS][self.top / 64 % WORDS] |= 1 << (self.top % 64);
         self.top += 1;
-        if self.top % BLOCK_BITS == 0 {
+        if self.top.is_multiple_of(BLOCK_BITS) {
             self.seal();
         }
     }
@@ -70,9 +71,9 @@ impl Stamps {
         let block = self.top / BLOCK_BITS - 1;
         let (group, region) = (block / FAN, block / (FAN * FAN));
         self.blocks[group][block % FAN] = self.bits[block].iter().map(|w| w.count_ones()).sum::<u32>() as u16;
-        if (block + 1) % FAN == 0 {
+        if (block + 1).is_multiple_of(FAN) {
             self.groups[region][group % FAN] = self.blocks[group].iter().map(|c| u32::from(*c)).sum();
-            if (group + 1) % FAN == 0 {
+            if (group + 1).is_multiple_of(FAN) {
                 self.regions[region] = self.groups[region].iter().sum();
             }
         }
@@ -89,7 +90,8 @@ impl Stamps {
         words[word] = found & !bit;
         let mut sum = (found & !(bit | (bit - 1))).count_ones();
         for (above, bits) in words.iter().enumerate() {
-            sum += if above > word { bits.count_ones() } else { 0 };
+            // A mask rather than a condition, which would become a chain of jumps.
+            sum += (bits & u64::from(above > word).wrapping_neg()).count_ones();
         }
         if block == open {
             return u64::from(sum);

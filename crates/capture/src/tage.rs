@@ -169,7 +169,12 @@ mod tests {
     /// Wrong predictions of the last `count` of twice as many branches.
     fn wrong(count: usize, mut branch: impl FnMut(usize) -> (u64, bool)) -> usize {
         let mut tage = Tage::new();
-        (0..2 * count).filter(|i| { let (pc, taken) = branch(*i); tage.resolve(pc, taken) && *i >= count }).count()
+        (0..2 * count)
+            .filter(|i| {
+                let (pc, taken) = branch(*i);
+                tage.resolve(pc, taken) && *i >= count
+            })
+            .count()
     }
 
     #[test]
@@ -199,7 +204,7 @@ mod tests {
         let mut state = 7u64;
         let wrong = wrong(100_000, |_| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (0x2000, (state >> 40) % 10 != 0)
+            (0x2000, !(state >> 40).is_multiple_of(10))
         });
         assert!((9_000..16_000).contains(&wrong), "{wrong}");
     }

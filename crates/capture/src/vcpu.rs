@@ -403,7 +403,12 @@ mod tests {
     }
 
     fn block(count: u32) -> &'static Block {
-        Box::leak(Box::new(Block { pc: 0x1000, count, insns: vec![Default::default(); count as usize].into(), ..Block::default() }))
+        Box::leak(Box::new(Block {
+            pc: 0x1000,
+            count,
+            insns: vec![Default::default(); count as usize].into(),
+            ..Block::default()
+        }))
     }
 
     #[test]
@@ -412,7 +417,11 @@ mod tests {
         let block = block(4);
         for i in 0..40_000u64 {
             assert_eq!(vcpu.block(block), Verdict::Go);
-            vcpu.memory::<false>(LOAD_8, 0x10_0000 + i % 8000 * 8, MemoryUse { index: 1, parts: 1, repeat: false }.pack());
+            vcpu.memory::<false>(
+                LOAD_8,
+                0x10_0000 + i % 8000 * 8,
+                MemoryUse { index: 1, parts: 1, repeat: false }.pack(),
+            );
         }
         assert_eq!(vcpu.enter_call(), Verdict::Go);
         let record = *vcpu.file.record();
@@ -450,7 +459,11 @@ mod tests {
         let block: &'static Block = Box::leak(Box::new(block));
         for i in 0..256 {
             let _ = vcpu.block(block);
-            vcpu.split_memory::<false>(1 << WRITE_SHIFT, 0x2000 + i, MemoryUse { index: 0, parts: 1, repeat: true }.pack());
+            vcpu.split_memory::<false>(
+                1 << WRITE_SHIFT,
+                0x2000 + i,
+                MemoryUse { index: 0, parts: 1, repeat: true }.pack(),
+            );
         }
         let _ = vcpu.settle();
         assert_eq!(vcpu.file.record()[record::INSTRUCTIONS], 1);

@@ -2,6 +2,8 @@
 //!
 //! Needs qemu-user and a C compiler; says so and passes where they are missing.
 
+#![allow(clippy::unwrap_used)]
+
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +23,8 @@ static PROGRAMS: LazyLock<Result<tempfile::TempDir, String>> = LazyLock::new(|| 
     let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs.c");
     let program = directory.path().join("programs");
-    let status = Command::new("cc").args(["-O1", "-fno-tree-vectorize", "-pthread", "-o"]).arg(&program).arg(source).status();
+    let status =
+        Command::new("cc").args(["-O1", "-fno-tree-vectorize", "-pthread", "-o"]).arg(&program).arg(source).status();
     assert!(status.unwrap().success());
     Ok(directory)
 });
@@ -35,7 +38,13 @@ fn build_plugin() {
     let own = std::env::current_exe().unwrap();
     let profile = own.parent().and_then(Path::parent).unwrap();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "-q", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/../capture/Cargo.toml"), "--target-dir"]);
+    cargo.args([
+        "build",
+        "-q",
+        "--manifest-path",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../capture/Cargo.toml"),
+        "--target-dir",
+    ]);
     cargo.arg(profile.parent().unwrap());
     if profile.file_name().is_some_and(|n| n == "release") {
         cargo.arg("--release");
@@ -71,7 +80,9 @@ fn run(program: &str, arguments: &[&str]) -> Recording {
 
 /// Misses per kilo-instruction in a fully associative cache of so many lines, over the whole run.
 fn mpki(profile: &Recorded, lines: f64) -> f64 {
-    weighted(profile, |b| profile.behaviours[b].locality.stack_distance_pki.at_least(lines) + profile.behaviours[b].locality.cold_pki)
+    weighted(profile, |b| {
+        profile.behaviours[b].locality.stack_distance_pki.at_least(lines) + profile.behaviours[b].locality.cold_pki
+    })
 }
 
 fn weighted(profile: &Recorded, value: impl Fn(usize) -> f64) -> f64 {
@@ -120,7 +131,12 @@ fn a_matrix_product_is_floating_point_and_fits_its_three_matrices() {
     let fp = weighted(&profile, |b| profile.behaviours[b].mix.fp);
     assert!((0.15..0.7).contains(&fp), "{fp}");
     // Three matrices of 96 x 96 doubles are 3,456 lines.
-    assert!(mpki(&profile, 4000.0) < 0.3 * mpki(&profile, 128.0), "{} {}", mpki(&profile, 4000.0), mpki(&profile, 128.0));
+    assert!(
+        mpki(&profile, 4000.0) < 0.3 * mpki(&profile, 128.0),
+        "{} {}",
+        mpki(&profile, 4000.0),
+        mpki(&profile, 128.0)
+    );
     let ilp: Vec<f64> = profile.behaviours[0].ilp.iter().map(|p| p.ipc).collect();
     assert!(ilp.windows(2).all(|w| w[0] <= w[1] * 1.001), "{ilp:?}");
 }
@@ -250,7 +266,8 @@ fn pipelines_and_scripts_are_followed() {
     let alone = run(&program, &["stream", "512", "200"]).instructions;
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("script");
-    std::fs::write(&script, format!("#!/bin/sh -e\n{program} stream 512 200 | {program} stream 512 200\nexit 3\n")).unwrap();
+    std::fs::write(&script, format!("#!/bin/sh -e\n{program} stream 512 200 | {program} stream 512 200\nexit 3\n"))
+        .unwrap();
     assert!(Command::new("chmod").arg("+x").arg(&script).status().unwrap().success());
     let recording = run("sh", &["-c", &script.display().to_string()]);
     assert_eq!(recording.ending, Ending::Exited(3));
@@ -268,7 +285,11 @@ fn a_compiler_is_followed_into_its_passes() {
     options.workdir = Some(directory.clone());
     let recording = record(&options).unwrap();
     assert_eq!(recording.ending, Ending::Exited(0));
-    assert!(recording.profile.shape.threads >= 4, "driver, compiler, assembler, linker: {}", recording.profile.shape.threads);
+    assert!(
+        recording.profile.shape.threads >= 4,
+        "driver, compiler, assembler, linker: {}",
+        recording.profile.shape.threads
+    );
     assert!(Command::new(directory.join("tiny")).status().unwrap().success());
 }
 

@@ -299,7 +299,8 @@ mod tests {
         before_exec.ended = ENDED_EXEC;
         let mut parallel = window(1_000_000, 0, 3);
         parallel[record::SERIAL] = 0;
-        let all = assemble(&[before_exec, thread(2, vec![window(1_000_000, 0, 2)]), thread(3, vec![parallel])]).unwrap();
+        let all =
+            assemble(&[before_exec, thread(2, vec![window(1_000_000, 0, 2)]), thread(3, vec![parallel])]).unwrap();
         assert_eq!(all.shape.threads, 2);
         assert!((all.shape.serial_share - 0.5).abs() < 0.01);
     }

@@ -10,10 +10,14 @@ pub enum RecordError {
     #[error("no program was given; say `steer profile -- PROGRAM ARGUMENTS`")]
     EmptyCommand,
     /// No QEMU.
-    #[error("qemu-x86_64 was not found in PATH; install it with `apt-get install qemu-user`, or name it in COUNTERSTEER_QEMU")]
+    #[error(
+        "qemu-x86_64 was not found in PATH; install it with `apt-get install qemu-user`, or name it in COUNTERSTEER_QEMU"
+    )]
     NoQemu,
     /// No plugin.
-    #[error("the instrumentation plugin libcountersteer_capture.so was not found (looked at {searched}); build it with `cargo build --release -p countersteer-capture`, or name it in COUNTERSTEER_PLUGIN")]
+    #[error(
+        "the instrumentation plugin libcountersteer_capture.so was not found (looked at {searched}); build it with `cargo build --release -p countersteer-capture`, or name it in COUNTERSTEER_PLUGIN"
+    )]
     NoPlugin {
         /// Where it was searched.
         searched: String,
@@ -31,13 +35,17 @@ pub enum RecordError {
         path: String,
     },
     /// The file is neither an ELF program nor a script.
-    #[error("{path} is neither an ELF program nor a script with a #! line; run its interpreter instead: `steer profile -- INTERPRETER {path}`")]
+    #[error(
+        "{path} is neither an ELF program nor a script with a #! line; run its interpreter instead: `steer profile -- INTERPRETER {path}`"
+    )]
     NotAProgram {
         /// The file.
         path: String,
     },
     /// The program is for another machine.
-    #[error("{path} is a program for {machine}; dependencies can be recorded of x86-64 programs only, so build it for x86-64")]
+    #[error(
+        "{path} is a program for {machine}; dependencies can be recorded of x86-64 programs only, so build it for x86-64"
+    )]
     Architecture {
         /// The file.
         path: String,
@@ -61,7 +69,9 @@ pub enum RecordError {
         source: io::Error,
     },
     /// QEMU ended without loading the plugin.
-    #[error("{qemu} did not load the plugin {plugin}; static builds and versions from 10 on refuse it: use Debian 12's (`apt-get install qemu-user`, version 7.2), named in COUNTERSTEER_QEMU")]
+    #[error(
+        "{qemu} did not load the plugin {plugin}; static builds and versions from 10 on refuse it: use Debian 12's (`apt-get install qemu-user`, version 7.2), named in COUNTERSTEER_QEMU"
+    )]
     PluginRefused {
         /// QEMU.
         qemu: PathBuf,
@@ -69,7 +79,9 @@ pub enum RecordError {
         plugin: PathBuf,
     },
     /// Plugin and host are of different builds.
-    #[error("the plugin {plugin} is of another version than steer ({found} instead of {expected}); build both together: `cargo build --release`")]
+    #[error(
+        "the plugin {plugin} is of another version than steer ({found} instead of {expected}); build both together: `cargo build --release`"
+    )]
     PluginVersion {
         /// The plugin.
         plugin: PathBuf,

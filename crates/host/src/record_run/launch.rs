@@ -81,7 +81,8 @@ fn wrapper(setup: &Setup, options: &RecordOptions) -> Vec<OsString> {
     let exact = if options.exact { ",exact=on" } else { "" };
     let plugin = format!("file={},dir={}{exact}", escaped(&setup.plugin), escaped(&setup.directory));
     let qemu = setup.qemu.clone().into_os_string();
-    [qemu, "-cpu".into(), options.cpu.clone().into(), "-seed".into(), "1".into(), "-plugin".into(), plugin.into()].into()
+    [qemu, "-cpu".into(), options.cpu.clone().into(), "-seed".into(), "1".into(), "-plugin".into(), plugin.into()]
+        .into()
 }
 
 fn command(wrapper: &[OsString], setup: &Setup, options: &RecordOptions) -> Command {
@@ -115,7 +116,10 @@ fn spawn(mut command: Command) -> std::io::Result<Child> {
 }
 
 fn wait(
-    child: &mut Child, signals: &mut SignalsInfo<WithOrigin>, setup: &Setup, options: &RecordOptions,
+    child: &mut Child,
+    signals: &mut SignalsInfo<WithOrigin>,
+    setup: &Setup,
+    options: &RecordOptions,
 ) -> std::io::Result<(ExitStatus, Option<i32>)> {
     let mut interrupted = None;
     let mut pause = Duration::from_millis(1);

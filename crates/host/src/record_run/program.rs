@@ -118,7 +118,11 @@ pub fn plugin() -> Result<PathBuf, RecordError> {
         candidates.push(named.into());
     } else if let Some(own) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
         // Examples and tests lie one folder below the build's results.
-        candidates.extend([own.join(PLUGIN), own.join("..").join(PLUGIN), own.join("../lib/countersteer").join(PLUGIN)]);
+        candidates.extend([
+            own.join(PLUGIN),
+            own.join("..").join(PLUGIN),
+            own.join("../lib/countersteer").join(PLUGIN),
+        ]);
     }
     match candidates.iter().find(|c| c.is_file()) {
         Some(found) => Ok(found.canonicalize().unwrap_or_else(|_| found.clone())),
