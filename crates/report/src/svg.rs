@@ -67,8 +67,8 @@ pub(crate) enum Mark {
     Line { points: Vec<(f64, f64)>, role: Role, title: String },
     /// What lies between two lines with the same abscissae: (x, below, above).
     Band { points: Vec<(f64, f64, f64)>, role: Role, title: String },
-    /// A vertical line with its label at the top.
-    At { x: f64, label: String, title: String },
+    /// A vertical line with its label at the top; `side` is -1 for a label on the left, 0 above it, 1 on the right.
+    At { x: f64, label: String, title: String, side: i32 },
     /// A horizontal line with its label.
     Limit { y: f64, label: String },
 }
@@ -157,14 +157,16 @@ impl Plot<'_> {
                 let outline: Vec<_> = above.chain(points.iter().rev().map(|p| (p.0, p.1))).collect();
                 chart.draw_series([Polygon::new(outline, role.colour().filled())])?;
             }
-            Mark::At { x, label, title } => {
+            Mark::At { x, label, title, side } => {
                 page.borrow_mut().title.clone_from(title);
                 let line = vec![(*x, self.y.start), (*x, self.y.end)];
                 chart.draw_series([PathElement::new(line, stroke(Role::Mark, 1))])?;
-                // A label near the right edge reads towards the left, so that it is not cut off.
-                let late = (x - self.x.start) / (self.x.end - self.x.start) > 0.7;
-                let side = if late { HPos::Right } else { HPos::Center };
-                chart.draw_series([Text::new(label.clone(), (*x, self.y.end), text(side))])?;
+                let anchor = match side.signum() {
+                    -1 => HPos::Right,
+                    0 => HPos::Center,
+                    _ => HPos::Left,
+                };
+                chart.draw_series([Text::new(label.clone(), (*x, self.y.end), text(anchor))])?;
             }
             Mark::Limit { y, label } => {
                 let line = vec![(self.x.start, *y), (self.x.end, *y)];

@@ -73,9 +73,12 @@ fn plot(name: &str, curve: &MissCurve, sizes: &[(f64, String)], size: (u32, u32)
     // A curve that never leaves the floor must not be blown up to look like something.
     let most = points.iter().map(|p| p.1 * 1.08).fold(1.0, f64::max);
     let class = curve.class();
-    let marks = sizes.iter().map(|(b, who)| {
+    let marks = sizes.iter().enumerate().map(|(i, (b, who))| {
         let title = format!("{who}: {}, {} misses per kilo-instruction", bytes(*b), number(curve.mpki(b / 64.0), 3));
-        Mark::At { x: b.log2(), label: bytes(*b), title }
+        // Of several sizes the outer two are named, away from each other; the others have their tooltips.
+        let (first, last) = (i == 0, i + 1 == sizes.len());
+        let label = if first || last { bytes(*b) } else { String::new() };
+        Mark::At { x: b.log2(), label, title, side: i32::from(last) - i32::from(first) }
     });
     let title = format!("{name}: {}", classified(curve));
     let line = Mark::Line { points, role: Role::Series(series(class)), title: title.clone() };

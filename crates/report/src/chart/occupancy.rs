@@ -23,6 +23,8 @@ pub(super) const DEF: ChartDef = ChartDef {
 
 /// Points along the time axis.
 const BINS: usize = 120;
+/// Share of a cache below which a band is thinner than half a pixel.
+const VISIBLE: f64 = 0.003;
 /// Caches drawn for a record.
 const CACHES: usize = 12;
 
@@ -105,13 +107,13 @@ fn plot(
     let mut below = vec![0.0; bins.len()];
     let mut marks = Vec::new();
     for (program, name) in names.iter().enumerate() {
-        let points: Vec<(f64, f64, f64)> = (bins.iter().zip(&below).enumerate())
+        let points: Vec<(f64, f64, f64)> = (bins.iter().zip(&below).enumerate().step_by(if narrow { 2 } else { 1 }))
             .map(|(i, (b, low))| (end_s * i as f64 / BINS as f64, mib(*low), mib(low + b[program])))
             .collect();
         let values = bins.iter().map(|b| b[program]);
         let (sum, peak) = (values.clone().sum::<f64>(), values.fold(0.0, f64::max));
         below.iter_mut().zip(bins).for_each(|(low, b)| *low += b[program]);
-        if peak > 0.0 {
+        if peak > size * VISIBLE {
             let mean = sum / bins.len() as f64;
             let title = format!("{name}: {} in the mean, {} at most", bytes(mean), bytes(peak));
             marks.push(Mark::Band { points, role: Role::Series(program % SERIES), title });

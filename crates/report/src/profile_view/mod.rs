@@ -46,6 +46,10 @@ pub fn svg(profile: &Profile) -> Result<String, ReportError> {
     let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"380\"";
     let styled = format!("{head}{}", drawn.trim_start_matches("<svg"));
     let style = format!("<style>{}svg{{background:var(--page)}}</style>", crate::html::COLOURS);
+    let words = "misses per kilo-instruction against cache size";
+    let name = crate::svg::escaped(profile.name());
+    let heading = format!("<text class=\"ti\" x=\"34\" y=\"11\">{name}: {words}</text></svg>");
+    let styled = styled.replacen("</svg>", &heading, 1);
     // The style comes first inside the element, so that the file looks the same on its own as in a report.
     Ok(styled.replacen('>', &format!(">{style}"), 1) + "\n")
 }
