@@ -113,22 +113,27 @@ impl Linux {
             misfit_load: 0.0,
         };
         if running >= stats.weight {
-            for cpu in usable() {
-                let avg = self.rqs[cpu].avg_at(now);
-                stats.load += avg.load;
-                stats.runnable += avg.runnable;
-                stats.util += avg.util.max(self.rqs[cpu].util_est).min(f64::from(self.rqs[cpu].capacity));
-            }
-            stats.avg_load = stats.load * 1024.0 / stats.capacity;
-            stats.kind = if overloaded(&stats, pct) {
-                Kind::Overloaded
-            } else if has_capacity(&stats, pct) {
-                Kind::HasSpare
-            } else {
-                Kind::FullyBusy
-            };
+            self.add_room(&mut stats, usable(), pct, now);
         }
         Some(stats)
+    }
+
+    /// Adds up the averages of a group without a CPU to spare, and judges it by them.
+    fn add_room(&self, stats: &mut Stats, cpus: impl Iterator<Item = usize>, pct: f64, now: u64) {
+        for cpu in cpus {
+            let avg = self.rqs[cpu].avg_at(now);
+            stats.load += avg.load;
+            stats.runnable += avg.runnable;
+            stats.util += avg.util.max(self.rqs[cpu].util_est).min(f64::from(self.rqs[cpu].capacity));
+        }
+        stats.avg_load = stats.load * 1024.0 / stats.capacity;
+        stats.kind = if overloaded(stats, pct) {
+            Kind::Overloaded
+        } else if has_capacity(stats, pct) {
+            Kind::HasSpare
+        } else {
+            Kind::FullyBusy
+        };
     }
 
     /// In a group: the CPU that idled last, else the least loaded one.

@@ -89,6 +89,7 @@ impl Linux {
         for cpu in 0..self.rqs.len() {
             if !self.rqs[cpu].balancing {
                 self.rqs[cpu].balancing = true;
+                self.rqs[cpu].balance_at = self.next_balance(cpu, false);
                 self.touch(cpu);
             }
         }

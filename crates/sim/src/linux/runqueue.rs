@@ -80,6 +80,8 @@ pub(super) struct RunQueue {
     pub touched: bool,
     /// Periodic balancing is scheduled.
     pub balancing: bool,
+    /// When it next balances as a busy CPU, while `balancing`.
+    pub balance_at: u64,
 }
 
 impl RunQueue {
@@ -111,6 +113,7 @@ impl RunQueue {
             tick_offset: 0,
             touched: false,
             balancing: false,
+            balance_at: 0,
         }
     }
 

@@ -100,8 +100,9 @@ impl Linux {
         if self.domains.node(self.domains.root).overloaded == 0 {
             self.rqs[cpu].balancing = false;
             self.nohz.balancing = false;
-        } else if self.next_balance(cpu, false) <= now {
+        } else if self.rqs[cpu].balance_at <= now {
             self.balance_domains(cpu, false, now);
+            self.rqs[cpu].balance_at = self.next_balance(cpu, false);
         }
     }
 
@@ -120,7 +121,7 @@ impl Linux {
             at = if self.config.hrtick { over.max(now + HRTICK_MIN_NS) } else { self.next_tick(cpu, over.max(soon)) };
         }
         if rq.balancing {
-            at = at.min(self.next_tick(cpu, self.next_balance(cpu, false).max(soon)));
+            at = at.min(self.next_tick(cpu, rq.balance_at.max(soon)));
         }
         if let Some(outgrown) = self.outgrows_at(cpu, now) {
             at = at.min(self.next_tick(cpu, outgrown.max(soon)));
