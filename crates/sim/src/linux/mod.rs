@@ -4,9 +4,9 @@
 //! runs where. Input: those events and the [`Topology`]. Output: [`Switch`]es. How fast threads progress is no business of
 //! this module.
 //!
-//! The order of work follows the kernel. Placement picks a CPU ([`wakeup`], [`energy`], [`fork`]), the queue takes the
-//! thread in ([`schedule`], [`runqueue`]), the class decides who runs next ([`eevdf`] or [`cfs`]), and balancing moves
-//! waiting threads between the domains of the tree in [`domains`] ([`balance`], [`imbalance`], [`migrate`]). [`pelt`] keeps
+//! The order of work follows the kernel. Placement picks a CPU (`wakeup`, `energy`, `fork`), the queue takes the
+//! thread in (`schedule`, `runqueue`), the class decides who runs next (`eevdf` or `cfs`), and balancing moves
+//! waiting threads between the domains of the tree in `domains` (`balance`, `imbalance`, `migrate`). `pelt` keeps
 //! load and utilisation in closed form.
 //!
 //! Nothing happens while nothing can happen: a CPU with one thread has no tick, balancing sleeps until some CPU is
