@@ -168,13 +168,7 @@ impl Domains {
     }
 
     /// Joins the topmost nodes that have a key in common; a level that would join nothing is left out.
-    fn add_level(
-        &mut self,
-        topology: &Topology,
-        level: Level,
-        key: Key,
-        tops: &[u32],
-    ) -> Vec<u32> {
+    fn add_level(&mut self, topology: &Topology, level: Level, key: Key, tops: &[u32]) -> Vec<u32> {
         let mut keyed: Vec<(u32, u32)> =
             tops.iter().map(|t| (key(topology, self.nodes[*t as usize].cpus[0] as usize), *t)).collect();
         keyed.sort_unstable_by_key(|(k, t)| (*k, self.nodes[*t as usize].cpus[0]));
