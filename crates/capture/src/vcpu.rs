@@ -243,9 +243,10 @@ impl Vcpu {
         } else if self.parts.left > 0 && self.parts.datum == datum && self.parts.next == address {
             self.parts.left -= 1;
             self.parts.next += 8;
-            let (first, last) = (address >> 6, (address + 7) >> 6);
-            for line in first..=last {
-                if !self.near.touch(line, self.accesses) {
+            // Only a line that the parts before did not touch is touched anew.
+            let before = (address - 1) >> 6;
+            for line in (address >> 6)..=(address + 7) >> 6 {
+                if line != before {
                     self.extra += 1;
                     self.touch(line);
                 }
