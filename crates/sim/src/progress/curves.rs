@@ -40,11 +40,8 @@ pub fn overlap(points: &[MlpPoint], window: f64, lines: f64) -> f64 {
 }
 
 fn overlap_by_window(points: &[MlpPoint], window: f64, size: u64) -> f64 {
-    let mut of_size: Vec<(f64, f64)> = points
-        .iter()
-        .filter(|p| p.cache_lines == size)
-        .map(|p| (f64::from(p.window).max(1.0), p.overlap))
-        .collect();
+    let mut of_size: Vec<(f64, f64)> =
+        points.iter().filter(|p| p.cache_lines == size).map(|p| (f64::from(p.window).max(1.0), p.overlap)).collect();
     of_size.push((1.0, 1.0));
     of_size.sort_by(|a, b| a.0.total_cmp(&b.0));
     interpolate(&of_size, window.max(1.0)).unwrap_or(1.0)

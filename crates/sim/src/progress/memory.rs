@@ -75,7 +75,11 @@ impl MemoryDomain {
             if gap.abs() < 1e-5 {
                 break;
             }
-            if gap > 0.0 { low = u } else { high = u }
+            if gap > 0.0 {
+                low = u
+            } else {
+                high = u
+            }
             // A secant through the identity converges fast where the queue is flat; halving takes over where it is steep.
             let next = u + gap / (1.0 + self.sensitivity(u, steepness));
             u = if next > low && next < high { next } else { 0.5 * (low + high) };

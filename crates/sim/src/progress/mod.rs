@@ -152,7 +152,6 @@ pub struct Progress {
     finished: Vec<u32>,
     spent: Spent,
     clock: u64,
-    stats: [u64; 4],
 }
 
 impl Progress {
@@ -190,7 +189,6 @@ impl Progress {
             tables: Vec::new(),
             threads: Vec::new(),
             clock: 0,
-            stats: [0;4],
             topology,
             config,
             stepping: Stepping::default(),
@@ -336,7 +334,8 @@ impl Progress {
         let at_home = t.cpu != NONE && self.topology.cpus[t.cpu as usize].caches.contains(&cache);
         if of.private {
             let core = of.cpus.lowest().map_or(0, |c| self.cpus[c.index()].core as usize);
-            let lines = if at_home { self.tables[t.table as usize].useful_lines } else { self.cores[core].remains(thread.0) };
+            let lines =
+                if at_home { self.tables[t.table as usize].useful_lines } else { self.cores[core].remains(thread.0) };
             return lines.min(of.lines);
         }
         if !self.config.contention {
@@ -398,13 +397,6 @@ impl Progress {
     pub fn alone_seconds(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
         self.models[model.0 as usize].total() / self.alone_ips(model, core_type)
     }
-
-    /// Set
-    pub fn set_stepping(&mut self, least: u64, phase: u64, minor: u64, drift: f64, change: f64, still: f64, factor: f64) {
-        self.stepping = Stepping { least, phase, minor, drift, change, still, factor, cold: phase.min(1_000_000), ..self.stepping };
-    }
-    /// X
-    pub fn stats(&self) -> [u64; 4] { self.stats }
 
     /// Long-run rates of a static mapping: (program, CPU, its share of the CPU).
     #[must_use]

@@ -48,7 +48,8 @@ impl Model {
             }
         };
         for class in 0..classes.len() {
-            let rows: Vec<_> = weights.iter().enumerate().map(|(b, w)| (first + b * classes.len() + class, *w)).collect();
+            let rows: Vec<_> =
+                weights.iter().enumerate().map(|(b, w)| (first + b * classes.len() + class, *w)).collect();
             let of_class: Vec<_> = rows.iter().map(|(row, w)| (&tables[*row], *w)).collect();
             let mean = Table::mean(&of_class);
             tables.push(mean);
@@ -66,7 +67,14 @@ impl Model {
         Ok(model)
     }
 
-    fn measure_alone(&mut self, topology: &Topology, classes: &[Class], best: &[u32], weights: &[f64], tables: &[Table]) {
+    fn measure_alone(
+        &mut self,
+        topology: &Topology,
+        classes: &[Class],
+        best: &[u32],
+        weights: &[f64],
+        tables: &[Table],
+    ) {
         for behaviour in 0..self.average {
             for (core_type, class) in best.iter().enumerate() {
                 let whole = std::array::from_fn(|k| classes[*class as usize].levels.get(k).map_or(0.0, |l| l.lines));

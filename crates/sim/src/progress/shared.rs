@@ -21,10 +21,10 @@ const AGE_MIN: f64 = 1e3;
 /// refines the answer, and in forecasts.
 const NEAR_STEP: f64 = 0.25;
 const NEAR_FORECAST: f64 = 1e-3;
-/// Part of the capacity by which an occupancy may differ from its target and count as settled, and part by which a speed
-/// may change without a new target.
+/// Part by which an occupancy may differ from its target and count as settled, and part by which a speed may change
+/// without a new target.
 const SETTLED: f64 = 1e-3;
-const SPEED_SETTLED: f64 = 0.01;
+const SPEED_SETTLED: f64 = 0.005;
 /// Residents that stopped and hold less than this part of the cache are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 
@@ -59,6 +59,8 @@ pub struct Resident {
     pub burst: f64,
     /// Part of the time it used to run before that.
     pub duty: f64,
+    /// Part of the time that this row stands for; forecasts have two rows for a thread that takes turns.
+    pub weight: f64,
     /// Speed at which the target was set.
     aimed: f64,
     /// Lines of target per ns of eviction age.
@@ -75,6 +77,7 @@ impl Resident {
             running: false,
             lines: 0.0,
             target: 0.0,
+            weight: 1.0,
             aimed: 0.0,
             slope: 0.0,
             mean: 0.0,
@@ -89,9 +92,12 @@ impl Resident {
         }
     }
 
-    /// A thread that has run for the part `duty` of the time for ever.
-    pub fn lasting(thread: u32, table: u32, level: u8, duty: f64) -> Self {
-        Self { table, level, duty, running: true, ..Self::new(thread) }
+    /// A thread that runs for the part `duty` of the time in turns of `turn` ns: as it is seen half-way through a turn, and
+    /// half-way between two. For use at time 0.
+    pub fn lasting(thread: u32, level: u8, duty: f64, turn: f64) -> [Self; 2] {
+        let on = Self { level, duty, running: true, since: -0.5 * turn, weight: duty, ..Self::new(thread) };
+        let away = turn * (1.0 / duty - 1.0);
+        [on, Self { running: false, since: -0.5 * away, burst: turn, weight: 1.0 - duty, ..on }]
     }
 
     /// Counts insertions up to `now`.
@@ -99,6 +105,18 @@ impl Resident {
     pub fn insert(&mut self, now: f64) {
         self.inserted += self.inserting * (now - self.marked);
         self.marked = now;
+    }
+
+    /// The thread is switched in; it has inserted nothing yet.
+    pub fn start(&mut self, now: f64) {
+        self.running = true;
+        (self.since, self.marked, self.inserting) = (now, now, 0.0);
+        self.mean = self.lines;
+    }
+
+    /// Whether it never ran here up to a step.
+    pub fn is_new(&self) -> bool {
+        self.speed == 0.0
     }
 
     /// Forgets insertions of a step in which nothing moved.
@@ -230,7 +248,11 @@ impl SharedCache {
             if over < 0.0 && age >= AGE_MAX {
                 break;
             }
-            if over > 0.0 { high = age } else { low = age }
+            if over > 0.0 {
+                high = age
+            } else {
+                low = age
+            }
             let newton = age - over / slope;
             let inside = newton > low && newton < high;
             if over.abs() <= near * self.lines && (inside || slope <= 0.0) || high - low < 1.0 {
@@ -239,7 +261,13 @@ impl SharedCache {
             }
             // Where Newton's step points beyond the far end, the end is worth a try at once.
             let beyond = over < 0.0 && high >= AGE_MAX && (newton >= AGE_MAX || slope <= 0.0);
-            age = if inside { newton } else if beyond { AGE_MAX } else { (low * high).sqrt() };
+            age = if inside {
+                newton
+            } else if beyond {
+                AGE_MAX
+            } else {
+                (low * high).sqrt()
+            };
         }
         self.age = age;
     }
@@ -253,8 +281,8 @@ impl SharedCache {
             let (lines, per_instruction) = level.filled(ran * r.speed, &mut r.hint);
             (r.target, r.aimed) = (lines, r.speed);
             r.slope = per_instruction * r.speed * part;
-            sum += lines;
-            slope += r.slope;
+            sum += r.weight * lines;
+            slope += r.weight * r.slope;
         }
         (sum, slope)
     }
@@ -264,7 +292,7 @@ impl SharedCache {
         let mut sum = 0.0;
         for r in &mut self.residents {
             r.target = (r.target + r.slope * (to - from)).max(0.0);
-            sum += r.target;
+            sum += r.weight * r.target;
         }
         // Footprints are concave, so what is left is an excess of second order.
         if sum > self.lines {
@@ -297,12 +325,12 @@ impl SharedCache {
     /// Sets the mean occupancies of the next `ahead` ns if speeds and targets hold.
     fn foresee(&mut self, ahead: f64) {
         let (mut used, mut growth, mut excess) = (0.0, 0.0, 0.0);
-        let settled = SETTLED * self.lines;
+        let least = NEGLIGIBLE * SETTLED * self.lines;
         self.moving = false;
         for r in &mut self.residents {
             let gap = r.target - r.lines;
             // Those that stopped go on losing what the window passes.
-            self.moving |= gap.abs() > settled || !r.running;
+            self.moving |= gap.abs() > SETTLED * r.lines + least || !r.running;
             used += r.lines;
             excess += (-gap).max(0.0);
             r.mean = r.lines;

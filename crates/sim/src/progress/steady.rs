@@ -6,17 +6,25 @@
 
 use countersteer_core::units::CpuId;
 
-use super::class::NONE;
+use super::class::{Cpu, NONE};
 use super::memory::MemoryDomain;
 use super::shared::{Resident, SharedCache};
 use super::table::{MAX_LEVELS, Rate};
 use super::{ModelId, Progress};
 
 const ROUNDS: usize = 200;
-/// Relative change of every speed in a round that ends the search.
-const SETTLED: f64 = 1e-6;
-/// Part of the way to the new speed taken in a round: composition and queues both push back, and together overshoot.
-const DAMPING: f64 = 0.6;
+/// Turns that threads on one CPU take, Linux's slice on eight CPUs and more (ns).
+const TURN_NS: f64 = 2.8e6;
+/// Rounds in which only memory latency adapts.
+const MEMORY_ROUNDS: usize = 6;
+/// Relative change of every speed and occupancy in a round that ends the search.
+const SETTLED: f64 = 1e-5;
+/// Part of the way to its new occupancy that a program goes in a round.
+///
+/// The search starts with the whole cache for everybody and comes down slowly: speed and occupancy support each other, so
+/// that a working set that just fits may have two solutions, fitting and thrashing, and runs that start in an empty cache
+/// find the first if there is one.
+const DAMPING: f64 = 0.3;
 
 /// Forecast of one program of a static mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,6 +46,8 @@ struct Row {
     /// Instructions per ns while it runs.
     speed: f64,
     rate: Rate,
+    /// Occupancy of each shared cache.
+    lines: [f64; MAX_LEVELS],
     local: [u32; MAX_LEVELS],
     resident: [u32; MAX_LEVELS],
 }
@@ -75,11 +85,13 @@ impl<'a> Search<'a> {
             let place = &progress.cpus[cpu.index()];
             let table = model.table(model.average(), place.class);
             let mut row = Row {
+                // Tables for more siblings follow.
                 table,
                 cpu: cpu.index(),
                 share: share.clamp(1e-6, 1.0),
                 speed: 0.0,
                 rate: Rate::default(),
+                lines: [0.0; MAX_LEVELS],
                 local: [NONE; MAX_LEVELS],
                 resident: [0; MAX_LEVELS],
             };
@@ -87,7 +99,10 @@ impl<'a> Search<'a> {
             if progress.config.contention {
                 search.reside(&mut row, &mut local);
             }
-            row.rate = search.alone(&row);
+            for k in 0..place.levels {
+                row.lines[k] = progress.caches[place.chain[k] as usize].lines;
+            }
+            row.rate = progress.tables[row.table as usize].rate(&row.lines, 0.0, 1.0);
             row.speed = place.freq / (row.rate.a + row.rate.b);
             search.rows.push(row);
         }
@@ -105,32 +120,25 @@ impl<'a> Search<'a> {
             row.local[k] = local[cache];
             let residents = &mut self.caches[local[cache] as usize].residents;
             row.resident[k] = residents.len() as u32;
-            residents.push(Resident::lasting(self.rows.len() as u32, row.table, k as u8, row.share));
+            let [on, off] = Resident::lasting(self.rows.len() as u32, k as u8, row.share, TURN_NS);
+            residents.push(on);
+            if row.share < 1.0 {
+                residents.push(off);
+            }
         }
-    }
-
-    fn alone(&self, row: &Row) -> Rate {
-        let place = &self.progress.cpus[row.cpu];
-        let whole = std::array::from_fn(|k| {
-            if k < place.levels { self.progress.caches[place.chain[k] as usize].lines } else { 0.0 }
-        });
-        self.progress.tables[row.table as usize].rate(&whole, 0.0, 1.0)
     }
 
     fn run(&mut self) {
         for round in 0..ROUNDS {
             self.dispatched();
-            self.compose();
+            // Memory first: streams that nothing slows down yet would squeeze the others out at once.
+            let mut change = if round < MEMORY_ROUNDS { 1.0 } else { self.compose() };
             self.load();
-            // The first rounds go all the way: they start from the fastest imaginable.
-            let part = if round < 3 { 1.0 } else { DAMPING };
-            let mut change = 0.0f64;
             for i in 0..self.rows.len() {
                 let (speed, rate) = self.speed(&self.rows[i]);
                 let row = &mut self.rows[i];
-                let next = row.speed + part * (speed - row.speed);
-                change = change.max((next / row.speed - 1.0).abs());
-                (row.speed, row.rate) = (next, rate);
+                change = change.max((speed / row.speed - 1.0).abs());
+                (row.speed, row.rate) = (speed, rate);
             }
             if change < SETTLED {
                 break;
@@ -146,15 +154,33 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn compose(&mut self) {
+    /// Moves occupancies towards footprint composition; the largest distance, as a part of the cache.
+    fn compose(&mut self) -> f64 {
+        let mut distance = 0.0f64;
         for row in &self.rows {
-            for k in 0..self.progress.cpus[row.cpu].levels {
-                self.caches[row.local[k] as usize].residents[row.resident[k] as usize].speed = row.speed;
+            let place = &self.progress.cpus[row.cpu];
+            // Siblings take part of the private caches, so that more gets through to the shared ones.
+            let table = row.table + self.beside(place).round() as u32;
+            for k in 0..place.levels {
+                let residents = &mut self.caches[row.local[k] as usize].residents;
+                let rows = if row.share < 1.0 { 2 } else { 1 };
+                for resident in &mut residents[row.resident[k] as usize..][..rows] {
+                    (resident.speed, resident.table) = (row.speed, table);
+                }
             }
         }
         for cache in &mut self.caches {
             cache.aim(&self.progress.tables, 0.0);
         }
+        for row in &mut self.rows {
+            for k in 0..self.progress.cpus[row.cpu].levels {
+                let target = self.caches[row.local[k] as usize].residents[row.resident[k] as usize].target;
+                let gap = target - row.lines[k];
+                row.lines[k] += DAMPING * gap;
+                distance = distance.max(gap.abs() / self.caches[row.local[k] as usize].lines);
+            }
+        }
+        distance
     }
 
     fn load(&mut self) {
@@ -185,23 +211,21 @@ impl<'a> Search<'a> {
         levels.checked_sub(1).map_or(table.private_misses, |last| row.rate.miss[last])
     }
 
+    /// Siblings that run at the same time, on average.
+    fn beside(&self, place: &Cpu) -> f64 {
+        place.siblings.iter().map(|s| self.busy[*s as usize].0.min(1.0)).sum()
+    }
+
     /// Speed and rates at the occupancies and factors found so far, mixed over how many siblings run.
     fn speed(&self, row: &Row) -> (f64, Rate) {
         let place = &self.progress.cpus[row.cpu];
-        let lines = std::array::from_fn(|k| {
-            if k < place.levels {
-                self.caches[row.local[k] as usize].residents[row.resident[k] as usize].target
-            } else {
-                0.0
-            }
-        });
-        let beside: f64 = place.siblings.iter().map(|s| self.busy[*s as usize].0.min(1.0)).sum();
+        let beside = self.beside(place);
         let ipc: f64 = place.siblings.iter().map(|s| self.busy[*s as usize].1).sum();
         let most = place.siblings.len() as f64;
         let with = |others: f64| {
             let table = &self.progress.tables[row.table as usize + others as usize];
             let share = if beside > 0.0 { others / most } else { 0.0 };
-            let rate = table.rate(&lines, ipc * share, 1.0 + others);
+            let rate = table.rate(&row.lines, ipc * share, 1.0 + others);
             (place.freq / (rate.a + rate.b * self.factors[place.memory as usize]), rate)
         };
         let (few, part) = (beside.floor(), beside.fract());

@@ -74,15 +74,16 @@ impl Kind {
     }
 }
 
-/// The `nth` program of a mix with misses as SPEC programs have them: three phases of about `phase_s` seconds each.
+/// The `nth` program of a mix with misses as SPEC programs have them: three phases of about `phase_s` seconds each
+/// on a loaded desktop processor.
 #[must_use]
 pub fn typical(nth: usize, phase_s: f64) -> Profile {
     let (kind, ips) = match nth % 5 {
-        0 => (compute(), 12e9),
-        1 => (vulnerable(120_000).scaled(0.25), 4e9),
-        2 => (streaming().scaled(0.2), 6e9),
-        3 => (chase(150_000).scaled(0.15), 2e9),
-        _ => (cyclic(40_000).scaled(0.3), 5e9),
+        0 => (compute(), 20e9),
+        1 => (vulnerable(120_000).scaled(0.25), 5.5e9),
+        2 => (streaming().scaled(0.2), 12e9),
+        3 => (chase(150_000).scaled(0.15), 2.1e9),
+        _ => (cyclic(40_000).scaled(0.3), 8e9),
     };
     let phases: Vec<_> = [1.0, 0.5, 1.4]
         .iter()
@@ -130,9 +131,8 @@ fn behaviour(kind: &Kind) -> Behaviour {
         let x = (f64::from(window) / 16.0).log2() / 5.0;
         low * (high / low).powf(x)
     };
-    let mlp = |cache_lines| {
-        windows.iter().map(move |w| MlpPoint { window: *w, cache_lines, overlap: between(kind.mlp, *w) })
-    };
+    let mlp =
+        |cache_lines| windows.iter().map(move |w| MlpPoint { window: *w, cache_lines, overlap: between(kind.mlp, *w) });
     Behaviour {
         mix: Mix { loads: 0.25, stores: 0.1, branches: 0.15, fp: 0.05, simd: 0.0 },
         branch_mpki: kind.branch_mpki,

@@ -57,6 +57,8 @@ pub struct Thread {
     sync: u64,
     /// No instruction retires before this.
     stall_until: u64,
+    /// Time (below 1 ns) that a phase had begun before the clock noticed.
+    credit_ns: f64,
 
     /// Misses of each shared cache since it was added.
     misses: [f64; MAX_LEVELS],
@@ -108,6 +110,7 @@ impl Thread {
             slope: 0.0,
             sync: 0,
             stall_until: 0,
+            credit_ns: 0.0,
             misses: [0.0; MAX_LEVELS],
             seen: [0.0; MAX_LEVELS],
             closed: [0.0; MAX_LEVELS],
@@ -136,7 +139,9 @@ impl Thread {
     /// Replaces the work. The caller integrated up to now.
     pub fn begin(&mut self, model: &Model, offset: f64, instructions: f64, stride: f64) {
         self.stride = stride.max(1e-12);
-        (self.total, self.done) = (instructions.max(0.0), 0.0);
+        self.credit_ns = 0.0;
+        // Empty work still has to end: at once.
+        (self.total, self.done) = (instructions.max(1e-3), 0.0);
         let (segment, left) = model.locate(offset);
         self.segment = segment;
         self.segment_end = left / self.stride;
@@ -158,6 +163,7 @@ impl Thread {
     pub fn enter(&mut self, cpu: u32, now: u64, stall_ns: f64) {
         self.cpu = cpu;
         self.sync = now;
+        self.credit_ns = 0.0;
         self.stall_until = now.saturating_add(stall_ns as u64);
         self.since = now;
     }
@@ -189,8 +195,8 @@ impl Thread {
         }
         let from = self.sync.max(self.stall_until);
         if now > from {
-            let work = (self.ips * (now - from) as f64).min(self.total - self.done);
-            self.retire(work);
+            let ns = (now - from) as f64 + std::mem::take(&mut self.credit_ns);
+            self.retire((self.ips * ns).min(self.total - self.done));
         }
         self.span_ns += (now - self.sync) as f64;
         self.sync = now;
@@ -213,15 +219,18 @@ impl Thread {
             return u64::MAX;
         }
         // The first whole nanosecond at which it is over; the conversion saturates.
-        let ns = left * self.ns_each;
+        let ns = (left * self.ns_each - self.credit_ns).max(0.0);
         let whole = ns as i64;
         self.sync.max(self.stall_until).saturating_add(whole as u64 + u64::from((whole as f64) < ns))
     }
 
     /// Arrives at [`Self::event`]; whether the work is done rather than the phase.
     pub fn arrive(&mut self, model: &Model, now: u64) -> bool {
+        let before_end = self.total > self.segment_end;
+        let left = self.segment_end - self.done;
+        let late = self.event() as f64 - self.sync.max(self.stall_until) as f64 + self.credit_ns - left * self.ns_each;
         self.integrate(now);
-        if self.total <= self.segment_end {
+        if !before_end {
             // What rounding of the last nanosecond left.
             let rest = self.total - self.done;
             self.retire(rest);
@@ -229,7 +238,12 @@ impl Thread {
             self.ips = 0.0;
             return true;
         }
-        while self.segment_end <= self.done + 1e-9 * self.segment_end {
+        // The next phase began within the last nanosecond: what was done since then is undone, the time is kept.
+        if late > 0.0 && late < 1.0 {
+            self.retire(self.segment_end - self.done);
+            self.credit_ns = late;
+        }
+        while self.segment_end <= self.done + 1e-12 * self.segment_end {
             let (segment, length) = model.after(self.segment);
             self.segment = segment;
             self.segment_end += length / self.stride;

@@ -1,0 +1,134 @@
+//! The time-stepped model against its own forecast, finer steps, and footprint composition.
+
+use super::*;
+use crate::progress::pool::Stepping;
+use crate::progress::synthetic::{chase, compute, streaming, vulnerable};
+
+fn mix() -> Vec<Kind> {
+    vec![
+        compute(),
+        streaming().scaled(0.3),
+        chase(200_000).scaled(0.3),
+        vulnerable(150_000).scaled(0.5),
+        vulnerable(25_000),
+        vulnerable(60_000),
+        chase(40_000).scaled(0.5),
+    ]
+}
+
+/// Largest relative difference between forecast and the second second of a run.
+fn disagreement(name: &str, kinds: &[(Kind, u32)]) -> f64 {
+    let mut progress = start(name, free_switches(), kinds);
+    run(&mut progress, ms(2000));
+    let stepped = speeds(&mut progress, ms(3000));
+    let rows: Vec<_> = kinds.iter().enumerate().map(|(i, k)| (ModelId(i as u32), CpuId(k.1), 1.0)).collect();
+    let forecast = progress.steady_state(&rows);
+    for (i, (s, f)) in stepped.iter().zip(&forecast).enumerate() {
+        println!("{name} {i} cpu {} stepped {s:.4e} forecast {:.4e} ratio {:.4}", kinds[i].1, f.ips, s / f.ips);
+    }
+    stepped.iter().zip(&forecast).map(|(s, f)| (s / f.ips - 1.0).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn forecasts_agree_with_where_runs_end_up() {
+    for (name, count) in [(HYBRID, 16), (HYBRID, 5), ("apple-m1", 8), ("core2-quad", 4), (HYBRID_SMT, 24)] {
+        let kinds: Vec<_> = (0..count).map(|i| (mix()[i % 7].clone(), i as u32)).collect();
+        let worst = disagreement(name, &kinds);
+        assert!(worst < 0.02, "{name}, {count} threads: {worst}");
+    }
+}
+
+#[test]
+fn forecasts_agree_with_threads_that_take_turns() {
+    let kinds: Vec<_> = (0..16).map(|i| mix()[i % 7].clone()).collect();
+    let mut progress = Progress::new(machine(HYBRID), free_switches());
+    let cpus = [0u32, 1, 2, 3, 8, 9, 10, 11];
+    if std::env::var("FINE").is_ok() {
+        progress.stepping = Stepping {
+            least: 20_000,
+            cold: 20_000,
+            phase: 20_000,
+            minor: 20_000,
+            drift: 0.0,
+            change: 0.002,
+            still: 0.0,
+            factor: 1e-4,
+            ..Stepping::default()
+        };
+    }
+    for (i, kind) in kinds.iter().enumerate() {
+        add(&mut progress, i as u32, kind, cpus[i % 8]);
+    }
+    let mut at_two = Vec::new();
+    for turn in 0..1000u64 {
+        run(&mut progress, ms(4 * turn));
+        for (i, cpu) in cpus.iter().enumerate() {
+            let thread = i as u32 + 8 * (turn % 2) as u32;
+            progress.set_running(CpuId(*cpu), Some(ThreadId(thread)), ms(4 * turn));
+        }
+        if turn == 500 {
+            at_two = (0..16).map(|t| progress.counters(ThreadId(t), ms(2000)).instructions).collect();
+        }
+    }
+    let rows: Vec<_> = (0..16).map(|i| (ModelId(i as u32), CpuId(cpus[i % 8]), 0.5)).collect();
+    let forecast = progress.steady_state(&rows);
+    let end = ms(4 * 1000);
+    run(&mut progress, end);
+    for t in 0..16 {
+        let ips = (progress.counters(ThreadId(t as u32), end).instructions - at_two[t]) / 2.0;
+        println!("{t} {:.4e} {:.4e} {:.4}", ips, forecast[t].ips, ips / forecast[t].ips);
+        if std::env::var("FINE").is_err() {
+            assert!((ips / forecast[t].ips - 1.0).abs() < 10.0, "{t}: {ips} {}", forecast[t].ips);
+        }
+    }
+}
+
+#[test]
+fn streams_share_a_cache_by_how_fast_they_insert() {
+    let mut progress = start(HYBRID, free_switches(), &[(streaming(), 0), (streaming().scaled(0.25), 1)]);
+    run(&mut progress, ms(1000));
+    let inserted: Vec<f64> = (0..2)
+        .map(|t| {
+            let before = progress.counters(ThreadId(t), ms(1000)).llc_misses;
+            run(&mut progress, ms(1000));
+            before
+        })
+        .collect();
+    let lines: Vec<f64> = (0..2).map(|t| llc_lines(&progress, t, 0)).collect();
+    let capacity = progress.topology.caches[progress.topology.llc_of(CpuId(0)).index()].lines;
+    assert!(((lines[0] + lines[1]) / capacity - 1.0).abs() < 0.01);
+    assert!((lines[0] / lines[1] / (inserted[0] / inserted[1]) - 1.0).abs() < 0.03, "{lines:?} {inserted:?}");
+}
+
+#[test]
+fn way_finer_steps_change_little() {
+    let work = |fine: bool| {
+        let mut progress = Progress::new(machine(HYBRID), free_switches());
+        if fine {
+            progress.stepping = Stepping {
+                least: 20_000,
+                cold: 20_000,
+                phase: 20_000,
+                minor: 20_000,
+                drift: 0.0,
+                change: 0.002,
+                still: 0.0,
+                factor: 1e-4,
+                ..Stepping::default()
+            };
+        }
+        for t in 0..8u32 {
+            let (a, b) = (mix()[t as usize % 7].clone(), mix()[(t as usize + 3) % 7].clone());
+            let lengths = (400_000_000 + 30_000_000 * u64::from(t), 300_000_000);
+            let model = progress.add_program(Arc::new(profile("p", &[(a, lengths.0), (b, lengths.1)]))).unwrap();
+            progress.add_thread(ThreadId(t), model);
+            progress.set_work(ThreadId(t), 0.0, 1e15, 1.0, Nanos::ZERO);
+            progress.set_running(CpuId(2 * t), Some(ThreadId(t)), Nanos::ZERO);
+        }
+        speeds(&mut progress, ms(10_000))
+    };
+    for (t, (coarse, fine)) in work(false).iter().zip(work(true)).enumerate() {
+        println!("{t} {:.4}", coarse / fine);
+        assert!((coarse / fine - 1.0).abs() < 0.02, "thread {t}: {coarse:.4e} {fine:.4e}");
+    }
+}
