@@ -12,7 +12,7 @@ make_input() { [ -s "$IN/$1" ] || { "$IN/kernels" "${@:2}" >"$IN/$1.part" && mv 
 make_input text text 3000000
 make_input text-small text 600000
 make_input text-large text 24000000
-make_input source.c source 60
+make_input source.c source 6
 make_input video.y4m video 8
 
 record_one() {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use countersteer_core::driver::{DriverConfig, NoRecord, Recorder, drive};
 use countersteer_core::machine::Machine;
 use countersteer_core::policy;
-use countersteer_core::score::{Outcome, Score};
+use countersteer_core::score::Score;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
@@ -94,8 +94,6 @@ pub struct Experiment<'a> {
 
 /// What came of it.
 pub struct Finished {
-    /// Raw result.
-    pub outcome: Outcome,
     /// Scores.
     pub score: Score,
     /// The record, when one was asked for.
@@ -172,7 +170,7 @@ pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<
     let outcome = simulation.outcome();
     let score = Score::of(&outcome);
     let record = collector.map(|c| c.finish(&outcome, &score));
-    Ok(Finished { outcome, score, record })
+    Ok(Finished { score, record })
 }
 
 /// The policy's random numbers: a stream of its own, so that its draws do not depend on the kernel's.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::profile::Profile;
+use countersteer_core::textfile::{TextError, table_line};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_core::workload::{Workload, WorkloadProgram};
@@ -42,7 +43,8 @@ pub fn of_record(manifest: &Manifest) -> anyhow::Result<Loaded> {
     load_text(text, |_, program| {
         let wanted = profile_key(program);
         let found = manifest.profiles.get_key_value(&wanted);
-        let (file, text) = found.ok_or_else(|| told(Kind::BadInput, format!("the record has no profile `{wanted}`")))?;
+        let (file, text) =
+            found.ok_or_else(|| told(Kind::BadInput, format!("the record has no profile `{wanted}`")))?;
         Ok(Text { path: file.clone(), text: text.clone(), shipped: false })
     })
 }
@@ -80,10 +82,8 @@ fn profile_text(workload: &Text, program: &WorkloadProgram) -> anyhow::Result<Te
     }
     let wanted = program.profile.as_deref().unwrap_or_default();
     let relative = wanted.trim_start_matches("../").trim_start_matches("profiles/");
-    if workload.shipped {
-        if let Some(text) = library::shipped_profile(relative) {
-            return Ok(text);
-        }
+    if let Some(text) = library::shipped_profile(relative).filter(|_| workload.shipped) {
+        return Ok(text);
     }
     let beside = Path::new(&workload.path).parent().unwrap_or(Path::new(".")).join(wanted);
     for path in [beside.clone(), PathBuf::from(wanted)] {
@@ -108,9 +108,10 @@ fn profile_text(workload: &Text, program: &WorkloadProgram) -> anyhow::Result<Te
 pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    for (program, profile) in &loaded.programs {
+    for (row, (program, profile)) in loaded.programs.iter().enumerate() {
         let base = program.name.clone().unwrap_or_else(|| profile.name().to_owned());
-        let launch_on = program.launch_on.as_deref().map(|place| cpus_of(place, topology)).transpose()?;
+        let launch_on = program.launch_on.as_deref().map(|place| cpus_of(place, topology)).transpose();
+        let launch_on = launch_on.map_err(|why| at_program(&loaded.text, row, why))?;
         for _ in 0..program.copies {
             let nth = seen.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
             let name = if *nth == 1 { base.clone() } else { format!("{base}#{nth}") };
@@ -143,17 +144,25 @@ fn planned(
     }
 }
 
+/// An error about a program of a workload, with its line.
+fn at_program(file: &Text, row: usize, why: String) -> TextError {
+    match table_line(&file.text, "program", row) {
+        Some(line) => TextError::at_line(&file.path, &file.text, line, why),
+        None => TextError::value(&file.path, why),
+    }
+}
+
 /// CPUs of a group's name or a CPU list.
-fn cpus_of(place: &str, topology: &Topology) -> anyhow::Result<Arc<CpuSet>> {
+fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
     if let Some(group) = topology.group_named(place) {
         return Ok(Arc::clone(&group.cpus));
     }
+    let machine = &topology.name;
+    let cpus: CpuSet =
+        place.parse().map_err(|e| format!("`launch_on = \"{place}\"` names no core group of {machine}, and {e}"))?;
     let all = &topology.groups[0].cpus;
-    let cpus: CpuSet = place
-        .parse()
-        .map_err(|e| told(Kind::BadInput, format!("launch_on = \"{place}\": no core group of {} and {e}", topology.name)))?;
     if cpus.is_empty() || !cpus.is_subset(all) {
-        return Err(told(Kind::BadInput, format!("launch_on = \"{place}\": {} has CPUs {all}", topology.name)));
+        return Err(format!("`launch_on = \"{place}\"`: {machine} has CPUs {all}"));
     }
     Ok(Arc::new(cpus))
 }

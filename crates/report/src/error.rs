@@ -30,7 +30,7 @@ pub enum ReportError {
         path: PathBuf,
     },
     /// Not a record.
-    #[error("{} is no record: {why}; records are folders that `steer sim --output` and `steer run --output` make", path.display())]
+    #[error("{} is no record: {why}; records are folders that `steer sim --output` makes", path.display())]
     Foreign {
         /// Which.
         path: PathBuf,

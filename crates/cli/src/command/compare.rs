@@ -47,7 +47,8 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let machines: Vec<LoadedMachine> = args.machines.iter().map(|m| experiment::machine(m)).collect::<Result<_, _>>()?;
+    let machines: Vec<LoadedMachine> =
+        args.machines.iter().map(|m| experiment::machine(m)).collect::<Result<_, _>>()?;
     let workloads: Vec<Loaded> = args.workloads.iter().map(|w| plan::load(w)).collect::<Result<_, _>>()?;
     let policies: Vec<String> = args.policies.iter().flat_map(|list| split_policies(list)).collect();
     for machine in &machines {

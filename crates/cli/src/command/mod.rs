@@ -9,6 +9,7 @@ pub mod replay;
 pub mod report;
 pub mod sim;
 pub mod why;
+pub mod workload;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -35,6 +36,9 @@ enum Command {
     /// List or show policies
     #[command(subcommand)]
     Policy(policy::Args),
+    /// List or show workloads
+    #[command(subcommand)]
+    Workload(workload::Args),
     /// Simulate one workload on one machine under one policy, and keep the record
     Sim(sim::Args),
     /// Compare policies over machines, workloads and seeds
@@ -57,6 +61,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Profile(args) => profile::run(args),
         Command::Machine(args) => done(machine::run(args)),
         Command::Policy(args) => done(policy::run(args)),
+        Command::Workload(args) => done(workload::run(args)),
         Command::Sim(args) => done(sim::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
         Command::Report(args) => done(report::run(&args)),

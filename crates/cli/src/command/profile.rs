@@ -156,7 +156,9 @@ fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf>
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .ok_or_else(|| told(Kind::Missing, "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles"))?;
+        .ok_or_else(|| {
+            told(Kind::Missing, "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles")
+        })?;
     let mut hash = Sha256::new();
     let workdir = std::env::current_dir()?;
     for part in command.iter().map(String::as_bytes).chain([env!("CARGO_PKG_VERSION").as_bytes()]) {

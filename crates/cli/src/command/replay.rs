@@ -75,7 +75,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let driver = DriverConfig { period: Nanos(manifest.period_ns), until: Nanos::NEVER };
     drive(&mut engine, policy.as_mut(), &mut NoRecord, driver, &mut policy_rng(seed))?;
     let differences = compare_decisions(&record, &engine.record.into_decisions());
-    if args.json { print_json(&differences)? } else { print(&differences.to_string())? }
+    if args.json {
+        print_json(&differences)?
+    } else {
+        print(&differences.to_string())?
+    }
     let broken = !differences.is_empty() && spec == manifest.policy && seed == manifest.seed;
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -30,11 +30,15 @@ pub fn machine(name: &str) -> Result<Arc<Topology>, Box<dyn Error>> {
 
 /// All profiles of a folder below `profiles/`, by file name.
 pub fn profiles(folder: &str) -> Result<Vec<Arc<Profile>>, Box<dyn Error>> {
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(root().join("profiles").join(folder))?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(root().join("profiles").join(folder))?
+        .map(|e| e.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
     paths.retain(|p| p.extension().is_some_and(|e| e == "toml" || e == "json"));
     paths.sort();
-    paths.iter().map(|p| Ok(Arc::new(Profile::parse(&p.display().to_string(), &std::fs::read_to_string(p)?)?))).collect()
+    paths
+        .iter()
+        .map(|p| Ok(Arc::new(Profile::parse(&p.display().to_string(), &std::fs::read_to_string(p)?)?)))
+        .collect()
 }
 
 /// A program of one thread.
@@ -68,7 +72,12 @@ impl Default for Setup {
 }
 
 /// One experiment.
-pub fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, setup: Setup) -> Result<(Outcome, Score), Box<dyn Error>> {
+pub fn run(
+    topology: &Arc<Topology>,
+    plan: &Plan,
+    spec: &str,
+    setup: Setup,
+) -> Result<(Outcome, Score), Box<dyn Error>> {
     let config = SimConfig {
         seed: setup.seed,
         linux: LinuxConfig { seed: setup.seed, ..LinuxConfig::default() },

@@ -22,9 +22,9 @@ use countersteer_core::score::Outcome;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
 
-pub use self::program::{Plan, PlannedProgram};
 use self::forecast::SteadyState;
 use self::pmu::Pmu;
+pub use self::program::{Plan, PlannedProgram};
 use self::program::{Program, Step};
 use crate::linux::{Linux, LinuxConfig, Switch};
 use crate::progress::{ModelError, Progress, ProgressConfig};
@@ -363,11 +363,8 @@ impl Simulation {
         let thread = &mut self.threads[id.index()];
         let llc = self.topology.llc_of(thread.cpu);
         self.pmu.switched_out(id, self.progress.occupancy_lines(id, llc));
-        if let Some(start) = thread.running_since.take() {
-            if self.config.trace && self.now > start {
-                self.spans.push(Span { thread: id, cpu: thread.cpu, start, end: self.now });
-            }
-        }
+        let start = thread.running_since.take().filter(|start| self.config.trace && self.now > *start);
+        self.spans.extend(start.map(|start| Span { thread: id, cpu: thread.cpu, start, end: self.now }));
     }
 
     fn switched_in(&mut self, id: ThreadId, cpu: CpuId) {
@@ -505,12 +502,9 @@ impl Engine for Simulation {
 impl Simulation {
     fn close_span(&mut self, row: usize) {
         let thread = &mut self.threads[row];
-        if let Some(start) = thread.running_since.replace(self.now) {
-            if self.config.trace && self.now > start {
-                let (thread, cpu) = (ThreadId::from_index(row), thread.cpu);
-                self.spans.push(Span { thread, cpu, start, end: self.now });
-            }
-        }
+        let start = thread.running_since.filter(|start| self.config.trace && self.now > *start);
+        let (id, cpu) = (ThreadId::from_index(row), thread.cpu);
+        self.spans.extend(start.map(|start| Span { thread: id, cpu, start, end: self.now }));
     }
 }
 

@@ -1,0 +1,117 @@
+//! `steer` as its users meet it: output, errors, exit codes.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn steer(args: &[&str], dir: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_steer")).args(args).current_dir(dir).env("HOME", dir).output().unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command that must succeed; its stdout.
+fn data(args: &[&str], dir: &Path) -> String {
+    let output = steer(args, dir);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Golden cases: `tests/errors/<case>/` holds `args` (a line each), input files, and `expected` (exit code, then stderr).
+#[test]
+fn errors_are_one_paragraph_with_place_mend_and_exit_code() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors");
+    let mut names: Vec<PathBuf> = std::fs::read_dir(&cases).unwrap().map(|e| e.unwrap().path()).collect();
+    names.sort();
+    assert!(names.len() > 10);
+    for case in names {
+        let args = std::fs::read_to_string(case.join("args")).unwrap();
+        let args: Vec<&str> = args.lines().collect();
+        let output = steer(&args, &case);
+        let got = format!("exit code {}\n{}", output.status.code().unwrap(), text(&output.stderr));
+        let path = case.join("expected");
+        if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
+            std::fs::write(&path, &got).unwrap();
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(got, expected, "{}", case.display());
+        assert!(output.stdout.is_empty(), "{}: {}", case.display(), text(&output.stdout));
+        let left = std::fs::read_dir(&case).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        assert!(
+            !left.into_iter().any(|f| f.starts_with('.') || f.ends_with("html") || f.ends_with("rec")),
+            "left behind"
+        );
+    }
+}
+
+#[test]
+fn the_same_comparison_gives_the_same_bytes_on_one_and_two_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |jobs: &str| {
+        let mut args =
+            vec!["compare", "--machine", "i9-12900k-8p8e", "--workload", "spec-16", "--seeds", "2", "--json"];
+        args.extend(["--policy", "linux,aarr,hsf:sf=oracle,margin=0.05,hsf", "--jobs", jobs, "--max-seconds", "20"]);
+        data(&args, dir.path())
+    };
+    let first = run("1");
+    assert_eq!(first, run("2"));
+    let value: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(value["schema"], "countersteer.compare/1");
+    assert_eq!(value["runs"].as_array().unwrap().len(), 8);
+    for key in ["machine", "workload", "policy", "seed", "asp", "stp", "antt", "unfairness", "jain", "ipc", "energy_j"]
+    {
+        assert!(!value["runs"][0][key].is_null(), "{key}");
+    }
+    assert_eq!(value["runs"][0]["programs"].as_array().unwrap().len(), 16);
+}
+
+#[test]
+fn lists_are_json_arrays_of_objects_with_names() {
+    for what in ["machine", "policy", "workload"] {
+        let value: serde_json::Value = serde_json::from_str(&data(&[what, "list", "--json"], &root())).unwrap();
+        assert!(value.as_array().unwrap().iter().all(|row| row["name"].is_string()), "{what}");
+        let name = value[0]["name"].as_str().unwrap();
+        assert!(!data(&[what, "show", name], &root()).is_empty());
+    }
+}
+
+#[test]
+fn a_record_replays_to_the_same_decisions_and_answers_why() {
+    let dir = tempfile::tempdir().unwrap();
+    for policy in ["hsf", "aarr", "best-static", "capacity+mpi"] {
+        let machine = if policy == "capacity+mpi" { "core2-quad" } else { "i9-12900k-8p8e" };
+        let mut args = vec!["sim", "--machine", machine, "--workload", "shared-caches", "--policy", policy];
+        args.extend(["--max-seconds", "3", "--output", "run.rec"]);
+        data(&args, dir.path());
+        assert!(data(&["replay", "run.rec"], dir.path()).contains("same"), "{policy}");
+        let why = data(&["why", "run.rec", "--program", "stream", "--at", "2"], dir.path());
+        assert!(why.contains("stream"), "{why}");
+    }
+    let other = steer(&["replay", "run.rec", "--policy", "linux"], dir.path());
+    assert!(other.status.success(), "another policy may decide differently");
+    data(&["report", "run.rec", "-o", "run.html"], dir.path());
+    data(&["report", "run.rec", "--perfetto", "-o", "run.pftrace"], dir.path());
+    assert!(std::fs::read_to_string(dir.path().join("run.html")).unwrap().contains("</html>"));
+}
+
+#[test]
+fn a_full_disk_is_reported_and_leaves_nothing() {
+    let args = ["compare", "--machine", "core2-quad", "--workload", "shared-caches", "--policy", "linux"];
+    let output =
+        steer(&[&args[..], &["--max-seconds", "1", "--seeds", "1", "--report", "/dev/full"]].concat(), &root());
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("/dev/full"));
+}
+
+#[test]
+fn completions_and_the_manual_come_from_the_same_definitions() {
+    assert!(data(&["manual"], &root()).contains("steer"));
+    assert!(data(&["manual", "--completions", "bash"], &root()).contains("compare"));
+}
