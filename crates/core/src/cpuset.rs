@@ -162,7 +162,11 @@ impl fmt::Display for CpuSet {
             while members.next_if_eq(&(high + 1)).is_some() {
                 high += 1;
             }
-            if low == high { write!(f, "{comma}{low}")? } else { write!(f, "{comma}{low}-{high}")? }
+            if low == high {
+                write!(f, "{comma}{low}")?
+            } else {
+                write!(f, "{comma}{low}-{high}")?
+            }
             comma = ",";
         }
         Ok(())

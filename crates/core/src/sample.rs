@@ -60,7 +60,12 @@ pub const EVENTS: [EventDef; 10] = {
         row(Event::Branches, "branches", Hardware, "branches retired"),
         row(Event::BranchMisses, "branch_misses", Hardware, "mispredicted branches"),
         row(Event::EnergyNj, "energy_nj", Virtual, "energy attributed to the thread, nanojoules"),
-        row(Event::LlcOccupancyBytes, "llc_occupancy_bytes", Virtual, "bytes held in the last-level cache at the sample's end"),
+        row(
+            Event::LlcOccupancyBytes,
+            "llc_occupancy_bytes",
+            Virtual,
+            "bytes held in the last-level cache at the sample's end",
+        ),
         row(Event::SfTrue, "sf_true", Virtual, "true speed-up factor of the current phase; only a simulator knows it"),
     ]
 };

@@ -110,11 +110,8 @@ impl Score {
 
 fn score(p: &ProgramOutcome, elapsed_s: f64) -> ProgramScore {
     let runs = p.completions_s.len();
-    let completion_s = if runs > 0 {
-        (p.completions_s.iter().map(|c| c.ln()).sum::<f64>() / runs as f64).exp()
-    } else {
-        elapsed_s
-    };
+    let completion_s =
+        if runs > 0 { (p.completions_s.iter().map(|c| c.ln()).sum::<f64>() / runs as f64).exp() } else { elapsed_s };
     ProgramScore {
         name: p.name.clone(),
         completion_s,

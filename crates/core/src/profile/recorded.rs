@@ -149,7 +149,10 @@ impl Recorded {
     /// One sentence.
     pub fn check(&self) -> Result<(), String> {
         if self.schema != SCHEMA {
-            return Err(format!("schema is `{}`, this version reads `{SCHEMA}`; record the program again", self.schema));
+            return Err(format!(
+                "schema is `{}`, this version reads `{SCHEMA}`; record the program again",
+                self.schema
+            ));
         }
         if self.behaviours.is_empty() || self.timeline.is_empty() {
             return Err("the profile has no behaviour or no timeline; record the program again".into());

@@ -92,7 +92,10 @@ impl Tabulated {
         for core in &self.core {
             let sane = |x: f64| x > 0.0 && x.is_finite();
             if !sane(core.freq_ghz) || core.points.is_empty() {
-                return Err(format!("core type `{}` needs a positive `freq_ghz` and at least one point", core.core_type));
+                return Err(format!(
+                    "core type `{}` needs a positive `freq_ghz` and at least one point",
+                    core.core_type
+                ));
             }
             for p in &core.points {
                 if !sane(p.cache_kib) || !sane(p.ipc) || p.llc_mpki.is_some_and(|m| !(m >= 0.0 && m.is_finite())) {
