@@ -10,7 +10,7 @@
 //!   whatever the threshold says. A suspect that never had more room is given some once, to see.
 //! - A mapping is kept until classes change; equal caches and cores are exchanged rather than threads moved. The paper's
 //!   figures show threads bouncing between caches.
-//! - Who keeps poison company is settled by trying both ways (`trials`).
+//! - Once classes have settled, exchanges of threads between caches are tried, and kept if the sum of IPC rises (`trials`).
 //!
 //! Assumes: occupancy and misses can be read per thread; cores are alike; classes last for many intervals. Loses: with
 //! phases shorter than an interval, on unequal cores (it does not see them), and when everything is poison or nothing is.
@@ -33,13 +33,14 @@ pub(super) const DEF: PolicyDef = PolicyDef {
         },
         ParamDef {
             key: "trials",
-            default: "yes",
-            prose: "whether both ways to share out the middling threads are tried",
+            default: "32",
+            prose: "most other mappings to try once classes have settled, an interval each; 0 leaves it to the classes, as \
+                    the paper does",
         },
     ],
     make: |params, topology| {
         let mpki = params.number("mpki", 0.0)?;
-        let trials = params.choice("trials", &[("yes", true), ("no", false)])?;
+        let trials = params.number("trials", 0.0)? as u32;
         Contention::boxed(Mode::Both { mpki, trials }, params, topology)
     },
 };

@@ -156,6 +156,11 @@ impl Evidence {
         }
     }
 
+    /// Instructions per cycle that room gave it, as far as seen.
+    pub fn ipc_at_stake(&self) -> f64 {
+        self.contrast().map_or(0.0, |(least, most)| (most.ipc - least.ipc).max(0.0))
+    }
+
     /// Decides the class; `may_try` allows a suspect to be given room to prove itself. Says whether that was used up.
     pub fn classify(&mut self, threshold: f64, may_try: bool) -> bool {
         let mpki = self.last.map_or(0.0, |l| l.mpki);

@@ -126,37 +126,28 @@ impl Caches {
         table.mapping
     }
 
-    /// The same mapping with equal caches, and equal seats of a cache, exchanged so that most threads stay.
-    pub fn nearest(&self, mapping: Mapping, present: &[Option<Spot>]) -> Mapping {
+    /// Where a mapping puts each thread, with equal caches, and equal seats of a cache, exchanged so that most stay where
+    /// they are.
+    pub fn nearest(&self, mapping: Mapping, present: &[Spot]) -> Vec<Spot> {
         let size = |row: usize| mapping[row].iter().map(Vec::len).sum::<usize>();
         let equal = |a: usize, b: usize| {
             let (x, y) = (&self.rows[a], &self.rows[b]);
             (x.lines, x.seats.len(), size(a)) == (y.lines, y.seats.len(), size(b))
         };
         let mut stay = vec![0usize; self.rows.len() * self.rows.len()];
-        for (row, threads) in mapping.iter().map(|seats| seats.iter().flatten()).enumerate() {
-            for (onto, _) in threads.filter_map(|t| present[*t]) {
-                stay[row * self.rows.len() + onto] += 1;
-            }
+        for (row, seats) in mapping.iter().enumerate() {
+            seats.iter().flatten().for_each(|t| stay[row * self.rows.len() + present[*t].0] += 1);
         }
         let order = matching(self.rows.len(), |a, b| equal(a, b).then(|| stay[a * self.rows.len() + b]));
-        let mut result: Mapping = vec![Vec::new(); self.rows.len()];
-        for (seats, onto) in mapping.into_iter().zip(order) {
-            result[onto] = nearest_seats(seats, onto, present);
+        let mut spots = present.to_vec();
+        for (seats, row) in mapping.iter().zip(order) {
+            let stays = |from: usize, to: usize| seats[from].iter().filter(|t| present[**t] == (row, to)).count();
+            for (threads, seat) in seats.iter().zip(matching(seats.len(), |a, b| Some(stays(a, b)))) {
+                threads.iter().for_each(|t| spots[*t] = (row, seat));
+            }
         }
-        result
+        spots
     }
-}
-
-/// Exchanges the seats of a cache.
-fn nearest_seats(seats: Vec<Vec<usize>>, row: usize, present: &[Option<Spot>]) -> Vec<Vec<usize>> {
-    let stays = |from: usize, to: usize| seats[from].iter().filter(|t| present[**t] == Some((row, to))).count();
-    let order = matching(seats.len(), |a, b| Some(stays(a, b)));
-    let mut result = vec![Vec::new(); seats.len()];
-    for (threads, onto) in seats.into_iter().zip(order) {
-        result[onto] = threads;
-    }
-    result
 }
 
 /// Pairs each of `n` with one of `n`, largest value first; `None` forbids a pair, and itself is always allowed.
@@ -274,8 +265,8 @@ mod tests {
 
     #[test]
     fn equal_caches_and_seats_are_exchanged_rather_than_threads_moved() {
-        let present = [(1, 1), (1, 0), (0, 1), (0, 0)].map(Some);
-        let nearest = caches().nearest(vec![vec![vec![0], vec![1]], vec![vec![2], vec![3]]], &present);
-        assert_eq!(nearest, [[vec![3], vec![2]], [vec![1], vec![0]]]);
+        let present = [(1, 1), (1, 0), (0, 1), (0, 0)];
+        let mapping = vec![vec![vec![0], vec![1]], vec![vec![2], vec![3]]];
+        assert_eq!(caches().nearest(mapping, &present), present);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use self::evidence::{Class, Evidence};
 use self::mapping::{Caches, Mapping, Spot};
-use self::trial::{Groups, Trial};
+use self::trial::{Groups, Interval, Trials, Why};
 use super::seats::active;
 use super::{ParamDef, Params, Policy, PolicyError, PolicyRng, View};
 use crate::engine::ThreadInfo;
@@ -21,6 +21,8 @@ use crate::units::{GroupId, Nanos, ThreadId};
 
 /// An uneven mapping is kept as long as a new one would be better by less than this.
 const TOLERANCE: f64 = 0.1;
+/// Part of an interval after threads were moved that does not count: private and shared caches have to fill.
+const FILLING: f64 = 0.375;
 /// By how much a thread of the lower half must hold more than one of the upper to change places.
 const STICKY: f64 = 1.25;
 
@@ -44,8 +46,8 @@ pub(super) enum Mode {
     Both {
         /// The threshold.
         mpki: f64,
-        /// Whether companions are chosen by trial.
-        trials: bool,
+        /// Most mappings to try.
+        trials: u32,
     },
 }
 
@@ -60,7 +62,9 @@ pub(super) struct Contention {
     /// By thread: the spot it was told, and the group.
     told: Vec<(ThreadId, Spot, GroupId)>,
     mapped: Nanos,
-    trial: Trial,
+    /// Measurements count from here on.
+    settled: Nanos,
+    trials: Trials,
 }
 
 /// A thread in this mapping.
@@ -79,7 +83,8 @@ impl Contention {
             evidence: Vec::new(),
             told: Vec::new(),
             mapped: Nanos::ZERO,
-            trial: Trial::default(),
+            settled: Nanos::ZERO,
+            trials: Trials::new(if let Mode::Both { trials, .. } = mode { trials } else { 0 }),
         }))
     }
 
@@ -97,7 +102,9 @@ impl Contention {
             let [occupancy, mpki, ipc] = columns.map(|c| row.and_then(|r| r.get(c?).copied().flatten()));
             if stirred.next_if_eq(&thread.id).is_some() {
                 evidence.stirred = true;
-                evidence.note(occupancy, mpki, ipc);
+                if view.now > self.settled {
+                    evidence.note(occupancy, mpki, ipc);
+                }
             }
             self.evidence.push(evidence);
         }
@@ -148,29 +155,40 @@ impl Contention {
         (!(settled && even_enough)).then_some(mapping)
     }
 
-    /// The mapping by class, unless classes are as they were.
-    fn apart(&mut self, seated: &[Seated<'_>], demand: &[f64], mpki: f64, trials: bool) -> Option<Mapping> {
+    /// The mapping by class, as it was found better by trial, or `None` to stay.
+    fn apart(&mut self, seated: &[Seated<'_>], demand: &[f64], mpki: f64, near: &[Spot]) -> Option<(Vec<Spot>, Why)> {
         self.find_large(seated, demand);
         let mut groups = self.classify(seated, mpki);
-        let stake: Vec<f64> = seated.iter().map(|s| self.evidence[s.evidence].at_stake(mpki)).collect();
+        let evidence = |s: &Seated<'_>| &self.evidence[s.evidence];
+        let stake: Vec<f64> = seated.iter().map(|s| evidence(s).at_stake(mpki)).collect();
         let by_demand = |a: &usize, b: &usize| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b));
         groups.poison.sort_by(by_demand);
         groups.vulnerable.sort_by(|a, b| stake[*b].total_cmp(&stake[*a]).then_with(|| by_demand(a, b)));
         groups.rest.sort_by(by_demand);
-        self.trial.limit_vulnerable(&mut groups, &stake, PROVEN * mpki, self.caches.rows.len());
-        let ipc = seated.iter().map(|s| self.evidence[s.evidence].last.map_or(0.0, |l| l.ipc)).sum();
-        let ids = |rows: &[usize]| -> Vec<ThreadId> {
-            let mut ids: Vec<_> = rows.iter().map(|t| seated[*t].info.id).collect();
-            ids.sort_unstable();
-            ids
-        };
-        let signature = [ids(&groups.poison), ids(&groups.vulnerable), ids(&groups.rest)];
-        let swapped = self.trial.step(signature, ipc, trials && self.caches.rows.len() > 1)?;
-        if groups.poison.is_empty() {
-            let order: Vec<usize> = groups.vulnerable.iter().chain(&groups.rest).copied().collect();
-            return Some(self.caches.even(&order, demand));
+        if !groups.poison.is_empty() && self.caches.rows.len() > 1 {
+            groups.limit_vulnerable(&stake, PROVEN * mpki);
         }
-        Some(self.caches.apart(&groups.poison, &groups.vulnerable, &groups.rest, &stake, swapped))
+        let mut classes = vec![0; seated.len()];
+        for (class, rows) in [(1, &groups.poison), (2, &groups.vulnerable)] {
+            rows.iter().for_each(|t| classes[*t] = class);
+        }
+        let caches = &self.caches;
+        let propose = |swapped: bool| {
+            let Groups { poison, vulnerable, rest } = &groups;
+            let mapping = if poison.is_empty() {
+                let mut order: Vec<usize> = (0..demand.len()).collect();
+                order.sort_by(by_demand);
+                caches.even(&order, demand)
+            } else {
+                caches.apart(poison, vulnerable, rest, &stake, swapped)
+            };
+            caches.nearest(mapping, near)
+        };
+        let members: Vec<ThreadId> = seated.iter().map(|s| s.info.id).collect();
+        let ipc = seated.iter().map(|s| evidence(s).last.map_or(0.0, |l| l.ipc)).sum();
+        let ipc_stake: Vec<f64> = seated.iter().map(|s| evidence(s).ipc_at_stake()).collect();
+        let now = Interval { members: &members, spots: near, classes, ipc, stake: &ipc_stake };
+        self.trials.step(&now, &propose, caches.rows.len())
     }
 
     /// Maps everybody who stirred since the last time.
@@ -192,15 +210,16 @@ impl Contention {
         }
         let demand: Vec<f64> = seated.iter().map(|s| self.demand(s.evidence)).collect();
         let present: Vec<Option<Spot>> = seated.iter().map(|s| self.spot(s.info.id)).collect();
-        let mapping = match self.mode {
-            Mode::Both { mpki, trials } => self.apart(&seated, &demand, mpki, trials),
-            Mode::Mpi | Mode::Capacity => self.even(&demand, &present),
-        };
-        let Some(mapping) = mapping else { return Vec::new() };
         // For whoever was never told anything, the place it runs at counts.
-        let near: Vec<_> = seated.iter().zip(&present).map(|(s, p)| p.or(Some(self.caches.spot(s.info.cpu)))).collect();
-        let mapping = self.caches.nearest(mapping, &near);
-        self.tell(&seated, &mapping, &demand, crowded)
+        let place = |(s, p): (&Seated<'_>, &Option<Spot>)| p.unwrap_or_else(|| self.caches.spot(s.info.cpu));
+        let near: Vec<Spot> = seated.iter().zip(&present).map(place).collect();
+        let chosen = match self.mode {
+            Mode::Both { mpki, .. } => self.apart(&seated, &demand, mpki, &near),
+            Mode::Mpi | Mode::Capacity => {
+                self.even(&demand, &present).map(|m| (self.caches.nearest(m, &near), Why::Classes))
+            }
+        };
+        chosen.map_or_else(Vec::new, |(spots, why)| self.tell(&seated, &spots, &demand, crowded, why))
     }
 
     fn spot(&self, thread: ThreadId) -> Option<Spot> {
@@ -211,37 +230,30 @@ impl Contention {
     fn tell(
         &mut self,
         seated: &[Seated<'_>],
-        mapping: &Mapping,
+        spots: &[Spot],
         demand: &[f64],
         crowded: bool,
+        why: Why,
     ) -> Vec<ThreadPlacement> {
-        let loads: Vec<f64> =
-            mapping.iter().map(|seats| seats.iter().flatten().map(|t| demand[*t]).sum::<f64>()).collect();
+        let mut loads = vec![0.0; self.caches.rows.len()];
+        spots.iter().zip(demand).for_each(|((row, _), d)| loads[*row] += d);
         let mut told = Vec::with_capacity(seated.len());
         let mut placements = Vec::new();
-        for (row, seats) in mapping.iter().enumerate() {
-            for (seat, threads) in seats.iter().enumerate() {
-                let cache = &self.caches.rows[row];
-                let group = if crowded { cache.seats[seat] } else { cache.group };
-                for &t in threads {
-                    let info = seated[t].info;
-                    told.push((info.id, (row, seat), group));
-                    let same = self.told.binary_search_by_key(&info.id, |t| t.0).is_ok_and(|r| self.told[r].2 == group);
-                    if !same || !info.allowed.is_subset(&self.topology.group(group).cpus) {
-                        let reason = self.reason(&seated[t], row, demand[t], &loads);
-                        let (thread, target) = (info.id, Target::Group(group));
-                        placements.push(ThreadPlacement { thread, target, weight: None, reason });
-                    }
-                }
+        for ((who, &(row, seat)), demand) in seated.iter().zip(spots).zip(demand) {
+            let (thread, cache) = (who.info.id, &self.caches.rows[row]);
+            let group = if crowded { cache.seats[seat] } else { cache.group };
+            told.push((thread, (row, seat), group));
+            let same = self.told.binary_search_by_key(&thread, |t| t.0).is_ok_and(|r| self.told[r].2 == group);
+            if !same || !who.info.allowed.is_subset(&self.topology.group(group).cpus) {
+                let reason = self.reason(who, row, *demand, &loads, why);
+                placements.push(ThreadPlacement { thread, target: Target::Group(group), weight: None, reason });
             }
         }
-        told.sort_unstable_by_key(|t| t.0);
-        placements.sort_by_key(|p| p.thread);
         self.told = told;
         placements
     }
 
-    fn reason(&self, who: &Seated<'_>, row: usize, demand: f64, loads: &[f64]) -> Reason {
+    fn reason(&self, who: &Seated<'_>, row: usize, demand: f64, loads: &[f64], why: Why) -> Reason {
         let evidence = &self.evidence[who.evidence];
         let (rule, unit) = match self.mode {
             _ if loads.len() == 1 => {
@@ -249,6 +261,8 @@ impl Contention {
             }
             Mode::Mpi => ("most misses apart: same core or another cache", "misses/kilo-instruction of others there"),
             Mode::Capacity => ("most capacity apart: same core or another cache", "bytes held by others"),
+            Mode::Both { .. } if why == Why::Trial => ("on trial: the sum of IPC will tell", "bytes held by others"),
+            Mode::Both { .. } if why == Why::Best => ("best sum of IPC of the mappings tried", "bytes held by others"),
             Mode::Both { mpki, .. } => (evidence.why(mpki), "bytes held by others"),
         };
         let others = |(at, load): (usize, &f64)| {
@@ -292,6 +306,10 @@ impl Policy for Contention {
             return Placement::default();
         }
         self.mapped = view.now;
-        Placement { threads: self.map(view), admission: None }
+        let threads = self.map(view);
+        if !threads.is_empty() {
+            self.settled = view.now + Nanos::from_secs_f64(self.every.as_secs_f64() * FILLING);
+        }
+        Placement { threads, admission: None }
     }
 }
