@@ -249,6 +249,7 @@ impl Progress {
         if cpu != NONE {
             self.retable(thread.0);
             self.rerate(thread.0);
+            self.turn(thread.0);
             self.rerate_siblings(cpu);
         }
     }
@@ -277,6 +278,7 @@ impl Progress {
         }
         if next != NONE {
             self.rerate(next);
+            self.turn(next);
         }
         self.rerate_siblings(cpu.0);
     }

@@ -86,8 +86,16 @@ impl Pool {
         self.events.iter().fold(self.step_at, |a, b| a.min(*b))
     }
 
+    /// Somebody runs: steps are wanted again.
+    pub fn wake(&mut self, now: u64, stepping: &Stepping) {
+        if self.step_at == u64::MAX {
+            self.step = stepping.cold;
+            self.step_within(now, stepping.cold);
+        }
+    }
+
     /// Asks for a step within `within` ns.
-    pub fn step_within(&mut self, now: u64, within: u64) {
+    fn step_within(&mut self, now: u64, within: u64) {
         if !self.caches.is_empty() && now + within < self.step_at {
             self.step_at = now + within;
             self.step = self.step.min(within);

@@ -15,6 +15,8 @@ const DUTY_NS: f64 = 100e6;
 const FACTOR_EVERY: u64 = 5_000_000;
 /// Changes of demand beyond this part are looked at at once, others at the next step.
 const DEMAND_LARGE: f64 = 0.1;
+/// Shortest time in which a filling thread's rates are looked at again (ns).
+const REFILL_NS: f64 = 20_000.0;
 const DEMAND_SMALL: f64 = 0.01;
 /// Changes of the factor beyond this part are passed on at once even to several pools.
 const FACTOR_LARGE: f64 = 0.1;
@@ -119,29 +121,20 @@ impl Progress {
         siblings.iter().filter(|s| self.on_cpu[**s as usize] != NONE).count() as u32
     }
 
-    /// Finds or makes the thread's rows in the shared caches, and foresees how they will fill.
+    /// Finds or makes the thread's rows in the shared caches.
     fn take_residence(&mut self, thread: u32, row: u32) {
         let cpu = &self.cpus[row as usize];
         let t = &mut self.threads[thread as usize];
-        let pool = &mut self.pools[cpu.pool as usize];
-        let now = self.clock as f64;
+        t.refill_at = u64::MAX;
         for k in 0..cpu.levels {
             let cache = &mut self.caches[cpu.chain[k] as usize];
             let i = cache.enter(thread, t.rows[k]);
             t.rows[k] = i as u32;
             let r = &mut cache.residents[i];
             (r.table, r.level, r.duty) = (t.table, k as u8, t.duty);
-            r.start(now);
-            if r.is_new() {
-                pool.step_within(self.clock, self.stepping.cold);
-            } else {
-                let drift = cache.turn(&self.tables, i, now);
-                pool.turned(self.clock, drift, &self.stepping);
-            }
+            r.start(self.clock as f64);
         }
-        if pool.step_at == u64::MAX {
-            pool.step_within(self.clock, self.stepping.cold);
-        }
+        self.pools[cpu.pool as usize].wake(self.clock, &self.stepping);
     }
 
     /// Charges the fixed costs and the re-filling of private caches.
@@ -254,7 +247,7 @@ impl Progress {
         t.ips = if works { cpu.freq * each } else { 0.0 };
         t.ns_each = cycles * cpu.cycle_ns;
         let pool = &mut self.pools[cpu.pool as usize];
-        pool.events[cpu.slot as usize] = t.event();
+        pool.events[cpu.slot as usize] = t.event().min(t.refill_at);
         if !pool.stale {
             pool.stale = true;
             self.stale_pools.push(cpu.pool);
@@ -373,6 +366,11 @@ impl Progress {
     fn thread_event(&mut self, pool: usize, slot: usize) {
         let thread = self.pools[pool].threads[slot];
         let t = &mut self.threads[thread as usize];
+        if t.event() > self.clock {
+            t.integrate(self.clock);
+            self.turn(thread);
+            return;
+        }
         if t.arrive(&self.models[t.model as usize], self.clock) {
             self.finished.push(thread);
             self.respeed(thread);
@@ -382,25 +380,44 @@ impl Progress {
         self.rerate(thread);
         let row = self.threads[thread as usize].cpu;
         self.rerate_siblings(row);
-        if self.config.contention {
-            let drift = self.turn(thread);
-            self.pools[pool].turned(self.clock, drift, &self.stepping);
-        }
+        self.turn(thread);
     }
 
-    /// Foresees the occupancy of a thread that entered another phase; the largest part of a cache it will gain or lose.
-    fn turn(&mut self, thread: u32) -> f64 {
+    /// Foresees the occupancy of a thread that came, changed its behaviour or filled up, and sets its rates accordingly.
+    pub(super) fn turn(&mut self, thread: u32) {
+        if !self.config.contention {
+            return;
+        }
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
+        let pool = &mut self.pools[cpu.pool as usize];
+        let ahead = pool.step_at.saturating_sub(self.clock) as f64;
         let mut drift = 0.0f64;
+        let mut gains = [None; MAX_LEVELS];
         for k in 0..cpu.levels {
             let cache = &mut self.caches[cpu.chain[k] as usize];
-            drift = drift.max(cache.turn(&self.tables, t.rows[k] as usize, self.clock as f64));
+            let (moved, gain) = cache.turn(&self.tables, t.rows[k] as usize, self.clock as f64, ahead);
+            drift = drift.max(moved);
+            gains[k] = gain;
         }
-        if self.moved(thread) {
-            self.rerate(thread);
+        pool.turned(self.clock, drift, &self.stepping);
+        self.threads[thread as usize].refill_at = u64::MAX;
+        self.rerate(thread);
+        self.plan_refill(thread, &gains);
+    }
+
+    /// Has a filling thread's rates looked at again when it has gained the lines foreseen.
+    fn plan_refill(&mut self, thread: u32, gains: &[Option<f64>; MAX_LEVELS]) {
+        let t = &mut self.threads[thread as usize];
+        let cpu = &self.cpus[t.cpu as usize];
+        for (k, gain) in gains.iter().enumerate() {
+            let Some(gain) = gain else { continue };
+            let r = &self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
+            let ns = (gain / r.inserting).max(REFILL_NS);
+            t.refill_at = t.refill_at.min(t.starts_at(self.clock).saturating_add(ns as u64));
         }
-        drift
+        let event = &mut self.pools[cpu.pool as usize].events[cpu.slot as usize];
+        *event = (*event).min(t.refill_at);
     }
 
     /// Siblings feel the dispatch slots that a thread now takes.
@@ -427,11 +444,19 @@ impl Progress {
         let mut change = 0.0f64;
         for slot in 0..self.pools[pool].threads.len() {
             let thread = self.pools[pool].threads[slot];
-            if thread != NONE && self.moved(thread) {
-                let before = self.threads[thread as usize].ips;
-                self.rerate(thread);
-                change = change.max((self.threads[thread as usize].ips - before).abs() / before.max(1e-9));
+            if thread == NONE {
+                continue;
             }
+            let before = self.threads[thread as usize].ips;
+            self.threads[thread as usize].refill_at = u64::MAX;
+            if self.refills(thread, ahead) {
+                self.turn(thread);
+            } else if self.moved(thread) {
+                self.rerate(thread);
+            } else {
+                continue;
+            }
+            change = change.max((self.threads[thread as usize].ips - before).abs() / before.max(1e-9));
         }
         self.pools[pool].adapt(change, &self.stepping);
         for slot in 0..self.pools[pool].threads.len() {
@@ -442,6 +467,16 @@ impl Progress {
                 break;
             }
         }
+    }
+
+    /// Whether a thread is cold in one of its caches.
+    fn refills(&self, thread: u32, ahead: f64) -> bool {
+        let t = &self.threads[thread as usize];
+        let cpu = &self.cpus[t.cpu as usize];
+        (0..cpu.levels).any(|k| {
+            let cache = &self.caches[cpu.chain[k] as usize];
+            cache.residents[t.rows[k] as usize].refills(ahead, cache.lines)
+        })
     }
 
     /// Whether a thread's occupancies are no longer those that its rates were taken at.

@@ -25,6 +25,9 @@ const NEAR_FORECAST: f64 = 1e-3;
 /// without a new target.
 const SETTLED: f64 = 1e-3;
 const SPEED_SETTLED: f64 = 0.005;
+/// A thread that lacks more than this part of its target is cold, if that is at least this part of the cache.
+const COLD: f64 = 0.25;
+const WORTH: f64 = 0.005;
 /// Residents that stopped and hold less than this part of the cache are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 
@@ -114,9 +117,11 @@ impl Resident {
         self.mean = self.lines;
     }
 
-    /// Whether it never ran here up to a step.
-    pub fn is_new(&self) -> bool {
-        self.speed == 0.0
+    /// Whether it fills up so fast that one mean for the `ahead` ns up to the next step would hide the cold part.
+    #[inline]
+    pub fn refills(&self, ahead: f64, capacity: f64) -> bool {
+        let gap = self.target - self.lines;
+        gap > COLD * self.target && gap > WORTH * capacity && self.inserting * ahead > 0.5 * gap
     }
 
     /// Forgets insertions of a step in which nothing moved.
@@ -153,8 +158,6 @@ pub struct SharedCache {
     pub residents: Vec<Resident>,
     /// Eviction age (ns) of the last solution.
     age: f64,
-    /// When occupancies move next (ns).
-    next_step: f64,
     /// Whether anything but speeds changed since the targets were set, or occupancies are on their way.
     moving: bool,
 }
@@ -162,7 +165,7 @@ pub struct SharedCache {
 impl SharedCache {
     /// An empty cache.
     pub fn new(lines: f64) -> Self {
-        Self { lines, residents: Vec::new(), age: AGE_MAX, next_step: 0.0, moving: true }
+        Self { lines, residents: Vec::new(), age: AGE_MAX, moving: true }
     }
 
     /// The row of a thread, looked for at `hint` first.
@@ -183,20 +186,23 @@ impl SharedCache {
         })
     }
 
-    /// A running thread changed its behaviour: foresees its occupancy up to the next step at the eviction age in force,
-    /// before which its effect on the others is not looked at. Returns the part of the cache that its target moved by.
-    pub fn turn(&mut self, tables: &[Table], row: usize, now: f64) -> f64 {
+    /// A running thread came or changed its behaviour: foresees its occupancy for the `ahead` ns up to the next step at the
+    /// eviction age in force; only then its effect on the others is looked at. Returns the part of the cache that its target
+    /// moved by, and the lines it is to gain before its rates are looked at again if that is sooner.
+    pub fn turn(&mut self, tables: &[Table], row: usize, now: f64, ahead: f64) -> (f64, Option<f64>) {
         self.moving = true;
-        let (age, ahead) = (self.age, self.next_step - now);
         let r = &mut self.residents[row];
-        let (ran, _) = r.ran_within(age, now);
+        let (ran, _) = r.ran_within(self.age, now);
         let before = r.target;
         r.target = tables[r.table as usize].levels[r.level as usize].filled(ran * r.speed, &mut r.hint).0;
-        r.mean = r.lines + r.inserted.min((r.target - r.lines).max(0.0));
-        if r.mean < r.target {
-            r.mean += rise(r.target - r.mean, r.inserting * ahead.max(0.0));
-        }
-        (r.target - before).abs() / self.lines
+        r.insert(now);
+        let gain = r.inserted.min((r.target - r.lines).max(0.0));
+        r.lines += gain;
+        r.inserted -= gain;
+        let gap = (r.target - r.lines).max(0.0);
+        let part = r.refills(ahead, self.lines).then_some(0.5 * gap);
+        r.mean = r.lines + part.map_or_else(|| rise(gap, r.inserting * ahead), |p| 0.5 * p);
+        ((r.target - before).abs() / self.lines, part)
     }
 
     /// The thread of a row stops running.
@@ -210,7 +216,6 @@ impl SharedCache {
     /// Moves lines to where insertions since the last step and the current speeds drive them, and foresees how the next
     /// `ahead` ns will go.
     pub fn step(&mut self, tables: &[Table], now: f64, ahead: f64) {
-        self.next_step = now + ahead;
         if !self.moving && !self.residents.iter().any(Resident::sped) {
             self.residents.iter_mut().for_each(|r| r.restart(now));
             return;
@@ -348,7 +353,8 @@ impl SharedCache {
 
     /// The part of `excess` that `growth` takes when `used` lines are taken already.
     fn evicted(&self, used: f64, growth: f64, excess: f64) -> f64 {
-        let evicted = (growth - (self.lines - used).max(0.0)).max(0.0);
+        // Threads that filled up between steps may have overfilled the cache.
+        let evicted = (growth + used - self.lines).max(0.0);
         if excess > 0.0 { (evicted / excess).min(1.0) } else { 0.0 }
     }
 }

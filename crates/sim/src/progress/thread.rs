@@ -72,6 +72,8 @@ pub struct Thread {
 
     /// Rows in the shared caches of the CPU.
     pub rows: [u32; MAX_LEVELS],
+    /// When it will have filled up enough for new rates.
+    pub refill_at: u64,
     /// When it was switched in or out.
     pub since: u64,
     /// Part of the time it runs, an exponential average over past stretches.
@@ -129,6 +131,7 @@ impl Thread {
                 run_ns: 0.0,
             },
             rows: [0; MAX_LEVELS],
+            refill_at: u64::MAX,
             since: 0,
             duty: 1.0,
             entered_misses: 0.0,
@@ -171,6 +174,11 @@ impl Thread {
     /// Loses `cost` ns from now on; the caller integrated up to now.
     pub fn stall(&mut self, cost: u64, now: u64) {
         self.stall_until = self.stall_until.max(now).saturating_add(cost);
+    }
+
+    /// When it goes on retiring: now, or when its stall is over.
+    pub fn starts_at(&self, now: u64) -> u64 {
+        self.stall_until.max(now)
     }
 
     /// The part of the entry stall that is over at `now`.
