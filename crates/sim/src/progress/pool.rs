@@ -21,7 +21,7 @@ pub struct Stepping {
     pub drift: f64,
     /// Change of a thread's speed per step that is aimed at.
     pub change: f64,
-    /// Change of an occupancy that is too small to take new rates.
+    /// Change of a thread's speed that is too small to take new rates.
     pub still: f64,
     /// Change of the memory latency factor that is too small to pass on.
     pub factor: f64,
@@ -32,14 +32,14 @@ impl Default for Stepping {
     /// of its miss curve, where histories part whatever the step.
     fn default() -> Self {
         Self {
-            least: 2_000_000,
+            least: 4_000_000,
             most: 100_000_000,
             cold: 1_000_000,
-            phase: 4_000_000,
-            minor: 20_000_000,
-            drift: 0.15,
+            phase: 8_000_000,
+            minor: 25_000_000,
+            drift: 0.2,
             change: 0.1,
-            still: 1e-3,
+            still: 2e-3,
             factor: 1e-2,
         }
     }

@@ -15,6 +15,10 @@ const DUTY_NS: f64 = 100e6;
 const FACTOR_EVERY: u64 = 5_000_000;
 /// Changes of demand beyond this part are looked at at once, others at the next step.
 const DEMAND_LARGE: f64 = 0.1;
+/// Width of a lattice cell of the rate tables, at least.
+const CELL: f64 = 1.0 / 16.0;
+/// Change of a thread's cycles per instruction below which a new memory latency is not worth the work.
+const LATENCY_MATTERS: f64 = 1e-3;
 /// Shortest time in which a filling thread's rates are looked at again (ns).
 const REFILL_NS: f64 = 20_000.0;
 const DEMAND_SMALL: f64 = 0.01;
@@ -320,6 +324,7 @@ impl Progress {
             self.agenda.set(self.pools.len() + row as usize, memory.due);
             return false;
         }
+        let change = (factor - memory.factor).abs();
         (memory.factor, memory.last, memory.due) = (factor, now, u64::MAX);
         // Sums are formed anew, so that rounding of their updates does not add up.
         (memory.demand, memory.slope) = (0.0, 0.0);
@@ -333,6 +338,11 @@ impl Progress {
                 }
                 let t = &mut self.threads[thread as usize];
                 if self.cpus[t.cpu as usize].memory != row {
+                    continue;
+                }
+                if t.rate.b * change < LATENCY_MATTERS * t.rate.a {
+                    self.memories[row as usize].demand += t.demand;
+                    self.memories[row as usize].slope += t.slope;
                     continue;
                 }
                 t.integrate(now);
@@ -402,7 +412,11 @@ impl Progress {
         }
         pool.turned(self.clock, drift, &self.stepping);
         self.threads[thread as usize].refill_at = u64::MAX;
-        self.rerate(thread);
+        if self.moved(thread) {
+            self.rerate(thread);
+        } else {
+            self.respeed(thread);
+        }
         self.plan_refill(thread, &gains);
     }
 
@@ -479,13 +493,16 @@ impl Progress {
         })
     }
 
-    /// Whether a thread's occupancies are no longer those that its rates were taken at.
+    /// Whether a thread's occupancies are so far from those its rates were taken at that its speed is another.
     fn moved(&self, thread: u32) -> bool {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
+        let least = self.stepping.still * (t.rate.a + t.rate.b);
         (0..cpu.levels).any(|k| {
             let mean = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;
-            (mean - t.seen[k]).abs() > self.stepping.still * t.seen[k]
+            let change = (mean - t.seen[k]).abs();
+            // Beyond a lattice cell the slope is another.
+            change * t.rate.worth[k] > least || change > CELL * t.seen[k]
         })
     }
 

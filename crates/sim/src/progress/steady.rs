@@ -15,16 +15,18 @@ use super::{ModelId, Progress};
 const ROUNDS: usize = 200;
 /// Turns that threads on one CPU take, Linux's slice on eight CPUs and more (ns).
 const TURN_NS: f64 = 2.8e6;
+/// Slices in which a thread's warming up is summed.
+const WARMING_SLICES: u32 = 6;
 /// Rounds in which only memory latency adapts.
 const MEMORY_ROUNDS: usize = 6;
 /// Relative change of every speed and occupancy in a round that ends the search.
-const SETTLED: f64 = 1e-5;
+const SETTLED: f64 = 1e-4;
 /// Part of the way to its new occupancy that a program goes in a round.
 ///
 /// The search starts with the whole cache for everybody and comes down slowly: speed and occupancy support each other, so
 /// that a working set that just fits may have two solutions, fitting and thrashing, and runs that start in an empty cache
 /// find the first if there is one.
-const DAMPING: f64 = 0.3;
+const DAMPING: f64 = 0.5;
 
 /// Forecast of one program of a static mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -222,19 +224,45 @@ impl<'a> Search<'a> {
         let beside = self.beside(place);
         let ipc: f64 = place.siblings.iter().map(|s| self.busy[*s as usize].1).sum();
         let most = place.siblings.len() as f64;
-        let with = |others: f64| {
+        let with = |others: f64, lines: &[f64; MAX_LEVELS]| {
             let table = &self.progress.tables[row.table as usize + others as usize];
             let share = if beside > 0.0 { others / most } else { 0.0 };
-            let rate = table.rate(&row.lines, ipc * share, 1.0 + others);
+            let rate = table.rate(lines, ipc * share, 1.0 + others);
             (place.freq / (rate.a + rate.b * self.factors[place.memory as usize]), rate)
         };
         let (few, part) = (beside.floor(), beside.fract());
-        let (speed, rate) = with(few);
-        if part < 1e-9 {
-            return (speed, rate);
+        let (mut speed, mut rate) = with(few, &row.lines);
+        if part > 1e-9 {
+            let (slower, crowded) = with(few + 1.0, &row.lines);
+            speed += part * (slower - speed);
+            rate = if part > 0.5 { crowded } else { rate };
         }
-        let (slower, crowded) = with(few + 1.0);
-        (speed + part * (slower - speed), if part > 0.5 { crowded } else { rate })
+        if row.share < 1.0 {
+            speed *= self.warming(row, |lines| with(few, lines));
+        }
+        (speed, rate)
+    }
+
+    /// Mean speed over a turn, as a part of the speed at its end: a thread first fills up what others took meanwhile.
+    fn warming(&self, row: &Row, at: impl Fn(&[f64; MAX_LEVELS]) -> (f64, Rate)) -> f64 {
+        let place = &self.progress.cpus[row.cpu];
+        let left: [f64; MAX_LEVELS] = std::array::from_fn(|k| {
+            let held = |cache: u32| self.caches[cache as usize].residents[row.resident[k] as usize + 1].target;
+            if k < place.levels { held(row.local[k]).min(row.lines[k]) } else { 0.0 }
+        });
+        let (full, _) = at(&row.lines);
+        let (mut ns, mut work) = (0.0, 0.0);
+        for slice in 0..WARMING_SLICES {
+            let warm = (f64::from(slice) + 0.5) / f64::from(WARMING_SLICES);
+            let lines = std::array::from_fn(|k| left[k] + (row.lines[k] - left[k]) * warm);
+            let (speed, rate) = at(&lines);
+            let needs = |k: usize| (row.lines[k] - left[k]) / f64::from(WARMING_SLICES) / rate.miss[k].max(1e-9);
+            let instructions = (0..place.levels).map(needs).fold(0.0, f64::max);
+            let takes = (instructions / speed).min(TURN_NS - ns);
+            ns += takes;
+            work += takes * speed;
+        }
+        (work + (TURN_NS - ns) * full) / (TURN_NS * full)
     }
 
     fn report(&self, row: &Row) -> Rates {

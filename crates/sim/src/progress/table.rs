@@ -101,15 +101,18 @@ impl LevelTable {
         f64::from_bits((self.base + i as u64) << CELL_BITS)
     }
 
-    /// Interpolates at `lines`.
+    /// Interpolates at `lines`; also the change per line.
     #[inline]
-    pub fn at(&self, lines: f64) -> Point {
+    pub fn at(&self, lines: f64) -> (Point, Point) {
         let bits = lines.max(self.first).min(self.last.max(self.first)).to_bits();
         let i = ((bits >> CELL_BITS) - self.base) as usize;
         let x = (bits & CELL_MASK) as f64 * CELL_SCALE;
-        let [p, q] = &self.points[i..i + 2] else { return Point::default() };
-        let mix = |u: f64, v: f64| u + (v - u) * x;
-        Point { miss: mix(p.miss, q.miss), a: mix(p.a, q.a), b: mix(p.b, q.b) }
+        let [p, q] = &self.points[i..i + 2] else { return Default::default() };
+        let rise = Point { miss: q.miss - p.miss, a: q.a - p.a, b: q.b - p.b };
+        let point = Point { miss: p.miss + rise.miss * x, a: p.a + rise.a * x, b: p.b + rise.b * x };
+        // A cell is an eighth of its octave.
+        let per_line = f64::from_bits(((i as u64 + self.base) & !7) << CELL_BITS).recip() * 8.0;
+        (point, Point { miss: rise.miss * per_line, a: rise.a * per_line, b: rise.b * per_line })
     }
 
     /// The occupancy that `instructions` build up, and its derivative. `hint` is the cell of the last answer.
@@ -185,6 +188,8 @@ pub struct Rate {
     pub b: f64,
     /// Misses per instruction of each shared cache, inner first.
     pub miss: [f64; MAX_LEVELS],
+    /// Cycles per instruction at unloaded memory that a line of each shared cache is worth, about.
+    pub worth: [f64; MAX_LEVELS],
 }
 
 impl Table {
@@ -193,11 +198,11 @@ impl Table {
     #[inline]
     pub fn rate(&self, lines: &[f64; MAX_LEVELS], siblings_ipc: f64, threads: f64) -> Rate {
         let base = if threads > 1.0 { self.shared_base(siblings_ipc, threads) } else { self.base };
-        let mut rate = Rate { a: base + self.fixed, b: self.memory, miss: [0.0; MAX_LEVELS] };
+        let mut rate = Rate { a: base + self.fixed, b: self.memory, ..Rate::default() };
         let mut before = self.private_misses;
         let mut next_hit = 0.0;
         for (k, level) in self.levels.iter().enumerate().take(self.depth) {
-            let p = level.at(lines[k]);
+            let (p, per_line) = level.at(lines[k]);
             // An inner cache that holds more than this one leaves it only misses.
             let miss = p.miss.min(before);
             let scale = if k > 0 && p.miss > 0.0 { miss / p.miss } else { 1.0 };
@@ -205,6 +210,9 @@ impl Table {
             rate.a += p.a * scale;
             if k + 1 == self.depth {
                 rate.b += p.b * scale;
+                rate.worth[k] = (per_line.a + per_line.b).abs();
+            } else {
+                rate.worth[k] = per_line.a.abs() + p.b * per_line.miss.abs();
             }
             next_hit = p.b;
             before = miss;
@@ -290,10 +298,10 @@ mod tests {
     fn interpolation_is_exact_for_what_is_linear_between_lattice_points() {
         let table = sweep();
         for lines in [64.0, 65.5, 1000.0, 9_999.0, 10_000.0] {
-            assert!((table.at(lines).miss - 0.01 * (1.0 - lines / 20_000.0)).abs() < 1e-12, "{lines}");
+            assert!((table.at(lines).0.miss - 0.01 * (1.0 - lines / 20_000.0)).abs() < 1e-12, "{lines}");
         }
-        assert_eq!(table.at(1.0).miss, table.at(64.0).miss);
-        assert_eq!(table.at(1e9).miss, table.at(10_000.0).miss);
+        assert_eq!(table.at(1.0).0.miss, table.at(64.0).0.miss);
+        assert_eq!(table.at(1e9).0.miss, table.at(10_000.0).0.miss);
     }
 
     #[test]
@@ -301,7 +309,7 @@ mod tests {
         let table = sweep();
         let mut hint = 0;
         for lines in [10.0, 64.0, 500.0, 3_333.0, 9_000.0, 200.0] {
-            let fill = if lines < 64.0 { lines / table.at(64.0).miss } else { exact(lines) };
+            let fill = if lines < 64.0 { lines / table.at(64.0).0.miss } else { exact(lines) };
             let (back, slope) = table.filled(fill, &mut hint);
             assert!((back / lines - 1.0).abs() < 1e-2, "{lines} {back}");
             assert!(slope > 0.0);

@@ -104,7 +104,7 @@ impl Thread {
             segment: 0,
             segment_end: f64::INFINITY,
             table: 0,
-            rate: Rate { a: 1.0, b: 0.0, miss: [0.0; MAX_LEVELS] },
+            rate: Rate { a: 1.0, b: 0.0, miss: [0.0; MAX_LEVELS], worth: [0.0; MAX_LEVELS] },
             traffic: 0.0,
             ips: 0.0,
             ns_each: 0.0,

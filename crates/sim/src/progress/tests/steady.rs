@@ -16,6 +16,20 @@ fn mix() -> Vec<Kind> {
     ]
 }
 
+fn fine_steps() -> Stepping {
+    Stepping {
+        least: 20_000,
+        cold: 20_000,
+        phase: 20_000,
+        minor: 20_000,
+        drift: 0.0,
+        change: 0.002,
+        still: 0.0,
+        factor: 1e-4,
+        ..Stepping::default()
+    }
+}
+
 /// Largest relative difference between forecast and the second second of a run.
 fn disagreement(name: &str, kinds: &[(Kind, u32)]) -> f64 {
     let mut progress = start(name, free_switches(), kinds);
@@ -38,48 +52,42 @@ fn forecasts_agree_with_where_runs_end_up() {
     }
 }
 
-#[test]
-fn forecasts_agree_with_threads_that_take_turns() {
-    let kinds: Vec<_> = (0..16).map(|i| mix()[i % 7].clone()).collect();
+/// Two threads on each of eight CPUs, every 4 ms the other one: measured speeds, and forecast ones.
+fn take_turns(stepping: Stepping) -> (Vec<f64>, Vec<f64>) {
     let mut progress = Progress::new(machine(HYBRID), free_switches());
+    progress.stepping = stepping;
     let cpus = [0u32, 1, 2, 3, 8, 9, 10, 11];
-    if std::env::var("FINE").is_ok() {
-        progress.stepping = Stepping {
-            least: 20_000,
-            cold: 20_000,
-            phase: 20_000,
-            minor: 20_000,
-            drift: 0.0,
-            change: 0.002,
-            still: 0.0,
-            factor: 1e-4,
-            ..Stepping::default()
-        };
+    for i in 0..16 {
+        add(&mut progress, i as u32, &mix()[i % 7], cpus[i % 8]);
     }
-    for (i, kind) in kinds.iter().enumerate() {
-        add(&mut progress, i as u32, kind, cpus[i % 8]);
-    }
-    let mut at_two = Vec::new();
+    let mut speeds_seen = Vec::new();
     for turn in 0..1000u64 {
-        run(&mut progress, ms(4 * turn));
+        if turn == 500 {
+            speeds_seen = (0..16).map(|t| -progress.counters(ThreadId(t), ms(2000)).instructions).collect();
+        }
         for (i, cpu) in cpus.iter().enumerate() {
             let thread = i as u32 + 8 * (turn % 2) as u32;
             progress.set_running(CpuId(*cpu), Some(ThreadId(thread)), ms(4 * turn));
         }
-        if turn == 500 {
-            at_two = (0..16).map(|t| progress.counters(ThreadId(t), ms(2000)).instructions).collect();
-        }
+        run(&mut progress, ms(4 * turn + 4));
+    }
+    for (t, speed) in speeds_seen.iter_mut().enumerate() {
+        *speed = (*speed + progress.counters(ThreadId(t as u32), ms(4000)).instructions) / 2.0;
     }
     let rows: Vec<_> = (0..16).map(|i| (ModelId(i as u32), CpuId(cpus[i % 8]), 0.5)).collect();
-    let forecast = progress.steady_state(&rows);
-    let end = ms(4 * 1000);
-    run(&mut progress, end);
+    (speeds_seen, progress.steady_state(&rows).iter().map(|r| r.ips).collect())
+}
+
+#[test]
+fn threads_that_take_turns_agree_with_fine_steps_and_forecasts() {
+    let (seen, forecast) = take_turns(Stepping::default());
+    let (fine, _) = take_turns(fine_steps());
     for t in 0..16 {
-        let ips = (progress.counters(ThreadId(t as u32), end).instructions - at_two[t]) / 2.0;
-        println!("{t} {:.4e} {:.4e} {:.4}", ips, forecast[t].ips, ips / forecast[t].ips);
-        if std::env::var("FINE").is_err() {
-            assert!((ips / forecast[t].ips - 1.0).abs() < 10.0, "{t}: {ips} {}", forecast[t].ips);
-        }
+        println!("{t} {:.4e} of fine {:.4} of forecast {:.4}", seen[t], seen[t] / fine[t], seen[t] / forecast[t]);
+    }
+    for t in 0..16 {
+        assert!((seen[t] / fine[t] - 1.0).abs() < 0.25, "{t}: {} {}", seen[t], fine[t]);
+        assert!((seen[t] / forecast[t] - 1.0).abs() < 0.25, "{t}: {} {}", seen[t], forecast[t]);
     }
 }
 
@@ -105,17 +113,7 @@ fn way_finer_steps_change_little() {
     let work = |fine: bool| {
         let mut progress = Progress::new(machine(HYBRID), free_switches());
         if fine {
-            progress.stepping = Stepping {
-                least: 20_000,
-                cold: 20_000,
-                phase: 20_000,
-                minor: 20_000,
-                drift: 0.0,
-                change: 0.002,
-                still: 0.0,
-                factor: 1e-4,
-                ..Stepping::default()
-            };
+            progress.stepping = fine_steps();
         }
         for t in 0..8u32 {
             let (a, b) = (mix()[t as usize % 7].clone(), mix()[(t as usize + 3) % 7].clone());
@@ -129,6 +127,6 @@ fn way_finer_steps_change_little() {
     };
     for (t, (coarse, fine)) in work(false).iter().zip(work(true)).enumerate() {
         println!("{t} {:.4}", coarse / fine);
-        assert!((coarse / fine - 1.0).abs() < 0.02, "thread {t}: {coarse:.4e} {fine:.4e}");
+        assert!((coarse / fine - 1.0).abs() < 0.03, "thread {t}: {coarse:.4e} {fine:.4e}");
     }
 }
