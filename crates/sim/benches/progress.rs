@@ -3,6 +3,8 @@
 //! `cargo bench -p countersteer-sim --bench progress`. One busy thread per CPU, three phases of about 50 ms per program,
 //! with and without contention; then the cost of context switches and of forecasts.
 
+#![allow(clippy::panic, reason = "without its machine there is nothing to measure")]
+
 use std::sync::Arc;
 use std::time::Instant;
 

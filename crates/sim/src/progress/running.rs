@@ -214,8 +214,8 @@ impl Progress {
         let mut lines = [0.0; MAX_LEVELS];
         let (mut siblings_ipc, mut threads) = (0.0, 1.0);
         if self.config.contention {
-            for k in 0..cpu.levels {
-                lines[k] = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;
+            for (k, held) in lines.iter_mut().enumerate().take(cpu.levels) {
+                *held = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;
             }
             for sibling in &cpu.siblings {
                 let other = self.on_cpu[*sibling as usize];
@@ -225,8 +225,8 @@ impl Progress {
                 }
             }
         } else {
-            for k in 0..cpu.levels {
-                lines[k] = self.caches[cpu.chain[k] as usize].lines;
+            for (held, cache) in lines.iter_mut().zip(&cpu.chain[..cpu.levels]) {
+                *held = self.caches[*cache as usize].lines;
             }
         }
         let table = &self.tables[t.table as usize];
@@ -404,11 +404,11 @@ impl Progress {
         let ahead = pool.step_at.saturating_sub(self.clock) as f64;
         let mut drift = 0.0f64;
         let mut gains = [None; MAX_LEVELS];
-        for k in 0..cpu.levels {
+        for (k, gain) in gains.iter_mut().enumerate().take(cpu.levels) {
             let cache = &mut self.caches[cpu.chain[k] as usize];
-            let (moved, gain) = cache.turn(&self.tables, t.rows[k] as usize, self.clock as f64, ahead);
+            let (moved, part) = cache.turn(&self.tables, t.rows[k] as usize, self.clock as f64, ahead);
             drift = drift.max(moved);
-            gains[k] = gain;
+            *gain = part;
         }
         pool.turned(self.clock, drift, &self.stepping);
         self.threads[thread as usize].refill_at = u64::MAX;

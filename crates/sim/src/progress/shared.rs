@@ -11,7 +11,6 @@
 //! above their targets pay for it in proportion to their excess, since only they hold lines older than T. So a cold start
 //! after a migration, survival over a context switch and decay while others run need no rule of their own.
 
-use super::class::NONE;
 use super::table::Table;
 
 /// Eviction ages beyond this count as no pressure at all (ns).
@@ -26,7 +25,7 @@ const NEAR_FORECAST: f64 = 1e-3;
 const SETTLED: f64 = 1e-3;
 const SPEED_SETTLED: f64 = 0.005;
 /// A thread that lacks more than this part of its target is cold, if that is at least this part of the cache.
-const COLD: f64 = 0.25;
+const COLD: f64 = 0.1;
 const WORTH: f64 = 0.005;
 /// Residents that stopped and hold less than this part of the cache are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
@@ -34,7 +33,7 @@ const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 /// A thread's part of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Resident {
-    /// The thread; [`NONE`] once it is gone and only its lines remain.
+    /// The thread; [`super::class::NONE`] once it is gone and only its lines remain.
     pub thread: u32,
     /// Its rate table.
     pub table: u32,
@@ -121,7 +120,7 @@ impl Resident {
     #[inline]
     pub fn refills(&self, ahead: f64, capacity: f64) -> bool {
         let gap = self.target - self.lines;
-        gap > COLD * self.target && gap > WORTH * capacity && self.inserting * ahead > 0.5 * gap
+        gap > COLD * self.target && gap > WORTH * capacity && self.inserting * ahead > 0.25 * gap
     }
 
     /// Forgets insertions of a step in which nothing moved.
@@ -199,10 +198,41 @@ impl SharedCache {
         let gain = r.inserted.min((r.target - r.lines).max(0.0));
         r.lines += gain;
         r.inserted -= gain;
+        if gain > 0.0 {
+            self.make_room(row);
+        }
+        let r = &mut self.residents[row];
         let gap = (r.target - r.lines).max(0.0);
-        let part = r.refills(ahead, self.lines).then_some(0.5 * gap);
+        let part = r.refills(ahead, self.lines).then_some(0.25 * gap);
         r.mean = r.lines + part.map_or_else(|| rise(gap, r.inserting * ahead), |p| 0.5 * p);
         ((r.target - before).abs() / self.lines, part)
+    }
+
+    /// Evicts what a thread that filled up between steps has displaced: lines of threads that stopped, which are the oldest,
+    /// then what others hold above their targets; the rest has to wait for the step.
+    fn make_room(&mut self, except: usize) {
+        let (mut used, mut stopped, mut excess) = (0.0, 0.0, 0.0);
+        for (row, r) in self.residents.iter().enumerate() {
+            used += r.lines;
+            if !r.running {
+                stopped += r.lines;
+            } else if row != except {
+                excess += (r.lines - r.target).max(0.0);
+            }
+        }
+        let over = used - self.lines;
+        if over <= 0.0 {
+            return;
+        }
+        let kept = (1.0 - over / f64::max(stopped, 1.0)).max(0.0);
+        let part = ((over - stopped).max(0.0) / f64::max(excess, 1.0)).min(1.0);
+        for (row, r) in self.residents.iter_mut().enumerate() {
+            if !r.running {
+                r.lines *= kept;
+            } else if row != except {
+                r.lines -= part * (r.lines - r.target).max(0.0);
+            }
+        }
     }
 
     /// The thread of a row stops running.
