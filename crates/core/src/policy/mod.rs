@@ -20,7 +20,7 @@ mod params;
 mod seats;
 mod static_mapping;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::sync::Arc;
 

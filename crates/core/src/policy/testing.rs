@@ -39,7 +39,7 @@ source = "made up"
 "#;
 
 /// Four equal cores, two last-level caches.
-pub(super) const TWO_LLCS: &str = r#"
+pub(crate) const TWO_LLCS: &str = r#"
 linux = "symmetric"
 # big
 [[cores]]
@@ -64,7 +64,7 @@ bandwidth_gb_s = 20
 "#;
 
 /// Two big cores of two hardware threads each (0-1, 2-3) and two small cores (4, 5), one cache.
-pub(super) const SMT: &str = r#"
+pub(crate) const SMT: &str = r#"
 linux = "smt-hybrid"
 # big smt small
 [[cores]]
@@ -86,7 +86,7 @@ bandwidth_gb_s = 20
 "#;
 
 /// The topology of a machine whose second line names its core types.
-pub(super) fn topology(body: &str) -> Arc<Topology> {
+pub(crate) fn topology(body: &str) -> Arc<Topology> {
     let types = body.lines().find(|l| l.starts_with('#')).unwrap_or_default();
     let mut text = format!("{HEAD}{body}");
     for (name, table) in [("big", BIG), ("small", SMALL)] {
