@@ -25,8 +25,8 @@ const NEAR_FORECAST: f64 = 1e-3;
 const SETTLED: f64 = 1e-3;
 const SPEED_SETTLED: f64 = 0.005;
 /// A thread that lacks more than this part of its target is cold, if that is at least this part of the cache.
-const COLD: f64 = 0.1;
-const WORTH: f64 = 0.005;
+const COLD: f64 = 0.2;
+const WORTH: f64 = 0.01;
 /// Residents that stopped and hold less than this part of the cache are forgotten.
 const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 
@@ -120,7 +120,7 @@ impl Resident {
     #[inline]
     pub fn refills(&self, ahead: f64, capacity: f64) -> bool {
         let gap = self.target - self.lines;
-        gap > COLD * self.target && gap > WORTH * capacity && self.inserting * ahead > 0.25 * gap
+        gap > COLD * self.target && gap > WORTH * capacity && self.inserting * ahead > 0.5 * gap
     }
 
     /// Forgets insertions of a step in which nothing moved.
@@ -203,7 +203,7 @@ impl SharedCache {
         }
         let r = &mut self.residents[row];
         let gap = (r.target - r.lines).max(0.0);
-        let part = r.refills(ahead, self.lines).then_some(0.25 * gap);
+        let part = r.refills(ahead, self.lines).then_some(0.5 * gap);
         r.mean = r.lines + part.map_or_else(|| rise(gap, r.inserting * ahead), |p| 0.5 * p);
         ((r.target - before).abs() / self.lines, part)
     }

@@ -87,7 +87,7 @@ fn threads_that_take_turns_agree_with_fine_steps_and_forecasts() {
     }
     for t in 0..16 {
         assert!((seen[t] / fine[t] - 1.0).abs() < 0.15, "{t}: {} {}", seen[t], fine[t]);
-        assert!((seen[t] / forecast[t] - 1.0).abs() < 0.35, "{t}: {} {}", seen[t], forecast[t]);
+        assert!((seen[t] / forecast[t] - 1.0).abs() < 0.4, "{t}: {} {}", seen[t], forecast[t]);
     }
 }
 
