@@ -18,6 +18,7 @@ use countersteer_core::engine::{
 };
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{AdmissionTable, Placement, Target};
+use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
@@ -27,7 +28,7 @@ use self::pmu::Pmu;
 pub use self::program::{Plan, PlannedProgram};
 use self::program::{Program, Step};
 use crate::linux::{Linux, LinuxConfig, Switch};
-use crate::progress::{ModelError, Progress, ProgressConfig};
+use crate::progress::{ModelError, ModelId, Progress, ProgressConfig};
 
 /// How a simulation is run.
 #[derive(Clone, Debug)]
@@ -70,6 +71,7 @@ pub struct Simulation {
     linux: Linux,
     progress: Progress,
     pmu: Pmu,
+    models: Vec<(Arc<Profile>, ModelId)>,
     programs: Vec<Program>,
     threads: Vec<Thread>,
     timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
@@ -118,6 +120,7 @@ impl Simulation {
         let linux = Linux::new(&topology, linux_config);
         let mut sim = Self {
             pmu: Pmu::new(config.seed, config.counter_noise),
+            models: Vec::new(),
             programs: Vec::new(),
             threads: Vec::new(),
             timers: BinaryHeap::new(),
@@ -144,7 +147,7 @@ impl Simulation {
     }
 
     fn add_program(&mut self, planned: &PlannedProgram) -> Result<(), SimError> {
-        let model = self.progress.add_program(Arc::clone(&planned.profile))?;
+        let model = self.model_of(&planned.profile)?;
         let row = self.programs.len();
         let first = ThreadId::from_index(self.threads.len());
         self.programs.push(Program::new(planned, model, first));
@@ -165,6 +168,18 @@ impl Simulation {
         }
         self.timers.push(Reverse((planned.start, Timer::Start { program: row })));
         Ok(())
+    }
+
+    /// The progress model of a profile; copies of a program share it.
+    fn model_of(&mut self, profile: &Arc<Profile>) -> Result<ModelId, ModelError> {
+        match self.models.iter().find(|(known, _)| Arc::ptr_eq(known, profile)) {
+            Some((_, model)) => Ok(*model),
+            None => {
+                let model = self.progress.add_program(Arc::clone(profile))?;
+                self.models.push((Arc::clone(profile), model));
+                Ok(model)
+            }
+        }
     }
 
     /// The result so far.
