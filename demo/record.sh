@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Records profiles of real programs: demo/record.sh STEER FOLDER. Those that are there already are kept.
-# Two recordings run at once, one per core; each shows its own progress.
+# Two recordings run at once, one per core; each says when it is done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 steer=$1 folder=$2
@@ -24,8 +24,9 @@ record_one() {
         cat "$IN/$name.log" >&2
         return 1
     }
-    tail -n 1 "$IN/$name.log" >&2
+    echo "[$(find "$folder" -name '*.json' | wc -l)/$total] $name: $(tail -n 1 "$IN/$name.log")" >&2
 }
 export -f record_one
-export steer folder
+total=$(grep -vc '^#' demo/programs.tsv)
+export steer folder total
 grep -v '^#' demo/programs.tsv | xargs -P "$(nproc)" -d '\n' -n 1 bash -c 'record_one "${1%%$'"'\t'"'*}" "${1#*$'"'\t'"'}"' record

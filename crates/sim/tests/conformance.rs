@@ -111,7 +111,12 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
             for seed in 1..=3 {
                 let first = run(&topology, &plan, &spec, seed);
                 if seed == 1 {
-                    assert_eq!(first, run(&topology, &plan, &spec, seed), "{spec} on {} does not repeat", topology.name);
+                    assert_eq!(
+                        first,
+                        run(&topology, &plan, &spec, seed),
+                        "{spec} on {} does not repeat",
+                        topology.name
+                    );
                 }
             }
         }

@@ -199,7 +199,7 @@ impl Type {
             return (base, INDEPENDENT);
         }
         let (mut least, mut most) = (0.0, 1.0);
-        for _ in 0..12 {
+        for _ in 0..8 {
             let middle = (least + most) / 2.0;
             if self.stalls(demand, base, middle) > stalls { least = middle } else { most = middle }
         }
