@@ -116,6 +116,30 @@ fn threads_of_one_program_share_its_work_and_restart_together() {
 }
 
 #[test]
+fn a_program_recorded_with_one_thread_splits_evenly_among_a_thousand() {
+    let topology = machine("server-12llc");
+    let path = "profiles/recorded/xz.json";
+    let profile = Arc::new(Profile::parse(path, &read(path)).unwrap());
+    let plan = Plan { programs: vec![program("crowd", &profile, 1_000, 1.0)] };
+    let score = score(&topology, &plan, "hsf", config(false, 1));
+    let p = &score.programs[0];
+    assert!(p.runs >= 3 && p.completion_s < 0.1 * p.alone_fast_s * 96.0, "{p:?}");
+}
+
+#[test]
+fn a_program_that_is_all_serial_finishes_whatever_its_threads() {
+    let topology = machine("core2-quad");
+    let path = "profiles/recorded/gzip.json";
+    let Profile::Recorded(mut recorded) = Profile::parse(path, &read(path)).unwrap() else { unreachable!() };
+    recorded.shape = countersteer_core::profile::ThreadShape { threads: 4, serial_share: 1.0 };
+    let profile = Arc::new(Profile::Recorded(recorded));
+    let score =
+        score(&topology, &Plan { programs: vec![program("serial", &profile, 4, 1.0)] }, "linux", config(true, 1));
+    let p = &score.programs[0];
+    assert!(p.runs >= 3 && (p.completion_s / p.alone_fast_s - 1.0).abs() < 0.01, "{p:?}");
+}
+
+#[test]
 fn sleeping_between_bursts_lengthens_a_run_by_the_sleeps() {
     let topology = machine("i9-12900k-8p8e");
     let mut sleepy = program("sleepy", &spec("541.leela_r"), 1, 0.001);

@@ -223,7 +223,7 @@ impl Simulation {
         loop {
             let due = self.timers.peek().map_or(Nanos::NEVER, |Reverse((at, _))| *at);
             let next = self.linux.next_event().min(self.progress.next_event()).min(due);
-            if next == Nanos::NEVER && until == Nanos::NEVER {
+            if next == Nanos::NEVER {
                 return Err(SimError::Stuck { at: self.now });
             }
             self.now = next.min(until).max(self.now);

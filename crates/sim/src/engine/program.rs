@@ -92,7 +92,8 @@ pub(super) enum Step {
 impl Program {
     pub fn new(planned: &PlannedProgram, model: ModelId, first: ThreadId) -> Self {
         let serial_share = match &*planned.profile {
-            Profile::Recorded(p) if planned.threads > 1 => p.shape.serial_share,
+            // A program recorded with one thread says nothing about how its work would be split among several.
+            Profile::Recorded(p) if planned.threads > 1 && p.shape.threads > 1 => p.shape.serial_share,
             _ => 0.0,
         };
         Self {
@@ -172,7 +173,7 @@ impl Program {
         if self.busy > 0 {
             return Step::Wait;
         }
-        if self.in_serial {
+        if self.in_serial && self.serial_share < 1.0 {
             self.begin_parallel();
             return Step::Parallel;
         }
