@@ -88,9 +88,9 @@ impl Pmu {
     }
 }
 
-/// A deviate of mean 0 and standard deviation 1: twelve uniforms make a normal one closely enough for noise.
+/// A deviate of mean 0 and standard deviation 1, bell-shaped as far as noise needs it.
 fn deviate(rng: &mut rand_pcg::Pcg64) -> f64 {
-    // Three draws of a uniform suffice for noise (Irwin-Hall), scaled to unit variance.
+    // The sum of three uniforms (Irwin-Hall) has variance 1/4.
     let sum: f64 = (0..3).map(|_| rng.random::<f64>()).sum();
     (sum - 1.5) * 2.0
 }
