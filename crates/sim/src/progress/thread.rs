@@ -34,6 +34,8 @@ pub struct Thread {
     /// Own instructions of the current work, and how many of them are done.
     total: f64,
     done: f64,
+    /// Its end was noticed.
+    ended: bool,
     segment: u32,
     /// Own instructions of this work at which the segment ends.
     segment_end: f64,
@@ -101,6 +103,7 @@ impl Thread {
             stride: 1.0,
             total: 0.0,
             done: 0.0,
+            ended: true,
             segment: 0,
             segment_end: f64::INFINITY,
             table: 0,
@@ -144,7 +147,7 @@ impl Thread {
         self.stride = stride.max(1e-12);
         self.credit_ns = 0.0;
         // Empty work still has to end: at once.
-        (self.total, self.done) = (instructions.max(1e-3), 0.0);
+        (self.total, self.done, self.ended) = (instructions.max(1e-3), 0.0, false);
         let (segment, left) = model.locate(offset);
         self.segment = segment;
         self.segment_end = left / self.stride;
@@ -223,7 +226,11 @@ impl Thread {
     #[inline]
     pub fn event(&self) -> u64 {
         let left = self.total.min(self.segment_end) - self.done;
-        if self.total <= self.done || self.ips <= 0.0 {
+        // Whoever integrates at the very instant of the end, for another thread's sake, leaves nothing to retire.
+        if self.total <= self.done && !self.ended {
+            return self.sync;
+        }
+        if self.ended || self.ips <= 0.0 {
             return u64::MAX;
         }
         // The first whole nanosecond at which it is over; the conversion saturates.
@@ -242,7 +249,7 @@ impl Thread {
             // What rounding of the last nanosecond left.
             let rest = self.total - self.done;
             self.retire(rest);
-            self.done = self.total;
+            (self.done, self.ended) = (self.total, true);
             self.ips = 0.0;
             return true;
         }

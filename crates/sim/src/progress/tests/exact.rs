@@ -56,6 +56,23 @@ fn threads_of_a_program_see_the_whole_timeline_at_their_stride() {
 }
 
 #[test]
+fn an_end_is_noticed_though_somebody_integrated_at_that_instant() {
+    let mut progress = Progress::new(machine(HYBRID), ProgressConfig::default());
+    let model = progress.add_program(Arc::new(profile("p", &[(streaming(), 1_000_000)]))).unwrap();
+    progress.add_thread(ThreadId(0), model);
+    progress.set_work(ThreadId(0), 0.0, 1_000_000.0, 1.0, Nanos::ZERO);
+    progress.set_running(CpuId(0), Some(ThreadId(0)), Nanos::ZERO);
+    let mut noticed = 0;
+    for _ in 0..1_000 {
+        let next = progress.next_event().min(Nanos(1_000_000_000));
+        progress.threads[0].integrate(next.0);
+        progress.advance(next);
+        noticed += progress.take_finished().count();
+    }
+    assert_eq!(noticed, 1);
+}
+
+#[test]
 fn the_share_of_time_on_each_core_type_sets_the_speed() {
     let mut progress = start(HYBRID, quiet(), &[(vulnerable(100_000), 0)]);
     for turn in 1..100 {
