@@ -116,6 +116,8 @@ struct Demand {
 const INDEPENDENT: f64 = 0.5;
 /// A miss finds the window half full on average.
 const COVER: f64 = 0.5;
+/// Part of the stalls by which an answer may be off.
+const CLOSE: f64 = 5e-3;
 /// Window entries per miss buffer on current cores: no more misses overlap.
 const WINDOW_PER_BUFFER: f64 = 20.0;
 
@@ -198,12 +200,34 @@ impl Type {
         if alone < 0.05 * here {
             return (base, INDEPENDENT);
         }
-        let (mut least, mut most) = (0.0, 1.0);
-        for _ in 0..8 {
-            let middle = (least + most) / 2.0;
-            if self.stalls(demand, base, middle) > stalls { least = middle } else { most = middle }
+        (base, self.independence(demand, base, stalls))
+    }
+
+    /// The part of the misses that is independent if they stall for `stalls`.
+    fn independence(&self, demand: &Demand, base: f64, stalls: f64) -> f64 {
+        // Stalls are all but linear in the share of its latency that each miss pays: false position there takes few steps.
+        let in_window = demand.llc_references.max(demand.llc_misses) * self.window;
+        let part = |share: f64| ((1.0 / share - 1.0) / in_window).clamp(0.0, 1.0);
+        let excess = |share: f64| self.stalls(demand, base, part(share)) - stalls;
+        let (mut few, mut all) = (1.0 / (1.0 + in_window), 1.0);
+        let (mut under, mut over) = (excess(few), excess(all));
+        if under >= 0.0 || over <= 0.0 {
+            return if under >= 0.0 { 1.0 } else { 0.0 };
         }
-        (base, (least + most) / 2.0)
+        for _ in 0..8 {
+            let share = (few * over - all * under) / (over - under);
+            let left = excess(share);
+            if left.abs() < CLOSE * stalls {
+                return part(share);
+            }
+            // The end that stays counts half (Illinois), or it would stay for ever.
+            if left > 0.0 {
+                (all, over, under) = (share, left, under / 2.0);
+            } else {
+                (few, under, over) = (share, left, over / 2.0);
+            }
+        }
+        part((few + all) / 2.0)
     }
 
     /// Cycles per instruction that misses stall here.
@@ -224,7 +248,7 @@ impl Type {
     /// The base part of the cycles on another core type.
     fn base_elsewhere(&self, base: f64, there: &Self) -> f64 {
         let width = self.width / there.width;
-        let window = (self.window / there.window).powf(0.25);
+        let window = (self.window / there.window).sqrt().sqrt();
         let filled = (1.0 / (base * self.width)).clamp(0.0, 1.0);
         let scaled = base * (filled * width + (1.0 - filled) * window);
         let in_order = match (self.in_order, there.in_order) {
