@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Records profiles of real programs: demo/record.sh STEER FOLDER. Those that are there already are kept.
-# Two recordings run at once, one per core; each says when it is done.
+# One recording per core runs at a time; the bar moves on when one is done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 steer=$1 folder=$2
@@ -24,9 +24,16 @@ record_one() {
         cat "$IN/$name.log" >&2
         return 1
     }
-    echo "[$(find "$folder" -name '*.json' | wc -l)/$total] $name: $(tail -n 1 "$IN/$name.log")" >&2
+    show_bar "$(find "$folder" -name '*.json' | wc -l)" "$name: $(tail -n 1 "$IN/$name.log")"
 }
-export -f record_one
+
+show_bar() {
+    local done_part left_part
+    printf -v done_part '%*s' "$1" ''
+    printf -v left_part '%*s' "$((total - $1))" ''
+    printf '[%s%s] %d/%d %s\n' "${done_part// /#}" "${left_part// /.}" "$1" "$total" "$2" >&2
+}
+export -f record_one show_bar
 total=$(grep -vc '^#' demo/programs.tsv)
 export steer folder total
 grep -v '^#' demo/programs.tsv | xargs -P "$(nproc)" -d '\n' -n 1 bash -c 'record_one "${1%%$'"'\t'"'*}" "${1#*$'"'\t'"'}"' record
