@@ -3,3 +3,4 @@
 pub mod record_run;
 pub mod signals;
 pub mod topology;
+pub mod virtuals;

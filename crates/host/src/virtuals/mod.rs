@@ -1,0 +1,168 @@
+//! Virtual counters: what is read together with the counters of an interval but no PMU counts.
+//!
+//! Input: a root directory (`/`, or a fake one) and the threads that are followed. Output: [`Value`]s by column and place.
+//! Several providers run at once, each from one row of [`PROVIDERS`]; one that this machine lacks says so, and what would
+//! mend it.
+
+mod files;
+mod frequency;
+mod hwmon;
+mod powercap;
+mod pressure;
+mod resctrl;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::CpuId;
+
+/// How values of a column relate to time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What happened since the last reading.
+    Since,
+    /// What holds at the moment.
+    Level,
+}
+
+/// What a value is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name; records and command lines use it.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// How it relates to time.
+    pub kind: Kind,
+    /// What it tells.
+    pub prose: &'static str,
+}
+
+/// What a value is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The whole machine.
+    Machine,
+    /// A part of it that the kernel names, with its CPUs where they are known.
+    Zone {
+        /// The name, unique within the column.
+        name: Arc<str>,
+        /// The CPUs.
+        cpus: Option<Arc<CpuSet>>,
+    },
+    /// A CPU.
+    Cpu(CpuId),
+    /// A thread.
+    Thread(u32),
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// What it is called.
+    pub column: &'static Column,
+    /// What it is about.
+    pub place: Place,
+    /// The value, in the column's unit.
+    pub value: f64,
+}
+
+/// Why a provider has nothing to tell here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}; {mend}")]
+pub struct Unavailable {
+    /// What is missing.
+    pub why: String,
+    /// What the user can do about it.
+    pub mend: String,
+}
+
+impl Unavailable {
+    fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { why: why.into(), mend: mend.into() }
+    }
+}
+
+/// A source of virtual counters. What it changed on the machine it undoes when dropped.
+pub trait Provider: Send {
+    /// Adds what is known now. Of columns that tell what happened since the last reading, the first has nothing to say.
+    fn read(&mut self, into: &mut Vec<Value>);
+
+    /// A thread is to be observed.
+    fn follow(&mut self, _tid: u32) {}
+
+    /// A thread ended, or is no longer to be observed.
+    fn leave(&mut self, _tid: u32) {}
+}
+
+/// A row of the table of providers.
+pub struct ProviderDef {
+    /// Its name.
+    pub name: &'static str,
+    /// What it reads.
+    pub prose: &'static str,
+    /// What it tells.
+    pub columns: &'static [Column],
+    /// Opens it on a machine whose file systems are under the path.
+    pub open: fn(&Path) -> Result<Box<dyn Provider>, Unavailable>,
+}
+
+/// Every provider.
+pub static PROVIDERS: &[ProviderDef] = &[powercap::DEF, hwmon::DEF, frequency::DEF, resctrl::DEF, pressure::DEF];
+
+/// The provider that has a column.
+#[must_use]
+pub fn provider_of(column: &str) -> Option<&'static ProviderDef> {
+    PROVIDERS.iter().find(|p| p.columns.iter().any(|c| c.name == column))
+}
+
+/// Totals that only grow, until they wrap.
+#[derive(Clone, Copy, Debug, Default)]
+struct Growing(Option<f64>);
+
+impl Growing {
+    /// What was added since the last time; `range` is where the total wraps, if it does.
+    fn since(&mut self, total: f64, range: Option<f64>) -> Option<f64> {
+        let before = self.0.replace(total)?;
+        // A total that shrank without a known range was reset: nothing is known of the time in between.
+        if total >= before { Some(total - before) } else { range.map(|r| total + r - before).filter(|d| *d >= 0.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn providers_and_columns_have_names_of_their_own() {
+        let names: BTreeSet<_> = PROVIDERS.iter().map(|p| p.name).collect();
+        assert_eq!(names.len(), PROVIDERS.len());
+        for provider in PROVIDERS {
+            let columns: BTreeSet<_> = provider.columns.iter().map(|c| c.name).collect();
+            assert_eq!(columns.len(), provider.columns.len(), "{}", provider.name);
+            assert!(provider.columns.iter().all(|c| provider_of(c.name).is_some()));
+        }
+    }
+
+    #[test]
+    fn a_machine_without_any_of_it_says_what_is_missing() {
+        let root = tempfile::tempdir().unwrap();
+        for provider in PROVIDERS {
+            let Err(why) = (provider.open)(root.path()) else { panic!("{}", provider.name) };
+            assert!(!why.why.is_empty() && !why.mend.is_empty(), "{}", provider.name);
+        }
+    }
+
+    #[test]
+    fn growth_survives_a_wrap_and_a_reset() {
+        let mut growing = Growing::default();
+        assert_eq!(growing.since(10.0, Some(100.0)), None);
+        assert_eq!(growing.since(90.0, Some(100.0)), Some(80.0));
+        assert_eq!(growing.since(5.0, Some(100.0)), Some(15.0));
+        assert_eq!(growing.since(1.0, None), None);
+        assert_eq!(growing.since(3.0, None), Some(2.0));
+    }
+}

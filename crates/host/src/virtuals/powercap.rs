@@ -1,0 +1,141 @@
+//! Energy by RAPL zone, through the kernel's powercap tree (Intel and AMD).
+//!
+//! Input: `/sys/class/powercap/*/energy_uj`. Output: joules per zone (`package-0`, `package-0/core`, `package-0/dram`, `psys`).
+//! Since 5.10 the files are readable by root only (CVE-2020-8694).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::CpuId;
+
+use super::files::{folders, name, number, text};
+use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+
+pub(super) const DEF: ProviderDef = ProviderDef {
+    name: "powercap",
+    prose: "energy by RAPL zone (powercap)",
+    columns: &[ENERGY],
+    open: |root| Powercap::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
+};
+
+const ENERGY: Column = Column { name: "energy_j", unit: "J", kind: Kind::Since, prose: "energy spent by a RAPL zone" };
+
+struct Zone {
+    file: PathBuf,
+    range_uj: Option<f64>,
+    place: Place,
+    total: Growing,
+}
+
+struct Powercap {
+    zones: Vec<Zone>,
+}
+
+impl Powercap {
+    fn open(root: &Path) -> Result<Self, Unavailable> {
+        let class = root.join("sys/class/powercap");
+        let mut zones = Vec::new();
+        let mut refused = None;
+        for folder in folders(&class) {
+            let file = folder.join("energy_uj");
+            match std::fs::read(&file) {
+                Ok(_) => zones.push(zone(root, &class, &folder, file)),
+                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => refused = Some(file),
+                Err(_) => {}
+            }
+        }
+        match (zones.is_empty(), refused) {
+            (false, _) => Ok(Self { zones }),
+            (true, Some(file)) => Err(Unavailable::new(
+                format!("{} is readable by root only", file.display()),
+                "run as root, or let a group read it by a udev rule",
+            )),
+            (true, None) => Err(Unavailable::new(
+                format!("{} has no zone with an energy counter", class.display()),
+                "load `intel_rapl_common` and `intel_rapl_msr`; virtual machines and most Arm machines have none",
+            )),
+        }
+    }
+}
+
+/// A zone by its own and its parents' names: `intel-rapl:0:1` lies within `intel-rapl:0`.
+fn zone(root: &Path, class: &Path, folder: &Path, file: PathBuf) -> Zone {
+    let id = name(folder);
+    let top = id.match_indices(':').nth(1).map_or(id, |(at, _)| &id[..at]);
+    let named = |id: &str| text(&class.join(id).join("name")).unwrap_or_else(|| id.to_owned());
+    let (outer, inner) = (named(top), named(id));
+    let package = outer.strip_prefix("package-").and_then(|p| p.parse().ok());
+    let name = if top == id { outer } else { format!("{outer}/{inner}") };
+    let cpus = package.map(|p| package_cpus(root, p)).filter(|c| !c.is_empty()).map(Arc::new);
+    let range_uj = number(&folder.join("max_energy_range_uj"));
+    Zone { file, range_uj, place: Place::Zone { name: name.into(), cpus }, total: Growing::default() }
+}
+
+fn package_cpus(root: &Path, package: u32) -> CpuSet {
+    let of = |cpu: &PathBuf| {
+        let number = name(cpu).strip_prefix("cpu")?.parse().ok()?;
+        let its: u32 = text(&cpu.join("topology/physical_package_id"))?.parse().ok()?;
+        (its == package).then_some(CpuId(number))
+    };
+    folders(&root.join("sys/devices/system/cpu")).iter().filter_map(of).collect()
+}
+
+impl Provider for Powercap {
+    fn read(&mut self, into: &mut Vec<Value>) {
+        for zone in &mut self.zones {
+            let Some(total) = number(&zone.file) else { continue };
+            if let Some(uj) = zone.total.since(total, zone.range_uj) {
+                into.push(Value { column: &ENERGY, place: zone.place.clone(), value: uj * 1e-6 });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::testing::write;
+    use super::*;
+
+    #[test]
+    fn zones_are_named_by_where_they_lie_and_survive_a_wrap() {
+        let root = tempfile::tempdir().unwrap();
+        write(
+            root.path(),
+            &[
+                ("sys/class/powercap/intel-rapl/enabled", "1"),
+                ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
+                ("sys/class/powercap/intel-rapl:0/energy_uj", "1000000\n"),
+                ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "262143328850\n"),
+                ("sys/class/powercap/intel-rapl:0:0/name", "core\n"),
+                ("sys/class/powercap/intel-rapl:0:0/energy_uj", "262143000000\n"),
+                ("sys/class/powercap/intel-rapl:0:0/max_energy_range_uj", "262143328850\n"),
+                ("sys/class/powercap/intel-rapl:1/name", "psys\n"),
+                ("sys/class/powercap/intel-rapl:1/energy_uj", "5\n"),
+                ("sys/devices/system/cpu/cpu0/topology/physical_package_id", "0\n"),
+                ("sys/devices/system/cpu/cpu1/topology/physical_package_id", "0\n"),
+                ("sys/devices/system/cpu/cpu2/topology/physical_package_id", "1\n"),
+            ],
+        );
+        let mut powercap = Powercap::open(root.path()).unwrap();
+        let mut values = Vec::new();
+        powercap.read(&mut values);
+        assert_eq!(values, []);
+        write(
+            root.path(),
+            &[
+                ("sys/class/powercap/intel-rapl:0/energy_uj", "3500000\n"),
+                ("sys/class/powercap/intel-rapl:0:0/energy_uj", "671150\n"),
+                ("sys/class/powercap/intel-rapl:1/energy_uj", "5\n"),
+            ],
+        );
+        powercap.read(&mut values);
+        let cpus = Some(Arc::new(CpuSet::first(2)));
+        let zone = |name: &str, cpus: &Option<Arc<CpuSet>>| Place::Zone { name: name.into(), cpus: cpus.clone() };
+        let seen: Vec<_> = values.into_iter().map(|v| (v.place, v.value)).collect();
+        assert_eq!(
+            seen,
+            [(zone("package-0", &cpus), 2.5), (zone("package-0/core", &cpus), 1.0), (zone("psys", &None), 0.0)]
+        );
+    }
+}

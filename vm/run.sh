@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Runs a command under a stock kernel in a virtual machine, without KVM:
+#   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--exact] [--seconds N] [FILE ...] -- COMMAND
+# FILEs (static programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
+# here and its exit code is passed on. --exact counts instructions exactly on one CPU (arm64's PMU then counts them too).
+# Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
+set -euo pipefail
+here=$(dirname "$0")
+arch=amd64 cpus=4 memory=1G exact= seconds=300 files=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+    --arch) arch=$2 && shift ;;
+    --cpus) cpus=$2 && shift ;;
+    --memory) memory=$2 && shift ;;
+    --seconds) seconds=$2 && shift ;;
+    --exact) exact=yes ;;
+    -*) echo "run.sh: there is no option $1" >&2 && exit 2 ;;
+    *) files+=("$1") ;;
+    esac
+    shift
+done
+[ $# -gt 1 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
+shift
+
+cache=$("$here/fetch.sh")
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+root=$scratch/root
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,work}
+cp "$cache/$arch/busybox" "$root/bin/busybox"
+cp "$here/init" "$root/init"
+[ ${#files[@]} = 0 ] || cp -r "${files[@]}" "$root/work/"
+printf '%s\n' "$*" >"$root/command"
+(cd "$root" && find . | "$cache/amd64/busybox" cpio -o -H newc 2>/dev/null) | gzip -1 >"$scratch/initrd"
+
+[ -n "$exact" ] && cpus=1
+accel=tcg,thread=multi
+machine=()
+case $arch in
+amd64) qemu=qemu-system-x86_64 console=ttyS0 machine=(-M q35 -cpu max) ;;
+arm64) qemu=qemu-system-aarch64 console=ttyAMA0 machine=(-M virt -cpu max) ;;
+*) echo "run.sh: no machine for $arch; amd64 and arm64 are there" >&2 && exit 2 ;;
+esac
+[ -n "$exact" ] && accel=tcg,thread=single machine+=(-icount shift=2,sleep=off)
+
+share=$cache/qemu/usr
+# Libraries of QEMU's own release; no other program may see them.
+libraries=$(find "$cache/qemu" -name '*.so*' -printf '%h\n' | sort -u | paste -s -d :)
+status=0
+timeout -k 5 "$seconds" env LD_LIBRARY_PATH="$libraries" "$share/bin/$qemu" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" \
+    -L "$share/share/qemu" -L "$share/share/seabios" -nodefaults -no-reboot -display none -serial stdio -nic none \
+    -kernel "$cache/$arch/vmlinuz" -initrd "$scratch/initrd" \
+    -append "console=$console panic=-1 loglevel=3 quiet" </dev/null >"$scratch/console" 2>"$scratch/errors" || status=$?
+
+# The kernel's console ends lines with a carriage return; what the command printed lies between two marks.
+tr -d '\r' <"$scratch/console" | sed -n '/^countersteer-vm: begin$/,/^countersteer-vm: exit /p' |
+    sed '/^countersteer-vm: /d'
+code=$(tr -d '\r' <"$scratch/console" | sed -n 's/^countersteer-vm: exit \([0-9]*\)$/\1/p' | tail -n 1)
+[ -z "$code" ] || exit "$code"
+cat "$scratch/errors" >&2
+tail -n 30 "$scratch/console" | tr -d '\r' >&2
+if [ $status = 124 ] || [ $status = 137 ]; then
+    echo "run.sh: the virtual machine was still busy after $seconds s" >&2
+    exit 124
+fi
+echo "run.sh: the virtual machine ended without an answer (QEMU's exit status $status)" >&2
+exit 125
