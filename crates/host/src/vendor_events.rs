@@ -1,0 +1,359 @@
+//! Event files of processor vendors, loaded at run time from a folder of the user's.
+//!
+//! Input: a folder with JSON files as Intel publishes them (`perfmon`) or as kernels carry them for AMD and Arm, and
+//! optionally a `mapfile.csv` that says which file is for which processor. Output: named events as terms of a PMU, so that a
+//! vendor's name works like one that sysfs lists. Nothing is shipped: vendors' files have licences and dates of their own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use regex_lite::Regex;
+use serde_json::{Map, Value};
+
+/// An event of a vendor's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VendorEvent {
+    /// Its name in small letters.
+    pub name: String,
+    /// The kernel's PMU that counts it; absent for the core's own, whichever it is called.
+    pub pmu: Option<String>,
+    /// Terms in the kernel's spelling, in hexadecimal: (`event`, `0x2e`).
+    pub terms: Vec<(String, String)>,
+    /// What is counted.
+    pub prose: String,
+}
+
+/// A file that could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum VendorError {
+    /// It could not be read.
+    #[error("{path}: {source}; vendors' event files belong there as JSON, with an optional mapfile.csv")]
+    Unreadable {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is no JSON.
+    #[error("{path}: {source}; an event file is a list of events, or an object with such a list as `Events`")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// An event of it cannot be understood.
+    #[error("{path}: event {number}{name}: {why}")]
+    Event {
+        /// The file.
+        path: PathBuf,
+        /// Which one, from 1.
+        number: usize,
+        /// Its name, if it has one.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A line of the map cannot be understood.
+    #[error("{path}:{line}: {why}; a line is `processor,version,file,type`")]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Fields that become terms, with the term's name. `EventCode` and the registers of [`REGISTERS`] have rules of their own.
+static FIELDS: &[(&str, &str)] = &[
+    ("UMask", "umask"),
+    ("CounterMask", "cmask"),
+    ("Invert", "inv"),
+    ("EdgeDetect", "edge"),
+    ("AnyThread", "any"),
+    ("PortMask", "ch_mask"),
+    ("FCMask", "fc_mask"),
+    ("RdWrMask", "rdwrmask"),
+    ("EnAllCores", "enallcores"),
+    ("EnAllSlices", "enallslices"),
+    ("SliceId", "sliceid"),
+    ("ThreadMask", "threadmask"),
+];
+
+/// Model-specific registers that an event needs besides its own, by the term under which the kernel sets them.
+static REGISTERS: &[(u64, &str)] =
+    &[(0x3f6, "ldlat"), (0x1a6, "offcore_rsp"), (0x1a7, "offcore_rsp"), (0x3f7, "frontend")];
+
+/// Units of Intel's files that the kernel calls otherwise than `uncore_` and their name.
+static UNITS: &[(&str, &str)] = &[
+    ("cpu_core", "cpu_core"),
+    ("cpu_atom", "cpu_atom"),
+    ("cpu_lowpower", "cpu_lowpower"),
+    ("cbo", "uncore_cbox"),
+    ("qpi ll", "uncore_qpi"),
+    ("sbo", "uncore_sbox"),
+    ("imph-u", "uncore_arb"),
+    ("l3pmc", "amd_l3"),
+    ("dfpmc", "amd_df"),
+    ("umcpmc", "amd_umc"),
+    ("cha", "uncore_cha"),
+    ("cpu-m-cf", "cpum_cf"),
+];
+
+/// The events for a processor (`GenuineIntel-6-97-2`, as a vendor's map calls it) from a folder; none if there is no folder.
+///
+/// With a `mapfile.csv`, the files of the lines that match; without one, every JSON file there.
+///
+/// # Errors
+/// Files that cannot be read or understood.
+pub fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let map = folder.join("mapfile.csv");
+    let files = if map.exists() { mapped(&map, processor)? } else { all_json(folder)? };
+    let mut events: BTreeMap<(Option<String>, String), VendorEvent> = BTreeMap::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).map_err(|source| unreadable(&file, source))?;
+        for event in parse(&file, &text)? {
+            events.insert((event.pmu.clone(), event.name.clone()), event);
+        }
+    }
+    Ok(events.into_values().collect())
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> VendorError {
+    VendorError::Unreadable { path: path.to_path_buf(), source }
+}
+
+fn all_json(folder: &Path) -> Result<Vec<PathBuf>, VendorError> {
+    let entries = std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
+    let paths = entries.filter_map(|e| Some(e.ok()?.path()));
+    let mut files: Vec<PathBuf> = paths.filter(|p| p.extension().is_some_and(|e| e == "json")).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// The files that a map names for a processor: `GenuineIntel-6-(97|9A|B7),v1.24,/ADL/events/core.json,hybridcore,...`.
+fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
+    let text = std::fs::read_to_string(map).map_err(|source| unreadable(map, source))?;
+    let folder = map.parent().unwrap_or(Path::new("."));
+    let mut files = Vec::new();
+    for (row, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#')) {
+        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+        let bad = |why: String| VendorError::Map { path: map.to_path_buf(), line: row + 1, why };
+        let [processors, _, file, ..] = fields[..] else { return Err(bad("it has fewer than three fields".into())) };
+        if row == 0 && !processors.contains('-') {
+            continue;
+        }
+        // Files lie in the map's folder, whatever the map says.
+        let relative = Path::new(file.trim_start_matches('/'));
+        if relative.components().any(|c| !matches!(c, std::path::Component::Normal(_))) {
+            return Err(bad(format!("`{file}` leads out of the folder")));
+        }
+        if pattern(processors).map_err(bad)?.is_match(processor) {
+            files.push(folder.join(relative));
+        }
+    }
+    Ok(files)
+}
+
+/// A map's pattern for processors; what a processor's name has beyond it (a stepping) does not matter.
+fn pattern(text: &str) -> Result<Regex, String> {
+    Regex::new(&format!("(?i)^(?:{text})(?:-|$)")).map_err(|e| format!("`{text}` is no pattern: {e}"))
+}
+
+/// The events of one file; those that a vendor withdrew are left out.
+///
+/// # Errors
+/// No JSON, or an event without a name or code, or with a number that is none.
+pub fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
+    let json = |source| VendorError::Json { path: path.to_path_buf(), source };
+    let value: Value = serde_json::from_str(text).map_err(json)?;
+    let list = match value {
+        Value::Array(list) => list,
+        Value::Object(mut whole) => match whole.remove("Events") {
+            Some(Value::Array(list)) => list,
+            _ => return Err(json(serde::de::Error::missing_field("Events"))),
+        },
+        _ => return Err(json(serde::de::Error::custom("neither a list nor an object"))),
+    };
+    let mut events = Vec::with_capacity(list.len());
+    for (row, value) in list.iter().enumerate() {
+        let Value::Object(fields) = value else { continue };
+        let name = field(fields, "EventName");
+        let known = name.as_ref().map(|n| format!(" ({n})")).unwrap_or_default();
+        let bad = |why| VendorError::Event { path: path.to_path_buf(), number: row + 1, name: known.clone(), why };
+        // Metrics stand in the same lists; events that refer to an architecture's common ones need that list.
+        if fields.contains_key("MetricName") || fields.contains_key("ArchStdEvent") {
+            continue;
+        }
+        if field(fields, "Deprecated").is_some_and(|d| d != "0") {
+            continue;
+        }
+        let name = name.ok_or_else(|| bad("it has no EventName".into()))?;
+        events.push(VendorEvent {
+            name: name.to_ascii_lowercase(),
+            pmu: unit(fields),
+            terms: terms(fields).map_err(bad)?,
+            prose: field(fields, "BriefDescription").or_else(|| field(fields, "PublicDescription")).unwrap_or_default(),
+        });
+    }
+    Ok(events)
+}
+
+fn field(fields: &Map<String, Value>, name: &str) -> Option<String> {
+    match fields.get(name)? {
+        Value::String(text) => Some(text.trim().to_owned()).filter(|t| !t.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(on) => Some(u8::from(*on).to_string()),
+        _ => None,
+    }
+}
+
+fn unit(fields: &Map<String, Value>) -> Option<String> {
+    let unit = field(fields, "Unit")?.to_ascii_lowercase();
+    if unit == "core" || unit == "cpu" {
+        return None;
+    }
+    let known = UNITS.iter().find(|(vendor, _)| *vendor == unit);
+    Some(known.map_or_else(|| format!("uncore_{}", unit.replace(' ', "_")), |(_, kernel)| (*kernel).to_owned()))
+}
+
+fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
+    let mut terms = Vec::new();
+    let mut add = |term: &str, value: u64| terms.push((term.to_owned(), format!("{value:#x}")));
+    let number = |name: &str| field(fields, name).map(|text| one_number(name, &text)).transpose();
+    if let Some(config) = number("ConfigCode")? {
+        add("config", config);
+    } else {
+        let code = number("EventCode")?.ok_or("it has neither EventCode nor ConfigCode")?;
+        add("event", code | number("ExtSel")?.unwrap_or(0) << 8);
+    }
+    for (name, term) in FIELDS {
+        // Vendors write zero for what does not apply, and not every PMU has the term then.
+        if let Some(value) = number(name)?.filter(|v| *v != 0) {
+            add(term, value);
+        }
+    }
+    if let Some(register) = number("MSRIndex")?.filter(|r| *r != 0) {
+        let known = REGISTERS.iter().find(|(index, _)| *index == register);
+        let (_, term) =
+            known.ok_or_else(|| format!("MSRIndex {register:#x} is none that the kernel sets for an event"))?;
+        add(term, number("MSRValue")?.unwrap_or(0));
+    }
+    Ok(terms)
+}
+
+/// A number in decimal or hexadecimal; of alternatives (`0xB7,0xBB`) the first.
+fn one_number(name: &str, text: &str) -> Result<u64, String> {
+    let first = text.split(',').next().unwrap_or_default().trim();
+    let lower = first.to_ascii_lowercase();
+    let number = lower.strip_prefix("0x").map_or_else(|| lower.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok());
+    number.ok_or_else(|| format!("{name} `{text}` is no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one(text: &str) -> Result<VendorEvent, String> {
+        parse(Path::new("f.json"), text).map(|mut e| e.remove(0)).map_err(|e| e.to_string())
+    }
+
+    fn terms_of(event: &VendorEvent) -> Vec<(&str, &str)> {
+        event.terms.iter().map(|(t, v)| (t.as_str(), v.as_str())).collect()
+    }
+
+    #[test]
+    fn an_intel_event_becomes_terms_of_its_pmu() {
+        let event =
+            one(r#"{"Header": {"Version": "1"}, "Events": [{"Unit": "cpu_core", "EventCode": "0x2e", "UMask": "0x41",
+            "EventName": "LONGEST_LAT_CACHE.MISS", "BriefDescription": "Misses.", "CounterMask": "0", "Invert": "0",
+            "EdgeDetect": "1", "MSRIndex": "0x00", "Deprecated": "0"}]}"#)
+            .unwrap();
+        assert_eq!((event.name.as_str(), event.pmu.as_deref()), ("longest_lat_cache.miss", Some("cpu_core")));
+        assert_eq!(terms_of(&event), [("event", "0x2e"), ("umask", "0x41"), ("edge", "0x1")]);
+        assert_eq!(event.prose, "Misses.");
+    }
+
+    #[test]
+    fn registers_beside_the_event_have_terms_too() {
+        let event =
+            one(r#"[{"EventCode": "0xB7,0xBB", "UMask": "0x01", "EventName": "OCR.X", "MSRIndex": "0x1a6,0x1a7",
+            "MSRValue": "0x10003C0001"}]"#)
+            .unwrap();
+        assert_eq!(terms_of(&event), [("event", "0xb7"), ("umask", "0x1"), ("offcore_rsp", "0x10003c0001")]);
+        let unknown = one(r#"[{"EventCode": "1", "EventName": "X", "MSRIndex": "0x999"}]"#).unwrap_err();
+        assert!(unknown.contains("event 1 (X)") && unknown.contains("0x999"), "{unknown}");
+    }
+
+    #[test]
+    fn withdrawn_events_and_metrics_are_left_out() {
+        let text = r#"[{"EventCode": "1", "EventName": "OLD", "Deprecated": "1"}, {"MetricName": "IPC"},
+            {"EventCode": 17, "EventName": "CPU_CYCLES"}, {"ConfigCode": "0x105", "EventName": "C", "Unit": "iMC"}]"#;
+        let events = parse(Path::new("f.json"), text).unwrap();
+        let seen: Vec<_> = events.iter().map(|e| (e.name.as_str(), e.pmu.as_deref(), terms_of(e))).collect();
+        assert_eq!(
+            seen,
+            [("cpu_cycles", None, vec![("event", "0x11")]), ("c", Some("uncore_imc"), vec![("config", "0x105")])]
+        );
+    }
+
+    #[test]
+    fn errors_say_which_event_or_line() {
+        assert!(one(r#"[{"EventCode": "1"}]"#).unwrap_err().contains("event 1: it has no EventName"));
+        assert!(one(r#"[{"EventName": "X"}]"#).unwrap_err().contains("neither EventCode"));
+        assert!(one(r#"[{"EventName": "X", "EventCode": "zz"}]"#).unwrap_err().contains("`zz` is no number"));
+        assert!(one(r#"{"Events": 3}"#).unwrap_err().contains("f.json"));
+        assert!(one("[{").unwrap_err().contains("line 1"));
+    }
+
+    #[test]
+    fn maps_choose_by_processor() {
+        let fits = |text: &str, processor: &str| pattern(text).unwrap().is_match(processor);
+        assert!(fits("GenuineIntel-6-(97|9A|B7)", "GenuineIntel-6-9A-2"));
+        assert!(!fits("GenuineIntel-6-(97|9A|B7)", "GenuineIntel-6-9B"));
+        assert!(!fits("GenuineIntel-6-55-[01234]", "GenuineIntel-6-55-5"));
+        assert!(fits("AuthenticAMD-25-([245][[:xdigit:]]|[[:xdigit:]])", "AuthenticAMD-25-4f"));
+        assert!(!fits("GenuineIntel-6-5", "GenuineIntel-6-55-4"), "a number is not the beginning of another");
+        assert!(pattern("(97").unwrap_err().contains("(97"));
+    }
+
+    #[test]
+    fn a_folder_is_read_by_its_map_and_not_left() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(load(&folder.path().join("absent"), "x").unwrap(), []);
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("a.json", r#"[{"EventCode": "1", "EventName": "A"}]"#);
+        write("b.json", r#"[{"EventCode": "2", "EventName": "B"}]"#);
+        let names = |processor: &str| -> Vec<String> {
+            load(folder.path(), processor).unwrap().into_iter().map(|e| e.name).collect()
+        };
+        assert_eq!(names("GenuineIntel-6-1"), ["a", "b"]);
+        write("mapfile.csv", "Family-model,Version,Filename,EventType\nGenuineIntel-6-1,V1,/b.json,core\n");
+        assert_eq!(names("GenuineIntel-6-1"), ["b"]);
+        assert!(names("GenuineIntel-6-2").is_empty());
+        write("mapfile.csv", "GenuineIntel-6-1,V1,/../b.json,core\n");
+        let error = load(folder.path(), "GenuineIntel-6-1").unwrap_err().to_string();
+        assert!(error.contains("mapfile.csv:1") && error.contains("leads out"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_fall(text in "\\PC*", map in "[()\\[\\]|a-c0-9,-]{0,12}") {
+            let _ = parse(Path::new("f.json"), &text);
+            let _ = pattern(&map);
+        }
+
+        #[test]
+        fn no_fields_make_it_fall(code in "\\PC{0,8}", mask in "\\PC{0,8}", register in "\\PC{0,8}") {
+            let event = serde_json::json!([{"EventName": "X", "EventCode": code, "UMask": mask, "MSRIndex": register}]);
+            let _ = parse(Path::new("f.json"), &event.to_string());
+        }
+    }
+}
