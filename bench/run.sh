@@ -4,7 +4,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh valgrind
 page=$(mktemp)
-trap 'rm -f "$page"' EXIT
+kernel=$(mktemp)
+trap 'rm -f "$page" "$kernel"' EXIT
+
+# What a real kernel makes of the tasks that the Linux model is held to: one emulated CPU that counts instructions for time.
+target=$(uname -m)-unknown-linux-gnu
+RUSTFLAGS="-Ctarget-feature=+crt-static" cargo build --quiet --target "$target" -p countersteer-host --example task_set
+if vm/run.sh --arch "$(dpkg --print-architecture)" --exact bench/task-sets.tsv "target/$target/debug/examples/task_set" -- \
+    './task_set task-sets.tsv 3' >"$kernel"; then
+    export COUNTERSTEER_KERNEL_RUN=$kernel
+fi
 {
     cat bench/head.md
     cargo run --release --quiet -p countersteer-sim --example bench

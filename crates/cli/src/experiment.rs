@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use countersteer_core::driver::{DriverConfig, NoRecord, Recorder, drive};
 use countersteer_core::machine::Machine;
 use countersteer_core::policy;
@@ -14,7 +15,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
 use countersteer_sim::engine::{SimConfig, Simulation};
-use countersteer_sim::linux::{FairClass, LinuxConfig};
+use countersteer_sim::linux::{self, KERNELS, LinuxConfig};
 use countersteer_sim::progress::ProgressConfig;
 use rand::SeedableRng;
 use rayon::prelude::*;
@@ -35,9 +36,9 @@ pub struct SimOptions {
     /// Simulated seconds after which an experiment ends in any case.
     #[arg(long, default_value_t = 1e6, value_name = "S", value_parser = positive)]
     pub max_seconds: f64,
-    /// Fair class of the simulated kernel.
-    #[arg(long, default_value = "eevdf", value_parser = ["eevdf", "cfs"])]
-    pub fair: String,
+    /// Release of the simulated kernel.
+    #[arg(long, default_value = "6.12", value_parser = kernels())]
+    pub kernel: String,
     /// Relative noise of counter readings (standard deviation).
     #[arg(long, default_value_t = 0.01, value_name = "SHARE", value_parser = share)]
     pub counter_noise: f64,
@@ -47,6 +48,10 @@ pub struct SimOptions {
     /// Context switches, migrations, cold caches and samples cost nothing.
     #[arg(long)]
     pub no_costs: bool,
+}
+
+fn kernels() -> PossibleValuesParser {
+    KERNELS.iter().map(|k| PossibleValue::new(k.name).help(k.prose)).into()
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -103,11 +108,11 @@ pub struct Finished {
 impl SimOptions {
     /// The simulator's configuration.
     pub fn config(&self, seed: u64, trace: bool) -> SimConfig {
-        let fair = if self.fair == "cfs" { FairClass::Cfs } else { FairClass::Eevdf };
+        let kernel = linux::kernel(&self.kernel).map_or_else(LinuxConfig::default, |k| (k.config)());
         let costs = !self.no_costs;
         SimConfig {
             seed,
-            linux: LinuxConfig { scheduler: fair, seed, ..LinuxConfig::default() },
+            linux: LinuxConfig { seed, ..kernel },
             progress: ProgressConfig { contention: !self.no_contention, costs, ..ProgressConfig::default() },
             counter_noise: self.counter_noise,
             sample_cost: if costs { SAMPLE_COST } else { Nanos::ZERO },
@@ -124,7 +129,7 @@ impl SimOptions {
             period_ms: number("period_ms", 100.0),
             rounds: number("rounds", 3.0) as u32,
             max_seconds: number("max_seconds", 1e6),
-            fair: text("fair").unwrap_or("eevdf").to_owned(),
+            kernel: text("kernel").unwrap_or("6.12").to_owned(),
             counter_noise: number("counter_noise", 0.01),
             no_contention: text("contention") == Some("false"),
             no_costs: text("costs") == Some("false"),
@@ -137,7 +142,7 @@ impl SimOptions {
             ("period_ms", self.period_ms.to_string()),
             ("rounds", self.rounds.to_string()),
             ("max_seconds", self.max_seconds.to_string()),
-            ("fair", self.fair.clone()),
+            ("kernel", self.kernel.clone()),
             ("counter_noise", self.counter_noise.to_string()),
             ("contention", (!self.no_contention).to_string()),
             ("costs", (!self.no_costs).to_string()),

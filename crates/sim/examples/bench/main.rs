@@ -4,6 +4,7 @@
 
 mod closed_forms;
 mod contention;
+mod kernel;
 mod mixes;
 mod runner;
 mod speed;
@@ -14,10 +15,11 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 4] = [
+const BENCHES: [Bench; 5] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("contention", contention::run),
+    ("kernel", kernel::run),
     ("speed", speed::run),
 ];
 

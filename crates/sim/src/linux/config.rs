@@ -1,6 +1,6 @@
 //! What the model of Linux can be told.
 //!
-//! Input: none. Output: [`LinuxConfig`], whose default is a distribution kernel of the 6.12 to 7.x series, and [`Switch`].
+//! Input: none. Output: [`LinuxConfig`], whose default is a distribution kernel of the 6.12 series, and [`Switch`].
 
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,37 @@ impl Default for LinuxConfig {
             seed: 0,
         }
     }
+}
+
+/// A kernel that can be simulated.
+pub struct KernelDef {
+    /// Its release.
+    pub name: &'static str,
+    /// What sets it apart.
+    pub prose: &'static str,
+    /// Its configuration.
+    pub config: fn() -> LinuxConfig,
+}
+
+/// Every kernel, oldest first.
+pub static KERNELS: &[KernelDef] = &[
+    KernelDef {
+        name: "6.5",
+        prose: "the completely fair scheduler, its last release",
+        config: || LinuxConfig { scheduler: FairClass::Cfs, ..LinuxConfig::default() },
+    },
+    KernelDef { name: "6.12", prose: "EEVDF; slices end at ticks", config: LinuxConfig::default },
+    KernelDef {
+        name: "7.2",
+        prose: "EEVDF; high-resolution ticks end slices when they are over, as Debian configures it",
+        config: || LinuxConfig { hrtick: true, ..LinuxConfig::default() },
+    },
+];
+
+/// The kernel of a release.
+#[must_use]
+pub fn kernel(name: &str) -> Option<&'static KernelDef> {
+    KERNELS.iter().find(|k| k.name == name)
 }
 
 /// A CPU went from one thread to another; `None` is the idle thread.

@@ -46,7 +46,7 @@ use countersteer_core::units::{CpuId, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-pub use config::{FairClass, LinuxConfig, Switch};
+pub use config::{FairClass, KERNELS, KernelDef, LinuxConfig, Switch, kernel};
 use domains::{Domains, Level};
 use energy::EnergyModel;
 use entity::{NONE, State, Thread};
