@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Tests that need a real kernel or a PMU: vm/test.sh [CASE...]
+# Every folder of vm/cases/ is a case: `machine` holds options of vm/run.sh, `command` runs in the virtual machine, and
+# `check.py` gets what it printed and judges. The program under test is built static for the machine's processor.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if ! command -v apt-get >/dev/null; then
+    echo "vm: skipped: virtual machines are fetched from a Debian archive, and this system has no apt-get"
+    exit 0
+fi
+scripts/install.sh gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross python3
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# What runs in machines of one kind: built once.
+build() {
+    local arch=$1 target compiler
+    [ ! -d "$scratch/$arch" ] || return 0
+    case $arch in
+    arm64) target=aarch64-unknown-linux-gnu compiler=aarch64-linux-gnu-gcc ;;
+    amd64) target=x86_64-unknown-linux-gnu compiler=gcc ;;
+    esac
+    mkdir "$scratch/$arch"
+    if ! rustup target list --installed 2>/dev/null | grep -qx $target; then
+        rustup target add $target >&2
+    fi
+    local upper=${target^^}
+    env "CARGO_TARGET_${upper//-/_}_LINKER=$compiler" "CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static" \
+        cargo build --quiet --target $target -p countersteer-cli
+    "${compiler%gcc}strip" -o "$scratch/$arch/steer" "${CARGO_TARGET_DIR:-target}/$target/debug/steer"
+    $compiler -O2 -static -pthread -o "$scratch/$arch/loop" vm/loop.c
+}
+
+passed=0 failed=0
+for case in "${@:-vm/cases/*}"; do
+    for folder in $case; do
+        read -r -a options <"$folder/machine"
+        arch=amd64
+        [ "${options[0]}" != --arch ] || arch=${options[1]}
+        build "$arch"
+        status=0
+        vm/run.sh "${options[@]}" "$scratch/$arch/steer" "$scratch/$arch/loop" -- "$(cat "$folder/command")" \
+            >"$scratch/output" || status=$?
+        if [ $status = 0 ] && python3 "$folder/check.py" <"$scratch/output"; then
+            echo "vm: $folder ... ok"
+            passed=$((passed + 1))
+        else
+            echo "vm: $folder ... FAILED (exit code $status); it printed:"
+            tail -n 40 "$scratch/output"
+            failed=$((failed + 1))
+        fi
+    done
+done
+echo "vm: result: $passed passed; $failed failed"
+[ $failed = 0 ]
