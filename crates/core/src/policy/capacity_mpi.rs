@@ -33,14 +33,14 @@ pub(super) const DEF: PolicyDef = PolicyDef {
         },
         ParamDef {
             key: "trials",
-            default: "32",
-            prose: "most other mappings to try once classes have settled, an interval each; 0 leaves it to the classes, as \
-                    the paper does",
+            default: "1",
+            prose: "most of the work, in percent, that trying other mappings may cost, as measured; 0 leaves it to the \
+                    classes, as the paper does",
         },
     ],
     make: |params, topology| {
         let mpki = params.number("mpki", 0.0)?;
-        let trials = params.number("trials", 0.0)? as u32;
+        let trials = params.number("trials", 0.0)? / 100.0;
         Contention::boxed(Mode::Both { mpki, trials }, params, topology)
     },
 };

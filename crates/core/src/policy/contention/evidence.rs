@@ -21,6 +21,8 @@ const NEW_PHASE: f64 = 2.0;
 const FEW: f64 = 1.0;
 /// Intervals after which a suspect that was never seen with more room is given some.
 const SUSPECT_INTERVALS: u8 = 2;
+/// Part of a thread's speed that room is taken to be worth as long as nobody knows.
+const UNSEEN: f64 = 0.1;
 /// Intervals for which it is.
 const PROBATION_INTERVALS: u8 = 2;
 
@@ -51,6 +53,8 @@ pub(super) struct Evidence {
     pub stirred: bool,
     /// Averages of the last interval that it ran in.
     pub last: Option<Use>,
+    /// Instructions per cycle in the interval just ended, if it ran.
+    pub ipc: Option<f64>,
     pub class: Class,
     /// It was in the top half by capacity.
     pub large: bool,
@@ -69,6 +73,7 @@ impl Evidence {
             thread,
             stirred: false,
             last: None,
+            ipc: None,
             class: Class::Neutral,
             large: false,
             sum: Use { occupancy: 0.0, mpki: 0.0, ipc: 0.0 },
@@ -96,6 +101,7 @@ impl Evidence {
     pub fn close(&mut self) {
         let n = f64::from(std::mem::take(&mut self.samples));
         let sum = std::mem::take(&mut self.sum);
+        self.ipc = (n > 0.0).then(|| sum.ipc / n);
         if n == 0.0 {
             return;
         }
@@ -156,9 +162,15 @@ impl Evidence {
         }
     }
 
-    /// Instructions per cycle that room gave it, as far as seen.
+    /// Instructions per cycle that room gave it, as far as seen; a guess while nothing was seen.
     pub fn ipc_at_stake(&self) -> f64 {
-        self.contrast().map_or(0.0, |(least, most)| (most.ipc - least.ipc).max(0.0))
+        let guess = || self.last.map_or(0.0, |l| l.ipc * UNSEEN);
+        self.contrast().map_or_else(guess, |(least, most)| (most.ipc - least.ipc).max(0.0))
+    }
+
+    /// Lines that it brings into the cache per kilocycle: what its neighbours lose.
+    pub fn pressure(&self) -> f64 {
+        self.last.map_or(0.0, |l| l.mpki * l.ipc)
     }
 
     /// Decides the class; `may_try` allows a suspect to be given room to prove itself. Says whether that was used up.

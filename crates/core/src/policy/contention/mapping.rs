@@ -20,7 +20,7 @@ pub(super) struct Caches {
 /// A last-level cache.
 pub(super) struct CacheRow {
     pub group: GroupId,
-    lines: f64,
+    pub lines: f64,
     /// A group per seat: its core, or its CPU where cores run several threads at once.
     pub seats: Vec<GroupId>,
 }
@@ -79,6 +79,19 @@ impl Caches {
             (0..seats).map(|seat| n / seats + usize::from(seat < n % seats)).collect()
         };
         self.rows.iter().zip(quota).map(spread).collect()
+    }
+
+    /// Whether every seat has about its share of the threads.
+    pub fn balanced(&self, spots: &[Spot]) -> bool {
+        let share = |part: usize, of: usize, threads: usize| threads as f64 * part as f64 / of.max(1) as f64;
+        self.rows.iter().enumerate().all(|(row, cache)| {
+            let mut loads = vec![0; cache.seats.len()];
+            spots.iter().filter(|s| s.0 == row).for_each(|s| loads[s.1] += 1);
+            let here: usize = loads.iter().sum();
+            let fair = share(cache.seats.len(), self.seats, spots.len());
+            let even = loads.iter().all(|n| (*n as f64 - share(1, loads.len(), here)).abs() < 1.0);
+            (here as f64 - fair).abs() < 1.0 && even
+        })
     }
 
     /// Deals threads, highest demand first, seat by seat to the cache with the least demand so far.

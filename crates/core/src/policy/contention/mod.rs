@@ -4,14 +4,17 @@
 //! where cores are shared in time. The policies' own files say what each does with it.
 
 mod evidence;
+mod exchange;
 mod mapping;
+mod paired;
 mod trial;
 
 use std::sync::Arc;
 
 use self::evidence::{Class, Evidence};
+use self::exchange::Threads;
 use self::mapping::{Caches, Mapping, Spot};
-use self::trial::{Groups, Interval, Trials, Why};
+use self::trial::{Groups, Step, Trials, Why};
 use super::seats::active;
 use super::{ParamDef, Params, Policy, PolicyError, PolicyRng, View};
 use crate::engine::ThreadInfo;
@@ -23,6 +26,10 @@ use crate::units::{GroupId, Nanos, ThreadId};
 const TOLERANCE: f64 = 0.1;
 /// Part of an interval after threads were moved that does not count: private and shared caches have to fill.
 const FILLING: f64 = 0.375;
+/// Length of a step while mappings are compared, and its part that does not count: caches fill within milliseconds, and
+/// the shorter a comparison, the fewer threads change their phase in it.
+const COMPARING: f64 = 0.375;
+const COMPARING_FILLING: f64 = 0.125;
 /// By how much a thread of the lower half must hold more than one of the upper to change places.
 const STICKY: f64 = 1.25;
 
@@ -46,8 +53,8 @@ pub(super) enum Mode {
     Both {
         /// The threshold.
         mpki: f64,
-        /// Most mappings to try.
-        trials: u32,
+        /// Part of all work that trials of other mappings may cost.
+        trials: f64,
     },
 }
 
@@ -84,7 +91,7 @@ impl Contention {
             told: Vec::new(),
             mapped: Nanos::ZERO,
             settled: Nanos::ZERO,
-            trials: Trials::new(if let Mode::Both { trials, .. } = mode { trials } else { 0 }),
+            trials: Trials::new(if let Mode::Both { trials, .. } = mode { trials } else { 0.0 }),
         }))
     }
 
@@ -156,7 +163,14 @@ impl Contention {
     }
 
     /// The mapping by class, as it was found better by trial, or `None` to stay.
-    fn apart(&mut self, seated: &[Seated<'_>], demand: &[f64], mpki: f64, near: &[Spot]) -> Option<(Vec<Spot>, Why)> {
+    fn apart(
+        &mut self,
+        seated: &[Seated<'_>],
+        demand: &[f64],
+        mpki: f64,
+        (near, length): (&[Spot], f64),
+        rng: &mut PolicyRng,
+    ) -> Option<(Vec<Spot>, Why)> {
         self.find_large(seated, demand);
         let mut groups = self.classify(seated, mpki);
         let evidence = |s: &Seated<'_>| &self.evidence[s.evidence];
@@ -185,14 +199,23 @@ impl Contention {
             caches.nearest(mapping, near)
         };
         let members: Vec<ThreadId> = seated.iter().map(|s| s.info.id).collect();
-        let ipc = seated.iter().map(|s| evidence(s).last.map_or(0.0, |l| l.ipc)).sum();
-        let ipc_stake: Vec<f64> = seated.iter().map(|s| evidence(s).ipc_at_stake()).collect();
-        let now = Interval { members: &members, spots: near, classes, ipc, stake: &ipc_stake };
-        self.trials.step(&now, &propose, caches.rows.len())
+        let stake: Vec<f64> = seated.iter().map(|s| evidence(s).ipc_at_stake()).collect();
+        let pressure: Vec<f64> = seated.iter().map(|s| evidence(s).pressure()).collect();
+        let now = Step {
+            threads: Threads { ids: &members, stake: &stake, pressure: &pressure },
+            spots: near,
+            classes,
+            ipc: seated.iter().map(|s| evidence(s).ipc).collect(),
+            length,
+            caches,
+            crowded: caches.crowded(seated.len()),
+            propose: &propose,
+        };
+        self.trials.step(now, rng)
     }
 
     /// Maps everybody who stirred since the last time.
-    fn map(&mut self, view: &View<'_>) -> Vec<ThreadPlacement> {
+    fn map(&mut self, view: &View<'_>, length: f64, rng: &mut PolicyRng) -> Vec<ThreadPlacement> {
         let seated: Vec<Seated<'_>> = view
             .threads
             .iter()
@@ -214,7 +237,7 @@ impl Contention {
         let place = |(s, p): (&Seated<'_>, &Option<Spot>)| p.unwrap_or_else(|| self.caches.spot(s.info.cpu));
         let near: Vec<Spot> = seated.iter().zip(&present).map(place).collect();
         let chosen = match self.mode {
-            Mode::Both { mpki, .. } => self.apart(&seated, &demand, mpki, &near),
+            Mode::Both { mpki, .. } => self.apart(&seated, &demand, mpki, (&near, length), rng),
             Mode::Mpi | Mode::Capacity => {
                 self.even(&demand, &present).map(|m| (self.caches.nearest(m, &near), Why::Classes))
             }
@@ -300,15 +323,19 @@ impl Policy for Contention {
         }
     }
 
-    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         self.note(view);
-        if view.now.since(self.mapped) < self.every {
+        let part = |part: f64| Nanos::from_secs_f64(self.every.as_secs_f64() * part);
+        let step = if self.trials.comparing() { part(COMPARING) } else { self.every };
+        let passed = view.now.since(self.mapped);
+        if passed < step {
             return Placement::default();
         }
         self.mapped = view.now;
-        let threads = self.map(view);
+        let threads = self.map(view, passed.as_secs_f64() / self.every.as_secs_f64(), rng);
         if !threads.is_empty() {
-            self.settled = view.now + Nanos::from_secs_f64(self.every.as_secs_f64() * FILLING);
+            let filling = if self.trials.comparing() { COMPARING_FILLING } else { FILLING };
+            self.settled = view.now + Nanos::from_secs_f64(self.every.as_secs_f64() * filling);
         }
         Placement { threads, admission: None }
     }
