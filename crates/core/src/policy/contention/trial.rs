@@ -25,6 +25,8 @@ const MOVING: f64 = 0.01;
 const SAVINGS: f64 = 60.0;
 /// Sets of classes remembered whose proposals were tried.
 const PROPOSALS: usize = 8;
+/// Trials of exchanges from one proposal to the next: classes of many threads never stop changing.
+const BETWEEN_PROPOSALS: u32 = 8;
 
 /// Threads by class, as rows of the caller's list, the most demanding first.
 #[derive(Default)]
@@ -90,6 +92,8 @@ pub(super) struct Trials {
     waiting: Vec<Vec<Spot>>,
     /// Classes whose proposals were lined up.
     proposed: Vec<Vec<u8>>,
+    /// Trials until classes may propose again.
+    wait: u32,
     memory: Memory,
     stage: Stage,
 }
@@ -129,6 +133,7 @@ impl Trials {
             best: Vec::new(),
             waiting: Vec::new(),
             proposed: Vec::new(),
+            wait: 0,
             memory: Memory::default(),
             stage: Stage::Launch,
         }
@@ -190,7 +195,8 @@ impl Trials {
         if self.credit <= 0.0 {
             return None;
         }
-        if !self.proposed.contains(&self.classes) {
+        if self.waiting.is_empty() && self.wait == 0 && !self.proposed.contains(&self.classes) {
+            self.wait = BETWEEN_PROPOSALS;
             self.proposed.truncate(PROPOSALS - 1);
             self.proposed.insert(0, self.classes.clone());
             self.waiting.extend([true, false].map(now.propose));
@@ -202,6 +208,7 @@ impl Trials {
                 return Some((spots, Why::Trial));
             }
         }
+        self.wait = self.wait.saturating_sub(1);
         let memory = (&self.memory, self.clock);
         let exchanges = exchange::pick(&now.threads, &self.best, now.caches, now.crowded, memory, rng);
         if exchanges.is_empty() {
