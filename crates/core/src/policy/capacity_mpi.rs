@@ -33,7 +33,7 @@ pub(super) const DEF: PolicyDef = PolicyDef {
         },
         ParamDef {
             key: "trials",
-            default: "1",
+            default: "0.5",
             prose: "most of the work, in percent, that trying other mappings may cost, as measured; 0 leaves it to the \
                     classes, as the paper does",
         },

@@ -6,7 +6,7 @@
 //! section 4.3, sees mcf taken for poison at first). What tells them apart is how misses answer to room, so the interval
 //! with the least and the one with the most occupancy are remembered.
 
-use crate::units::ThreadId;
+use crate::units::{Nanos, ThreadId};
 
 /// Misses fall with the square root of the cache for typical programs (Hartstein et al. 2006), not at all for streams:
 /// halfway lies the elasticity that tells them apart.
@@ -49,8 +49,8 @@ pub(super) struct Use {
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     pub thread: ThreadId,
-    /// It ran, or wanted to, in this interval.
-    pub stirred: bool,
+    /// When it ran, or wanted to, for the last time.
+    pub stirred: Option<Nanos>,
     /// Averages of the last interval that it ran in.
     pub last: Option<Use>,
     /// Instructions per cycle in the interval just ended, if it ran.
@@ -71,7 +71,7 @@ impl Evidence {
     pub const fn new(thread: ThreadId) -> Self {
         Self {
             thread,
-            stirred: false,
+            stirred: None,
             last: None,
             ipc: None,
             class: Class::Neutral,

@@ -20,8 +20,6 @@ use crate::units::ThreadId;
 const HOPE: f64 = 0.05;
 /// By how much what was tried regains promise per interval.
 const AGEING: f64 = 0.001;
-/// Weight of the newest trial of an exchange among all its trials.
-const NEWEST: f64 = 0.5;
 /// Threads per cache of which exchanges are considered.
 const PER_CACHE: usize = 16;
 /// Exchanges remembered per thread.
@@ -44,11 +42,9 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Takes in a trial.
-    pub fn learn(&mut self, a: ThreadId, b: ThreadId, gain: f64, kept: bool, at: f64) {
-        let entry = self.tried.entry((a.min(b), a.max(b))).or_insert((gain, at));
-        let gain = entry.0 + NEWEST * (gain - entry.0);
-        *entry = (if kept { -gain } else { gain }, at);
+    /// Takes in what an exchange would bring from now on.
+    pub fn learn(&mut self, a: ThreadId, b: ThreadId, gain: f64, at: f64) {
+        self.tried.insert((a.min(b), a.max(b)), (gain, at));
     }
 
     /// Forgets what is oldest when there is too much.
@@ -206,10 +202,10 @@ mod tests {
     #[test]
     fn what_was_tried_in_vain_waits_until_it_is_old() {
         let mut memory = Memory::default();
-        memory.learn(ThreadId(0), ThreadId(3), -0.1, false, 0.0);
+        memory.learn(ThreadId(0), ThreadId(3), -0.1, 0.0);
         assert_ne!(picked(&memory, 1.0), [(0, 3)]);
         for (a, b) in [(0, 2), (1, 2), (1, 3)] {
-            memory.learn(ThreadId(a), ThreadId(b), -0.2, false, 0.0);
+            memory.learn(ThreadId(a), ThreadId(b), -0.2, 0.0);
         }
         assert_eq!(picked(&memory, 1.0), []);
         assert_eq!(picked(&memory, 150.0), [(0, 3)]);
@@ -218,7 +214,7 @@ mod tests {
     #[test]
     fn what_is_remembered_has_a_limit() {
         let mut memory = Memory::default();
-        (1..200).for_each(|t| memory.learn(ThreadId(0), ThreadId(t), 0.0, false, f64::from(t)));
+        (1..200).for_each(|t| memory.learn(ThreadId(0), ThreadId(t), 0.0, f64::from(t)));
         memory.limit(2);
         assert!(memory.tried.len() <= 2 * REMEMBERED);
         assert!(memory.tried.contains_key(&(ThreadId(0), ThreadId(199))), "the newest stays");

@@ -108,7 +108,7 @@ impl Contention {
             let row = view.metrics.row(thread.id);
             let [occupancy, mpki, ipc] = columns.map(|c| row.and_then(|r| r.get(c?).copied().flatten()));
             if stirred.next_if_eq(&thread.id).is_some() {
-                evidence.stirred = true;
+                evidence.stirred = Some(view.now);
                 if view.now > self.settled {
                     evidence.note(occupancy, mpki, ipc);
                 }
@@ -214,19 +214,18 @@ impl Contention {
         self.trials.step(now, rng)
     }
 
-    /// Maps everybody who stirred since the last time.
-    fn map(&mut self, view: &View<'_>, length: f64, rng: &mut PolicyRng) -> Vec<ThreadPlacement> {
+    /// Maps everybody who stirred since the last time or within an interval.
+    fn map(&mut self, view: &View<'_>, passed: Nanos, rng: &mut PolicyRng) -> Vec<ThreadPlacement> {
+        let lately = passed.max(self.every);
+        let length = passed.as_secs_f64() / self.every.as_secs_f64();
         let seated: Vec<Seated<'_>> = view
             .threads
             .iter()
             .enumerate()
-            .filter(|(row, _)| self.evidence[*row].stirred)
+            .filter(|(row, _)| self.evidence[*row].stirred.is_some_and(|then| view.now.since(then) < lately))
             .map(|(evidence, info)| Seated { info, evidence })
             .collect();
-        self.evidence.iter_mut().for_each(|e| {
-            e.close();
-            e.stirred = false;
-        });
+        self.evidence.iter_mut().for_each(Evidence::close);
         let crowded = self.caches.crowded(seated.len());
         if self.caches.rows.len() == 1 && !crowded {
             return self.nothing_to_do(&seated);
@@ -332,7 +331,7 @@ impl Policy for Contention {
             return Placement::default();
         }
         self.mapped = view.now;
-        let threads = self.map(view, passed.as_secs_f64() / self.every.as_secs_f64(), rng);
+        let threads = self.map(view, passed, rng);
         if !threads.is_empty() {
             let filling = if self.trials.comparing() { COMPARING_FILLING } else { FILLING };
             self.settled = view.now + Nanos::from_secs_f64(self.every.as_secs_f64() * filling);

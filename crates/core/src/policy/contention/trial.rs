@@ -14,15 +14,15 @@
 use super::super::PolicyRng;
 use super::exchange::{self, Memory, Threads};
 use super::mapping::{Caches, Spot};
-use super::paired::compare;
+use super::paired::{Verdict, compare};
 use crate::units::ThreadId;
 
 /// What must be gained, at least, for a mapping to be changed.
 const GAIN: f64 = 0.005;
 /// What moving threads is taken to cost, as a part of the trial's work.
 const MOVING: f64 = 0.01;
-/// Intervals' worth of budget at the start, and at most.
-const SAVINGS: f64 = 60.0;
+/// Intervals' worth of work that trials may cost at once: the budget at the start, and at most.
+const SAVINGS: f64 = 0.6;
 /// Sets of classes remembered whose proposals were tried.
 const PROPOSALS: usize = 8;
 /// Trials of exchanges from one proposal to the next: classes of many threads never stop changing.
@@ -109,6 +109,8 @@ enum Stage {
     Trying(Candidate),
     /// The best mapping runs again after a candidate.
     Checking(Candidate),
+    /// A candidate was better and runs again; what it replaced is now in the place of a candidate.
+    Confirming(Candidate),
 }
 
 /// A mapping on trial.
@@ -126,7 +128,7 @@ impl Trials {
     pub fn new(rate: f64) -> Self {
         Self {
             rate,
-            credit: rate * SAVINGS,
+            credit: SAVINGS,
             clock: 0.0,
             members: Vec::new(),
             classes: Vec::new(),
@@ -141,13 +143,13 @@ impl Trials {
 
     /// Whether a comparison is under way: then steps are short.
     pub const fn comparing(&self) -> bool {
-        matches!(self.stage, Stage::Trying(_) | Stage::Checking(_))
+        matches!(self.stage, Stage::Trying(_) | Stage::Checking(_) | Stage::Confirming(_))
     }
 
     /// Moves on by a step; `None` keeps the present mapping.
     pub fn step(&mut self, now: Step<'_>, rng: &mut PolicyRng) -> Option<(Vec<Spot>, Why)> {
         self.clock += now.length;
-        self.credit = (self.credit + self.rate * now.length).min(self.rate * SAVINGS);
+        self.credit = (self.credit + self.rate * now.length).min(SAVINGS);
         let changed = self.classes != now.classes;
         self.classes.clone_from(&now.classes);
         let newcomers = self.members != now.threads.ids;
@@ -169,12 +171,19 @@ impl Trials {
                 self.stage = Stage::Checking(Candidate { during, length: now.length, ..candidate });
                 Some((self.best.clone(), Why::Best))
             }
-            Stage::Checking(candidate) => {
-                if self.judge(&candidate, &now) {
-                    self.stage = Stage::Holding;
-                    return Some((self.best.clone(), Why::Best));
+            Stage::Checking(candidate) => match self.judge(candidate, &now) {
+                Some(replaced) => {
+                    self.stage = Stage::Confirming(replaced);
+                    Some((self.best.clone(), Why::Best))
                 }
-                self.next(&now, rng)
+                None => self.next(&now, rng),
+            },
+            Stage::Confirming(replaced) => {
+                if self.confirm(&replaced, &now) {
+                    return self.next(&now, rng);
+                }
+                self.stage = Stage::Holding;
+                Some((self.best.clone(), Why::Best))
             }
         }
     }
@@ -220,36 +229,77 @@ impl Trials {
         Some((spots, Why::Trial))
     }
 
-    /// Keeps what was better; says whether anything was.
-    fn judge(&mut self, candidate: &Candidate, now: &Step<'_>) -> bool {
-        let triple = |t: usize| [candidate.before[t], candidate.during[t], now.ipc[t]];
+    /// Keeps what was better; returns what that replaced, as a candidate, if anything.
+    fn judge(&mut self, candidate: Candidate, now: &Step<'_>) -> Option<Candidate> {
+        let verdicts = self.verdicts(&candidate, now);
+        let tried = verdicts.len().max(1) as f64;
+        let loss: f64 = verdicts.iter().flatten().map(|v| (MOVING - v.gain).max(0.0)).sum();
+        self.credit -= loss / tried * candidate.length;
+        let better = |v: &Option<Verdict>| v.is_some_and(|v| v.gain > GAIN.max(v.doubt));
+        let replaced = self.best.clone();
         if candidate.exchanges.is_empty() {
-            let Some(verdict) = compare((0..self.members.len()).map(triple)) else { return false };
-            self.credit -= (MOVING - verdict.gain).max(0.0) * candidate.length;
-            let better = verdict.gain > GAIN.max(verdict.doubt);
-            if better {
-                self.best.clone_from(&candidate.spots);
-                self.memory = Memory::default();
+            if !verdicts.iter().any(better) {
+                return None;
             }
-            return better;
+            self.best.clone_from(&candidate.spots);
+            self.memory = Memory::default();
         }
-        let mut at_caches = vec![Vec::new(); now.caches.rows.len()];
-        self.best.iter().enumerate().for_each(|(t, spot)| at_caches[spot.0].push(t));
-        let (mut any, mut loss) = (false, 0.0);
-        for &(a, b) in &candidate.exchanges {
-            let (x, y) = (self.best[a].0, self.best[b].0);
-            let other: &[usize] = if x == y { &[] } else { &at_caches[y] };
-            let Some(verdict) = compare(at_caches[x].iter().chain(other).map(|t| triple(*t))) else { continue };
-            let better = verdict.gain > GAIN.max(verdict.doubt);
-            self.memory.learn(self.members[a], self.members[b], verdict.gain, better, self.clock);
-            loss += (MOVING - verdict.gain).max(0.0);
+        let mut kept = Vec::new();
+        for (&(a, b), verdict) in candidate.exchanges.iter().zip(&verdicts) {
+            let Some(gain) = verdict.map(|v| v.gain) else { continue };
+            let better = better(verdict);
+            self.memory.learn(self.members[a], self.members[b], if better { -gain } else { gain }, self.clock);
             if better {
                 self.best.swap(a, b);
-                any = true;
+                kept.push((a, b));
             }
         }
         self.memory.limit(self.members.len());
-        self.credit -= loss / candidate.exchanges.len() as f64 * candidate.length;
-        any
+        (replaced != self.best).then(|| Candidate {
+            spots: replaced,
+            exchanges: kept,
+            before: candidate.during,
+            during: now.ipc.clone(),
+            length: 0.0,
+        })
+    }
+
+    /// Takes back what was not better the second time; says whether everything was.
+    fn confirm(&mut self, replaced: &Candidate, now: &Step<'_>) -> bool {
+        let verdicts = self.verdicts(replaced, now);
+        let worse = |v: &Option<Verdict>| v.is_some_and(|v| v.gain < 0.0);
+        if replaced.exchanges.is_empty() {
+            let confirmed = verdicts.iter().any(worse);
+            if !confirmed {
+                self.best.clone_from(&replaced.spots);
+            }
+            return confirmed;
+        }
+        let mut all = true;
+        for (&(a, b), verdict) in replaced.exchanges.iter().zip(&verdicts) {
+            if !worse(verdict) {
+                self.best.swap(a, b);
+                let gain = verdict.map_or(0.0, |v| -v.gain);
+                self.memory.learn(self.members[a], self.members[b], gain.min(0.0), self.clock);
+                all = false;
+            }
+        }
+        all
+    }
+
+    /// What the threads concerned say about each exchange of a candidate, or all threads about another mapping altogether.
+    fn verdicts(&self, candidate: &Candidate, now: &Step<'_>) -> Vec<Option<Verdict>> {
+        let triple = |t: &usize| [candidate.before[*t], candidate.during[*t], now.ipc[*t]];
+        let mut at_caches = vec![Vec::new(); now.caches.rows.len()];
+        self.best.iter().enumerate().for_each(|(t, spot)| at_caches[spot.0].push(t));
+        if candidate.exchanges.is_empty() {
+            return vec![compare(at_caches.iter().flatten().map(triple))];
+        }
+        let verdict = |&(a, b): &(usize, usize)| {
+            let (x, y) = (self.best[a].0, self.best[b].0);
+            let other: &[usize] = if x == y { &[] } else { &at_caches[y] };
+            compare(at_caches[x].iter().chain(other).map(triple))
+        };
+        candidate.exchanges.iter().map(verdict).collect()
     }
 }
