@@ -8,13 +8,15 @@
 //! - Robbed programs miss as much as poison, and squeezed ones hold little. So the intervals with the least and the most
 //!   occupancy are remembered per thread: misses that did not answer to room are poison's, misses that fell are not,
 //!   whatever the threshold says. A suspect that never had more room is given some once, to see.
-//! - A mapping is kept until classes change; equal caches and cores are exchanged rather than threads moved. The paper's
-//!   figures show threads bouncing between caches.
-//! - Once classes have settled, exchanges of threads between caches are tried, and kept if the sum of IPC rises (`trials`).
+//! - Equal caches and cores are exchanged rather than threads moved. The paper's figures show threads bouncing between
+//!   caches.
+//! - What classes propose is tried, and so are exchanges of two threads, and what raises the sum of IPC is kept. A trial is
+//!   a short comparison in between two short stretches of the present mapping, so that phases are not taken for gains, and
+//!   what wins must win twice. Trials go on as long as the threads live, on a budget of lost work (`trials`).
 //!
-//! Assumes: occupancy and misses can be read per thread; cores are alike; classes last for many intervals. Loses: with
-//! phases shorter than an interval, on unequal cores (it does not see them), and when everything is poison or nothing is.
-//! On machines with one last-level cache only the pairing on cores is left.
+//! Assumes: occupancy, misses and IPC can be read per thread; cores are alike; caches fill within an eighth of an interval.
+//! Loses: with phases shorter than that, on unequal cores (it does not see them), and a little all the time, to trials, when
+//! no mapping is better than another. On machines with one last-level cache only the pairing on cores is left.
 
 use super::contention::{Contention, EVERY, Mode};
 use super::{ParamDef, PolicyDef};

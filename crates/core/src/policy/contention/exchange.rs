@@ -187,7 +187,7 @@ mod tests {
         let caches = Caches::new(&testing::topology(testing::TWO_LLCS));
         let ids: Vec<ThreadId> = (0..4).map(ThreadId).collect();
         // 0 is hurt by 1; 2 and 3 neither hurt nor are hurt much.
-        let threads = Threads { ids: &ids, stake: &[1.0, 0.0, 0.1, 0.0], pressure: &[0.1, 1.0, 0.2, 0.1] };
+        let threads = Threads { ids: &ids, stake: &[1.0, 0.0, 0.1, 0.0], pressure: &[0.1, 1.0, 0.05, 0.1] };
         let spots = [(0, 0), (0, 1), (1, 0), (1, 1)];
         let mut rng = PolicyRng::seed_from_u64(1);
         let sorted = |(a, b): (usize, usize)| (a.min(b), a.max(b));
@@ -196,7 +196,9 @@ mod tests {
 
     #[test]
     fn at_first_the_hurt_leave_those_who_hurt() {
-        assert_eq!(picked(&Memory::default(), 0.0), [(0, 3)]);
+        // Either exchange leaves 0 with 2, who brings in least, and 1 with 3, who has nothing to lose.
+        let first = picked(&Memory::default(), 0.0);
+        assert!([[(0, 3)], [(1, 2)]].contains(&[first[0]]), "{first:?}");
     }
 
     #[test]

@@ -162,6 +162,21 @@ impl Contention {
         (!(settled && even_enough)).then_some(mapping)
     }
 
+    /// Threads by class, the most demanding first, and the misses that each has at stake.
+    fn grouped(&mut self, seated: &[Seated<'_>], demand: &[f64], mpki: f64) -> (Groups, Vec<f64>) {
+        self.find_large(seated, demand);
+        let mut groups = self.classify(seated, mpki);
+        let stake: Vec<f64> = seated.iter().map(|s| self.evidence[s.evidence].at_stake(mpki)).collect();
+        let by_demand = |a: &usize, b: &usize| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b));
+        groups.poison.sort_by(by_demand);
+        groups.vulnerable.sort_by(|a, b| stake[*b].total_cmp(&stake[*a]).then_with(|| by_demand(a, b)));
+        groups.rest.sort_by(by_demand);
+        if !groups.poison.is_empty() && self.caches.rows.len() > 1 {
+            groups.limit_vulnerable(&stake, PROVEN * mpki);
+        }
+        (groups, stake)
+    }
+
     /// The mapping by class, as it was found better by trial, or `None` to stay.
     fn apart(
         &mut self,
@@ -171,17 +186,7 @@ impl Contention {
         (near, length): (&[Spot], f64),
         rng: &mut PolicyRng,
     ) -> Option<(Vec<Spot>, Why)> {
-        self.find_large(seated, demand);
-        let mut groups = self.classify(seated, mpki);
-        let evidence = |s: &Seated<'_>| &self.evidence[s.evidence];
-        let stake: Vec<f64> = seated.iter().map(|s| evidence(s).at_stake(mpki)).collect();
-        let by_demand = |a: &usize, b: &usize| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b));
-        groups.poison.sort_by(by_demand);
-        groups.vulnerable.sort_by(|a, b| stake[*b].total_cmp(&stake[*a]).then_with(|| by_demand(a, b)));
-        groups.rest.sort_by(by_demand);
-        if !groups.poison.is_empty() && self.caches.rows.len() > 1 {
-            groups.limit_vulnerable(&stake, PROVEN * mpki);
-        }
+        let (groups, stake) = self.grouped(seated, demand, mpki);
         let mut classes = vec![0; seated.len()];
         for (class, rows) in [(1, &groups.poison), (2, &groups.vulnerable)] {
             rows.iter().for_each(|t| classes[*t] = class);
@@ -191,7 +196,7 @@ impl Contention {
             let Groups { poison, vulnerable, rest } = &groups;
             let mapping = if poison.is_empty() {
                 let mut order: Vec<usize> = (0..demand.len()).collect();
-                order.sort_by(by_demand);
+                order.sort_by(|a, b| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b)));
                 caches.even(&order, demand)
             } else {
                 caches.apart(poison, vulnerable, rest, &stake, swapped)
@@ -199,6 +204,7 @@ impl Contention {
             caches.nearest(mapping, near)
         };
         let members: Vec<ThreadId> = seated.iter().map(|s| s.info.id).collect();
+        let evidence = |s: &Seated<'_>| &self.evidence[s.evidence];
         let stake: Vec<f64> = seated.iter().map(|s| evidence(s).ipc_at_stake()).collect();
         let pressure: Vec<f64> = seated.iter().map(|s| evidence(s).pressure()).collect();
         let now = Step {

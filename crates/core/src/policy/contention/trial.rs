@@ -303,3 +303,91 @@ impl Trials {
         candidate.exchanges.iter().map(verdict).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::super::super::testing;
+    use super::*;
+
+    const RATE: f64 = 0.005;
+
+    /// Four threads in two caches. Per interval, `ipc` says what each reaches, from time and who shares a cache with
+    /// thread 0; returns where they were at the end, the mean IPC, and how often they moved.
+    fn run(rate: f64, intervals: f64, ipc: impl Fn(f64, usize) -> [f64; 4]) -> (usize, f64, u32) {
+        let caches = Caches::new(&testing::topology(testing::TWO_LLCS));
+        let mut trials = Trials::new(rate);
+        let mut rng = PolicyRng::seed_from_u64(1);
+        let ids: Vec<ThreadId> = (0..4).map(ThreadId).collect();
+        let mut spots = vec![(0, 0), (0, 1), (1, 0), (1, 1)];
+        let (mut at, mut sum, mut moves, mut mate) = (0.0, 0.0, 0, 1);
+        while at < intervals {
+            let length = if trials.comparing() { 0.375 } else { 1.0 };
+            mate = (1..4).find(|t| spots[*t].0 == spots[0].0).unwrap();
+            let now = ipc(at, mate);
+            at += length;
+            sum += length * now.iter().sum::<f64>();
+            let step = Step {
+                threads: Threads { ids: &ids, stake: &[1.0, 0.5, 0.2, 0.0], pressure: &[0.0, 1.0, 2.0, 0.5] },
+                spots: &spots,
+                classes: vec![0, 1, 2, 2],
+                ipc: now.map(Some).to_vec(),
+                length,
+                caches: &caches,
+                crowded: false,
+                propose: &|_| vec![(0, 0), (1, 0), (0, 1), (1, 1)],
+            };
+            if let Some((next, _)) = trials.step(step, &mut rng) {
+                moves += u32::from(next != spots);
+                spots = next;
+            }
+        }
+        (mate, sum / at, moves)
+    }
+
+    #[test]
+    fn the_best_of_all_mappings_is_found_and_kept() {
+        for best in 1..4 {
+            let worth = |_, mate| [1.0, 1.0, 1.0, if mate == best { 1.3 } else { 1.0 }];
+            let (_, mean, _) = run(RATE, 1000.0, worth);
+            assert!(mean > 4.3 * 0.99, "thread {best}: {mean}");
+        }
+    }
+
+    #[test]
+    fn phases_do_not_hide_which_mapping_is_best() {
+        // One thread's phases are four times as large as what there is to gain, and last for a few intervals.
+        let phase = |at: f64| if (at / 3.7).sin() > 0.0 { 1.2 } else { 0.0 };
+        let worth = |at, mate| [1.0, 1.0 + phase(at), 1.0, if mate == 3 { 1.3 } else { 1.0 }];
+        let without = |at, _| [1.0, 1.0 + phase(at), 1.0, 1.3];
+        let ideal = run(RATE, 1000.0, without).1;
+        let (_, mean, _) = run(RATE, 1000.0, worth);
+        assert!(mean > ideal * 0.99, "{mean} of {ideal}");
+    }
+
+    #[test]
+    fn what_won_by_chance_is_taken_back() {
+        // Everything else is worse, but for a moment in which the first candidate runs.
+        let worth = |at: f64, mate| [1.0, 1.0, 1.0, if mate == 2 || (1.9..2.2).contains(&at) { 1.3 } else { 1.0 }];
+        assert!(run(RATE, 100.0, worth).1 > 4.3 * 0.97);
+    }
+
+    #[test]
+    fn trials_cost_no_more_than_their_budget() {
+        // What classes propose is best, and everything else much worse.
+        let worth = |_, mate| if mate == 2 { [1.0; 4] } else { [0.5; 4] };
+        let intervals = 2000.0;
+        let (_, mean, moves) = run(RATE, intervals, worth);
+        let lost = 1.0 - mean / 4.0;
+        // The launch mapping was not theirs; the last trial may overdraw.
+        let most = RATE + (SAVINGS + 0.5 + 0.375) / intervals;
+        assert!(moves > 20 && lost < most, "lost {lost} of at most {most} in {moves} moves");
+    }
+
+    #[test]
+    fn without_a_budget_the_classes_decide() {
+        let (mate, _, moves) = run(0.0, 100.0, |_, mate| if mate == 1 { [2.0; 4] } else { [1.0; 4] });
+        assert_eq!((mate, moves), (2, 1));
+    }
+}
