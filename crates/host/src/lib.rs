@@ -1,5 +1,6 @@
 //! Countersteer: host.
 
+pub mod counters;
 pub mod record_run;
 pub mod signals;
 pub mod topology;

@@ -8,6 +8,7 @@ pub mod profile;
 pub mod replay;
 pub mod report;
 pub mod sim;
+pub mod stat;
 pub mod why;
 pub mod workload;
 
@@ -30,6 +31,8 @@ pub struct Cli {
 enum Command {
     /// Record what a program does, or show a profile
     Profile(profile::Args),
+    /// Count events of programs, processes, threads, CPUs or control groups
+    Stat(stat::Args),
     /// List, show or detect machines
     #[command(subcommand)]
     Machine(machine::Args),
@@ -59,6 +62,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
         Command::Profile(args) => profile::run(args),
+        Command::Stat(args) => stat::run(args),
         Command::Machine(args) => done(machine::run(args)),
         Command::Policy(args) => done(policy::run(args)),
         Command::Workload(args) => done(workload::run(args)),

@@ -1,0 +1,260 @@
+//! `steer stat`: count events of a program, of processes, threads, CPUs or control groups.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use countersteer_core::counters::{Fold, Per, Plan, PlannedSet, Readings, parse_duration, parse_set};
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::Nanos;
+use countersteer_host::counters::{
+    CoreTypes, CounterError, Pmus, Request, Resolved, Session, Summary, Target, Tick, resolve,
+};
+use countersteer_report::readings::{Style, Writer};
+
+use crate::error::{Kind, told};
+
+/// Count events of a program and all its threads, or of what runs already.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("whom").multiple(false))]
+pub struct Args {
+    /// Events that count together; several -e take turns, one per interval
+    #[arg(short, long = "event", value_name = "EVENTS", default_value = DEFAULT_EVENTS)]
+    events: Vec<String>,
+    /// Time between readings: 100ms, 1s; without it a thread is read at its end
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    interval: Option<Nanos>,
+    /// Processes with all their threads
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', group = "whom")]
+    pid: Vec<u32>,
+    /// Single threads
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', group = "whom")]
+    tid: Vec<u32>,
+    /// A control group: its folder
+    #[arg(long, value_name = "PATH", group = "whom")]
+    cgroup: Option<PathBuf>,
+    /// Everything, by CPU
+    #[arg(short, long, group = "whom")]
+    all: bool,
+    /// Only on these CPUs
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    cpus: Option<CpuSet>,
+    /// Confine the program to these CPUs
+    #[arg(long, value_name = "CPUS")]
+    bind: Option<CpuSet>,
+    /// Stop counting after so many readings
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    samples: Option<u64>,
+    /// Stop counting after so long: 10s
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    duration: Option<Nanos>,
+    /// What a row is for; thread, or cpu where CPUs are looked at
+    #[arg(long, value_name = "WHAT")]
+    per: Option<RowPer>,
+    /// Extrapolate counts that had to share counters, and mark them
+    #[arg(long)]
+    scale: bool,
+    /// JSON lines
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Comma-separated values
+    #[arg(long)]
+    csv: bool,
+    /// Write rows to this file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM", group = "whom")]
+    command: Vec<String>,
+}
+
+/// What is counted when nothing is named: what every machine can count.
+const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RowPer {
+    Thread,
+    Process,
+    Cpu,
+    Total,
+}
+
+fn time(text: &str) -> Result<Nanos, String> {
+    parse_duration(text).map_err(|e| e.message)
+}
+
+/// Runs the command; passes on the program's own exit code.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let pmus = Pmus::read(Path::new("/"))?;
+    let request = request(&args, &pmus)?;
+    let (plan, core_types) = (request.plan.clone(), request.core_types.clone());
+    let per = per(&args);
+    let mut out = output(args.to.as_deref())?;
+    let session = Session::open(request)?;
+    let mut screen = Screen {
+        writer: Writer {
+            style: style(&args),
+            plan: &plan,
+            core_types: &core_types.names,
+            scale: args.scale,
+            origin: Nanos::ZERO,
+            threads: per == Per::Thread,
+            cpus: per == Per::Cpu,
+        },
+        fold: Fold::new(per),
+        text: String::new(),
+        failed: None,
+    };
+    let summary = session.run(|tick| screen.show(tick, &mut *out))?;
+    if let Some(error) = screen.failed {
+        return Err(error.into());
+    }
+    if args.json {
+        writeln!(out, "{}", end_line(&summary))?;
+    }
+    out.flush()?;
+    warn(&summary);
+    Ok(ExitCode::from(summary.ending.map_or(0, |e| e.code()) as u8))
+}
+
+/// Rows as they come.
+struct Screen<'a> {
+    writer: Writer<'a>,
+    fold: Fold,
+    text: String,
+    failed: Option<std::io::Error>,
+}
+
+impl Screen<'_> {
+    fn show(&mut self, tick: &Tick<'_>, out: &mut dyn Write) -> ControlFlow<()> {
+        self.text.clear();
+        if tick.number == 0 {
+            self.writer.origin = tick.origin;
+            self.text = self.writer.head();
+        }
+        let rows: &Readings = self.fold.fold(tick.readings);
+        self.writer.lines(rows, |id| tick.name(id), &mut self.text);
+        match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+fn output(to: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
+    let Some(path) = to else { return Ok(Box::new(std::io::stdout().lock())) };
+    let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Box::new(std::io::BufWriter::new(file)))
+}
+
+const fn style(args: &Args) -> Style {
+    if args.json {
+        Style::Json
+    } else if args.csv {
+        Style::Csv
+    } else {
+        Style::Table
+    }
+}
+
+fn per(args: &Args) -> Per {
+    let by_cpu = args.all || args.cgroup.is_some();
+    match args.per {
+        Some(RowPer::Thread) => Per::Thread,
+        Some(RowPer::Process) => Per::Process,
+        Some(RowPer::Cpu) => Per::Cpu,
+        Some(RowPer::Total) => Per::Total,
+        None if by_cpu => Per::Cpu,
+        None => Per::Thread,
+    }
+}
+
+fn request(args: &Args, pmus: &Pmus) -> anyhow::Result<Request> {
+    let target = target(args)?;
+    let by_cpu = matches!(target, Target::Cpus | Target::Cgroup(_));
+    if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
+        return Err(told(Kind::Usage, "-a and --cgroup count by CPU; rows can be per cpu or total"));
+    }
+    if args.samples.is_some() && args.interval.is_none() {
+        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
+    }
+    let sets = sets(&args.events, pmus)?;
+    let planned = |set: &Vec<Resolved>| PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let plan = Plan::new(sets.iter().map(planned).collect(), args.interval).map_err(CounterError::from)?;
+    for wanted in [&args.cpus, &args.bind].into_iter().flatten() {
+        if let Some(cpu) = wanted.iter().find(|cpu| !pmus.online.contains(*cpu)) {
+            return Err(CounterError::Offline { cpu: cpu.0, online: pmus.online.to_string() }.into());
+        }
+    }
+    Ok(Request {
+        target,
+        sets,
+        plan,
+        interval: args.interval,
+        samples: args.samples,
+        duration: args.duration,
+        cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
+        bind: args.bind.clone(),
+        total: args.per == Some(RowPer::Total) && args.cpus.is_none(),
+        core_types: CoreTypes::of(pmus),
+    })
+}
+
+fn sets(texts: &[String], pmus: &Pmus) -> Result<Vec<Vec<Resolved>>, CounterError> {
+    let set = |text: &String| Ok(resolve(text, &parse_set(text)?, pmus)?);
+    texts.iter().map(set).collect()
+}
+
+fn target(args: &Args) -> anyhow::Result<Target> {
+    if !args.command.is_empty() {
+        return Ok(Target::Launch(args.command.clone()));
+    }
+    if !args.pid.is_empty() {
+        return Ok(Target::Processes(args.pid.clone()));
+    }
+    if !args.tid.is_empty() {
+        return Ok(Target::Threads(args.tid.clone()));
+    }
+    match &args.cgroup {
+        Some(path) => Ok(Target::Cgroup(path.clone())),
+        None if args.all => Ok(Target::Cpus),
+        None => {
+            let hint = "name a program after `--`, or say what to look at: -p PID, -t TID, --cgroup PATH or -a";
+            Err(told(Kind::Usage, hint))
+        }
+    }
+}
+
+fn end_line(summary: &Summary) -> serde_json::Value {
+    serde_json::json!({
+        "kind": "end",
+        "elapsed_s": summary.elapsed.as_secs_f64(),
+        "exit_code": summary.ending.map(|e| e.code()),
+        "threads_born": summary.born,
+        "records_lost": summary.lost,
+        "user_only": summary.user_only,
+    })
+}
+
+fn warn(summary: &Summary) {
+    if summary.user_only {
+        eprintln!("steer: only user mode was counted, since kernel.perf_event_paranoid permits no more");
+    }
+    if summary.lost > 0 {
+        let lost = summary.lost;
+        eprintln!(
+            "steer: {lost} records did not fit; what they told of threads is in the row (rest), totals are right"
+        );
+    }
+    if summary.partial > 0 {
+        let n = summary.partial;
+        eprintln!("steer: the kernel told {n} final counts in part; what is missing is in the row (rest)");
+    }
+}

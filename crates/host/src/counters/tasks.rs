@@ -1,0 +1,29 @@
+//! Threads as /proc shows them.
+//!
+//! Input: process and thread numbers. Output: which threads a process has, which process a thread belongs to, names.
+
+use std::path::PathBuf;
+
+use super::CounterError;
+
+/// The threads of a process.
+pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let entries = entries.map_err(|_| CounterError::Gone { what: "process", id: pid })?;
+    let mut tids: Vec<u32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+/// The process of a thread.
+pub(super) fn process_of(tid: u32) -> Result<u32, CounterError> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
+    line.and_then(|l| l.trim().parse().ok()).ok_or(CounterError::Gone { what: "thread", id: tid })
+}
+
+/// A thread's name.
+pub(super) fn name(tid: u32) -> Option<String> {
+    let bytes = std::fs::read(PathBuf::from(format!("/proc/{tid}/comm"))).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}

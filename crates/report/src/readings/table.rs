@@ -1,0 +1,73 @@
+//! Readings for people: columns of fixed width, so that rows can be printed as they come.
+
+use std::fmt::Write;
+
+use super::{Row, Writer};
+
+/// Width of a count's column, unless its head is wider.
+const COUNT: usize = 13;
+
+pub(super) fn head(writer: &Writer<'_>) -> String {
+    let mut line = format!("{:>10}", "time_s");
+    for (width, _, name, wanted) in keys(writer) {
+        if wanted {
+            let _ = if name == "name" { write!(line, " {name:<15}") } else { write!(line, " {name:>width$}") };
+        }
+    }
+    for column in writer.plan.columns() {
+        let head = title(column);
+        let _ = write!(line, "  {head:>COUNT$}");
+    }
+    line + "  counted\n"
+}
+
+fn title(column: &countersteer_core::counters::PlannedEvent) -> String {
+    match column.unit.as_str() {
+        "" => column.name.clone(),
+        "ns" => format!("{}/ms", column.name),
+        unit => format!("{}/{unit}", column.name),
+    }
+}
+
+type Key = (usize, fn(&Row<'_>) -> String, &'static str, bool);
+
+fn keys(writer: &Writer<'_>) -> [Key; 6] {
+    [
+        (7, |r| or_dash(r.pid), "pid", !writer.cpus),
+        (7, |r| or_dash(r.tid), "tid", writer.threads),
+        (15, |r| r.name.to_owned(), "name", !writer.cpus),
+        (5, |r| or_dash(r.reading.cpu.map(|c| c.0)), "cpu", writer.cpus),
+        (9, |r| r.core_type.to_owned(), "core_type", writer.is_hybrid()),
+        (4, |r| r.reading.set.to_string(), "set", writer.rotates()),
+    ]
+}
+
+fn or_dash(number: Option<u32>) -> String {
+    number.map_or_else(|| "-".into(), |n| n.to_string())
+}
+
+pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
+    let _ = write!(into, "{:>10.4}", row.end_s);
+    for (width, text, name, wanted) in keys(writer) {
+        if wanted {
+            let text = text(row);
+            let _ = if name == "name" { write!(into, " {text:<15.15}") } else { write!(into, " {text:>width$}") };
+        }
+    }
+    for (column, count) in writer.plan.columns().iter().zip(&row.counts) {
+        let width = COUNT.max(title(column).chars().count());
+        let text = count.map_or_else(|| "-".into(), |count| cell(writer, row, column, count));
+        let _ = write!(into, "  {text:>width$}");
+    }
+    let _ = writeln!(into, "  {:>6.0}%", row.reading.share() * 100.0);
+}
+
+fn cell(writer: &Writer<'_>, row: &Row<'_>, column: &countersteer_core::counters::PlannedEvent, count: u64) -> String {
+    let (value, estimate) = writer.shown(row, count);
+    let mark = if estimate { "~" } else { "" };
+    match column.unit.as_str() {
+        "ns" => format!("{mark}{:.3}", value / 1e6),
+        "" => format!("{mark}{}", crate::format::count(value.round() as u64)),
+        _ => format!("{mark}{:.4}", value * column.scale),
+    }
+}
