@@ -148,3 +148,13 @@ fn csv_and_tables_of_counts_go_where_they_are_sent() {
     assert!(csv.starts_with("time_s,") && columns.len() >= 2, "{csv}");
     assert!(columns.iter().all(|n| *n == columns[0]), "{csv}");
 }
+
+#[test]
+fn events_are_listed_with_what_is_missing_and_why() {
+    let value: serde_json::Value = serde_json::from_str(&data(&["events", "--json"], &root())).unwrap();
+    let event = |name: &str| value["events"].as_array().unwrap().iter().find(|e| e["name"] == name).cloned().unwrap();
+    let told = |e: &serde_json::Value| e["available"] == true || e["why"].is_string();
+    assert!(told(&event("task_clock")) && told(&event("instructions")));
+    let filtered = data(&["events", "switches"], &root());
+    assert!(filtered.contains("context_switches") && !filtered.contains("task_clock"), "{filtered}");
+}

@@ -1,6 +1,7 @@
 //! Subcommands: one file each, one row in [`Command`].
 
 pub mod compare;
+pub mod events;
 pub mod machine;
 pub mod manual;
 pub mod policy;
@@ -33,6 +34,8 @@ enum Command {
     Profile(profile::Args),
     /// Count events of programs, processes, threads, CPUs or control groups
     Stat(stat::Args),
+    /// List what this machine can count
+    Events(events::Args),
     /// List, show or detect machines
     #[command(subcommand)]
     Machine(machine::Args),
@@ -63,6 +66,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Profile(args) => profile::run(args),
         Command::Stat(args) => stat::run(args),
+        Command::Events(args) => done(events::run(&args)),
         Command::Machine(args) => done(machine::run(args)),
         Command::Policy(args) => done(policy::run(args)),
         Command::Workload(args) => done(workload::run(args)),
