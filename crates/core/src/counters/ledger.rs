@@ -45,6 +45,8 @@ struct Thread {
     owner: Option<Owner>,
     born: Nanos,
     ended: bool,
+    /// It counted before its birth was told.
+    unannounced: bool,
     /// It is in the list of threads with something to report.
     listed: bool,
     slots: Vec<Slot>,
@@ -95,6 +97,10 @@ impl Ledger {
     /// A thread came to life. One of the same number, whose end was not told, ends.
     pub fn birth(&mut self, owner: Owner, at: Nanos) {
         let Owner::Thread { tid, .. } = owner else { return };
+        if let Some(early) = self.threads.get_mut(&tid).filter(|t| t.unannounced && !t.ended) {
+            early.unannounced = false;
+            return;
+        }
         if self.threads.get(&tid).is_some_and(|t| t.listed) {
             self.limbo.extend(self.threads.remove(&tid));
         }
@@ -131,8 +137,12 @@ impl Ledger {
         let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
         let is_root = self.roots.get(tree as usize) == Some(&tid);
         let Self { threads, others, spare, dirty, .. } = self;
-        let thread =
-            threads.entry(tid).or_insert_with(|| Thread { owner: Some(owner), born: told.at, ..Thread::default() });
+        let thread = threads.entry(tid).or_insert_with(|| Thread {
+            owner: Some(owner),
+            born: told.at,
+            unannounced: true,
+            ..Thread::default()
+        });
         let found = thread.slots.iter().position(|s| (s.cpu, s.set, s.tree) == (cpu.0, set, tree));
         let index = found.unwrap_or_else(|| {
             let mut slot = spare.pop().unwrap_or_default();
@@ -337,6 +347,16 @@ mod tests {
         ledger.flush(true, &mut readings);
         let values: Vec<u64> = (0..readings.rows().len()).map(|i| readings.values(i)[0]).collect();
         assert_eq!(values, [5, 6, 7]);
+    }
+
+    #[test]
+    fn counts_that_were_told_before_the_birth_are_kept() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
+        ledger.birth(thread(2), Nanos(9));
+        ledger.tell(thread(2), tree, CPU, 0, &told(20, &[8]));
+        assert_eq!(rows(&mut ledger), [(thread(2), 8, false)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Input: records of all rings. Output: notes by time. A birth may lie in one CPU's ring and the death in another's, so rings
 //! are read one after the other and sorted; what is very recent waits for the next round, since an earlier note of another
-//! ring may still be on its way.
+//! ring may still be on its way. An end is noted a little later than it was, behind the final counts that come with it.
 
 use super::record::{Counts, Record, parse};
 
@@ -39,10 +39,10 @@ pub(super) struct Notes {
 }
 
 /// How long a record may take from its time stamp into the ring.
-const SETTLING_NS: u64 = 1_000_000;
+const SETTLING_NS: u64 = 100_000;
 
 /// How long after a thread's end its final counts may come.
-const FAREWELL_NS: u64 = 500_000;
+const FAREWELL_NS: u64 = 1_000_000;
 
 impl Notes {
     /// Takes in a record.
@@ -113,9 +113,9 @@ mod tests {
     fn what_is_recent_waits_for_earlier_notes_of_other_rings() {
         let mut notes = Notes::default();
         notes.record(&testing::last(1, 2, 7, 5_000_000, 3, &[30, 31]));
-        notes.record(&testing::exit(1, 2, 4_000_000));
+        notes.record(&testing::exit(1, 2, 3_500_000));
         let mut seen = Vec::new();
-        notes.settled(5_500_000, false, |n, v| seen.push((n.at, v.to_vec())));
+        notes.settled(5_050_000, false, |n, v| seen.push((n.at, v.to_vec())));
         assert_eq!(seen, [(4_500_000, vec![])]);
         notes.record(&testing::fork(1, 3, 1, 4_900_000));
         notes.record(&testing::lost(2));

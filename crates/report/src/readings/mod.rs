@@ -7,7 +7,7 @@ mod csv;
 mod json;
 mod table;
 
-use countersteer_core::counters::{Owner, Plan, Reading, Readings};
+use countersteer_core::counters::{Owner, Per, Plan, Reading, Readings};
 use countersteer_core::units::Nanos;
 
 /// How readings are written.
@@ -33,10 +33,8 @@ pub struct Writer<'a> {
     pub scale: bool,
     /// Times are given since then.
     pub origin: Nanos,
-    /// Rows are of single threads.
-    pub threads: bool,
-    /// Rows are of single CPUs.
-    pub cpus: bool,
+    /// What a row is for.
+    pub per: Per,
 }
 
 /// A reading with everything that is shown of it.
@@ -76,8 +74,8 @@ impl Writer<'_> {
             }
             let row = Row {
                 reading,
-                start_s: reading.start.since(self.origin).as_secs_f64(),
-                end_s: reading.end.since(self.origin).as_secs_f64(),
+                start_s: seconds(reading.start.since(self.origin)),
+                end_s: seconds(reading.end.since(self.origin)),
                 pid,
                 tid,
                 name: tid.or(pid).map_or(whole(reading.owner), &name),
@@ -106,6 +104,11 @@ impl Writer<'_> {
         let estimate = self.scale && share > 0.0 && share < 1.0;
         (if estimate { count as f64 / share } else { count as f64 }, estimate)
     }
+}
+
+/// Divided, not multiplied by a billionth: the shortest decimal then is the exact one.
+fn seconds(time: Nanos) -> f64 {
+    time.0 as f64 / 1e9
 }
 
 const fn numbers(owner: Owner) -> (Option<u32>, Option<u32>) {
@@ -142,15 +145,8 @@ mod tests {
         };
         let plan = Plan::new(sets.iter().map(set).collect(), Some(Nanos::from_millis(100))).unwrap();
         let core_types = ["cpu_core".to_owned(), "cpu_atom".to_owned()];
-        let writer = Writer {
-            style,
-            plan: &plan,
-            core_types: &core_types,
-            scale,
-            origin: Nanos(1_000),
-            threads: true,
-            cpus: false,
-        };
+        let writer =
+            Writer { style, plan: &plan, core_types: &core_types, scale, origin: Nanos(1_000), per: Per::Thread };
         let mut readings = Readings::default();
         let thread = Reading::new(Owner::Thread { pid: 7, tid: 8 }, Some(CpuId(3)), 0, 0);
         let (start, end) = (Nanos(1_000), Nanos(100_001_000));
@@ -176,8 +172,8 @@ mod tests {
     #[test]
     fn a_table_shows_what_was_counted_and_dashes_elsewhere() {
         let expected = "    time_s     pid     tid name            core_type  set  task_clock/ms    page_faults         cycles  counted\n    \
-                        0.1000       7       8 a,b             cpu_core     0          1.500              4              -     100%\n    \
-                        0.1000       7       8 a,b             cpu_atom     1              -              -          1,000      50%\n";
+                        0.1000       7       8 a,b              cpu_core     0          1.500              4              -     100%\n    \
+                        0.1000       7       8 a,b              cpu_atom     1              -              -          1,000      50%\n";
         assert_eq!(written(Style::Table, false), expected);
         assert!(written(Style::Table, true).contains("~2,000"), "an estimate is marked");
     }

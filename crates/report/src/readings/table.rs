@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use countersteer_core::counters::Per;
+
 use super::{Row, Writer};
 
 /// Width of a count's column, unless its head is wider.
@@ -33,10 +35,10 @@ type Key = (usize, fn(&Row<'_>) -> String, &'static str, bool);
 
 fn keys(writer: &Writer<'_>) -> [Key; 6] {
     [
-        (7, |r| or_dash(r.pid), "pid", !writer.cpus),
-        (7, |r| or_dash(r.tid), "tid", writer.threads),
-        (15, |r| r.name.to_owned(), "name", !writer.cpus),
-        (5, |r| or_dash(r.reading.cpu.map(|c| c.0)), "cpu", writer.cpus),
+        (7, |r| or_dash(r.pid), "pid", matches!(writer.per, Per::Thread | Per::Process)),
+        (7, |r| or_dash(r.tid), "tid", writer.per == Per::Thread),
+        (15, |r| r.name.to_owned(), "name", writer.per != Per::Cpu),
+        (5, |r| or_dash(r.reading.cpu.map(|c| c.0)), "cpu", writer.per == Per::Cpu),
         (9, |r| r.core_type.to_owned(), "core_type", writer.is_hybrid()),
         (4, |r| r.reading.set.to_string(), "set", writer.rotates()),
     ]
