@@ -78,7 +78,7 @@ impl Kind {
     fn of_counter_error(error: &CounterError) -> Self {
         use CounterError as E;
         match error {
-            E::Spec(_) | E::Plan(_) | E::SystemOnly { .. } | E::Offline { .. } => Self::Usage,
+            E::Spec(_) | E::Metric(_) | E::Plan(_) | E::SystemOnly { .. } | E::Offline { .. } => Self::Usage,
             E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } => Self::Missing,
             E::Malformed { .. } => Self::BadInput,
             _ => Self::Io,

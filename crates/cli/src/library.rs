@@ -1,10 +1,11 @@
-//! What ships with `steer`: machines, workloads and profiles, carried inside the binary.
+//! What ships with `steer`: machines, workloads, profiles and metrics, carried inside the binary.
 //!
 //! A name is looked up here; anything that looks like a path, or is a file, is read from disk instead.
 
 use std::path::Path;
 
 use anyhow::Context;
+use countersteer_core::counters::{Metric, MetricGroup};
 use countersteer_core::machine::Machine;
 use include_dir::{Dir, include_dir};
 
@@ -12,6 +13,7 @@ use crate::error::{Kind, told};
 
 static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
+static METRICS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../metrics");
 static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
 
 /// A text file and where it came from.
@@ -48,6 +50,20 @@ pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
 /// A workload's text by name or file.
 pub fn workload(name: &str) -> anyhow::Result<Text> {
     named(&WORKLOADS, "workload", "workloads", name)
+}
+
+/// The shipped metrics and those of more files, which win.
+pub fn metrics(more: &[std::path::PathBuf]) -> anyhow::Result<Vec<Metric>> {
+    let mut known = Vec::new();
+    for path in more {
+        let text = read(path)?;
+        known.extend(MetricGroup::parse(&text.path, &text.text)?);
+    }
+    for file in METRICS.files() {
+        let path = format!("metrics/{}", file.path().display());
+        known.extend(MetricGroup::parse(&path, file.contents_utf8().unwrap_or_default())?);
+    }
+    Ok(known)
 }
 
 /// Names of the shipped machines.

@@ -86,6 +86,17 @@ fn no_thread_is_missed_and_no_file_left_open() {
 }
 
 #[test]
+fn totals_are_read_while_threads_come_and_go() {
+    let exe = std::env::current_exe().unwrap();
+    let threads = format!("{THREADS}=3000");
+    let command = ["env", &threads, exe.to_str().unwrap(), "many_short_threads", "--exact"];
+    let often = Some(Nanos::from_millis(1));
+    let Some(request) = request(words(&command), &["task_clock,page_faults"], often) else { return };
+    let (counted, _) = count(Request { total: true, ..request }).unwrap();
+    assert!(counted[&Owner::Total].0[0] > 0);
+}
+
+#[test]
 fn exit_codes_signals_and_children_are_passed_on() {
     let command = ["sh", "-c", "true & wait; sh -c 'exit 3' || exit 7"];
     let Some(request) = request(words(&command), &["task_clock"], None) else { return };

@@ -7,14 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use countersteer_core::counters::{Fold, Per, Plan, PlannedSet, Readings, parse_duration, parse_set};
+use countersteer_core::counters::{Fold, Per, Readings, parse_duration};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
-use countersteer_host::counters::{
-    CoreTypes, CounterError, Pmus, Request, Resolved, Session, Summary, Target, Tick, resolve,
-};
+use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick};
 use countersteer_report::readings::{Style, Writer};
 
+use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 
 /// Count events of a program and all its threads, or of what runs already.
@@ -23,8 +22,14 @@ use crate::error::{Kind, told};
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
 pub struct Args {
     /// Events that count together; several -e take turns, one per interval
-    #[arg(short, long = "event", value_name = "EVENTS", default_value = DEFAULT_EVENTS)]
+    #[arg(short, long = "event", value_name = "EVENTS")]
     events: Vec<String>,
+    /// Metrics by name or formula: ipc,llc_mpki,page_faults/seconds; their events form a set
+    #[arg(short, long = "metric", value_name = "METRICS")]
+    metrics: Vec<String>,
+    /// More metrics: a file like those in `metrics/`
+    #[arg(long, value_name = "FILE")]
+    metric_file: Vec<PathBuf>,
     /// Time between readings: 100ms, 1s; without it a thread is read at its end
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
@@ -72,9 +77,6 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// What is counted when nothing is named: what every machine can count.
-const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum RowPer {
     Thread,
@@ -90,15 +92,23 @@ fn time(text: &str) -> Result<Nanos, String> {
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pmus = Pmus::read(Path::new("/"))?;
-    let request = request(&args, &pmus)?;
-    let (plan, core_types) = (request.plan.clone(), request.core_types.clone());
+    let target = target(&args)?;
+    if args.samples.is_some() && args.interval.is_none() {
+        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
+    }
+    let asked = Asked { events: &args.events, metrics: &args.metrics, files: &args.metric_file };
+    let counted = counted::plan(&asked, &pmus, args.interval)?;
+    let request = request(&args, target, &pmus, &counted)?;
+    let core_types = request.core_types.clone();
     let per = per(&args);
     let mut out = output(args.to.as_deref())?;
     let session = Session::open(request)?;
     let mut screen = Screen {
         writer: Writer {
             style: style(&args),
-            plan: &plan,
+            plan: &counted.plan,
+            metrics: &counted.metrics,
+            only_metrics: args.events.is_empty() && !counted.metrics.is_empty(),
             core_types: &core_types.names,
             scale: args.scale,
             origin: Nanos::ZERO,
@@ -175,18 +185,11 @@ fn per(args: &Args) -> Per {
     }
 }
 
-fn request(args: &Args, pmus: &Pmus) -> anyhow::Result<Request> {
-    let target = target(args)?;
+fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyhow::Result<Request> {
     let by_cpu = matches!(target, Target::Cpus | Target::Cgroup(_));
     if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
         return Err(told(Kind::Usage, "-a and --cgroup count by CPU; rows can be per cpu or total"));
     }
-    if args.samples.is_some() && args.interval.is_none() {
-        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
-    }
-    let sets = sets(&args.events, pmus)?;
-    let planned = |set: &Vec<Resolved>| PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
-    let plan = Plan::new(sets.iter().map(planned).collect(), args.interval).map_err(CounterError::from)?;
     for wanted in [&args.cpus, &args.bind].into_iter().flatten() {
         if let Some(cpu) = wanted.iter().find(|cpu| !pmus.online.contains(*cpu)) {
             return Err(CounterError::Offline { cpu: cpu.0, online: pmus.online.to_string() }.into());
@@ -194,8 +197,8 @@ fn request(args: &Args, pmus: &Pmus) -> anyhow::Result<Request> {
     }
     Ok(Request {
         target,
-        sets,
-        plan,
+        sets: counted.sets.clone(),
+        plan: counted.plan.clone(),
         interval: args.interval,
         samples: args.samples,
         duration: args.duration,
@@ -204,11 +207,6 @@ fn request(args: &Args, pmus: &Pmus) -> anyhow::Result<Request> {
         total: args.per == Some(RowPer::Total) && args.cpus.is_none(),
         core_types: CoreTypes::of(pmus),
     })
-}
-
-fn sets(texts: &[String], pmus: &Pmus) -> Result<Vec<Vec<Resolved>>, CounterError> {
-    let set = |text: &String| Ok(resolve(text, &parse_set(text)?, pmus)?);
-    texts.iter().map(set).collect()
 }
 
 fn target(args: &Args) -> anyhow::Result<Target> {

@@ -5,6 +5,8 @@
 //! says and feeds a [`Ledger`] with what the kernel tells; a replay or a test feeds it just as well.
 
 mod fold;
+mod formula;
+mod group;
 mod ledger;
 mod plan;
 mod reading;
@@ -12,6 +14,8 @@ mod spec;
 mod syntax;
 
 pub use fold::{Fold, Per};
+pub use formula::{Dimension, Formula, Variable};
+pub use group::{BoundMetric, Metric, MetricGroup, MetricRow, SECONDS};
 pub use ledger::{Cumulative, Ledger};
 pub use plan::{Plan, PlanError, PlannedEvent, PlannedSet};
 pub use reading::{Owner, Reading, Readings};

@@ -11,6 +11,9 @@ pub enum CounterError {
     /// An event that this machine does not know or cannot count.
     #[error("events: {0}")]
     Spec(#[from] SpecError),
+    /// A metric that is none, or whose events cannot be counted here.
+    #[error("metrics: {0}")]
+    Metric(SpecError),
     /// Sets that cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),

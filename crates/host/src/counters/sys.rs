@@ -134,12 +134,23 @@ pub(super) fn read_group(leader: &OwnedFd, bytes: &mut Vec<u8>, values: &mut Vec
     // `File` reads what `OwnedFd` does not; `ManuallyDrop` keeps the descriptor open.
     // SAFETY: the descriptor is open for as long as `leader` is borrowed, and is not closed here.
     let mut file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(leader.as_raw_fd()) });
-    let length = file.read(bytes)?;
+    let length = retried(|| file.read(bytes))?;
     values.clear();
     let mut words = bytes[..length].as_chunks().0.iter().map(|c| u64::from_ne_bytes(*c));
     let (_, enabled, running) = (words.next(), words.next().unwrap_or(0), words.next().unwrap_or(0));
     values.extend(words.step_by(2));
     Ok((enabled, running))
+}
+
+/// The kernel refuses to add a group up while an inheritor of it is being taken apart, which takes microseconds.
+fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..10_000 {
+        match read() {
+            Err(e) if e.raw_os_error() == Some(libc::ECHILD) => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+    read()
 }
 
 /// Bytes of a ring: an ordinary user may have half a megabyte per CPU.

@@ -9,6 +9,9 @@ pub(super) fn head(writer: &Writer<'_>) -> String {
     for column in writer.plan.columns() {
         let _ = write!(line, ",{}", quoted(&column.name));
     }
+    for metric in writer.metrics {
+        let _ = write!(line, ",{}", quoted(&metric.name));
+    }
     line + "\n"
 }
 
@@ -23,6 +26,12 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
     for count in &row.counts {
         let _ = match count.map(|c| writer.shown(row, c)) {
             Some((value, _)) => write!(into, ",{}", value.round()),
+            None => write!(into, ","),
+        };
+    }
+    for value in &row.metrics {
+        let _ = match value {
+            Some(value) => write!(into, ",{value}"),
             None => write!(into, ","),
         };
     }

@@ -22,6 +22,25 @@ struct Line<'a> {
     counts: Counts<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     scaled: Option<Counts<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<Metrics<'a>>,
+}
+
+struct Metrics<'a> {
+    writer: &'a Writer<'a>,
+    row: &'a Row<'a>,
+}
+
+impl Serialize for Metrics<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (metric, value) in self.writer.metrics.iter().zip(&self.row.metrics) {
+            if let Some(value) = value {
+                map.serialize_entry(&metric.name, value)?;
+            }
+        }
+        map.end()
+    }
 }
 
 struct Counts<'a> {
@@ -63,6 +82,7 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
         last: r.last,
         counts: Counts { writer, row, scaled: false },
         scaled: scaled.then_some(Counts { writer, row, scaled: true }),
+        metrics: (!writer.metrics.is_empty()).then_some(Metrics { writer, row }),
     };
     // Maps with text for keys and finite numbers: there is nothing that could not be encoded.
     into.push_str(&serde_json::to_string(&line).unwrap_or_default());

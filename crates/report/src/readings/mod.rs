@@ -7,7 +7,7 @@ mod csv;
 mod json;
 mod table;
 
-use countersteer_core::counters::{Owner, Per, Plan, Reading, Readings};
+use countersteer_core::counters::{BoundMetric, Owner, Per, Plan, Reading, Readings};
 use countersteer_core::units::Nanos;
 
 /// How readings are written.
@@ -27,6 +27,10 @@ pub struct Writer<'a> {
     pub style: Style,
     /// What was counted.
     pub plan: &'a Plan,
+    /// Metrics computed from it.
+    pub metrics: &'a [BoundMetric],
+    /// Metrics stand alone, without the counts that they come from.
+    pub only_metrics: bool,
     /// Names of core types.
     pub core_types: &'a [String],
     /// Counts are extrapolated to the time enabled.
@@ -49,6 +53,8 @@ struct Row<'a> {
     core_type: &'a str,
     /// By column of the plan.
     counts: Vec<Option<u64>>,
+    /// By metric.
+    metrics: Vec<Option<f64>>,
 }
 
 impl Writer<'_> {
@@ -81,6 +87,7 @@ impl Writer<'_> {
                 name: tid.or(pid).map_or(whole(reading.owner), &name),
                 core_type: self.core_types.get(reading.core_type as usize).map_or("", String::as_str),
                 counts,
+                metrics: self.metrics.iter().map(|m| m.value(readings, index)).collect(),
             };
             match self.style {
                 Style::Table => table::line(self, &row, into),
@@ -145,8 +152,16 @@ mod tests {
         };
         let plan = Plan::new(sets.iter().map(set).collect(), Some(Nanos::from_millis(100))).unwrap();
         let core_types = ["cpu_core".to_owned(), "cpu_atom".to_owned()];
-        let writer =
-            Writer { style, plan: &plan, core_types: &core_types, scale, origin: Nanos(1_000), per: Per::Thread };
+        let writer = Writer {
+            style,
+            plan: &plan,
+            metrics: &[],
+            only_metrics: false,
+            core_types: &core_types,
+            scale,
+            origin: Nanos(1_000),
+            per: Per::Thread,
+        };
         let mut readings = Readings::default();
         let thread = Reading::new(Owner::Thread { pid: 7, tid: 8 }, Some(CpuId(3)), 0, 0);
         let (start, end) = (Nanos(1_000), Nanos(100_001_000));
@@ -172,8 +187,8 @@ mod tests {
     #[test]
     fn a_table_shows_what_was_counted_and_dashes_elsewhere() {
         let expected = "    time_s     pid     tid name            core_type  set  task_clock/ms    page_faults         cycles  counted\n    \
-                        0.1000       7       8 a,b              cpu_core     0          1.500              4              -     100%\n    \
-                        0.1000       7       8 a,b              cpu_atom     1              -              -          1,000      50%\n";
+                        0.1000       7       8 a,b              cpu_core    0          1.500              4              -     100%\n    \
+                        0.1000       7       8 a,b              cpu_atom    1              -              -          1,000      50%\n";
         assert_eq!(written(Style::Table, false), expected);
         assert!(written(Style::Table, true).contains("~2,000"), "an estimate is marked");
     }

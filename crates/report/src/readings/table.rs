@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
-use countersteer_core::counters::Per;
+use countersteer_core::counters::{Per, PlannedEvent};
 
 use super::{Row, Writer};
 
 /// Width of a count's column, unless its head is wider.
 const COUNT: usize = 13;
+/// Width of a metric's.
+const METRIC: usize = 10;
 
 pub(super) fn head(writer: &Writer<'_>) -> String {
     let mut line = format!("{:>10}", "time_s");
@@ -16,14 +18,21 @@ pub(super) fn head(writer: &Writer<'_>) -> String {
             let _ = if name == "name" { write!(line, " {name:<15}") } else { write!(line, " {name:>width$}") };
         }
     }
-    for column in writer.plan.columns() {
+    for column in counts(writer) {
         let head = title(column);
         let _ = write!(line, "  {head:>COUNT$}");
+    }
+    for metric in writer.metrics {
+        let _ = write!(line, "  {:>METRIC$}", metric.name);
     }
     line + "  counted\n"
 }
 
-fn title(column: &countersteer_core::counters::PlannedEvent) -> String {
+fn counts<'a>(writer: &Writer<'a>) -> Vec<&'a PlannedEvent> {
+    if writer.only_metrics { Vec::new() } else { writer.plan.columns() }
+}
+
+fn title(column: &PlannedEvent) -> String {
     match column.unit.as_str() {
         "" => column.name.clone(),
         "ns" => format!("{}/ms", column.name),
@@ -56,15 +65,20 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
             let _ = if name == "name" { write!(into, " {text:<15.15}") } else { write!(into, " {text:>width$}") };
         }
     }
-    for (column, count) in writer.plan.columns().iter().zip(&row.counts) {
+    for (column, count) in counts(writer).iter().zip(&row.counts) {
         let width = COUNT.max(title(column).chars().count());
         let text = count.map_or_else(|| "-".into(), |count| cell(writer, row, column, count));
+        let _ = write!(into, "  {text:>width$}");
+    }
+    for (metric, value) in writer.metrics.iter().zip(&row.metrics) {
+        let width = METRIC.max(metric.name.chars().count());
+        let text = value.map_or_else(|| "-".into(), |v| crate::format::number(v, 4));
         let _ = write!(into, "  {text:>width$}");
     }
     let _ = writeln!(into, "  {:>6.0}%", row.reading.share() * 100.0);
 }
 
-fn cell(writer: &Writer<'_>, row: &Row<'_>, column: &countersteer_core::counters::PlannedEvent, count: u64) -> String {
+fn cell(writer: &Writer<'_>, row: &Row<'_>, column: &PlannedEvent, count: u64) -> String {
     let (value, estimate) = writer.shown(row, count);
     let mark = if estimate { "~" } else { "" };
     match column.unit.as_str() {
