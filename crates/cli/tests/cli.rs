@@ -158,3 +158,21 @@ fn events_are_listed_with_what_is_missing_and_why() {
     let filtered = data(&["events", "switches"], &root());
     assert!(filtered.contains("context_switches") && !filtered.contains("task_clock"), "{filtered}");
 }
+
+#[test]
+fn a_record_of_counts_is_a_record_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["stat", "-m", "faults_per_s", "-i", "20ms", "-o", "run.rec", "--", "sh", "-c", "sleep 0.05; true & wait"];
+    let output = steer(&args, dir.path());
+    if text(&output.stderr).contains("perf_event_paranoid") {
+        eprintln!("skipped: counting is not permitted here");
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let record = countersteer_report::record::Record::load(&dir.path().join("run.rec")).unwrap();
+    assert_eq!(record.reading_counts, [std::sync::Arc::from("page_faults")]);
+    assert!(record.readings.len() >= 2 && record.readings.iter().any(|r| r.counts[0] > Some(0)));
+    assert!(record.readings.iter().any(|r| r.metrics[0].is_some_and(|v| v > 0.0)));
+    assert_eq!((&*record.manifest.engine, record.readings.len()), ("counters", record.samples.len()));
+    data(&["report", "run.rec", "-o", "run.html"], dir.path());
+}

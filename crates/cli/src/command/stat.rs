@@ -9,9 +9,11 @@ use anyhow::Context;
 use clap::ValueEnum;
 use countersteer_core::counters::{Fold, Per, Readings, parse_duration};
 use countersteer_core::cpuset::CpuSet;
+use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick};
 use countersteer_report::readings::{Style, Writer};
+use countersteer_report::record::{CountingRecorder, Manifest};
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
@@ -72,6 +74,9 @@ pub struct Args {
     /// Write rows to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
+    /// Keep everything that was read in a record: a folder of Parquet files
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
@@ -102,6 +107,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let core_types = request.core_types.clone();
     let per = per(&args);
     let mut out = output(args.to.as_deref())?;
+    let mut recorder = args.output.as_ref().map(|_| recorder(&args, &counted, &core_types)).transpose()?;
     let session = Session::open(request)?;
     let mut screen = Screen {
         writer: Writer {
@@ -118,7 +124,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         text: String::new(),
         failed: None,
     };
-    let summary = session.run(|tick| screen.show(tick, &mut *out))?;
+    let summary = session.run(|tick| {
+        if let Some(recorder) = &mut recorder {
+            recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id));
+        }
+        screen.show(tick, &mut *out)
+    })?;
     if let Some(error) = screen.failed {
         return Err(error.into());
     }
@@ -127,6 +138,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     warn(&summary);
+    if let (Some(recorder), Some(dir)) = (recorder, &args.output) {
+        recorder.finish(summary.elapsed).save(dir)?;
+        eprintln!("steer: record in {}", dir.display());
+    }
     Ok(ExitCode::from(summary.ending.map_or(0, |e| e.code()) as u8))
 }
 
@@ -155,6 +170,21 @@ impl Screen<'_> {
             }
         }
     }
+}
+
+/// A record of this machine; what was looked at stands in place of a workload.
+fn recorder(args: &Args, counted: &Counted, core_types: &CoreTypes) -> anyhow::Result<CountingRecorder> {
+    let machine = countersteer_host::topology::detect(Path::new("/"))?;
+    let text = machine.to_toml().context("this machine cannot be written as TOML")?;
+    let name = args.command.first().map_or("what ran", String::as_str);
+    let workload = format!("# steer stat, of: {}\n", args.command.join(" "));
+    let options = [("events", args.events.join(" ; ")), ("metrics", args.metrics.join(" ; "))];
+    let options = options.map(|(k, v)| (k.to_owned(), v));
+    let (period, profiles) = (args.interval.unwrap_or_default(), std::collections::BTreeMap::new());
+    let manifest = Manifest::new((&machine.name, &text), (name, &workload), "linux", 0, period, options, profiles);
+    let (topology, os_cpus) = (Topology::new(&machine), machine.os_cpu_numbers());
+    let what = (counted.plan.clone(), counted.metrics.clone());
+    Ok(CountingRecorder::new(manifest, (topology, &os_cpus), what, core_types.names.clone()))
 }
 
 fn output(to: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
