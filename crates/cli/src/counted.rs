@@ -2,14 +2,17 @@
 
 use std::path::PathBuf;
 
-use countersteer_core::counters::{BoundMetric, Metric, Plan, PlannedSet, SpecError, parse_set};
+use countersteer_core::counters::{BoundMetric, Metric, Plan, PlannedSet, SpecError, parse_count, parse_set};
 use countersteer_core::units::Nanos;
-use countersteer_host::counters::{CounterError, Pmus, Resolved, resolve};
+use countersteer_host::counters::{CatalogRow, CounterError, Pmus, Probe, Resolved, probe, resolve};
 
 use crate::library;
 
 /// What is counted when nothing is named: what every machine can count.
 const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";
+
+/// The same for a user who may not count what happens in the kernel.
+const USER_EVENTS: &str = "task_clock,page_faults";
 
 /// What is asked for.
 pub struct Asked<'a> {
@@ -19,6 +22,8 @@ pub struct Asked<'a> {
     pub metrics: &'a [String],
     /// Files of metrics, besides those that ship.
     pub files: &'a [PathBuf],
+    /// `100M:instructions`: a reading each so many events.
+    pub every: Option<&'a str>,
 }
 
 /// What is counted.
@@ -29,6 +34,8 @@ pub struct Counted {
     pub plan: Plan,
     /// Metrics of them.
     pub metrics: Vec<BoundMetric>,
+    /// Set, place in it and number of events after which a reading is due.
+    pub every: Option<(usize, usize, u64)>,
 }
 
 /// Plans what is asked for on this machine.
@@ -46,14 +53,41 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         sets.push(set);
     }
     if sets.is_empty() {
-        sets.push(events(DEFAULT_EVENTS, pmus)?);
+        let user_only = CatalogRow::by_name("task_clock").is_some_and(|r| probe(r.kind, r.config) == Probe::UserOnly);
+        sets.push(events(if user_only { USER_EVENTS } else { DEFAULT_EVENTS }, pmus)?);
     }
+    let every = asked.every.map(|text| every(text, &mut sets, pmus)).transpose().map_err(CounterError::from)?;
     let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval).map_err(CounterError::from)?;
-    Ok(Counted { sets, plan, metrics })
+    Ok(Counted { sets, plan, metrics, every })
 }
 
 fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
     Ok(resolve(text, &parse_set(text)?, pmus)?)
+}
+
+/// The event of `100M:instructions`, which joins the first set if it is in none.
+fn every(text: &str, sets: &mut Vec<Vec<Resolved>>, pmus: &Pmus) -> Result<(usize, usize, u64), SpecError> {
+    let Some((number, event)) = text.split_once(':') else {
+        return Err(SpecError::new(text, text.len(), "a colon and an event should follow, as in 100M:instructions"));
+    };
+    let inside = |offset: usize| move |e: SpecError| SpecError::new(text, offset + e.offset, e.message);
+    let number_of_events = parse_count(number).map_err(inside(0))?;
+    let after = number.len() + 1;
+    let specs = parse_set(event).map_err(inside(after))?;
+    let mut found = resolve(event, &specs, pmus).map_err(inside(after))?;
+    let (Some(event), true) = (found.pop(), found.is_empty()) else {
+        return Err(SpecError::new(text, after, "one event decides when a reading is due"));
+    };
+    for (set, events) in sets.iter().enumerate() {
+        if let Some(place) = events.iter().position(|e| e.planned.name == event.planned.name) {
+            return Ok((set, place, number_of_events));
+        }
+    }
+    match sets.first_mut() {
+        Some(first) => first.push(event),
+        None => sets.push(vec![event]),
+    }
+    Ok((0, sets[0].len() - 1, number_of_events))
 }
 
 fn planned(set: &[Resolved]) -> PlannedSet {

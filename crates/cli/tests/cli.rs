@@ -162,7 +162,8 @@ fn events_are_listed_with_what_is_missing_and_why() {
 #[test]
 fn a_record_of_counts_is_a_record_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["stat", "-m", "faults_per_s", "-i", "20ms", "-o", "run.rec", "--", "sh", "-c", "sleep 0.05; true & wait"];
+    let args =
+        ["stat", "-m", "faults_per_s", "-i", "20ms", "-o", "run.rec", "--", "sh", "-c", "sleep 0.05; true & wait"];
     let output = steer(&args, dir.path());
     if text(&output.stderr).contains("perf_event_paranoid") {
         eprintln!("skipped: counting is not permitted here");

@@ -28,8 +28,8 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
     };
     let plan = Plan::new(sets.iter().map(planned).collect(), interval).unwrap();
     let (cpus, core_types) = (pmus.online.clone(), CoreTypes::of(&pmus));
-    let (samples, duration, bind) = (None, None, None);
-    Some(Request { target, sets, plan, interval, samples, duration, cpus, bind, total: false, core_types })
+    let (samples, duration, bind, every) = (None, None, None, None);
+    Some(Request { target, sets, plan, interval, samples, duration, every, cpus, bind, total: false, core_types })
 }
 
 /// Counts by owner, and by whether its end was told.
@@ -134,4 +134,20 @@ fn the_total_of_a_program_is_at_least_that_of_its_threads() {
     let together = total[&Owner::Total].0[1];
     // The same program twice: it does the same, up to where the kernel put its pages.
     assert!(together.abs_diff(faults) * 4 < faults, "{together} {faults}");
+}
+
+#[test]
+fn events_decide_when_a_reading_is_due() {
+    let command = words(&["sh", "-c", "true"]);
+    let Some(request) = request(command, &["task_clock,page_faults"], None) else { return };
+    let mut faults = Vec::new();
+    let session = Session::open(Request { every: Some((0, 1, 20)), ..request }).unwrap();
+    let _ = session.run(|tick| {
+        faults.extend((0..tick.readings.rows().len()).map(|i| tick.readings.values(i)[1]));
+        ControlFlow::Continue(())
+    });
+    let (last, others) = faults.split_last().unwrap();
+    assert!(others.len() >= 2 && *last < 20, "a shell takes more than 40 page faults to start: {faults:?}");
+    // On each CPU on its own: a thread that moves has a reading of what it did there, too.
+    assert!(others.iter().filter(|n| **n == 20).count() + 2 >= others.len(), "{faults:?}");
 }

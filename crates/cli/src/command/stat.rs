@@ -35,6 +35,9 @@ pub struct Args {
     /// Time between readings: 100ms, 1s; without it a thread is read at its end
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
+    /// A reading each so many events instead: 100M:instructions
+    #[arg(long, value_name = "N:EVENT", conflicts_with = "interval")]
+    every: Option<String>,
     /// Processes with all their threads
     #[arg(short, long, value_name = "PID", value_delimiter = ',', group = "whom")]
     pid: Vec<u32>,
@@ -101,7 +104,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.samples.is_some() && args.interval.is_none() {
         return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
     }
-    let asked = Asked { events: &args.events, metrics: &args.metrics, files: &args.metric_file };
+    let asked =
+        Asked { events: &args.events, metrics: &args.metrics, files: &args.metric_file, every: args.every.as_deref() };
     let counted = counted::plan(&asked, &pmus, args.interval)?;
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
@@ -121,6 +125,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             per,
         },
         fold: Fold::new(per),
+        single: args.every.is_some(),
         text: String::new(),
         failed: None,
     };
@@ -149,6 +154,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 struct Screen<'a> {
     writer: Writer<'a>,
     fold: Fold,
+    /// Readings stand for themselves and are not added up.
+    single: bool,
     text: String,
     failed: Option<std::io::Error>,
 }
@@ -160,7 +167,7 @@ impl Screen<'_> {
             self.writer.origin = tick.origin;
             self.text = self.writer.head();
         }
-        let rows: &Readings = self.fold.fold(tick.readings);
+        let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
         self.writer.lines(rows, |id| tick.name(id), &mut self.text);
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
@@ -220,6 +227,9 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
     if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
         return Err(told(Kind::Usage, "-a and --cgroup count by CPU; rows can be per cpu or total"));
     }
+    if args.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
+        return Err(told(Kind::Usage, "--every reads single threads: of a program, of -p or of -t, without --per"));
+    }
     for wanted in [&args.cpus, &args.bind].into_iter().flatten() {
         if let Some(cpu) = wanted.iter().find(|cpu| !pmus.online.contains(*cpu)) {
             return Err(CounterError::Offline { cpu: cpu.0, online: pmus.online.to_string() }.into());
@@ -232,6 +242,7 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
         interval: args.interval,
         samples: args.samples,
         duration: args.duration,
+        every: counted.every,
         cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
         bind: args.bind.clone(),
         total: args.per == Some(RowPer::Total) && args.cpus.is_none(),

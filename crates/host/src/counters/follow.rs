@@ -20,6 +20,10 @@ pub(super) struct Follower {
     pub(super) ledger: Ledger,
     names: HashMap<u32, Arc<str>>,
     notes: Notes,
+    /// What was read and not told yet.
+    pub(super) readings: Readings,
+    /// Every sample is a reading of its own.
+    pub(super) each_sample: bool,
     /// Values of a group, by event of its set.
     scratch: Vec<u64>,
     values: Vec<u64>,
@@ -44,6 +48,8 @@ impl Follower {
             ledger,
             names: HashMap::new(),
             notes: Notes::default(),
+            readings: Readings::default(),
+            each_sample: false,
             scratch: Vec::new(),
             values: Vec::new(),
             ended: Vec::new(),
@@ -102,6 +108,9 @@ impl Follower {
                 }
                 self.names.entry(tid).or_insert_with(|| name_of(tid));
                 self.tell(group, Owner::Thread { pid, tid }, Nanos(note.at), running, values);
+                if self.each_sample && !last {
+                    self.ledger.flush(false, &mut self.readings);
+                }
             }
         }
     }
@@ -126,8 +135,13 @@ impl Follower {
         Ok(())
     }
 
+    /// Reports what is new; with `ended`, only of threads that ended.
+    pub(super) fn flush(&mut self, ended: bool) {
+        self.ledger.flush(ended, &mut self.readings);
+    }
+
     /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
-    pub(super) fn settle(&mut self, backend: &mut impl Backend, into: &mut Readings) -> Result<(), CounterError> {
+    pub(super) fn settle(&mut self, backend: &mut impl Backend) -> Result<(), CounterError> {
         // With threads alive, or ends that were lost, the difference is not the root's alone.
         let only_root = self.ledger.alive() == 0 && self.lost() == 0 && self.partial == 0;
         let mut rest: HashMap<(CpuId, u32), Vec<u64>> = HashMap::new();
@@ -144,8 +158,8 @@ impl Follower {
             }
         }
         self.values = values;
-        self.ledger.flush(false, into);
-        self.ledger.rest(backend.now(), rest.into_iter(), into);
+        self.flush(false);
+        self.ledger.rest(backend.now(), rest.into_iter(), &mut self.readings);
         Ok(())
     }
 

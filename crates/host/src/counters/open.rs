@@ -57,6 +57,8 @@ pub(super) struct Opening<'a> {
     pub(super) core_types: &'a CoreTypes,
     /// A sample whenever a thread has run that long; 0 for none.
     pub(super) sample_ns: u64,
+    /// Instead of that: a sample each so many events of this set, at this place.
+    pub(super) every: Option<(usize, usize, u64)>,
     /// The first set begins with the program.
     pub(super) on_exec: bool,
     /// Named in errors.
@@ -161,7 +163,7 @@ impl Opened {
             enable_on_exec: opening.on_exec && group.set == 0,
             inherit,
             follow,
-            period: if ring { opening.sample_ns } else { 0 },
+            period: if ring { opening.clock_period(group.set, lead.map(|m| m.0)) } else { 0 },
             tell_at_exit: others.is_empty(),
             ring,
             ..Attr::default()
@@ -182,7 +184,7 @@ impl Opened {
                 enable_on_exec: leads && clock.enable_on_exec,
                 disabled: leads,
                 follow: false,
-                period: 0,
+                period: opening.every.filter(|e| ring && (e.0, e.1) == (group.set, *place)).map_or(0, |e| e.2),
                 // The kernel ends the members last to first, and the first to go still sees the whole group.
                 tell_at_exit: nth + 1 == others.len(),
                 ..clock.clone()
@@ -243,6 +245,15 @@ impl Opening<'_> {
         }
         let blind = self.sets.iter().flatten().find(|e| e.in_kernel || !e.space.user);
         blind.map_or(Ok(true), |event| Err(self.forbidden(&event.planned.name, 1)))
+    }
+
+    /// After how much running the clock of a set's groups asks for a sample; 0 for never.
+    fn clock_period(&self, set: usize, place: Option<usize>) -> u64 {
+        match self.every {
+            None => self.sample_ns,
+            Some((of_set, at, period)) if of_set == set && place == Some(at) => period,
+            Some(_) => 0,
+        }
     }
 
     fn forbidden(&self, event: &str, wanted: i32) -> CounterError {

@@ -48,6 +48,8 @@ pub struct Request {
     pub samples: Option<u64>,
     /// Ends after so long.
     pub duration: Option<Nanos>,
+    /// A reading each so many events: set, place in the set, number; without it, by time.
+    pub every: Option<(usize, usize, u64)>,
     /// CPUs that are looked at.
     pub cpus: CpuSet,
     /// CPUs that a started program is confined to.
@@ -141,6 +143,7 @@ impl Session {
             Whom::Cpus | Whom::Cgroup(_) => Some(Owner::Cpu),
         };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
+        follower.each_sample = request.every.is_some();
         let mut backend = Kernel::new(opened, awaited(&roots)?)?;
         let now = backend.now();
         if owner.is_none() {
@@ -167,7 +170,6 @@ impl Session {
         let mut counting = Counting {
             backend: &mut self.backend,
             follower: &mut self.follower,
-            readings: Readings::default(),
             owner: self.owner,
             origin,
             number: 0,
@@ -199,6 +201,7 @@ impl Request {
             cpus: &self.cpus,
             core_types: &self.core_types,
             sample_ns,
+            every: self.every,
             on_exec: launched,
             target,
         }
@@ -272,7 +275,6 @@ fn add_newborn(
 struct Counting<'a, B: Backend> {
     backend: &'a mut B,
     follower: &'a mut Follower,
-    readings: Readings,
     /// Of whom totals are read; absent where threads tell of themselves.
     owner: Option<Owner>,
     origin: Nanos,
@@ -307,8 +309,11 @@ impl<B: Backend> Counting<'_, B> {
                 break;
             }
             if now < next {
-                self.follower.ledger.flush(true, &mut self.readings);
-                if request.interval.is_none() && !self.readings.rows().is_empty() && self.tell(now, false, sink) {
+                self.follower.flush(true);
+                if request.interval.is_none()
+                    && !self.follower.readings.rows().is_empty()
+                    && self.tell(now, false, sink)
+                {
                     return Ok(());
                 }
                 continue;
@@ -340,7 +345,7 @@ impl<B: Backend> Counting<'_, B> {
         if let Some(owner) = self.owner {
             self.follower.read(self.backend, owner)?;
         }
-        self.follower.ledger.flush(false, &mut self.readings);
+        self.follower.flush(false);
         if next != self.set {
             self.backend.switch(next as u32, true)?;
             self.set = next;
@@ -354,9 +359,9 @@ impl<B: Backend> Counting<'_, B> {
         match self.owner {
             Some(owner) => {
                 self.follower.read(self.backend, owner)?;
-                self.follower.ledger.flush(false, &mut self.readings);
+                self.follower.flush(false);
             }
-            None => self.follower.settle(self.backend, &mut self.readings)?,
+            None => self.follower.settle(self.backend)?,
         }
         self.tell(self.backend.now(), true, sink);
         Ok(())
@@ -364,9 +369,9 @@ impl<B: Backend> Counting<'_, B> {
 
     /// Tells what was read; whether that was enough.
     fn tell(&mut self, at: Nanos, last: bool, sink: Sink<'_>) -> bool {
-        let (origin, number, readings) = (self.origin, self.number, &self.readings);
+        let (origin, number, readings) = (self.origin, self.number, &self.follower.readings);
         let done = sink(&Tick { origin, at, number, readings, last, follower: self.follower }).is_break();
-        self.readings.clear();
+        self.follower.readings.clear();
         self.follower.reported();
         self.number += 1;
         done

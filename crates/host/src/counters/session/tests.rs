@@ -87,6 +87,7 @@ fn request(sets: usize, interval_ms: Option<u64>) -> Request {
         interval,
         samples: None,
         duration: None,
+        every: None,
         cpus: CpuSet::first(1),
         bind: None,
         total: false,
@@ -103,19 +104,22 @@ type Seen = Vec<(u64, u32, u32, Vec<u64>)>;
 
 fn run(request: &Request, steps: Vec<Step>, totals: Vec<Vec<u64>>) -> (Seen, Fake, Follower) {
     let infos: Vec<GroupInfo> = (0..totals.len() as u32).map(info).collect();
-    let mut follower = Follower::new(vec![0], &infos);
+    let follower = Follower::new(vec![0], &infos);
+    run_with(follower, request, steps, totals, infos)
+}
+
+fn run_with(
+    mut follower: Follower,
+    request: &Request,
+    steps: Vec<Step>,
+    totals: Vec<Vec<u64>>,
+    infos: Vec<GroupInfo>,
+) -> (Seen, Fake, Follower) {
     follower.root(1, 1, Nanos::ZERO);
     let mut fake = Fake { now: 0, steps: steps.into(), heard: Vec::new(), infos, totals, switched: Vec::new() };
     let mut seen = Seen::new();
-    let mut counting = Counting {
-        backend: &mut fake,
-        follower: &mut follower,
-        readings: Readings::default(),
-        owner: None,
-        origin: Nanos::ZERO,
-        number: 0,
-        set: 0,
-    };
+    let mut counting =
+        Counting { backend: &mut fake, follower: &mut follower, owner: None, origin: Nanos::ZERO, number: 0, set: 0 };
     let mut sink = |tick: &Tick<'_>| {
         for (i, row) in tick.readings.rows().iter().enumerate() {
             let tid = if let Owner::Thread { tid, .. } = row.owner { tid } else { 0 };
@@ -182,4 +186,18 @@ fn counting_ends_after_the_readings_that_were_asked_for() {
     let (seen, fake, _) = run(&request, vec![step(50, sample(50)), step(150, sample(150))], vec![vec![170, 1]]);
     assert_eq!(seen, [(100, 1, 0, vec![50, 1]), (200, 1, 0, vec![120, 0])]);
     assert_eq!(fake.now, 200 * MS);
+}
+
+#[test]
+fn every_sample_is_a_reading_of_its_own_where_events_decide() {
+    let request = Request { every: Some((0, 1, 10)), ..request(1, None) };
+    let sample = |at: u64, faults: u64| record::sample(1, 1, 1, at * MS, at, &[at, faults]);
+    let end = Step { at: 300 * MS, records: Vec::new(), ended: true };
+    let steps = vec![step(50, vec![sample(10, 10), sample(20, 20), sample(45, 30)]), end];
+    let infos = vec![info(0)];
+    let mut follower = Follower::new(vec![0], &infos);
+    follower.each_sample = true;
+    let (seen, ..) = run_with(follower, &request, steps, vec![vec![47, 31]], infos);
+    let faults: Vec<u64> = seen.iter().map(|s| s.3[1]).collect();
+    assert_eq!(faults, [10, 10, 10, 1], "{seen:?}");
 }
