@@ -57,6 +57,14 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         sets.push(events(if user_only { USER_EVENTS } else { DEFAULT_EVENTS }, pmus)?);
     }
     let every = asked.every.map(|text| every(text, &mut sets, pmus)).transpose().map_err(CounterError::from)?;
+    // PMCTrack's strings say it inside a set.
+    let inside = || {
+        let places = |(set, events): (usize, &Vec<Resolved>)| {
+            events.iter().enumerate().find_map(|(place, e)| e.every.map(|n| (set, place, n)))
+        };
+        sets.iter().enumerate().find_map(places)
+    };
+    let every = every.or_else(inside);
     let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval).map_err(CounterError::from)?;
     Ok(Counted { sets, plan, metrics, every })
 }

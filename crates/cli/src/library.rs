@@ -2,11 +2,12 @@
 //!
 //! A name is looked up here; anything that looks like a path, or is a file, is read from disk instead.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use countersteer_core::counters::{Metric, MetricGroup};
 use countersteer_core::machine::Machine;
+use countersteer_host::counters::{Pmus, add_vendor_events};
 use include_dir::{Dir, include_dir};
 
 use crate::error::{Kind, told};
@@ -52,8 +53,20 @@ pub fn workload(name: &str) -> anyhow::Result<Text> {
     named(&WORKLOADS, "workload", "workloads", name)
 }
 
+/// The PMUs below a root, with events of vendors' lists: those of `lists`, or else of the user's own folder.
+pub fn pmus(root: &Path, lists: Option<&Path>) -> anyhow::Result<Pmus> {
+    let mut pmus = Pmus::read(root)?;
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let data = data.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
+    let own = data.map(|data| data.join("countersteer/events")).filter(|folder| folder.is_dir());
+    if let Some(folder) = lists.map(Path::to_owned).or(own) {
+        add_vendor_events(&folder, &mut pmus)?;
+    }
+    Ok(pmus)
+}
+
 /// The shipped metrics and those of more files, which win.
-pub fn metrics(more: &[std::path::PathBuf]) -> anyhow::Result<Vec<Metric>> {
+pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
     let mut known = Vec::new();
     for path in more {
         let text = read(path)?;

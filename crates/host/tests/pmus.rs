@@ -1,5 +1,5 @@
-//! What event strings mean on machines made of files: every folder of `pmus/` has a machine (`tree.txt`), strings (`events`)
-//! and what becomes of them (`expected`). `COUNTERSTEER_BLESS=1` writes that anew.
+//! What event strings mean on machines made of files: every folder of `pmus/` has a machine (`tree.txt`), strings (`events`),
+//! perhaps vendors' lists (`lists/`), and what becomes of the strings (`expected`). `COUNTERSTEER_BLESS=1` writes that anew.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use countersteer_core::counters::parse_set;
-use countersteer_host::counters::{CoreTypes, Pmus, Resolved, resolve};
+use countersteer_host::counters::{CoreTypes, Pmus, Resolved, add_vendor_events, resolve};
 
 fn shown(event: &Resolved) -> String {
     let mut text = format!("  {}", event.planned.name);
@@ -47,7 +47,11 @@ fn event_strings_mean_what_the_machine_says() {
     for case in std::fs::read_dir(cases).unwrap() {
         let case = case.unwrap().path();
         let root = tree::unpack(&std::fs::read_to_string(case.join("tree.txt")).unwrap());
-        let pmus = Pmus::read(root.path()).unwrap();
+        let mut pmus = Pmus::read(root.path()).unwrap();
+        let lists = case.join("lists");
+        if lists.is_dir() {
+            add_vendor_events(&lists, &mut pmus).unwrap();
+        }
         let got = meaning(&std::fs::read_to_string(case.join("events")).unwrap(), &pmus);
         let golden = case.join("expected");
         if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
@@ -66,4 +70,12 @@ fn a_file_that_holds_something_else_is_named() {
     let root = tree::unpack("sys/bus/event_source/devices/cpu/type: 4\nsys/bus/event_source/devices/cpu/cpus: 0..3");
     assert!(Pmus::read(root.path()).unwrap_err().to_string().contains("CPU list"));
     assert!(Pmus::read(Path::new("/nonexistent-root")).unwrap().list.is_empty());
+}
+
+#[test]
+fn a_list_that_is_none_is_named() {
+    let root = tree::unpack("lists/a.json: [{\"EventName\": 3}]");
+    let error = add_vendor_events(&root.path().join("lists"), &mut Pmus::default()).unwrap_err().to_string();
+    assert!(error.contains("lists/a.json") && error.contains("perfmon"), "{error}");
+    assert!(add_vendor_events(&root.path().join("nonesuch"), &mut Pmus::default()).is_err());
 }

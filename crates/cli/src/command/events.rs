@@ -7,6 +7,7 @@ use countersteer_report::table::plain;
 use serde::Serialize;
 
 use super::{print, print_json};
+use crate::library;
 
 /// List PMUs, core types and events.
 #[derive(Debug, clap::Args)]
@@ -16,6 +17,9 @@ pub struct Args {
     /// Read another machine's files, below this folder
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
+    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
+    #[arg(long, value_name = "DIR")]
+    event_lists: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -56,7 +60,7 @@ struct EventRow {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let pmus = Pmus::read(&args.root)?;
+    let pmus = library::pmus(&args.root, args.event_lists.as_deref())?;
     let types = CoreTypes::of(&pmus);
     let here = args.root == Path::new("/");
     let core_type = |(row, name): (usize, &String)| CoreType {
@@ -136,7 +140,11 @@ fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
         let unit = event.unit.as_ref().map(|u| format!(", in {u}")).unwrap_or_default();
         let why = pmu.mask.is_some().then(|| "for the whole machine only: -a".to_owned());
         let available = here.then_some(true);
-        let description = format!("{}{unit}", terms.join(","));
+        let terms = terms.join(",");
+        let description = match &event.prose {
+            Some(prose) => format!("{prose} [{terms}{unit}]"),
+            None => format!("{terms}{unit}"),
+        };
         EventRow { name: format!("{}/{name}/", pmu.name), pmu: pmu.name.clone(), available, why, description }
     })
 }

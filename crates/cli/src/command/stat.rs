@@ -17,6 +17,7 @@ use countersteer_report::record::{CountingRecorder, Manifest};
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
+use crate::library;
 
 /// Count events of a program and all its threads, or of what runs already.
 #[derive(Debug, clap::Args)]
@@ -32,6 +33,9 @@ pub struct Args {
     /// More metrics: a file like those in `metrics/`
     #[arg(long, value_name = "FILE")]
     metric_file: Vec<PathBuf>,
+    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
+    #[arg(long, value_name = "DIR")]
+    event_lists: Option<PathBuf>,
     /// Time between readings: 100ms, 1s; without it a thread is read at its end
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
@@ -99,7 +103,7 @@ fn time(text: &str) -> Result<Nanos, String> {
 
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let pmus = Pmus::read(Path::new("/"))?;
+    let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
     let target = target(&args)?;
     if args.samples.is_some() && args.interval.is_none() {
         return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
@@ -125,7 +129,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             per,
         },
         fold: Fold::new(per),
-        single: args.every.is_some(),
+        single: counted.every.is_some(),
         text: String::new(),
         failed: None,
     };
@@ -227,7 +231,7 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
     if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
         return Err(told(Kind::Usage, "-a and --cgroup count by CPU; rows can be per cpu or total"));
     }
-    if args.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
+    if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
         return Err(told(Kind::Usage, "--every reads single threads: of a program, of -p or of -t, without --per"));
     }
     for wanted in [&args.cpus, &args.bind].into_iter().flatten() {

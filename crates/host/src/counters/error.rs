@@ -117,6 +117,14 @@ pub enum CounterError {
         /// What was expected.
         expected: &'static str,
     },
+    /// A vendor's list of events that cannot be read.
+    #[error("{}: {why}; event lists are JSON files as in Intel's perfmon repository", path.display())]
+    Vendor {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Reading or waiting failed.
     #[error("{doing} failed: {source}")]
     System {

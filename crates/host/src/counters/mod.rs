@@ -22,6 +22,7 @@ mod resolve;
 mod session;
 mod sys;
 mod tasks;
+mod vendor;
 
 pub use catalog::{CATALOG, CatalogRow, Probe, probe};
 pub use error::CounterError;
@@ -29,3 +30,4 @@ pub use launch::Ending;
 pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
 pub use session::{Request, Session, Summary, Target, Tick};
+pub use vendor::add as add_vendor_events;

@@ -32,6 +32,8 @@ pub struct PmuEvent {
     pub scale: Option<f64>,
     /// The unit then.
     pub unit: Option<String>,
+    /// What is counted, where a vendor's list says so.
+    pub prose: Option<String>,
 }
 
 /// A PMU.

@@ -41,6 +41,8 @@ pub struct Resolved {
     pub space: Space,
     /// Counting user mode only would show zero.
     pub in_kernel: bool,
+    /// A reading is due each so many events, where the string says so.
+    pub every: Option<u64>,
 }
 
 /// Core types as PMUs tell them apart.
@@ -120,7 +122,7 @@ impl Resolver<'_> {
         };
         let name = format!("{}{}", row.name, spec.space.suffix());
         let planned = PlannedEvent { name, unit: row.unit.into(), scale: 1.0, event: row.event() };
-        Ok(Resolved { planned, encodings, space: spec.space, in_kernel: row.in_kernel })
+        Ok(Resolved { planned, encodings, space: spec.space, in_kernel: row.in_kernel, every: None })
     }
 
     /// A bare name that some PMU of sysfs has, as `mem-loads`.
@@ -238,7 +240,7 @@ impl Resolver<'_> {
             }
             encodings.push(encoding(pmu, config));
         }
-        self.plain(spec, encodings)
+        self.plain(spec, encodings).map(|resolved| Resolved { every: raw.every, ..resolved })
     }
 
     fn core_pmus(&self, spec: &EventSpec) -> Result<Vec<&Pmu>, SpecError> {
@@ -257,7 +259,7 @@ impl Resolver<'_> {
     #[allow(clippy::unnecessary_wraps, reason = "the end of a chain of results")]
     fn plain(&self, spec: &EventSpec, encodings: Vec<Encoding>) -> Result<Resolved, SpecError> {
         let planned = PlannedEvent { name: spec.text.clone(), unit: String::new(), scale: 1.0, event: None };
-        Ok(Resolved { planned, encodings, space: spec.space, in_kernel: false })
+        Ok(Resolved { planned, encodings, space: spec.space, in_kernel: false, every: None })
     }
 }
 
