@@ -124,6 +124,12 @@ impl Ledger {
         self.threads.get(&tid).is_some_and(|t| !t.ended)
     }
 
+    /// How many trees there are.
+    #[must_use]
+    pub const fn trees(&self) -> usize {
+        self.roots.len()
+    }
+
     /// Threads that have not ended, roots left out.
     #[must_use]
     pub fn alive(&self) -> usize {

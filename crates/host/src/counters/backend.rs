@@ -38,8 +38,8 @@ pub(super) trait Backend {
     /// The groups.
     fn groups(&self) -> &[GroupInfo];
 
-    /// The group of an event's identifier.
-    fn group_of(&self, id: u64) -> Option<usize>;
+    /// The group of an event's identifier, and whether the event asks for readings.
+    fn group_of(&self, id: u64) -> Option<(usize, bool)>;
 
     /// Reads a group's total: enabled and running time; values by member.
     fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError>;
@@ -109,7 +109,7 @@ impl Backend for Kernel {
         &self.opened.infos
     }
 
-    fn group_of(&self, id: u64) -> Option<usize> {
+    fn group_of(&self, id: u64) -> Option<(usize, bool)> {
         self.opened.ids.get(&id).copied()
     }
 

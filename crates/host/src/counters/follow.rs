@@ -22,6 +22,8 @@ pub(super) struct Follower {
     notes: Notes,
     /// What was read and not told yet.
     pub(super) readings: Readings,
+    /// Threads say farewell themselves, a little before their end.
+    pub(super) farewells: bool,
     /// Every sample is a reading of its own.
     pub(super) each_sample: bool,
     /// Values of a group, by event of its set.
@@ -49,6 +51,7 @@ impl Follower {
             names: HashMap::new(),
             notes: Notes::default(),
             readings: Readings::default(),
+            farewells: false,
             each_sample: false,
             scratch: Vec::new(),
             values: Vec::new(),
@@ -101,14 +104,15 @@ impl Follower {
                 self.ended.push(tid);
             }
             What::Counted { pid, id, last, enabled: _, running, .. } => {
-                let Some(group) = backend.group_of(id).and_then(|g| backend.groups().get(g)) else { return };
+                let Some((group, asks)) = backend.group_of(id) else { return };
+                let Some(group) = backend.groups().get(group) else { return };
                 if values.len() != group.places.len() {
                     self.partial += u64::from(last);
                     return;
                 }
                 self.names.entry(tid).or_insert_with(|| name_of(tid));
                 self.tell(group, Owner::Thread { pid, tid }, Nanos(note.at), running, values);
-                if self.each_sample && !last {
+                if self.each_sample && asks && !last {
                     self.ledger.flush(false, &mut self.readings);
                 }
             }
@@ -142,8 +146,10 @@ impl Follower {
 
     /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
     pub(super) fn settle(&mut self, backend: &mut impl Backend) -> Result<(), CounterError> {
-        // With threads alive, or ends that were lost, the difference is not the root's alone.
-        let only_root = self.ledger.alive() == 0 && self.lost() == 0 && self.partial == 0;
+        // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
+        // a little after their farewell.
+        let all_told = self.ledger.alive() == 0 && self.lost() == 0 && self.partial == 0;
+        let only_root = all_told && (!self.farewells || (self.born == 0 && self.ledger.trees() == 1));
         let mut rest: HashMap<(CpuId, u32), Vec<u64>> = HashMap::new();
         let mut values = std::mem::take(&mut self.values);
         for index in 0..backend.groups().len() {

@@ -144,6 +144,7 @@ impl Session {
         };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.each_sample = request.every.is_some();
+        follower.farewells = opening.exit_point.is_some() && !opened.user_only;
         let mut backend = Kernel::new(opened, awaited(&roots)?)?;
         let now = backend.now();
         if owner.is_none() {
@@ -202,6 +203,7 @@ impl Request {
             core_types: &self.core_types,
             sample_ns,
             every: self.every,
+            exit_point: tasks::exit_point(),
             on_exec: launched,
             target,
         }

@@ -2,6 +2,7 @@
 //!
 //! Input: process and thread numbers. Output: which threads a process has, which process a thread belongs to, names.
 
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use super::CounterError;
@@ -26,4 +27,15 @@ pub(super) fn process_of(tid: u32) -> Result<u32, CounterError> {
 pub(super) fn name(tid: u32) -> Option<String> {
     let bytes = std::fs::read(PathBuf::from(format!("/proc/{tid}/comm"))).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+/// The number of the tracepoint of a thread's end. Its table is root's, as a rule, and not mounted everywhere.
+pub(super) fn exit_point() -> Option<u64> {
+    let read = |root: &str| std::fs::read_to_string(format!("{root}/events/sched/sched_process_exit/id")).ok();
+    let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find_map(read);
+    let private = || {
+        let folder = super::sys::tracefs().ok()?;
+        read(&format!("/proc/self/fd/{}", folder.as_raw_fd()))
+    };
+    mounted.or_else(private)?.trim().parse().ok()
 }

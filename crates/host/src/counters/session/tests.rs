@@ -56,8 +56,8 @@ impl Backend for Fake {
         &self.infos
     }
 
-    fn group_of(&self, id: u64) -> Option<usize> {
-        (id as usize).checked_sub(1)
+    fn group_of(&self, id: u64) -> Option<(usize, bool)> {
+        (id as usize).checked_sub(1).map(|group| (group, true))
     }
 
     fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
