@@ -2,6 +2,7 @@
 
 use countersteer_core::policy::PolicyError;
 use countersteer_core::textfile::TextError;
+use countersteer_host::counters::CounterError;
 use countersteer_host::record_run::RecordError;
 use countersteer_host::topology::DetectError;
 use countersteer_report::ReportError;
@@ -74,6 +75,16 @@ impl Kind {
         }
     }
 
+    fn of_counter_error(error: &CounterError) -> Self {
+        use CounterError as E;
+        match error {
+            E::Spec(_) | E::Metric(_) | E::Plan(_) | E::SystemOnly { .. } | E::Offline { .. } => Self::Usage,
+            E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } => Self::Missing,
+            E::Malformed { .. } | E::Vendor { .. } => Self::BadInput,
+            _ => Self::Io,
+        }
+    }
+
     fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
         if let Some(told) = cause.downcast_ref::<Told>() {
             return Some(told.kind);
@@ -83,6 +94,9 @@ impl Kind {
         }
         if let Some(error) = cause.downcast_ref::<RecordError>() {
             return Self::of_record_error(error);
+        }
+        if let Some(error) = cause.downcast_ref::<CounterError>() {
+            return Some(Self::of_counter_error(error));
         }
         if cause.is::<PolicyError>() {
             return Some(Self::Usage);

@@ -1,17 +1,20 @@
-//! What ships with `steer`: machines, workloads and profiles, carried inside the binary.
+//! What ships with `steer`: machines, workloads, profiles and metrics, carried inside the binary.
 //!
 //! A name is looked up here; anything that looks like a path, or is a file, is read from disk instead.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use countersteer_core::counters::{Metric, MetricGroup};
 use countersteer_core::machine::Machine;
+use countersteer_host::counters::{Pmus, add_vendor_events};
 use include_dir::{Dir, include_dir};
 
 use crate::error::{Kind, told};
 
 static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
+static METRICS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../metrics");
 static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
 
 /// A text file and where it came from.
@@ -48,6 +51,32 @@ pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
 /// A workload's text by name or file.
 pub fn workload(name: &str) -> anyhow::Result<Text> {
     named(&WORKLOADS, "workload", "workloads", name)
+}
+
+/// The PMUs below a root, with events of vendors' lists: those of `lists`, or else of the user's own folder.
+pub fn pmus(root: &Path, lists: Option<&Path>) -> anyhow::Result<Pmus> {
+    let mut pmus = Pmus::read(root)?;
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let data = data.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
+    let own = data.map(|data| data.join("countersteer/events")).filter(|folder| folder.is_dir());
+    if let Some(folder) = lists.map(Path::to_owned).or(own) {
+        add_vendor_events(&folder, root, &mut pmus)?;
+    }
+    Ok(pmus)
+}
+
+/// The shipped metrics and those of more files, which win.
+pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
+    let mut known = Vec::new();
+    for path in more {
+        let text = read(path)?;
+        known.extend(MetricGroup::parse(&text.path, &text.text)?);
+    }
+    for file in METRICS.files() {
+        let path = format!("metrics/{}", file.path().display());
+        known.extend(MetricGroup::parse(&path, file.contents_utf8().unwrap_or_default())?);
+    }
+    Ok(known)
 }
 
 /// Names of the shipped machines.

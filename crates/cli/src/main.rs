@@ -3,6 +3,7 @@
 //! stdout is data, stderr is log. Exit codes: see [`error::Kind`].
 
 mod command;
+mod counted;
 mod error;
 mod experiment;
 mod library;

@@ -115,3 +115,66 @@ fn completions_and_the_manual_come_from_the_same_definitions() {
     assert!(data(&["manual"], &root()).contains("steer"));
     assert!(data(&["manual", "--completions", "bash"], &root()).contains("compare"));
 }
+
+#[test]
+fn counting_passes_the_exit_code_on_and_writes_a_line_per_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let output =
+        steer(&["stat", "--json", "-e", "task_clock,page_faults", "--", "sh", "-c", "true & wait; exit 7"], dir.path());
+    if text(&output.stderr).contains("perf_event_paranoid") {
+        eprintln!("skipped: counting is not permitted here");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let lines: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let (end, readings) = lines.split_last().unwrap();
+    assert_eq!((&end["kind"], &end["exit_code"], &end["records_lost"]), (&"end".into(), &7.into(), &0.into()));
+    assert!(readings.len() >= 2, "{readings:?}");
+    assert!(readings.iter().all(|r| r["kind"] == "reading" && r["counts"]["task_clock"].as_u64().unwrap() > 0));
+}
+
+#[test]
+fn csv_and_tables_of_counts_go_where_they_are_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = steer(&["stat", "--csv", "--to", "counts.csv", "--", "echo", "hello"], dir.path());
+    if text(&output.stderr).contains("perf_event_paranoid") {
+        eprintln!("skipped: counting is not permitted here");
+        return;
+    }
+    assert_eq!(text(&output.stdout), "hello\n");
+    let csv = std::fs::read_to_string(dir.path().join("counts.csv")).unwrap();
+    let columns: Vec<usize> = csv.lines().map(|l| l.split(',').count()).collect();
+    assert!(csv.starts_with("time_s,") && columns.len() >= 2, "{csv}");
+    assert!(columns.iter().all(|n| *n == columns[0]), "{csv}");
+}
+
+#[test]
+fn events_are_listed_with_what_is_missing_and_why() {
+    let value: serde_json::Value = serde_json::from_str(&data(&["events", "--json"], &root())).unwrap();
+    let event = |name: &str| value["events"].as_array().unwrap().iter().find(|e| e["name"] == name).cloned().unwrap();
+    let told = |e: &serde_json::Value| e["available"] == true || e["why"].is_string();
+    assert!(told(&event("task_clock")) && told(&event("instructions")));
+    let filtered = data(&["events", "switches"], &root());
+    assert!(filtered.contains("context_switches") && !filtered.contains("task_clock"), "{filtered}");
+}
+
+#[test]
+fn a_record_of_counts_is_a_record_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let args =
+        ["stat", "-m", "faults_per_s", "-i", "20ms", "-o", "run.rec", "--", "sh", "-c", "sleep 0.05; true & wait"];
+    let output = steer(&args, dir.path());
+    if text(&output.stderr).contains("perf_event_paranoid") {
+        eprintln!("skipped: counting is not permitted here");
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let record = countersteer_report::record::Record::load(&dir.path().join("run.rec")).unwrap();
+    assert_eq!(record.reading_counts, [std::sync::Arc::from("page_faults")]);
+    assert!(record.readings.len() >= 2 && record.readings.iter().any(|r| r.counts[0] > Some(0)));
+    assert!(record.readings.iter().any(|r| r.metrics[0].is_some_and(|v| v > 0.0)));
+    let of_threads = record.readings.iter().filter(|r| r.thread.is_some()).count();
+    assert_eq!((&*record.manifest.engine, of_threads), ("counters", record.samples.len()));
+    data(&["report", "run.rec", "-o", "run.html"], dir.path());
+}

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use countersteer_core::counters::MetricGroup;
 use countersteer_core::machine::Machine;
 use countersteer_core::profile::{Recorded, Tabulated};
 use countersteer_core::workload::Workload;
@@ -15,8 +16,9 @@ use schemars::{Schema, schema_for};
 type Row = (&'static str, fn() -> Schema);
 
 /// One row per schema.
-const SCHEMAS: [Row; 4] = [
+const SCHEMAS: [Row; 5] = [
     ("machine.schema.json", || schema_for!(Machine)),
+    ("metrics.schema.json", || schema_for!(MetricGroup)),
     ("profile.schema.json", || schema_for!(Recorded)),
     ("table.schema.json", || schema_for!(Tabulated)),
     ("workload.schema.json", || schema_for!(Workload)),
@@ -57,4 +59,18 @@ fn tabulated_profiles_are_named_after_their_files_and_hold_both_core_types() {
         count += 1;
     }
     assert_eq!(count, 23);
+}
+
+#[test]
+fn shipped_metrics_are_what_the_type_reads_and_have_unique_names() {
+    let mut names = Vec::new();
+    for file in std::fs::read_dir(repository().join("metrics")).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        names.extend(MetricGroup::parse(&path.display().to_string(), &text).unwrap().into_iter().map(|m| m.name));
+    }
+    let all = names.len();
+    names.sort();
+    names.dedup();
+    assert!(all > 5 && names.len() == all, "{names:?}");
 }

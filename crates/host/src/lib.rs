@@ -1,7 +1,7 @@
 //! Countersteer: host.
 
+pub mod counters;
 pub mod record_run;
 pub mod signals;
 pub mod topology;
-pub mod vendor_events;
 pub mod virtuals;

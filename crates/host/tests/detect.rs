@@ -1,60 +1,24 @@
 //! Machines made out from files: every folder of `sysfs/` holds a machine's files and the machine expected from them.
 //!
-//! `tree.txt` has a line `path: content` per file. Braces in a path stand for several files (`cpu{0-3,8}/{level,size}`),
-//! `{1}` in the content for what the first braces stand for, `\n` for a line break. `COUNTERSTEER_BLESS=1` writes
-//! `expected.toml` anew. The trees of `i7-1370p` and `gb10` are what the hwloc project recorded on the machines; the rest are
+//! `tree.txt` is unpacked by [`tree`]. `COUNTERSTEER_BLESS=1` writes `expected.toml` anew. The trees of `i7-1370p` and `gb10` are what the hwloc project recorded on the machines; the rest are
 //! written after the layout of theirs.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
-use std::collections::{BTreeMap, BTreeSet};
+mod tree;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use countersteer_core::machine::{LinuxKind, Machine};
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_host::topology::detect;
-use tempfile::TempDir;
+
+use tree::unpack;
 
 fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sysfs")
-}
-
-/// `a,b,0-2` to `a b 0 1 2`.
-fn alternatives(list: &str) -> Vec<String> {
-    let range = |item: &str| match item.split_once('-').map(|(a, b)| (a.parse::<u32>(), b.parse::<u32>())) {
-        Some((Ok(low), Ok(high))) => (low..=high).map(|n| n.to_string()).collect(),
-        _ => vec![item.to_owned()],
-    };
-    list.split(',').flat_map(range).collect()
-}
-
-/// All paths that a path with braces stands for, each with what its first braces stand for.
-fn expand(path: &str) -> Vec<(String, String)> {
-    let Some((head, (list, tail))) = path.split_once('{').map(|(h, rest)| (h, rest.split_once('}').unwrap())) else {
-        return vec![(path.to_owned(), String::new())];
-    };
-    let tails = expand(tail);
-    let each =
-        |choice: &String| tails.iter().map(|t| (format!("{head}{choice}{}", t.0), choice.clone())).collect::<Vec<_>>();
-    alternatives(list).iter().flat_map(each).collect()
-}
-
-fn unpack(tree: &str) -> TempDir {
-    let root = TempDir::new().unwrap();
-    let mut folders = BTreeSet::new();
-    for line in tree.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
-        let (paths, content) = line.split_once(':').unwrap();
-        for (path, first) in expand(paths) {
-            let content = content.trim().replace("{1}", &first).replace("\\n", "\n").replace("\\0", "\0");
-            let file = root.path().join(path);
-            if folders.insert(file.parent().unwrap().to_owned()) {
-                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            }
-            std::fs::write(file, content + "\n").unwrap();
-        }
-    }
-    root
 }
 
 fn tree_of(case: &str) -> String {

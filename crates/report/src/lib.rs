@@ -7,6 +7,7 @@ pub mod chart;
 pub mod html;
 pub mod perfetto;
 pub mod profile_view;
+pub mod readings;
 pub mod record;
 pub mod table;
 pub mod why;

@@ -1,6 +1,7 @@
 //! Subcommands: one file each, one row in [`Command`].
 
 pub mod compare;
+pub mod events;
 pub mod machine;
 pub mod manual;
 pub mod policy;
@@ -8,6 +9,7 @@ pub mod profile;
 pub mod replay;
 pub mod report;
 pub mod sim;
+pub mod stat;
 pub mod why;
 pub mod workload;
 
@@ -30,6 +32,10 @@ pub struct Cli {
 enum Command {
     /// Record what a program does, or show a profile
     Profile(profile::Args),
+    /// Count events of programs, processes, threads, CPUs or control groups
+    Stat(stat::Args),
+    /// List what this machine can count
+    Events(events::Args),
     /// List, show or detect machines
     #[command(subcommand)]
     Machine(machine::Args),
@@ -59,6 +65,8 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
         Command::Profile(args) => profile::run(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Events(args) => done(events::run(&args)),
         Command::Machine(args) => done(machine::run(args)),
         Command::Policy(args) => done(policy::run(args)),
         Command::Workload(args) => done(workload::run(args)),

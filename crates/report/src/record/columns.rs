@@ -43,6 +43,10 @@ impl BatchBuilder {
         self.push(name, true, Arc::new(values.collect::<UInt32Array>()))
     }
 
+    pub(super) fn maybe_u64(self, name: &str, values: impl Iterator<Item = Option<u64>>) -> Self {
+        self.push(name, true, Arc::new(values.collect::<UInt64Array>()))
+    }
+
     pub(super) fn i8(self, name: &str, values: impl Iterator<Item = i8>) -> Self {
         self.push(name, false, Arc::new(Int8Array::from_iter_values(values)))
     }

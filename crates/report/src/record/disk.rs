@@ -42,8 +42,9 @@ impl Record {
         fs::create_dir(dir).map_err(|e| ReportError::write(dir, e))?;
         let topology = self.topology()?;
         let mut manifest = self.manifest.clone();
-        manifest.tables = TABLES.iter().map(|t| (t.name.to_owned(), (t.rows)(self) as u64)).collect();
-        for table in TABLES {
+        let tables = || TABLES.iter().filter(|t| !t.optional || (t.rows)(self) > 0);
+        manifest.tables = tables().map(|t| (t.name.to_owned(), (t.rows)(self) as u64)).collect();
+        for table in tables() {
             self.write_table(table, &topology, &dir.join(file_name(table)))?;
         }
         let text = serde_json::to_string_pretty(&manifest)
@@ -84,7 +85,7 @@ impl Record {
         let counts = manifest.tables.clone();
         let mut record = Self::new(manifest);
         let mut words = Words::default();
-        for table in TABLES {
+        for table in TABLES.iter().filter(|t| !t.optional || counts.contains_key(t.name)) {
             let path = dir.join(file_name(table));
             let rows = read_table(table, &path, &mut record, &mut words)?;
             let expected = counts.get(table.name).copied().unwrap_or(0);
@@ -208,13 +209,14 @@ fn read_table(table: &Table, path: &Path, record: &mut Record, words: &mut Words
 /// Rows refer to observations that exist, in order; everything downstream relies on it.
 fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
     let steps = record.steps.len();
-    let columns: [(&str, Vec<u32>); 6] = [
+    let columns: [(&str, Vec<u32>); 7] = [
         ("threads", record.threads.iter().map(|r| r.step).collect()),
         ("events", record.events.iter().map(|r| r.step).collect()),
         ("samples", record.samples.iter().map(|r| r.step).collect()),
         ("metrics", record.metrics.iter().map(|r| r.step).collect()),
         ("decisions", record.decisions.iter().map(|r| r.step).collect()),
         ("spans", record.spans.iter().map(|r| r.step).collect()),
+        ("readings", record.readings.iter().map(|r| r.step).collect()),
     ];
     for (name, column) in columns {
         let outside = column.last().is_some_and(|s| *s as usize >= steps);

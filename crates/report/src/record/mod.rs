@@ -6,6 +6,7 @@
 
 mod collector;
 mod columns;
+mod counting;
 mod differences;
 mod disk;
 mod manifest;
@@ -22,10 +23,11 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 
 pub use collector::Collector;
+pub use counting::CountingRecorder;
 pub use differences::{Difference, Differences, compare_decisions};
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
-pub use rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow};
+pub use rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow};
 
 use crate::error::ReportError;
 
@@ -50,6 +52,12 @@ pub struct Record {
     pub decisions: Vec<DecisionRow>,
     /// Stretches of running.
     pub spans: Vec<SpanRow>,
+    /// Columns of `readings` that are counts.
+    pub reading_counts: Vec<Arc<str>>,
+    /// Columns of `readings` that are metrics.
+    pub reading_metrics: Vec<Arc<str>>,
+    /// Counts of real hardware and kernels; a simulation has none.
+    pub readings: Vec<ReadingRow>,
 }
 
 /// A thread of a record.
@@ -77,6 +85,9 @@ impl Record {
             metrics: Vec::new(),
             decisions: Vec::new(),
             spans: Vec::new(),
+            reading_counts: Vec::new(),
+            reading_metrics: Vec::new(),
+            readings: Vec::new(),
         }
     }
 

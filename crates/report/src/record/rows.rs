@@ -133,3 +133,36 @@ pub struct SpanRow {
     /// To.
     pub end_ns: u64,
 }
+
+/// Counts as they were read: whatever was asked for, by whatever name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadingRow {
+    /// Row of steps.
+    pub step: u32,
+    /// Since when.
+    pub start_ns: u64,
+    /// Until when.
+    pub at_ns: u64,
+    /// Process, where the row is of one.
+    pub pid: Option<u32>,
+    /// Thread, where the row is of one.
+    pub thread: Option<u32>,
+    /// The thread's name, or what the row is of.
+    pub name: Arc<str>,
+    /// Where, if on one CPU.
+    pub cpu: Option<u32>,
+    /// On which type of core, as the kernel's PMUs name it.
+    pub core_type: Arc<str>,
+    /// By which set of events.
+    pub set: u32,
+    /// Time that the set had its turn while the owner ran there.
+    pub enabled_ns: u64,
+    /// Time that it really counted.
+    pub running_ns: u64,
+    /// The owner ended with it.
+    pub last: bool,
+    /// By column of [`super::Record::reading_counts`]; raw.
+    pub counts: Box<[Option<u64>]>,
+    /// By column of [`super::Record::reading_metrics`].
+    pub metrics: Box<[Option<f64>]>,
+}

@@ -15,7 +15,7 @@ use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use super::Record;
 use super::collector::Words;
 use super::columns::{BatchBuilder, Columns, maybe};
-use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow};
+use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow};
 
 /// Rows per batch: large enough to compress well, small enough not to double the memory of a long run.
 const BATCH_ROWS: usize = 1 << 18;
@@ -30,21 +30,66 @@ pub(super) struct Table {
     pub(super) rows: fn(&Record) -> usize,
     /// A range of rows as a batch.
     pub(super) encode: fn(&Record, &Topology, std::ops::Range<usize>) -> Batch,
+    /// A record may be without it: earlier versions did not write it.
+    pub(super) optional: bool,
     /// Adds a batch to a record.
     pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
 }
 
 /// Every table.
 pub(super) static TABLES: &[Table] = &[
-    Table { name: "steps", rows: |r| r.steps.len(), encode: encode_steps, decode: decode_steps },
-    Table { name: "threads", rows: |r| r.threads.len(), encode: encode_threads, decode: decode_threads },
-    Table { name: "events", rows: |r| r.events.len(), encode: encode_events, decode: decode_events },
-    Table { name: "samples", rows: |r| r.samples.len(), encode: encode_samples, decode: decode_samples },
-    Table { name: "metrics", rows: |r| r.metrics.len(), encode: encode_metrics, decode: decode_metrics },
-    Table { name: "decisions", rows: |r| r.decisions.len(), encode: encode_decisions, decode: decode_decisions },
-    Table { name: "spans", rows: |r| r.spans.len(), encode: encode_spans, decode: decode_spans },
-    Table { name: "programs", rows: |r| r.manifest.outcome.programs.len(), encode: encode_programs, decode: skip },
-    Table { name: "profiles", rows: |r| r.manifest.profiles.len(), encode: encode_profiles, decode: decode_profiles },
+    Table { name: "steps", rows: |r| r.steps.len(), encode: encode_steps, decode: decode_steps, optional: false },
+    Table {
+        name: "threads",
+        rows: |r| r.threads.len(),
+        encode: encode_threads,
+        decode: decode_threads,
+        optional: false,
+    },
+    Table { name: "events", rows: |r| r.events.len(), encode: encode_events, decode: decode_events, optional: false },
+    Table {
+        name: "samples",
+        rows: |r| r.samples.len(),
+        encode: encode_samples,
+        decode: decode_samples,
+        optional: false,
+    },
+    Table {
+        name: "metrics",
+        rows: |r| r.metrics.len(),
+        encode: encode_metrics,
+        decode: decode_metrics,
+        optional: false,
+    },
+    Table {
+        name: "decisions",
+        rows: |r| r.decisions.len(),
+        encode: encode_decisions,
+        decode: decode_decisions,
+        optional: false,
+    },
+    Table { name: "spans", rows: |r| r.spans.len(), encode: encode_spans, decode: decode_spans, optional: false },
+    Table {
+        name: "programs",
+        rows: |r| r.manifest.outcome.programs.len(),
+        encode: encode_programs,
+        decode: skip,
+        optional: false,
+    },
+    Table {
+        name: "profiles",
+        rows: |r| r.manifest.profiles.len(),
+        encode: encode_profiles,
+        decode: decode_profiles,
+        optional: false,
+    },
+    Table {
+        name: "readings",
+        rows: |r| r.readings.len(),
+        encode: encode_readings,
+        decode: decode_readings,
+        optional: true,
+    },
 ];
 
 impl Table {
@@ -358,5 +403,66 @@ fn decode_profiles(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> R
     let (file, text) = (c.text("file")?, c.text("text")?);
     let rows = (0..batch.num_rows()).map(|i| (file.value(i).to_owned(), text.value(i).to_owned()));
     record.manifest.profiles.extend(rows);
+    Ok(())
+}
+
+/// Columns of the readings table that are neither counts nor metrics.
+const READING_KEYS: usize = 12;
+
+fn encode_readings(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.readings[range];
+    let mut batch = BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .u64("start_ns", rows.iter().map(|r| r.start_ns))
+        .maybe_u32("pid", rows.iter().map(|r| r.pid))
+        .maybe_u32("thread", rows.iter().map(|r| r.thread))
+        .text("name", rows.iter().map(|r| &r.name))
+        .maybe_u32("cpu", rows.iter().map(|r| r.cpu))
+        .text("core_type", rows.iter().map(|r| &r.core_type))
+        .u32("set", rows.iter().map(|r| r.set))
+        .u64("enabled_ns", rows.iter().map(|r| r.enabled_ns))
+        .u64("running_ns", rows.iter().map(|r| r.running_ns))
+        .bool("last", rows.iter().map(|r| r.last));
+    for (column, name) in record.reading_counts.iter().enumerate() {
+        batch = batch.maybe_u64(name, rows.iter().map(|r| r.counts.get(column).copied().flatten()));
+    }
+    for (column, name) in record.reading_metrics.iter().enumerate() {
+        batch = batch.maybe_f64(name, rows.iter().map(|r| r.metrics.get(column).copied().flatten()));
+    }
+    batch.build(rows.len())
+}
+
+fn decode_readings(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, start) = (c.u32("step")?, c.u64("at_ns")?, c.u64("start_ns")?);
+    let (pid, thread, name, cpu) = (c.u32("pid")?, c.u32("thread")?, c.text("name")?, c.u32("cpu")?);
+    let (core_type, set, last) = (c.text("core_type")?, c.u32("set")?, c.bool("last")?);
+    let (enabled, running) = (c.u64("enabled_ns")?, c.u64("running_ns")?);
+    let schema = batch.schema();
+    let names = || schema.fields().iter().skip(READING_KEYS).map(|f| f.name().as_str());
+    // Counts are whole numbers, metrics are not.
+    record.reading_counts = names().filter(|n| c.u64(n).is_ok()).map(Arc::from).collect();
+    record.reading_metrics = names().filter(|n| c.f64(n).is_ok()).map(Arc::from).collect();
+    let counts: Vec<_> = record.reading_counts.iter().map(|n| c.u64(n)).collect::<Result<_, _>>()?;
+    let metrics: Vec<_> = record.reading_metrics.iter().map(|n| c.f64(n)).collect::<Result<_, _>>()?;
+    for i in 0..batch.num_rows() {
+        record.readings.push(ReadingRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            start_ns: start.value(i),
+            pid: maybe(pid, i),
+            thread: maybe(thread, i),
+            name: words.text(name.value(i)),
+            cpu: maybe(cpu, i),
+            core_type: words.text(core_type.value(i)),
+            set: set.value(i),
+            enabled_ns: enabled.value(i),
+            running_ns: running.value(i),
+            last: last.value(i),
+            counts: counts.iter().map(|column| maybe(column, i)).collect(),
+            metrics: metrics.iter().map(|column| maybe(column, i)).collect(),
+        });
+    }
     Ok(())
 }

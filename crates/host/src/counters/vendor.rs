@@ -1,8 +1,9 @@
 //! Event files of processor vendors, loaded at run time from a folder of the user's.
 //!
 //! Input: a folder with JSON files as Intel publishes them (`perfmon`) or as kernels carry them for AMD and Arm, and
-//! optionally a `mapfile.csv` that says which file is for which processor. Output: named events as terms of a PMU, so that a
-//! vendor's name works like one that sysfs lists. Nothing is shipped: vendors' files have licences and dates of their own.
+//! optionally a `mapfile.csv` that says which file is for which processor. Files in a subfolder named after a PMU are for that
+//! PMU. Output: named events of the machine's PMUs, as if sysfs had them. Nothing is shipped: vendors' files have licences and
+//! dates of their own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,17 +11,19 @@ use std::path::{Path, PathBuf};
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
+use super::pmu::{Pmu, PmuEvent, Pmus};
+
 /// An event of a vendor's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VendorEvent {
+struct VendorEvent {
     /// Its name in small letters.
-    pub name: String,
+    name: String,
     /// The kernel's PMU that counts it; absent for the core's own, whichever it is called.
-    pub pmu: Option<String>,
+    pmu: Option<String>,
     /// Terms in the kernel's spelling, in hexadecimal: (`event`, `0x2e`).
-    pub terms: Vec<(String, String)>,
+    terms: Vec<(String, String)>,
     /// What is counted.
-    pub prose: String,
+    prose: String,
 }
 
 /// A file that could not be used.
@@ -66,9 +69,9 @@ pub enum VendorError {
     },
 }
 
-/// Fields that become terms, with the term's name. `EventCode` and the registers of [`REGISTERS`] have rules of their own.
+/// Fields that become terms, with the term's name. `EventCode`, `UMask` and the registers of
+/// [`REGISTERS`] have rules of their own.
 static FIELDS: &[(&str, &str)] = &[
-    ("UMask", "umask"),
     ("CounterMask", "cmask"),
     ("Invert", "inv"),
     ("EdgeDetect", "edge"),
@@ -102,16 +105,73 @@ static UNITS: &[(&str, &str)] = &[
     ("cpu-m-cf", "cpum_cf"),
 ];
 
-/// The events for a processor (`GenuineIntel-6-97-2`, as a vendor's map calls it) from a folder; none if there is no folder.
+/// Adds the events of a folder to the machine's PMUs; returns how many.
+///
+/// `root` is where the machine's file systems are: a vendor's map goes by its processor.
+///
+/// # Errors
+/// Files that cannot be read or understood.
+pub fn add(folder: &Path, root: &Path, pmus: &mut Pmus) -> Result<usize, VendorError> {
+    let processor = &processor(root);
+    let mut added = 0;
+    for event in load(folder, processor)? {
+        added += insert(&event, pmus.list.iter_mut().filter(|p| event.is_of(p)));
+    }
+    for pmu in &mut pmus.list {
+        let own = folder.join(&pmu.name);
+        if own.is_dir() {
+            for event in load(&own, processor)? {
+                if event.pmu.is_none() || event.is_of(pmu) {
+                    added += insert(&event, std::iter::once(&mut *pmu));
+                }
+            }
+        }
+    }
+    Ok(added)
+}
+
+fn insert<'a>(event: &VendorEvent, pmus: impl Iterator<Item = &'a mut Pmu>) -> usize {
+    let terms = event.terms.iter().map(|(term, value)| (term.clone(), Some(value.clone()))).collect();
+    let known = PmuEvent { terms, prose: Some(event.prose.clone()).filter(|p| !p.is_empty()), ..PmuEvent::default() };
+    pmus.map(|pmu| pmu.events.insert(event.name.clone(), known.clone())).count()
+}
+
+/// What vendors' maps call the processor of the machine whose file systems are under `root`: `GenuineIntel-6-97-2`, or on
+/// Arm its main identification register.
+fn processor(root: &Path) -> String {
+    if let Ok(midr) = std::fs::read_to_string(root.join("sys/devices/system/cpu/cpu0/regs/identification/midr_el1")) {
+        return midr.trim().to_owned();
+    }
+    let text = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find(|l| l.split(':').next().is_some_and(|key| key.trim() == name))?;
+        line.split(':').nth(1).map(str::trim)
+    };
+    let number = |name: &str| field(name).and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    let vendor = field("vendor_id").unwrap_or("unknown");
+    format!("{vendor}-{}-{:X}-{:X}", number("cpu family"), number("model"), number("stepping"))
+}
+
+impl VendorEvent {
+    /// Whether a PMU counts it; a box of several (`uncore_imc_0`) is meant by their common name.
+    fn is_of(&self, pmu: &Pmu) -> bool {
+        match &self.pmu {
+            None => pmu.is_core(),
+            Some(name) => {
+                let number = pmu.name.strip_prefix(name.as_str());
+                number.is_some_and(|n| n.is_empty() || n.strip_prefix('_').is_some_and(|n| n.parse::<u32>().is_ok()))
+            }
+        }
+    }
+}
+
+/// The events for a processor (`GenuineIntel-6-97-2`, as a vendor's map calls it) from a folder.
 ///
 /// With a `mapfile.csv`, the files of the lines that match; without one, every JSON file there.
 ///
 /// # Errors
 /// Files that cannot be read or understood.
-pub fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError> {
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
+fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError> {
     let map = folder.join("mapfile.csv");
     let files = if map.exists() { mapped(&map, processor)? } else { all_json(folder)? };
     let mut events: BTreeMap<(Option<String>, String), VendorEvent> = BTreeMap::new();
@@ -169,7 +229,7 @@ fn pattern(text: &str) -> Result<Regex, String> {
 ///
 /// # Errors
 /// No JSON, or an event without a name or code, or with a number that is none.
-pub fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
+fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
     let json = |source| VendorError::Json { path: path.to_path_buf(), source };
     let value: Value = serde_json::from_str(text).map_err(json)?;
     let list = match value {
@@ -186,8 +246,8 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
         let name = field(fields, "EventName");
         let known = name.as_ref().map(|n| format!(" ({n})")).unwrap_or_default();
         let bad = |why| VendorError::Event { path: path.to_path_buf(), number: row + 1, name: known.clone(), why };
-        // Metrics stand in the same lists; events that refer to an architecture's common ones need that list.
-        if fields.contains_key("MetricName") || fields.contains_key("ArchStdEvent") {
+        // Metrics stand in the same lists, and events that only refer to an architecture's common ones.
+        if !["EventCode", "ConfigCode"].iter().any(|code| fields.contains_key(*code)) {
             continue;
         }
         if field(fields, "Deprecated").is_some_and(|d| d != "0") {
@@ -229,8 +289,12 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
     if let Some(config) = number("ConfigCode")? {
         add("config", config);
     } else {
-        let code = number("EventCode")?.ok_or("it has neither EventCode nor ConfigCode")?;
+        let code = number("EventCode")?.unwrap_or(0);
         add("event", code | number("ExtSel")?.unwrap_or(0) << 8);
+    }
+    let umask = number("UMask")?.unwrap_or(0) | number("UMaskExt")?.unwrap_or(0) << 8;
+    if umask != 0 {
+        add("umask", umask);
     }
     for (name, term) in FIELDS {
         // Vendors write zero for what does not apply, and not every PMU has the term then.
@@ -294,7 +358,7 @@ mod tests {
 
     #[test]
     fn withdrawn_events_and_metrics_are_left_out() {
-        let text = r#"[{"EventCode": "1", "EventName": "OLD", "Deprecated": "1"}, {"MetricName": "IPC"},
+        let text = r#"[{"EventCode": "1", "EventName": "OLD", "Deprecated": "1"}, {"MetricName": "IPC"}, {"EventName": "X"},
             {"EventCode": 17, "EventName": "CPU_CYCLES"}, {"ConfigCode": "0x105", "EventName": "C", "Unit": "iMC"}]"#;
         let events = parse(Path::new("f.json"), text).unwrap();
         let seen: Vec<_> = events.iter().map(|e| (e.name.as_str(), e.pmu.as_deref(), terms_of(e))).collect();
@@ -307,7 +371,6 @@ mod tests {
     #[test]
     fn errors_say_which_event_or_line() {
         assert!(one(r#"[{"EventCode": "1"}]"#).unwrap_err().contains("event 1: it has no EventName"));
-        assert!(one(r#"[{"EventName": "X"}]"#).unwrap_err().contains("neither EventCode"));
         assert!(one(r#"[{"EventName": "X", "EventCode": "zz"}]"#).unwrap_err().contains("`zz` is no number"));
         assert!(one(r#"{"Events": 3}"#).unwrap_err().contains("f.json"));
         assert!(one("[{").unwrap_err().contains("line 1"));
@@ -327,7 +390,7 @@ mod tests {
     #[test]
     fn a_folder_is_read_by_its_map_and_not_left() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(load(&folder.path().join("absent"), "x").unwrap(), []);
+        assert!(load(&folder.path().join("absent"), "x").unwrap_err().to_string().contains("absent"));
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("a.json", r#"[{"EventCode": "1", "EventName": "A"}]"#);
         write("b.json", r#"[{"EventCode": "2", "EventName": "B"}]"#);

@@ -1,0 +1,172 @@
+//! `steer events`: what this machine can count, and what it cannot, and why.
+
+use std::path::{Path, PathBuf};
+
+use countersteer_host::counters::{CATALOG, CatalogRow, CoreTypes, Pmu, Pmus, Probe, probe};
+use countersteer_report::table::plain;
+use serde::Serialize;
+
+use super::{print, print_json};
+use crate::library;
+
+/// List PMUs, core types and events.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only events whose name or description contains this
+    filter: Option<String>,
+    /// Read another machine's files, below this folder
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
+    #[arg(long, value_name = "DIR")]
+    event_lists: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    schema: &'static str,
+    core_types: Vec<CoreType>,
+    pmus: Vec<PmuRow>,
+    events: Vec<EventRow>,
+}
+
+#[derive(Serialize)]
+struct CoreType {
+    name: String,
+    cpus: usize,
+}
+
+#[derive(Serialize)]
+struct PmuRow {
+    name: String,
+    r#type: u32,
+    cpus: Option<String>,
+    counters: Option<u32>,
+    terms: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct EventRow {
+    name: String,
+    pmu: String,
+    available: Option<bool>,
+    /// Why it is not, or with what restriction it is.
+    why: Option<String>,
+    description: String,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let pmus = library::pmus(&args.root, args.event_lists.as_deref())?;
+    let types = CoreTypes::of(&pmus);
+    let here = args.root == Path::new("/");
+    let core_type = |(row, name): (usize, &String)| CoreType {
+        name: name.clone(),
+        cpus: types.by_cpu.iter().filter(|t| **t as usize == row).count(),
+    };
+    let mut events: Vec<EventRow> = CATALOG.iter().map(|row| portable(row, &pmus, here)).collect();
+    events.extend(pmus.list.iter().flat_map(|pmu| named(pmu, here)));
+    if let Some(filter) = &args.filter {
+        let wanted = filter.to_lowercase().replace('-', "_");
+        let has = |text: &str| text.to_lowercase().replace('-', "_").contains(&wanted);
+        events.retain(|e| has(&e.name) || has(&e.description));
+    }
+    let listing = Listing {
+        schema: "countersteer.events/1",
+        core_types: types.names.iter().enumerate().map(core_type).collect(),
+        pmus: pmus.list.iter().map(pmu_row).collect(),
+        events,
+    };
+    if args.json { print_json(&listing) } else { print(&text(&listing)) }
+}
+
+fn pmu_row(pmu: &Pmu) -> PmuRow {
+    PmuRow {
+        name: pmu.name.clone(),
+        r#type: pmu.kind,
+        cpus: pmu.cpus.as_ref().or(pmu.mask.as_ref()).map(ToString::to_string),
+        counters: pmu.counters,
+        terms: pmu.terms().map(str::to_owned).collect(),
+    }
+}
+
+/// An event of the kernel's own numbering: counted if every core PMU counts it.
+fn portable(row: &CatalogRow, pmus: &Pmus, here: bool) -> EventRow {
+    let cores = pmus.cores();
+    let configs: Vec<u64> = match cores.as_slice() {
+        _ if row.is_software() => vec![row.config],
+        [_, _, ..] => cores.iter().map(|p| row.config | u64::from(p.kind) << 32).collect(),
+        _ => vec![row.config],
+    };
+    let no_pmu = !row.is_software() && cores.is_empty();
+    let probes = configs.iter().map(|config| probe(row.kind, *config));
+    let worst = if here { probes.max_by_key(severity) } else { None };
+    let (available, why) = match worst {
+        _ if no_pmu => (Some(false), Some("no hardware counters (a virtual machine without a PMU?)".to_owned())),
+        None => (None, None),
+        Some(Probe::Counts) => (Some(true), None),
+        Some(Probe::UserOnly) if row.in_kernel => (Some(false), Some(paranoid(1))),
+        Some(Probe::UserOnly) => (Some(true), Some(format!("user mode only; {}", paranoid(1)))),
+        Some(Probe::NoCounter) => (Some(false), Some("no counter for it on this processor".into())),
+        Some(Probe::Forbidden) => (Some(false), Some(paranoid(2))),
+        Some(Probe::Other(error)) => (Some(false), Some(error)),
+    };
+    let pmu = if row.is_software() { "software" } else { "core" };
+    EventRow { name: row.name.into(), pmu: pmu.into(), available, why, description: row.prose.into() }
+}
+
+const fn severity(probe: &Probe) -> u8 {
+    match probe {
+        Probe::Counts => 0,
+        Probe::UserOnly => 1,
+        Probe::NoCounter => 2,
+        Probe::Other(_) => 3,
+        Probe::Forbidden => 4,
+    }
+}
+
+fn paranoid(level: i32) -> String {
+    format!("`sysctl kernel.perf_event_paranoid={level}` or CAP_PERFMON permits it")
+}
+
+/// Events that a PMU names in sysfs.
+fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
+    pmu.events.iter().map(move |(name, event)| {
+        let term = |(k, v): &(String, Option<String>)| v.as_ref().map_or_else(|| k.clone(), |v| format!("{k}={v}"));
+        let terms: Vec<String> = event.terms.iter().map(term).collect();
+        let unit = event.unit.as_ref().map(|u| format!(", in {u}")).unwrap_or_default();
+        let why = pmu.mask.is_some().then(|| "for the whole machine only: -a".to_owned());
+        let available = here.then_some(true);
+        let terms = terms.join(",");
+        let description = match &event.prose {
+            Some(prose) => format!("{prose} [{terms}{unit}]"),
+            None => format!("{terms}{unit}"),
+        };
+        EventRow { name: format!("{}/{name}/", pmu.name), pmu: pmu.name.clone(), available, why, description }
+    })
+}
+
+fn text(listing: &Listing) -> String {
+    let types = listing.core_types.iter().map(|t| vec![t.name.clone(), format!("{} CPUs", t.cpus)]);
+    let pmus = listing.pmus.iter().map(|p| {
+        let counters = p.counters.map_or_else(|| "-".into(), |n| n.to_string());
+        let cpus = p.cpus.clone().unwrap_or_else(|| "-".into());
+        vec![p.name.clone(), p.r#type.to_string(), cpus, counters, p.terms.join(" ")]
+    });
+    let events = listing.events.iter().map(|e| {
+        let mark = match e.available {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "?",
+        };
+        let why = e.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        vec![e.name.clone(), mark.into(), format!("{}{why}", e.description)]
+    });
+    let types = plain(&["core type", ""], types);
+    let pmus = plain(&["PMU", "type", "CPUs", "counters", "terms"], pmus);
+    let events = plain(&["event", "counts", "what"], events);
+    format!("{types}\n{pmus}\n{events}")
+}

@@ -1,0 +1,302 @@
+//! `steer stat`: count events of a program, of processes, threads, CPUs or control groups.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use countersteer_core::counters::{Fold, Per, Readings, parse_duration};
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick};
+use countersteer_report::readings::{Style, Writer};
+use countersteer_report::record::{CountingRecorder, Manifest};
+
+use crate::counted::{self, Asked, Counted};
+use crate::error::{Kind, told};
+use crate::library;
+
+/// Count events of a program and all its threads, or of what runs already.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("whom").multiple(false))]
+pub struct Args {
+    /// Events that count together; several -e take turns, one per interval
+    #[arg(short, long = "event", value_name = "EVENTS")]
+    events: Vec<String>,
+    /// Metrics by name or formula: ipc,llc_mpki,page_faults/seconds; their events form a set
+    #[arg(short, long = "metric", value_name = "METRICS")]
+    metrics: Vec<String>,
+    /// More metrics: a file like those in `metrics/`
+    #[arg(long, value_name = "FILE")]
+    metric_file: Vec<PathBuf>,
+    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
+    #[arg(long, value_name = "DIR")]
+    event_lists: Option<PathBuf>,
+    /// Time between readings: 100ms, 1s; without it a thread is read at its end
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    interval: Option<Nanos>,
+    /// A reading each so many events instead: 100M:instructions
+    #[arg(long, value_name = "N:EVENT", conflicts_with = "interval")]
+    every: Option<String>,
+    /// Processes with all their threads
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', group = "whom")]
+    pid: Vec<u32>,
+    /// Single threads
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', group = "whom")]
+    tid: Vec<u32>,
+    /// A control group: its folder
+    #[arg(long, value_name = "PATH", group = "whom")]
+    cgroup: Option<PathBuf>,
+    /// Everything, by CPU
+    #[arg(short, long, group = "whom")]
+    all: bool,
+    /// Only on these CPUs
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    cpus: Option<CpuSet>,
+    /// Confine the program to these CPUs
+    #[arg(long, value_name = "CPUS")]
+    bind: Option<CpuSet>,
+    /// Stop counting after so many readings
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    samples: Option<u64>,
+    /// Stop counting after so long: 10s
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    duration: Option<Nanos>,
+    /// What a row is for; thread, or cpu where CPUs are looked at
+    #[arg(long, value_name = "WHAT")]
+    per: Option<RowPer>,
+    /// Extrapolate counts that had to share counters, and mark them
+    #[arg(long)]
+    scale: bool,
+    /// JSON lines
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Comma-separated values
+    #[arg(long)]
+    csv: bool,
+    /// Write rows to this file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Keep everything that was read in a record: a folder of Parquet files
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM", group = "whom")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RowPer {
+    Thread,
+    Process,
+    Cpu,
+    Total,
+}
+
+fn time(text: &str) -> Result<Nanos, String> {
+    parse_duration(text).map_err(|e| e.message)
+}
+
+/// Runs the command; passes on the program's own exit code.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
+    let target = target(&args)?;
+    if args.samples.is_some() && args.interval.is_none() {
+        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
+    }
+    let asked =
+        Asked { events: &args.events, metrics: &args.metrics, files: &args.metric_file, every: args.every.as_deref() };
+    let counted = counted::plan(&asked, &pmus, args.interval)?;
+    let request = request(&args, target, &pmus, &counted)?;
+    let core_types = request.core_types.clone();
+    let per = per(&args);
+    let mut out = output(args.to.as_deref())?;
+    let mut recorder = args.output.as_ref().map(|_| recorder(&args, &counted, &core_types)).transpose()?;
+    let session = Session::open(request)?;
+    let mut screen = Screen {
+        writer: Writer {
+            style: style(&args),
+            plan: &counted.plan,
+            metrics: &counted.metrics,
+            only_metrics: args.events.is_empty() && !counted.metrics.is_empty(),
+            core_types: &core_types.names,
+            scale: args.scale,
+            origin: Nanos::ZERO,
+            per,
+        },
+        fold: Fold::new(per),
+        single: counted.every.is_some(),
+        text: String::new(),
+        failed: None,
+    };
+    let summary = session.run(|tick| {
+        if let Some(recorder) = &mut recorder {
+            recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id));
+        }
+        screen.show(tick, &mut *out)
+    })?;
+    if let Some(error) = screen.failed {
+        return Err(error.into());
+    }
+    if args.json {
+        writeln!(out, "{}", end_line(&summary))?;
+    }
+    out.flush()?;
+    warn(&summary);
+    if let (Some(recorder), Some(dir)) = (recorder, &args.output) {
+        recorder.finish(summary.elapsed).save(dir)?;
+        eprintln!("steer: record in {}", dir.display());
+    }
+    Ok(ExitCode::from(summary.ending.map_or(0, |e| e.code()) as u8))
+}
+
+/// Rows as they come.
+struct Screen<'a> {
+    writer: Writer<'a>,
+    fold: Fold,
+    /// Readings stand for themselves and are not added up.
+    single: bool,
+    text: String,
+    failed: Option<std::io::Error>,
+}
+
+impl Screen<'_> {
+    fn show(&mut self, tick: &Tick<'_>, out: &mut dyn Write) -> ControlFlow<()> {
+        self.text.clear();
+        if tick.number == 0 {
+            self.writer.origin = tick.origin;
+            self.text = self.writer.head();
+        }
+        let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
+        self.writer.lines(rows, |id| tick.name(id), &mut self.text);
+        match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+/// A record of this machine; what was looked at stands in place of a workload.
+fn recorder(args: &Args, counted: &Counted, core_types: &CoreTypes) -> anyhow::Result<CountingRecorder> {
+    let machine = countersteer_host::topology::detect(Path::new("/"))?;
+    let text = machine.to_toml().context("this machine cannot be written as TOML")?;
+    let name = args.command.first().map_or("what ran", String::as_str);
+    let workload = format!("# steer stat, of: {}\n", args.command.join(" "));
+    let options = [("events", args.events.join(" ; ")), ("metrics", args.metrics.join(" ; "))];
+    let options = options.map(|(k, v)| (k.to_owned(), v));
+    let (period, profiles) = (args.interval.unwrap_or_default(), std::collections::BTreeMap::new());
+    let manifest = Manifest::new((&machine.name, &text), (name, &workload), "linux", 0, period, options, profiles);
+    let (topology, os_cpus) = (Topology::new(&machine), machine.os_cpu_numbers());
+    let what = (counted.plan.clone(), counted.metrics.clone());
+    Ok(CountingRecorder::new(manifest, (topology, &os_cpus), what, core_types.names.clone()))
+}
+
+fn output(to: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
+    let Some(path) = to else { return Ok(Box::new(std::io::stdout().lock())) };
+    let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Box::new(std::io::BufWriter::new(file)))
+}
+
+const fn style(args: &Args) -> Style {
+    if args.json {
+        Style::Json
+    } else if args.csv {
+        Style::Csv
+    } else {
+        Style::Table
+    }
+}
+
+fn per(args: &Args) -> Per {
+    let by_cpu = args.all || args.cgroup.is_some();
+    match args.per {
+        Some(RowPer::Thread) => Per::Thread,
+        Some(RowPer::Process) => Per::Process,
+        Some(RowPer::Cpu) => Per::Cpu,
+        Some(RowPer::Total) => Per::Total,
+        None if by_cpu => Per::Cpu,
+        None => Per::Thread,
+    }
+}
+
+fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyhow::Result<Request> {
+    let by_cpu = matches!(target, Target::Cpus | Target::Cgroup(_));
+    if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
+        return Err(told(Kind::Usage, "-a and --cgroup count by CPU; rows can be per cpu or total"));
+    }
+    if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
+        return Err(told(Kind::Usage, "--every reads single threads: of a program, of -p or of -t, without --per"));
+    }
+    for wanted in [&args.cpus, &args.bind].into_iter().flatten() {
+        if let Some(cpu) = wanted.iter().find(|cpu| !pmus.online.contains(*cpu)) {
+            return Err(CounterError::Offline { cpu: cpu.0, online: pmus.online.to_string() }.into());
+        }
+    }
+    Ok(Request {
+        target,
+        sets: counted.sets.clone(),
+        plan: counted.plan.clone(),
+        interval: args.interval,
+        samples: args.samples,
+        duration: args.duration,
+        every: counted.every,
+        cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
+        bind: args.bind.clone(),
+        total: args.per == Some(RowPer::Total) && args.cpus.is_none(),
+        core_types: CoreTypes::of(pmus),
+    })
+}
+
+fn target(args: &Args) -> anyhow::Result<Target> {
+    if !args.command.is_empty() {
+        return Ok(Target::Launch(args.command.clone()));
+    }
+    if !args.pid.is_empty() {
+        return Ok(Target::Processes(args.pid.clone()));
+    }
+    if !args.tid.is_empty() {
+        return Ok(Target::Threads(args.tid.clone()));
+    }
+    match &args.cgroup {
+        Some(path) => Ok(Target::Cgroup(path.clone())),
+        None if args.all => Ok(Target::Cpus),
+        None => {
+            let hint = "name a program after `--`, or say what to look at: -p PID, -t TID, --cgroup PATH or -a";
+            Err(told(Kind::Usage, hint))
+        }
+    }
+}
+
+fn end_line(summary: &Summary) -> serde_json::Value {
+    serde_json::json!({
+        "kind": "end",
+        "elapsed_s": summary.elapsed.as_secs_f64(),
+        "exit_code": summary.ending.map(|e| e.code()),
+        "threads_born": summary.born,
+        "records_lost": summary.lost,
+        "user_only": summary.user_only,
+    })
+}
+
+fn warn(summary: &Summary) {
+    if summary.user_only {
+        eprintln!("steer: only user mode was counted, since kernel.perf_event_paranoid permits no more");
+    }
+    if summary.lost > 0 {
+        let lost = summary.lost;
+        eprintln!(
+            "steer: {lost} records did not fit; what they told of threads is in the row (rest), totals are right"
+        );
+    }
+    if summary.partial > 0 {
+        let n = summary.partial;
+        eprintln!("steer: the kernel told {n} final counts in part; what is missing is in the row (rest)");
+    }
+}

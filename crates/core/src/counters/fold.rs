@@ -1,0 +1,114 @@
+//! Adding readings up: by thread, process, CPU or altogether.
+//!
+//! Input: readings of one period. Output: readings with fewer rows. Sets and core types are never added up: counts of two
+//! sets are of different stretches of time, and those of two core types mean different things.
+
+use std::collections::HashMap;
+
+use super::reading::{Owner, Reading, Readings};
+
+/// What a row is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Per {
+    /// A thread.
+    Thread,
+    /// A process.
+    Process,
+    /// A CPU.
+    Cpu,
+    /// Everything.
+    Total,
+}
+
+/// Adds readings up, keeping its memory.
+#[derive(Debug)]
+pub struct Fold {
+    per: Per,
+    rows: HashMap<(Owner, Option<u32>, u32, u32), usize>,
+    sums: Readings,
+}
+
+impl Fold {
+    /// Adds up per thread, process, CPU or altogether.
+    #[must_use]
+    pub fn new(per: Per) -> Self {
+        Self { per, rows: HashMap::new(), sums: Readings::default() }
+    }
+
+    /// The readings added up; rows come in the order of their first part.
+    pub fn fold(&mut self, readings: &Readings) -> &Readings {
+        self.rows.clear();
+        self.sums.clear();
+        self.add(readings);
+        &self.sums
+    }
+
+    /// Adds to what was added up before.
+    pub fn add(&mut self, readings: &Readings) {
+        for (i, row) in readings.rows().iter().enumerate() {
+            let owner = self.owner(row);
+            let cpu = row.cpu.filter(|_| self.per == Per::Cpu);
+            let key = (owner, cpu.map(|c| c.0), row.core_type, row.set);
+            match self.rows.get(&key) {
+                Some(known) => self.sums.add_row(*known, row, readings.values(i)),
+                None => {
+                    self.rows.insert(key, self.sums.rows().len());
+                    // A thread's row keeps the last CPU; others were on several.
+                    let cpu = if self.per == Per::Thread { row.cpu } else { cpu };
+                    self.sums.push(Reading { owner, cpu, ..*row }, readings.values(i).iter().copied());
+                }
+            }
+        }
+    }
+
+    /// What was added up so far.
+    #[must_use]
+    pub const fn sums(&self) -> &Readings {
+        &self.sums
+    }
+
+    const fn owner(&self, row: &Reading) -> Owner {
+        match (self.per, row.owner) {
+            (Per::Thread, owner)
+            | (Per::Process, owner @ (Owner::Rest | Owner::Cpu | Owner::Total | Owner::Process { .. })) => owner,
+            (Per::Process, Owner::Thread { pid, .. }) => Owner::Process { pid },
+            (Per::Cpu, _) => Owner::Cpu,
+            (Per::Total, _) => Owner::Total,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{CpuId, Nanos};
+
+    fn reading(tid: u32, cpu: u32, core_type: u32, enabled: u64) -> Reading {
+        let owner = Owner::Thread { pid: 1, tid };
+        Reading { enabled: Nanos(enabled), present: 1, ..Reading::new(owner, Some(CpuId(cpu)), core_type, 0) }
+    }
+
+    fn readings() -> Readings {
+        let mut readings = Readings::default();
+        for (row, value) in
+            [(reading(1, 0, 0, 10), 1), (reading(2, 1, 0, 10), 2), (reading(1, 1, 0, 10), 4), (reading(1, 2, 1, 5), 8)]
+        {
+            readings.push(row, [value]);
+        }
+        readings
+    }
+
+    fn folded(per: Per) -> Vec<(u64, u64)> {
+        let mut fold = Fold::new(per);
+        let sums = fold.fold(&readings()).clone();
+        (0..sums.rows().len()).map(|i| (sums.values(i)[0], sums.rows()[i].enabled.0)).collect()
+    }
+
+    #[test]
+    fn core_types_are_never_added_up() {
+        assert_eq!(folded(Per::Thread), [(5, 20), (2, 10), (8, 5)]);
+        assert_eq!(folded(Per::Process), [(7, 30), (8, 5)]);
+        assert_eq!(folded(Per::Total), [(7, 30), (8, 5)]);
+        assert_eq!(folded(Per::Cpu), [(1, 10), (6, 20), (8, 5)]);
+    }
+}

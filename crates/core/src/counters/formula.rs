@@ -1,0 +1,302 @@
+//! Formulas over events: `1000 * llc_misses / instructions`.
+//!
+//! Input: text. Output: a checked [`Formula`] that can be evaluated over counts; what is missing makes the value unavailable.
+//! Times are in seconds, energies in joules, everything else in events; adding seconds to events is an error.
+
+use std::fmt;
+
+use super::syntax::{Cursor, SpecError};
+
+/// What a quantity is of: exponents of events, seconds, joules and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dimension([i8; 4]);
+
+/// Names of what a dimension is made of.
+const BASES: [&str; 4] = ["event", "s", "J", "B"];
+
+impl Dimension {
+    /// A plain number.
+    pub const NONE: Self = Self([0; 4]);
+    /// A count of events.
+    pub const EVENTS: Self = Self([1, 0, 0, 0]);
+    /// A time.
+    pub const SECONDS: Self = Self([0, 1, 0, 0]);
+
+    /// The dimension of a unit as sysfs names it, and what a value is multiplied by to be in seconds, joules or bytes.
+    #[must_use]
+    pub fn of_unit(unit: &str) -> (Self, f64) {
+        match unit {
+            "ns" => (Self::SECONDS, 1e-9),
+            "J" | "Joules" => (Self([0, 0, 1, 0]), 1.0),
+            "B" | "Bytes" => (Self([0, 0, 0, 1]), 1.0),
+            "MiB" => (Self([0, 0, 0, 1]), 1_048_576.0),
+            _ => (Self::EVENTS, 1.0),
+        }
+    }
+
+    fn combine(self, other: Self, sign: i8) -> Self {
+        let mut exponents = self.0;
+        exponents.iter_mut().zip(other.0).for_each(|(a, b)| *a = a.saturating_add(b.saturating_mul(sign)));
+        Self(exponents)
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let power = |(name, n): (&&str, &i8)| match n {
+            0 => None,
+            1 => Some((*name).to_owned()),
+            n => Some(format!("{name}^{n}")),
+        };
+        let parts: Vec<String> = BASES.iter().zip(&self.0).filter_map(power).collect();
+        f.write_str(if parts.is_empty() { "a number" } else { "" })?;
+        f.write_str(&parts.join(" "))
+    }
+}
+
+/// A name in a formula.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// As written.
+    pub name: String,
+    /// Where it was written first.
+    pub offset: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Number(f64),
+    Variable(usize),
+    Negate,
+    /// An operator, and where it stands.
+    Operator(char, usize),
+}
+
+/// A formula.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Formula {
+    text: String,
+    /// Names, each once, in order of appearance.
+    pub variables: Vec<Variable>,
+    /// In postfix order.
+    steps: Vec<Step>,
+}
+
+/// Parentheses may nest that deep.
+const DEPTH: usize = 64;
+
+impl Formula {
+    /// Parses a formula of numbers, names, `+ - * /` and parentheses.
+    ///
+    /// # Errors
+    /// What is none, with its column.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let mut parser = Parser { cursor: Cursor::new(text), variables: Vec::new(), steps: Vec::new(), depth: 0 };
+        parser.sum()?;
+        parser.blanks();
+        match parser.cursor.peek() {
+            None => Ok(Self { text: text.into(), variables: parser.variables, steps: parser.steps }),
+            Some(c) => parser.cursor.error(format!("`{c}` is unexpected; an operator or the end should stand here")),
+        }
+    }
+
+    /// As written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What the formula is of, from the dimension of each variable.
+    ///
+    /// # Errors
+    /// Unlike quantities are added or subtracted, with the operator's column.
+    pub fn dimension(&self, of: &[Dimension]) -> Result<Dimension, SpecError> {
+        let mut stack: Vec<Dimension> = Vec::new();
+        for step in &self.steps {
+            match step {
+                Step::Number(_) => stack.push(Dimension::NONE),
+                Step::Variable(nth) => stack.push(of.get(*nth).copied().unwrap_or_default()),
+                Step::Negate => {}
+                Step::Operator(operator, offset) => {
+                    let (right, left) = (stack.pop().unwrap_or_default(), stack.pop().unwrap_or_default());
+                    stack.push(match operator {
+                        '*' => left.combine(right, 1),
+                        '/' => left.combine(right, -1),
+                        _ if left == right => left,
+                        _ => {
+                            let message = format!("`{operator}` joins {left} and {right}; only like can be added");
+                            return Err(SpecError::new(&self.text, *offset, message));
+                        }
+                    });
+                }
+            }
+        }
+        Ok(stack.pop().unwrap_or_default())
+    }
+
+    /// The value, from that of each variable; unavailable where one is, or where it would be infinite.
+    #[must_use]
+    pub fn evaluate(&self, of: &[Option<f64>], stack: &mut Vec<f64>) -> Option<f64> {
+        stack.clear();
+        for step in &self.steps {
+            let value = match step {
+                Step::Number(n) => *n,
+                Step::Variable(nth) => of.get(*nth).copied().flatten()?,
+                Step::Negate => -stack.pop()?,
+                Step::Operator(operator, _) => {
+                    let (right, left) = (stack.pop()?, stack.pop()?);
+                    match operator {
+                        '+' => left + right,
+                        '-' => left - right,
+                        '*' => left * right,
+                        _ => left / right,
+                    }
+                }
+            };
+            stack.push(value);
+        }
+        stack.pop().filter(|v| v.is_finite())
+    }
+}
+
+struct Parser<'a> {
+    cursor: Cursor<'a>,
+    variables: Vec<Variable>,
+    steps: Vec<Step>,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn blanks(&mut self) {
+        self.cursor.run(char::is_whitespace);
+    }
+
+    fn operator(&mut self, wanted: [char; 2]) -> Option<(char, usize)> {
+        self.blanks();
+        let at = self.cursor.at;
+        wanted.into_iter().find(|c| self.cursor.take(*c)).map(|c| (c, at))
+    }
+
+    fn sum(&mut self) -> Result<(), SpecError> {
+        self.product()?;
+        while let Some((operator, at)) = self.operator(['+', '-']) {
+            self.product()?;
+            self.steps.push(Step::Operator(operator, at));
+        }
+        Ok(())
+    }
+
+    fn product(&mut self) -> Result<(), SpecError> {
+        self.factor()?;
+        while let Some((operator, at)) = self.operator(['*', '/']) {
+            self.factor()?;
+            self.steps.push(Step::Operator(operator, at));
+        }
+        Ok(())
+    }
+
+    fn factor(&mut self) -> Result<(), SpecError> {
+        self.blanks();
+        self.depth += 1;
+        if self.depth > DEPTH {
+            return self.cursor.error("the formula is nested too deeply");
+        }
+        if self.cursor.take('-') {
+            self.factor()?;
+            self.steps.push(Step::Negate);
+        } else if self.cursor.take('(') {
+            self.sum()?;
+            self.blanks();
+            if !self.cursor.take(')') {
+                return self.cursor.error("a closing parenthesis should stand here");
+            }
+        } else {
+            self.operand()?;
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn operand(&mut self) -> Result<(), SpecError> {
+        let offset = self.cursor.at;
+        let word = self.cursor.run(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':'));
+        let step = match word.chars().next() {
+            None => return self.cursor.error("a number, an event or a parenthesis should stand here"),
+            Some('0'..='9' | '.') => match word.parse::<f64>() {
+                Ok(number) if number.is_finite() => Step::Number(number),
+                _ => return self.cursor.error_at(offset, format!("`{word}` is no number")),
+            },
+            Some(_) => Step::Variable(self.variable(word, offset)),
+        };
+        self.steps.push(step);
+        Ok(())
+    }
+
+    fn variable(&mut self, name: &str, offset: usize) -> usize {
+        let known = self.variables.iter().position(|v| v.name == name);
+        known.unwrap_or_else(|| {
+            self.variables.push(Variable { name: name.into(), offset });
+            self.variables.len() - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn value(text: &str, of: &[Option<f64>]) -> Option<f64> {
+        Formula::parse(text).unwrap().evaluate(of, &mut Vec::new())
+    }
+
+    #[test]
+    fn formulas_follow_the_usual_rules() {
+        assert_eq!(value("1 + 2 * 3 - 4 / 2", &[]), Some(5.0));
+        assert_eq!(value("-(1 + 2) * 1e3", &[]), Some(-3000.0));
+        assert_eq!(value("1000*llc_misses/instructions", &[Some(5.0), Some(1000.0)]), Some(5.0));
+        assert_eq!(value("8-4-2", &[]), Some(2.0));
+    }
+
+    #[test]
+    fn what_is_missing_or_infinite_is_unavailable_not_zero() {
+        assert_eq!(value("a / b", &[Some(1.0), None]), None);
+        assert_eq!(value("a / b", &[Some(1.0), Some(0.0)]), None);
+        assert_eq!(value("a / b", &[Some(0.0), Some(0.0)]), None);
+    }
+
+    #[test]
+    fn errors_point_at_the_column() {
+        let column = |text: &str| Formula::parse(text).unwrap_err().column();
+        assert_eq!(
+            [column(""), column("a +"), column("(a"), column("a b"), column("1.2.3"), column("a+*b")],
+            [1, 4, 3, 3, 1, 3]
+        );
+        assert!(Formula::parse(&"(".repeat(9999)).is_err());
+        assert!(Formula::parse(&"-".repeat(9999)).is_err());
+    }
+
+    #[test]
+    fn only_like_is_added() {
+        let of = [Dimension::EVENTS, Dimension::of_unit("ns").0];
+        let dimension = |text: &str| Formula::parse(text).unwrap().dimension(&of);
+        assert_eq!(dimension("a / b + a / b").unwrap().to_string(), "event s^-1");
+        assert_eq!(dimension("a / a * b").unwrap(), Dimension::SECONDS);
+        let error = dimension("a / b + a").unwrap_err();
+        assert_eq!(
+            (error.column(), error.message.as_str()),
+            (7, "`+` joins event s^-1 and event; only like can be added")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_string_upsets_the_parser(text in "[-+*/(). a-c0-9\\PC]{0,40}") {
+            if let Ok(formula) = Formula::parse(&text) {
+                let _ = formula.dimension(&[]);
+                let _ = formula.evaluate(&[Some(1.0); 3], &mut Vec::new());
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The ledger: what each thread has counted so far, and what of it was reported.
+//!
+//! Input: cumulative counts of a thread on a CPU by a set, whenever the kernel tells them, and the totals of whole trees of
+//! threads. Output: [`Readings`] since the last flush. Nothing is counted twice and nothing is lost: the readings of a tree
+//! add up to its total, whatever was told in between.
+//!
+//! A *tree* is a thread that was there first (its root) and all that it and its descendants gave birth to. The kernel tells
+//! the counts of descendants when they end; of the root it tells only the tree's total, so the root's own is the difference.
+
+use std::collections::HashMap;
+
+use crate::units::{CpuId, Nanos};
+
+use super::reading::{Owner, Reading, Readings};
+
+/// Counts since a thread's birth.
+#[derive(Clone, Copy, Debug)]
+pub struct Cumulative<'a> {
+    /// When.
+    pub at: Nanos,
+    /// Time the thread ran on that CPU while the set had its turn.
+    pub enabled: Nanos,
+    /// Time the set counted there.
+    pub running: Nanos,
+    /// One per event of the set.
+    pub values: &'a [u64],
+}
+
+/// Counts of one thread on one CPU by one set.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    cpu: u32,
+    set: u32,
+    tree: u32,
+    dirty: bool,
+    at: Nanos,
+    reported_at: Nanos,
+    /// enabled, running, then values: as told, and as reported.
+    told: Vec<u64>,
+    reported: Vec<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    owner: Option<Owner>,
+    born: Nanos,
+    ended: bool,
+    /// It counted before its birth was told.
+    unannounced: bool,
+    /// It is in the list of threads with something to report.
+    listed: bool,
+    slots: Vec<Slot>,
+}
+
+/// What each thread has counted so far.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    threads: HashMap<u32, Thread>,
+    /// Core type by CPU.
+    core_types: Vec<u32>,
+    /// Events counted by (cpu, set), as bits.
+    present: HashMap<(u32, u32), u64>,
+    /// Root of each tree.
+    roots: Vec<u32>,
+    /// By (tree, cpu, set): what threads other than the root were told to have counted.
+    others: HashMap<(u32, u32, u32), Vec<u64>>,
+    /// Threads with something to report, in the order in which they got it.
+    dirty: Vec<u32>,
+    /// Threads whose number was taken by another before they were reported.
+    limbo: Vec<Thread>,
+    /// Slots of threads that ended, to be used again.
+    spare: Vec<Slot>,
+}
+
+/// Times before the values in a slot.
+const TIMES: usize = 2;
+
+impl Ledger {
+    /// A ledger for a machine whose CPUs are of these types.
+    #[must_use]
+    pub fn new(core_types: Vec<u32>) -> Self {
+        Self { core_types, ..Self::default() }
+    }
+
+    /// Says which events of a set are counted on a CPU.
+    pub fn counted(&mut self, cpu: CpuId, set: u32, present: u64) {
+        self.present.insert((cpu.0, set), present);
+    }
+
+    /// Adds a tree by its root; returns the tree.
+    pub fn root(&mut self, pid: u32, tid: u32, at: Nanos) -> u32 {
+        self.birth(Owner::Thread { pid, tid }, at);
+        self.roots.push(tid);
+        u32::try_from(self.roots.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// A thread came to life. One of the same number, whose end was not told, ends.
+    pub fn birth(&mut self, owner: Owner, at: Nanos) {
+        let Owner::Thread { tid, .. } = owner else { return };
+        if let Some(early) = self.threads.get_mut(&tid).filter(|t| t.unannounced && !t.ended) {
+            early.unannounced = false;
+            return;
+        }
+        if self.threads.get(&tid).is_some_and(|t| t.listed) {
+            self.limbo.extend(self.threads.remove(&tid));
+        }
+        self.recycle(tid);
+        self.threads.insert(tid, Thread { owner: Some(owner), born: at, ..Thread::default() });
+    }
+
+    /// A thread ended; it is forgotten once it is flushed.
+    pub fn exit(&mut self, tid: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.ended = true;
+            if !std::mem::replace(&mut thread.listed, true) {
+                self.dirty.push(tid);
+            }
+        }
+    }
+
+    /// Whether a thread is known and has not ended.
+    #[must_use]
+    pub fn is_alive(&self, tid: u32) -> bool {
+        self.threads.get(&tid).is_some_and(|t| !t.ended)
+    }
+
+    /// How many trees there are.
+    #[must_use]
+    pub const fn trees(&self) -> usize {
+        self.roots.len()
+    }
+
+    /// Threads that have not ended, roots left out.
+    #[must_use]
+    pub fn alive(&self) -> usize {
+        self.threads.iter().filter(|(tid, t)| !t.ended && !self.roots.contains(tid)).count()
+    }
+
+    /// Takes in what a thread has counted since its birth. What goes backwards is old news.
+    ///
+    /// A set's counts may be told in parts: what a part does not know is zero in it.
+    pub fn tell(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) {
+        let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
+        let is_root = self.roots.get(tree as usize) == Some(&tid);
+        let Self { threads, others, spare, dirty, .. } = self;
+        let thread = threads.entry(tid).or_insert_with(|| Thread {
+            owner: Some(owner),
+            born: told.at,
+            unannounced: true,
+            ..Thread::default()
+        });
+        let found = thread.slots.iter().position(|s| (s.cpu, s.set, s.tree) == (cpu.0, set, tree));
+        let index = found.unwrap_or_else(|| {
+            let mut slot = spare.pop().unwrap_or_default();
+            slot.reset((cpu.0, set, tree), told.values.len(), thread.born);
+            thread.slots.push(slot);
+            thread.slots.len() - 1
+        });
+        let slot = &mut thread.slots[index];
+        let shared = others.entry((tree, cpu.0, set)).or_insert_with(|| vec![0; TIMES + told.values.len()]);
+        let news = [told.enabled.0, told.running.0].into_iter().chain(told.values.iter().copied());
+        for ((known, sum), new) in slot.told.iter_mut().zip(shared).zip(news) {
+            let more = new.saturating_sub(*known);
+            *known += more;
+            *sum += if is_root { 0 } else { more };
+            slot.dirty |= more > 0;
+        }
+        slot.at = slot.at.max(told.at);
+        if slot.dirty && !std::mem::replace(&mut thread.listed, true) {
+            dirty.push(tid);
+        }
+    }
+
+    /// Takes in what a whole tree has counted. Where only the root is left to have counted the difference, it is the root's;
+    /// otherwise it is returned: threads that are still alive counted it after they were last heard of.
+    pub fn total(
+        &mut self,
+        tree: u32,
+        cpu: CpuId,
+        set: u32,
+        total: &Cumulative<'_>,
+        only_root: bool,
+    ) -> Option<Vec<u64>> {
+        let tid = *self.roots.get(tree as usize)?;
+        let others = self.others.get(&(tree, cpu.0, set));
+        let all = [total.enabled.0, total.running.0].into_iter().chain(total.values.iter().copied());
+        let mut own: Vec<u64> = all.collect();
+        for (value, other) in own.iter_mut().zip(others.into_iter().flatten()) {
+            *value = value.saturating_sub(*other);
+        }
+        if only_root {
+            let owner = self.threads.get(&tid).and_then(|t| t.owner).unwrap_or(Owner::Rest);
+            let (enabled, running) = (Nanos(own[0]), Nanos(own[1]));
+            let told = Cumulative { at: total.at, enabled, running, values: &own[TIMES..] };
+            if own.iter().any(|v| *v > 0) {
+                self.tell(owner, tree, cpu, set, &told);
+            }
+            return None;
+        }
+        let slots = self.threads.get(&tid).map_or(&[][..], |t| t.slots.as_slice());
+        if let Some(slot) = slots.iter().find(|s| (s.cpu, s.set, s.tree) == (cpu.0, set, tree)) {
+            own.iter_mut().zip(&slot.told).for_each(|(v, told)| *v = v.saturating_sub(*told));
+        }
+        own.iter().any(|v| *v > 0).then_some(own)
+    }
+
+    /// Reports what is new, thread by thread, and forgets threads that ended; with `ended`, reports only those.
+    pub fn flush(&mut self, ended: bool, into: &mut Readings) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for mut thread in std::mem::take(&mut self.limbo) {
+            thread.ended = true;
+            self.report(&mut thread, into);
+            self.spare.append(&mut thread.slots);
+        }
+        dirty.retain(|tid| {
+            // A number may be listed twice: once for its former owner.
+            let Some(mut thread) = self.threads.remove(tid) else { return false };
+            let stays = ended && !thread.ended;
+            if !stays && std::mem::take(&mut thread.listed) {
+                self.report(&mut thread, into);
+            }
+            let forget = thread.ended && !stays;
+            self.threads.insert(*tid, thread);
+            if forget {
+                self.recycle(*tid);
+            }
+            stays
+        });
+        self.dirty = dirty;
+    }
+
+    /// Reports what is known only together, by CPU and set: enabled and running time, then values.
+    pub fn rest(&self, at: Nanos, rest: impl Iterator<Item = ((CpuId, u32), Vec<u64>)>, into: &mut Readings) {
+        for ((cpu, set), counts) in rest {
+            let core_type = self.core_types.get(cpu.index()).copied().unwrap_or_default();
+            let time = |i: usize| Nanos(counts.get(i).copied().unwrap_or(0));
+            let (enabled, running) = (time(0), time(1));
+            let present = self.present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
+            let blank = Reading::new(Owner::Rest, Some(cpu), core_type, set);
+            let reading = Reading { start: at, end: at, enabled, running, present, last: true, ..blank };
+            into.push(reading, counts.into_iter().skip(TIMES));
+        }
+    }
+
+    fn report(&self, thread: &mut Thread, into: &mut Readings) {
+        for slot in thread.slots.iter_mut().filter(|s| s.dirty) {
+            let core_type = self.core_types.get(slot.cpu as usize).copied().unwrap_or_default();
+            let present = self.present.get(&(slot.cpu, slot.set)).copied().unwrap_or(u64::MAX);
+            slot.report(thread.owner.unwrap_or(Owner::Rest), core_type, present, thread.ended, into);
+        }
+    }
+
+    fn recycle(&mut self, tid: u32) {
+        // A root's slots say what of the tree's total is its own, so they stay until the end.
+        if self.roots.contains(&tid) {
+            return;
+        }
+        if let Some(thread) = self.threads.remove(&tid) {
+            self.spare.extend(thread.slots);
+        }
+    }
+}
+
+impl Slot {
+    fn reset(&mut self, (cpu, set, tree): (u32, u32, u32), values: usize, at: Nanos) {
+        (self.cpu, self.set, self.tree, self.dirty) = (cpu, set, tree, false);
+        (self.at, self.reported_at) = (at, at);
+        for counts in [&mut self.told, &mut self.reported] {
+            counts.clear();
+            counts.resize(TIMES + values, 0);
+        }
+    }
+
+    fn report(&mut self, owner: Owner, core_type: u32, present: u64, last: bool, into: &mut Readings) {
+        let news = |i: usize| self.told[i] - self.reported[i];
+        let reading = Reading {
+            start: self.reported_at,
+            end: self.at,
+            enabled: Nanos(news(0)),
+            running: Nanos(news(1)),
+            present,
+            last,
+            ..Reading::new(owner, Some(CpuId(self.cpu)), core_type, self.set)
+        };
+        into.push(reading, (TIMES..self.told.len()).map(news));
+        self.reported.copy_from_slice(&self.told);
+        (self.reported_at, self.dirty) = (self.at, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CPU: CpuId = CpuId(0);
+
+    const fn thread(tid: u32) -> Owner {
+        Owner::Thread { pid: 1, tid }
+    }
+
+    fn told(at: u64, values: &[u64]) -> Cumulative<'_> {
+        Cumulative { at: Nanos(at), enabled: Nanos(at), running: Nanos(at), values }
+    }
+
+    fn rows(ledger: &mut Ledger) -> Vec<(Owner, u64, bool)> {
+        let mut readings = Readings::default();
+        ledger.flush(false, &mut readings);
+        (0..readings.rows().len())
+            .map(|i| (readings.rows()[i].owner, readings.values(i)[0], readings.rows()[i].last))
+            .collect()
+    }
+
+    #[test]
+    fn a_thread_is_reported_from_birth_to_death() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        ledger.birth(thread(2), Nanos(5));
+        ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
+        ledger.tell(thread(2), tree, CPU, 0, &told(20, &[9]));
+        let two = thread(2);
+        assert_eq!(rows(&mut ledger), [(two, 9, false)]);
+        assert_eq!(rows(&mut ledger), [], "no news");
+        ledger.tell(thread(2), tree, CPU, 0, &told(30, &[12]));
+        ledger.exit(2);
+        assert_eq!(rows(&mut ledger), [(two, 3, true)]);
+        assert_eq!(ledger.alive(), 0);
+        assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[20]), true), None);
+        assert_eq!(rows(&mut ledger), [(thread(1), 8, false)]);
+    }
+
+    #[test]
+    fn what_living_threads_counted_last_is_told_apart() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        ledger.tell(thread(1), tree, CPU, 0, &told(10, &[5]));
+        ledger.tell(thread(2), tree, CPU, 0, &told(10, &[4]));
+        let rest = ledger.total(tree, CPU, 0, &told(40, &[20]), false).unwrap();
+        assert_eq!(rest[2], 11);
+    }
+
+    #[test]
+    fn a_number_taken_before_its_former_owner_was_reported_loses_nothing() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        for round in 0..3 {
+            ledger.birth(thread(2), Nanos(round));
+            ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[5 + round]));
+            ledger.exit(2);
+        }
+        let mut readings = Readings::default();
+        ledger.flush(true, &mut readings);
+        let values: Vec<u64> = (0..readings.rows().len()).map(|i| readings.values(i)[0]).collect();
+        assert_eq!(values, [5, 6, 7]);
+    }
+
+    #[test]
+    fn counts_that_were_told_before_the_birth_are_kept() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
+        ledger.birth(thread(2), Nanos(9));
+        ledger.tell(thread(2), tree, CPU, 0, &told(20, &[8]));
+        assert_eq!(rows(&mut ledger), [(thread(2), 8, false)]);
+    }
+
+    #[test]
+    fn a_number_used_again_is_another_thread() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        for round in 0..3 {
+            ledger.birth(thread(2), Nanos(round));
+            ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[5]));
+            ledger.exit(2);
+            assert_eq!(rows(&mut ledger), [(thread(2), 5, true)]);
+        }
+        assert_eq!(ledger.spare.len(), 1, "slots are used again");
+    }
+
+    proptest! {
+        /// Threads count, are sampled or not, end or not; whatever happens, readings add up to the tree's total.
+        #[test]
+        fn readings_add_up_to_the_total(steps in prop::collection::vec((1..6u32, 0..100u64, any::<bool>(), any::<bool>(), any::<bool>()), 1..60)) {
+            let mut ledger = Ledger::new(vec![0]);
+            let tree = ledger.root(1, 1, Nanos::ZERO);
+            let (mut counts, mut total, mut seen) = ([0u64; 6], 0, 0);
+            for (now, (tid, more, sampled, ends, flush)) in steps.into_iter().enumerate() {
+                counts[tid as usize] += more;
+                total += more;
+                let cumulative = [counts[tid as usize]];
+                if sampled || (ends && tid != 1) {
+                    ledger.tell(thread(tid), tree, CPU, 0, &told(now as u64, &cumulative));
+                }
+                if ends && tid != 1 {
+                    ledger.exit(tid);
+                    // The next of that number is another thread and starts from zero.
+                    seen += rows(&mut ledger).iter().map(|r| r.1).sum::<u64>();
+                    counts[tid as usize] = 0;
+                }
+                if flush {
+                    seen += rows(&mut ledger).iter().map(|r| r.1).sum::<u64>();
+                }
+            }
+            let rest = ledger.total(tree, CPU, 0, &told(1000, &[total]), false).map_or(0, |r| r[2]);
+            seen += rows(&mut ledger).iter().map(|r| r.1).sum::<u64>();
+            prop_assert_eq!(seen + rest, total);
+        }
+    }
+}

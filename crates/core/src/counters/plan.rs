@@ -1,0 +1,134 @@
+//! The plan: which sets of events count when.
+//!
+//! Input: the sets that were asked for, in order. Output: for each, its columns; sets take turns, one per period, so that a
+//! set's counts are never an unmarked extrapolation: a reading names its set and says how long that counted.
+
+use crate::sample::Event;
+use crate::units::Nanos;
+
+/// Events that one set can hold; a reading marks by a bit each which of them it has.
+const MAX_EVENTS: usize = 64;
+
+/// An event of a set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedEvent {
+    /// Its column.
+    pub name: String,
+    /// The unit of a count times `scale`; empty for plain counts.
+    pub unit: String,
+    /// What a count is multiplied by to be of that unit; 1 for plain counts.
+    pub scale: f64,
+    /// The portable event that it is, if any.
+    pub event: Option<Event>,
+}
+
+/// Events that count at the same time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlannedSet {
+    /// In order of their columns.
+    pub events: Vec<PlannedEvent>,
+}
+
+/// Sets that take turns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// In order of their turns.
+    pub sets: Vec<PlannedSet>,
+    /// How long a turn is; absent when there is one set.
+    pub turn: Option<Nanos>,
+}
+
+/// Why sets cannot be planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Nothing to count.
+    #[error("no event was asked for; name some with -e, as in -e task_clock,context_switches")]
+    Empty,
+    /// More events than a set may have.
+    #[error("set {set} has {found} events, at most {MAX_EVENTS} can count together; use -e several times")]
+    TooLarge {
+        /// Which, from 0.
+        set: usize,
+        /// Its events.
+        found: usize,
+    },
+    /// Several sets, no period.
+    #[error("{sets} sets of events take turns, which needs a period: give one with -i, as in -i 100ms")]
+    NoPeriod {
+        /// How many.
+        sets: usize,
+    },
+}
+
+impl Plan {
+    /// A plan whose sets each count for a period in turn.
+    ///
+    /// # Errors
+    /// No or too many events; several sets without a period.
+    pub fn new(sets: Vec<PlannedSet>, period: Option<Nanos>) -> Result<Self, PlanError> {
+        if sets.iter().all(|s| s.events.is_empty()) {
+            return Err(PlanError::Empty);
+        }
+        if let Some((set, found)) = sets.iter().map(|s| s.events.len()).enumerate().find(|(_, n)| *n > MAX_EVENTS) {
+            return Err(PlanError::TooLarge { set, found });
+        }
+        if sets.len() == 1 {
+            return Ok(Self { sets, turn: None });
+        }
+        let turn = Some(period.ok_or(PlanError::NoPeriod { sets: sets.len() })?);
+        Ok(Self { sets, turn })
+    }
+
+    /// Whose turn comes after a set's.
+    #[must_use]
+    pub fn after(&self, set: usize) -> usize {
+        (set + 1) % self.sets.len().max(1)
+    }
+
+    /// Every event once, in order of first appearance: set and position.
+    #[must_use]
+    pub fn columns(&self) -> Vec<&PlannedEvent> {
+        let mut columns: Vec<&PlannedEvent> = Vec::new();
+        for event in self.sets.iter().flat_map(|s| &s.events) {
+            if !columns.iter().any(|c| c.name == event.name) {
+                columns.push(event);
+            }
+        }
+        columns
+    }
+
+    /// By set, the column of each of its events, as [`Plan::columns`] has them.
+    #[must_use]
+    pub fn places(&self) -> Vec<Vec<usize>> {
+        let columns = self.columns();
+        let place = |e: &PlannedEvent| columns.iter().position(|c| c.name == e.name).unwrap_or_default();
+        self.sets.iter().map(|s| s.events.iter().map(place).collect()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(names: &[&str]) -> PlannedSet {
+        let event = |n: &&str| PlannedEvent { name: (*n).into(), unit: String::new(), scale: 1.0, event: None };
+        PlannedSet { events: names.iter().map(event).collect() }
+    }
+
+    #[test]
+    fn an_event_of_several_sets_has_one_column() {
+        let plan = Plan::new(vec![set(&["a", "b"]), set(&["c", "a"])], Some(Nanos(5))).unwrap();
+        let names: Vec<&str> = plan.columns().iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!(plan.places(), [vec![0, 1], vec![2, 0]]);
+        assert_eq!((plan.after(0), plan.after(1)), (1, 0));
+    }
+
+    #[test]
+    fn turns_need_a_period() {
+        let error = Plan::new(vec![set(&["a"]), set(&["b"])], None).unwrap_err();
+        assert!(error.to_string().contains("-i"), "{error}");
+        assert_eq!(Plan::new(vec![set(&["a"])], None).unwrap().turn, None);
+        assert_eq!(Plan::new(vec![set(&[])], None), Err(PlanError::Empty));
+    }
+}

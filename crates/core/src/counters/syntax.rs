@@ -1,0 +1,157 @@
+//! What all small languages of the command line share: a cursor over text, numbers, and errors that point at a column.
+
+use std::fmt;
+
+use crate::units::Nanos;
+
+/// What is wrong with a string that the user wrote, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    /// The whole string.
+    pub text: String,
+    /// Byte offset of what is wrong.
+    pub offset: usize,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl SpecError {
+    /// An error at a byte offset of `text`.
+    #[must_use]
+    pub fn new(text: &str, offset: usize, message: impl Into<String>) -> Self {
+        Self { text: text.into(), offset: offset.min(text.len()), message: message.into() }
+    }
+
+    /// The column in characters, from 1.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        self.text.char_indices().take_while(|(at, _)| *at < self.offset).count() + 1
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (column, text) = (self.column(), self.text.replace(['\n', '\t'], " "));
+        write!(f, "column {column}: {}\n    {text}\n    {:>column$}", self.message, '^')
+    }
+}
+
+/// Reads a string from left to right.
+pub(super) struct Cursor<'a> {
+    pub(super) text: &'a str,
+    pub(super) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) const fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub(super) fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    pub(super) fn take(&mut self, wanted: char) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.at += wanted.len_utf8();
+        }
+        found
+    }
+
+    /// The longest stretch of characters of a kind; may be empty.
+    pub(super) fn run(&mut self, of: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let found = &rest[..rest.find(|c| !of(c)).unwrap_or(rest.len())];
+        self.at += found.len();
+        found
+    }
+
+    pub(super) fn error<T>(&self, message: impl Into<String>) -> Result<T, SpecError> {
+        Err(SpecError::new(self.text, self.at, message))
+    }
+
+    pub(super) fn error_at<T>(&self, offset: usize, message: impl Into<String>) -> Result<T, SpecError> {
+        Err(SpecError::new(self.text, offset, message))
+    }
+}
+
+/// `46`, `0x2e`.
+pub(super) fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // Rust's own parser would take a sign.
+        Some(hex) if hex.starts_with('+') => None,
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None if text.starts_with('+') => None,
+        None => text.parse().ok(),
+    }
+}
+
+/// `100`, `5k`, `100M`, `2G`: a number of events.
+///
+/// # Errors
+/// Not such a number, zero, or too large.
+pub fn parse_count(text: &str) -> Result<u64, SpecError> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        other => return Err(SpecError::new(text, digits.len(), format!("`{other}` is no factor; k, M and G are"))),
+    };
+    let value = number(digits).and_then(|n| n.checked_mul(factor)).filter(|n| *n > 0);
+    value.ok_or_else(|| SpecError::new(text, 0, "write a number above zero, as in 100M"))
+}
+
+/// `100ms`, `1.5s`, `250us`, `2m`: a stretch of time; a bare number is seconds.
+///
+/// # Errors
+/// Not such a stretch, zero, or too long.
+pub fn parse_duration(text: &str) -> Result<Nanos, SpecError> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" | "" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        other => {
+            return Err(SpecError::new(text, digits.len(), format!("`{other}` is no unit; us, ms, s, m and h are")));
+        }
+    };
+    let nanos = digits.parse::<f64>().map(|n| (n * factor).round()).ok().filter(|n| (1.0..1e18).contains(n));
+    nanos.map(|n| Nanos(n as u64)).ok_or_else(|| SpecError::new(text, 0, "write a time above zero, as in 100ms"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_times_take_their_suffixes_and_refuse_nonsense() {
+        assert_eq!(parse_count("100M"), Ok(100_000_000));
+        assert_eq!(parse_count("0x10"), Ok(16));
+        assert_eq!(parse_duration("100ms"), Ok(Nanos::from_millis(100)));
+        assert_eq!(parse_duration("1.5"), Ok(Nanos(1_500_000_000)));
+        for bad in ["", "0", "M", "5X", "-1", "+5", "0x+5", "99999999999999999999", "18446744073709551615k"] {
+            assert!(parse_count(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "0ms", "ms", "-1s", "nan", "inf", "1e30s", "5 ms", "ü"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_error_shows_the_column_in_characters() {
+        let error = SpecError::new("ü,?", 3, "no");
+        assert_eq!(error.column(), 3);
+        assert_eq!(error.to_string(), "column 3: no\n    ü,?\n      ^");
+    }
+}

@@ -1,0 +1,124 @@
+//! What a counting session needs of the world: time, rings, totals, turns. The kernel's is here; tests have one of their own.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use countersteer_core::units::Nanos;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+
+use super::CounterError;
+use super::notes::Notes;
+use super::open::{GroupInfo, Opened};
+use super::sys;
+
+/// Why waiting ended; all false for time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wake {
+    /// The target has ended.
+    pub(super) ended: bool,
+    /// A signal, and whether it was sent to this process alone.
+    pub(super) signal: Option<(i32, bool)>,
+}
+
+/// Where counts come from.
+pub(super) trait Backend {
+    /// The time, by the clock of the records.
+    fn now(&self) -> Nanos;
+
+    /// Waits until then, or until rings fill up, the target ends or a signal comes.
+    fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError>;
+
+    /// Takes what rings hold.
+    fn drain(&mut self, notes: &mut Notes);
+
+    /// The groups.
+    fn groups(&self) -> &[GroupInfo];
+
+    /// The group of an event's identifier, and whether the event asks for readings.
+    fn group_of(&self, id: u64) -> Option<(usize, bool)>;
+
+    /// Reads a group's total: enabled and running time; values by member.
+    fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError>;
+
+    /// Switches a set's groups on or off.
+    fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError>;
+}
+
+/// The kernel.
+pub(super) struct Kernel {
+    pub(super) opened: Opened,
+    /// Processes that are waited for.
+    processes: Vec<OwnedFd>,
+    signals: SignalDelivery<UnixStream, WithOrigin>,
+    /// Rings whose threads have all ended would wake for ever.
+    silent: Vec<bool>,
+    bytes: Vec<u8>,
+}
+
+impl Kernel {
+    /// Counters that are open, for processes whose end is awaited.
+    pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
+        let system = CounterError::system("listening for signals");
+        let (read, write) = UnixStream::pair().map_err(&system)?;
+        let signals = SignalDelivery::with_pipe(read, write, WithOrigin::default(), [SIGINT, SIGTERM, SIGHUP]);
+        let silent = vec![false; opened.rings.len()];
+        Ok(Self { opened, processes, signals: signals.map_err(&system)?, silent, bytes: Vec::new() })
+    }
+}
+
+impl Backend for Kernel {
+    fn now(&self) -> Nanos {
+        Nanos(sys::now())
+    }
+
+    fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
+        let left = until.since(self.now()).0.min(3_600_000_000_000);
+        let left = TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64);
+        let mut fds = vec![PollFd::new(self.signals.get_read().as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.processes.iter().map(|p| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
+        let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent);
+        fds.extend(rings.map(|((_, group), _)| PollFd::new(self.opened.leaders[*group].as_fd(), PollFlags::POLLIN)));
+        match ppoll(&mut fds, Some(left), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(e) => return Err(CounterError::System { doing: "waiting for counters", source: e.into() }),
+        }
+        let came: Vec<PollFlags> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
+        let (processes, rings) = came[1..].split_at(self.processes.len());
+        for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(rings) {
+            *silent = came.contains(PollFlags::POLLHUP);
+        }
+        let mut living = processes.iter().map(|came| !came.contains(PollFlags::POLLIN));
+        let before = self.processes.len();
+        self.processes.retain(|_| living.next().unwrap_or(true));
+        let ended = before > 0 && self.processes.is_empty();
+        let signal = self.signals.pending().last().map(|origin| (origin.signal, origin.process.is_some()));
+        Ok(Wake { ended, signal })
+    }
+
+    fn drain(&mut self, notes: &mut Notes) {
+        for (ring, _) in &mut self.opened.rings {
+            ring.drain(&mut self.bytes, |record| notes.record(record));
+        }
+    }
+
+    fn groups(&self) -> &[GroupInfo] {
+        &self.opened.infos
+    }
+
+    fn group_of(&self, id: u64) -> Option<(usize, bool)> {
+        self.opened.ids.get(&id).copied()
+    }
+
+    fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
+        let leader = &self.opened.leaders[group];
+        sys::read_group(leader, &mut self.bytes, values).map_err(CounterError::system("reading counters"))
+    }
+
+    fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
+        self.opened.switch(set, on)
+    }
+}

@@ -1,0 +1,153 @@
+//! What can go wrong with counters, and what mends it.
+
+use std::io;
+use std::path::PathBuf;
+
+use countersteer_core::counters::{PlanError, SpecError};
+
+use super::vendor::VendorError;
+
+/// Why nothing was counted.
+#[derive(Debug, thiserror::Error)]
+pub enum CounterError {
+    /// An event that this machine does not know or cannot count.
+    #[error("events: {0}")]
+    Spec(#[from] SpecError),
+    /// A metric that is none, or whose events cannot be counted here.
+    #[error("metrics: {0}")]
+    Metric(SpecError),
+    /// Sets that cannot be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Not allowed.
+    #[error(
+        "counting `{event}` of {target} is not permitted (kernel.perf_event_paranoid is {paranoid}); \
+         `sysctl kernel.perf_event_paranoid={wanted}` or the capability CAP_PERFMON allows it"
+    )]
+    Forbidden {
+        /// The event.
+        event: String,
+        /// Whose.
+        target: String,
+        /// What the sysctl is.
+        paranoid: String,
+        /// What it would have to be.
+        wanted: i32,
+    },
+    /// The kernel refuses the event.
+    #[error("the kernel refuses to count `{event}` of {target}: {source}{}", hint(source))]
+    Refused {
+        /// The event.
+        event: String,
+        /// Whose.
+        target: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An event of the whole machine was asked for of a thread.
+    #[error("`{event}` is counted for the whole machine only, not for a thread; use -a, or leave it out")]
+    SystemOnly {
+        /// The event.
+        event: String,
+    },
+    /// Too many files.
+    #[error(
+        "{needed} counters are more open files than the limit of {limit} allows; raise it (`ulimit -n {needed}`), \
+         or count fewer events, CPUs (-C) or threads"
+    )]
+    TooManyFiles {
+        /// Files needed.
+        needed: u64,
+        /// The hard limit.
+        limit: u64,
+    },
+    /// The program does not exist.
+    #[error("{program} was not found{}; check the name, or give a path", if program.contains('/') { "" } else { " in PATH" })]
+    NotFound {
+        /// As the user wrote it.
+        program: String,
+    },
+    /// The program did not start.
+    #[error("cannot start {program}: {source}")]
+    Launch {
+        /// As the user wrote it.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// No such process or thread.
+    #[error("there is no {what} {id}; `ps -eLo pid,tid,comm` lists those that run")]
+    Gone {
+        /// `process` or `thread`.
+        what: &'static str,
+        /// Its number.
+        id: u32,
+    },
+    /// Not a control group.
+    #[error("{}: {source}; name a folder of the cgroup file system, below /sys/fs/cgroup", path.display())]
+    Cgroup {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A CPU that is not there.
+    #[error("CPU {cpu} is not online; {online} are")]
+    Offline {
+        /// Asked for.
+        cpu: u32,
+        /// Those that are.
+        online: String,
+    },
+    /// A ring buffer cannot be had.
+    #[error(
+        "cannot map a ring buffer for CPU {cpu}: {source}; `sysctl kernel.perf_event_mlock_kb` limits them for ordinary users"
+    )]
+    Ring {
+        /// Which.
+        cpu: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of sysfs or /proc holds something else than it should.
+    #[error("{}: `{content}` is no {expected}; the kernel is newer than this program, or the folder is no sysfs", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        content: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A vendor's list of events that cannot be read.
+    #[error(transparent)]
+    Vendor(#[from] VendorError),
+    /// Reading or waiting failed.
+    #[error("{doing} failed: {source}")]
+    System {
+        /// What was done.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl CounterError {
+    pub(super) fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { doing, source }
+    }
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
+            "; this machine has no counter for it (a virtual machine without a PMU?): `steer events` lists what there is"
+        }
+        Some(libc::EINVAL) => {
+            "; the PMU does not know this encoding, too many events stand in one set, or the kernel is older than 6.12: \
+             use several -e, or --per total"
+        }
+        Some(libc::EBUSY) => "; another user of the PMU holds the counter exclusively",
+        _ => "",
+    }
+}

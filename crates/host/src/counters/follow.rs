@@ -1,0 +1,201 @@
+//! Following threads: notes become births, names, counts and ends.
+//!
+//! Input: notes in the order of time, totals. Output: a ledger that is up to date, and the names of threads.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use countersteer_core::counters::{Cumulative, Ledger, Owner, Readings};
+use countersteer_core::units::{CpuId, Nanos};
+
+use super::CounterError;
+use super::backend::Backend;
+use super::notes::{Note, Notes, What};
+use super::open::GroupInfo;
+use super::tasks;
+
+/// Everything that is known of the threads that are looked at.
+#[derive(Debug)]
+pub(super) struct Follower {
+    pub(super) ledger: Ledger,
+    names: HashMap<u32, Arc<str>>,
+    notes: Notes,
+    /// What was read and not told yet.
+    pub(super) readings: Readings,
+    /// Threads say farewell themselves, a little before their end.
+    pub(super) farewells: bool,
+    /// Every sample is a reading of its own.
+    pub(super) each_sample: bool,
+    /// Values of a group, by event of its set.
+    scratch: Vec<u64>,
+    values: Vec<u64>,
+    /// Threads that ended, whose names are needed for one more report.
+    ended: Vec<u32>,
+    /// Births that were told.
+    pub(super) born: u64,
+    /// Final counts in which an event was missing.
+    pub(super) partial: u64,
+}
+
+impl Follower {
+    pub(super) fn new(core_types: Vec<u32>, groups: &[GroupInfo]) -> Self {
+        let mut ledger = Ledger::new(core_types);
+        let mut present: HashMap<(CpuId, u32), u64> = HashMap::new();
+        for group in groups {
+            let bits = group.places.iter().flatten().fold(0, |bits, place| bits | 1u64 << (place % 64));
+            *present.entry((group.cpu, group.set)).or_default() |= bits;
+        }
+        present.into_iter().for_each(|((cpu, set), bits)| ledger.counted(cpu, set, bits));
+        Self {
+            ledger,
+            names: HashMap::new(),
+            notes: Notes::default(),
+            readings: Readings::default(),
+            farewells: false,
+            each_sample: false,
+            scratch: Vec::new(),
+            values: Vec::new(),
+            ended: Vec::new(),
+            born: 0,
+            partial: 0,
+        }
+    }
+
+    /// A thread that was there first.
+    pub(super) fn root(&mut self, pid: u32, tid: u32, at: Nanos) {
+        self.ledger.root(pid, tid, at);
+        self.names.insert(tid, name_of(tid));
+    }
+
+    /// The name of a thread.
+    pub(super) fn name(&self, tid: u32) -> &str {
+        self.names.get(&tid).map_or("?", |name| name)
+    }
+
+    /// Records that did not fit into a ring.
+    pub(super) const fn lost(&self) -> u64 {
+        self.notes.lost
+    }
+
+    /// Takes in what rings hold: what has settled, or all.
+    pub(super) fn listen(&mut self, backend: &mut impl Backend, all: bool) {
+        let now = backend.now();
+        let mut notes = std::mem::take(&mut self.notes);
+        backend.drain(&mut notes);
+        notes.settled(now.0, all, |note, values| self.note(backend, note, values));
+        self.notes = notes;
+    }
+
+    fn note(&mut self, backend: &impl Backend, note: &Note, values: &[u64]) {
+        let tid = note.tid;
+        match note.what {
+            What::Born { pid, parent } => {
+                self.born += 1;
+                self.ledger.birth(Owner::Thread { pid, tid }, Nanos(note.at));
+                let name = self.names.get(&parent).cloned().unwrap_or_else(|| name_of(tid));
+                self.names.insert(tid, name);
+            }
+            What::Named(bytes) => {
+                let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+                self.names.insert(tid, String::from_utf8_lossy(&bytes[..end]).into());
+            }
+            What::Ended => {
+                self.ledger.exit(tid);
+                self.ended.push(tid);
+            }
+            What::Counted { pid, id, last, enabled: _, running, .. } => {
+                let Some((group, asks)) = backend.group_of(id) else { return };
+                let Some(group) = backend.groups().get(group) else { return };
+                if values.len() != group.places.len() {
+                    self.partial += u64::from(last);
+                    return;
+                }
+                self.names.entry(tid).or_insert_with(|| name_of(tid));
+                self.tell(group, Owner::Thread { pid, tid }, Nanos(note.at), running, values);
+                if self.each_sample && asks && !last {
+                    self.ledger.flush(false, &mut self.readings);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, group: &GroupInfo, owner: Owner, at: Nanos, running: u64, values: &[u64]) {
+        place(group, values, &mut self.scratch);
+        let told = cumulative(group, at, running, &self.scratch);
+        self.ledger.tell(owner, group.tree, group.cpu, group.set, &told);
+    }
+
+    /// Reads what CPUs, control groups or whole trees have counted.
+    pub(super) fn read(&mut self, backend: &mut impl Backend, owner: Owner) -> Result<(), CounterError> {
+        let mut values = std::mem::take(&mut self.values);
+        for index in 0..backend.groups().len() {
+            let (_, running) = backend.total(index, &mut values)?;
+            let at = backend.now();
+            if let Some(group) = backend.groups().get(index) {
+                self.tell(group, owner, at, running, &values);
+            }
+        }
+        self.values = values;
+        Ok(())
+    }
+
+    /// Reports what is new; with `ended`, only of threads that ended.
+    pub(super) fn flush(&mut self, ended: bool) {
+        self.ledger.flush(ended, &mut self.readings);
+    }
+
+    /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
+    pub(super) fn settle(&mut self, backend: &mut impl Backend) -> Result<(), CounterError> {
+        // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
+        // a little after their farewell.
+        let all_told = self.ledger.alive() == 0 && self.lost() == 0 && self.partial == 0;
+        let only_root = all_told && (!self.farewells || (self.born == 0 && self.ledger.trees() == 1));
+        let mut rest: HashMap<(CpuId, u32), Vec<u64>> = HashMap::new();
+        let mut values = std::mem::take(&mut self.values);
+        for index in 0..backend.groups().len() {
+            let (_, running) = backend.total(index, &mut values)?;
+            let at = backend.now();
+            let Some(group) = backend.groups().get(index) else { continue };
+            place(group, &values, &mut self.scratch);
+            let told = cumulative(group, at, running, &self.scratch);
+            if let Some(own) = self.ledger.total(group.tree, group.cpu, group.set, &told, only_root) {
+                let sums = rest.entry((group.cpu, group.set)).or_insert_with(|| vec![0; own.len()]);
+                sums.iter_mut().zip(own).for_each(|(sum, value)| *sum += value);
+            }
+        }
+        self.values = values;
+        self.flush(false);
+        self.ledger.rest(backend.now(), rest.into_iter(), &mut self.readings);
+        Ok(())
+    }
+
+    /// Forgets the names of threads whose end was reported.
+    pub(super) fn reported(&mut self) {
+        for tid in self.ended.drain(..) {
+            if !self.ledger.is_alive(tid) {
+                self.names.remove(&tid);
+            }
+        }
+    }
+}
+
+/// A group's values in the order of its set's events; zero where another group counts.
+fn place(group: &GroupInfo, values: &[u64], into: &mut Vec<u64>) {
+    into.clear();
+    into.resize(group.width, 0);
+    for (place, value) in group.places.iter().zip(values) {
+        if let Some(slot) = place.and_then(|p| into.get_mut(p)) {
+            *slot = *value;
+        }
+    }
+}
+
+const fn cumulative<'a>(group: &GroupInfo, at: Nanos, running: u64, values: &'a [u64]) -> Cumulative<'a> {
+    let enabled = Nanos(if group.clock { running } else { 0 });
+    let running = Nanos(if group.counts { running } else { 0 });
+    Cumulative { at, enabled, running, values }
+}
+
+fn name_of(tid: u32) -> Arc<str> {
+    tasks::name(tid).unwrap_or_else(|| "?".into()).into()
+}

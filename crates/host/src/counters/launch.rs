@@ -1,0 +1,143 @@
+//! Starting the program that is looked at.
+//!
+//! Input: a command. Output: a process that waits in front of its `exec` until counters are open. It has the environment,
+//! directory and streams of this one, and counting begins with its own first instruction.
+
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+
+use countersteer_core::cpuset::CpuSet;
+use nix::fcntl::OFlag;
+use nix::sched::{CpuSet as Mask, sched_setaffinity};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, execvp, fork, pipe2, read, write};
+
+use super::CounterError;
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Signaled(i32),
+}
+
+impl Ending {
+    /// The code that a shell would report.
+    #[must_use]
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Signaled(signal) => 128 + signal,
+        }
+    }
+}
+
+/// A program that waits in front of its `exec`.
+pub(super) struct Held {
+    program: String,
+    pid: Pid,
+    gate: Option<OwnedFd>,
+    failure: OwnedFd,
+}
+
+/// Starts a command up to its `exec`.
+pub(super) fn hold(command: &[String], bind: Option<&CpuSet>) -> Result<Held, CounterError> {
+    let program = command.first().cloned().unwrap_or_default();
+    let failed = |e: io::Error| CounterError::Launch { program: program.clone(), source: e };
+    let invalid = |_| failed(io::Error::new(io::ErrorKind::InvalidInput, "an argument contains a NUL character"));
+    let arguments = command.iter().map(|a| CString::new(a.as_str()).map_err(invalid)).collect::<Result<Vec<_>, _>>()?;
+    let Some(first) = arguments.first().filter(|_| is_there(&program)) else {
+        return Err(CounterError::NotFound { program });
+    };
+    let (opened, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
+    let (failure, fails) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
+    let mask = bind.map(mask);
+    // SAFETY: until `exec` the child calls only what is safe after a fork of a threaded process: system calls on memory that
+    // was there before, and `execvp`, which allocates nothing in the C libraries this runs with.
+    match unsafe { fork() }.map_err(|e| failed(e.into()))? {
+        ForkResult::Parent { child } => Ok(Held { program, pid: child, gate: Some(gate), failure }),
+        ForkResult::Child => {
+            drop((gate, failure));
+            if let Some(mask) = &mask {
+                let _ = sched_setaffinity(Pid::from_raw(0), mask);
+            }
+            // A parent that gives up closes the gate without a word: then nothing is to be run.
+            if read(&opened, &mut [0]) == Ok(1) {
+                let Err(errno) = execvp(first, &arguments);
+                let _ = write(&fails, &(errno as i32).to_ne_bytes());
+            }
+            // SAFETY: ends the child without running what the parent registered to run at its end.
+            unsafe { libc::_exit(127) }
+        }
+    }
+}
+
+/// Found out before counters are opened: a misspelt name is the user's first concern.
+fn is_there(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
+    if program.contains('/') { std::path::Path::new(program).exists() } else { in_path() }
+}
+
+fn mask(cpus: &CpuSet) -> Mask {
+    let mut mask = Mask::new();
+    // A CPU beyond what the mask can hold is none that the caller found online.
+    for cpu in cpus.iter() {
+        let _ = mask.set(cpu.index());
+    }
+    mask
+}
+
+impl Held {
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.as_raw().unsigned_abs()
+    }
+
+    /// Lets it run.
+    pub(super) fn release(&mut self) -> Result<(), CounterError> {
+        let Some(gate) = self.gate.take() else { return Ok(()) };
+        let failed = |source: io::Error| CounterError::Launch { program: self.program.clone(), source };
+        std::fs::File::from(gate).write_all(&[1]).map_err(failed)?;
+        // The other end closes with the `exec`, or tells why there was none.
+        let mut errno = [0; 4];
+        let copy = self.failure.try_clone().map_err(failed)?;
+        if std::fs::File::from(copy).read_exact(&mut errno).is_err() {
+            return Ok(());
+        }
+        let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+        Err(match source.kind() {
+            io::ErrorKind::NotFound => CounterError::NotFound { program: self.program.clone() },
+            _ => CounterError::Launch { program: self.program.clone(), source },
+        })
+    }
+
+    /// Waits until it has ended.
+    pub(super) fn wait(&self) -> Ending {
+        loop {
+            match waitpid(self.pid, None) {
+                Ok(WaitStatus::Exited(_, code)) => return Ending::Exited(code),
+                Ok(WaitStatus::Signaled(_, signal, _)) => return Ending::Signaled(signal as i32),
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(_) => return Ending::Exited(0),
+            }
+        }
+    }
+
+    pub(super) fn signal(&self, signal: i32) {
+        if let Ok(signal) = nix::sys::signal::Signal::try_from(signal) {
+            let _ = nix::sys::signal::kill(self.pid, signal);
+        }
+    }
+}
+
+impl Drop for Held {
+    /// One that was never released ends when the gate closes; it must not stay as a zombie.
+    fn drop(&mut self) {
+        if self.gate.take().is_some() {
+            let _ = waitpid(self.pid, None);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The limit of open files: a counter is one.
+//!
+//! Input: how many are needed. Effect: the soft limit is raised as far as it must be and may be.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::CounterError;
+
+/// Files that are open anyway, and some to spare.
+const OTHERS: u64 = 64;
+
+/// Makes room for so many open counters.
+///
+/// # Errors
+/// The hard limit is lower.
+pub(super) fn make_room(counters: u64) -> Result<(), CounterError> {
+    let needed = counters + OTHERS;
+    // Where the limit cannot be read or set, opening tells.
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
+    if needed <= soft {
+        return Ok(());
+    }
+    if needed > hard {
+        return Err(CounterError::TooManyFiles { needed, limit: hard });
+    }
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, needed, hard);
+    Ok(())
+}

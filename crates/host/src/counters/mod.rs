@@ -1,0 +1,33 @@
+//! Counters of the kernel: events of PMUs and of the kernel itself, per thread, per CPU, per cgroup.
+//!
+//! Input: event specifications and a target. Output: [`countersteer_core::counters::Readings`], period by period.
+//!
+//! How threads are followed: every set of events is opened on the target once per CPU and inherited by all that it gives
+//! birth to, with one ring buffer per CPU. The kernel writes into it births, names and deaths; the counts of a thread
+//! whenever it has run for a tenth of the period ([`follow`] asks for a sample of a clock in each group); and
+//! its final counts when it ends. So there is no file descriptor per thread, none is opened too late, and each counter is
+//! needed once. What a ring loses shows as a difference to the totals, which the kernel keeps apart, and is reported.
+
+mod backend;
+mod catalog;
+mod error;
+mod follow;
+mod launch;
+mod limits;
+mod notes;
+mod open;
+mod pmu;
+mod record;
+mod resolve;
+mod session;
+mod sys;
+mod tasks;
+mod vendor;
+
+pub use catalog::{CATALOG, CatalogRow, Probe, probe};
+pub use error::CounterError;
+pub use launch::Ending;
+pub use pmu::{Pmu, PmuEvent, Pmus};
+pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
+pub use session::{Request, Session, Summary, Target, Tick};
+pub use vendor::{VendorError, add as add_vendor_events};

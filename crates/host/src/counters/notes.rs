@@ -1,0 +1,127 @@
+//! Notes: what rings tell, in the order in which it happened.
+//!
+//! Input: records of all rings. Output: notes by time. A birth may lie in one CPU's ring and the death in another's, so rings
+//! are read one after the other and sorted; what is very recent waits for the next round, since an earlier note of another
+//! ring may still be on its way. An end is noted a little later than it was, behind the final counts that come with it.
+
+use super::record::{Counts, Record, parse};
+
+/// What befell a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// It was born, to this thread.
+    Born { pid: u32, parent: u32 },
+    /// It got a name.
+    Named([u8; 16]),
+    /// The group of event `id` has counted this so far, or in all.
+    Counted { pid: u32, id: u64, last: bool, enabled: u64, running: u64, first: usize, events: usize },
+    /// It ended.
+    Ended,
+}
+
+/// What befell a thread, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) at: u64,
+    pub(super) tid: u32,
+    pub(super) what: What,
+}
+
+/// Notes that wait to be taken.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    waiting: Vec<Note>,
+    values: Vec<u64>,
+    /// Emptied vectors of the last round.
+    spare: (Vec<Note>, Vec<u64>),
+    /// Records that did not fit into a ring.
+    pub(super) lost: u64,
+}
+
+/// How long a record may take from its time stamp into the ring.
+const SETTLING_NS: u64 = 100_000;
+
+/// How long after a thread's end its final counts may come.
+const FAREWELL_NS: u64 = 1_000_000;
+
+impl Notes {
+    /// Takes in a record.
+    pub(super) fn record(&mut self, bytes: &[u8]) {
+        match parse(bytes) {
+            Record::Fork { pid, tid, parent, at } => self.note(at, tid, What::Born { pid, parent }),
+            Record::Exit { tid, at } => self.note(at + FAREWELL_NS, tid, What::Ended),
+            Record::Comm { tid, name, at } => {
+                let mut kept = [0; 16];
+                kept.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+                self.note(at, tid, What::Named(kept));
+            }
+            Record::Last { pid, tid, id, at, counts } => self.counted((pid, tid), id, at, &counts, true),
+            Record::Sample { pid, tid, id, at, counts } => self.counted((pid, tid), id, at, &counts, false),
+            Record::Lost { records } => self.lost += records,
+            Record::Other => {}
+        }
+    }
+
+    fn note(&mut self, at: u64, tid: u32, what: What) {
+        self.waiting.push(Note { at, tid, what });
+    }
+
+    fn counted(&mut self, (pid, tid): (u32, u32), id: u64, at: u64, counts: &Counts<'_>, last: bool) {
+        let first = self.values.len();
+        self.values.extend(counts.values());
+        let events = self.values.len() - first;
+        let (enabled, running) = (counts.enabled, counts.running);
+        self.note(at, tid, What::Counted { pid, id, last, enabled, running, first, events });
+    }
+
+    /// Hands over, in order, what had settled when the clock showed `now`; everything with `all`.
+    pub(super) fn settled(&mut self, now: u64, all: bool, mut take: impl FnMut(&Note, &[u64])) {
+        self.waiting.sort_by_key(|n| n.at);
+        let until = if all { u64::MAX } else { now.saturating_sub(SETTLING_NS) };
+        let ready = self.waiting.partition_point(|n| n.at <= until);
+        for note in &self.waiting[..ready] {
+            take(note, self.values_of(note));
+        }
+        let (mut waiting, mut values) = std::mem::take(&mut self.spare);
+        waiting.clear();
+        values.clear();
+        for note in &self.waiting[ready..] {
+            let mut kept = *note;
+            if let What::Counted { first, .. } = &mut kept.what {
+                *first = values.len();
+            }
+            values.extend_from_slice(self.values_of(note));
+            waiting.push(kept);
+        }
+        self.spare = (std::mem::replace(&mut self.waiting, waiting), std::mem::replace(&mut self.values, values));
+    }
+
+    fn values_of(&self, note: &Note) -> &[u64] {
+        match note.what {
+            What::Counted { first, events, .. } => self.values.get(first..first + events).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::testing;
+    use super::*;
+
+    #[test]
+    fn what_is_recent_waits_for_earlier_notes_of_other_rings() {
+        let mut notes = Notes::default();
+        notes.record(&testing::last(1, 2, 7, 5_000_000, 3, &[30, 31]));
+        notes.record(&testing::exit(1, 2, 3_500_000));
+        let mut seen = Vec::new();
+        notes.settled(5_050_000, false, |n, v| seen.push((n.at, v.to_vec())));
+        assert_eq!(seen, [(4_500_000, vec![])]);
+        notes.record(&testing::fork(1, 3, 1, 4_900_000));
+        notes.record(&testing::lost(2));
+        seen.clear();
+        notes.settled(0, true, |n, v| seen.push((n.at, v.to_vec())));
+        assert_eq!(seen, [(4_900_000, vec![]), (5_000_000, vec![30, 31])]);
+        assert_eq!(notes.lost, 2);
+    }
+}

@@ -1,0 +1,336 @@
+//! Opening counters: every set, on every CPU, for every thread that is there.
+//!
+//! Input: resolved sets and a target. Output: groups, each a leader and its members, and the rings they write into.
+//!
+//! A set becomes several groups on a CPU, because the kernel lets a group count only if all of it can: what the kernel
+//! counts itself never has to wait and forms one group with the thread's clock, which so knows how long the thread ran on
+//! that CPU while the set had its turn; the events of each PMU form another, whose running time says how much of that they
+//! really counted.
+//!
+//! A thread's counts are also told whenever it leaves a CPU, and when it ends: two more members of each group ask for a sample
+//! then. The kernel has a simpler way, `inherit_stat`, which tells final counts itself; but it writes those of every CPU's
+//! events from the CPU on which the thread ends, and two CPUs that write into one ring at once leave it silent for good (seen
+//! on 6.18 within a second of busy births). It is used only where the tracepoint of ends may not be.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::CpuId;
+
+use super::CounterError;
+use super::catalog::{Probe, TASK_CLOCK, probe};
+use super::limits;
+use super::resolve::{CoreTypes, Encoding, Resolved};
+use super::sys::{self, Attr, Ring, Scope, abi};
+
+/// What a group's times and values mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GroupInfo {
+    /// Whose tree; 0 where there are no trees.
+    pub(super) tree: u32,
+    pub(super) cpu: CpuId,
+    pub(super) set: u32,
+    /// By member, the event of the set that it counts.
+    pub(super) places: Vec<Option<usize>>,
+    /// Events of the set.
+    pub(super) width: usize,
+    /// Its running time is the time that the thread ran there.
+    pub(super) clock: bool,
+    /// Its running time is the time that the set counted.
+    pub(super) counts: bool,
+}
+
+/// Whose events are opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whom<'a> {
+    /// Threads and what they give birth to, each for itself.
+    Threads(&'a [u32]),
+    /// Threads and what they give birth to, all together.
+    Total(&'a [u32]),
+    /// CPUs.
+    Cpus,
+    /// A control group, by the descriptor of its folder.
+    Cgroup(&'a OwnedFd),
+}
+
+/// How events are opened.
+pub(super) struct Opening<'a> {
+    pub(super) sets: &'a [Vec<Resolved>],
+    pub(super) cpus: &'a CpuSet,
+    pub(super) core_types: &'a CoreTypes,
+    /// A sample whenever a thread has run that long; 0 for none.
+    pub(super) sample_ns: u64,
+    /// Instead of that: a sample each so many events of this set, at this place.
+    pub(super) every: Option<(usize, usize, u64)>,
+    /// The tracepoint of a thread's end, where it may be used.
+    pub(super) exit_point: Option<u64>,
+    /// The first set begins with the program.
+    pub(super) on_exec: bool,
+    /// Named in errors.
+    pub(super) target: String,
+}
+
+/// Counters that are open.
+#[derive(Default)]
+pub(super) struct Opened {
+    pub(super) infos: Vec<GroupInfo>,
+    pub(super) leaders: Vec<OwnedFd>,
+    members: Vec<OwnedFd>,
+    /// Group by the identifier of its events, and whether that event asks for readings, as opposed to one that only tells
+    /// what was counted until a thread left a CPU.
+    pub(super) ids: HashMap<u64, (usize, bool)>,
+    /// By CPU: the ring, and the group whose leader has it.
+    pub(super) rings: Vec<(Ring, usize)>,
+    ring_of: HashMap<u32, usize>,
+    trees: u32,
+    pub(super) user_only: bool,
+}
+
+/// One group that is to be opened.
+struct Group<'a> {
+    cpu: CpuId,
+    set: usize,
+    /// Its members: place in the set, event, encoding.
+    members: Vec<(usize, &'a Resolved, &'a Encoding)>,
+    clock: bool,
+    counts: bool,
+}
+
+impl Opened {
+    /// Opens everything for `whom`; groups of the first thread are of tree 0, and so on.
+    pub(super) fn open(opening: &Opening<'_>, whom: Whom<'_>) -> Result<Self, CounterError> {
+        let mut opened = Self { user_only: opening.user_only()?, ..Self::default() };
+        let groups = opening.groups(whom);
+        let each = groups.iter().map(|g| g.members.len() as u64 + 3).sum::<u64>();
+        let times = if let Whom::Threads(tids) | Whom::Total(tids) = whom { tids.len() as u64 } else { 1 };
+        limits::make_room(each * times)?;
+        match whom {
+            Whom::Threads(tids) => opened.add_threads(opening, tids)?,
+            Whom::Total(tids) => {
+                for (tree, tid) in (0..).zip(tids) {
+                    for group in &groups {
+                        let cpu = (opening.core_types.names.len() > 1).then_some(group.cpu.0);
+                        opened.group(opening, group, Scope::Thread(*tid, cpu), tree, false)?;
+                    }
+                }
+            }
+            Whom::Cpus => {
+                for group in &groups {
+                    opened.group(opening, group, Scope::Cpu(group.cpu.0), 0, false)?;
+                }
+            }
+            Whom::Cgroup(folder) => {
+                use std::os::fd::AsRawFd;
+                for group in &groups {
+                    opened.group(opening, group, Scope::Cgroup(folder.as_raw_fd(), group.cpu.0), 0, false)?;
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Opens all groups of more threads; their trees follow those that are there.
+    pub(super) fn add_threads(&mut self, opening: &Opening<'_>, tids: &[u32]) -> Result<(), CounterError> {
+        let groups = opening.groups(Whom::Threads(tids));
+        for tid in tids {
+            let tree = self.trees;
+            self.trees += 1;
+            for group in &groups {
+                match self.group(opening, group, Scope::Thread(*tid, Some(group.cpu.0)), tree, true) {
+                    // It ended before it could be looked at.
+                    Err(CounterError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => break,
+                    other => other?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        opening: &Opening<'_>,
+        group: &Group<'_>,
+        scope: Scope,
+        tree: u32,
+        ring: bool,
+    ) -> Result<(), CounterError> {
+        let inherit = matches!(scope, Scope::Thread(..));
+        let is_clock = |m: &(usize, &Resolved, &Encoding)| m.2.software && m.2.config[0] == TASK_CLOCK;
+        let lead = group.members.iter().find(|m| is_clock(m));
+        let others: Vec<_> = group.members.iter().filter(|m| !is_clock(m)).collect();
+        // What belongs to a package has no clock and counts alone.
+        let alone = others.iter().any(|m| m.2.system);
+        let follow = ring && group.set == 0 && group.clock;
+        let clock = Attr {
+            kind: abi::PERF_TYPE_SOFTWARE,
+            config: [TASK_CLOCK, 0, 0, 0],
+            exclude_kernel: self.user_only,
+            disabled: true,
+            enable_on_exec: opening.on_exec && group.set == 0,
+            inherit,
+            follow,
+            period: if ring { opening.clock_period(group.set, lead.map(|m| m.0)) } else { 0 },
+            tell_at_exit: others.is_empty() && !opening.has_farewells(ring, self.user_only),
+            ring,
+            ..Attr::default()
+        };
+        let mut fds: Vec<OwnedFd> = Vec::with_capacity(others.len() + 1);
+        let mut places = Vec::with_capacity(others.len() + 1);
+        if !alone {
+            fds.push(sys::open(&clock, scope, None).map_err(|e| opening.refused("task_clock", e))?);
+            places.push(lead.map(|m| m.0));
+        }
+        for (nth, (place, event, encoding)) in others.iter().enumerate() {
+            let leads = fds.is_empty();
+            let attr = Attr {
+                kind: encoding.kind,
+                config: encoding.config,
+                exclude_user: !event.space.user && !alone,
+                exclude_kernel: (!event.space.kernel || self.user_only) && !alone,
+                enable_on_exec: leads && clock.enable_on_exec,
+                disabled: leads,
+                follow: false,
+                period: opening.every.filter(|e| ring && (e.0, e.1) == (group.set, *place)).map_or(0, |e| e.2),
+                // The kernel ends the members last to first, and the first to go still sees the whole group.
+                tell_at_exit: nth + 1 == others.len() && !opening.has_farewells(ring, self.user_only),
+                ..clock.clone()
+            };
+            let refused = |e| opening.refused(&event.planned.name, e);
+            fds.push(sys::open(&attr, scope, fds.first()).map_err(refused)?);
+            places.push(Some(*place));
+        }
+        let asking = fds.len();
+        if opening.has_farewells(ring, self.user_only) {
+            for (kind, config) in opening.farewells() {
+                let (config, period) = ([config, 0, 0, 0], 1);
+                let (disabled, enable_on_exec, follow) = (false, false, false);
+                let attr = Attr { kind, config, period, disabled, enable_on_exec, follow, ..clock.clone() };
+                fds.push(sys::open(&attr, scope, fds.first()).map_err(|e| opening.refused("context_switches", e))?);
+                places.push(None);
+            }
+        }
+        let width = opening.sets[group.set].len();
+        let (set, cpu) = (group.set as u32, group.cpu);
+        let info = GroupInfo { tree, cpu, set, places, width, clock: group.clock, counts: group.counts };
+        self.keep(info, fds, asking, ring)
+    }
+
+    fn keep(&mut self, info: GroupInfo, mut fds: Vec<OwnedFd>, asking: usize, ring: bool) -> Result<(), CounterError> {
+        let (cpu, index) = (info.cpu.0, self.infos.len());
+        if ring {
+            let system = CounterError::system("asking for a counter's identifier");
+            for (nth, fd) in fds.iter().enumerate() {
+                self.ids.insert(sys::id(fd).map_err(&system)?, (index, nth < asking));
+            }
+            let failed = |source| CounterError::Ring { cpu, source };
+            let mut first = 0;
+            if !self.ring_of.contains_key(&cpu) {
+                self.rings.push((Ring::map(&fds[0]).map_err(failed)?, index));
+                self.ring_of.insert(cpu, index);
+                first = 1;
+            }
+            let owner = self.ring_of[&cpu];
+            for fd in &fds[first..] {
+                let target = if owner == index { &fds[0] } else { &self.leaders[owner] };
+                sys::redirect(fd, target).map_err(failed)?;
+            }
+        }
+        self.infos.push(info);
+        self.members.extend(fds.drain(1..));
+        self.leaders.extend(fds);
+        Ok(())
+    }
+
+    /// Switches the groups of a set on or off.
+    pub(super) fn switch(&self, set: u32, on: bool) -> Result<(), CounterError> {
+        let groups = self.infos.iter().zip(&self.leaders).filter(|(info, _)| info.set == set);
+        for (_, leader) in groups {
+            sys::switch(leader, on).map_err(CounterError::system("switching counters"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Opening<'_> {
+    /// Whether only user mode may be counted; an error if that does not do.
+    fn user_only(&self) -> Result<bool, CounterError> {
+        match probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) {
+            Probe::UserOnly => {}
+            Probe::Forbidden => return Err(self.forbidden("task_clock", 2)),
+            _ => return Ok(false),
+        }
+        let blind = self.sets.iter().flatten().find(|e| e.in_kernel || !e.space.user);
+        blind.map_or(Ok(true), |event| Err(self.forbidden(&event.planned.name, 1)))
+    }
+
+    /// Whether a thread's counts are told when it leaves a CPU and when it ends, by events of their own.
+    const fn has_farewells(&self, ring: bool, user_only: bool) -> bool {
+        ring && !user_only && self.exit_point.is_some()
+    }
+
+    /// Kind and config of those events.
+    fn farewells(&self) -> [(u32, u64); 2] {
+        let switch = abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64;
+        [(abi::PERF_TYPE_SOFTWARE, switch), (abi::PERF_TYPE_TRACEPOINT, self.exit_point.unwrap_or_default())]
+    }
+
+    /// After how much running the clock of a set's groups asks for a sample; 0 for never.
+    fn clock_period(&self, set: usize, place: Option<usize>) -> u64 {
+        match self.every {
+            None => self.sample_ns,
+            Some((of_set, at, period)) if of_set == set && place == Some(at) => period,
+            Some(_) => 0,
+        }
+    }
+
+    fn forbidden(&self, event: &str, wanted: i32) -> CounterError {
+        let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+        let paranoid = paranoid.trim().to_owned();
+        CounterError::Forbidden { event: event.into(), target: self.target.clone(), paranoid, wanted }
+    }
+
+    fn refused(&self, event: &str, source: io::Error) -> CounterError {
+        match source.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => self.forbidden(event, if self.target.contains("CPU") { 0 } else { 1 }),
+            Some(libc::EMFILE | libc::ENFILE) => CounterError::TooManyFiles { needed: 1 << 16, limit: 0 },
+            _ => CounterError::Refused { event: event.into(), target: self.target.clone(), source },
+        }
+    }
+
+    /// The groups of every set on every CPU.
+    fn groups(&self, whom: Whom<'_>) -> Vec<Group<'_>> {
+        let together = matches!(whom, Whom::Total(_)) && self.core_types.names.len() == 1;
+        let cpus: Vec<CpuId> = self.cpus.iter().take(if together { 1 } else { usize::MAX }).collect();
+        let sets = || self.sets.iter().enumerate();
+        cpus.iter().flat_map(|cpu| sets().flat_map(|(nth, set)| groups_of_set(*cpu, nth, set))).collect()
+    }
+}
+
+fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> {
+    let mut groups = vec![Group { cpu, set, members: Vec::new(), clock: true, counts: true }];
+    for (place, event) in events.iter().enumerate() {
+        let Some(encoding) = event.on(cpu) else { continue };
+        let found = groups.iter_mut().find(|g| match g.members.first() {
+            _ if encoding.software => g.clock,
+            Some((_, _, known)) => !g.clock && known.pmu == encoding.pmu && !encoding.system,
+            None => false,
+        });
+        match found {
+            Some(group) => group.members.push((place, event, encoding)),
+            None => groups.push(Group {
+                cpu,
+                set,
+                members: vec![(place, event, encoding)],
+                clock: false,
+                counts: !encoding.system,
+            }),
+        }
+    }
+    // Where a PMU counts, its running time is what matters.
+    if groups.iter().any(|g| !g.clock && g.counts) {
+        groups[0].counts = false;
+    }
+    groups
+}

@@ -1,0 +1,240 @@
+//! PMUs as sysfs describes them.
+//!
+//! Input: a root directory (`/`, or a fake one). Output: every PMU with its type, CPUs, formats and named events. What a file
+//! says that cannot be understood concerns the events it describes only: they are listed with the reason.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::CpuId;
+
+use super::CounterError;
+
+/// Where the kernel lists PMUs.
+const DEVICES: &str = "sys/bus/event_source/devices";
+
+/// Bits of a config word that a term fills, lowest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Format {
+    /// `config`, `config1`, ... as a number.
+    pub(super) word: usize,
+    /// (lowest, highest) bit of each stretch.
+    pub(super) bits: Vec<(u32, u32)>,
+}
+
+/// An event that a PMU names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PmuEvent {
+    /// Its terms; `?` stands where the user must give a value.
+    pub terms: Vec<(String, Option<String>)>,
+    /// What a count is multiplied by.
+    pub scale: Option<f64>,
+    /// The unit then.
+    pub unit: Option<String>,
+    /// What is counted, where a vendor's list says so.
+    pub prose: Option<String>,
+}
+
+/// A PMU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pmu {
+    /// Its folder's name.
+    pub name: String,
+    /// What `perf_event_open` calls it.
+    pub kind: u32,
+    /// The CPUs whose cores it is part of; absent where it is no core's, or that of all.
+    pub cpus: Option<CpuSet>,
+    /// The CPUs that count for all, one per package or so; given for PMUs outside the cores.
+    pub mask: Option<CpuSet>,
+    /// Counters per core, where the kernel tells.
+    pub counters: Option<u32>,
+    /// Named events.
+    pub events: BTreeMap<String, PmuEvent>,
+    formats: BTreeMap<String, Format>,
+}
+
+/// All PMUs of a machine.
+#[derive(Clone, Debug, Default)]
+pub struct Pmus {
+    /// By name.
+    pub list: Vec<Pmu>,
+    /// CPUs that are online.
+    pub online: CpuSet,
+}
+
+impl Pmu {
+    /// The event of a name; vendors' names are kept in small letters.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Option<&PmuEvent> {
+        self.events.get(name).or_else(|| self.events.get(&name.to_ascii_lowercase()))
+    }
+
+    /// Whether it counts what cores do.
+    #[must_use]
+    pub fn is_core(&self) -> bool {
+        self.name == "cpu" || (self.cpus.is_some() && self.mask.is_none())
+    }
+
+    /// Whether it counts on a CPU.
+    #[must_use]
+    pub fn covers(&self, cpu: CpuId) -> bool {
+        self.cpus.as_ref().or(self.mask.as_ref()).is_none_or(|cpus| cpus.contains(cpu))
+    }
+
+    /// Names of its terms.
+    pub fn terms(&self) -> impl Iterator<Item = &str> {
+        self.formats.keys().map(String::as_str)
+    }
+
+    pub(super) fn format(&self, term: &str) -> Option<&Format> {
+        self.formats.get(term)
+    }
+}
+
+impl Format {
+    /// `config:0-7,32-35`.
+    fn parse(text: &str) -> Option<Self> {
+        let (word, ranges) = text.split_once(':')?;
+        let word = match word.strip_prefix("config")? {
+            "" => 0,
+            digit => digit.parse().ok().filter(|w| (1..=3).contains(w))?,
+        };
+        let range = |r: &str| {
+            let (low, high) = r.split_once('-').unwrap_or((r, r));
+            let (low, high) = (low.trim().parse::<u32>().ok()?, high.trim().parse::<u32>().ok()?);
+            (low <= high && high < 64).then_some((low, high))
+        };
+        Some(Self { word, bits: ranges.split(',').map(range).collect::<Option<_>>()? })
+    }
+
+    /// Puts a value into the config words.
+    ///
+    /// # Errors
+    /// The most that fits, when the value is larger.
+    pub(super) fn place(&self, value: u64, config: &mut [u64; 4]) -> Result<(), u64> {
+        let width: u32 = self.bits.iter().map(|(low, high)| high - low + 1).sum();
+        if width < 64 && value >> width != 0 {
+            return Err((1 << width) - 1);
+        }
+        let mut rest = value;
+        for (low, high) in &self.bits {
+            let width = high - low + 1;
+            let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+            config[self.word] |= (rest & mask) << low;
+            rest = rest.checked_shr(width).unwrap_or(0);
+        }
+        Ok(())
+    }
+}
+
+impl Pmus {
+    /// Reads all PMUs below `root`. A machine without the folder has none.
+    ///
+    /// # Errors
+    /// A type that is no number, a CPU list that is none.
+    pub fn read(root: &Path) -> Result<Self, CounterError> {
+        let folder = root.join(DEVICES);
+        let mut names: Vec<String> = std::fs::read_dir(&folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        let list = names.into_iter().map(|name| read_pmu(&folder.join(&name), name)).collect::<Result<_, _>>()?;
+        let online = cpus(&root.join("sys/devices/system/cpu/online"))?.unwrap_or_else(|| CpuSet::first(1));
+        Ok(Self { list, online })
+    }
+
+    /// A PMU by name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Pmu> {
+        self.list.iter().find(|p| p.name == name)
+    }
+
+    /// The PMUs of cores, in the order of their first CPUs.
+    #[must_use]
+    pub fn cores(&self) -> Vec<&Pmu> {
+        let mut cores: Vec<&Pmu> = self.list.iter().filter(|p| p.is_core()).collect();
+        cores.sort_by_key(|p| p.cpus.as_ref().and_then(CpuSet::lowest));
+        cores
+    }
+}
+
+fn text(path: &Path) -> Option<String> {
+    let bytes = std::fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+fn cpus(path: &Path) -> Result<Option<CpuSet>, CounterError> {
+    let Some(content) = text(path) else { return Ok(None) };
+    match content.parse() {
+        Ok(cpus) => Ok(Some(cpus)),
+        Err(_) => Err(CounterError::Malformed { path: path.to_owned(), content, expected: "CPU list" }),
+    }
+}
+
+fn entries(folder: &Path) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut list: Vec<(String, String)> =
+        entries.filter_map(|e| Some((e.file_name().into_string().ok()?, text(&e.path())?))).collect();
+    list.sort();
+    list
+}
+
+fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
+    let path = folder.join("type");
+    let content = text(&path).unwrap_or_default();
+    let Ok(kind) = content.parse() else {
+        return Err(CounterError::Malformed { path, content, expected: "number" });
+    };
+    let formats = entries(&folder.join("format"));
+    let number = |file: &str| text(&folder.join(file)).and_then(|t| t.parse().ok());
+    Ok(Pmu {
+        name,
+        kind,
+        cpus: cpus(&folder.join("cpus"))?,
+        mask: cpus(&folder.join("cpumask"))?,
+        counters: number("caps/num_counters").or_else(|| number("caps/counters")),
+        events: read_events(&entries(&folder.join("events"))),
+        formats: formats.into_iter().filter_map(|(name, f)| Some((name, Format::parse(&f)?))).collect(),
+    })
+}
+
+/// `name`, `name.scale` and `name.unit` lie side by side.
+fn read_events(files: &[(String, String)]) -> BTreeMap<String, PmuEvent> {
+    let mut events: BTreeMap<String, PmuEvent> = BTreeMap::new();
+    for (name, content) in files {
+        if let Some(event) = name.strip_suffix(".scale") {
+            events.entry(event.into()).or_default().scale = content.parse().ok().filter(|s: &f64| s.is_finite());
+        } else if let Some(event) = name.strip_suffix(".unit") {
+            events.entry(event.into()).or_default().unit = Some(content.clone());
+        } else if !name.ends_with(".snapshot") && !name.ends_with(".per-pkg") {
+            let term = |t: &str| t.split_once('=').map_or((t.into(), None), |(k, v)| (k.into(), Some(v.into())));
+            events.entry(name.clone()).or_default().terms = content.split(',').map(term).collect();
+        }
+    }
+    events.retain(|_, event| !event.terms.is_empty());
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_fill_their_bits_wherever_those_lie() {
+        let format = Format::parse("config:0-7,32-35").unwrap();
+        let mut config = [0; 4];
+        format.place(0x941, &mut config).unwrap();
+        assert_eq!(config, [0x9_0000_0041, 0, 0, 0]);
+        assert_eq!(format.place(0x1000, &mut config), Err(0xfff));
+        assert_eq!(Format::parse("config1:0-63").unwrap().place(u64::MAX, &mut config), Ok(()));
+        assert_eq!(config[1], u64::MAX);
+        for bad in ["", "config", "config9:0", "config:7-0", "config:0-64", "event:0-7", "config:x"] {
+            assert_eq!(Format::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! A counting session: from opening counters to the last reading.
+//!
+//! Input: a [`Request`]. Output: a [`Tick`] per period with the readings since the last, then a [`Summary`].
+
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use countersteer_core::counters::{Owner, Plan, Readings};
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::Nanos;
+
+use super::CounterError;
+use super::backend::{Backend, Kernel};
+use super::follow::Follower;
+use super::launch::{self, Ending, Held};
+use super::open::{Opened, Opening, Whom};
+use super::resolve::{CoreTypes, Resolved};
+use super::{sys, tasks};
+
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A program that is started, and what it starts.
+    Launch(Vec<String>),
+    /// Processes with all their threads, and what they start from now on.
+    Processes(Vec<u32>),
+    /// Threads, and what they start from now on.
+    Threads(Vec<u32>),
+    /// Everything, by CPU.
+    Cpus,
+    /// A control group, by CPU.
+    Cgroup(PathBuf),
+}
+
+/// What is to be counted, of whom, and how often.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Of whom.
+    pub target: Target,
+    /// What, by set.
+    pub sets: Vec<Vec<Resolved>>,
+    /// The sets as a plan.
+    pub plan: Plan,
+    /// Time between readings; without it, a thread is read at its end.
+    pub interval: Option<Nanos>,
+    /// Ends after so many readings.
+    pub samples: Option<u64>,
+    /// Ends after so long.
+    pub duration: Option<Nanos>,
+    /// A reading each so many events: set, place in the set, number; without it, by time.
+    pub every: Option<(usize, usize, u64)>,
+    /// CPUs that are looked at.
+    pub cpus: CpuSet,
+    /// CPUs that a started program is confined to.
+    pub bind: Option<CpuSet>,
+    /// Everything together instead of thread by thread.
+    pub total: bool,
+    /// Core types by CPU.
+    pub core_types: CoreTypes,
+}
+
+/// Readings of a period.
+pub struct Tick<'a> {
+    /// When the session began, by the clock of the readings.
+    pub origin: Nanos,
+    /// When the period ended.
+    pub at: Nanos,
+    /// Number of the period, from 0.
+    pub number: u64,
+    /// What was read.
+    pub readings: &'a Readings,
+    /// The last one.
+    pub last: bool,
+    follower: &'a Follower,
+}
+
+impl Tick<'_> {
+    /// The name of a thread.
+    #[must_use]
+    pub fn name(&self, tid: u32) -> &str {
+        self.follower.name(tid)
+    }
+}
+
+/// How a session went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How the program that was started ended.
+    pub ending: Option<Ending>,
+    /// How long it took.
+    pub elapsed: Nanos,
+    /// Threads that were born meanwhile.
+    pub born: u64,
+    /// Records that did not fit into a ring; what they told is in the readings of [`Owner::Rest`].
+    pub lost: u64,
+    /// Final counts in which an event was missing, likewise.
+    pub partial: u64,
+    /// Only user mode was counted, since more is not permitted.
+    pub user_only: bool,
+}
+
+/// A session whose counters are open.
+pub struct Session {
+    request: Request,
+    backend: Kernel,
+    follower: Follower,
+    child: Option<Held>,
+    owner: Option<Owner>,
+}
+
+/// Parts of a period after which a running thread is sampled.
+const SAMPLES_PER_PERIOD: u64 = 10;
+/// Least time of running between two samples of a thread.
+const LEAST_SAMPLE_NS: u64 = 500_000;
+/// How often rings are looked at when there is no period.
+const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
+
+impl Session {
+    /// Opens the counters; a program that is to be started waits for [`Session::run`].
+    ///
+    /// # Errors
+    /// Counters that cannot be opened, targets that are not there.
+    pub fn open(request: Request) -> Result<Self, CounterError> {
+        let child = match &request.target {
+            Target::Launch(command) => Some(launch::hold(command, request.bind.as_ref())?),
+            _ => None,
+        };
+        let roots = roots(&request.target, child.as_ref())?;
+        let tids: Vec<u32> = roots.iter().map(|r| r.1).collect();
+        let folder = cgroup(&request.target)?;
+        let opening = request.opening();
+        let whom = match (&request.target, &folder) {
+            (Target::Cpus, _) => Whom::Cpus,
+            (_, Some(folder)) => Whom::Cgroup(folder),
+            _ if request.total => Whom::Total(&tids),
+            _ => Whom::Threads(&tids),
+        };
+        let opened = Opened::open(&opening, whom)?;
+        let owner = match whom {
+            Whom::Threads(_) => None,
+            Whom::Total(_) => Some(Owner::Total),
+            Whom::Cpus | Whom::Cgroup(_) => Some(Owner::Cpu),
+        };
+        let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
+        follower.each_sample = request.every.is_some();
+        follower.farewells = opening.exit_point.is_some() && !opened.user_only;
+        let mut backend = Kernel::new(opened, awaited(&roots)?)?;
+        let now = backend.now();
+        if owner.is_none() {
+            roots.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
+            if let Target::Processes(pids) = &request.target {
+                add_newborn(&opening, pids, &mut backend, &mut follower)?;
+            }
+        }
+        drop(opening);
+        Ok(Self { request, backend, follower, child, owner })
+    }
+
+    /// Counts until the target, the time or the number of readings is over, or `sink` says so.
+    ///
+    /// # Errors
+    /// The program cannot be started; counters cannot be read any more.
+    pub fn run(mut self, mut sink: impl FnMut(&Tick<'_>) -> ControlFlow<()>) -> Result<Summary, CounterError> {
+        let origin = self.backend.now();
+        match &mut self.child {
+            Some(child) => child.release()?,
+            None => self.backend.switch(0, true)?,
+        }
+        let (request, child) = (&self.request, self.child.as_ref());
+        let mut counting = Counting {
+            backend: &mut self.backend,
+            follower: &mut self.follower,
+            owner: self.owner,
+            origin,
+            number: 0,
+            set: 0,
+        };
+        counting.run(request, child, &mut sink)?;
+        let elapsed = counting.backend.now().since(origin);
+        let ending = child.map(Held::wait);
+        let Follower { born, partial, .. } = self.follower;
+        let (lost, user_only) = (self.follower.lost(), self.backend.opened.user_only);
+        Ok(Summary { ending, elapsed, born, lost, partial, user_only })
+    }
+}
+
+impl Request {
+    fn opening(&self) -> Opening<'_> {
+        let launched = matches!(self.target, Target::Launch(_));
+        let sample_ns = self.interval.map_or(0, |i| (i.0 / SAMPLES_PER_PERIOD).max(LEAST_SAMPLE_NS));
+        let numbers = |ids: &[u32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let target = match &self.target {
+            Target::Launch(command) => format!("`{}`", command.first().map_or("", String::as_str)),
+            Target::Processes(pids) => format!("process {}", numbers(pids)),
+            Target::Threads(tids) => format!("thread {}", numbers(tids)),
+            Target::Cpus => "all CPUs".into(),
+            Target::Cgroup(path) => format!("CPUs for {}", path.display()),
+        };
+        Opening {
+            sets: &self.sets,
+            cpus: &self.cpus,
+            core_types: &self.core_types,
+            sample_ns,
+            every: self.every,
+            exit_point: tasks::exit_point(),
+            on_exec: launched,
+            target,
+        }
+    }
+}
+
+/// Threads that are there first, with their processes.
+fn roots(target: &Target, child: Option<&Held>) -> Result<Vec<(u32, u32)>, CounterError> {
+    let mut roots = Vec::new();
+    match (target, child) {
+        (_, Some(child)) => roots.push((child.pid(), child.pid())),
+        (Target::Processes(pids), _) => {
+            for pid in pids {
+                roots.extend(tasks::of_process(*pid)?.into_iter().map(|tid| (*pid, tid)));
+            }
+        }
+        (Target::Threads(tids), _) => {
+            for tid in tids {
+                roots.push((tasks::process_of(*tid)?, *tid));
+            }
+        }
+        _ => {}
+    }
+    Ok(roots)
+}
+
+fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
+    let Target::Cgroup(path) = target else { return Ok(None) };
+    let failed = |source| CounterError::Cgroup { path: path.clone(), source };
+    let folder = std::fs::File::open(path).map_err(failed)?;
+    // Only control groups have this file, and its absence would otherwise come back as a bad descriptor.
+    std::fs::metadata(path.join("cgroup.procs")).map_err(failed)?;
+    Ok(Some(folder.into()))
+}
+
+fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError> {
+    let mut pids: Vec<u32> = roots.iter().map(|r| r.0).collect();
+    pids.dedup();
+    pids.into_iter().map(|pid| sys::pidfd(pid).map_err(|_| CounterError::Gone { what: "process", id: pid })).collect()
+}
+
+/// Looks again for threads that were born while counters were being opened, to threads that had none yet.
+fn add_newborn(
+    opening: &Opening<'_>,
+    pids: &[u32],
+    backend: &mut Kernel,
+    follower: &mut Follower,
+) -> Result<(), CounterError> {
+    for _ in 0..10 {
+        let mut unknown = Vec::new();
+        for pid in pids {
+            let tids = tasks::of_process(*pid).unwrap_or_default();
+            unknown.extend(tids.into_iter().filter(|t| !follower.ledger.is_alive(*t)).map(|tid| (*pid, tid)));
+        }
+        if unknown.is_empty() {
+            break;
+        }
+        // One that was born to a thread with counters inherited them, and its birth is about to be told.
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        follower.listen(backend, true);
+        unknown.retain(|(_, tid)| !follower.ledger.is_alive(*tid));
+        let tids: Vec<u32> = unknown.iter().map(|u| u.1).collect();
+        backend.opened.add_threads(opening, &tids)?;
+        let now = backend.now();
+        unknown.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
+    }
+    Ok(())
+}
+
+/// The loop, over any backend.
+struct Counting<'a, B: Backend> {
+    backend: &'a mut B,
+    follower: &'a mut Follower,
+    /// Of whom totals are read; absent where threads tell of themselves.
+    owner: Option<Owner>,
+    origin: Nanos,
+    number: u64,
+    set: usize,
+}
+
+type Sink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
+
+impl<B: Backend> Counting<'_, B> {
+    fn run(&mut self, request: &Request, child: Option<&Held>, sink: Sink<'_>) -> Result<(), CounterError> {
+        let deadline = request.duration.map_or(Nanos::NEVER, |d| self.origin + d);
+        let mut next = request.interval.map_or(Nanos::NEVER, |i| self.origin + i);
+        let mut asked_to_end = false;
+        if let Some(owner) = self.owner {
+            self.follower.read(self.backend, owner)?;
+        }
+        loop {
+            let until = next.min(deadline).min(self.backend.now() + HOUSEKEEPING);
+            let wake = self.backend.wait(until)?;
+            self.follower.listen(self.backend, false);
+            if let Some((signal, only_here)) = wake.signal {
+                let Some(child) = child else { break };
+                // From a terminal the program got it too; from `kill` only this process did. The second one is meant.
+                if only_here || asked_to_end {
+                    child.signal(if asked_to_end { libc::SIGKILL } else { signal });
+                }
+                asked_to_end = true;
+            }
+            let now = self.backend.now();
+            if wake.ended || now >= deadline {
+                break;
+            }
+            if now < next {
+                self.follower.flush(true);
+                if request.interval.is_none()
+                    && !self.follower.readings.rows().is_empty()
+                    && self.tell(now, false, sink)
+                {
+                    return Ok(());
+                }
+                continue;
+            }
+            // The last reading is that of the end.
+            if request.samples.is_some_and(|n| self.number + 1 >= n) {
+                break;
+            }
+            self.turn(request)?;
+            if self.tell(now, false, sink) {
+                return Ok(());
+            }
+            let period = request.interval.unwrap_or(HOUSEKEEPING);
+            next += period;
+            if next <= now {
+                // Late by more than a period: readings are missing, not crowded together.
+                next = now + period;
+            }
+        }
+        self.finish(sink)
+    }
+
+    /// Ends a period: reads totals, reports, gives the next set its turn.
+    fn turn(&mut self, request: &Request) -> Result<(), CounterError> {
+        let next = request.plan.after(self.set);
+        if next != self.set {
+            self.backend.switch(self.set as u32, false)?;
+        }
+        if let Some(owner) = self.owner {
+            self.follower.read(self.backend, owner)?;
+        }
+        self.follower.flush(false);
+        if next != self.set {
+            self.backend.switch(next as u32, true)?;
+            self.set = next;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, sink: Sink<'_>) -> Result<(), CounterError> {
+        self.backend.switch(self.set as u32, false)?;
+        self.follower.listen(self.backend, true);
+        match self.owner {
+            Some(owner) => {
+                self.follower.read(self.backend, owner)?;
+                self.follower.flush(false);
+            }
+            None => self.follower.settle(self.backend)?,
+        }
+        self.tell(self.backend.now(), true, sink);
+        Ok(())
+    }
+
+    /// Tells what was read; whether that was enough.
+    fn tell(&mut self, at: Nanos, last: bool, sink: Sink<'_>) -> bool {
+        let (origin, number, readings) = (self.origin, self.number, &self.follower.readings);
+        let done = sink(&Tick { origin, at, number, readings, last, follower: self.follower }).is_break();
+        self.follower.readings.clear();
+        self.follower.reported();
+        self.number += 1;
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The system calls behind counters; the only unsafe code of this part.
+//!
+//! Input: attributes of an event. Output: file descriptors, group reads, ring buffers.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) use perf::bindings as abi;
+use perf_event_open_sys as perf;
+
+/// Attributes of an event, with only what this program sets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attr {
+    pub(super) kind: u32,
+    pub(super) config: [u64; 4],
+    pub(super) exclude_user: bool,
+    pub(super) exclude_kernel: bool,
+    pub(super) disabled: bool,
+    pub(super) enable_on_exec: bool,
+    /// Passed on to what the target gives birth to.
+    pub(super) inherit: bool,
+    /// Each inheritor's counts are written to the ring when it ends.
+    pub(super) tell_at_exit: bool,
+    /// Births, names and deaths are written to the ring.
+    pub(super) follow: bool,
+    /// A sample each so many events; 0 for none.
+    pub(super) period: u64,
+    /// Samples and records are wanted at all.
+    pub(super) ring: bool,
+}
+
+/// What every group read holds: times, then per event value and identifier.
+const READ_FORMAT: u64 = (abi::PERF_FORMAT_TOTAL_TIME_ENABLED
+    | abi::PERF_FORMAT_TOTAL_TIME_RUNNING
+    | abi::PERF_FORMAT_ID
+    | abi::PERF_FORMAT_GROUP) as u64;
+
+/// What every sample holds; [`super::record`] reads it.
+const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
+    | abi::PERF_SAMPLE_TID
+    | abi::PERF_SAMPLE_TIME
+    | abi::PERF_SAMPLE_CPU
+    | abi::PERF_SAMPLE_READ) as u64;
+
+/// Which events a file descriptor counts for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scope {
+    /// A thread on any CPU, or on one.
+    Thread(u32, Option<u32>),
+    /// Everything on a CPU.
+    Cpu(u32),
+    /// A control group, by the descriptor of its folder, on a CPU.
+    Cgroup(RawFd, u32),
+}
+
+/// Opens an event; `leader` is its group's.
+pub(super) fn open(attr: &Attr, scope: Scope, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    let mut raw = raw_attr(attr);
+    let (pid, cpu, extra) = match scope {
+        Scope::Thread(tid, cpu) => (tid as i32, cpu.map_or(-1, |c| c as i32), 0),
+        Scope::Cpu(cpu) => (-1, cpu as i32, 0),
+        Scope::Cgroup(fd, cpu) => (fd, cpu as i32, abi::PERF_FLAG_PID_CGROUP),
+    };
+    let group = leader.map_or(-1, AsRawFd::as_raw_fd);
+    let flags = (abi::PERF_FLAG_FD_CLOEXEC | extra).into();
+    // SAFETY: `raw` is a fully initialised attribute with its size set, and outlives the call.
+    let fd = unsafe { perf::perf_event_open(&raw mut raw, pid, cpu, group, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
+    let mut raw = abi::perf_event_attr { type_: attr.kind, config: attr.config[0], ..Default::default() };
+    raw.size = size_of::<abi::perf_event_attr>() as u32;
+    raw.__bindgen_anon_3.config1 = attr.config[1];
+    raw.__bindgen_anon_4.config2 = attr.config[2];
+    raw.config3 = attr.config[3];
+    raw.read_format = READ_FORMAT;
+    raw.set_exclude_user(attr.exclude_user.into());
+    raw.set_exclude_kernel(attr.exclude_kernel.into());
+    raw.set_exclude_hv(attr.exclude_kernel.into());
+    raw.set_disabled(attr.disabled.into());
+    raw.set_enable_on_exec(attr.enable_on_exec.into());
+    raw.set_inherit(attr.inherit.into());
+    if attr.ring {
+        raw.sample_type = SAMPLE_TYPE;
+        raw.__bindgen_anon_1.sample_period = attr.period;
+        raw.set_inherit_stat(attr.tell_at_exit.into());
+        raw.set_task(attr.follow.into());
+        raw.set_comm(attr.follow.into());
+        raw.set_comm_exec(attr.follow.into());
+        raw.set_sample_id_all(1);
+        raw.set_use_clockid(1);
+        raw.clockid = libc::CLOCK_MONOTONIC;
+        raw.set_watermark(1);
+        raw.__bindgen_anon_2.wakeup_watermark = (RING_BYTES / 4) as u32;
+    }
+    raw
+}
+
+fn checked(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The identifier that records carry for an event.
+pub(super) fn id(fd: &OwnedFd) -> io::Result<u64> {
+    let mut id = 0;
+    // SAFETY: the kernel writes one u64 to `id`, which outlives the call.
+    checked(unsafe { perf::ioctls::ID(fd.as_raw_fd(), &raw mut id) })?;
+    Ok(id)
+}
+
+/// Switches a whole group on or off, in all its inheritors.
+pub(super) fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
+    let (fd, group) = (leader.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP);
+    // SAFETY: these take no pointers.
+    checked(unsafe { if on { perf::ioctls::ENABLE(fd, group) } else { perf::ioctls::DISABLE(fd, group) } })
+}
+
+/// Lets an event write into another's ring.
+pub(super) fn redirect(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
+    // SAFETY: this takes no pointers.
+    checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) })
+}
+
+/// Reads a group: enabled and running time, then the values in the order of opening. Returns the times.
+pub(super) fn read_group(leader: &OwnedFd, bytes: &mut Vec<u8>, values: &mut Vec<u64>) -> io::Result<(u64, u64)> {
+    bytes.resize(8 * (3 + 2 * 66), 0);
+    // `File` reads what `OwnedFd` does not; `ManuallyDrop` keeps the descriptor open.
+    // SAFETY: the descriptor is open for as long as `leader` is borrowed, and is not closed here.
+    let mut file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(leader.as_raw_fd()) });
+    let length = retried(|| file.read(bytes))?;
+    values.clear();
+    let mut words = bytes[..length].as_chunks().0.iter().map(|c| u64::from_ne_bytes(*c));
+    let (_, enabled, running) = (words.next(), words.next().unwrap_or(0), words.next().unwrap_or(0));
+    values.extend(words.step_by(2));
+    Ok((enabled, running))
+}
+
+/// The kernel refuses to add a group up while an inheritor of it is being taken apart, which takes microseconds.
+fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..10_000 {
+        match read() {
+            Err(e) if e.raw_os_error() == Some(libc::ECHILD) => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+    read()
+}
+
+/// Bytes of a ring: an ordinary user may have half a megabyte per CPU.
+const RING_BYTES: usize = 512 << 10;
+
+/// A ring buffer that the kernel writes and this program reads.
+pub(super) struct Ring {
+    base: *mut u8,
+    length: usize,
+    page: usize,
+    /// Where the next record begins.
+    tail: u64,
+}
+
+// SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps the ring of an event.
+    pub(super) fn map(fd: &OwnedFd) -> io::Result<Self> {
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
+        let length = page + RING_BYTES;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.cast(), length, page, tail: 0 })
+    }
+
+    /// Hands every record that is there to `take`, and its space back to the kernel.
+    pub(super) fn drain(&mut self, scratch: &mut Vec<u8>, mut take: impl FnMut(&[u8])) {
+        let head = self.control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head)).load(Ordering::Acquire);
+        while self.tail < head {
+            scratch.resize(8, 0);
+            self.copy(self.tail, scratch);
+            let size = usize::from(u16::from_ne_bytes([scratch[6], scratch[7]]));
+            // The kernel never writes less than a header; were it so, what follows could not be found.
+            if size < 8 {
+                self.tail = head;
+                break;
+            }
+            scratch.resize(size, 0);
+            self.copy(self.tail, scratch);
+            take(scratch);
+            self.tail += size as u64;
+        }
+        let tail = self.control(std::mem::offset_of!(abi::perf_event_mmap_page, data_tail));
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    fn control(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the first page of the mapping is a `perf_event_mmap_page`, whose head and tail are aligned u64 fields that
+        // both sides access atomically; the mapping lives as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+    }
+
+    fn copy(&self, from: u64, into: &mut [u8]) {
+        let start = (from % RING_BYTES as u64) as usize;
+        let first = into.len().min(RING_BYTES - start);
+        // SAFETY: both stretches lie within the data pages behind the first page; the kernel does not write between tail and
+        // head, and the target does not overlap the mapping.
+        unsafe {
+            let data = self.base.add(self.page);
+            std::ptr::copy_nonoverlapping(data.add(start), into.as_mut_ptr(), first);
+            std::ptr::copy_nonoverlapping(data, into.as_mut_ptr().add(first), into.len() - first);
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and no reference into it is left.
+        unsafe { libc::munmap(self.base.cast(), self.length) };
+    }
+}
+
+/// The clock that records are stamped with.
+pub(super) fn now() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    time.map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+}
+
+/// A descriptor that becomes readable when the process has ended.
+pub(super) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: this takes no pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// The kernel's table of tracepoints as a folder that is mounted nowhere: where nobody has mounted it, who may mount need not
+/// change what others see.
+pub(super) fn tracefs() -> io::Result<OwnedFd> {
+    let owned = |fd: libc::c_long| {
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    };
+    const CLOEXEC: libc::c_int = 1;
+    const CREATE: libc::c_int = 6;
+    // SAFETY: the name is a C string that outlives the call.
+    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), CLOEXEC) })?;
+    let (none, fd) = (std::ptr::null::<libc::c_char>(), context.as_raw_fd());
+    // SAFETY: this command takes neither key nor value.
+    if unsafe { libc::syscall(libc::SYS_fsconfig, fd, CREATE, none, none, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: this takes no pointers.
+    owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, CLOEXEC, 0) })
+}

@@ -1,0 +1,161 @@
+//! Counting for real, with what the kernel itself counts; skipped where even that is not permitted.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use countersteer_core::counters::{Owner, Plan, PlannedSet, parse_set};
+use countersteer_core::units::Nanos;
+use countersteer_host::counters::{
+    CATALOG, CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target, probe, resolve,
+};
+
+/// Set in a child of the test: threads that it is to start, four at a time.
+const THREADS: &str = "COUNTERSTEER_TEST_THREADS";
+
+fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<Request> {
+    let clock = CATALOG.iter().find(|r| r.name == "task_clock").unwrap();
+    if probe(clock.kind, clock.config) != Probe::Counts {
+        eprintln!("skipped: counting is not permitted here (kernel.perf_event_paranoid)");
+        return None;
+    }
+    let pmus = Pmus::read(Path::new("/")).unwrap();
+    let sets: Vec<_> = events.iter().map(|e| resolve(e, &parse_set(e).unwrap(), &pmus).unwrap()).collect();
+    let planned = |set: &Vec<countersteer_host::counters::Resolved>| PlannedSet {
+        events: set.iter().map(|e| e.planned.clone()).collect(),
+    };
+    let plan = Plan::new(sets.iter().map(planned).collect(), interval).unwrap();
+    let (cpus, core_types) = (pmus.online.clone(), CoreTypes::of(&pmus));
+    let (samples, duration, bind, every) = (None, None, None, None);
+    Some(Request { target, sets, plan, interval, samples, duration, every, cpus, bind, total: false, core_types })
+}
+
+/// Counts by owner, and by whether its end was told.
+type Counted = BTreeMap<Owner, (Vec<u64>, bool)>;
+
+fn count(request: Request) -> Result<(Counted, Summary), CounterError> {
+    let mut counted = Counted::new();
+    let summary = Session::open(request)?.run(|tick| {
+        for (i, row) in tick.readings.rows().iter().enumerate() {
+            let values = tick.readings.values(i);
+            let (sums, last) = counted.entry(row.owner).or_insert_with(|| (vec![0; values.len()], false));
+            sums.iter_mut().zip(values).for_each(|(sum, v)| *sum += v);
+            *last |= row.last;
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok((counted, summary))
+}
+
+fn words(command: &[&str]) -> Target {
+    Target::Launch(command.iter().map(|w| (*w).to_owned()).collect())
+}
+
+/// Not a test of its own: what [`no_thread_is_missed_and_no_file_left_open`] runs.
+#[test]
+fn many_short_threads() {
+    let threads = std::env::var(THREADS).ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    // Births and ends on all CPUs at once are what upsets rings that are written from elsewhere.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                (0..threads / 4).for_each(|i| drop(std::thread::spawn(move || std::hint::black_box(i)).join()))
+            });
+        }
+    });
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn no_thread_is_missed_and_no_file_left_open() {
+    let exe = std::env::current_exe().unwrap();
+    let threads = format!("{THREADS}=3000");
+    let command = ["env", &threads, exe.to_str().unwrap(), "many_short_threads", "--exact"];
+    for interval in [None, Some(Nanos::from_millis(20))] {
+        let Some(request) = request(words(&command), &["task_clock,page_faults"], interval) else { return };
+        let files = open_files();
+        let (counted, summary) = count(request).unwrap();
+        assert_eq!((summary.lost, summary.partial, summary.ending), (0, 0, Some(Ending::Exited(0))));
+        assert!(summary.born >= 3000, "{summary:?}");
+        let ended = counted.iter().filter(|(owner, c)| matches!(owner, Owner::Thread { .. }) && c.0[0] > 0).count();
+        assert_eq!(ended as u64, summary.born + 1, "every birth has its counts, and so has the first thread");
+        // What a thread does after its last word is known only together; it is little, and no fault of a page.
+        let rest = counted.get(&Owner::Rest).map_or([0, 0], |c| [c.0[0], c.0[1]]);
+        let all: u64 = counted.values().map(|c| c.0[0]).sum();
+        assert!(rest[0] * 3 < all && rest[1] == 0, "{rest:?} of {all}");
+        // Other tests of this process open files too; none of them opens hundreds.
+        assert!(open_files() < files + 30);
+    }
+}
+
+#[test]
+fn totals_are_read_while_threads_come_and_go() {
+    let exe = std::env::current_exe().unwrap();
+    let threads = format!("{THREADS}=3000");
+    let command = ["env", &threads, exe.to_str().unwrap(), "many_short_threads", "--exact"];
+    let often = Some(Nanos::from_millis(1));
+    let Some(request) = request(words(&command), &["task_clock,page_faults"], often) else { return };
+    let (counted, _) = count(Request { total: true, ..request }).unwrap();
+    assert!(counted[&Owner::Total].0[0] > 0);
+}
+
+#[test]
+fn exit_codes_signals_and_children_are_passed_on() {
+    let command = ["sh", "-c", "true & wait; sh -c 'exit 3' || exit 7"];
+    let Some(request) = request(words(&command), &["task_clock"], None) else { return };
+    let (counted, summary) = count(request.clone()).unwrap();
+    assert_eq!(summary.ending, Some(Ending::Exited(7)));
+    let processes: std::collections::BTreeSet<u32> =
+        counted.keys().filter_map(|o| if let Owner::Thread { pid, .. } = o { Some(*pid) } else { None }).collect();
+    assert!(processes.len() >= 2, "{processes:?}");
+    let killed = Request { target: words(&["sh", "-c", "kill -9 $$"]), ..request.clone() };
+    assert_eq!(count(killed).unwrap().1.ending, Some(Ending::Signaled(9)));
+    let missing = Request { target: words(&["nonesuch-program"]), ..request };
+    assert!(matches!(count(missing), Err(CounterError::NotFound { .. })));
+}
+
+#[test]
+fn what_runs_already_is_looked_at_thread_by_thread() {
+    let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let target = Target::Processes(vec![child.id()]);
+    let request = request(target, &["task_clock"], Some(Nanos::from_millis(5)));
+    let counted = request.map(|r| count(Request { samples: Some(4), ..r }).unwrap().0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let Some(counted) = counted else { return };
+    let owner = Owner::Thread { pid: child.id(), tid: child.id() };
+    assert!(counted[&owner].0[0] > 0, "{counted:?}");
+}
+
+#[test]
+fn the_total_of_a_program_is_at_least_that_of_its_threads() {
+    let command = words(&["sh", "-c", "for i in 1 2 3; do true | true; done"]);
+    let Some(request) = request(command, &["task_clock,page_faults"], None) else { return };
+    let (threads, _) = count(request.clone()).unwrap();
+    let (total, _) = count(Request { total: true, ..request }).unwrap();
+    let faults: u64 = threads.values().map(|c| c.0[1]).sum();
+    let together = total[&Owner::Total].0[1];
+    // The same program twice: it does the same, up to where the kernel put its pages.
+    assert!(together.abs_diff(faults) * 4 < faults, "{together} {faults}");
+}
+
+#[test]
+fn events_decide_when_a_reading_is_due() {
+    let command = words(&["sh", "-c", "true"]);
+    let Some(request) = request(command, &["task_clock,page_faults"], None) else { return };
+    let mut faults = Vec::new();
+    let session = Session::open(Request { every: Some((0, 1, 20)), ..request }).unwrap();
+    let _ = session.run(|tick| {
+        faults.extend((0..tick.readings.rows().len()).map(|i| tick.readings.values(i)[1]));
+        ControlFlow::Continue(())
+    });
+    let (last, others) = faults.split_last().unwrap();
+    assert!(others.len() >= 2 && *last < 20, "a shell takes more than 40 page faults to start: {faults:?}");
+    // On each CPU on its own: a thread that moves has a reading of what it did there, too.
+    assert!(others.iter().filter(|n| **n == 20).count() + 2 >= others.len(), "{faults:?}");
+}
