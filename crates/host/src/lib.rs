@@ -1,6 +1,7 @@
 //! Countersteer: host.
 
 pub mod counters;
+pub mod doctor;
 pub mod record_run;
 pub mod signals;
 pub mod topology;

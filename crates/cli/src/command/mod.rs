@@ -1,6 +1,7 @@
 //! Subcommands: one file each, one row in [`Command`].
 
 pub mod compare;
+pub mod doctor;
 pub mod events;
 pub mod machine;
 pub mod manual;
@@ -36,6 +37,8 @@ enum Command {
     Stat(stat::Args),
     /// List what this machine can count
     Events(events::Args),
+    /// Tell what this machine can and cannot do, and what would mend it
+    Doctor(doctor::Args),
     /// List, show or detect machines
     #[command(subcommand)]
     Machine(machine::Args),
@@ -67,6 +70,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Profile(args) => profile::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Events(args) => done(events::run(&args)),
+        Command::Doctor(args) => done(doctor::run(&args)),
         Command::Machine(args) => done(machine::run(args)),
         Command::Policy(args) => done(policy::run(args)),
         Command::Workload(args) => done(workload::run(args)),

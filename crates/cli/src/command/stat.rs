@@ -18,6 +18,7 @@ use countersteer_report::record::{CountingRecorder, Manifest};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::library;
+use crate::virtuals::Bank;
 
 /// Count events of a program and all its threads, or of what runs already.
 #[derive(Debug, clap::Args)]
@@ -36,6 +37,10 @@ pub struct Args {
     /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
     #[arg(long, value_name = "DIR")]
     event_lists: Option<PathBuf>,
+    /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, ... (`steer doctor`
+    /// tells which there are)
+    #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
+    virtuals: Vec<String>,
     /// Time between readings: 100ms, 1s; without it a thread is read at its end
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
@@ -117,6 +122,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut out = output(args.to.as_deref())?;
     let mut recorder = args.output.as_ref().map(|_| recorder(&args, &counted, &core_types)).transpose()?;
     let session = Session::open(request)?;
+    let mut bank = Bank::open(&args.virtuals)?;
+    let names = bank.names().to_vec();
     let mut screen = Screen {
         writer: Writer {
             style: style(&args),
@@ -127,7 +134,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             scale: args.scale,
             origin: Nanos::ZERO,
             per,
+            virtuals: &names,
         },
+        periodic: args.interval.is_some(),
         fold: Fold::new(per),
         single: counted.every.is_some(),
         text: String::new(),
@@ -137,7 +146,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if let Some(recorder) = &mut recorder {
             recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id));
         }
-        screen.show(tick, &mut *out)
+        screen.show(tick, &mut bank, &mut *out)
     })?;
     if let Some(error) = screen.failed {
         return Err(error.into());
@@ -160,12 +169,14 @@ struct Screen<'a> {
     fold: Fold,
     /// Readings stand for themselves and are not added up.
     single: bool,
+    /// There are intervals, at whose ends virtual counters are read; without them that is once, at the end.
+    periodic: bool,
     text: String,
     failed: Option<std::io::Error>,
 }
 
 impl Screen<'_> {
-    fn show(&mut self, tick: &Tick<'_>, out: &mut dyn Write) -> ControlFlow<()> {
+    fn show(&mut self, tick: &Tick<'_>, bank: &mut Bank, out: &mut dyn Write) -> ControlFlow<()> {
         self.text.clear();
         if tick.number == 0 {
             self.writer.origin = tick.origin;
@@ -173,6 +184,9 @@ impl Screen<'_> {
         }
         let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
         self.writer.lines(rows, |id| tick.name(id), &mut self.text);
+        if self.periodic || tick.last {
+            bank.tell(tick.at, tick.readings, &self.writer, |id| tick.name(id), &mut self.text);
+        }
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {

@@ -30,4 +30,5 @@ pub use launch::Ending;
 pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
 pub use session::{Request, Session, Summary, Target, Tick};
+pub use tasks::sees_exits;
 pub use vendor::{VendorError, add as add_vendor_events};

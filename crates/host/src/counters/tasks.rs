@@ -29,6 +29,12 @@ pub(super) fn name(tid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
+/// Whether the kernel tells us when threads end, so that their last counts are exact.
+#[must_use]
+pub fn sees_exits() -> bool {
+    exit_point().is_some()
+}
+
 /// The number of the tracepoint of a thread's end. Its table is root's, as a rule, and not mounted everywhere.
 pub(super) fn exit_point() -> Option<u64> {
     let read = |root: &str| std::fs::read_to_string(format!("{root}/events/sched/sched_process_exit/id")).ok();

@@ -112,6 +112,14 @@ pub struct Recording {
     pub cpu_seconds: f64,
 }
 
+/// The emulator and the plugin that recording needs.
+///
+/// # Errors
+/// One of them is not there.
+pub fn tools() -> Result<(PathBuf, PathBuf), RecordError> {
+    Ok((program::qemu()?, program::plugin()?))
+}
+
 /// Runs and records a program.
 ///
 /// # Errors
@@ -121,7 +129,7 @@ pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
     let name = options.command.first().ok_or(RecordError::EmptyCommand)?;
     let here = options.workdir.clone().unwrap_or_else(|| PathBuf::from("."));
     let program = program::program(name, &here.canonicalize().unwrap_or(here))?;
-    let (qemu, plugin) = (program::qemu()?, program::plugin()?);
+    let (qemu, plugin) = tools()?;
     let temporary = std::env::temp_dir();
     let scratch = tempfile::Builder::new().prefix("steer-profile-").tempdir();
     let scratch = scratch.map_err(|source| RecordError::Scratch { path: temporary, source })?;

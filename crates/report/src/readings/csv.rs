@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Row, Writer};
+use super::{Row, VirtualValue, Writer};
 
 pub(super) fn head(writer: &Writer<'_>) -> String {
     let mut line = "time_s,start_s,pid,tid,name,cpu,core_type,set,enabled_ns,running_ns,last,scaled".to_owned();
@@ -12,7 +12,22 @@ pub(super) fn head(writer: &Writer<'_>) -> String {
     for metric in writer.metrics {
         let _ = write!(line, ",{}", quoted(&metric.name));
     }
+    for name in writer.virtuals {
+        let _ = write!(line, ",{}", quoted(name));
+    }
     line + "\n"
+}
+
+/// A row of its own: only time, place and the value's column are filled.
+pub(super) fn value(writer: &Writer<'_>, at_s: f64, value: &VirtualValue<'_>, into: &mut String) {
+    let maybe = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
+    let _ = write!(into, "{at_s:.9},,,{},{},{},,,,,,", maybe(value.tid), quoted(value.place), maybe(value.cpu));
+    let counted = writer.plan.columns().len() + writer.metrics.len();
+    into.extend(std::iter::repeat_n(',', counted));
+    for name in writer.virtuals {
+        let _ = if *name == value.name { write!(into, ",{}", value.value) } else { write!(into, ",") };
+    }
+    into.push('\n');
 }
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
@@ -35,6 +50,7 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
             None => write!(into, ","),
         };
     }
+    into.extend(std::iter::repeat_n(',', writer.virtuals.len()));
     into.push('\n');
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
-use super::{Row, Writer};
+use super::{Row, VirtualValue, Writer};
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -62,6 +62,25 @@ impl Serialize for Counts<'_> {
         }
         map.end()
     }
+}
+
+#[derive(Serialize)]
+struct Value<'a> {
+    kind: &'static str,
+    time_s: f64,
+    name: &'a str,
+    unit: &'a str,
+    place: &'a str,
+    tid: Option<u32>,
+    cpu: Option<u32>,
+    value: f64,
+}
+
+pub(super) fn value(time_s: f64, value: &VirtualValue<'_>, into: &mut String) {
+    let VirtualValue { name, unit, place, tid, cpu, value } = *value;
+    let line = Value { kind: "value", time_s, name, unit, place, tid, cpu, value };
+    into.push_str(&serde_json::to_string(&line).unwrap_or_default());
+    into.push('\n');
 }
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {

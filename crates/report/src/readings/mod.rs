@@ -39,6 +39,24 @@ pub struct Writer<'a> {
     pub origin: Nanos,
     /// What a row is for.
     pub per: Per,
+    /// Names of virtual counters that are read too.
+    pub virtuals: &'a [&'a str],
+}
+
+/// What a virtual counter said at the end of a period.
+pub struct VirtualValue<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its unit.
+    pub unit: &'a str,
+    /// What it is about: a zone, a sensor, a thread's name.
+    pub place: &'a str,
+    /// The thread, where it is about one.
+    pub tid: Option<u32>,
+    /// The CPU, where it is about one.
+    pub cpu: Option<u32>,
+    /// The value.
+    pub value: f64,
 }
 
 /// A reading with everything that is shown of it.
@@ -94,6 +112,16 @@ impl Writer<'_> {
                 Style::Csv => csv::line(self, &row, into),
                 Style::Json => json::line(self, &row, into),
             }
+        }
+    }
+
+    /// A line for a value of a virtual counter.
+    pub fn value(&self, at: Nanos, value: &VirtualValue<'_>, into: &mut String) {
+        let at_s = seconds(at.since(self.origin));
+        match self.style {
+            Style::Table => table::value(at_s, value, into),
+            Style::Csv => csv::value(self, at_s, value, into),
+            Style::Json => json::value(at_s, value, into),
         }
     }
 
@@ -161,6 +189,7 @@ mod tests {
             scale,
             origin: Nanos(1_000),
             per: Per::Thread,
+            virtuals: &["energy_j"],
         };
         let mut readings = Readings::default();
         let thread = Reading::new(Owner::Thread { pid: 7, tid: 8 }, Some(CpuId(3)), 0, 0);
@@ -181,6 +210,8 @@ mod tests {
         readings.push(half, [1_000, 9]);
         let mut text = writer.head();
         writer.lines(&readings, |_| "a,b", &mut text);
+        let energy = VirtualValue { name: "energy_j", unit: "J", place: "package-0", tid: None, cpu: None, value: 2.5 };
+        writer.value(Nanos(100_001_000), &energy, &mut text);
         text
     }
 
@@ -188,18 +219,20 @@ mod tests {
     fn a_table_shows_what_was_counted_and_dashes_elsewhere() {
         let expected = "    time_s     pid     tid name            core_type  set  task_clock/ms    page_faults         cycles  counted\n    \
                         0.1000       7       8 a,b              cpu_core    0          1.500              4              -     100%\n    \
-                        0.1000       7       8 a,b              cpu_atom    1              -              -          1,000      50%\n";
+                        0.1000       7       8 a,b              cpu_atom    1              -              -          1,000      50%\n    \
+                        0.1000                 package-0       energy_j 2.500 J\n";
         assert_eq!(written(Style::Table, false), expected);
         assert!(written(Style::Table, true).contains("~2,000"), "an estimate is marked");
     }
 
     #[test]
     fn csv_quotes_names_and_leaves_holes() {
-        let expected = "time_s,start_s,pid,tid,name,cpu,core_type,set,enabled_ns,running_ns,last,scaled,task_clock,page_faults,cycles\n\
-                        0.100000000,0.000000000,7,8,\"a,b\",3,cpu_core,0,50,50,false,false,1500000,4,\n\
-                        0.100000000,0.000000000,7,8,\"a,b\",3,cpu_atom,1,50,25,true,false,,,1000\n";
+        let expected = "time_s,start_s,pid,tid,name,cpu,core_type,set,enabled_ns,running_ns,last,scaled,task_clock,page_faults,cycles,energy_j\n\
+                        0.100000000,0.000000000,7,8,\"a,b\",3,cpu_core,0,50,50,false,false,1500000,4,,\n\
+                        0.100000000,0.000000000,7,8,\"a,b\",3,cpu_atom,1,50,25,true,false,,,1000,\n\
+                        0.100000000,,,,package-0,,,,,,,,,,,2.5\n";
         assert_eq!(written(Style::Csv, false), expected);
-        assert!(written(Style::Csv, true).contains("true,true,,,2000"));
+        assert!(written(Style::Csv, true).contains("true,true,,,2000,"));
     }
 
     #[test]
@@ -210,5 +243,6 @@ mod tests {
         assert_eq!(lines[0]["scaled"], serde_json::Value::Null);
         assert_eq!((&lines[1]["scaled"]["cycles"], &lines[1]["counts"]["cycles"]), (&2_000.0.into(), &1_000.into()));
         assert_eq!(lines[1]["counts"].as_object().unwrap().len(), 1);
+        assert_eq!((&lines[2]["kind"], &lines[2]["value"]), (&"value".into(), &2.5.into()));
     }
 }

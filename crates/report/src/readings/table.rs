@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use countersteer_core::counters::{Per, PlannedEvent};
 
-use super::{Row, Writer};
+use super::{Row, VirtualValue, Writer};
 
 /// Width of a count's column, unless its head is wider.
 const COUNT: usize = 13;
@@ -76,6 +76,14 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
         let _ = write!(into, "  {text:>width$}");
     }
     let _ = writeln!(into, "  {:>6.0}%", row.reading.share() * 100.0);
+}
+
+/// A line between the rows: values of virtual counters are about all kinds of places.
+pub(super) fn value(at_s: f64, value: &VirtualValue<'_>, into: &mut String) {
+    let tid = value.tid.map_or_else(String::new, |t| t.to_string());
+    let number = crate::format::number(value.value, 4);
+    let _ =
+        writeln!(into, "{at_s:>10.4} {:>7} {tid:>7} {:<15} {} {number} {}", "", value.place, value.name, value.unit);
 }
 
 fn cell(writer: &Writer<'_>, row: &Row<'_>, column: &PlannedEvent, count: u64) -> String {

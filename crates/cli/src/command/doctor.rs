@@ -1,0 +1,60 @@
+//! `steer doctor`: what this machine can and cannot do, and the mend for each.
+
+use std::path::PathBuf;
+
+use countersteer_host::doctor::{State, examine};
+use serde::Serialize;
+
+use super::{print, print_json};
+
+/// Tell what this machine can and cannot do, and what would mend it.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Read another machine's files, below this folder
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    checks: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    needed_for: &'static str,
+    state: &'static str,
+    found: String,
+    mend: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let findings = examine(&args.root);
+    if args.json {
+        let row = |(name, needed_for, f): (&'static str, &'static str, countersteer_host::doctor::Finding)| {
+            let mend = Some(f.mend).filter(|m| !m.is_empty());
+            Row { name, needed_for, state: f.state.name(), found: f.found, mend }
+        };
+        let checks = findings.into_iter().map(row).collect();
+        return print_json(&Report { schema: "countersteer.doctor/1", checks });
+    }
+    let mut text = String::new();
+    for (name, needed_for, finding) in findings {
+        let mark = match finding.state {
+            State::Works => "+",
+            State::Limited => "~",
+            State::Missing => "-",
+        };
+        text += &format!("{mark} {name:<22} {}\n", finding.found);
+        if finding.state != State::Works {
+            text += &format!("  {:<22} for {needed_for}: {}\n", "", finding.mend);
+        }
+    }
+    print(&text)
+}

@@ -1,0 +1,345 @@
+//! What this machine can and cannot do for us, and what would mend it.
+//!
+//! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of [`CHECKS`]. Nothing is changed but for
+//! monitoring groups of resctrl, which are made and removed again to see whether that works. Checks that ask the running kernel
+//! rather than files are left out for any other root.
+
+use std::path::{Path, PathBuf};
+
+use nix::sys::resource::{Resource, getrlimit};
+
+use crate::counters::{self, CATALOG, Probe};
+use crate::virtuals::{PROVIDERS, ProviderDef, Unavailable};
+use crate::{record_run, topology};
+
+/// How well something works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As it should.
+    Works,
+    /// With restrictions.
+    Limited,
+    /// Not at all.
+    Missing,
+}
+
+impl State {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::Limited => "limited",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How well it works.
+    pub state: State,
+    /// What is there.
+    pub found: String,
+    /// What would make it better; empty where nothing is to be done.
+    pub mend: String,
+}
+
+/// A row of the table of checks.
+pub struct CheckDef {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is needed for.
+    pub needed_for: &'static str,
+    /// It asks the running kernel, not files.
+    live: bool,
+    check: fn(&Path) -> Finding,
+}
+
+const fn files(name: &'static str, needed_for: &'static str, check: fn(&Path) -> Finding) -> CheckDef {
+    CheckDef { name, needed_for, live: false, check }
+}
+
+const fn live(name: &'static str, needed_for: &'static str, check: fn(&Path) -> Finding) -> CheckDef {
+    CheckDef { name, needed_for, live: true, check }
+}
+
+/// Every check but those of virtual counters, which have a table of their own ([`PROVIDERS`]).
+pub static CHECKS: &[CheckDef] = &[
+    files("machine", "core types, caches, placement", machine),
+    live("counting", "`steer stat`: events of the kernel", counting),
+    live("hardware counters", "`steer stat`: instructions, cycles, misses", hardware_counters),
+    files("counters to ourselves", "no counter is taken by others", nmi_watchdog),
+    live("ends of threads", "`steer stat`: exact counts of short threads", ends_of_threads),
+    live("open files", "counters of many threads and CPUs", open_files),
+    live("recording", "`steer profile`", recording),
+    live("affinity", "placing threads of one's own", affinity),
+    files("control groups", "rules by cgroup, CPU bandwidth", control_groups),
+    files("sched_ext", "placing threads in the kernel", sched_ext),
+    files("frequency hints", "telling the kernel which threads want speed", frequency_hints),
+];
+
+/// Runs every check that makes sense for this root, and looks for every virtual counter: name, what for, finding.
+#[must_use]
+pub fn examine(root: &Path) -> Vec<(&'static str, &'static str, Finding)> {
+    let here = root == Path::new("/");
+    let checks = CHECKS.iter().filter(|c| here || !c.live).map(|c| (c.name, c.needed_for, (c.check)(root)));
+    checks.chain(PROVIDERS.iter().map(|p| (p.name, p.prose, provider(p, root)))).collect()
+}
+
+impl Finding {
+    fn works(found: impl Into<String>) -> Self {
+        Self { state: State::Works, found: found.into(), mend: String::new() }
+    }
+
+    fn limited(found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { state: State::Limited, found: found.into(), mend: mend.into() }
+    }
+
+    fn missing(found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { state: State::Missing, found: found.into(), mend: mend.into() }
+    }
+}
+
+fn text(root: &Path, file: &str) -> Option<String> {
+    std::fs::read_to_string(root.join(file)).ok().map(|t| t.trim().to_owned())
+}
+
+fn machine(root: &Path) -> Finding {
+    match topology::detect(root) {
+        Ok(machine) => {
+            let types: Vec<&str> = machine.core_type.iter().map(|t| t.name.as_str()).collect();
+            Finding::works(format!("{}: {} CPUs, core types {}", machine.title, machine.cpu_count(), types.join(", ")))
+        }
+        Err(error) => {
+            Finding::missing(error.to_string(), "describe it in a machine file (`steer machine show` prints one)")
+        }
+    }
+}
+
+/// The portable event of a name, asked of the kernel.
+fn probed(name: &str) -> Probe {
+    let row = CATALOG.iter().find(|row| row.name == name);
+    row.map_or(Probe::NoCounter, |row| counters::probe(row.kind, row.config))
+}
+
+fn counting(root: &Path) -> Finding {
+    let paranoid = text(root, "proc/sys/kernel/perf_event_paranoid").unwrap_or_else(|| "unknown".into());
+    let found = |what: &str| format!("{what} (kernel.perf_event_paranoid is {paranoid})");
+    match probed("task_clock") {
+        Probe::Counts => Finding::works(found("user and kernel mode")),
+        Probe::UserOnly => Finding::limited(
+            found("user mode only"),
+            "`sysctl kernel.perf_event_paranoid=1`, or the capability CAP_PERFMON",
+        ),
+        Probe::Forbidden => Finding::missing(
+            found("not permitted"),
+            "`sysctl kernel.perf_event_paranoid=2`, or the capability CAP_PERFMON",
+        ),
+        Probe::NoCounter => Finding::missing("the kernel counts nothing", "a kernel with CONFIG_PERF_EVENTS is needed"),
+        Probe::Other(why) => {
+            Finding::missing(why, "a container may filter perf_event_open: allow it in its seccomp profile")
+        }
+    }
+}
+
+fn hardware_counters(root: &Path) -> Finding {
+    let names = ["instructions", "cycles", "llc_references", "llc_misses", "branches", "branch_misses"];
+    let (has, lacks): (Vec<&str>, Vec<&str>) =
+        names.iter().partition(|name| matches!(probed(name), Probe::Counts | Probe::UserOnly));
+    if has.is_empty() {
+        let virtual_machine = text(root, "proc/cpuinfo").is_some_and(|t| t.contains("hypervisor"));
+        let mend = if virtual_machine {
+            "have the host give the virtual machine a PMU (QEMU: `-cpu host,pmu=on`)"
+        } else {
+            "see that the firmware does not hide the PMU and that its driver is loaded (`dmesg | grep -i pmu`)"
+        };
+        return Finding::missing("none", mend);
+    }
+    let found = has.join(", ");
+    if lacks.is_empty() {
+        Finding::works(found)
+    } else {
+        Finding::limited(
+            format!("{found}; not {}", lacks.join(", ")),
+            "name this processor's own events (`steer events`)",
+        )
+    }
+}
+
+fn nmi_watchdog(root: &Path) -> Finding {
+    match text(root, "proc/sys/kernel/nmi_watchdog").as_deref() {
+        Some("1") => {
+            Finding::limited("the NMI watchdog holds a counter of every core", "`sysctl kernel.nmi_watchdog=0`")
+        }
+        _ => Finding::works("the NMI watchdog is off"),
+    }
+}
+
+fn ends_of_threads(_: &Path) -> Finding {
+    if counters::sees_exits() {
+        return Finding::works("the kernel tells when a thread ends (tracepoint)");
+    }
+    let mend = "run as root, or let a group read `/sys/kernel/tracing/events/sched`";
+    Finding::limited("final counts can be lost where threads end on several CPUs at once", mend)
+}
+
+fn open_files(_: &Path) -> Finding {
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((_, hard)) if hard >= 65_536 => Finding::works(format!("up to {hard}")),
+        Ok((_, hard)) => {
+            Finding::limited(format!("up to {hard}"), "raise the limit: `nofile` in /etc/security/limits.conf")
+        }
+        Err(error) => Finding::missing(error.to_string(), "allow getrlimit"),
+    }
+}
+
+fn recording(_: &Path) -> Finding {
+    match record_run::tools() {
+        Ok((qemu, plugin)) => Finding::works(format!("{} with {}", qemu.display(), plugin.display())),
+        Err(error) => Finding::missing("not possible", error.to_string()),
+    }
+}
+
+fn affinity(root: &Path) -> Finding {
+    let Ok(allowed) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else {
+        return Finding::missing(
+            "sched_getaffinity is refused",
+            "a container may filter it: allow it in its seccomp profile",
+        );
+    };
+    let allowed = (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).count();
+    let online = text(root, "sys/devices/system/cpu/online")
+        .and_then(|list| list.parse::<countersteer_core::cpuset::CpuSet>().ok())
+        .map_or(allowed, |cpus| cpus.len());
+    if allowed < online {
+        return Finding::limited(
+            format!("{allowed} of {online} CPUs"),
+            "a cpuset or mask confines us: widen it to use the rest",
+        );
+    }
+    Finding::works(format!("all {online} CPUs"))
+}
+
+fn control_groups(root: &Path) -> Finding {
+    let Some(controllers) = text(root, "sys/fs/cgroup/cgroup.controllers") else {
+        return Finding::missing(
+            "no cgroup v2 at /sys/fs/cgroup",
+            "boot with `systemd.unified_cgroup_hierarchy=1`, or mount it",
+        );
+    };
+    let has = |name: &str| controllers.split_whitespace().any(|c| c == name);
+    if has("cpu") && has("cpuset") {
+        return Finding::works(format!("version 2 with {controllers}"));
+    }
+    Finding::limited(
+        format!("version 2 with {controllers}"),
+        "enable `cpu` and `cpuset` in the parent's cgroup.subtree_control",
+    )
+}
+
+/// Bits of the effective capabilities.
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_BPF: u64 = 1 << 39;
+
+fn sched_ext(root: &Path) -> Finding {
+    let Some(state) = text(root, "sys/kernel/sched_ext/state") else {
+        let release = text(root, "proc/sys/kernel/osrelease").unwrap_or_else(|| "this kernel".into());
+        let mend = "a kernel from 6.12 on with CONFIG_SCHED_CLASS_EXT is needed; affinity works without";
+        return Finding::missing(format!("{release} has none"), mend);
+    };
+    if !root.join("sys/kernel/btf/vmlinux").exists() {
+        return Finding::missing("the kernel has no type information", "a kernel with CONFIG_DEBUG_INFO_BTF is needed");
+    }
+    let taken = text(root, "sys/kernel/sched_ext/root/ops").filter(|_| state != "disabled");
+    if let Some(other) = taken {
+        return Finding::limited(
+            format!("`{other}` is loaded"),
+            "stop it first: only one such scheduler runs at a time",
+        );
+    }
+    let status = text(root, "proc/self/status").unwrap_or_default();
+    let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|c| u64::from_str_radix(c.trim(), 16).ok()).unwrap_or(0);
+    if capabilities & (CAP_BPF | CAP_SYS_ADMIN) == 0 {
+        return Finding::limited("there, but not permitted", "run as root, or with CAP_BPF and CAP_PERFMON");
+    }
+    Finding::works("there, and no other scheduler is loaded")
+}
+
+fn frequency_hints(root: &Path) -> Finding {
+    let clamp = root.join("proc/sys/kernel/sched_util_clamp_min").exists();
+    let preference: PathBuf = root.join("sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference");
+    match (clamp, preference.exists()) {
+        (true, true) => Finding::works("utilisation clamps, energy preference"),
+        (true, false) => Finding::works("utilisation clamps"),
+        (false, true) => Finding::works("energy preference"),
+        (false, false) => {
+            Finding::missing("neither utilisation clamps nor an energy preference", "a kernel with CONFIG_UCLAMP_TASK")
+        }
+    }
+}
+
+fn provider(def: &ProviderDef, root: &Path) -> Finding {
+    let columns: Vec<&str> = def.columns.iter().map(|c| c.name).collect();
+    match (def.open)(root) {
+        Ok(_) => Finding::works(columns.join(", ")),
+        Err(Unavailable { why, mend }) => Finding::missing(why, mend),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn everything_that_does_not_work_has_a_mend() {
+        let empty = tempfile::tempdir().unwrap();
+        for root in [Path::new("/"), empty.path()] {
+            for (name, _, finding) in examine(root) {
+                assert_eq!(finding.state == State::Works, finding.mend.is_empty(), "{name}: {finding:?}");
+                assert!(!finding.found.is_empty(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_files_are_asked_of_another_root() {
+        let empty = tempfile::tempdir().unwrap();
+        let names: Vec<&str> = examine(empty.path()).into_iter().map(|(name, ..)| name).collect();
+        assert!(names.contains(&"sched_ext") && !names.contains(&"counting"), "{names:?}");
+    }
+
+    #[test]
+    fn sched_ext_tells_absent_taken_and_forbidden_apart() {
+        let state = ("sys/kernel/sched_ext/state", "enabled\n");
+        let btf = ("sys/kernel/btf/vmlinux", "x");
+        let finding = |files: &[(&str, &str)]| sched_ext(root(files).path());
+        assert!(finding(&[("proc/sys/kernel/osrelease", "6.1.0-9")]).found.contains("6.1.0-9"));
+        assert!(finding(&[state]).found.contains("type information"));
+        let taken = finding(&[state, btf, ("sys/kernel/sched_ext/root/ops", "scx_rusty")]);
+        assert!(taken.found.contains("scx_rusty") && taken.state == State::Limited);
+        let off = ("sys/kernel/sched_ext/state", "disabled");
+        let caps = |bits: &'static str| finding(&[off, btf, ("proc/self/status", bits)]).state;
+        assert_eq!(caps("Name:\tx\nCapEff:\t0000000000000000\n"), State::Limited);
+        assert_eq!(caps("CapEff:\t000001ffffffffff\n"), State::Works);
+    }
+
+    #[test]
+    fn a_counter_that_the_watchdog_holds_is_told() {
+        let on = nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "1\n")]).path());
+        assert!(on.mend.contains("nmi_watchdog=0"));
+        assert_eq!(nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "0\n")]).path()).state, State::Works);
+    }
+}
