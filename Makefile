@@ -4,13 +4,18 @@ STEER := target/release/steer
 PLUGIN := target/release/libcountersteer_capture.so
 SHELL := /bin/bash
 
-.PHONY: demo test lint bench build setup setup-demo profiles bless clean
+.PHONY: demo test test-vm lint bench build setup setup-demo profiles bless clean
 
 demo: setup-demo build
 	demo/run.sh $(STEER)
 
 test: setup lint
 	$(CARGO) test --workspace --quiet 2>&1
+	CARGO=$(CARGO) vm/test.sh
+
+# Only what needs a kernel or a PMU of its own: in virtual machines.
+test-vm:
+	CARGO=$(CARGO) vm/test.sh
 
 lint:
 	$(CARGO) fmt --all --check

@@ -4,11 +4,13 @@
 # `check.py` gets what it printed and judges. The program under test is built static for the machine's processor.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if ! command -v apt-get >/dev/null; then
-    echo "vm: skipped: virtual machines are fetched from a Debian archive, and this system has no apt-get"
+skip() {
+    echo "vm: skipped: $1"
     exit 0
-fi
-scripts/install.sh gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross python3
+}
+command -v rustup >/dev/null || skip "programs for other processors need a toolchain of rustup's"
+scripts/install.sh gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross python3 || skip "cross compilers are missing"
+vm/fetch.sh >/dev/null || skip "QEMU and kernels cannot be fetched (see above)"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -22,11 +24,11 @@ build() {
     esac
     mkdir "$scratch/$arch"
     if ! rustup target list --installed 2>/dev/null | grep -qx $target; then
-        rustup target add $target >&2
+        rustup target add $target >&2 || skip "rustup cannot fetch the target $target"
     fi
     local upper=${target^^}
     env "CARGO_TARGET_${upper//-/_}_LINKER=$compiler" "CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static" \
-        cargo build --quiet --target $target -p countersteer-cli
+        "${CARGO:-cargo}" build --quiet --target $target -p countersteer-cli
     "${compiler%gcc}strip" -o "$scratch/$arch/steer" "${CARGO_TARGET_DIR:-target}/$target/debug/steer"
     $compiler -O2 -static -pthread -o "$scratch/$arch/loop" vm/loop.c
 }

@@ -13,6 +13,8 @@ for row in rows:
     if row["kind"] == "reading":
         instructions[row["tid"]] += row["counts"]["instructions:u"]
         cycles[row["tid"]] += row["counts"]["cycles:u"]
+# What threads do once they have said their last word is nobody's; nothing of it is in user mode.
+assert instructions.pop(None, 0) == 0, instructions
 assert len(instructions) == THREADS, instructions
 for tid, counted in instructions.items():
     assert 0 <= counted - ROUNDS * PER_ROUND <= MOST_BESIDES, (tid, counted)

@@ -1,8 +1,8 @@
-"""Two sets of events take turns: each is counted half of the time, every sample names its set, and nothing is scaled."""
+"""Two sets of events take turns: each is counted about half of the time, every sample names its set, and nothing is scaled."""
 import json
 import sys
 
-ROUNDS, PER_ROUND = 15_000_000, 2
+ROUNDS, PER_ROUND = 60_000_000, 2
 
 rows = [json.loads(line) for line in sys.stdin if line.startswith("{")]
 sets = {0: "instructions:u", 1: "cycles:u"}
@@ -15,8 +15,9 @@ for row in rows:
     counted[row["set"]] += row["counts"][sets[row["set"]]]
     order.append(row["set"])
 total = ROUNDS * PER_ROUND
-assert 0.35 < counted[0] / total < 0.65, counted
+# On the one CPU, who rotates the sets competes with who is counted.
+assert 0.25 < counted[0] / total < 0.75, counted
 # Four nanoseconds an instruction: what the other set missed is what this one counted.
 both = counted[0] + counted[1] / 4
-assert abs(both / total - 1) < 0.1, (counted, both)
-assert order.count(0) > 3 and order.count(1) > 3, order
+assert abs(both / total - 1) < 0.02, (counted, both)
+assert order.count(0) > 15 and order.count(1) > 15, order

@@ -121,7 +121,11 @@ impl Follower {
 
     fn tell(&mut self, group: &GroupInfo, owner: Owner, at: Nanos, running: u64, values: &[u64]) {
         place(group, values, &mut self.scratch);
-        let told = cumulative(group, at, running, &self.scratch);
+        let mut told = cumulative(group, at, running, &self.scratch);
+        if self.each_sample {
+            // One group alone told this, at an instant of its own: how long others had run by then is not known.
+            told.enabled = told.running;
+        }
         self.ledger.tell(owner, group.tree, group.cpu, group.set, &told);
     }
 
