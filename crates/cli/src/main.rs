@@ -10,6 +10,7 @@ mod library;
 mod output;
 mod plan;
 mod progress;
+mod remote;
 mod virtuals;
 
 use std::process::ExitCode;

@@ -178,3 +178,29 @@ fn a_record_of_counts_is_a_record_like_any_other() {
     assert_eq!((&*record.manifest.engine, of_threads), ("counters", record.samples.len()));
     data(&["report", "run.rec", "-o", "run.html"], dir.path());
 }
+
+/// A stand-in for ssh runs the line that the other machine's shell would get.
+#[test]
+fn counting_on_another_machine_passes_on_arguments_output_and_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, script: String| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+        path
+    };
+    let ssh = write(
+        "ssh",
+        format!(
+            "#!/bin/sh\n[ \"$1 $2 $3\" = '-T me@there --' ] || exit 99\nPATH='{}':$PATH sh -c \"$4\"\n",
+            dir.path().display()
+        ),
+    );
+    write("steer", format!("#!/bin/sh\nexec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_steer")));
+    let args = ["stat", "--host", "me@there", "--json", "-e", "task_clock:u", "--", "sh", "-c", "echo 'a  b'; exit 3"];
+    let output = Command::new(env!("CARGO_BIN_EXE_steer")).args(args).env("COUNTERSTEER_SSH", ssh).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert!(stdout.starts_with("a  b\n") && stdout.contains("\"exit_code\":3"), "{stdout}");
+}

@@ -34,7 +34,7 @@ enum Command {
     /// Record what a program does, or show a profile
     Profile(profile::Args),
     /// Count events of programs, processes, threads, CPUs or control groups
-    Stat(stat::Args),
+    Stat(Box<stat::Args>),
     /// List what this machine can count
     Events(events::Args),
     /// Tell what this machine can and cannot do, and what would mend it
@@ -68,7 +68,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
         Command::Profile(args) => profile::run(args),
-        Command::Stat(args) => stat::run(args),
+        Command::Stat(args) => stat::run(*args),
         Command::Events(args) => done(events::run(&args)),
         Command::Doctor(args) => done(doctor::run(&args)),
         Command::Machine(args) => done(machine::run(args)),

@@ -18,6 +18,7 @@ use countersteer_report::record::{CountingRecorder, Manifest};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::library;
+use crate::remote;
 use crate::virtuals::Bank;
 
 /// Count events of a program and all its threads, or of what runs already.
@@ -89,6 +90,9 @@ pub struct Args {
     /// Keep everything that was read in a record: a folder of Parquet files
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Count on another machine instead, over ssh; steer must be in PATH there, and files are written there
+    #[arg(long, value_name = "USER@MACHINE")]
+    host: Option<String>,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
@@ -108,6 +112,9 @@ fn time(text: &str) -> Result<Nanos, String> {
 
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(host) = &args.host {
+        return Err(remote::run_there(host));
+    }
     let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
     let target = target(&args)?;
     if args.samples.is_some() && args.interval.is_none() {

@@ -1,0 +1,83 @@
+//! The same command on another machine, over the system's own ssh.
+//!
+//! Input: this command's arguments. Effect: ssh takes this process's place, so output, exit code and signals are its own.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::error::{Kind, told};
+
+/// Names another ssh.
+const SSH_VARIABLE: &str = "COUNTERSTEER_SSH";
+/// The option that is ours alone.
+const OPTION: &str = "--host";
+
+/// Runs this very command on `host`, where `steer` must be in PATH; returns only when ssh cannot be started.
+pub fn run_there(host: &str) -> anyhow::Error {
+    if host.is_empty() || host.starts_with('-') {
+        return told(Kind::Usage, format!("`{host}` is no host; write user@machine, or a name of ~/.ssh/config"));
+    }
+    let ssh = std::env::var_os(SSH_VARIABLE).unwrap_or_else(|| "ssh".into());
+    let command = remote_command(std::env::args_os().skip(1));
+    let error = Command::new(&ssh).arg("-T").arg(host).arg("--").arg(command).exec();
+    told(Kind::Missing, format!("cannot start {}: {error}; install an ssh client", ssh.display()))
+}
+
+/// `steer` and its arguments without ours, as a shell reads them.
+fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
+    let mut command = b"steer".to_vec();
+    let (mut value_next, mut ours) = (false, true);
+    for arg in args {
+        if std::mem::take(&mut value_next) {
+            continue;
+        }
+        // What follows `--` is the program's.
+        ours &= arg != "--";
+        if ours && arg == OPTION {
+            value_next = true;
+        } else if !(ours && arg.as_bytes().starts_with(format!("{OPTION}=").as_bytes())) {
+            command.push(b' ');
+            command.extend(quoted(&arg));
+        }
+    }
+    OsString::from_vec(command)
+}
+
+/// An argument that a POSIX shell takes as it is.
+fn quoted(arg: &OsStr) -> Vec<u8> {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_=/.,:@%+".contains(b);
+    if !arg.is_empty() && arg.as_bytes().iter().all(plain) {
+        return arg.as_bytes().to_vec();
+    }
+    let mut text = b"'".to_vec();
+    for byte in arg.as_bytes() {
+        if *byte == b'\'' { text.extend(b"'\\''") } else { text.push(*byte) }
+    }
+    text.push(b'\'');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(args: &[&str]) -> String {
+        remote_command(args.iter().map(OsString::from)).into_string().unwrap()
+    }
+
+    #[test]
+    fn only_our_own_option_is_left_out() {
+        assert_eq!(command(&["stat", "--host", "a@b", "-i", "1s", "--", "x"]), "steer stat -i 1s -- x");
+        assert_eq!(command(&["stat", "--host=a@b", "--", "ssh", "--host", "c"]), "steer stat -- ssh --host c");
+    }
+
+    #[test]
+    fn a_shell_gets_every_argument_as_it_is() {
+        let args = ["a b", "", "it's", "$(rm -rf x)", "cpu/event=0x2e,umask=1/", "`x`;y\n&"];
+        let line = command(&args).replacen("steer", "printf '%s\\0'", 1);
+        let shell = Command::new("sh").arg("-c").arg(line).output().unwrap();
+        assert_eq!(shell.stdout, args.map(|a| format!("{a}\0")).concat().as_bytes());
+    }
+}
