@@ -53,6 +53,12 @@ pub enum ReportError {
         /// What is wrong with it.
         why: String,
     },
+    /// A record that does not tell what was asked for.
+    #[error("{why}")]
+    Lacking {
+        /// What is missing, and what would bring it.
+        why: String,
+    },
     /// A table that cannot be encoded.
     #[error("cannot encode the table `{table}`: {why}")]
     Encode {

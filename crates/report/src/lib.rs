@@ -10,6 +10,7 @@ pub mod profile_view;
 pub mod readings;
 pub mod record;
 pub mod table;
+pub mod tabulate;
 pub mod why;
 
 mod atomic;

@@ -6,6 +6,8 @@ use std::process::{ExitCode, Stdio};
 use anyhow::Context;
 use countersteer_core::profile::Profile;
 use countersteer_host::record_run::{self, RecordOptions, Recording};
+use countersteer_report::record::Record;
+use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
 
@@ -26,6 +28,12 @@ pub struct Args {
     /// Name of the profile; the program's file name when absent
     #[arg(long)]
     name: Option<String>,
+    /// Make the profile from the counters of a record (`steer stat -o`, `steer sim -o`) instead
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["max_instructions", "command"], requires = "program")]
+    from: Option<PathBuf>,
+    /// With --from: which of the record's programs
+    #[arg(long, value_name = "NAME", requires = "from")]
+    program: Option<String>,
     /// Stop after this many instructions (K, M and G are understood); the profile is then marked partial
     #[arg(long, value_name = "N", value_parser = count)]
     max_instructions: Option<u64>,
@@ -67,6 +75,7 @@ fn count(text: &str) -> Result<u64, String> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.show {
         Some(Action::Show { file, json, plot }) => show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS),
+        None if args.from.is_some() => tabulate_to_file(&args).map(|()| ExitCode::SUCCESS),
         None if args.command.is_empty() => {
             Err(told(Kind::Usage, "name a program after `--`: steer profile -o FILE -- PROGRAM ARGS"))
         }
@@ -94,6 +103,21 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         output.display()
     );
     Ok(ExitCode::from(recording.ending.code() as u8))
+}
+
+/// A tabulated profile of a record's program.
+fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
+    let (Some(from), Some(program)) = (&args.from, &args.program) else {
+        return Err(told(Kind::Usage, "name the record with --from and the program in it with --program"));
+    };
+    let mut profile = tabulate(&Record::load(from)?, program)?;
+    profile.name = args.name.clone().unwrap_or(profile.name);
+    let text = toml::to_string(&profile).context("the profile cannot be written as TOML")?;
+    let output = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.profile.toml", profile.name)));
+    write_atomically(&output, text.as_bytes())?;
+    let types: Vec<&str> = profile.core.iter().map(|c| c.core_type.as_str()).collect();
+    eprintln!("steer: figures for {}; profile in {}", types.join(", "), output.display());
+    Ok(())
 }
 
 /// Records with a spinner that counts instructions.

@@ -6,4 +6,5 @@ mod golden;
 mod pages;
 mod records;
 mod synthetic;
+mod tabulated;
 mod traces;
