@@ -27,10 +27,10 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 root=$scratch/root
-mkdir -p "$root"/{bin,dev,proc,sys,tmp,work}
+mkdir -p "$root"/{bin,dev,here,proc,sys,tmp}
 cp "$cache/$arch/busybox" "$root/bin/busybox"
 cp "$here/init" "$root/init"
-[ ${#files[@]} = 0 ] || cp -r "${files[@]}" "$root/work/"
+[ ${#files[@]} = 0 ] || cp -r "${files[@]}" "$root/here/"
 printf '%s\n' "$*" >"$root/command"
 (cd "$root" && find . | "$cache/amd64/busybox" cpio -o -H newc 2>/dev/null) | gzip -1 >"$scratch/initrd"
 

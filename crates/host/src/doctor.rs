@@ -244,7 +244,8 @@ const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_BPF: u64 = 1 << 39;
 
 fn sched_ext(root: &Path) -> Finding {
-    let Some(state) = text(root, "sys/kernel/sched_ext/state") else {
+    let folder = root.join("sys/kernel/sched_ext");
+    let Some(state) = text(&folder, "state") else {
         let release = text(root, "proc/sys/kernel/osrelease").unwrap_or_else(|| "this kernel".into());
         let mend = "a kernel from 6.12 on with CONFIG_SCHED_CLASS_EXT is needed; affinity works without";
         return Finding::missing(format!("{release} has none"), mend);
@@ -252,7 +253,7 @@ fn sched_ext(root: &Path) -> Finding {
     if !root.join("sys/kernel/btf/vmlinux").exists() {
         return Finding::missing("the kernel has no type information", "a kernel with CONFIG_DEBUG_INFO_BTF is needed");
     }
-    let taken = text(root, "sys/kernel/sched_ext/root/ops").filter(|_| state != "disabled");
+    let taken = text(&folder, "root/ops").filter(|_| state != "disabled");
     if let Some(other) = taken {
         return Finding::limited(
             format!("`{other}` is loaded"),
@@ -328,7 +329,8 @@ mod tests {
         let finding = |files: &[(&str, &str)]| sched_ext(root(files).path());
         assert!(finding(&[("proc/sys/kernel/osrelease", "6.1.0-9")]).found.contains("6.1.0-9"));
         assert!(finding(&[state]).found.contains("type information"));
-        let taken = finding(&[state, btf, ("sys/kernel/sched_ext/root/ops", "scx_rusty")]);
+        let ops = ["sys/kernel/sched_ext", "root", "ops"].join("/");
+        let taken = finding(&[state, btf, (&ops, "scx_rusty")]);
         assert!(taken.found.contains("scx_rusty") && taken.state == State::Limited);
         let off = ("sys/kernel/sched_ext/state", "disabled");
         let caps = |bits: &'static str| finding(&[off, btf, ("proc/self/status", bits)]).state;

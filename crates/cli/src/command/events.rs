@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use countersteer_host::counters::{CATALOG, CatalogRow, CoreTypes, Pmu, Pmus, Probe, probe};
+use countersteer_host::virtuals::{Column, PROVIDERS, ProviderDef};
 use countersteer_report::table::plain;
 use serde::Serialize;
 
 use super::{print, print_json};
 use crate::library;
 
-/// List PMUs, core types and events.
+/// List PMUs, core types, events and virtual counters.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only events whose name or description contains this
@@ -69,6 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let mut events: Vec<EventRow> = CATALOG.iter().map(|row| portable(row, &pmus, here)).collect();
     events.extend(pmus.list.iter().flat_map(|pmu| named(pmu, here)));
+    events.extend(PROVIDERS.iter().flat_map(|provider| virtuals(provider, &args.root)));
     if let Some(filter) = &args.filter {
         let wanted = filter.to_lowercase().replace('-', "_");
         let has = |text: &str| text.to_lowercase().replace('-', "_").contains(&wanted);
@@ -147,6 +149,19 @@ fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
         };
         EventRow { name: format!("{}/{name}/", pmu.name), pmu: pmu.name.clone(), available, why, description }
     })
+}
+
+/// Virtual counters of a provider.
+fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
+    let why = (provider.open)(root).err().map(|unavailable| unavailable.to_string());
+    let row = |column: &Column| EventRow {
+        name: column.name.into(),
+        pmu: "virtual".into(),
+        available: Some(why.is_none()),
+        why: why.clone(),
+        description: format!("{}, in {}; -v", column.prose, column.unit),
+    };
+    provider.columns.iter().map(row).collect()
 }
 
 fn text(listing: &Listing) -> String {
