@@ -53,7 +53,7 @@ pub enum CounterError {
     /// Too many files.
     #[error(
         "{needed} counters are more open files than the limit of {limit} allows; raise it (`ulimit -n {needed}`), \
-         or count fewer events, CPUs (-C) or threads"
+         or count fewer events, CPUs (-C) or threads, or whole CPUs (-a)"
     )]
     TooManyFiles {
         /// Files needed.

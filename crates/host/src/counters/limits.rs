@@ -1,6 +1,6 @@
 //! The limit of open files: a counter is one.
 //!
-//! Input: how many are needed. Effect: the soft limit is raised as far as it must be and may be.
+//! Input: how many are needed. Effect: the limits are raised as far as they must be and may be.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -20,9 +20,10 @@ pub(super) fn make_room(counters: u64) -> Result<(), CounterError> {
     if needed <= soft {
         return Ok(());
     }
-    if needed > hard {
+    // Root may raise the hard limit too, up to fs.nr_open.
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, needed, needed.max(hard));
+    if needed > hard && raised.is_err() {
         return Err(CounterError::TooManyFiles { needed, limit: hard });
     }
-    let _ = setrlimit(Resource::RLIMIT_NOFILE, needed, hard);
     Ok(())
 }
