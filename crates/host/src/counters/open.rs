@@ -88,12 +88,14 @@ pub(super) struct Opened {
     pub(super) user_only: bool,
 }
 
+/// An event of a group: place in the set, event, encoding.
+type Member<'a> = (usize, &'a Resolved, &'a Encoding);
+
 /// One group that is to be opened.
 struct Group<'a> {
     cpu: CpuId,
     set: usize,
-    /// Its members: place in the set, event, encoding.
-    members: Vec<(usize, &'a Resolved, &'a Encoding)>,
+    members: Vec<Member<'a>>,
     clock: bool,
     counts: bool,
 }
@@ -156,65 +158,72 @@ impl Opened {
         tree: u32,
         ring: bool,
     ) -> Result<(), CounterError> {
-        let inherit = matches!(scope, Scope::Thread(..));
-        let is_clock = |m: &(usize, &Resolved, &Encoding)| m.2.software && m.2.config[0] == TASK_CLOCK;
-        let lead = group.members.iter().find(|m| is_clock(m));
-        let others: Vec<_> = group.members.iter().filter(|m| !is_clock(m)).collect();
+        let lead = group.members.iter().find(|m| is_clock(m)).map(|m| m.0);
+        let others: Vec<&Member<'_>> = group.members.iter().filter(|m| !is_clock(m)).collect();
         // What belongs to a package has no clock and counts alone.
         let alone = others.iter().any(|m| m.2.system);
-        let follow = ring && group.set == 0 && group.clock;
-        let clock = Attr {
-            kind: abi::PERF_TYPE_SOFTWARE,
-            config: [TASK_CLOCK, 0, 0, 0],
-            exclude_kernel: self.user_only,
-            disabled: true,
-            enable_on_exec: opening.on_exec && group.set == 0,
-            inherit,
-            follow,
-            period: if ring { opening.clock_period(group.set, lead.map(|m| m.0)) } else { 0 },
-            tell_at_exit: others.is_empty() && !opening.has_farewells(ring, self.user_only),
-            ring,
-            ..Attr::default()
-        };
+        let farewells = opening.has_farewells(ring, self.user_only);
+        let inherit = matches!(scope, Scope::Thread(..));
+        let mut clock = self.clock(opening, group, ring, lead);
+        (clock.inherit, clock.tell_at_exit) = (inherit, others.is_empty() && !farewells);
         let mut fds: Vec<OwnedFd> = Vec::with_capacity(others.len() + 1);
         let mut places = Vec::with_capacity(others.len() + 1);
         if !alone {
             fds.push(sys::open(&clock, scope, None).map_err(|e| opening.refused("task_clock", e))?);
-            places.push(lead.map(|m| m.0));
+            places.push(lead);
         }
-        for (nth, (place, event, encoding)) in others.iter().enumerate() {
-            let leads = fds.is_empty();
-            let attr = Attr {
-                kind: encoding.kind,
-                config: encoding.config,
-                exclude_user: !event.space.user && !alone,
-                exclude_kernel: (!event.space.kernel || self.user_only) && !alone,
-                enable_on_exec: leads && clock.enable_on_exec,
-                disabled: leads,
-                follow: false,
-                period: opening.every.filter(|e| ring && (e.0, e.1) == (group.set, *place)).map_or(0, |e| e.2),
-                // The kernel ends the members last to first, and the first to go still sees the whole group.
-                tell_at_exit: nth + 1 == others.len() && !opening.has_farewells(ring, self.user_only),
-                ..clock.clone()
-            };
-            let refused = |e| opening.refused(&event.planned.name, e);
+        for (nth, member) in others.iter().enumerate() {
+            let mut attr = self.member(&clock, member, fds.is_empty());
+            let asked = opening.every.filter(|e| ring && (e.0, e.1) == (group.set, member.0));
+            attr.period = asked.map_or(0, |e| e.2);
+            // The kernel ends the members last to first, and the first to go still sees the whole group.
+            attr.tell_at_exit = nth + 1 == others.len() && !farewells;
+            let refused = |e| opening.refused(&member.1.planned.name, e);
             fds.push(sys::open(&attr, scope, fds.first()).map_err(refused)?);
-            places.push(Some(*place));
+            places.push(Some(member.0));
         }
         let asking = fds.len();
-        if opening.has_farewells(ring, self.user_only) {
-            for (kind, config) in opening.farewells() {
-                let (config, period) = ([config, 0, 0, 0], 1);
-                let (disabled, enable_on_exec, follow) = (false, false, false);
-                let attr = Attr { kind, config, period, disabled, enable_on_exec, follow, ..clock.clone() };
-                fds.push(sys::open(&attr, scope, fds.first()).map_err(|e| opening.refused("context_switches", e))?);
-                places.push(None);
-            }
+        for (kind, config) in opening.farewells().into_iter().filter(|_| farewells) {
+            let (config, period) = ([config, 0, 0, 0], 1);
+            let (disabled, enable_on_exec, follow) = (false, false, false);
+            let attr = Attr { kind, config, period, disabled, enable_on_exec, follow, ..clock.clone() };
+            fds.push(sys::open(&attr, scope, fds.first()).map_err(|e| opening.refused("context_switches", e))?);
+            places.push(None);
         }
         let width = opening.sets[group.set].len();
         let (set, cpu) = (group.set as u32, group.cpu);
         let info = GroupInfo { tree, cpu, set, places, width, clock: group.clock, counts: group.counts };
         self.keep(info, fds, asking, ring)
+    }
+
+    /// The clock that leads a group and asks for its samples.
+    fn clock(&self, opening: &Opening<'_>, group: &Group<'_>, ring: bool, lead: Option<usize>) -> Attr {
+        Attr {
+            kind: abi::PERF_TYPE_SOFTWARE,
+            config: [TASK_CLOCK, 0, 0, 0],
+            exclude_kernel: self.user_only,
+            disabled: true,
+            enable_on_exec: opening.on_exec && group.set == 0,
+            follow: ring && group.set == 0 && group.clock,
+            period: if ring { opening.clock_period(group.set, lead) } else { 0 },
+            ring,
+            ..Attr::default()
+        }
+    }
+
+    /// Another member of a clock's group, or one that leads where there is no clock.
+    fn member(&self, clock: &Attr, (_, event, encoding): &Member<'_>, leads: bool) -> Attr {
+        let space = event.space;
+        Attr {
+            kind: encoding.kind,
+            config: encoding.config,
+            exclude_user: !space.user && !encoding.system,
+            exclude_kernel: (!space.kernel || self.user_only) && !encoding.system,
+            enable_on_exec: leads && clock.enable_on_exec,
+            disabled: leads,
+            follow: false,
+            ..clock.clone()
+        }
     }
 
     fn keep(&mut self, info: GroupInfo, mut fds: Vec<OwnedFd>, asking: usize, ring: bool) -> Result<(), CounterError> {
@@ -306,6 +315,10 @@ impl Opening<'_> {
         let sets = || self.sets.iter().enumerate();
         cpus.iter().flat_map(|cpu| sets().flat_map(|(nth, set)| groups_of_set(*cpu, nth, set))).collect()
     }
+}
+
+fn is_clock((_, _, encoding): &Member<'_>) -> bool {
+    encoding.software && encoding.config[0] == TASK_CLOCK
 }
 
 fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> {
