@@ -1,10 +1,15 @@
 # Two commands do all: `make demo` (profile real programs, compare policies, report) and `make test`.
 CARGO ?= cargo
-STEER := target/release/steer
-PLUGIN := target/release/libcountersteer_capture.so
+TARGET := $(or $(CARGO_TARGET_DIR),target)/release
+STEER := $(TARGET)/steer
+PLUGIN := $(TARGET)/libcountersteer_capture.so
+LIBRARY := $(TARGET)/libcountersteer
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# Where `make install` puts things; DESTDIR stands before it for packages.
+PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm lint bench build setup setup-demo profiles bless clean
+.PHONY: demo test test-vm lint bench build install setup setup-demo profiles bless clean
 
 demo: setup-demo build
 	demo/run.sh $(STEER)
@@ -25,7 +30,24 @@ bench: setup build
 	bench/run.sh
 
 build:
-	$(CARGO) build --release --quiet -p countersteer-cli -p countersteer-capture
+	$(CARGO) build --release --quiet -p countersteer-cli -p countersteer-capture -p countersteer
+
+# steer with its plugin; the C library with header, pkg-config file and man page. Run `make build` first, as yourself.
+install: INTO := $(DESTDIR)$(PREFIX)
+install: SO := libcountersteer.so
+install:
+	@[ -f $(LIBRARY).so ] || { echo "nothing is built yet: run \`make build\` first"; exit 1; }
+	install -D -m 755 $(STEER) $(INTO)/bin/steer
+	install -D -m 755 $(PLUGIN) $(INTO)/lib/countersteer/libcountersteer_capture.so
+	install -D -m 755 $(LIBRARY).so $(INTO)/lib/$(SO).$(VERSION)
+	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO).$(firstword $(subst ., ,$(VERSION)))
+	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO)
+	install -D -m 644 $(LIBRARY).a $(INTO)/lib/libcountersteer.a
+	install -D -m 644 crates/capi/include/countersteer.h $(INTO)/include/countersteer.h
+	install -D -m 644 crates/capi/man/libcountersteer.3 $(INTO)/share/man/man3/libcountersteer.3
+	install -d $(INTO)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|; s|@VERSION@|$(VERSION)|' crates/capi/countersteer.pc.in \
+	    >$(INTO)/lib/pkgconfig/countersteer.pc
 
 # What tests need that Rust's own tools don't bring.
 setup:

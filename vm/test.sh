@@ -27,10 +27,14 @@ build() {
         rustup target add $target >&2 || skip "rustup cannot fetch the target $target"
     fi
     local upper=${target^^}
-    env "CARGO_TARGET_${upper//-/_}_LINKER=$compiler" "CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static" \
-        "${CARGO:-cargo}" build --quiet --target $target -p countersteer-cli
+    local environment=("CARGO_TARGET_${upper//-/_}_LINKER=$compiler")
+    environment+=("CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static")
+    env "${environment[@]}" "${CARGO:-cargo}" build --quiet --target $target -p countersteer-cli
+    env "${environment[@]}" "${CARGO:-cargo}" rustc --quiet --target $target -p countersteer --lib --crate-type staticlib
     "${compiler%gcc}strip" -o "$scratch/$arch/steer" "${CARGO_TARGET_DIR:-target}/$target/debug/steer"
     $compiler -O2 -static -pthread -o "$scratch/$arch/loop" vm/loop.c
+    $compiler -O1 -static -pthread -Wl,--no-warnings -s -Icrates/capi/include -o "$scratch/$arch/region" \
+        crates/capi/examples/region.c "${CARGO_TARGET_DIR:-target}/$target/debug/libcountersteer.a" -lm
 }
 
 passed=0 failed=0
@@ -41,7 +45,7 @@ for case in "${@:-vm/cases/*}"; do
         [ "${options[0]}" != --arch ] || arch=${options[1]}
         build "$arch"
         status=0
-        vm/run.sh "${options[@]}" "$scratch/$arch/steer" "$scratch/$arch/loop" -- "$(cat "$folder/command")" \
+        vm/run.sh "${options[@]}" "$scratch/$arch/"* -- "$(cat "$folder/command")" \
             >"$scratch/output" || status=$?
         if [ $status = 0 ] && python3 "$folder/check.py" <"$scratch/output"; then
             echo "vm: $folder ... ok"

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_core::counters::{Metric, MetricGroup};
 use countersteer_core::machine::Machine;
-use countersteer_host::counters::{Pmus, add_vendor_events};
+use countersteer_host::counters::{Pmus, add_vendor_events, own_vendor_lists};
 use include_dir::{Dir, include_dir};
 
 use crate::error::{Kind, told};
@@ -56,10 +56,7 @@ pub fn workload(name: &str) -> anyhow::Result<Text> {
 /// The PMUs below a root, with events of vendors' lists: those of `lists`, or else of the user's own folder.
 pub fn pmus(root: &Path, lists: Option<&Path>) -> anyhow::Result<Pmus> {
     let mut pmus = Pmus::read(root)?;
-    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
-    let data = data.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
-    let own = data.map(|data| data.join("countersteer/events")).filter(|folder| folder.is_dir());
-    if let Some(folder) = lists.map(Path::to_owned).or(own) {
+    if let Some(folder) = lists.map(Path::to_owned).or_else(own_vendor_lists) {
         add_vendor_events(&folder, root, &mut pmus)?;
     }
     Ok(pmus)

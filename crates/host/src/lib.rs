@@ -6,3 +6,5 @@ pub mod record_run;
 pub mod signals;
 pub mod topology;
 pub mod virtuals;
+
+pub use counters::region;

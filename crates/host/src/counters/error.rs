@@ -122,6 +122,9 @@ pub enum CounterError {
     /// A vendor's list of events that cannot be read.
     #[error(transparent)]
     Vendor(#[from] VendorError),
+    /// A region that cannot do this now, or cannot be.
+    #[error("{0}")]
+    Region(&'static str),
     /// Reading or waiting failed.
     #[error("{doing} failed: {source}")]
     System {
@@ -145,8 +148,9 @@ fn hint(source: &io::Error) -> &'static str {
         }
         Some(libc::EINVAL) => {
             "; the PMU does not know this encoding, too many events stand in one set, or the kernel is older than 6.12: \
-             use several -e, or --per total"
+             use several -e (or regions), or --per total"
         }
+        Some(libc::EMFILE | libc::ENFILE) => "; raise the limit of open files (`ulimit -n`), or count fewer events",
         Some(libc::EBUSY) => "; another user of the PMU holds the counter exclusively",
         _ => "",
     }

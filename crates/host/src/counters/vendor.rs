@@ -105,6 +105,14 @@ static UNITS: &[(&str, &str)] = &[
     ("cpu-m-cf", "cpum_cf"),
 ];
 
+/// The user's own folder of vendors' lists, where there is one.
+#[must_use]
+pub fn own() -> Option<PathBuf> {
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let data = data.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
+    data.map(|data| data.join("countersteer/events")).filter(|folder| folder.is_dir())
+}
+
 /// Adds the events of a folder to the machine's PMUs; returns how many.
 ///
 /// `root` is where the machine's file systems are: a vendor's map goes by its processor.

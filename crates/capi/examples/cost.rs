@@ -1,0 +1,113 @@
+//! What a start and a stop cost, beside the system calls that a program would make itself.
+//!
+//! `cargo run --release -p countersteer --example cost` prints nanoseconds per pair, medians of interleaved rounds.
+
+use std::ffi::{CStr, CString};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::time::Instant;
+
+use countersteer::{cs_close, cs_open, cs_region, cs_start, cs_stop, cs_strerror};
+use perf_event_open_sys::{self as perf, bindings as abi};
+
+const ROUNDS: usize = 101;
+const PAIRS: u32 = 2_000;
+
+/// The same two events without the library.
+struct Raw {
+    leader: std::fs::File,
+    _member: std::fs::File,
+}
+
+impl Raw {
+    fn open(kind: u32, configs: [u64; 2]) -> io::Result<Self> {
+        let one = |config, leader| {
+            let mut attr = abi::perf_event_attr { type_: kind, config, ..Default::default() };
+            attr.size = size_of::<abi::perf_event_attr>() as u32;
+            let times = abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING;
+            attr.read_format = (abi::PERF_FORMAT_GROUP | times) as u64;
+            // SAFETY: a fully initialised attribute with its size set, which outlives the call.
+            let fd = unsafe { perf::perf_event_open(&raw mut attr, 0, -1, leader, abi::PERF_FLAG_FD_CLOEXEC.into()) };
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
+            Ok(unsafe { std::fs::File::from_raw_fd(fd) })
+        };
+        let leader = one(configs[0], -1)?;
+        let member = one(configs[1], leader.as_raw_fd())?;
+        Ok(Self { leader, _member: member })
+    }
+
+    fn read(&mut self) -> u64 {
+        let mut bytes = [0; 40];
+        let length = self.leader.read(&mut bytes).unwrap_or(0);
+        u64::from(bytes[24]) + length as u64
+    }
+
+    fn switched(&mut self) -> u64 {
+        let fd = self.leader.as_raw_fd();
+        // SAFETY: these take no pointers.
+        unsafe {
+            perf::ioctls::ENABLE(fd, abi::PERF_IOC_FLAG_GROUP);
+            perf::ioctls::DISABLE(fd, abi::PERF_IOC_FLAG_GROUP);
+        }
+        self.read()
+    }
+
+    fn read_twice(&mut self) -> u64 {
+        self.read() + self.read()
+    }
+}
+
+fn timed(mut pair: impl FnMut() -> u64) -> f64 {
+    let start = Instant::now();
+    for _ in 0..PAIRS {
+        std::hint::black_box(pair());
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(PAIRS)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn measure(events: &str, mut raw: Raw, mut switched: Raw) -> Result<(), String> {
+    let text = CString::new(events).map_err(|e| e.to_string())?;
+    let mut region: *mut cs_region = std::ptr::null_mut();
+    // SAFETY: a C string, and a place for a pointer.
+    if unsafe { cs_open(text.as_ptr(), 0, &raw mut region) } < 0 {
+        // SAFETY: the library returns a C string.
+        return Err(unsafe { CStr::from_ptr(cs_strerror()) }.to_string_lossy().into_owned());
+    }
+    let mut took = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        // SAFETY: the region is open.
+        took[0].push(timed(|| unsafe { (cs_start(region) + cs_stop(region)) as u64 }));
+        took[1].push(timed(|| raw.read_twice()));
+        took[2].push(timed(|| switched.switched()));
+    }
+    // SAFETY: the region is open, and not used from here on.
+    unsafe { cs_close(region) };
+    let [library, twice, switched] = took.map(median);
+    println!("{events}");
+    println!("  cs_start, cs_stop                   {library:7.0} ns");
+    println!("  read(2) twice                       {twice:7.0} ns   {:.2}", library / twice);
+    println!("  ioctl(2) on, ioctl(2) off, read(2)  {switched:7.0} ns   {:.2}", library / switched);
+    Ok(())
+}
+
+fn main() -> Result<(), String> {
+    let kinds = [
+        ("task_clock,page_faults", abi::PERF_TYPE_SOFTWARE, [1, 2]),
+        ("instructions,cycles", abi::PERF_TYPE_HARDWARE, [1, 0]),
+    ];
+    for (events, kind, configs) in kinds {
+        match (Raw::open(kind, configs), Raw::open(kind, configs)) {
+            (Ok(raw), Ok(switched)) => measure(events, raw, switched)?,
+            (Err(error), _) | (_, Err(error)) => println!("{events}\n  skipped: the kernel refuses them ({error})"),
+        }
+    }
+    Ok(())
+}

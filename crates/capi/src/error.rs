@@ -1,0 +1,65 @@
+//! What a C program is told when something fails: a code, and a message of the calling thread.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+
+use countersteer_host::counters::CounterError;
+
+/// An argument that cannot be: a null pointer, a string that is no UTF-8, unknown flags.
+pub const CS_ERROR_ARGUMENT: c_int = -1;
+/// The event string is wrong, or names what this machine does not have.
+pub const CS_ERROR_EVENTS: c_int = -2;
+/// Not permitted.
+pub const CS_ERROR_PERMISSION: c_int = -3;
+/// The kernel cannot count this: no counter, too few of them, no such thread.
+pub const CS_ERROR_REFUSED: c_int = -4;
+/// Not now: started twice, stopped twice, used by another thread at this moment.
+pub const CS_ERROR_STATE: c_int = -5;
+/// Reading failed.
+pub const CS_ERROR_SYSTEM: c_int = -6;
+/// A defect of the library.
+pub const CS_ERROR_INTERNAL: c_int = -7;
+
+/// A failure on its way to C.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: c_int,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: c_int, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<CounterError> for Failure {
+    fn from(error: CounterError) -> Self {
+        use CounterError as E;
+        let code = match &error {
+            E::Spec(_) | E::SystemOnly { .. } | E::Malformed { .. } | E::Vendor(_) => CS_ERROR_EVENTS,
+            E::Forbidden { .. } => CS_ERROR_PERMISSION,
+            E::Refused { .. } | E::TooManyFiles { .. } => CS_ERROR_REFUSED,
+            E::Region(_) => CS_ERROR_STATE,
+            _ => CS_ERROR_SYSTEM,
+        };
+        Self { code, message: error.to_string() }
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Keeps the message for [`last`]; returns the code.
+pub(crate) fn told(failure: Failure) -> c_int {
+    let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
+    // A thread that is ending has nobody to read it.
+    let _ = LAST.try_with(|last| last.replace(message));
+    failure.code
+}
+
+/// The calling thread's last message: valid until its next failure.
+pub(crate) fn last() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}

@@ -1,0 +1,261 @@
+//! libcountersteer: counters around a region of code, for C and what speaks it.
+//!
+//! Stage: the border. Input: calls from C, nothing of which is trusted. Output: those of [`countersteer_host::region`].
+//! `include/countersteer.h` says what C programs see; this file keeps to it: pointers are checked for null, panics end here as
+//! an error, and a region that two threads use at once refuses the second.
+
+mod error;
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use countersteer_host::region::{Count, Options, Region};
+
+pub use error::{
+    CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_INTERNAL, CS_ERROR_PERMISSION, CS_ERROR_REFUSED, CS_ERROR_STATE,
+    CS_ERROR_SYSTEM,
+};
+use error::{Failure, told};
+
+/// Flag of [`cs_open`]: threads and processes born from then on are counted, too.
+pub const CS_INHERIT: c_uint = 1;
+
+/// Open counters of a thread.
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct cs_region {
+    region: Mutex<Region>,
+    names: Vec<Names>,
+}
+
+/// Strings that outlive every reading.
+struct Names {
+    name: CString,
+    unit: CString,
+    core_type: Option<CString>,
+}
+
+/// What an event counted.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cs_count {
+    /// The event; valid until the region is closed, as are all strings here.
+    pub name: *const c_char,
+    /// The unit of the value; empty for plain counts.
+    pub unit: *const c_char,
+    /// The type of cores; null where that makes no difference.
+    pub core_type: *const c_char,
+    /// How often it happened; 0 where it is not available.
+    pub value: u64,
+    /// Nanoseconds during which it was to be counted.
+    pub enabled_ns: u64,
+    /// Nanoseconds during which it was.
+    pub running_ns: u64,
+    /// 1, or 0 where there was no counter for it.
+    pub available: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+impl Names {
+    fn of(count: &Count) -> Self {
+        let text = |t: &str| CString::new(t).unwrap_or_default();
+        Self { name: text(&count.name), unit: text(&count.unit), core_type: count.core_type.as_deref().map(text) }
+    }
+
+    fn count(&self, count: &Count) -> cs_count {
+        cs_count {
+            name: self.name.as_ptr(),
+            unit: self.unit.as_ptr(),
+            core_type: self.core_type.as_ref().map_or(ptr::null(), |t| t.as_ptr()),
+            value: count.value.unwrap_or(0),
+            enabled_ns: count.enabled_ns,
+            running_ns: count.running_ns,
+            available: count.value.is_some().into(),
+            reserved: 0,
+        }
+    }
+}
+
+/// Runs what a call asks for; whatever goes wrong becomes a code and a message.
+fn guarded(run: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+    let caught = catch_unwind(AssertUnwindSafe(run));
+    let defect = |_| Err(Failure::new(CS_ERROR_INTERNAL, "a defect of libcountersteer; please report it"));
+    caught.unwrap_or_else(defect).unwrap_or_else(told)
+}
+
+fn missing(what: &str) -> Failure {
+    Failure::new(CS_ERROR_ARGUMENT, format!("{what} is a null pointer; pass one from cs_open or to your own data"))
+}
+
+/// The region behind a pointer, for this call only.
+///
+/// # Safety
+/// `region` is null or from [`cs_open`] and not closed.
+unsafe fn used<'a>(region: *const cs_region) -> Result<(&'a cs_region, MutexGuard<'a, Region>), Failure> {
+    // SAFETY: as the caller says.
+    let region = unsafe { region.as_ref() }.ok_or_else(|| missing("region"))?;
+    match region.region.try_lock() {
+        Ok(lock) => Ok((region, lock)),
+        Err(TryLockError::WouldBlock) => {
+            let message = "another thread uses the region at this moment; give each thread its own";
+            Err(Failure::new(CS_ERROR_STATE, message))
+        }
+        Err(TryLockError::Poisoned(_)) => {
+            Err(Failure::new(CS_ERROR_INTERNAL, "the region is unusable since a defect; close it and open another"))
+        }
+    }
+}
+
+/// # Safety
+/// As for [`cs_open`].
+unsafe fn open(
+    events: *const c_char,
+    thread: Option<u32>,
+    flags: c_uint,
+    out: *mut *mut cs_region,
+) -> Result<c_int, Failure> {
+    if out.is_null() {
+        return Err(missing("out"));
+    }
+    // SAFETY: not null, and a place for a pointer, as the caller says.
+    unsafe { out.write(ptr::null_mut()) };
+    if events.is_null() {
+        return Err(missing("events"));
+    }
+    if flags & !CS_INHERIT != 0 {
+        return Err(Failure::new(CS_ERROR_ARGUMENT, format!("flags {flags:#x} are unknown; 0 and CS_INHERIT are not")));
+    }
+    // SAFETY: not null, and a C string, as the caller says.
+    let events = unsafe { CStr::from_ptr(events) }.to_str();
+    let events = events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
+    let region = Region::open(events, Options { thread, inherit: flags & CS_INHERIT != 0 })?;
+    let names = region.counts().iter().map(Names::of).collect();
+    // SAFETY: as above.
+    unsafe { out.write(Box::into_raw(Box::new(cs_region { region: Mutex::new(region), names }))) };
+    Ok(0)
+}
+
+/// Opens counters of the calling thread.
+///
+/// # Safety
+/// `events` is null or a C string, `out` null or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_open(events: *const c_char, flags: c_uint, out: *mut *mut cs_region) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| unsafe { open(events, None, flags, out) })
+}
+
+/// Opens counters of another thread, by its number.
+///
+/// # Safety
+/// As for [`cs_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_open_thread(
+    events: *const c_char,
+    tid: c_int,
+    flags: c_uint,
+    out: *mut *mut cs_region,
+) -> c_int {
+    guarded(|| {
+        let message = "a thread's number is above 0, as gettid(2) gives it";
+        let thread = u32::try_from(tid).ok().filter(|t| *t > 0);
+        let thread = thread.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, message))?;
+        // SAFETY: as the caller says.
+        unsafe { open(events, Some(thread), flags, out) }
+    })
+}
+
+/// Begins a stretch.
+///
+/// # Safety
+/// `region` is null or from [`cs_open`] and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_start(region: *mut cs_region) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| Ok(unsafe { used(region) }?.1.start().map(|()| 0)?))
+}
+
+/// Ends a stretch.
+///
+/// # Safety
+/// As for [`cs_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_stop(region: *mut cs_region) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| Ok(unsafe { used(region) }?.1.stop().map(|()| 0)?))
+}
+
+/// Forgets what was counted.
+///
+/// # Safety
+/// As for [`cs_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_reset(region: *mut cs_region) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| Ok(unsafe { used(region) }?.1.reset().map(|()| 0)?))
+}
+
+/// Writes the first `n` counts to `out`; returns how many there are.
+///
+/// # Safety
+/// As for [`cs_start`]; `out` has room for `n` counts, or `n` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_read(region: *mut cs_region, out: *mut cs_count, n: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        let (shell, mut region) = unsafe { used(region) }?;
+        if out.is_null() && n > 0 {
+            return Err(missing("out"));
+        }
+        let counts = if n == 0 { region.counts() } else { region.read()? };
+        for (place, (names, count)) in shell.names.iter().zip(counts).enumerate().take(n) {
+            // SAFETY: there is room for `n`, as the caller says, and `place` is less.
+            unsafe { out.add(place).write(names.count(count)) };
+        }
+        Ok(counts.len() as c_int)
+    })
+}
+
+/// 1 where only user mode is counted since more is not permitted, else 0.
+///
+/// # Safety
+/// As for [`cs_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_user_only(region: *mut cs_region) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| Ok(unsafe { used(region) }?.1.user_only().into()))
+}
+
+/// Closes the counters. Null is allowed and nothing.
+///
+/// # Safety
+/// `region` is null or from [`cs_open`], not closed, and used by no other thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_close(region: *mut cs_region) {
+    if !region.is_null() {
+        guarded(|| {
+            // SAFETY: not null, from `Box::into_raw`, and nobody else's from now on, as the caller says.
+            drop(unsafe { Box::from_raw(region) });
+            Ok(0)
+        });
+    }
+}
+
+/// What the calling thread's last failure was; an empty string before the first.
+#[unsafe(no_mangle)]
+pub extern "C" fn cs_strerror() -> *const c_char {
+    error::last()
+}
+
+/// The library's version, as `0.1.0`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cs_version() -> *const c_char {
+    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+    VERSION.as_ptr()
+}

@@ -1,0 +1,235 @@
+//! What C programs see: the examples are compiled against the library and run, and the border is tried with what must not
+//! harm it.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
+
+use std::ffi::{CStr, CString};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::ptr;
+
+use countersteer::*;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A folder with the library as it is installed, and the compiler to link against it.
+struct Built {
+    folder: tempfile::TempDir,
+}
+
+impl Built {
+    fn new() -> Option<Self> {
+        if Command::new("cc").arg("--version").output().is_err() {
+            eprintln!("skipped: there is no C compiler; `make setup` installs one");
+            return None;
+        }
+        let test = std::env::current_exe().unwrap();
+        let folders = [test.parent().unwrap(), test.ancestors().nth(2).unwrap()];
+        let library = folders.iter().map(|f| f.join("libcountersteer.so")).find(|l| l.is_file()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["libcountersteer.so", "libcountersteer.so.0"] {
+            symlink(&library, folder.path().join(name)).unwrap();
+        }
+        Some(Self { folder })
+    }
+
+    fn compile(&self, source: &Path, options: &[&str]) -> PathBuf {
+        let program = self.folder.path().join(source.file_stem().unwrap());
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-I"]).arg(format!("{HERE}/include"));
+        cc.args(options).arg(source).arg("-L").arg(self.folder.path()).args(["-lcountersteer", "-o"]).arg(&program);
+        let output = cc.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program
+    }
+
+    fn run(&self, source: &str, arguments: &[&str]) -> (bool, String, String) {
+        let program = self.compile(&Path::new(HERE).join(source), &[]);
+        let output = Command::new(program).args(arguments).env("LD_LIBRARY_PATH", self.folder.path()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    }
+}
+
+/// Whether the kernel lets this test count; it says so if not.
+fn counts() -> bool {
+    let opened = open("task_clock,page_faults");
+    match opened {
+        Ok(region) => {
+            // SAFETY: just opened.
+            unsafe { cs_close(region) };
+            true
+        }
+        Err((code, message)) => {
+            eprintln!("skipped: nothing is counted here ({code}: {message})");
+            false
+        }
+    }
+}
+
+fn message() -> String {
+    // SAFETY: the library returns a C string.
+    unsafe { CStr::from_ptr(cs_strerror()) }.to_str().unwrap().to_owned()
+}
+
+fn open(events: &str) -> Result<*mut cs_region, (i32, String)> {
+    let text = CString::new(events).unwrap();
+    let mut region = ptr::null_mut();
+    // SAFETY: a C string, and a place for a pointer.
+    match unsafe { cs_open(text.as_ptr(), 0, &raw mut region) } {
+        0 => Ok(region),
+        code => {
+            assert!(region.is_null());
+            Err((code, message()))
+        }
+    }
+}
+
+fn number(output: &str, name: &str) -> u64 {
+    let line = output.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("no {name} in {output}"));
+    line.split(' ').find_map(|word| word.parse().ok()).unwrap()
+}
+
+#[test]
+fn a_region_in_c_counts_the_pages_it_touches() {
+    let Some(built) = Built::new().filter(|_| counts()) else { return };
+    let (ended, output, errors) = built.run("examples/region.c", &["task_clock,page_faults", "700"]);
+    assert!(ended, "{errors}");
+    assert!(number(&output, "task_clock ") > 0);
+    let faults = number(&output, "page_faults ");
+    assert!((700..1400).contains(&faults), "{output}");
+    let (ended, _, errors) = built.run("examples/region.c", &["task_clok"]);
+    assert!(!ended && errors.contains("did you mean task_clock"), "{errors}");
+}
+
+#[test]
+fn each_thread_in_c_counts_its_own() {
+    let Some(built) = Built::new().filter(|_| counts()) else { return };
+    let (ended, output, errors) = built.run("examples/pthreads.c", &["3", "500"]);
+    assert!(ended, "{errors}");
+    let last = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    let each: Vec<u64> = output.lines().filter(|l| l.starts_with("thread ")).map(last).collect();
+    assert!(each.len() == 3 && each.iter().all(|n| (500..1000).contains(n)), "{output}");
+    assert_eq!(number(&output, "page_faults "), each.iter().sum::<u64>());
+    assert!(number(&output, "task_clock ") > 0);
+}
+
+#[test]
+fn hardware_events_are_counted_or_refused_with_the_reason() {
+    match open("instructions,cycles") {
+        Err((code, message)) => {
+            eprintln!("skipped: no hardware counters here ({message})");
+            assert!([CS_ERROR_EVENTS, CS_ERROR_REFUSED, CS_ERROR_PERMISSION].contains(&code), "{code}: {message}");
+            assert!(!message.is_empty());
+        }
+        Ok(region) => {
+            let mut counts = [EMPTY; 16];
+            // SAFETY: just opened, and there is room for 16 counts.
+            let n = unsafe {
+                assert_eq!((cs_start(region), cs_stop(region)), (0, 0));
+                cs_read(region, counts.as_mut_ptr(), counts.len())
+            };
+            assert!(counts[..n as usize].iter().any(|c| c.available == 1 && c.value > 0));
+            // SAFETY: open until here.
+            unsafe { cs_close(region) };
+        }
+    }
+}
+
+const EMPTY: cs_count = cs_count {
+    name: ptr::null(),
+    unit: ptr::null(),
+    core_type: ptr::null(),
+    value: 0,
+    enabled_ns: 0,
+    running_ns: 0,
+    available: 0,
+    reserved: 0,
+};
+
+#[test]
+fn null_pointers_and_wrong_arguments_are_errors_that_name_them() {
+    let mut region = ptr::null_mut();
+    // SAFETY: null is what is tried; the rest are C strings and places for pointers.
+    unsafe {
+        for call in [cs_start, cs_stop, cs_reset, cs_user_only] {
+            assert_eq!(call(ptr::null_mut()), CS_ERROR_ARGUMENT);
+            assert!(message().starts_with("region is a null pointer"), "{}", message());
+        }
+        assert_eq!(cs_read(ptr::null_mut(), ptr::null_mut(), 0), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_open(ptr::null(), 0, &raw mut region), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_open(c"task_clock".as_ptr(), 0, ptr::null_mut()), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_open(c"task_clock".as_ptr(), 64, &raw mut region), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_open(c"\xff".as_ptr(), 0, &raw mut region), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_open_thread(c"task_clock".as_ptr(), 0, 0, &raw mut region), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_open(c"no_such_event".as_ptr(), 0, &raw mut region), CS_ERROR_EVENTS);
+        cs_close(ptr::null_mut());
+    }
+}
+
+#[test]
+fn messages_belong_to_the_thread_that_failed() {
+    // SAFETY: null is what is tried.
+    unsafe { cs_start(ptr::null_mut()) };
+    std::thread::spawn(|| assert_eq!(message(), "")).join().unwrap();
+    assert!(message().contains("null pointer"));
+}
+
+#[test]
+fn a_region_tells_how_many_counts_it_has_and_writes_no_more_than_asked_for() {
+    if !counts() {
+        return;
+    }
+    let region = open("task_clock,page_faults").unwrap();
+    let mut counts = [EMPTY; 3];
+    // SAFETY: open, and there is room for what is asked for.
+    unsafe {
+        assert_eq!(cs_stop(region), CS_ERROR_STATE);
+        assert_eq!(cs_read(region, ptr::null_mut(), 0), 2);
+        assert_eq!(cs_read(region, ptr::null_mut(), 1), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_start(region), 0);
+        assert_eq!(cs_start(region), CS_ERROR_STATE);
+        assert_eq!(cs_read(region, counts.as_mut_ptr(), 1), 2);
+        assert!(counts[1].name.is_null(), "written behind the end");
+        assert_eq!(cs_stop(region), 0);
+        assert_eq!(cs_read(region, counts.as_mut_ptr(), 3), 2);
+        assert_eq!(CStr::from_ptr(counts[0].name).to_str(), Ok("task_clock"));
+        assert_eq!(CStr::from_ptr(counts[0].unit).to_str(), Ok("ns"));
+        assert!(counts[0].available == 1 && counts[0].value > 0 && counts[0].core_type.is_null());
+        assert!(counts[0].enabled_ns > 0 && counts[0].enabled_ns == counts[0].running_ns);
+        assert_eq!(cs_reset(region), 0);
+        assert_eq!(cs_read(region, counts.as_mut_ptr(), 3), 2);
+        assert_eq!(counts[0].value, 0);
+        cs_close(region);
+    }
+}
+
+#[test]
+fn the_header_says_what_the_library_has() {
+    let header = std::fs::read_to_string(format!("{HERE}/include/countersteer.h")).unwrap();
+    let codes = [
+        ("CS_ERROR_ARGUMENT", CS_ERROR_ARGUMENT),
+        ("CS_ERROR_EVENTS", CS_ERROR_EVENTS),
+        ("CS_ERROR_PERMISSION", CS_ERROR_PERMISSION),
+        ("CS_ERROR_REFUSED", CS_ERROR_REFUSED),
+        ("CS_ERROR_STATE", CS_ERROR_STATE),
+        ("CS_ERROR_SYSTEM", CS_ERROR_SYSTEM),
+        ("CS_ERROR_INTERNAL", CS_ERROR_INTERNAL),
+    ];
+    for (name, code) in codes {
+        assert!(header.contains(&format!("#define {name} ({code})")), "{name}");
+    }
+    assert!(header.contains(&format!("#define CS_INHERIT {CS_INHERIT}u")));
+    let source = std::fs::read_to_string(format!("{HERE}/src/lib.rs")).unwrap();
+    let exported = source.lines().filter(|l| l.starts_with("pub ") && l.contains("extern \"C\" fn "));
+    let name = |line: &str| line.split("fn ").nth(1).unwrap().split('(').next().unwrap().to_owned();
+    let names: Vec<String> = exported.map(name).collect();
+    assert_eq!(names.len(), 10, "{names:?}");
+    for name in names {
+        assert!(header.contains(&format!("{name}(")), "{name}");
+    }
+    let version = cs_version();
+    // SAFETY: the library returns a C string.
+    assert_eq!(unsafe { CStr::from_ptr(version) }.to_str(), Ok(env!("CARGO_PKG_VERSION")));
+}
