@@ -10,6 +10,8 @@ mod library;
 mod output;
 mod plan;
 mod progress;
+mod session;
+mod top;
 mod virtuals;
 
 use std::process::ExitCode;
