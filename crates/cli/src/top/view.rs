@@ -149,8 +149,9 @@ fn foot(state: &State, left_out: usize) -> Paragraph<'static> {
         Mode::Filter => format!("name contains: {}_", state.filter),
         Mode::Help => "any key closes".into(),
         Mode::Table | Mode::Columns(_) => {
-            let more = if left_out > 0 { format!("   {left_out} columns do not fit") } else { String::new() };
-            format!("q quit  s sort  r reverse  / filter  c columns  p processes  Space pause  h help{more}")
+            // First, since the end of the line may not fit either.
+            let more = if left_out > 0 { format!("{left_out} columns do not fit: ") } else { String::new() };
+            format!("{more}q quit  s sort  r reverse  / filter  c columns  p processes  Space pause  h help")
         }
     };
     Paragraph::new(text).style(Style::new().add_modifier(Modifier::DIM))
