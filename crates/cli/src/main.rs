@@ -11,6 +11,8 @@ mod output;
 mod plan;
 mod progress;
 mod remote;
+mod session;
+mod top;
 mod virtuals;
 
 use std::process::ExitCode;

@@ -29,7 +29,20 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
     let plan = Plan::new(sets.iter().map(planned).collect(), interval).unwrap();
     let (cpus, core_types) = (pmus.online.clone(), CoreTypes::of(&pmus));
     let (samples, duration, bind, every) = (None, None, None, None);
-    Some(Request { target, sets, plan, interval, samples, duration, every, cpus, bind, total: false, core_types })
+    Some(Request {
+        target,
+        sets,
+        plan,
+        interval,
+        samples,
+        duration,
+        every,
+        cpus,
+        bind,
+        total: false,
+        output: None,
+        core_types,
+    })
 }
 
 /// Counts by owner, and by whether its end was told.

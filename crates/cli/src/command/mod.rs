@@ -11,6 +11,7 @@ pub mod replay;
 pub mod report;
 pub mod sim;
 pub mod stat;
+pub mod top;
 pub mod why;
 pub mod workload;
 
@@ -35,6 +36,8 @@ enum Command {
     Profile(profile::Args),
     /// Count events of programs, processes, threads, CPUs or control groups
     Stat(Box<stat::Args>),
+    /// Show what threads do to the hardware, interval by interval
+    Top(top::Args),
     /// List what this machine can count
     Events(events::Args),
     /// Tell what this machine can and cannot do, and what would mend it
@@ -69,6 +72,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Profile(args) => profile::run(args),
         Command::Stat(args) => stat::run(*args),
+        Command::Top(args) => top::run(&args),
         Command::Events(args) => done(events::run(&args)),
         Command::Doctor(args) => done(doctor::run(&args)),
         Command::Machine(args) => done(machine::run(args)),

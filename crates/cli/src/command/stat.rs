@@ -7,18 +7,17 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use countersteer_core::counters::{Fold, Per, Readings, parse_duration};
+use countersteer_core::counters::{Fold, Per, Readings};
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick};
 use countersteer_report::readings::{Style, Writer};
-use countersteer_report::record::{CountingRecorder, Manifest};
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::library;
 use crate::remote;
+use crate::session::{self, About, time};
 use crate::virtuals::Bank;
 
 /// Count events of a program and all its threads, or of what runs already.
@@ -106,10 +105,6 @@ enum RowPer {
     Total,
 }
 
-fn time(text: &str) -> Result<Nanos, String> {
-    parse_duration(text).map_err(|e| e.message)
-}
-
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(host) = &args.host {
@@ -127,7 +122,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let core_types = request.core_types.clone();
     let per = per(&args);
     let mut out = output(args.to.as_deref())?;
-    let mut recorder = args.output.as_ref().map(|_| recorder(&args, &counted, &core_types)).transpose()?;
+    let about =
+        About { by: "steer stat", program: &args.command, asked: &asked, period: args.interval.unwrap_or_default() };
+    let keep = |_| session::recorder(&about, &counted, &core_types);
+    let mut recorder = args.output.as_ref().map(keep).transpose()?;
     let session = Session::open(request)?;
     let mut bank = Bank::open(&args.virtuals)?;
     let names = bank.names().to_vec();
@@ -150,9 +148,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         failed: None,
     };
     let summary = session.run(|tick| {
-        if let Some(recorder) = &mut recorder {
-            recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id));
-        }
+        session::keep(recorder.as_mut(), tick);
         screen.show(tick, &mut bank, &mut *out)
     })?;
     if let Some(error) = screen.failed {
@@ -163,11 +159,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     warn(&summary);
-    if let (Some(recorder), Some(dir)) = (recorder, &args.output) {
-        recorder.finish(summary.elapsed).save(dir)?;
-        eprintln!("steer: record in {}", dir.display());
-    }
-    Ok(ExitCode::from(summary.ending.map_or(0, |e| e.code()) as u8))
+    session::save(recorder, args.output.as_deref(), &summary)?;
+    Ok(session::exit_code(&summary))
 }
 
 /// Rows as they come.
@@ -202,21 +195,6 @@ impl Screen<'_> {
             }
         }
     }
-}
-
-/// A record of this machine; what was looked at stands in place of a workload.
-fn recorder(args: &Args, counted: &Counted, core_types: &CoreTypes) -> anyhow::Result<CountingRecorder> {
-    let machine = countersteer_host::topology::detect(Path::new("/"))?;
-    let text = machine.to_toml().context("this machine cannot be written as TOML")?;
-    let name = args.command.first().map_or("what ran", String::as_str);
-    let workload = format!("# steer stat, of: {}\n", args.command.join(" "));
-    let options = [("events", args.events.join(" ; ")), ("metrics", args.metrics.join(" ; "))];
-    let options = options.map(|(k, v)| (k.to_owned(), v));
-    let (period, profiles) = (args.interval.unwrap_or_default(), std::collections::BTreeMap::new());
-    let manifest = Manifest::new((&machine.name, &text), (name, &workload), "linux", 0, period, options, profiles);
-    let (topology, os_cpus) = (Topology::new(&machine), machine.os_cpu_numbers());
-    let what = (counted.plan.clone(), counted.metrics.clone());
-    Ok(CountingRecorder::new(manifest, (topology, &os_cpus), what, core_types.names.clone()))
 }
 
 fn output(to: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
@@ -271,6 +249,7 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
         cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
         bind: args.bind.clone(),
         total: args.per == Some(RowPer::Total) && args.cpus.is_none(),
+        output: None,
         core_types: CoreTypes::of(pmus),
     })
 }
@@ -306,6 +285,7 @@ fn end_line(summary: &Summary) -> serde_json::Value {
     })
 }
 
+/// Says what the numbers are not.
 fn warn(summary: &Summary) {
     if summary.user_only {
         eprintln!("steer: only user mode was counted, since kernel.perf_event_paranoid permits no more");

@@ -1,5 +1,6 @@
 //! What a counting session needs of the world: time, rings, totals, turns. The kernel's is here; tests have one of their own.
 
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -57,6 +58,8 @@ pub(super) struct Kernel {
     /// Rings whose threads have all ended would wake for ever.
     silent: Vec<bool>,
     bytes: Vec<u8>,
+    /// A byte here ends the session, as a signal would.
+    stop: (UnixStream, UnixStream),
 }
 
 impl Kernel {
@@ -66,7 +69,14 @@ impl Kernel {
         let (read, write) = UnixStream::pair().map_err(&system)?;
         let signals = SignalDelivery::with_pipe(read, write, WithOrigin::default(), [SIGINT, SIGTERM, SIGHUP]);
         let silent = vec![false; opened.rings.len()];
-        Ok(Self { opened, processes, signals: signals.map_err(&system)?, silent, bytes: Vec::new() })
+        let stop = UnixStream::pair().map_err(&system)?;
+        stop.0.set_nonblocking(true).map_err(&system)?;
+        Ok(Self { opened, processes, signals: signals.map_err(&system)?, silent, bytes: Vec::new(), stop })
+    }
+
+    /// Where a byte ends the session.
+    pub(super) fn stopper(&self) -> Result<UnixStream, CounterError> {
+        self.stop.1.try_clone().map_err(CounterError::system("preparing the end of counting"))
     }
 }
 
@@ -78,7 +88,8 @@ impl Backend for Kernel {
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
         let left = until.since(self.now()).0.min(3_600_000_000_000);
         let left = TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64);
-        let mut fds = vec![PollFd::new(self.signals.get_read().as_fd(), PollFlags::POLLIN)];
+        let heard = [self.signals.get_read().as_fd(), self.stop.0.as_fd()];
+        let mut fds: Vec<PollFd<'_>> = heard.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).into();
         fds.extend(self.processes.iter().map(|p| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
         let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent);
         fds.extend(rings.map(|((_, group), _)| PollFd::new(self.opened.leaders[*group].as_fd(), PollFlags::POLLIN)));
@@ -87,7 +98,7 @@ impl Backend for Kernel {
             Err(e) => return Err(CounterError::System { doing: "waiting for counters", source: e.into() }),
         }
         let came: Vec<PollFlags> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
-        let (processes, rings) = came[1..].split_at(self.processes.len());
+        let (processes, rings) = came[2..].split_at(self.processes.len());
         for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(rings) {
             *silent = came.contains(PollFlags::POLLHUP);
         }
@@ -96,7 +107,8 @@ impl Backend for Kernel {
         self.processes.retain(|_| living.next().unwrap_or(true));
         let ended = before > 0 && self.processes.is_empty();
         let signal = self.signals.pending().last().map(|origin| (origin.signal, origin.process.is_some()));
-        Ok(Wake { ended, signal })
+        let stopped = self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0).then_some((SIGTERM, true));
+        Ok(Wake { ended, signal: signal.or(stopped) })
     }
 
     fn drain(&mut self, notes: &mut Notes) {

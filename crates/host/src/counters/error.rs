@@ -75,6 +75,14 @@ pub enum CounterError {
         /// Why.
         source: io::Error,
     },
+    /// A program's output cannot be kept.
+    #[error("cannot write the program's output to {}: {source}; name another file", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// No such process or thread.
     #[error("there is no {what} {id}; `ps -eLo pid,tid,comm` lists those that run")]
     Gone {

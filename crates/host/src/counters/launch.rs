@@ -4,14 +4,16 @@
 //! directory and streams of this one, and counting begins with its own first instruction.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use countersteer_core::cpuset::CpuSet;
 use nix::fcntl::OFlag;
 use nix::sched::{CpuSet as Mask, sched_setaffinity};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, execvp, fork, pipe2, read, write};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execvp, fork, pipe2, read, write};
 
 use super::CounterError;
 
@@ -43,8 +45,8 @@ pub(super) struct Held {
     failure: OwnedFd,
 }
 
-/// Starts a command up to its `exec`.
-pub(super) fn hold(command: &[String], bind: Option<&CpuSet>) -> Result<Held, CounterError> {
+/// Starts a command up to its `exec`; what it prints goes to `output`, if that is given, and it then has nothing to read.
+pub(super) fn hold(command: &[String], bind: Option<&CpuSet>, output: Option<&Path>) -> Result<Held, CounterError> {
     let program = command.first().cloned().unwrap_or_default();
     let failed = |e: io::Error| CounterError::Launch { program: program.clone(), source: e };
     let invalid = |_| failed(io::Error::new(io::ErrorKind::InvalidInput, "an argument contains a NUL character"));
@@ -52,6 +54,7 @@ pub(super) fn hold(command: &[String], bind: Option<&CpuSet>) -> Result<Held, Co
     let Some(first) = arguments.first().filter(|_| is_there(&program)) else {
         return Err(CounterError::NotFound { program });
     };
+    let streams = output.map(streams).transpose()?;
     let (opened, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
     let (failure, fails) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
     let mask = bind.map(mask);
@@ -64,6 +67,9 @@ pub(super) fn hold(command: &[String], bind: Option<&CpuSet>) -> Result<Held, Co
             if let Some(mask) = &mask {
                 let _ = sched_setaffinity(Pid::from_raw(0), mask);
             }
+            if let Some((input, output)) = &streams {
+                let _ = dup2_stdin(input).and_then(|()| dup2_stdout(output)).and_then(|()| dup2_stderr(output));
+            }
             // A parent that gives up closes the gate without a word: then nothing is to be run.
             if read(&opened, &mut [0]) == Ok(1) {
                 let Err(errno) = execvp(first, &arguments);
@@ -75,11 +81,19 @@ pub(super) fn hold(command: &[String], bind: Option<&CpuSet>) -> Result<Held, Co
     }
 }
 
+/// What a program reads and writes instead of this one's streams.
+fn streams(output: &Path) -> Result<(File, File), CounterError> {
+    let failed = |source| CounterError::Output { path: output.to_owned(), source };
+    let input = File::open("/dev/null").map_err(failed)?;
+    let written = File::options().write(true).create(true).truncate(true).open(output).map_err(failed)?;
+    Ok((input, written))
+}
+
 /// Found out before counters are opened: a misspelt name is the user's first concern.
 fn is_there(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let in_path = || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
-    if program.contains('/') { std::path::Path::new(program).exists() } else { in_path() }
+    if program.contains('/') { Path::new(program).exists() } else { in_path() }
 }
 
 fn mask(cpus: &CpuSet) -> Mask {
@@ -100,11 +114,11 @@ impl Held {
     pub(super) fn release(&mut self) -> Result<(), CounterError> {
         let Some(gate) = self.gate.take() else { return Ok(()) };
         let failed = |source: io::Error| CounterError::Launch { program: self.program.clone(), source };
-        std::fs::File::from(gate).write_all(&[1]).map_err(failed)?;
+        File::from(gate).write_all(&[1]).map_err(failed)?;
         // The other end closes with the `exec`, or tells why there was none.
         let mut errno = [0; 4];
         let copy = self.failure.try_clone().map_err(failed)?;
-        if std::fs::File::from(copy).read_exact(&mut errno).is_err() {
+        if File::from(copy).read_exact(&mut errno).is_err() {
             return Ok(());
         }
         let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));

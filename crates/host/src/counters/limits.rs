@@ -9,6 +9,11 @@ use super::CounterError;
 /// Files that are open anyway, and some to spare.
 const OTHERS: u64 = 64;
 
+/// Files that may be open at most.
+pub(super) fn most() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(OTHERS, |(_, hard)| hard)
+}
+
 /// Makes room for so many open counters.
 ///
 /// # Errors

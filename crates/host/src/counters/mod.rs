@@ -10,6 +10,7 @@
 
 mod backend;
 mod catalog;
+mod crowd;
 mod error;
 mod follow;
 mod launch;
@@ -26,10 +27,11 @@ mod tasks;
 mod vendor;
 
 pub use catalog::{CATALOG, CatalogRow, Probe, probe};
+pub use crowd::Crowd;
 pub use error::CounterError;
 pub use launch::Ending;
 pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
-pub use session::{Request, Session, Summary, Target, Tick};
+pub use session::{Request, Session, Stopper, Summary, Target, Tick};
 pub use tasks::sees_exits;
 pub use vendor::{VendorError, add as add_vendor_events, own as own_vendor_lists};

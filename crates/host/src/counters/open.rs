@@ -68,6 +68,8 @@ pub(super) struct Opening<'a> {
     pub(super) exit_point: Option<u64>,
     /// The first set begins with the program.
     pub(super) on_exec: bool,
+    /// Threads that cannot be looked at are passed over.
+    pub(super) lenient: bool,
     /// Named in errors.
     pub(super) target: String,
 }
@@ -105,7 +107,7 @@ impl Opened {
     pub(super) fn open(opening: &Opening<'_>, whom: Whom<'_>) -> Result<Self, CounterError> {
         let mut opened = Self { user_only: opening.user_only()?, ..Self::default() };
         let groups = opening.groups(whom);
-        let each = groups.iter().map(|g| g.members.len() as u64 + 3).sum::<u64>();
+        let each = files(&groups);
         let times = if let Whom::Threads(tids) | Whom::Total(tids) = whom { tids.len() as u64 } else { 1 };
         limits::make_room(each * times)?;
         match whom {
@@ -143,6 +145,7 @@ impl Opened {
                 match self.group(opening, group, Scope::Thread(*tid, Some(group.cpu.0)), tree, true) {
                     // It ended before it could be looked at.
                     Err(CounterError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => break,
+                    Err(CounterError::Refused { .. } | CounterError::Forbidden { .. }) if opening.lenient => break,
                     other => other?,
                 }
             }
@@ -319,6 +322,17 @@ impl Opening<'_> {
 
 fn is_clock((_, _, encoding): &Member<'_>) -> bool {
     encoding.software && encoding.config[0] == TASK_CLOCK
+}
+
+/// Counters that one thread needs.
+pub(super) fn files_per_thread(sets: &[Vec<Resolved>], cpus: &CpuSet) -> u64 {
+    let sets = || sets.iter().enumerate();
+    cpus.iter().flat_map(|cpu| sets().map(move |(nth, set)| files(&groups_of_set(cpu, nth, set)))).sum()
+}
+
+/// Besides its members a group has a clock and two that ask for samples.
+fn files(groups: &[Group<'_>]) -> u64 {
+    groups.iter().map(|g| g.members.len() as u64 + 3).sum()
 }
 
 fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> {

@@ -2,8 +2,10 @@
 //!
 //! Input: a [`Request`]. Output: a [`Tick`] per period with the readings since the last, then a [`Summary`].
 
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use countersteer_core::counters::{Owner, Plan, Readings};
@@ -25,6 +27,8 @@ pub enum Target {
     Launch(Vec<String>),
     /// Processes with all their threads, and what they start from now on.
     Processes(Vec<u32>),
+    /// Those of these processes that are there and may be looked at; counting goes on when all have ended.
+    Present(Vec<u32>),
     /// Threads, and what they start from now on.
     Threads(Vec<u32>),
     /// Everything, by CPU.
@@ -56,6 +60,8 @@ pub struct Request {
     pub bind: Option<CpuSet>,
     /// Everything together instead of thread by thread.
     pub total: bool,
+    /// A file for what a started program prints, which then has nothing to read either; without it, it has this one's streams.
+    pub output: Option<PathBuf>,
     /// Core types by CPU.
     pub core_types: CoreTypes,
 }
@@ -123,7 +129,7 @@ impl Session {
     /// Counters that cannot be opened, targets that are not there.
     pub fn open(request: Request) -> Result<Self, CounterError> {
         let child = match &request.target {
-            Target::Launch(command) => Some(launch::hold(command, request.bind.as_ref())?),
+            Target::Launch(command) => Some(launch::hold(command, request.bind.as_ref(), request.output.as_deref())?),
             _ => None,
         };
         let roots = roots(&request.target, child.as_ref())?;
@@ -145,16 +151,25 @@ impl Session {
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.each_sample = request.every.is_some();
         follower.farewells = opening.exit_point.is_some() && !opened.user_only;
-        let mut backend = Kernel::new(opened, awaited(&roots)?)?;
+        let awaited = if opening.lenient { Vec::new() } else { awaited(&roots)? };
+        let mut backend = Kernel::new(opened, awaited)?;
         let now = backend.now();
         if owner.is_none() {
             roots.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
-            if let Target::Processes(pids) = &request.target {
+            if let Target::Processes(pids) | Target::Present(pids) = &request.target {
                 add_newborn(&opening, pids, &mut backend, &mut follower)?;
             }
         }
         drop(opening);
         Ok(Self { request, backend, follower, child, owner })
+    }
+
+    /// What ends the session from another thread.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn stopper(&self) -> Result<Stopper, CounterError> {
+        self.backend.stopper().map(Stopper)
     }
 
     /// Counts until the target, the time or the number of readings is over, or `sink` says so.
@@ -185,6 +200,18 @@ impl Session {
     }
 }
 
+/// Ends a session from another thread.
+#[derive(Debug)]
+pub struct Stopper(UnixStream);
+
+impl Stopper {
+    /// Does what a signal to this process would: a program that was started is told to end, the second time it has to.
+    pub fn stop(&self) {
+        // A session that has ended already has closed the other end.
+        let _ = (&self.0).write(&[0]);
+    }
+}
+
 impl Request {
     fn opening(&self) -> Opening<'_> {
         let launched = matches!(self.target, Target::Launch(_));
@@ -193,6 +220,7 @@ impl Request {
         let target = match &self.target {
             Target::Launch(command) => format!("`{}`", command.first().map_or("", String::as_str)),
             Target::Processes(pids) => format!("process {}", numbers(pids)),
+            Target::Present(_) => "running processes".into(),
             Target::Threads(tids) => format!("thread {}", numbers(tids)),
             Target::Cpus => "all CPUs".into(),
             Target::Cgroup(path) => format!("CPUs for {}", path.display()),
@@ -205,6 +233,7 @@ impl Request {
             every: self.every,
             exit_point: tasks::exit_point(),
             on_exec: launched,
+            lenient: matches!(self.target, Target::Present(_)),
             target,
         }
     }
@@ -218,6 +247,12 @@ fn roots(target: &Target, child: Option<&Held>) -> Result<Vec<(u32, u32)>, Count
         (Target::Processes(pids), _) => {
             for pid in pids {
                 roots.extend(tasks::of_process(*pid)?.into_iter().map(|tid| (*pid, tid)));
+            }
+        }
+        (Target::Present(pids), _) => {
+            for pid in pids {
+                // Who ended meanwhile is not missed.
+                roots.extend(tasks::of_process(*pid).into_iter().flatten().map(|tid| (*pid, tid)));
             }
         }
         (Target::Threads(tids), _) => {

@@ -7,6 +7,12 @@ use std::path::PathBuf;
 
 use super::CounterError;
 
+/// All processes.
+pub(super) fn processes() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// The threads of a process.
 pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"));

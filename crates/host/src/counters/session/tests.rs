@@ -91,6 +91,7 @@ fn request(sets: usize, interval_ms: Option<u64>) -> Request {
         cpus: CpuSet::first(1),
         bind: None,
         total: false,
+        output: None,
         core_types: CoreTypes { names: vec!["cpu".into()], by_cpu: vec![0] },
     }
 }

@@ -1,0 +1,199 @@
+//! `steer top`: what threads do to the hardware, on a terminal or as a table per interval.
+
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use countersteer_core::units::Nanos;
+use countersteer_host::counters::{CoreTypes, Crowd, Pmus, Request, Session, Target};
+use countersteer_report::record::CountingRecorder;
+
+use crate::counted::{self, Asked, Counted};
+use crate::error::{Kind, told};
+use crate::library;
+use crate::session::{self, About, time};
+use crate::top::columns::{base_metrics, columns};
+use crate::top::live::{self, Outcome};
+use crate::top::plain;
+use crate::top::sample::Sampler;
+use crate::top::state::State;
+
+/// Show what threads do to the hardware, interval by interval: of a program that is started, of processes, or of every process
+/// that may be looked at.
+///
+/// On a terminal: q quits, h shows the other keys. With stdout in a file or pipe: a table per interval. A program that is started
+/// reads nothing, what it prints goes to /dev/null unless --to names a file, and quitting ends it.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("whom").multiple(false))]
+pub struct Args {
+    /// Processes with all their threads
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', group = "whom")]
+    pid: Vec<u32>,
+    /// Time between two looks: 200ms, 1s
+    #[arg(short, long, value_name = "TIME", value_parser = time, default_value = "1s")]
+    interval: Nanos,
+    /// End after so many intervals
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    samples: Option<u64>,
+    /// Columns with events per second; each -e takes turns with the others, an interval each
+    #[arg(short, long = "event", value_name = "EVENTS")]
+    events: Vec<String>,
+    /// Columns with metrics, by name or formula; each -m takes turns too
+    #[arg(short, long = "metric", value_name = "METRICS")]
+    metrics: Vec<String>,
+    /// More metrics: a file like those in `metrics/`
+    #[arg(long, value_name = "FILE")]
+    metric_file: Vec<PathBuf>,
+    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
+    #[arg(long, value_name = "DIR")]
+    event_lists: Option<PathBuf>,
+    /// A line for what
+    #[arg(long, value_name = "WHAT", default_value = "thread")]
+    per: LinePer,
+    /// Sort by this column at first
+    #[arg(long, value_name = "COLUMN", default_value = "cpu%")]
+    sort: String,
+    /// A file for what the program prints
+    #[arg(long, value_name = "FILE", default_value = "/dev/null")]
+    to: PathBuf,
+    /// Keep everything that was read in a record: a folder of Parquet files
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM", group = "whom")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LinePer {
+    Thread,
+    Process,
+}
+
+/// Runs the command; passes on the exit code of a program that ended by itself.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
+    let known = library::metrics(&args.metric_file)?;
+    let metrics: Vec<String> = std::iter::once(base_metrics(&known)).chain(args.metrics.iter().cloned()).collect();
+    let asked = Asked { events: &args.events, metrics: &metrics, files: &args.metric_file, every: None };
+    let counted = counted::plan(&asked, &pmus, Some(args.interval))?;
+    let core_types = CoreTypes::of(&pmus);
+    let (columns, measures) = columns(&counted, args.events.len(), core_types.names.len() > 1);
+    let mut state = State::new(columns, &measures, core_types.names.clone());
+    state.by_process = args.per == LinePer::Process;
+    sort(&mut state, &args.sort)?;
+    let about = About { by: "steer top", program: &args.command, asked: &asked, period: args.interval };
+    let keep = |_| session::recorder(&about, &counted, &core_types);
+    let recorder = args.record.as_ref().map(keep).transpose()?;
+    let (target, note) = target(args, &counted, &pmus)?;
+    state.notes.extend(note);
+    let session = Session::open(request(args, target, &pmus, &counted, core_types))?;
+    let sampler = Sampler::new(measures, args.interval);
+    let outcome = if std::io::stdout().is_terminal() {
+        live::show(session, state, sampler, recorder, args.samples)?
+    } else {
+        print(session, state, sampler, recorder, args.samples)?
+    };
+    let summary = outcome.summary;
+    if summary.lost > 0 {
+        let lost = summary.lost;
+        eprintln!("steer: {lost} records did not fit, so some numbers are too low; a shorter interval (-i) helps");
+    }
+    session::save(outcome.recorder, args.record.as_deref(), &summary)?;
+    // A program that was told to end has not failed.
+    Ok(if outcome.stopped { ExitCode::SUCCESS } else { session::exit_code(&summary) })
+}
+
+fn sort(state: &mut State, name: &str) -> anyhow::Result<()> {
+    let Some(column) = state.columns.iter().position(|c| c.name == name) else {
+        let names: Vec<&str> = state.columns.iter().map(|c| c.name.as_str()).collect();
+        let names = names.join(", ");
+        return Err(told(Kind::Usage, format!("there is no column `{name}` to sort by; there are {names}")));
+    };
+    state.set_sort(column);
+    Ok(())
+}
+
+/// Who is looked at, and what is to be said about who is not.
+fn target(args: &Args, counted: &Counted, pmus: &Pmus) -> anyhow::Result<(Target, Option<String>)> {
+    if !args.command.is_empty() {
+        return Ok((Target::Launch(args.command.clone()), None));
+    }
+    if !args.pid.is_empty() {
+        return Ok((Target::Processes(args.pid.clone()), None));
+    }
+    let crowd = Crowd::gather(&counted.sets, &pmus.online);
+    if crowd.pids.is_empty() {
+        let hint = "there is no process that may be looked at; name some with -p, or a program after `--`";
+        return Err(told(Kind::Usage, hint));
+    }
+    let note = said_of(&crowd);
+    Ok((Target::Present(crowd.pids), note))
+}
+
+fn said_of(crowd: &Crowd) -> Option<String> {
+    let forbidden = format!("{} may not be looked at (another user's: run as root)", crowd.forbidden);
+    let left_out = format!("{} that ran least are too many for the limit of open files (-p picks)", crowd.left_out);
+    let told = [(crowd.forbidden, forbidden), (crowd.left_out, left_out)];
+    let told: Vec<String> = told.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
+    (!told.is_empty()).then(|| format!("{} processes attached; {}", crowd.pids.len(), told.join("; ")))
+}
+
+fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted, core_types: CoreTypes) -> Request {
+    Request {
+        target,
+        sets: counted.sets.clone(),
+        plan: counted.plan.clone(),
+        interval: Some(args.interval),
+        // Enough is enough when it is shown: a program that was started ends with it.
+        samples: None,
+        duration: None,
+        every: None,
+        cpus: pmus.online.clone(),
+        bind: None,
+        total: false,
+        output: Some(args.to.clone()),
+        core_types,
+    }
+}
+
+/// Prints a table per interval.
+fn print(
+    session: Session,
+    mut state: State,
+    mut sampler: Sampler,
+    mut recorder: Option<CountingRecorder>,
+    samples: Option<u64>,
+) -> anyhow::Result<Outcome> {
+    state.notes.iter().for_each(|note| eprintln!("steer: {note}"));
+    let stopper = session.stopper()?;
+    let mut out = std::io::stdout().lock();
+    let mut failed = None;
+    let mut stopped = false;
+    let summary = session.run(|tick| {
+        session::keep(recorder.as_mut(), tick);
+        if stopped {
+            // The program was told to end and has not: now it has to.
+            stopper.stop();
+            return ControlFlow::Continue(());
+        }
+        let times = (tick.number, tick.origin, tick.at);
+        state.ingest(sampler.take(times, tick.readings, |tid| tick.name(tid)));
+        if let Err(error) = out.write_all(plain::table(&state).as_bytes()).and_then(|()| out.flush()) {
+            failed = Some(error);
+        }
+        if failed.is_some() || samples.is_some_and(|n| tick.number + 1 >= n) {
+            // What ended by itself needs not be told.
+            stopped = !tick.last;
+            stopper.stop();
+        }
+        ControlFlow::Continue(())
+    })?;
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(Outcome { summary, recorder, stopped }),
+    }
+}

@@ -1,0 +1,68 @@
+//! What commands that count have in common: times, records, exit codes.
+//!
+//! Input: ticks of a counting session and how it went. Output: a record in a folder, the exit code.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use countersteer_core::counters::parse_duration;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_host::counters::{CoreTypes, Summary, Tick};
+use countersteer_report::record::{CountingRecorder, Manifest};
+
+use crate::counted::{Asked, Counted};
+
+/// What a record says of its making.
+pub struct About<'a> {
+    /// The command that counts.
+    pub by: &'a str,
+    /// The program that is started, if any.
+    pub program: &'a [String],
+    /// What was asked for.
+    pub asked: &'a Asked<'a>,
+    /// Time between readings.
+    pub period: Nanos,
+}
+
+/// A time as flags take it.
+pub fn time(text: &str) -> Result<Nanos, String> {
+    parse_duration(text).map_err(|e| e.message)
+}
+
+/// A record of this machine; what was looked at stands in place of a workload.
+pub fn recorder(about: &About<'_>, counted: &Counted, core_types: &CoreTypes) -> anyhow::Result<CountingRecorder> {
+    let machine = countersteer_host::topology::detect(Path::new("/"))?;
+    let text = machine.to_toml().context("this machine cannot be written as TOML")?;
+    let name = about.program.first().map_or("what ran", String::as_str);
+    let workload = format!("# {}, of: {}\n", about.by, about.program.join(" "));
+    let options = [("events", about.asked.events.join(" ; ")), ("metrics", about.asked.metrics.join(" ; "))];
+    let options = options.map(|(k, v)| (k.to_owned(), v));
+    let (machine_text, profiles) = ((&*machine.name, &*text), std::collections::BTreeMap::new());
+    let manifest = Manifest::new(machine_text, (name, &workload), "linux", 0, about.period, options, profiles);
+    let (topology, os_cpus) = (Topology::new(&machine), machine.os_cpu_numbers());
+    let what = (counted.plan.clone(), counted.metrics.clone());
+    Ok(CountingRecorder::new(manifest, (topology, &os_cpus), what, core_types.names.clone()))
+}
+
+/// Keeps what was read in a period.
+pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>) {
+    if let Some(recorder) = recorder {
+        recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id));
+    }
+}
+
+/// Saves a record in its folder.
+pub fn save(recorder: Option<CountingRecorder>, dir: Option<&Path>, summary: &Summary) -> anyhow::Result<()> {
+    if let (Some(recorder), Some(dir)) = (recorder, dir) {
+        recorder.finish(summary.elapsed).save(dir)?;
+        eprintln!("steer: record in {}", dir.display());
+    }
+    Ok(())
+}
+
+/// The exit code of the program that was started; success where there was none.
+pub fn exit_code(summary: &Summary) -> ExitCode {
+    ExitCode::from(summary.ending.map_or(0, |e| e.code()) as u8)
+}

@@ -1,0 +1,152 @@
+//! Keys become actions: one table, from which the help is made too.
+//!
+//! Input: a key and who has the keys. Output: an action, or none.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::state::Mode;
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Quit,
+    /// So many lines down.
+    Move(i32),
+    /// Sort by the column so many to the right.
+    Sort(i32),
+    Reverse,
+    Pause,
+    /// Between threads and processes.
+    Processes,
+    Enter(Mode),
+    /// Back to the table.
+    Leave,
+    /// Back to the table without a filter.
+    Cancel,
+    Type(char),
+    Erase,
+    Toggle,
+}
+
+/// Lines of a page, whatever the terminal's height.
+const PAGE: i32 = 20;
+/// Beyond any list.
+const FAR: i32 = 1 << 24;
+
+/// A key of the table, what it does, and how the help says it; keys without words follow one that has some.
+pub struct Binding {
+    key: KeyCode,
+    action: Action,
+    pub words: Option<(&'static str, &'static str)>,
+}
+
+const fn says(key: KeyCode, action: Action, keys: &'static str, does: &'static str) -> Binding {
+    Binding { key, action, words: Some((keys, does)) }
+}
+
+const fn also(key: KeyCode, action: Action) -> Binding {
+    Binding { key, action, words: None }
+}
+
+use KeyCode::Char;
+
+/// Every key of the table.
+pub static BINDINGS: &[Binding] = &[
+    says(Char('q'), Action::Quit, "q", "quit"),
+    says(KeyCode::Down, Action::Move(1), "arrows j k", "select a line"),
+    also(Char('j'), Action::Move(1)),
+    also(KeyCode::Up, Action::Move(-1)),
+    also(Char('k'), Action::Move(-1)),
+    says(KeyCode::PageDown, Action::Move(PAGE), "PgUp PgDn Home End", "select further away"),
+    also(KeyCode::PageUp, Action::Move(-PAGE)),
+    also(KeyCode::Home, Action::Move(-FAR)),
+    also(KeyCode::End, Action::Move(FAR)),
+    says(Char('s'), Action::Sort(1), "s S > <", "sort by the next or previous column"),
+    also(Char('S'), Action::Sort(-1)),
+    also(Char('>'), Action::Sort(1)),
+    also(Char('<'), Action::Sort(-1)),
+    says(Char('r'), Action::Reverse, "r", "reverse the order"),
+    says(Char('/'), Action::Enter(Mode::Filter), "/", "filter by name (Enter keeps, Esc clears)"),
+    says(Char('c'), Action::Enter(Mode::Columns(0)), "c", "pick columns (Space shows or hides)"),
+    says(Char(' '), Action::Pause, "Space", "pause; counting goes on"),
+    says(Char('p'), Action::Processes, "p", "a line per thread or per process"),
+    says(Char('h'), Action::Enter(Mode::Help), "h", "help"),
+    also(Char('?'), Action::Enter(Mode::Help)),
+    also(KeyCode::Esc, Action::Cancel),
+];
+
+/// What a key does.
+pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    if control {
+        // The terminal sends no signal while keys are read one by one.
+        return matches!(key.code, Char('c')).then_some(Action::Quit);
+    }
+    match mode {
+        Mode::Table => BINDINGS.iter().find(|b| b.key == key.code).map(|b| b.action),
+        Mode::Filter => match key.code {
+            KeyCode::Enter => Some(Action::Leave),
+            KeyCode::Esc => Some(Action::Cancel),
+            KeyCode::Backspace => Some(Action::Erase),
+            Char(c) => Some(Action::Type(c)),
+            _ => None,
+        },
+        Mode::Columns(_) => match key.code {
+            Char(' ') | KeyCode::Enter => Some(Action::Toggle),
+            Char('c' | 'q') | KeyCode::Esc => Some(Action::Leave),
+            _ => BINDINGS.iter().find(|b| b.key == key.code && matches!(b.action, Action::Move(_))).map(|b| b.action),
+        },
+        Mode::Help => Some(Action::Leave),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(mode: Mode, code: KeyCode) -> Option<Action> {
+        action(mode, KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn the_table_has_the_keys_of_its_help() {
+        assert_eq!(of(Mode::Table, Char('q')), Some(Action::Quit));
+        assert_eq!(of(Mode::Table, KeyCode::Down), of(Mode::Table, Char('j')));
+        assert_eq!(of(Mode::Table, Char('S')), Some(Action::Sort(-1)));
+        assert_eq!(of(Mode::Table, Char('/')), Some(Action::Enter(Mode::Filter)));
+        assert_eq!(of(Mode::Table, Char('x')), None);
+        let shifted = KeyEvent::new(Char('S'), KeyModifiers::SHIFT);
+        assert_eq!(action(Mode::Table, shifted), Some(Action::Sort(-1)));
+    }
+
+    #[test]
+    fn no_key_is_bound_twice() {
+        for (nth, binding) in BINDINGS.iter().enumerate() {
+            assert!(!BINDINGS[..nth].iter().any(|b| b.key == binding.key), "{:?}", binding.key);
+        }
+    }
+
+    #[test]
+    fn a_filter_takes_letters_that_mean_something_elsewhere() {
+        assert_eq!(of(Mode::Filter, Char('q')), Some(Action::Type('q')));
+        assert_eq!(of(Mode::Filter, KeyCode::Backspace), Some(Action::Erase));
+        assert_eq!(of(Mode::Filter, KeyCode::Esc), Some(Action::Cancel));
+        assert_eq!(of(Mode::Filter, KeyCode::Enter), Some(Action::Leave));
+    }
+
+    #[test]
+    fn columns_are_moved_through_and_toggled() {
+        assert_eq!(of(Mode::Columns(0), Char('j')), Some(Action::Move(1)));
+        assert_eq!(of(Mode::Columns(0), Char(' ')), Some(Action::Toggle));
+        assert_eq!(of(Mode::Columns(0), Char('c')), Some(Action::Leave));
+        assert_eq!(of(Mode::Columns(0), Char('r')), None);
+    }
+
+    #[test]
+    fn control_c_quits_everywhere() {
+        for mode in [Mode::Table, Mode::Filter, Mode::Columns(1), Mode::Help] {
+            assert_eq!(action(mode, KeyEvent::new(Char('c'), KeyModifiers::CONTROL)), Some(Action::Quit));
+        }
+        assert_eq!(of(Mode::Help, Char('x')), Some(Action::Leave));
+    }
+}

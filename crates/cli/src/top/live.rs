@@ -1,0 +1,183 @@
+//! The terminal: counting goes on in one thread, this one draws and reads keys.
+//!
+//! Input: a session. Output: what is shown, until a key, a signal or the number of intervals ends it; the terminal is given back
+//! in every case, a panic included.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use countersteer_host::counters::{CounterError, Session, Stopper, Summary};
+use countersteer_report::record::CountingRecorder;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::input;
+use super::sample::{Sampler, Snapshot};
+use super::state::State;
+use super::view::{Theme, View};
+use crate::error::{Kind, told};
+use crate::session;
+
+/// How long a key or a snapshot may wait.
+const BEAT: Duration = Duration::from_millis(50);
+/// How long a program that was told to end may take before it has to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a session leaves behind.
+pub struct Outcome {
+    pub summary: Summary,
+    pub recorder: Option<CountingRecorder>,
+    /// It ended because this program was told to end.
+    pub stopped: bool,
+}
+
+type Counted = Result<(Summary, Option<CountingRecorder>), CounterError>;
+
+/// Gives the terminal back when it goes.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn open() -> anyhow::Result<Self> {
+        let hint = "cannot draw on this terminal; with stdout in a file or pipe, plain tables are printed";
+        ratatui::try_init().map(Self).context(hint)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Shows a session on the terminal, at most so many intervals.
+pub fn show(
+    session: Session,
+    mut state: State,
+    sampler: Sampler,
+    recorder: Option<CountingRecorder>,
+    samples: Option<u64>,
+) -> anyhow::Result<Outcome> {
+    let stopper = session.stopper()?;
+    let signalled = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&signalled)).context("cannot listen for signals")?;
+    }
+    let mut screen = Screen::open()?;
+    let (send, receive) = channel();
+    let count = move || {
+        let (mut sampler, mut recorder) = (sampler, recorder);
+        let summary = session.run(|tick| {
+            session::keep(recorder.as_mut(), tick);
+            let times = (tick.number, tick.origin, tick.at);
+            // Nobody looks any more when the end is near; it comes as a signal does, with everything counted.
+            let _ = send.send(sampler.take(times, tick.readings, |tid| tick.name(tid)));
+            std::ops::ControlFlow::Continue(())
+        })?;
+        Ok((summary, recorder))
+    };
+    let counting = std::thread::Builder::new().name("counting".into()).spawn(count).context("cannot start a thread")?;
+    let mut shown = Shown { receive, counting: Some(counting), samples, signalled };
+    let drawn = shown.until_quit(&mut screen, &mut state);
+    drop(screen);
+    let ended = drawn?;
+    shown.finish(ended, &stopper)
+}
+
+struct Shown {
+    receive: Receiver<Snapshot>,
+    /// The thread that counts, until its end was noticed.
+    counting: Option<JoinHandle<Counted>>,
+    samples: Option<u64>,
+    signalled: Arc<AtomicBool>,
+}
+
+impl Shown {
+    /// Draws and obeys; the outcome of counting, if that has ended meanwhile.
+    fn until_quit(
+        &mut self,
+        screen: &mut Screen,
+        state: &mut State,
+    ) -> anyhow::Result<Option<(Summary, Option<CountingRecorder>)>> {
+        let mut view = View::new(Theme::of_environment());
+        let mut ended = None;
+        let mut changed = true;
+        loop {
+            if changed {
+                screen.0.draw(|frame| view.draw(frame, state)).context("cannot draw")?;
+            }
+            changed = false;
+            if event::poll(BEAT).context("cannot read keys")? {
+                changed = true;
+                if let Event::Key(key) = event::read().context("cannot read keys")?
+                    && key.kind != KeyEventKind::Release
+                    && let Some(action) = input::action(state.mode, key)
+                    && state.apply(action)
+                {
+                    return Ok(ended);
+                }
+            }
+            if self.signalled.load(Ordering::Relaxed) {
+                return Ok(ended);
+            }
+            loop {
+                match self.receive.try_recv() {
+                    Ok(snapshot) => {
+                        changed = true;
+                        let enough = self.samples.is_some_and(|n| snapshot.number + 1 >= n);
+                        state.ingest(snapshot);
+                        if enough {
+                            return Ok(ended);
+                        }
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        let Some(counting) = self.counting.take() else { break };
+                        let outcome = joined(counting)?;
+                        state.notes.push(ending(&outcome.0));
+                        (ended, changed) = (Some(outcome), true);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends what still counts.
+    fn finish(
+        &mut self,
+        ended: Option<(Summary, Option<CountingRecorder>)>,
+        stopper: &Stopper,
+    ) -> anyhow::Result<Outcome> {
+        if let Some((summary, recorder)) = ended {
+            return Ok(Outcome { summary, recorder, stopped: false });
+        }
+        let Some(counting) = self.counting.take() else {
+            return Err(told(Kind::Internal, "nothing counts, and nothing was counted"));
+        };
+        stopper.stop();
+        let told_at = Instant::now();
+        while !counting.is_finished() && told_at.elapsed() < GRACE {
+            std::thread::sleep(BEAT / 10);
+        }
+        stopper.stop();
+        let (summary, recorder) = joined(counting)?;
+        Ok(Outcome { summary, recorder, stopped: true })
+    }
+}
+
+fn joined(counting: JoinHandle<Counted>) -> anyhow::Result<(Summary, Option<CountingRecorder>)> {
+    let counted = counting.join().map_err(|_| told(Kind::Internal, "the thread that counts has panicked"))?;
+    Ok(counted?)
+}
+
+fn ending(summary: &Summary) -> String {
+    let what = summary.ending.map_or("all that was looked at has ended".into(), |e| {
+        format!("the program has ended with exit code {}", e.code())
+    });
+    format!("{what}; q quits")
+}

@@ -1,0 +1,96 @@
+//! Values as text, and a table per interval for where there is no terminal.
+//!
+//! Input: a state. Output: text; of each interval, who ran in it.
+
+use std::fmt::Write;
+
+use super::columns::{Column, Source};
+use super::state::{Cell, HISTORY, Line, State};
+
+/// One interval's table, an empty line behind it.
+pub fn table(state: &State) -> String {
+    let columns: Vec<&Column> = state.shown().collect();
+    let mut text = format!("{:>8}", "time_s");
+    for column in &columns {
+        let _ = write!(text, " {}", padded(&column.name, column));
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    for line in state.visible().into_iter().filter(|line| line.idle == 0) {
+        let _ = write!(text, "{:>8.1}", state.at.as_secs_f64());
+        for column in &columns {
+            let _ = write!(text, " {}", padded(&value(state, column, line), column));
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+    text
+}
+
+fn padded(text: &str, column: &Column) -> String {
+    let width = usize::from(column.width);
+    if column.is_text() { format!("{text:<width$.width$}") } else { format!("{text:>width$}") }
+}
+
+/// What stands in a cell; a dash for what is not known.
+pub fn value(state: &State, column: &Column, line: &Line) -> String {
+    if column.source == Source::History {
+        return sparkline(line);
+    }
+    match (column.source, state.cell(column.source, line)) {
+        (_, Cell::Missing) => "-".into(),
+        (_, Cell::Text(text)) => text.into(),
+        (Source::Pid | Source::Tid | Source::Cpu, Cell::Number(number)) => format!("{number:.0}"),
+        (Source::Share, Cell::Number(share)) => format!("{:.1}", share * 100.0),
+        (_, Cell::Number(number)) => short(number),
+    }
+}
+
+/// A number in at most seven characters.
+fn short(value: f64) -> String {
+    let (scale, prefix) = match value.abs() {
+        v if v >= 999.5e9 => (1e12, "T"),
+        v if v >= 999.5e6 => (1e9, "G"),
+        v if v >= 999.5e3 => (1e6, "M"),
+        v if v >= 9_999.5 => (1e3, "k"),
+        _ => (1.0, ""),
+    };
+    let scaled = value / scale;
+    match scaled.abs() {
+        v if v >= 99.95 => format!("{scaled:.0}{prefix}"),
+        v if v >= 9.995 => format!("{scaled:.1}{prefix}"),
+        0.0 => "0".into(),
+        _ => format!("{scaled:.2}{prefix}"),
+    }
+}
+
+/// Shares over time in eighths, of one CPU or of the most that there was; empty where it did not run.
+fn sparkline(line: &Line) -> String {
+    const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = line.history.iter().copied().fold(1.0, f64::max);
+    let level = |share: &f64| LEVELS[((share / most * 8.0).ceil() as usize).min(8)];
+    let drawn: String = line.history.iter().map(level).collect();
+    format!("{drawn:>HISTORY$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::testing::{measured, snapshot, state};
+
+    #[test]
+    fn numbers_are_short() {
+        let texts = [0.0, 0.333, 9.999, 42.04, 1234.4, 12_345.0, 9.87e8, 9_999.6].map(short);
+        assert_eq!(texts, ["0", "0.33", "10.0", "42.0", "1234", "12.3k", "987M", "10.0k"]);
+    }
+
+    #[test]
+    fn a_table_has_those_who_ran() {
+        let mut state = state();
+        state.ingest(snapshot(0, vec![measured(1, 10, "one", 0.5, 2.0), measured(2, 20, "two", 0.25, 4.0)]));
+        state.ingest(snapshot(1, vec![measured(1, 10, "one", 1.0, 2.0)]));
+        let expected = "  time_s     pid     tid name              cpu   cpu%    ipc llc_mpki    cs/s faults/s              history clock_share\n     \
+                        2.0       1      10 one                 2  100.0      -        -    2.00        -                   ▄█        1.00\n\n";
+        assert_eq!(table(&state), expected);
+    }
+}

@@ -1,0 +1,224 @@
+//! Readings of an interval become a snapshot: a row per thread and per process.
+//!
+//! Input: readings as a session tells them. Output: [`Snapshot`]s, which stand for themselves and can be sent to another thread.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use countersteer_core::counters::{Fold, Owner, Per, Readings};
+use countersteer_core::units::Nanos;
+
+use super::columns::Measure;
+
+/// A thread, or with no thread's number a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub pid: u32,
+    pub tid: u32,
+}
+
+/// What a thread or process did in an interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub key: Key,
+    pub name: Arc<str>,
+    /// Where it ran last.
+    pub cpu: Option<u32>,
+    /// On which type of core it ran most.
+    pub core_type: u32,
+    /// Time on a CPU per time.
+    pub share: f64,
+    /// By measure.
+    pub values: Vec<Option<f64>>,
+    pub ended: bool,
+}
+
+/// Everyone who ran in an interval.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// From 0.
+    pub number: u64,
+    /// Since the session began.
+    pub at: Nanos,
+    pub threads: Vec<Measured>,
+    pub processes: Vec<Measured>,
+}
+
+/// Makes snapshots, interval by interval.
+pub struct Sampler {
+    measures: Vec<Measure>,
+    interval: Nanos,
+    threads: Fold,
+    processes: Fold,
+    /// When each thread was last heard of, if that was late in the interval before.
+    heard: HashMap<u32, Nanos>,
+    before: Option<Nanos>,
+}
+
+/// Rows of a fold that belong to one owner.
+struct Part {
+    key: Key,
+    rows: Vec<usize>,
+}
+
+impl Sampler {
+    pub fn new(measures: Vec<Measure>, interval: Nanos) -> Self {
+        let (threads, processes) = (Fold::new(Per::Thread), Fold::new(Per::Process));
+        Self { measures, interval, threads, processes, heard: HashMap::new(), before: None }
+    }
+
+    /// The snapshot of an interval that ended at `at`.
+    pub fn take<'n>(
+        &mut self,
+        (number, origin, at): (u64, Nanos, Nanos),
+        readings: &Readings,
+        name: impl Fn(u32) -> &'n str,
+    ) -> Snapshot {
+        let before = self.before.replace(at).unwrap_or(origin);
+        let span = at.since(before);
+        let span = if span == Nanos::ZERO { self.interval } else { span };
+        let shares = self.shares(readings, (before, at, span));
+        let mut of_process: HashMap<u32, f64> = HashMap::new();
+        shares.iter().for_each(|(key, share)| *of_process.entry(key.pid).or_default() += share);
+        let rows = self.threads.fold(readings);
+        let thread = |part: Part| Measured {
+            share: shares.get(&part.key).copied().unwrap_or_default(),
+            name: name(part.key.tid).into(),
+            ..measured(&self.measures, rows, &part, span)
+        };
+        let threads = parts(rows).into_iter().map(thread).collect();
+        let rows = self.processes.fold(readings);
+        let process = |part: Part| Measured {
+            share: of_process.get(&part.key.pid).copied().unwrap_or_default(),
+            name: name(part.key.pid).into(),
+            // What ended is a thread; whether others live on is not known here.
+            ended: false,
+            cpu: None,
+            ..measured(&self.measures, rows, &part, span)
+        };
+        let processes = parts(rows).into_iter().map(process).collect();
+        Snapshot { number, at: at.since(origin), processes, threads }
+    }
+
+    /// Shares of a CPU. A running thread is heard of at its own times: the share is of the stretch between two of those, as long
+    /// as they are near the ends of the interval, or a thread that never stops would seem to.
+    fn shares(&mut self, readings: &Readings, (before, at, span): (Nanos, Nanos, Nanos)) -> HashMap<Key, f64> {
+        let near = Nanos(span.0 / 5);
+        let mut ran: HashMap<Key, (Nanos, Nanos, bool)> = HashMap::new();
+        for row in readings.rows() {
+            let Owner::Thread { pid, tid } = row.owner else { continue };
+            let (time, end, ended) = ran.entry(Key { pid, tid }).or_default();
+            *time += row.enabled;
+            *end = (*end).max(row.end);
+            *ended |= row.last;
+        }
+        let heard = std::mem::take(&mut self.heard);
+        let mut share = |(key, (time, end, ended)): (Key, (Nanos, Nanos, bool))| {
+            let start = heard.get(&key.tid).copied().unwrap_or(before);
+            let late = at.since(end) <= near;
+            if late && !ended {
+                self.heard.insert(key.tid, end);
+            }
+            let stretch = (if late { end } else { at }).since(start);
+            let stretch = if stretch.0 < near.0 { span } else { stretch };
+            (key, (time.as_secs_f64() / stretch.as_secs_f64()).min(1.0))
+        };
+        ran.into_iter().map(&mut share).collect()
+    }
+}
+
+/// The rows by owner, in the order of their first.
+fn parts(readings: &Readings) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut known: HashMap<Key, usize> = HashMap::new();
+    for (row, reading) in readings.rows().iter().enumerate() {
+        let key = match reading.owner {
+            Owner::Thread { pid, tid } => Key { pid, tid },
+            Owner::Process { pid } => Key { pid, tid: 0 },
+            // Nobody's in particular.
+            Owner::Rest | Owner::Cpu | Owner::Total => continue,
+        };
+        let place = *known.entry(key).or_insert_with(|| {
+            parts.push(Part { key, rows: Vec::new() });
+            parts.len() - 1
+        });
+        parts[place].rows.push(row);
+    }
+    parts
+}
+
+fn measured(measures: &[Measure], readings: &Readings, part: &Part, span: Nanos) -> Measured {
+    let reading = |row: &usize| &readings.rows()[*row];
+    let most = part.rows.iter().max_by_key(|row| reading(row).enabled);
+    let of_set = |set: u32| part.rows.iter().filter(move |row| reading(row).set == set);
+    let value = |measure: &Measure| {
+        if measure.per_second {
+            // Core types are added up: what the kernel does to a thread means the same on each, and of other events a rate is
+            // asked for, not a comparison.
+            let counts = of_set(measure.set()).filter_map(|row| measure.value(readings, *row));
+            let sum = counts.fold(None, |sum: Option<f64>, count| Some(sum.unwrap_or(0.0) + count));
+            return sum.map(|sum| sum / span.as_secs_f64());
+        }
+        let row = of_set(measure.set()).max_by_key(|row| reading(row).enabled)?;
+        measure.value(readings, *row)
+    };
+    Measured {
+        key: part.key,
+        name: "".into(),
+        cpu: most.and_then(|row| reading(row).cpu).map(|cpu| cpu.0),
+        core_type: most.map_or(0, |row| reading(row).core_type),
+        share: 0.0,
+        values: measures.iter().map(value).collect(),
+        ended: part.rows.iter().any(|row| reading(row).last),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use countersteer_core::counters::Reading;
+    use countersteer_core::units::CpuId;
+
+    use super::*;
+    use crate::top::columns::columns;
+    use crate::top::testing;
+
+    const S: u64 = 1_000_000_000;
+
+    fn sampler() -> Sampler {
+        Sampler::new(columns(&testing::counted(), 0, false).1, Nanos(S))
+    }
+
+    fn row(tid: u32, cpu: u32, core_type: u32, (end, enabled): (u64, u64), switches: u64, into: &mut Readings) {
+        let (enabled, end) = (Nanos(enabled), Nanos(end));
+        let blank = Reading::new(Owner::Thread { pid: 1, tid }, Some(CpuId(cpu)), core_type, 0);
+        into.push(Reading { end, enabled, running: enabled, present: 3, ..blank }, [enabled.0, switches]);
+    }
+
+    #[test]
+    fn a_thread_that_never_stops_has_all_of_a_cpu_whenever_it_is_heard_of() {
+        let mut sampler = sampler();
+        let mut share = |number, end, enabled| {
+            let mut readings = Readings::default();
+            row(7, 0, 0, (end, enabled), 0, &mut readings);
+            sampler.take((number, Nanos(0), Nanos((number + 1) * S)), &readings, |_| "x").threads[0].share
+        };
+        assert!((share(0, S * 9 / 10, S * 9 / 10) - 1.0).abs() < 1e-9);
+        assert!((share(1, 2 * S, S * 11 / 10) - 1.0).abs() < 1e-9);
+        assert!((share(2, S * 23 / 10, S * 3 / 10) - 0.3).abs() < 1e-9, "it has slept since");
+    }
+
+    #[test]
+    fn threads_and_processes_have_rows_and_core_types_are_told_by_the_longer() {
+        let mut readings = Readings::default();
+        row(7, 0, 0, (S, S / 4), 10, &mut readings);
+        row(7, 5, 1, (S, S / 2), 20, &mut readings);
+        row(8, 1, 0, (S, S / 2), 40, &mut readings);
+        let snapshot = sampler().take((0, Nanos(0), Nanos(S)), &readings, |tid| if tid == 1 { "p" } else { "t" });
+        let [first, second] = &snapshot.threads[..] else { unreachable!() };
+        assert_eq!((first.core_type, first.cpu, first.values[0]), (1, Some(5), Some(30.0)));
+        assert!((first.share - 0.75).abs() < 1e-9 && (second.share - 0.5).abs() < 1e-9);
+        let [process] = &snapshot.processes[..] else { unreachable!() };
+        assert_eq!((&*process.name, process.key, process.values[0]), ("p", Key { pid: 1, tid: 0 }, Some(70.0)));
+        assert!((process.share - 1.25).abs() < 1e-9);
+    }
+}

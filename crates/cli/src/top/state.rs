@@ -1,0 +1,404 @@
+//! What `steer top` shows and in which order: a model that knows neither terminal nor clock.
+//!
+//! Input: snapshots and actions. Output: the lines that are to be seen, filtered and sorted, with their history.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use countersteer_core::units::Nanos;
+
+use super::columns::{Column, Measure, Source};
+use super::input::Action;
+use super::sample::{Key, Measured, Snapshot};
+
+/// Intervals for which someone who no longer runs is still shown.
+const KEPT: u32 = 5;
+/// Intervals of history.
+pub const HISTORY: usize = 20;
+
+/// A thread or process, over time.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub key: Key,
+    pub name: Arc<str>,
+    pub cpu: Option<u32>,
+    pub core_type: u32,
+    pub share: f64,
+    pub values: Vec<Option<f64>>,
+    /// Shares of a CPU, the newest last.
+    pub history: VecDeque<f64>,
+    /// Intervals since it ran.
+    pub idle: u32,
+    pub ended: bool,
+}
+
+/// Who has the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    #[default]
+    Table,
+    /// The filter is being typed.
+    Filter,
+    /// Columns are being picked; the cursor is here.
+    Columns(usize),
+    Help,
+}
+
+/// The value of a line in a column, as it is sorted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell<'a> {
+    Number(f64),
+    Text(&'a str),
+    Missing,
+}
+
+/// Everything that is shown.
+#[derive(Debug)]
+pub struct State {
+    pub columns: Vec<Column>,
+    pub core_types: Vec<String>,
+    pub mode: Mode,
+    pub filter: String,
+    /// A line per process instead of one per thread.
+    pub by_process: bool,
+    pub paused: bool,
+    /// Column that lines are sorted by.
+    pub sort: usize,
+    pub descending: bool,
+    /// What is to be known besides numbers: who could not be looked at, how the program ended.
+    pub notes: Vec<String>,
+    /// Since the session began.
+    pub at: Nanos,
+    /// By measure, whether it is a rate.
+    rates: Vec<bool>,
+    threads: BTreeMap<Key, Line>,
+    processes: BTreeMap<Key, Line>,
+    selected: Option<Key>,
+}
+
+impl State {
+    pub fn new(columns: Vec<Column>, measures: &[Measure], core_types: Vec<String>) -> Self {
+        let sort = columns.iter().position(|c| c.source == Source::Share).unwrap_or_default();
+        Self {
+            columns,
+            core_types,
+            mode: Mode::Table,
+            filter: String::new(),
+            by_process: false,
+            paused: false,
+            sort,
+            descending: true,
+            notes: Vec::new(),
+            at: Nanos::ZERO,
+            rates: measures.iter().map(|m| m.per_second).collect(),
+            threads: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            selected: None,
+        }
+    }
+
+    /// Takes in an interval; while paused, only counting goes on.
+    pub fn ingest(&mut self, snapshot: Snapshot) {
+        if self.paused {
+            return;
+        }
+        self.at = snapshot.at;
+        age(&mut self.threads);
+        age(&mut self.processes);
+        snapshot.threads.into_iter().for_each(|m| update(&mut self.threads, m));
+        snapshot.processes.into_iter().for_each(|m| update(&mut self.processes, m));
+        for lines in [&mut self.threads, &mut self.processes] {
+            lines.retain(|_, line| line.idle <= KEPT);
+            still(lines, &self.rates);
+        }
+    }
+
+    /// The lines to be shown, in order.
+    pub fn visible(&self) -> Vec<&Line> {
+        let filter = self.filter.to_lowercase();
+        let fits = |line: &&Line| filter.is_empty() || line.name.to_lowercase().contains(&filter);
+        let mut lines: Vec<&Line> = self.lines().values().filter(fits).collect();
+        let Some(source) = self.columns.get(self.sort).map(|c| c.source) else { return lines };
+        // The sort is stable: among equals the order is that of their numbers.
+        lines.sort_by(|a, b| ordered(self.cell(source, a), self.cell(source, b), self.descending));
+        lines
+    }
+
+    /// Place of the selected line among the visible.
+    pub fn selection(&self, visible: &[&Line]) -> Option<usize> {
+        let key = self.selected?;
+        visible.iter().position(|line| line.key == key)
+    }
+
+    /// Columns to be shown.
+    pub fn shown(&self) -> impl Iterator<Item = &Column> {
+        // A process has no thread's number and no CPU.
+        let meant = |c: &&Column| c.shown && !(self.by_process && matches!(c.source, Source::Tid | Source::Cpu));
+        self.columns.iter().filter(meant)
+    }
+
+    /// The value of a line.
+    pub fn cell<'a>(&'a self, source: Source, line: &'a Line) -> Cell<'a> {
+        let number = |value: Option<f64>| value.map_or(Cell::Missing, Cell::Number);
+        match source {
+            Source::Pid => Cell::Number(line.key.pid.into()),
+            Source::Tid => Cell::Number(line.key.tid.into()),
+            Source::Name => Cell::Text(&line.name),
+            Source::Cpu => number(line.cpu.map(f64::from)),
+            Source::CoreType => {
+                self.core_types.get(line.core_type as usize).map_or(Cell::Missing, |name| Cell::Text(name))
+            }
+            Source::Share => Cell::Number(line.share),
+            Source::Measure(nth) => number(nth.and_then(|nth| *line.values.get(nth)?)),
+            Source::History => Cell::Number(line.history.iter().sum()),
+        }
+    }
+
+    /// Does what a key asks for; whether that was to quit.
+    pub fn apply(&mut self, action: Action) -> bool {
+        match action {
+            Action::Quit => return true,
+            Action::Move(by) => self.step(by),
+            Action::Sort(by) => self.sort_by(by),
+            Action::Reverse => self.descending = !self.descending,
+            Action::Pause => self.paused = !self.paused,
+            Action::Processes => (self.by_process, self.selected) = (!self.by_process, None),
+            Action::Enter(mode) => self.mode = mode,
+            Action::Leave => self.mode = Mode::Table,
+            Action::Cancel => {
+                self.filter.clear();
+                self.mode = Mode::Table;
+            }
+            Action::Type(c) => self.filter.push(c),
+            Action::Erase => drop(self.filter.pop()),
+            Action::Toggle => {
+                if let Mode::Columns(at) = self.mode
+                    && let Some(column) = self.columns.get_mut(at)
+                {
+                    column.shown = !column.shown;
+                }
+            }
+        }
+        false
+    }
+
+    /// How many have run in the last interval, and the CPUs that they used together.
+    pub fn running(&self) -> (usize, usize, f64) {
+        let ran = |lines: &BTreeMap<Key, Line>| lines.values().filter(|l| l.idle == 0).count();
+        (ran(&self.threads), ran(&self.processes), self.threads.values().map(|l| l.share).sum())
+    }
+
+    const fn lines(&self) -> &BTreeMap<Key, Line> {
+        if self.by_process { &self.processes } else { &self.threads }
+    }
+
+    fn step(&mut self, by: i32) {
+        let moved = |from: usize, count: usize| from.saturating_add_signed(by as isize).min(count.saturating_sub(1));
+        if let Mode::Columns(at) = self.mode {
+            self.mode = Mode::Columns(moved(at, self.columns.len()));
+            return;
+        }
+        let visible = self.visible();
+        // The first step only selects.
+        let to = self.selection(&visible).map_or(0, |at| moved(at, visible.len()));
+        self.selected = visible.get(to).map(|line| line.key);
+    }
+
+    fn sort_by(&mut self, by: i32) {
+        let shown: Vec<usize> =
+            self.shown().filter_map(|c| self.columns.iter().position(|d| d.name == c.name)).collect();
+        let at = shown.iter().position(|c| *c == self.sort).unwrap_or_default() as i32;
+        let next = (at + by).rem_euclid(i32::try_from(shown.len()).unwrap_or(1).max(1)) as usize;
+        if let Some(column) = shown.get(next) {
+            self.set_sort(*column);
+        }
+    }
+
+    /// Sorts by a column, in its own direction.
+    pub fn set_sort(&mut self, column: usize) {
+        self.sort = column;
+        self.descending = self.columns.get(column).is_some_and(Column::descends);
+    }
+}
+
+/// What is missing comes last, whatever the direction.
+fn ordered(a: Cell<'_>, b: Cell<'_>, descending: bool) -> Ordering {
+    let order = match (a, b) {
+        (Cell::Missing, Cell::Missing) => return Ordering::Equal,
+        (Cell::Missing, _) => return Ordering::Greater,
+        (_, Cell::Missing) => return Ordering::Less,
+        (Cell::Number(a), Cell::Number(b)) => a.total_cmp(&b),
+        (Cell::Text(a), Cell::Text(b)) => a.cmp(b),
+        (Cell::Number(_), Cell::Text(_)) => Ordering::Less,
+        (Cell::Text(_), Cell::Number(_)) => Ordering::Greater,
+    };
+    if descending { order.reverse() } else { order }
+}
+
+/// An interval has passed; whoever ran in it is updated afterwards.
+fn age(lines: &mut BTreeMap<Key, Line>) {
+    for line in lines.values_mut() {
+        line.idle += 1;
+        line.share = 0.0;
+        if line.history.len() == HISTORY {
+            line.history.pop_front();
+        }
+        line.history.push_back(0.0);
+    }
+}
+
+/// Who does nothing does it at a rate of zero; a ratio stays what it was.
+fn still(lines: &mut BTreeMap<Key, Line>, rates: &[bool]) {
+    for line in lines.values_mut().filter(|l| l.idle > 0) {
+        for (value, _) in line.values.iter_mut().zip(rates).filter(|(_, rate)| **rate) {
+            *value = value.map(|_| 0.0);
+        }
+    }
+}
+
+fn update(lines: &mut BTreeMap<Key, Line>, new: Measured) {
+    let line = lines.entry(new.key).or_insert_with(|| Line {
+        key: new.key,
+        name: new.name.clone(),
+        cpu: None,
+        core_type: 0,
+        share: 0.0,
+        values: vec![None; new.values.len()],
+        history: VecDeque::from([0.0]),
+        idle: 0,
+        ended: false,
+    });
+    (line.name, line.cpu, line.core_type) = (new.name, new.cpu, new.core_type);
+    (line.share, line.idle, line.ended) = (new.share, 0, new.ended);
+    if let Some(newest) = line.history.back_mut() {
+        *newest = new.share;
+    }
+    for (value, new) in line.values.iter_mut().zip(new.values) {
+        // Sets take turns: until a measure's comes again, its last value stands.
+        *value = new.or(*value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::testing::{measured, snapshot, state};
+
+    fn names(state: &State) -> Vec<String> {
+        state.visible().iter().map(|l| l.name.to_string()).collect()
+    }
+
+    fn three() -> State {
+        let mut state = state();
+        let threads = [(1, 10, "beta", 0.5, 3.0), (1, 11, "alpha", 0.9, 1.0), (2, 20, "gamma", 0.1, 2.0)];
+        state.ingest(snapshot(0, threads.map(|(p, t, n, s, c)| measured(p, t, n, s, c)).into()));
+        state
+    }
+
+    fn column(state: &State, name: &str) -> usize {
+        state.columns.iter().position(|c| c.name == name).unwrap()
+    }
+
+    #[test]
+    fn lines_are_sorted_by_share_first_and_then_as_asked() {
+        let mut state = three();
+        assert_eq!(names(&state), ["alpha", "beta", "gamma"]);
+        state.apply(Action::Reverse);
+        assert_eq!(names(&state), ["gamma", "beta", "alpha"]);
+        state.set_sort(column(&state, "cs/s"));
+        assert_eq!(names(&state), ["beta", "gamma", "alpha"]);
+        state.set_sort(column(&state, "name"));
+        assert_eq!(names(&state), ["alpha", "beta", "gamma"]);
+    }
+
+    #[test]
+    fn sorting_steps_through_the_columns_that_are_shown() {
+        let mut state = three();
+        let first = state.sort;
+        state.apply(Action::Sort(1));
+        assert_eq!(state.columns[state.sort].name, "ipc");
+        state.apply(Action::Sort(-1));
+        assert_eq!(state.sort, first);
+        let count = state.shown().count() as i32;
+        state.apply(Action::Sort(count));
+        assert_eq!(state.sort, first, "round and round");
+    }
+
+    #[test]
+    fn what_is_missing_is_last_in_both_directions() {
+        let mut state = three();
+        let mut silent = measured(3, 30, "silent", 0.3, 0.0);
+        silent.values[0] = None;
+        state.ingest(snapshot(1, vec![silent, measured(1, 10, "beta", 0.5, 3.0)]));
+        state.set_sort(column(&state, "cs/s"));
+        assert_eq!(names(&state).last().unwrap(), "silent");
+        state.apply(Action::Reverse);
+        assert_eq!(names(&state).last().unwrap(), "silent");
+    }
+
+    #[test]
+    fn who_is_idle_stays_a_while_and_goes() {
+        let mut state = three();
+        for number in 1..=u64::from(KEPT) {
+            state.ingest(snapshot(number, vec![measured(1, 10, "beta", 0.5, 3.0)]));
+        }
+        let lines = state.visible();
+        let alpha = lines.iter().find(|l| &*l.name == "alpha").unwrap();
+        assert_eq!((alpha.idle, alpha.share, alpha.values[0], alpha.values[1]), (KEPT, 0.0, Some(0.0), Some(1.0)));
+        assert_eq!(alpha.history, [0.9, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        state.ingest(snapshot(9, Vec::new()));
+        assert_eq!(names(&state), ["beta"]);
+    }
+
+    #[test]
+    fn history_is_bounded() {
+        let mut state = state();
+        for number in 0..50 {
+            state.ingest(snapshot(number, vec![measured(1, 10, "x", number as f64 / 100.0, 0.0)]));
+        }
+        let line = state.visible()[0];
+        assert_eq!((line.history.len(), line.history.back()), (HISTORY, Some(&0.49)));
+    }
+
+    #[test]
+    fn a_filter_ignores_case_and_the_selection_follows_its_thread() {
+        let mut state = three();
+        state.apply(Action::Move(1));
+        state.apply(Action::Move(1));
+        let at = |state: &State| state.selection(&state.visible());
+        assert_eq!(at(&state), Some(1));
+        state.apply(Action::Reverse);
+        state.apply(Action::Reverse);
+        state.ingest(snapshot(1, vec![measured(1, 10, "beta", 0.95, 0.0), measured(1, 11, "alpha", 0.9, 0.0)]));
+        assert_eq!(at(&state), Some(0), "beta is first now");
+        assert!(!"BET".chars().any(|c| state.apply(Action::Type(c))));
+        assert_eq!(names(&state), ["beta"]);
+        state.apply(Action::Cancel);
+        assert_eq!(names(&state).len(), 3);
+    }
+
+    #[test]
+    fn processes_have_lines_of_their_own_without_threads_columns() {
+        let mut state = three();
+        state.apply(Action::Processes);
+        assert_eq!(state.visible().len(), 2);
+        assert!(!state.shown().any(|c| c.name == "tid" || c.name == "cpu"));
+        assert_eq!(state.running().1, 2);
+    }
+
+    #[test]
+    fn columns_are_picked_and_pausing_holds_everything() {
+        let mut state = three();
+        let shown = state.shown().count();
+        state.apply(Action::Enter(Mode::Columns(0)));
+        state.apply(Action::Move(1));
+        state.apply(Action::Toggle);
+        state.apply(Action::Leave);
+        assert_eq!((state.shown().count(), state.mode), (shown - 1, Mode::Table));
+        state.apply(Action::Pause);
+        state.ingest(snapshot(1, Vec::new()));
+        assert!(state.visible().iter().all(|l| l.idle == 0));
+        assert!(state.apply(Action::Quit));
+    }
+}

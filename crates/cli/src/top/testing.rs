@@ -1,0 +1,48 @@
+//! What tests of `steer top` share: a plan of software events, lines, a state.
+
+use countersteer_core::counters::{BoundMetric, Metric, Plan, PlannedEvent, PlannedSet};
+use countersteer_core::units::Nanos;
+
+use super::columns::columns;
+use super::sample::{Key, Measured, Snapshot};
+use super::state::State;
+use crate::counted::Counted;
+
+/// `context_switches` as a metric of the table and `clock_share` as one of the user's, of one set.
+pub fn counted() -> Counted {
+    let event = |name: &str, unit: &str| PlannedEvent { name: name.into(), unit: unit.into(), scale: 1.0, event: None };
+    let set = PlannedSet { events: vec![event("task_clock", "ns"), event("context_switches", "")] };
+    let bound = |text: &str, name: &str, places: &[Option<usize>]| {
+        let mut metric = Metric::choose(text, &[]).unwrap().remove(0);
+        metric.name = name.into();
+        BoundMetric::new(&metric, 0, &set, places).unwrap()
+    };
+    let metrics = vec![
+        bound("context_switches", "context_switches", &[Some(1)]),
+        bound("task_clock/seconds", "clock_share", &[Some(0), None]),
+    ];
+    let plan = Plan::new(vec![set.clone()], None).unwrap();
+    Counted { sets: Vec::new(), plan, metrics, every: None }
+}
+
+pub fn state() -> State {
+    let (columns, measures) = columns(&counted(), 0, false);
+    State::new(columns, &measures, vec!["cpu".into()])
+}
+
+pub fn measured(pid: u32, tid: u32, name: &str, share: f64, switches: f64) -> Measured {
+    Measured {
+        key: Key { pid, tid },
+        name: name.into(),
+        cpu: Some(tid % 4),
+        core_type: 0,
+        share,
+        values: vec![Some(switches), Some(1.0)],
+        ended: false,
+    }
+}
+
+pub fn snapshot(number: u64, threads: Vec<Measured>) -> Snapshot {
+    let processes = threads.iter().map(|t| Measured { key: Key { pid: t.key.pid, tid: 0 }, cpu: None, ..t.clone() });
+    Snapshot { number, at: Nanos::from_millis(1000 * (number + 1)), processes: processes.collect(), threads }
+}
