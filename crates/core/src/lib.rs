@@ -4,6 +4,7 @@
 //! applies it, and everything is recorded. Each module is one noun of that sentence.
 
 pub mod counters;
+pub mod cpunumbers;
 pub mod cpuset;
 pub mod driver;
 pub mod engine;

@@ -2,6 +2,7 @@
 
 pub mod counters;
 pub mod doctor;
+pub mod live;
 pub mod record_run;
 pub mod signals;
 pub mod topology;

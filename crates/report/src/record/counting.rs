@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use countersteer_core::counters::{BoundMetric, Owner, Plan, Readings};
+use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::ThreadEventKind;
 use countersteer_core::topology::Topology;
@@ -22,7 +23,7 @@ pub struct CountingRecorder {
     metrics: Vec<BoundMetric>,
     core_types: Vec<String>,
     /// CPU of the record by the kernel's number.
-    cpus: Vec<Option<CpuId>>,
+    cpus: CpuNumbers,
     topology: Topology,
     everywhere: Arc<CpuSet>,
     words: Words,
@@ -42,9 +43,7 @@ impl CountingRecorder {
         let mut record = Record::new(manifest);
         record.reading_counts = plan.columns().iter().map(|c| Arc::from(c.name.as_str())).collect();
         record.reading_metrics = metrics.iter().map(|m| Arc::from(m.name.as_str())).collect();
-        let most = os_cpus.iter().map(|c| c.index() + 1).max().unwrap_or(0);
-        let mut cpus = vec![None; most];
-        os_cpus.iter().enumerate().for_each(|(row, os)| cpus[os.index()] = Some(CpuId::from_index(row)));
+        let cpus = CpuNumbers::new(os_cpus.to_vec());
         let everywhere = Arc::new(CpuSet::first(topology.cpus.len() as u32));
         let (words, known) = (Words::default(), std::collections::BTreeSet::new());
         Self { record, plan, metrics, core_types, cpus, topology, everywhere, words, known }
@@ -79,7 +78,7 @@ impl CountingRecorder {
             for (event, column) in places.get(reading.set as usize).into_iter().flatten().enumerate() {
                 counts[*column] = readings.value(index, event);
             }
-            let cpu = reading.cpu.and_then(|c| self.cpus.get(c.index()).copied().flatten());
+            let cpu = reading.cpu.and_then(|c| self.cpus.own(c));
             let core_type = self.core_types.get(reading.core_type as usize).map_or("", String::as_str);
             let row = ReadingRow {
                 step,

@@ -1,0 +1,20 @@
+//! Real threads: what the engines of this machine have in common.
+//!
+//! Input: programs that are started or found running. Output: their threads as [`countersteer_core::engine::Engine`]s show
+//! them. Threads are known by the kernel's own numbers, CPUs by those of the [`Topology`](countersteer_core::topology::Topology),
+//! which knows online CPUs only and has no holes.
+
+use std::sync::Arc;
+
+use countersteer_core::units::ProgramId;
+
+/// A process that an engine steers, with all its threads and whatever it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Its number.
+    pub pid: u32,
+    /// The program of the workload that it belongs to; so does what it starts.
+    pub program: ProgramId,
+    /// That program's name, unique in the workload.
+    pub name: Arc<str>,
+}
