@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What user space has done in the kernel: programs that it runs through the bpf system call, one at a time. */
+#pragma once
+
+/* A thread becomes one of a program of the workload. */
+static __always_inline s32 follow(struct task_struct *p, struct thread *t, u32 program)
+{
+	struct ledger *l = bpf_task_storage_get(&ledgers, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!l)
+		return -ENOMEM;
+	if (!t->followed)
+		__sync_fetch_and_add(&counters.followed, 1);
+	l->program = program;
+	t->followed = true;
+	return 0;
+}
+
+static __always_inline bool is_on(struct target *target, u32 cpu)
+{
+	struct bpf_cpumask *mask = target->mask;
+
+	return mask && bpf_cpumask_test_cpu(cpu, &mask->cpumask);
+}
+
+/* Gives a thread a place; one that runs elsewhere is taken off its CPU. */
+static __always_inline s32 place(struct task_struct *p, struct thread *t, struct command *c)
+{
+	struct target *target = target_at(c->target);
+	struct bpf_cpumask *mask;
+	s32 cpu;
+
+	if (!target || !target->known)
+		return -EINVAL;
+	t->target = c->target;
+	if (c->weight)
+		t->weight = c->weight;
+	if (c->slice_ns)
+		t->slice_ns = c->slice_ns;
+	bpf_rcu_read_lock();
+	mask = target->mask;
+	c->on_target = mask && bpf_cpumask_intersects(&mask->cpumask, p->cpus_ptr);
+	cpu = scx_bpf_task_cpu(p);
+	if (c->on_target && scx_bpf_task_running(p) && !is_on(target, cpu))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* Copies a ledger while nobody writes it. */
+static __always_inline void collect(struct task_struct *p, const struct thread *t, struct ledger *into)
+{
+	struct ledger *l = ledger_of(p, t);
+	u32 try, before;
+
+	into->changes = 1;
+	if (!l)
+		return;
+	bpf_for(try, 0, 16) {
+		before = __sync_fetch_and_add(&l->changes, 0);
+		if (before & 1)
+			continue;
+		bpf_probe_read_kernel(into, sizeof(*into), l);
+		if (__sync_fetch_and_add(&l->changes, 0) == before)
+			return;
+		into->changes = 1;
+	}
+}
+
+static __always_inline void obey(struct command *c, struct ledger *into)
+{
+	struct task_struct *p = bpf_task_from_pid(c->tid);
+	struct thread *t;
+
+	c->result = -ESRCH;
+	if (!p)
+		return;
+	t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (t) {
+		c->result = 0;
+		c->old_target = t->target;
+		c->cpu = scx_bpf_task_cpu(p);
+		c->runnable = t->runnable;
+		c->nice = p->static_prio - DEFAULT_PRIO;
+		c->tgid = p->tgid;
+		if (c->kind == COMMAND_ADMIT)
+			c->result = follow(p, t, c->program);
+		else if (c->kind == COMMAND_PLACE)
+			c->result = place(p, t, c);
+		else
+			collect(p, t, into);
+	}
+	bpf_task_release(p);
+}
+
+SEC("syscall")
+int obey_commands(void *ctx)
+{
+	u32 i;
+
+	bpf_for(i, 0, nr_commands) {
+		if (i >= MAX_COMMANDS)
+			break;
+		obey(&commands[i], &collected[i]);
+	}
+	return 0;
+}
+
+/* Makes `definition` a target, in place of what it was. */
+SEC("syscall")
+int define_target(void *ctx)
+{
+	struct target *target = target_at(definition.target);
+	struct bpf_cpumask *mask, *old;
+	struct served *served;
+	u32 cpu, online = 0;
+
+	definition.result = -EINVAL;
+	if (!target)
+		return 0;
+	definition.result = -ENOMEM;
+	mask = bpf_cpumask_create();
+	if (!mask)
+		return 0;
+	bpf_for(cpu, 0, settings.nr_cpus) {
+		if (!(definition.cpus[BOUNDED(cpu / 64, CPU_WORDS)] >> (cpu % 64) & 1))
+			continue;
+		bpf_cpumask_set_cpu(cpu, mask);
+		served = served_by(cpu);
+		online += served && served->online;
+	}
+	target->online = online;
+	target->known = true;
+	old = bpf_kptr_xchg(&target->mask, mask);
+	if (old)
+		bpf_cpumask_release(old);
+	definition.result = 0;
+	return 0;
+}
+
+/* Threads that wait in a target's queue and belong elsewhere by now go there. */
+static __always_inline void sweep(u32 from)
+{
+	struct task_struct *p;
+	struct thread *t;
+	u64 *clock;
+	u32 to;
+	s32 cpu;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, QUEUE_OF_TARGET + from, 0) {
+		t = thread_of(p);
+		if (!t)
+			continue;
+		to = target_of(t);
+		clock = clock_of(QUEUE_OF_TARGET + to);
+		if (to == from || !clock)
+			continue;
+		t->vtime = *clock;
+		t->queue = QUEUE_OF_TARGET + to;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->vtime);
+		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, QUEUE_OF_TARGET + to, 0))
+			__sync_fetch_and_add(&counters.moved, 1);
+		cpu = pick_idle(to);
+		if (cpu >= 0)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	bpf_rcu_read_unlock();
+}
+
+SEC("syscall")
+int sweep_target(void *ctx)
+{
+	sweep(definition.target);
+	return 0;
+}

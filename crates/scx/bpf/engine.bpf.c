@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The scheduler: enforces placements that user space decides, and counts for it.
+ *
+ * A target is a set of CPUs with one queue, ordered by virtual time. A thread waits in its target's queue; a CPU serves the
+ * queues of all targets that it belongs to, in turn, and one of its own, where threads wait whose affinity does not let
+ * them run on all of their target. Such affinity always wins over a placement, and so do the kernel's own threads.
+ *
+ * Threads that are followed belong to a program of the workload, and so do their children. Their counters are added up in
+ * ledger.h; what user space asks is done in commands.h.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "shared.h"
+
+char _license[] SEC("license") = "GPL";
+
+#include "state.h"
+#include "ledger.h"
+
+/* Claims an idle CPU of a target. */
+static __always_inline s32 pick_idle(u32 id)
+{
+	struct target *target = target_at(id);
+	struct bpf_cpumask *mask = target ? target->mask : NULL;
+
+	return mask ? scx_bpf_pick_idle_cpu(&mask->cpumask, 0) : -1;
+}
+
+#include "commands.h"
+#include "admission.h"
+
+/* The kernel's own threads that are tied to a CPU go before all others: what they do is for everybody. */
+static __always_inline bool is_tied(const struct task_struct *p)
+{
+	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
+/* An idle CPU of the mask that the thread may use, claimed; or an error. */
+static __always_inline s32 select_in(struct task_struct *p, s32 prev, u64 flags, const struct cpumask *mask)
+{
+	struct scx_bpf_select_cpu_and_args args = { .prev_cpu = prev, .wake_flags = flags };
+
+	if (bpf_ksym_exists(__scx_bpf_select_cpu_and))
+		return __scx_bpf_select_cpu_and(p, mask, &args);
+	return scx_bpf_select_cpu_and(p, prev, flags, mask, 0);
+}
+
+static __always_inline void insert(struct task_struct *p, u64 queue, u64 slice, u64 vtime, u64 flags)
+{
+	struct scx_bpf_dsq_insert_vtime_args args = {
+		.dsq_id = queue, .slice = slice, .vtime = vtime, .enq_flags = flags
+	};
+
+	if (bpf_ksym_exists(__scx_bpf_dsq_insert_vtime))
+		__scx_bpf_dsq_insert_vtime(p, &args);
+	else
+		scx_bpf_dsq_insert_vtime(p, queue, slice, vtime, flags);
+}
+
+SEC("struct_ops/engine_select_cpu")
+s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
+{
+	struct thread *t = thread_of(p);
+	struct target *target;
+	struct bpf_cpumask *mask;
+	bool idle = false;
+	s32 cpu;
+
+	if (t)
+		admit_waking(p, t);
+	target = t ? target_at(target_of(t)) : NULL;
+	mask = target ? target->mask : NULL;
+	if (!mask || is_tied(p) || !bpf_cpumask_intersects(&mask->cpumask, p->cpus_ptr)) {
+		cpu = scx_bpf_select_cpu_dfl(p, prev, flags, &idle);
+		if (idle)
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, t ? slice_of(t) : settings.slice_ns, 0);
+		return cpu;
+	}
+	if (t->target == settings.drop_target)
+		return prev;
+	cpu = select_in(p, prev, flags, &mask->cpumask);
+	if (cpu >= 0) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), 0);
+		return cpu;
+	}
+	if (bpf_cpumask_test_cpu(prev, &mask->cpumask))
+		return prev;
+	cpu = bpf_cpumask_any_and_distribute(&mask->cpumask, p->cpus_ptr);
+	return cpu < (s32)settings.nr_cpus ? cpu : prev;
+}
+
+/* Puts a thread into a queue, at its place by virtual time: one that slept does not make up for all of it. */
+static __always_inline void queue_up(struct task_struct *p, struct thread *t, u32 queue, u64 flags)
+{
+	u64 *clock = clock_of(queue), now = clock ? *clock : 0, slice = slice_of(t);
+
+	if (t->queue != queue) {
+		t->queue = queue;
+		t->vtime = now;
+	} else if ((s64)(t->vtime - (now - slice)) < 0) {
+		t->vtime = now - slice;
+	}
+	insert(p, queue, slice, t->vtime, flags);
+}
+
+/* Where a thread waits that may not use all CPUs of its target: the queue of one that it may use. */
+static __always_inline u32 queue_for_narrow(struct task_struct *p, const struct bpf_cpumask *mask)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	bool allowed = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+
+	if (allowed && mask && bpf_cpumask_test_cpu(cpu, &mask->cpumask))
+		return QUEUE_OF_CPU + cpu;
+	if (mask && bpf_cpumask_intersects(&mask->cpumask, p->cpus_ptr))
+		cpu = bpf_cpumask_any_and_distribute(&mask->cpumask, p->cpus_ptr);
+	else if (!allowed)
+		cpu = bpf_cpumask_any_distribute(p->cpus_ptr);
+	return QUEUE_OF_CPU + BOUNDED(cpu, MAX_CPUS);
+}
+
+/* Wakes a CPU for a queue that has just got longer. */
+static __always_inline void find_server(u32 id)
+{
+	s32 cpu = pick_idle(id);
+
+	if (cpu < 0 && settings.steal_above != NONE && id != TARGET_ANYWHERE &&
+	    scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id) > (s32)settings.steal_above)
+		cpu = pick_idle(TARGET_ANYWHERE);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+SEC("struct_ops/engine_enqueue")
+void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
+{
+	struct thread *t = thread_of(p);
+	struct target *target;
+	struct bpf_cpumask *mask;
+	u32 id, queue;
+	s32 cpu;
+
+	if (!t || is_tied(p)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, settings.slice_ns, flags);
+		return;
+	}
+	if (t->target == settings.drop_target)
+		return;
+	id = target_of(t);
+	target = target_at(id);
+	mask = target ? target->mask : NULL;
+	cpu = scx_bpf_task_cpu(p);
+	if (mask && bpf_cpumask_subset(&mask->cpumask, p->cpus_ptr)) {
+		/* Nobody else wants this CPU: it stays if it is where it belongs. */
+		if ((flags & SCX_ENQ_LAST) && bpf_cpumask_test_cpu(cpu, &mask->cpumask)) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), flags);
+			return;
+		}
+		queue_up(p, t, QUEUE_OF_TARGET + id, flags);
+		find_server(id);
+		return;
+	}
+	queue = queue_for_narrow(p, mask);
+	if ((flags & SCX_ENQ_LAST) && queue == QUEUE_OF_CPU + cpu) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), flags);
+		return;
+	}
+	queue_up(p, t, queue, flags);
+	scx_bpf_kick_cpu(queue - QUEUE_OF_CPU, SCX_KICK_IDLE);
+}
+
+/* Takes a thread from another target's backlog. */
+static __always_inline void steal(void)
+{
+	u32 id;
+
+	bpf_for(id, 0, control.nr_targets) {
+		if (scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id) <= (s32)settings.steal_above)
+			continue;
+		if (scx_bpf_dsq_move_to_local(QUEUE_OF_TARGET + id)) {
+			__sync_fetch_and_add(&counters.stolen, 1);
+			return;
+		}
+	}
+}
+
+SEC("struct_ops/engine_dispatch")
+void BPF_PROG(engine_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct served *served = served_by(cpu);
+	u32 i, turn, count;
+
+	if (!served)
+		return;
+	count = served->count < MAX_CPU_QUEUES ? served->count : MAX_CPU_QUEUES;
+	bpf_for(i, 0, count + 1) {
+		/* The last of the round is the CPU's own queue. */
+		turn = (served->next + i) % (count + 1);
+		u64 queue = turn < count ? QUEUE_OF_TARGET + served->targets[BOUNDED(turn, MAX_CPU_QUEUES)] : QUEUE_OF_CPU + cpu;
+
+		if (scx_bpf_dsq_move_to_local(queue)) {
+			served->next = turn + 1;
+			return;
+		}
+	}
+	if (settings.steal_above != NONE)
+		steal();
+}
+
+SEC("struct_ops/engine_running")
+void BPF_PROG(engine_running, struct task_struct *p)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	u64 now = bpf_ktime_get_ns(), *clock;
+	struct thread *t = thread_of(p);
+	struct ledger *l;
+
+	if (!t)
+		return;
+	t->started_ns = now;
+	clock = clock_of(t->queue);
+	if (clock && (s64)(t->vtime - *clock) > 0)
+		*clock = t->vtime;
+	l = ledger_of(p, t);
+	if (l) {
+		if (t->cpu != cpu && settings.tell_switches)
+			tell(p, TOLD_MIGRATE, l->program, t->cpu, cpu);
+		start_counting(p, l, now);
+	}
+	t->cpu = cpu;
+}
+
+SEC("struct_ops/engine_tick")
+void BPF_PROG(engine_tick, struct task_struct *p)
+{
+	struct thread *t = thread_of(p);
+	struct ledger *l = t ? ledger_of(p, t) : NULL;
+	u64 now = bpf_ktime_get_ns();
+
+	if (!l)
+		return;
+	stop_counting(p, l, now);
+	judge(l, now);
+	start_counting(p, l, now);
+}
+
+SEC("struct_ops/engine_stopping")
+void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
+{
+	struct thread *t = thread_of(p);
+	u64 now = bpf_ktime_get_ns(), weight;
+	struct ledger *l;
+
+	if (!t || !t->started_ns)
+		return;
+	/* The kernel's weights are 100 for nice 0. */
+	weight = t->weight ? t->weight : p->scx.weight * 1024 / 100;
+	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
+	t->started_ns = 0;
+	l = ledger_of(p, t);
+	if (!l)
+		return;
+	stop_counting(p, l, now);
+	judge(l, now);
+}
+
+SEC("struct_ops/engine_runnable")
+void BPF_PROG(engine_runnable, struct task_struct *p, u64 flags)
+{
+	struct thread *t = thread_of(p);
+	struct ledger *l;
+
+	if (!t)
+		return;
+	t->runnable = true;
+	l = ledger_of(p, t);
+	if (l && settings.tell_switches && (flags & SCX_ENQ_WAKEUP))
+		tell(p, TOLD_WAKE, l->program, 0, 0);
+}
+
+SEC("struct_ops/engine_quiescent")
+void BPF_PROG(engine_quiescent, struct task_struct *p, u64 flags)
+{
+	struct thread *t = thread_of(p);
+	struct ledger *l;
+
+	if (!t)
+		return;
+	t->runnable = false;
+	l = ledger_of(p, t);
+	if (l && settings.tell_switches && (flags & SCX_DEQ_SLEEP))
+		tell(p, TOLD_SLEEP, l->program, 0, 0);
+}
+
+/* A new thread belongs to its parent's program. */
+SEC("struct_ops.s/engine_init_task")
+s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct thread *t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE), *parent;
+	struct task_struct *current;
+	struct ledger *l;
+
+	if (!t)
+		return -ENOMEM;
+	t->cpu = scx_bpf_task_cpu(p);
+	if (!args->fork)
+		return 0;
+	current = bpf_get_current_task_btf();
+	parent = thread_of(current);
+	if (!parent || !parent->followed)
+		return 0;
+	l = ledger_of(current, parent);
+	if (!l)
+		return 0;
+	t->target = parent->target;
+	t->weight = parent->weight;
+	t->slice_ns = parent->slice_ns;
+	if (follow(p, t, l->program))
+		return -ENOMEM;
+	admit_new(t);
+	tell(p, TOLD_NEW, l->program, 0, 0);
+	return 0;
+}
+
+SEC("struct_ops/engine_exit_task")
+void BPF_PROG(engine_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	struct thread *t = thread_of(p);
+	struct ledger *l = t ? ledger_of(p, t) : NULL;
+
+	if (!l)
+		return;
+	tell_sums(p, l);
+	tell(p, TOLD_EXIT, l->program, 0, 0);
+	t->followed = false;
+	__sync_fetch_and_add(&counters.followed, -1);
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(engine_exec, struct task_struct *p, s32 old_pid, struct linux_binprm *image)
+{
+	struct thread *t = thread_of(p);
+	struct ledger *l = t ? ledger_of(p, t) : NULL;
+
+	if (l)
+		tell(p, TOLD_EXEC, l->program, 0, 0);
+	return 0;
+}
+
+/* Keeps the targets' numbers of CPUs true. */
+static __always_inline void set_online(s32 cpu, bool online)
+{
+	struct served *served = served_by(cpu);
+	struct target *target;
+	u32 id;
+
+	if (!served || served->online == online)
+		return;
+	served->online = online;
+	bpf_for(id, 0, control.nr_targets) {
+		target = target_at(id);
+		if (!target || !is_on(target, cpu))
+			continue;
+		target->online += online ? 1 : -1;
+		/* Its last CPU: whoever waits goes where there are others. */
+		if (!target->online)
+			sweep(id);
+	}
+}
+
+SEC("struct_ops.s/engine_cpu_online")
+void BPF_PROG(engine_cpu_online, s32 cpu)
+{
+	set_online(cpu, true);
+}
+
+SEC("struct_ops.s/engine_cpu_offline")
+void BPF_PROG(engine_cpu_offline, s32 cpu)
+{
+	__sync_fetch_and_add(&counters.offline, 1);
+	set_online(cpu, false);
+}
+
+SEC("struct_ops.s/engine_init")
+s32 BPF_PROG(engine_init)
+{
+	u32 i;
+	s32 error = 0;
+
+	bpf_for(i, 0, MAX_TARGETS) {
+		error = scx_bpf_create_dsq(QUEUE_OF_TARGET + i, -1);
+		if (error)
+			return error;
+	}
+	bpf_for(i, 0, settings.nr_cpus) {
+		error = scx_bpf_create_dsq(QUEUE_OF_CPU + i, -1);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+SEC("struct_ops/engine_exit")
+void BPF_PROG(engine_exit, struct scx_exit_info *info)
+{
+	bpf_probe_read_kernel_str(exit_reason, sizeof(exit_reason), info->reason);
+	bpf_probe_read_kernel_str(exit_message, sizeof(exit_message), info->msg);
+	counters.exit_code = info->exit_code;
+	counters.exit_kind = info->kind;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops engine = {
+	.select_cpu = (void *)engine_select_cpu,
+	.enqueue = (void *)engine_enqueue,
+	.dispatch = (void *)engine_dispatch,
+	.tick = (void *)engine_tick,
+	.runnable = (void *)engine_runnable,
+	.running = (void *)engine_running,
+	.stopping = (void *)engine_stopping,
+	.quiescent = (void *)engine_quiescent,
+	.init_task = (void *)engine_init_task,
+	.exit_task = (void *)engine_exit_task,
+	.cpu_online = (void *)engine_cpu_online,
+	.cpu_offline = (void *)engine_cpu_offline,
+	.init = (void *)engine_init,
+	.exit = (void *)engine_exit,
+	.flags = SCX_OPS_ENQ_LAST,
+	.name = "countersteer",
+};

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The scheduler's maps and the small functions that look things up in them. */
+#pragma once
+
+const volatile struct settings settings;
+struct control control;
+struct counters counters;
+struct command commands[MAX_COMMANDS];
+struct ledger collected[MAX_COMMANDS];
+u32 nr_commands;
+struct definition definition;
+char exit_reason[128];
+char exit_message[256];
+
+/* A set of CPUs with a queue of its own. */
+struct target {
+	struct bpf_cpumask __kptr *mask;
+	u64 clock; /* virtual time of the queue */
+	u32 online; /* how many of its CPUs are */
+	u32 known; /* has been defined */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_TARGETS);
+	__type(key, u32);
+	__type(value, struct target);
+} targets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct served);
+} serving SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct ledger);
+} ledgers SEC(".maps");
+
+/* Events by set, slot and CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+	__uint(max_entries, 1);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} ring SEC(".maps");
+
+static __always_inline struct thread *thread_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&threads, p, 0, 0);
+}
+
+static __always_inline struct ledger *ledger_of(struct task_struct *p, const struct thread *t)
+{
+	return t->followed ? bpf_task_storage_get(&ledgers, p, 0, 0) : NULL;
+}
+
+static __always_inline struct target *target_at(u32 id)
+{
+	return bpf_map_lookup_elem(&targets, &id);
+}
+
+static __always_inline struct served *served_by(s32 cpu)
+{
+	u32 key = cpu;
+
+	return bpf_map_lookup_elem(&serving, &key);
+}
+
+static __always_inline u32 type_of(u32 cpu)
+{
+	return settings.core_type[cpu % MAX_CPUS] % MAX_TYPES;
+}
+
+static __always_inline bool is_queue_of_cpu(u32 queue)
+{
+	return queue & QUEUE_OF_CPU;
+}
+
+/* A target without a CPU that is online counts as any CPU. */
+static __always_inline u32 target_of(const struct thread *t)
+{
+	struct target *target = target_at(t->target);
+
+	return target && target->online ? t->target : TARGET_ANYWHERE;
+}
+
+static __always_inline u64 *clock_of(u32 queue)
+{
+	struct served *served;
+	struct target *target;
+
+	if (is_queue_of_cpu(queue)) {
+		served = served_by(queue - QUEUE_OF_CPU);
+		return served ? &served->clock : NULL;
+	}
+	target = target_at(queue - QUEUE_OF_TARGET);
+	return target ? &target->clock : NULL;
+}
+
+/* Time on a CPU before others get their turn. */
+static __always_inline u64 slice_of(const struct thread *t)
+{
+	return t->slice_ns ? t->slice_ns : settings.slice_ns;
+}
+
+/* Tells user space that something befell a thread. */
+static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u32 from, u32 to)
+{
+	struct told *told = bpf_ringbuf_reserve(&ring, sizeof(*told), 0);
+
+	if (!told) {
+		__sync_fetch_and_add(&counters.lost, 1);
+		return;
+	}
+	told->at_ns = bpf_ktime_get_ns();
+	told->kind = kind;
+	told->tid = p->pid;
+	told->tgid = p->tgid;
+	told->program = program;
+	told->from = from;
+	told->to = to;
+	bpf_ringbuf_submit(told, 0);
+}
