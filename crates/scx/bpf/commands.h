@@ -20,7 +20,7 @@ static __always_inline bool is_on(struct target *target, u32 cpu)
 {
 	struct bpf_cpumask *mask = target->mask;
 
-	return mask && bpf_cpumask_test_cpu(cpu, &mask->cpumask);
+	return mask && bpf_cpumask_test_cpu(cpu, cpus_of(mask));
 }
 
 /* Gives a thread a place; one that runs elsewhere is taken off its CPU. */
@@ -39,7 +39,7 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 		t->slice_ns = c->slice_ns;
 	bpf_rcu_read_lock();
 	mask = target->mask;
-	c->on_target = mask && bpf_cpumask_intersects(&mask->cpumask, p->cpus_ptr);
+	c->on_target = mask && bpf_cpumask_intersects(cpus_of(mask), p->cpus_ptr);
 	cpu = scx_bpf_task_cpu(p);
 	if (c->on_target && scx_bpf_task_running(p) && !is_on(target, cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);

@@ -10,9 +10,6 @@
  * ledger.h; what user space asks is done in commands.h.
  */
 #include "kernel.h"
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
-#include <bpf/bpf_core_read.h>
 #include "shared.h"
 
 char _license[] SEC("license") = "GPL";
@@ -26,7 +23,7 @@ static __always_inline s32 pick_idle(u32 id)
 	struct target *target = target_at(id);
 	struct bpf_cpumask *mask = target ? target->mask : NULL;
 
-	return mask ? scx_bpf_pick_idle_cpu(&mask->cpumask, 0) : -1;
+	return mask ? scx_bpf_pick_idle_cpu(cpus_of(mask), 0) : -1;
 }
 
 #include "commands.h"
@@ -73,7 +70,7 @@ s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 		admit_waking(p, t);
 	target = t ? target_at(target_of(t)) : NULL;
 	mask = target ? target->mask : NULL;
-	if (!mask || is_tied(p) || !bpf_cpumask_intersects(&mask->cpumask, p->cpus_ptr)) {
+	if (!mask || is_tied(p) || !bpf_cpumask_intersects(cpus_of(mask), p->cpus_ptr)) {
 		cpu = scx_bpf_select_cpu_dfl(p, prev, flags, &idle);
 		if (idle)
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, t ? slice_of(t) : settings.slice_ns, 0);
@@ -81,14 +78,14 @@ s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 	}
 	if (t->target == settings.drop_target)
 		return prev;
-	cpu = select_in(p, prev, flags, &mask->cpumask);
+	cpu = select_in(p, prev, flags, cpus_of(mask));
 	if (cpu >= 0) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), 0);
 		return cpu;
 	}
-	if (bpf_cpumask_test_cpu(prev, &mask->cpumask))
+	if (bpf_cpumask_test_cpu(prev, cpus_of(mask)))
 		return prev;
-	cpu = bpf_cpumask_any_and_distribute(&mask->cpumask, p->cpus_ptr);
+	cpu = bpf_cpumask_any_and_distribute(cpus_of(mask), p->cpus_ptr);
 	return cpu < (s32)settings.nr_cpus ? cpu : prev;
 }
 
@@ -112,10 +109,10 @@ static __always_inline u32 queue_for_narrow(struct task_struct *p, const struct 
 	s32 cpu = scx_bpf_task_cpu(p);
 	bool allowed = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 
-	if (allowed && mask && bpf_cpumask_test_cpu(cpu, &mask->cpumask))
+	if (allowed && mask && bpf_cpumask_test_cpu(cpu, cpus_of(mask)))
 		return QUEUE_OF_CPU + cpu;
-	if (mask && bpf_cpumask_intersects(&mask->cpumask, p->cpus_ptr))
-		cpu = bpf_cpumask_any_and_distribute(&mask->cpumask, p->cpus_ptr);
+	if (mask && bpf_cpumask_intersects(cpus_of(mask), p->cpus_ptr))
+		cpu = bpf_cpumask_any_and_distribute(cpus_of(mask), p->cpus_ptr);
 	else if (!allowed)
 		cpu = bpf_cpumask_any_distribute(p->cpus_ptr);
 	return QUEUE_OF_CPU + BOUNDED(cpu, MAX_CPUS);
@@ -152,9 +149,9 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 	target = target_at(id);
 	mask = target ? target->mask : NULL;
 	cpu = scx_bpf_task_cpu(p);
-	if (mask && bpf_cpumask_subset(&mask->cpumask, p->cpus_ptr)) {
+	if (mask && bpf_cpumask_subset(cpus_of(mask), p->cpus_ptr)) {
 		/* Nobody else wants this CPU: it stays if it is where it belongs. */
-		if ((flags & SCX_ENQ_LAST) && bpf_cpumask_test_cpu(cpu, &mask->cpumask)) {
+		if ((flags & SCX_ENQ_LAST) && bpf_cpumask_test_cpu(cpu, cpus_of(mask))) {
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), flags);
 			return;
 		}

@@ -50,11 +50,11 @@ struct bpf_iter_scx_dsq {
 	u64 __opaque[6];
 } __attribute__((aligned(8)));
 
-struct cpumask {
-};
+struct cpumask;
 struct bpf_cpumask {
-	struct cpumask cpumask;
-} __attribute__((preserve_access_index));
+	u64 bits[1];
+};
+#define cpus_of(mask) ((const struct cpumask *)(mask))
 
 struct sched_ext_entity {
 	u32 weight;
@@ -114,6 +114,13 @@ struct sched_ext_ops {
 #define SCX_ENQ_WAKEUP 1ULL
 #define SCX_ENQ_LAST (1ULL << 41)
 #define SCX_DEQ_SLEEP 1ULL
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+/* The iterator of the innermost `bpf_for_each`. */
+#define BPF_FOR_EACH_ITER (&___it)
 
 /* The newer forms of two functions take their arguments in a structure. */
 struct scx_bpf_select_cpu_and_args {

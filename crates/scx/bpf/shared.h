@@ -2,8 +2,7 @@
 /*
  * What the scheduler in the kernel and the engine in user space both know.
  *
- * build.rs writes the Rust side from this file. It understands `#define NAME NUMBER` and structures whose fields are
- * integers, arrays of them, or structures from above; each on a line of its own, with its comment behind it.
+ * build.rs makes Rust constants of the lines `#define NAME NUMBER`; the structures reach Rust through the skeleton.
  */
 #pragma once
 

@@ -11,6 +11,8 @@ u32 nr_commands;
 struct definition definition;
 char exit_reason[128];
 char exit_message[256];
+/* Never written: makes the type known to user space. */
+struct told_sum told_sum;
 
 /* A set of CPUs with a queue of its own. */
 struct target {

@@ -1,0 +1,52 @@
+//! Compiles the scheduler and writes its Rust side: the skeleton, and the constants of `bpf/shared.h`.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+use libbpf_cargo::SkeletonBuilder;
+
+/// Says what is wrong and what to do, and ends the build: a scheduler that is not this source's must never be loaded.
+fn fail(what: &str) -> ! {
+    eprintln!("countersteer-scx: {what}");
+    process::exit(1)
+}
+
+/// The compiler: `CLANG` of the environment, or the newest one found.
+fn clang() -> PathBuf {
+    println!("cargo:rerun-if-env-changed=CLANG");
+    if let Some(named) = env::var_os("CLANG") {
+        return named.into();
+    }
+    let names = (14..=24).rev().map(|n| format!("clang-{n}")).chain(["clang".to_owned()]);
+    let works = |name: &String| process::Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    let Some(found) = names.into_iter().find(works) else {
+        fail("the sched_ext scheduler is compiled by clang, and there is none; on Debian: apt-get install clang libelf-dev zlib1g-dev")
+    };
+    found.into()
+}
+
+/// The lines `#define NAME NUMBER` as Rust constants.
+fn constants(header: &Path) -> String {
+    let text = fs::read_to_string(header).unwrap_or_else(|e| fail(&format!("{}: {e}", header.display())));
+    let constant = |line: &str| {
+        let mut words = line.strip_prefix("#define ")?.split_whitespace();
+        let (name, value) = (words.next()?, words.next()?);
+        value.starts_with(|c: char| c.is_ascii_digit()).then(|| format!("pub const {name}: u32 = {value};\n"))
+    };
+    text.lines().filter_map(constant).collect()
+}
+
+fn main() {
+    println!("cargo:rerun-if-changed=bpf");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    let written = fs::write(out.join("shared.rs"), constants(Path::new("bpf/shared.h")));
+    written.unwrap_or_else(|e| fail(&format!("{}: {e}", out.display())));
+    let built = SkeletonBuilder::new()
+        .source("bpf/engine.bpf.c")
+        .clang(clang())
+        .clang_args(["-Wall", "-Werror"])
+        .build_and_generate(out.join("engine.skel.rs"));
+    if let Err(e) = built {
+        fail(&format!("bpf/engine.bpf.c does not compile: {e:#}"));
+    }
+}

@@ -1,0 +1,35 @@
+//! What can go wrong with the scheduler.
+
+/// Why the engine in the kernel does not work, or works no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ScxError {
+    /// The kernel did not take it.
+    #[error("sched_ext: {what}: {source}; run as root, on a kernel with sched_ext and BTF (6.16 or newer)")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: libbpf_rs::Error,
+    },
+    /// The machine does not fit into the scheduler's tables.
+    #[error("sched_ext: {what}: {have}, but the scheduler takes {most}; use the affinity engine")]
+    TooBig {
+        /// Of what there is too much.
+        what: &'static str,
+        /// How much.
+        have: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The kernel threw the scheduler out, and all threads run on as without it.
+    #[error("sched_ext: the kernel ended the scheduler ({reason}: {message}); steer by affinity instead")]
+    Ejected {
+        /// The kernel's reason.
+        reason: String,
+        /// And its explanation.
+        message: String,
+    },
+    /// A process that is no more.
+    #[error("sched_ext: process {0} cannot be followed: it has ended")]
+    Gone(u32),
+}

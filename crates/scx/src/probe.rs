@@ -1,0 +1,46 @@
+//! Whether this machine can run the scheduler.
+
+use std::path::Path;
+
+/// Why not, in one line each.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoScx {
+    /// The kernel was built without.
+    #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): there is no /sys/kernel/sched_ext")]
+    NoKernel,
+    /// Types of the kernel are not described.
+    #[error("this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF): there is no /sys/kernel/btf/vmlinux")]
+    NoBtf,
+    /// Somebody else steers.
+    #[error("the sched_ext scheduler `{0}` is loaded; end it first")]
+    Occupied(String),
+    /// Not root.
+    #[error("loading a scheduler needs root (CAP_SYS_ADMIN)")]
+    NoPrivilege,
+}
+
+/// Says whether the scheduler could be loaded here.
+///
+/// # Errors
+/// The first thing that is missing.
+pub fn probe() -> Result<(), NoScx> {
+    probe_under(Path::new("/"), is_root())
+}
+
+fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn probe_under(root: &Path, privileged: bool) -> Result<(), NoScx> {
+    if !root.join("sys/kernel/sched_ext").is_dir() {
+        return Err(NoScx::NoKernel);
+    }
+    if !root.join("sys/kernel/btf/vmlinux").exists() {
+        return Err(NoScx::NoBtf);
+    }
+    if let Ok(name) = std::fs::read_to_string(root.join("sys/kernel/sched_ext/root/ops")) {
+        return Err(NoScx::Occupied(name.trim().to_owned()));
+    }
+    if privileged { Ok(()) } else { Err(NoScx::NoPrivilege) }
+}
