@@ -44,7 +44,7 @@ fn main() {
     let built = SkeletonBuilder::new()
         .source("bpf/engine.bpf.c")
         .clang(clang())
-        .clang_args(["-Wall", "-Werror"])
+        .clang_args(["-Wall", "-Werror", "-mcpu=v3"])
         .build_and_generate(out.join("engine.skel.rs"));
     if let Err(e) = built {
         fail(&format!("bpf/engine.bpf.c does not compile: {e:#}"));

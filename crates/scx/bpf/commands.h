@@ -51,7 +51,8 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 static __always_inline void collect(struct task_struct *p, const struct thread *t, struct ledger *into)
 {
 	struct ledger *l = ledger_of(p, t);
-	u32 try, before;
+	u64 before;
+	u32 try;
 
 	into->changes = 1;
 	if (!l)

@@ -97,17 +97,16 @@ struct sum {
 
 /* A thread that is followed. */
 struct ledger {
-	u32 changes; /* odd while the sums are being written */
+	u64 changes; /* odd while the sums are being written */
 	u32 program; /* of the workload */
 	u32 set; /* which set the readings below are of */
 	u32 cpu; /* where they were taken */
+	u32 judged_row; /* whose sum was last judged */
 	u64 since_ns; /* when they were taken; 0 while the thread does not run */
 	u64 readings[MAX_EVENTS * 3]; /* counter, enabled, running */
 	u64 metric_q16; /* the metric of the admission table; 0 for unknown */
 	u64 judged_ns; /* when it was last computed */
 	struct sum judged; /* the sum at that time */
-	u32 judged_row; /* and whose sum */
-	u32 unused;
 	struct sum sums[MAX_TYPES * MAX_SETS];
 };
 

@@ -1,1 +1,211 @@
+//! The scheduler as loaded: its tables, its programs, its ring.
+//!
+//! Input: targets and commands. Output: their results, and what the kernel tells.
 
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+use std::time::Duration;
+
+use countersteer_core::cpuset::CpuSet;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
+
+use crate::ScxError;
+use crate::engine::{Mode, ScxConfig};
+use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
+
+const SWITCH_PARTIAL: u64 = 8;
+
+/// What the kernel told of a thread; sums only where its last ones came.
+#[derive(Clone, Copy)]
+pub(crate) struct Told {
+    pub head: types::told,
+    pub sum: Option<types::sum>,
+}
+
+/// The loaded scheduler; dropping it gives all threads back to the kernel.
+pub(crate) struct Kernel {
+    links: Vec<Link>,
+    ring: RingBuffer<'static>,
+    told: Rc<RefCell<Vec<Told>>>,
+    skel: EngineSkel<'static>,
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // The scheduler goes before the maps that it works on.
+        self.links.clear();
+    }
+}
+
+fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> ScxError {
+    move |source| ScxError::Kernel { what, source }
+}
+
+/// Reads a structure that the kernel wrote.
+fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: the length is checked, `T` is a plain structure of integers for which every bit pattern is a value.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+impl Kernel {
+    /// Loads the scheduler and hands it the machine. `core_types` is by the kernel's CPU numbers.
+    pub fn load(config: &ScxConfig, core_types: &[u8], all: &CpuSet) -> Result<Self, ScxError> {
+        // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
+        let place = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = EngineSkelBuilder::default().open(place).map_err(at("reading the scheduler"))?;
+        let operations = open.struct_ops.engine_mut();
+        operations.timeout_ms = config.watchdog.as_millis() as u32;
+        if config.mode == Mode::Partial {
+            operations.flags |= SWITCH_PARTIAL;
+        }
+        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            let settings = &mut rodata.settings;
+            settings.slice_ns = config.slice.0;
+            settings.period_ns = config.period.0;
+            settings.nr_cpus = core_types.len() as u32;
+            settings.steal_above = config.steal_above.unwrap_or(shared::NONE);
+            settings.tell_switches = u32::from(config.tell_switches);
+            settings.drop_target = config.lose_target.unwrap_or(shared::NONE);
+            settings.own_tgid = std::process::id();
+            settings.core_type[..core_types.len()].copy_from_slice(core_types);
+        }
+        let events = shared::MAX_SETS * shared::MAX_EVENTS * core_types.len() as u32;
+        open.maps.events.set_max_entries(events).map_err(at("making room for counters"))?;
+        let skel = open.load().map_err(at("loading the scheduler"))?;
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let ring = ring(&skel, &told)?;
+        let mut kernel = Self { links: Vec::new(), ring, told, skel };
+        kernel.serve(all, None)?;
+        kernel.define(shared::TARGET_ANYWHERE, all)?;
+        Ok(kernel)
+    }
+
+    /// From here on the scheduler schedules.
+    pub fn attach(&mut self) -> Result<(), ScxError> {
+        let exec = self.skel.progs.engine_exec.attach_trace().map_err(at("following execs"))?;
+        let scheduler = self.skel.maps.engine.attach_struct_ops().map_err(at("starting the scheduler"))?;
+        self.links = vec![scheduler, exec];
+        Ok(())
+    }
+
+    fn bss(&mut self) -> Result<&mut types::bss, ScxError> {
+        self.skel.maps.bss_data.as_deref_mut().ok_or(ScxError::Gone(0))
+    }
+
+    /// What the kernel counts about itself.
+    pub fn counters(&mut self) -> Result<types::counters, ScxError> {
+        Ok(self.bss()?.counters)
+    }
+
+    /// Why the kernel ended the scheduler, if it did.
+    pub fn ejected(&mut self) -> Result<(), ScxError> {
+        let bss = self.bss()?;
+        // SAFETY: a plain integer in memory that the kernel writes too.
+        if unsafe { (&raw const bss.counters.exit_kind).read_volatile() } == 0 {
+            return Ok(());
+        }
+        let text = |bytes: &[i8]| {
+            bytes.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect::<String>()
+        };
+        Err(ScxError::Ejected { reason: text(&bss.exit_reason), message: text(&bss.exit_message) })
+    }
+
+    /// CPUs serve a target's queue; without a target, only their own.
+    fn serve(&mut self, cpus: &CpuSet, target: Option<u32>) -> Result<(), ScxError> {
+        for cpu in cpus.iter() {
+            let key = cpu.0.to_ne_bytes();
+            let bytes = self.skel.maps.serving.lookup(&key, MapFlags::ANY).map_err(at("asking for a CPU's queues"))?;
+            let Some(mut served) = bytes.as_deref().and_then(read::<types::served>) else { continue };
+            match target {
+                None => served.online = 1,
+                Some(id) => {
+                    let count = served.count as usize;
+                    let (have, most) = (count + 1, served.targets.len());
+                    if count == most {
+                        return Err(ScxError::TooBig { what: "overlapping CPU sets", have, most });
+                    }
+                    served.targets[count] = id;
+                    served.count += 1;
+                }
+            }
+            // SAFETY: `served` is a structure without padding that lives longer than the slice.
+            let bytes = unsafe { std::slice::from_raw_parts((&raw const served).cast::<u8>(), size_of_val(&served)) };
+            self.skel.maps.serving.update(&key, bytes, MapFlags::ANY).map_err(at("giving a CPU its queues"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a target of CPUs by the kernel's numbers.
+    pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<(), ScxError> {
+        let bss = self.bss()?;
+        bss.definition.target = id;
+        bss.definition.cpus = Default::default();
+        cpus.iter().for_each(|c| bss.definition.cpus[c.index() / 64] |= 1 << (c.index() % 64));
+        bss.control.nr_targets = bss.control.nr_targets.max(id + 1);
+        self.skel.progs.define_target.test_run(ProgramInput::default()).map_err(at("defining a target"))?;
+        self.serve(cpus, Some(id))
+    }
+
+    /// Sends on who waits in a target's queue and belongs elsewhere by now.
+    pub fn sweep(&mut self, id: u32) -> Result<(), ScxError> {
+        self.bss()?.definition.target = id;
+        self.skel.progs.sweep_target.test_run(ProgramInput::default()).map_err(at("moving threads"))?;
+        Ok(())
+    }
+
+    /// Publishes an admission table.
+    pub fn admit_by(&mut self, metric: u32, rows: &[(f64, u32)]) -> Result<(), ScxError> {
+        let control = &mut self.bss()?.control;
+        let next = (control.admission + 1) & 1;
+        let table = &mut control.tables[next as usize];
+        table.metric = metric;
+        table.nr_rows = rows.len().min(table.rows.len()) as u32;
+        // The last row is for whoever fits no other: of too many rows, that one must stay.
+        let kept = rows.iter().take(table.rows.len() - 1).chain(rows.last().filter(|_| rows.len() >= table.rows.len()));
+        for (into, (least, target)) in table.rows.iter_mut().zip(kept) {
+            into.least_q16 = (least * 65536.0) as u64;
+            into.target = *target;
+        }
+        control.admission = next;
+        Ok(())
+    }
+
+    /// Has commands carried out; `then` gets each with its result and, if it asked for that, the thread's ledger.
+    pub fn obey(
+        &mut self,
+        commands: &[types::command],
+        mut then: impl FnMut(&types::command, &types::ledger),
+    ) -> Result<(), ScxError> {
+        for batch in commands.chunks(shared::MAX_COMMANDS as usize) {
+            let bss = self.bss()?;
+            bss.commands[..batch.len()].copy_from_slice(batch);
+            bss.nr_commands = batch.len() as u32;
+            self.skel.progs.obey_commands.test_run(ProgramInput::default()).map_err(at("passing commands"))?;
+            let bss = self.bss()?;
+            bss.commands[..batch.len()].iter().zip(&bss.collected[..]).for_each(|(c, l)| then(c, l));
+        }
+        Ok(())
+    }
+
+    /// Waits for at most so long until the kernel tells something; takes what it told.
+    pub fn listen(&mut self, at_most: Duration) -> Vec<Told> {
+        let _ = self.ring.poll(at_most);
+        std::mem::take(&mut *self.told.borrow_mut())
+    }
+}
+
+fn ring(skel: &EngineSkel<'_>, told: &Rc<RefCell<Vec<Told>>>) -> Result<RingBuffer<'static>, ScxError> {
+    let told = Rc::clone(told);
+    let take = move |bytes: &[u8]| {
+        if let Some(head) = read::<types::told>(bytes) {
+            let sum = read::<types::told_sum>(bytes).map(|t| t.sum);
+            told.borrow_mut().push(Told { head, sum });
+        }
+        0
+    };
+    let mut builder = RingBufferBuilder::new();
+    builder.add(&skel.maps.ring, take).map_err(at("opening the ring"))?;
+    builder.build().map_err(at("opening the ring"))
+}
