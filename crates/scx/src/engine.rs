@@ -116,7 +116,8 @@ fn tasks_below(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut next = 0;
     while next < family.len() {
-        family.extend(parents.iter().filter(|(_, parent)| *parent == family[next]).map(|(child, _)| *child));
+        let this = family[next];
+        family.extend(parents.iter().filter(|(_, parent)| *parent == this).map(|(child, _)| *child));
         next += 1;
     }
     family.into_iter().filter(|p| *p != std::process::id()).flat_map(|p| numbers(format!("/proc/{p}/task"))).collect()
