@@ -50,7 +50,8 @@ struct bpf_iter_scx_dsq {
 	u64 __opaque[6];
 } __attribute__((aligned(8)));
 
-struct cpumask;
+struct cpumask {
+};
 struct bpf_cpumask {
 	u64 bits[1];
 };
