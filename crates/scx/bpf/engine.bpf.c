@@ -367,13 +367,13 @@ static __always_inline void set_online(s32 cpu, bool online)
 	}
 }
 
-SEC("struct_ops.s/engine_cpu_online")
+SEC("struct_ops/engine_cpu_online")
 void BPF_PROG(engine_cpu_online, s32 cpu)
 {
 	set_online(cpu, true);
 }
 
-SEC("struct_ops.s/engine_cpu_offline")
+SEC("struct_ops/engine_cpu_offline")
 void BPF_PROG(engine_cpu_offline, s32 cpu)
 {
 	__sync_fetch_and_add(&counters.offline, 1);
