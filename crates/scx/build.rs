@@ -20,7 +20,9 @@ fn clang() -> PathBuf {
     let names = (14..=24).rev().map(|n| format!("clang-{n}")).chain(["clang".to_owned()]);
     let works = |name: &String| process::Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
     let Some(found) = names.into_iter().find(works) else {
-        fail("the sched_ext scheduler is compiled by clang, and there is none; on Debian: apt-get install clang libelf-dev zlib1g-dev")
+        fail(
+            "the sched_ext scheduler is compiled by clang, and there is none; on Debian: apt-get install clang libelf-dev zlib1g-dev",
+        )
     };
     found.into()
 }

@@ -265,8 +265,7 @@ impl ScxEngine {
 
     /// Asks for every thread's sums and whereabouts.
     fn collect(&mut self) -> Result<(), ScxError> {
-        let ask =
-            |tid: &u32| types::command { tid: *tid, kind: shared::COMMAND_COLLECT, ..types::command::default() };
+        let ask = |tid: &u32| types::command { tid: *tid, kind: shared::COMMAND_COLLECT, ..types::command::default() };
         let commands: Vec<_> = self.threads.keys().map(ask).collect();
         let mut answers = Vec::with_capacity(commands.len());
         self.kernel.obey(&commands, |c, l| answers.push((*c, (c.result == 0 && l.changes & 1 == 0).then_some(*l))))?;

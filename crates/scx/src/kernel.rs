@@ -106,9 +106,8 @@ impl Kernel {
         if unsafe { (&raw const bss.counters.exit_kind).read_volatile() } == 0 {
             return Ok(());
         }
-        let text = |bytes: &[i8]| {
-            bytes.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect::<String>()
-        };
+        let text =
+            |bytes: &[i8]| bytes.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect::<String>();
         Err(ScxError::Ejected { reason: text(&bss.exit_reason), message: text(&bss.exit_message) })
     }
 
