@@ -208,6 +208,19 @@ impl ScxEngine {
         self.threads.entry(tid).or_insert(new);
     }
 
+    /// When the kernel ends the scheduler it takes leave of all threads first, and only then says why.
+    fn rule_out_ejection(&mut self) -> Result<(), ScxError> {
+        let enabled = |state: String| state.trim() == "enabled";
+        for _ in 0..200 {
+            self.kernel.ejected()?;
+            if std::fs::read_to_string("/sys/kernel/sched_ext/state").is_ok_and(enabled) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.kernel.ejected()
+    }
+
     fn own(&self, os: u32) -> CpuId {
         self.numbers.own(CpuId(os)).unwrap_or_default()
     }
@@ -317,6 +330,9 @@ impl Engine for ScxEngine {
             told.iter().for_each(|t| self.hear(t));
             self.kernel.ejected()?;
             let finished = self.kernel.counters()?.followed == 0;
+            if finished {
+                self.rule_out_ejection()?;
+            }
             if finished || left == Nanos::ZERO || (early && !self.events.is_empty()) {
                 break finished;
             }
