@@ -2,6 +2,7 @@
 
 use countersteer_core::policy::PolicyError;
 use countersteer_core::textfile::TextError;
+use countersteer_host::affinity::AffinityError;
 use countersteer_host::counters::CounterError;
 use countersteer_host::record_run::RecordError;
 use countersteer_host::topology::DetectError;
@@ -94,6 +95,12 @@ impl Kind {
         }
         if let Some(error) = cause.downcast_ref::<RecordError>() {
             return Self::of_record_error(error);
+        }
+        if let Some(error) = cause.downcast_ref::<AffinityError>() {
+            return Some(match error {
+                AffinityError::Journal { .. } => Self::Io,
+                AffinityError::Counters(error) => Self::of_counter_error(error),
+            });
         }
         if let Some(error) = cause.downcast_ref::<CounterError>() {
             return Some(Self::of_counter_error(error));

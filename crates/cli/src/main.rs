@@ -12,6 +12,7 @@ mod plan;
 mod progress;
 mod remote;
 mod session;
+mod steering;
 mod top;
 mod virtuals;
 

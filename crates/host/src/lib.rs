@@ -1,5 +1,6 @@
 //! Countersteer: host.
 
+pub mod affinity;
 pub mod counters;
 pub mod doctor;
 pub mod live;

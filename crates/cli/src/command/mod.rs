@@ -9,6 +9,8 @@ pub mod policy;
 pub mod profile;
 pub mod replay;
 pub mod report;
+pub mod restore;
+pub mod run;
 pub mod sim;
 pub mod stat;
 pub mod top;
@@ -38,6 +40,10 @@ enum Command {
     Stat(Box<stat::Args>),
     /// Show what threads do to the hardware, interval by interval
     Top(top::Args),
+    /// Run programs of this machine under a policy, or steer what runs already
+    Run(Box<run::Args>),
+    /// Undo what a killed run has left behind
+    Restore(restore::Args),
     /// List what this machine can count
     Events(events::Args),
     /// Tell what this machine can and cannot do, and what would mend it
@@ -73,6 +79,8 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Profile(args) => profile::run(args),
         Command::Stat(args) => stat::run(*args),
         Command::Top(args) => top::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Restore(args) => done(restore::run(&args)),
         Command::Events(args) => done(events::run(&args)),
         Command::Doctor(args) => done(doctor::run(&args)),
         Command::Machine(args) => done(machine::run(args)),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Observation;
-use crate::sample::Sample;
+use crate::sample::{Event, Sample};
 use crate::topology::Topology;
 use crate::units::ThreadId;
 
@@ -31,6 +31,8 @@ pub struct MetricDef {
     pub unit: &'static str,
     /// What it tells.
     pub prose: &'static str,
+    /// Events that it is made from; a sample without one of them may leave it unavailable.
+    pub events: &'static [Event],
     /// Makes its source.
     pub source: fn(&Arc<Topology>) -> Box<dyn MetricSource>,
 }
@@ -54,6 +56,18 @@ pub static METRICS: &[MetricDef] = &[
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static MetricDef> {
     METRICS.iter().find(|m| m.name == name)
+}
+
+/// The events behind these metrics, each once, in the order in which they are first needed; unknown names need none.
+#[must_use]
+pub fn events_of(names: &[&str]) -> Vec<Event> {
+    let mut events = Vec::new();
+    for event in names.iter().filter_map(|n| by_name(n)).flat_map(|m| m.events) {
+        if !events.contains(event) {
+            events.push(*event);
+        }
+    }
+    events
 }
 
 /// The metrics that somebody asked for, with their latest values per thread.

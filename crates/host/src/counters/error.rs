@@ -144,7 +144,7 @@ pub enum CounterError {
 }
 
 impl CounterError {
-    pub(super) fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { doing, source }
     }
 }

@@ -415,5 +415,9 @@ impl<B: Backend> Counting<'_, B> {
     }
 }
 
+mod watch;
+
+pub use watch::Watch;
+
 #[cfg(test)]
 mod tests;

@@ -236,7 +236,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// A descriptor that becomes readable when the process has ended.
-pub(super) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: this takes no pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     if fd < 0 {
