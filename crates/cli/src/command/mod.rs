@@ -1,6 +1,8 @@
 //! Subcommands: one file each, one row in [`Command`].
 
 pub mod compare;
+pub mod ctl;
+pub mod daemon;
 pub mod doctor;
 pub mod events;
 pub mod machine;
@@ -14,6 +16,7 @@ pub mod run;
 pub mod sim;
 pub mod stat;
 pub mod top;
+pub mod trial;
 pub mod why;
 pub mod workload;
 
@@ -42,6 +45,12 @@ enum Command {
     Top(top::Args),
     /// Run programs of this machine under a policy, or steer what runs already
     Run(Box<run::Args>),
+    /// Compare a policy with Linux's own scheduler, or another policy, on live programs
+    Trial(Box<trial::Args>),
+    /// Steer the processes of this host that a rules file covers, until told to stop
+    Daemon(daemon::Args),
+    /// Ask a run how it stands, and tell it to go on otherwise
+    Ctl(ctl::Args),
     /// Undo what a killed run has left behind
     Restore(restore::Args),
     /// List what this machine can count
@@ -80,6 +89,9 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Stat(args) => stat::run(*args),
         Command::Top(args) => top::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Trial(args) => trial::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Ctl(args) => done(ctl::run(&args)),
         Command::Restore(args) => done(restore::run(&args)),
         Command::Events(args) => done(events::run(&args)),
         Command::Doctor(args) => done(doctor::run(&args)),

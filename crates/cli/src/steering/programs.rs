@@ -13,6 +13,48 @@ use crate::error::{Kind, told};
 use crate::library;
 use crate::plan;
 
+/// Whom to steer, as flags say it.
+#[derive(Debug, clap::Args)]
+#[group(id = "whom", multiple = false, required = true)]
+pub struct Whom {
+    /// A workload file whose programs are commands
+    #[arg(short, long, value_name = "FILE")]
+    workload: Option<String>,
+    /// Processes that run, with all their threads and what they start
+    #[arg(short = 'p', long, value_name = "PID", value_delimiter = ',')]
+    attach: Vec<u32>,
+    /// A control group: whatever is in its folder, now or later
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    command: Vec<String>,
+}
+
+impl Whom {
+    /// Who that is.
+    pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
+        if let Some(name) = &self.workload {
+            return workload(name, topology);
+        }
+        if let Some(folder) = &self.cgroup {
+            return cgroup(folder);
+        }
+        if !self.attach.is_empty() {
+            return attached(&self.attach);
+        }
+        if self.command.is_empty() {
+            return Err(told(Kind::Usage, "name a program after `--`, or say whom to steer: -w, -p or --cgroup"));
+        }
+        command(&self.command)
+    }
+
+    /// Processes come and go, and the end is somebody's word.
+    pub const fn is_endless(&self) -> bool {
+        self.cgroup.is_some()
+    }
+}
+
 /// Programs with a name and a text that a record keeps.
 pub struct Programs {
     /// Who.
@@ -24,7 +66,7 @@ pub struct Programs {
 }
 
 /// A command.
-pub fn command(command: &[String]) -> anyhow::Result<Programs> {
+fn command(command: &[String]) -> anyhow::Result<Programs> {
     let name = Path::new(&command[0]).file_name().map_or_else(|| command[0].clone(), |n| n.to_string_lossy().into());
     let program = WorkloadProgram::of_command(command.to_vec());
     let workload = Workload { name: name.clone(), title: String::new(), program: vec![program] };
@@ -41,7 +83,7 @@ pub fn command(command: &[String]) -> anyhow::Result<Programs> {
 }
 
 /// A workload file whose programs are commands.
-pub fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
+fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
     let text = library::workload(name)?;
     let workload = Workload::parse(&text.path, &text.text)?;
     let mut starts: Vec<Start> = Vec::new();
@@ -81,7 +123,7 @@ pub fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
 }
 
 /// Processes that run.
-pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
+fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
     let roots = pids.iter().enumerate().map(|(row, pid)| root(*pid, row)).collect();
     let numbers = pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (name, text) = (format!("process {numbers}"), format!("# processes {numbers}\n"));
@@ -89,7 +131,7 @@ pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
 }
 
 /// Whatever is in a control group or below it, for as long as it is steered.
-pub fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
+fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
     if !folder.join("cgroup.procs").is_file() {
         let why = format!("{} is no control group: there is no cgroup.procs in it", folder.display());
         return Err(told(Kind::Missing, why));

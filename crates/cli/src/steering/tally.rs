@@ -12,10 +12,14 @@ use countersteer_core::placement::{Placement, Target};
 use countersteer_core::sample::Event;
 use countersteer_core::score::{Outcome, ProgramOutcome};
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_core::units::{GroupId, Nanos, ThreadId};
 use countersteer_host::live::Member;
+
 use countersteer_report::record::Collector;
 use serde::Serialize;
+
+use super::contest::Contest;
+use super::governed::Control;
 
 /// What a program did.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -24,6 +28,8 @@ pub struct ProgramTally {
     pub name: String,
     /// Threads that it had in all.
     pub threads: u64,
+    /// Threads that it has now.
+    pub living: u64,
     /// CPU time by core type, fastest first.
     pub cpu_s: Vec<f64>,
     /// Instructions, where they are counted.
@@ -41,7 +47,7 @@ pub struct ProgramTally {
 pub struct Summary {
     /// Programs in the workload's order.
     pub programs: Vec<ProgramTally>,
-    /// Threads that lived for less than a period, all together.
+    /// Threads that lived for less than a period, and programs that have ended in runs without an end, all together.
     pub short_lived: Option<ProgramTally>,
     /// Names of the columns of `cpu_s`.
     pub core_types: Vec<String>,
@@ -62,7 +68,7 @@ pub struct Summary {
 }
 
 /// Stands in the place of a program.
-const SHORT_LIVED: &str = "(short-lived)";
+const SHORT_LIVED: &str = "(ended)";
 
 /// Takes a line of what is decided.
 pub type Tell = Box<dyn FnMut(&str)>;
@@ -70,35 +76,56 @@ pub type Tell = Box<dyn FnMut(&str)>;
 /// Keeps count, and passes everything on to a record.
 pub struct Tally {
     pub collector: Option<Collector>,
+    pub contest: Option<Contest>,
     summary: Summary,
-    /// Row of `programs` by the program's number.
-    rows: BTreeMap<u32, usize>,
+    /// By the program's number.
+    programs: BTreeMap<u32, ProgramTally>,
+    /// Programs that have ended keep their rows.
+    keep_ended: bool,
     program_of: BTreeMap<ThreadId, u32>,
-    wanted: BTreeMap<ThreadId, Target>,
+    /// Where threads should be, and since when.
+    wanted: BTreeMap<ThreadId, (Target, Nanos)>,
     /// Speeds where threads are and where they are wanted, summed.
     speeds: (f64, f64),
     /// Says each change as it happens.
     tell: Option<Tell>,
     names: BTreeMap<ThreadId, Arc<str>>,
+    control: Control,
 }
 
 impl Tally {
     /// A tally on a machine; `tell` gets a line for each thread that is placed.
-    pub fn new(topology: &Topology, collector: Option<Collector>, tell: Option<Tell>) -> Self {
+    pub fn new(topology: &Topology, collector: Option<Collector>, tell: Option<Tell>, control: &Control) -> Self {
         let core_types = topology.core_types.iter().map(|t| t.name.clone()).collect();
         let summary = Summary { core_types, ..Summary::default() };
-        let (rows, program_of, wanted, names) = Default::default();
-        Self { collector, summary, rows, program_of, wanted, speeds: (0.0, 0.0), tell, names }
+        let (programs, program_of, wanted, names) = Default::default();
+        let (speeds, keep_ended, control) = ((0.0, 0.0), true, control.clone());
+        let contest = None;
+        Self { collector, contest, summary, programs, keep_ended, program_of, wanted, speeds, tell, names, control }
+    }
+
+    /// Programs that have ended are counted together from now on, for runs without an end.
+    #[must_use]
+    pub const fn forgetful(mut self) -> Self {
+        self.keep_ended = false;
+        self
     }
 
     /// The summary, with how the crew ended.
     pub fn finish(self, members: &[Member], elapsed: Nanos) -> (Summary, Outcome, Option<Collector>) {
         let mut summary = self.summary;
+        summary.programs = self.programs.into_values().collect();
         summary.elapsed_s = elapsed.as_secs_f64();
         let (here, there) = self.speeds;
         summary.predicted_gain = (here > 0.0).then(|| there / here - 1.0);
         for member in members {
-            let Some(program) = summary.programs.iter_mut().find(|p| p.name == *member.name) else { continue };
+            let row = summary.programs.iter().position(|p| p.name == *member.name).unwrap_or_else(|| {
+                // It ended before anybody looked.
+                let cpu_s = vec![0.0; summary.core_types.len()];
+                summary.programs.push(ProgramTally { name: member.name.to_string(), cpu_s, ..ProgramTally::default() });
+                summary.programs.len() - 1
+            });
+            let program = &mut summary.programs[row];
             if let (Some(started), Some((ended, ending))) = (member.started, member.ended) {
                 program.elapsed_s = Some(ended.since(started).as_secs_f64());
                 program.exit_code = ending.map(|e| e.code());
@@ -122,9 +149,33 @@ impl Tally {
         (summary, outcome, self.collector)
     }
 
+    /// Lets the control socket know how things stand.
+    fn publish(&mut self, topology: &Topology, at: Nanos, placement: &Placement) {
+        self.summary.elapsed_s = at.as_secs_f64();
+        let mut shared = self.control.lock();
+        shared.summary.clone_from(&self.summary);
+        shared.summary.programs = self.programs.values().cloned().collect();
+        shared.words.retain(|tid, _| self.names.contains_key(&ThreadId(*tid)));
+        for placed in &placement.threads {
+            let reason = &placed.reason;
+            let names = |(group, value): &(GroupId, f64)| (topology.group(*group).name.clone(), *value);
+            let word = serde_json::json!({
+                "thread": placed.thread.0,
+                "program": self.names.get(&placed.thread),
+                "since_s": at.as_secs_f64(),
+                "target": placed.target.name(topology),
+                "cpus": placed.target.cpus(topology).to_string(),
+                "rule": reason.rule,
+                "saw": reason.seen.iter().cloned().collect::<BTreeMap<_, _>>(),
+                "alternatives": reason.alternatives.iter().map(names).collect::<BTreeMap<_, _>>(),
+                "unit": reason.unit,
+            });
+            shared.words.insert(placed.thread.0, word);
+        }
+    }
+
     fn program(&mut self, thread: ThreadId) -> Option<&mut ProgramTally> {
-        let row = *self.rows.get(self.program_of.get(&thread)?)?;
-        self.summary.programs.get_mut(row)
+        self.programs.get_mut(self.program_of.get(&thread)?)
     }
 
     /// Threads that were born and ended between two observations: whose they were is not known any more.
@@ -135,25 +186,45 @@ impl Tally {
     }
 
     fn meet(&mut self, observation: &Observation) {
+        let types = self.summary.core_types.len();
         for info in &observation.threads {
             if self.program_of.insert(info.id, info.program.0).is_some() {
                 continue;
             }
             self.names.insert(info.id, Arc::clone(&info.name));
-            let (programs, types) = (&mut self.summary.programs, self.summary.core_types.len());
-            let row = *self.rows.entry(info.program.0).or_insert_with(|| {
-                let name = info.name.to_string();
-                programs.push(ProgramTally { name, cpu_s: vec![0.0; types], ..ProgramTally::default() });
-                programs.len() - 1
-            });
-            programs[row].threads += 1;
+            let none =
+                || ProgramTally { name: info.name.to_string(), cpu_s: vec![0.0; types], ..ProgramTally::default() };
+            let program = self.programs.entry(info.program.0).or_insert_with(none);
+            program.threads += 1;
+            program.living += 1;
+        }
+    }
+
+    /// Forgets a thread that has ended, and its program with its last thread where programs come and go for ever.
+    fn forget(&mut self, thread: ThreadId) {
+        self.wanted.remove(&thread);
+        self.names.remove(&thread);
+        let Some(number) = self.program_of.remove(&thread) else { return };
+        let Some(program) = self.programs.get_mut(&number) else { return };
+        program.living = program.living.saturating_sub(1);
+        if program.living > 0 || self.keep_ended {
+            return;
+        }
+        if let Some(ended) = self.programs.remove(&number) {
+            let sum = self.short_lived();
+            sum.threads += ended.threads;
+            sum.cpu_s.iter_mut().zip(&ended.cpu_s).for_each(|(sum, s)| *sum += s);
+            sum.instructions += ended.instructions;
+            sum.cycles += ended.cycles;
         }
     }
 
     fn count(&mut self, topology: &Topology, observation: &Observation) {
         for sample in &observation.samples {
             let time = sample.enabled.max(sample.running).as_secs_f64();
-            if let Some(target) = self.wanted.get(&sample.thread) {
+            // One that began before the decision tells of what was before.
+            let began = Nanos(sample.at.since(sample.enabled.max(sample.running)).0);
+            if let Some((target, _)) = self.wanted.get(&sample.thread).filter(|(_, since)| began >= *since) {
                 let there = target.cpus(topology).contains(sample.cpu);
                 self.summary.misplaced.0 += u64::from(!there);
                 self.summary.misplaced.1 += 1;
@@ -170,11 +241,7 @@ impl Tally {
             match event.kind {
                 ThreadEventKind::Migrate { .. } => self.summary.migrations += 1,
                 ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => self.short_lived().threads += 1,
-                ThreadEventKind::Exit => {
-                    self.program_of.remove(&event.thread);
-                    self.wanted.remove(&event.thread);
-                    self.names.remove(&event.thread);
-                }
+                ThreadEventKind::Exit => self.forget(event.thread),
                 _ => {}
             }
         }
@@ -187,7 +254,7 @@ impl Tally {
         let Some(sf) = sf.filter(|_| fast != slow) else { return };
         for info in observation.threads.iter().filter(|t| t.runnable) {
             let value = metrics.row(info.id).and_then(|row| row.get(sf).copied().flatten());
-            let (Some(sf), Some(target)) = (value, self.wanted.get(&info.id)) else { continue };
+            let (Some(sf), Some((target, _))) = (value, self.wanted.get(&info.id)) else { continue };
             let cpus = target.cpus(topology);
             let share = |cpu| f64::from(u8::from(topology.core_type_of(cpu) == fast));
             let wanted = cpus.iter().map(share).sum::<f64>() / cpus.len().max(1) as f64;
@@ -201,6 +268,9 @@ impl Tally {
 impl Recorder for Tally {
     fn observation(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank) {
         self.meet(observation);
+        if let Some(contest) = &self.contest {
+            contest.observe(observation);
+        }
         self.count(topology, observation);
         self.predict(topology, observation, metrics);
         if let Some(collector) = &mut self.collector {
@@ -212,11 +282,12 @@ impl Recorder for Tally {
         self.summary.decisions += 1;
         self.summary.changed += u64::from(applied.changed);
         self.summary.refused += u64::from(applied.refused);
+        self.publish(topology, at, placement);
         for placed in &placement.threads {
-            if self.wanted.get(&placed.thread) == Some(&placed.target) {
+            if self.wanted.get(&placed.thread).is_some_and(|(target, _)| *target == placed.target) {
                 continue;
             }
-            self.wanted.insert(placed.thread, placed.target.clone());
+            self.wanted.insert(placed.thread, (placed.target.clone(), at));
             if let Some(tell) = &mut self.tell {
                 let name = self.names.get(&placed.thread).map_or("?", |n| n);
                 let (target, rule) = (placed.target.name(topology), &placed.reason.rule);

@@ -203,6 +203,15 @@ pub(super) fn orphans(folder: &Path) -> io::Result<(Vec<Orphan>, usize)> {
     Ok((orphans, living))
 }
 
+/// What this process's own journals say.
+pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Told)> {
+    let prefix = format!("{}-", std::process::id());
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    let is_own = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix));
+    let read = |p: PathBuf| Some((p.clone(), told(&std::fs::read_to_string(p).ok()?, &task::boot_id())));
+    entries.filter(is_own).filter_map(read).collect()
+}
+
 /// Reads a journal; one of another start of the machine says nothing, and neither do lines that are cut off.
 fn told(text: &str, boot: &str) -> Told {
     let mut told = Told::default();

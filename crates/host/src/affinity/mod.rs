@@ -36,7 +36,7 @@ use crate::counters::{CoreTypes, CounterError, Fate, Resolved, Watch};
 use crate::live::{LiveEngine, Root};
 
 pub use journal::journal_folder;
-pub use restore::{Restored, restore};
+pub use restore::{Restored, restore, undo_own};
 
 use journal::Journal;
 use roster::Roster;
@@ -85,8 +85,10 @@ pub struct AffinityConfig {
 pub struct AffinityEngine {
     config: AffinityConfig,
     watch: Watch,
-    /// How threads are found where the kernel does not tell of them.
-    scan: Option<Scan>,
+    /// Counters are to be used.
+    counting: bool,
+    /// How threads are found of which the kernel does not tell.
+    scan: Scan,
     roster: Roster,
     journal: Journal,
     /// What each program had when it was admitted.
@@ -112,23 +114,18 @@ impl AffinityEngine {
             own.map_or(0, |cpu| config.topology.core_type_of(cpu).0)
         };
         let core_types = CoreTypes { names: types, by_cpu: (0..most).map(row).collect() };
-        let (counters, scan) = match &config.counters {
-            Some(counters) => (counters.clone(), None),
-            None => ((Vec::new(), Plan::nothing()), Some(Scan::default())),
-        };
+        let nothing = || (Vec::new(), Plan::nothing());
+        let counters = config.counters.clone().unwrap_or_else(nothing);
         let (watch, blind) = match Watch::new(counters, config.period, online.clone(), core_types.clone()) {
             Ok(watch) => (watch, None),
-            Err(error) => {
-                let nothing = (Vec::new(), Plan::nothing());
-                (Watch::new(nothing, config.period, online, core_types)?, Some(error.to_string()))
-            }
+            Err(error) => (Watch::new(nothing(), config.period, online, core_types)?, Some(error.to_string())),
         };
-        let scan = scan.or_else(|| blind.is_some().then(Scan::default));
+        let (counting, scan) = (config.counters.is_some() && blind.is_none(), Scan::default());
         let journal = Journal::create(&config.journals)?;
         let roster = Roster::new(config.numbers.clone());
         let renices = may_renice();
         let (owns, events, last) = (BTreeMap::new(), Vec::new(), Nanos::ZERO);
-        Ok(Self { config, watch, scan, roster, journal, owns, admission: None, events, last, blind, renices })
+        Ok(Self { config, watch, counting, scan, roster, journal, owns, admission: None, events, last, blind, renices })
     }
 
     /// Why counters are not used, if they are not although they were asked for.
@@ -146,9 +143,7 @@ impl AffinityEngine {
     /// Takes in what befell threads.
     fn follow(&mut self) -> Result<(), AffinityError> {
         let mut fates = self.watch.fates();
-        if let Some(scan) = &mut self.scan {
-            scan.look(self.watch.now(), &mut fates);
-        }
+        self.scan.look(self.watch.now(), &mut fates);
         for (at, tid, fate) in fates {
             let thread = ThreadId(tid);
             match fate {
@@ -338,7 +333,7 @@ impl Engine for AffinityEngine {
         self.follow()?;
         let at = self.watch.now();
         let samples = self.read(at)?;
-        self.roster.look(at, at.since(self.last), self.scan.is_some(), &mut self.events);
+        self.roster.look(at, at.since(self.last), !self.scan.is_empty(), &mut self.events);
         self.last = at;
         if let Some((_, bank)) = &mut self.admission {
             bank.update(&Observation {
@@ -372,24 +367,27 @@ impl Engine for AffinityEngine {
 
 impl LiveEngine for AffinityEngine {
     fn admit(&mut self, root: &Root) -> Result<(), AffinityError> {
-        if self.scan.is_none() {
-            match self.watch.add(root.pid) {
-                Ok(()) => {}
+        if self.roster.knows(root.pid) {
+            // It was born to one that is steered.
+            return Ok(());
+        }
+        let counted = self.counting
+            && match self.watch.add(root.pid) {
+                Ok(()) => true,
                 Err(error @ CounterError::Gone { .. }) => return Err(error.into()),
                 Err(error) => {
-                    self.blind = Some(error.to_string());
-                    self.scan = Some(self.roster.scan());
+                    self.blind.get_or_insert_with(|| error.to_string());
+                    false
                 }
-            }
-        }
+            };
         let at = self.watch.now();
         let tids = task::threads(root.pid);
         if tids.is_empty() {
             return Err(CounterError::Gone { what: "process", id: root.pid }.into());
         }
         for tid in tids {
-            if let Some(scan) = &mut self.scan {
-                scan.knows(root.pid, tid);
+            if !counted {
+                self.scan.knows(root.pid, tid);
             }
             self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::New });
             self.take_in((root.pid, tid), (root.program, Arc::clone(&root.name)), None)?;

@@ -49,6 +49,20 @@ pub fn restore(folder: &Path) -> Result<Restored, AffinityError> {
     Ok(restored)
 }
 
+/// Undoes everything that this process's engines have done, as a last resort: they go on believing otherwise.
+#[must_use]
+pub fn undo_own(folder: &Path) -> Restored {
+    let mut restored = Restored::default();
+    for (path, told) in super::journal::own(folder) {
+        restored.journals += 1;
+        undo(&told, false, &mut restored);
+        if restored.failed == 0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    restored
+}
+
 /// Undoes what a journal tells of. Relatives are sought in whole sessions, where other engines may be at work, only on demand.
 pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
     for before in told.before.values() {

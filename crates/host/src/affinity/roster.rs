@@ -11,7 +11,6 @@ use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 use super::journal::Before;
-use super::scan::Scan;
 use super::task;
 
 /// A thread that is steered. Masks are by the kernel's numbers of CPUs.
@@ -113,17 +112,15 @@ impl Roster {
         known.or_else(|| Some((self.ghosts.get(&parent)?.clone(), None)))
     }
 
+    /// Whether a process is steered already.
+    pub(super) fn knows(&self, pid: u32) -> bool {
+        self.members.get(&pid).is_some_and(|m| m.before.pid == pid)
+    }
+
     /// Forgets a thread that has ended.
     pub(super) fn remove(&mut self, tid: u32) {
         self.members.remove(&tid);
         self.ghosts.remove(&tid);
-    }
-
-    /// A search in /proc that knows who is here.
-    pub(super) fn scan(&self) -> Scan {
-        let mut scan = Scan::default();
-        self.members.iter().for_each(|(tid, m)| scan.knows(m.before.pid, *tid));
-        scan
     }
 
     /// Takes note that a thread was confined here, or let go.

@@ -23,8 +23,16 @@ impl Scan {
         self.known.entry(pid).or_default().insert(tid);
     }
 
+    /// Whether nobody is sought.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// Looks again.
     pub(super) fn look(&mut self, at: Nanos, fates: &mut Vec<(Nanos, u32, Fate)>) {
+        if self.is_empty() {
+            return;
+        }
         self.find_children();
         let parents = &mut self.parents;
         self.known.retain(|pid, known| {
