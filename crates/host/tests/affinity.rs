@@ -25,7 +25,14 @@ impl Program {
     fn start(script: &str) -> Self {
         // What it starts may outlive it: it must neither keep whoever reads this test's output waiting nor run for ever.
         let (out, err) = (Stdio::null(), Stdio::null());
-        Self(Command::new("sh").args(["-c", &format!("ulimit -t 20; {script}")]).stdout(out).stderr(err).spawn().unwrap())
+        Self(
+            Command::new("sh")
+                .args(["-c", &format!("ulimit -t 20; {script}")])
+                .stdout(out)
+                .stderr(err)
+                .spawn()
+                .unwrap(),
+        )
     }
 
     fn pid(&self) -> u32 {

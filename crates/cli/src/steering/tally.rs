@@ -61,7 +61,7 @@ pub struct Summary {
     pub refused: u64,
     /// Moves between CPUs that were seen.
     pub migrations: u64,
-    /// Samples of threads outside of what they were last told, and all samples of threads that were told.
+    /// Samples of threads outside of what they were told two periods before or earlier, and all samples of such threads.
     pub misplaced: (u64, u64),
     /// By how much faster threads would be where the policy wants them than where they are, by its speed-up factors.
     pub predicted_gain: Option<f64>,
@@ -69,6 +69,9 @@ pub struct Summary {
 
 /// Stands in the place of a program.
 const SHORT_LIVED: &str = "(ended)";
+
+/// Observations after which a decision must have taken effect.
+const SETTLED: u64 = 2;
 
 /// Takes a line of what is decided.
 pub type Tell = Box<dyn FnMut(&str)>;
@@ -83,8 +86,9 @@ pub struct Tally {
     /// Programs that have ended keep their rows.
     keep_ended: bool,
     program_of: BTreeMap<ThreadId, u32>,
-    /// Where threads should be, and since when.
-    wanted: BTreeMap<ThreadId, (Target, Nanos)>,
+    /// Where threads should be, and since which observation.
+    wanted: BTreeMap<ThreadId, (Target, u64)>,
+    observations: u64,
     /// Speeds where threads are and where they are wanted, summed.
     speeds: (f64, f64),
     /// Says each change as it happens.
@@ -100,8 +104,21 @@ impl Tally {
         let summary = Summary { core_types, ..Summary::default() };
         let (programs, program_of, wanted, names) = Default::default();
         let (speeds, keep_ended, control) = ((0.0, 0.0), true, control.clone());
-        let contest = None;
-        Self { collector, contest, summary, programs, keep_ended, program_of, wanted, speeds, tell, names, control }
+        let (contest, observations) = (None, 0);
+        Self {
+            collector,
+            contest,
+            observations,
+            summary,
+            programs,
+            keep_ended,
+            program_of,
+            wanted,
+            speeds,
+            tell,
+            names,
+            control,
+        }
     }
 
     /// Programs that have ended are counted together from now on, for runs without an end.
@@ -222,9 +239,9 @@ impl Tally {
     fn count(&mut self, topology: &Topology, observation: &Observation) {
         for sample in &observation.samples {
             let time = sample.enabled.max(sample.running).as_secs_f64();
-            // One that began before the decision tells of what was before.
-            let began = Nanos(sample.at.since(sample.enabled.max(sample.running)).0);
-            if let Some((target, _)) = self.wanted.get(&sample.thread).filter(|(_, since)| began >= *since) {
+            // The first samples after a decision tell of what was before it as well.
+            let settled = |since: u64| self.observations >= since + SETTLED;
+            if let Some((target, _)) = self.wanted.get(&sample.thread).filter(|(_, since)| settled(*since)) {
                 let there = target.cpus(topology).contains(sample.cpu);
                 self.summary.misplaced.0 += u64::from(!there);
                 self.summary.misplaced.1 += 1;
@@ -267,6 +284,7 @@ impl Tally {
 
 impl Recorder for Tally {
     fn observation(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank) {
+        self.observations += 1;
         self.meet(observation);
         if let Some(contest) = &self.contest {
             contest.observe(observation);
@@ -287,7 +305,7 @@ impl Recorder for Tally {
             if self.wanted.get(&placed.thread).is_some_and(|(target, _)| *target == placed.target) {
                 continue;
             }
-            self.wanted.insert(placed.thread, (placed.target.clone(), at));
+            self.wanted.insert(placed.thread, (placed.target.clone(), self.observations));
             if let Some(tell) = &mut self.tell {
                 let name = self.names.get(&placed.thread).map_or("?", |n| n);
                 let (target, rule) = (placed.target.name(topology), &placed.reason.rule);
