@@ -6,7 +6,6 @@ use std::process::{ExitCode, Stdio};
 use anyhow::Context;
 use countersteer_core::profile::Profile;
 use countersteer_host::record_run::{self, RecordOptions, Recording};
-use countersteer_report::record::Record;
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
@@ -110,7 +109,7 @@ fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     let (Some(from), Some(program)) = (&args.from, &args.program) else {
         return Err(told(Kind::Usage, "name the record with --from and the program in it with --program"));
     };
-    let mut profile = tabulate(&Record::load(from)?, program)?;
+    let mut profile = tabulate(&library::record(from)?, program)?;
     profile.name = args.name.clone().unwrap_or(profile.name);
     let text = toml::to_string(&profile).context("the profile cannot be written as TOML")?;
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.profile.toml", profile.name)));

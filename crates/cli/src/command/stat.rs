@@ -124,9 +124,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut out = output(args.to.as_deref())?;
     let about =
         About { by: "steer stat", program: &args.command, asked: &asked, period: args.interval.unwrap_or_default() };
-    let keep = |_| session::recorder(&about, &counted, &core_types);
-    let mut recorder = args.output.as_ref().map(keep).transpose()?;
     let session = Session::open(request)?;
+    // Not before it is known that something will be counted: a former record is replaced.
+    let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
+    let mut recorder = args.output.as_ref().map(keep).transpose()?;
     let mut bank = Bank::open(&args.virtuals)?;
     let names = bank.names().to_vec();
     let mut screen = Screen {
@@ -149,7 +150,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let summary = session.run(|tick| {
         session::keep(recorder.as_mut(), tick);
-        screen.show(tick, &mut bank, &mut *out)
+        let flow = screen.show(tick, &mut bank, &mut *out);
+        session::kept(recorder.as_mut());
+        flow
     })?;
     if let Some(error) = screen.failed {
         return Err(error.into());

@@ -86,11 +86,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     state.by_process = args.per == LinePer::Process;
     sort(&mut state, &args.sort)?;
     let about = About { by: "steer top", program: &args.command, asked: &asked, period: args.interval };
-    let keep = |_| session::recorder(&about, &counted, &core_types);
-    let recorder = args.record.as_ref().map(keep).transpose()?;
     let (target, note) = target(args, &counted, &pmus)?;
     state.notes.extend(note);
-    let session = Session::open(request(args, target, &pmus, &counted, core_types))?;
+    let session = Session::open(request(args, target, &pmus, &counted, core_types.clone()))?;
+    let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
+    let recorder = args.record.as_ref().map(keep).transpose()?;
     let sampler = Sampler::new(measures, args.interval);
     let outcome = if std::io::stdout().is_terminal() {
         live::show(session, state, sampler, recorder, args.samples)?
@@ -175,6 +175,7 @@ fn print(
     let mut stopped = false;
     let summary = session.run(|tick| {
         session::keep(recorder.as_mut(), tick);
+        session::kept(recorder.as_mut());
         if stopped {
             // The program was told to end and has not: now it has to.
             stopper.stop();

@@ -1,0 +1,110 @@
+//! Records that are written while counters are read: what ends a run early costs its end, not the rest.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use countersteer_report::record::Record;
+
+fn steer(args: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command.args(args).current_dir(dir).env("HOME", dir);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether the kernel lets this test count; it says so if not.
+fn counts(dir: &Path) -> bool {
+    let tried = steer(&["stat", "--", "true"], dir).output().unwrap();
+    let permitted = !text(&tried.stderr).contains("perf_event_paranoid") && tried.status.success();
+    if !permitted {
+        eprintln!("skipped: counting is not permitted here");
+    }
+    permitted
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn parts(record: &Path) -> usize {
+    std::fs::read_dir(record.join("parts")).map_or(0, Iterator::count)
+}
+
+/// A run that was killed once something of it was on the disk.
+fn killed(dir: &Path) {
+    let args = ["stat", "-i", "20ms", "--to", "/dev/null", "-o", "run.rec", "-e", "task_clock", "--"];
+    let busy = ["sh", "-c", "while :; do :; done"];
+    let mut child: Child = steer(&[&args[..], &busy[..]].concat(), dir).process_group(0).spawn().unwrap();
+    until(|| parts(&dir.join("run.rec")) >= 4);
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-9", "--", &group]).status().unwrap().success());
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_killed_run_leaves_a_record_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    if !counts(dir.path()) {
+        return;
+    }
+    killed(dir.path());
+    let record = Record::load(&dir.path().join("run.rec")).unwrap();
+    assert!(record.manifest.unfinished && record.readings.len() > 10, "{}", record.readings.len());
+    assert!(record.steps.len() > 10 && record.manifest.outcome.elapsed_s > 0.2);
+    let report = steer(&["report", "run.rec", "-o", "run.html"], dir.path()).output().unwrap();
+    assert!(report.status.success() && text(&report.stderr).contains("cut short"), "{}", text(&report.stderr));
+    let replay = steer(&["replay", "run.rec", "--policy", "aarr"], dir.path()).output().unwrap();
+    assert!(replay.status.success(), "{}", text(&replay.stderr));
+    // Another run may take its place, and leaves no trace of it.
+    let again = steer(&["stat", "-o", "run.rec", "--to", "/dev/null", "--", "true"], dir.path()).output().unwrap();
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    let record = Record::load(&dir.path().join("run.rec")).unwrap();
+    assert!(!record.manifest.unfinished && parts(&dir.path().join("run.rec")) == 0);
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{left:?}");
+}
+
+/// A limit on the size of files stands for a full disk: the kernel refuses to write in the same way.
+#[test]
+fn a_full_disk_ends_the_record_but_not_the_counting() {
+    let dir = tempfile::tempdir().unwrap();
+    if !counts(dir.path()) {
+        return;
+    }
+    let line = format!(
+        "ulimit -f 24; exec '{}' stat -i 1ms --json -o run.rec -- sh -c 'i=0; while [ $i -lt 60 ]; do sleep 0.1; i=$((i+1)); done; exit 3'",
+        env!("CARGO_BIN_EXE_steer")
+    );
+    let output: Output =
+        Command::new("bash").args(["-c", &line]).current_dir(dir.path()).stdin(Stdio::null()).output().unwrap();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{errors}");
+    assert!(errors.contains("counting goes on") && errors.contains("ulimit -f"), "{errors}");
+    assert!(text(&output.stdout).contains("\"exit_code\":3"), "the rows went on until the end");
+    let record = Record::load(&dir.path().join("run.rec")).unwrap();
+    assert!(record.manifest.unfinished && record.readings.len() > 10);
+}
+
+#[test]
+fn what_is_no_record_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    if !counts(dir.path()) {
+        return;
+    }
+    std::fs::create_dir(dir.path().join("precious")).unwrap();
+    std::fs::write(dir.path().join("precious/file"), "x").unwrap();
+    let output = steer(&["stat", "-o", "precious", "--", "touch", "ran"], dir.path()).output().unwrap();
+    assert!(!output.status.success() && text(&output.stderr).contains("is no record"), "{}", text(&output.stderr));
+    assert!(!dir.path().join("ran").exists(), "said before the program ran");
+}
