@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::counters::parse_duration;
+use countersteer_core::counters::{Outside, parse_duration};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, Summary, Tick};
@@ -15,6 +15,7 @@ use countersteer_report::record::{CountingRecorder, Manifest};
 use signal_hook::consts::SIGXFSZ;
 
 use crate::counted::{Asked, Counted};
+use crate::virtuals::Bank;
 
 /// What a record says of its making.
 pub struct About<'a> {
@@ -56,9 +57,13 @@ pub fn recorder(
 }
 
 /// Keeps what was read in a period.
-pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>) {
-    if let Some(recorder) = recorder {
-        recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id));
+pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Option<&Bank>) {
+    let Some(recorder) = recorder else { return };
+    let nothing: Box<Outside<'_>> = Box::new(|_, _| None);
+    let outside = bank.map_or(nothing, Bank::outside);
+    recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id), &*outside);
+    if let Some(bank) = bank {
+        bank.each(|id| tick.name(id), |scope, value| recorder.value(tick.origin, tick.at, scope, value));
     }
 }
 

@@ -155,6 +155,11 @@ fn events_are_listed_with_what_is_missing_and_why() {
     let event = |name: &str| value["events"].as_array().unwrap().iter().find(|e| e["name"] == name).cloned().unwrap();
     let told = |e: &serde_json::Value| e["available"] == true || e["why"].is_string();
     assert!(told(&event("task_clock")) && told(&event("instructions")));
+    let metrics = value["metrics"].as_array().unwrap();
+    let ipc = metrics.iter().find(|m| m["name"] == "ipc").unwrap();
+    assert_eq!(ipc["formula"], "instructions / cycles");
+    assert_eq!(ipc["available"], event("instructions")["available"], "{ipc}");
+    assert!(told(&event("sf")) && event("sf")["pmu"] == "derived");
     let filtered = data(&["events", "switches"], &root());
     assert!(filtered.contains("context_switches") && !filtered.contains("task_clock"), "{filtered}");
 }

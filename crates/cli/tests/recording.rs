@@ -108,3 +108,45 @@ fn what_is_no_record_is_not_replaced() {
     assert!(!output.status.success() && text(&output.stderr).contains("is no record"), "{}", text(&output.stderr));
     assert!(!dir.path().join("ran").exists(), "said before the program ran");
 }
+
+/// The program that is counted turns the meter itself: two joules in each of four intervals.
+#[test]
+fn virtual_counters_are_in_formulas_and_in_the_record() {
+    let dir = tempfile::tempdir().unwrap();
+    if !counts(dir.path()) {
+        return;
+    }
+    let zone = dir.path().join("sys/class/powercap/intel-rapl:0");
+    std::fs::create_dir_all(&zone).unwrap();
+    std::fs::write(zone.join("name"), "package-0\n").unwrap();
+    std::fs::write(zone.join("energy_uj"), "0\n").unwrap();
+    let turn =
+        "for i in 1 2 3 4; do echo $((i * 2000000)) > sys/class/powercap/intel-rapl:0/energy_uj; sleep 0.1; done";
+    let args = ["stat", "--root", ".", "-v", "energy", "-m", "energy/page_faults,energy_j/1000", "-i", "30ms"];
+    let output = steer(
+        &[&args[..], &["--per", "total", "--json", "-o", "run.rec", "--", "sh", "-c", turn]].concat(),
+        dir.path(),
+    )
+    .output()
+    .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let sum = |kind: &str, of: &dyn Fn(&serde_json::Value) -> Option<f64>| -> f64 {
+        lines.iter().filter(|l| l["kind"] == kind).filter_map(of).sum()
+    };
+    assert!((sum("value", &|l| l["value"].as_f64()) - 8.0).abs() < 1e-9, "{lines:?}");
+    assert!((sum("reading", &|l| l["metrics"]["energy_j/1000"].as_f64()) - 0.008).abs() < 1e-9, "{lines:?}");
+    let per_fault = |l: &serde_json::Value| {
+        let (joules, faults) = (l["metrics"]["energy_j/1000"].as_f64()? * 1e3, l["counts"]["page_faults"].as_f64()?);
+        let told = l["metrics"]["energy/page_faults"].as_f64()?;
+        assert!((told - joules / faults).abs() < 1e-9, "{l}");
+        Some(1.0)
+    };
+    assert!(sum("reading", &per_fault) >= 1.0, "{lines:?}");
+    let record = Record::load(&dir.path().join("run.rec")).unwrap();
+    let joules: f64 = record.virtuals.iter().map(|v| v.value).sum();
+    assert!((joules - 8.0).abs() < 1e-9 && record.virtuals.iter().all(|v| &*v.name == "energy_j" && &*v.unit == "J"));
+    assert_eq!((&*record.virtuals[0].scope, &*record.virtuals[0].place), ("zone", "package-0"));
+    assert_eq!(record.reading_metrics.len(), 2);
+}

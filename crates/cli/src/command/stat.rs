@@ -18,7 +18,7 @@ use crate::error::{Kind, told};
 use crate::library;
 use crate::remote;
 use crate::session::{self, About, time};
-use crate::virtuals::Bank;
+use crate::virtuals::{Bank, Wanted};
 
 /// Count events of a program and all its threads, or of what runs already.
 #[derive(Debug, clap::Args)]
@@ -37,10 +37,13 @@ pub struct Args {
     /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
     #[arg(long, value_name = "DIR")]
     event_lists: Option<PathBuf>,
-    /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, ... (`steer doctor`
-    /// tells which there are)
+    /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer
+    /// events` lists them); formulas of -m may name those that no counts are needed for
     #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
     virtuals: Vec<String>,
+    /// Read virtual counters below this folder
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
     /// Time between readings: 100ms, 1s; without it a thread is read at its end
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
@@ -115,8 +118,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.samples.is_some() && args.interval.is_none() {
         return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
     }
-    let asked =
-        Asked { events: &args.events, metrics: &args.metrics, files: &args.metric_file, every: args.every.as_deref() };
+    let wanted = Wanted::find(&args.virtuals)?;
+    let asked = Asked {
+        events: &args.events,
+        metrics: &args.metrics,
+        files: &args.metric_file,
+        every: args.every.as_deref(),
+        derived: &wanted.derived,
+    };
     let counted = counted::plan(&asked, &pmus, args.interval)?;
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
@@ -128,29 +137,33 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Not before it is known that something will be counted: a former record is replaced.
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.output.as_ref().map(keep).transpose()?;
-    let mut bank = Bank::open(&args.virtuals)?;
+    let mut bank = Bank::open(&args.root, &wanted, &counted.outside, &counted.plan)?;
     let names = bank.names().to_vec();
     let mut screen = Screen {
         writer: Writer {
             style: style(&args),
             plan: &counted.plan,
             metrics: &counted.metrics,
-            only_metrics: args.events.is_empty() && !counted.metrics.is_empty(),
+            only_metrics: args.events.is_empty() && !counted.metrics.is_empty() && wanted.derived.is_empty(),
             core_types: &core_types.names,
             scale: args.scale,
             origin: Nanos::ZERO,
             per,
             virtuals: &names,
         },
-        periodic: args.interval.is_some(),
         fold: Fold::new(per),
         single: counted.every.is_some(),
         text: String::new(),
         failed: None,
     };
     let summary = session.run(|tick| {
-        session::keep(recorder.as_mut(), tick);
-        let flow = screen.show(tick, &mut bank, &mut *out);
+        if args.interval.is_some() || tick.last {
+            bank.read(tick.readings)
+        } else {
+            bank.clear()
+        }
+        session::keep(recorder.as_mut(), tick, Some(&bank));
+        let flow = screen.show(tick, &bank, &mut *out);
         session::kept(recorder.as_mut());
         flow
     })?;
@@ -172,24 +185,20 @@ struct Screen<'a> {
     fold: Fold,
     /// Readings stand for themselves and are not added up.
     single: bool,
-    /// There are intervals, at whose ends virtual counters are read; without them that is once, at the end.
-    periodic: bool,
     text: String,
     failed: Option<std::io::Error>,
 }
 
 impl Screen<'_> {
-    fn show(&mut self, tick: &Tick<'_>, bank: &mut Bank, out: &mut dyn Write) -> ControlFlow<()> {
+    fn show(&mut self, tick: &Tick<'_>, bank: &Bank, out: &mut dyn Write) -> ControlFlow<()> {
         self.text.clear();
         if tick.number == 0 {
             self.writer.origin = tick.origin;
             self.text = self.writer.head();
         }
         let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
-        self.writer.lines(rows, |id| tick.name(id), &mut self.text);
-        if self.periodic || tick.last {
-            bank.tell(tick.at, tick.readings, &self.writer, |id| tick.name(id), &mut self.text);
-        }
+        self.writer.lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
+        bank.each(|id| tick.name(id), |_, value| self.writer.value(tick.at, value, &mut self.text));
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -233,6 +242,11 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
     if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
         return Err(told(Kind::Usage, "-a and --cgroup count by CPU; rows can be per cpu or total"));
     }
+    let together = args.per == Some(RowPer::Total);
+    if let (Some(name), None, false) = (counted.outside.first(), args.interval, together) {
+        let mend = "give one with -i, as in -i 100ms, or ask for --per total";
+        return Err(told(Kind::Usage, format!("`{name}` is read at the end of intervals: {mend}")));
+    }
     if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
         return Err(told(Kind::Usage, "--every reads single threads: of a program, of -p or of -t, without --per"));
     }
@@ -251,7 +265,7 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
         every: counted.every,
         cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
         bind: args.bind.clone(),
-        total: args.per == Some(RowPer::Total) && args.cpus.is_none(),
+        total: together && args.cpus.is_none(),
         output: None,
         core_types: CoreTypes::of(pmus),
     })

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Observation;
-use crate::sample::Sample;
+use crate::sample::{Event, Sample};
 use crate::topology::Topology;
 use crate::units::ThreadId;
 
@@ -31,6 +31,10 @@ pub struct MetricDef {
     pub unit: &'static str,
     /// What it tells.
     pub prose: &'static str,
+    /// Events that a sample must have.
+    pub needs: &'static [Event],
+    /// Events that make it more exact.
+    pub helps: &'static [Event],
     /// Makes its source.
     pub source: fn(&Arc<Topology>) -> Box<dyn MetricSource>,
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::counters::{BoundMetric, Owner, Plan, Readings};
+use countersteer_core::counters::{BoundMetric, Outside, Owner, Plan, Readings};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::ThreadEventKind;
@@ -84,7 +84,8 @@ impl CountingRecorder {
         })
     }
 
-    /// Takes in the readings of a period; their times are since `origin` on.
+    /// Takes in the readings of a period; their times are since `origin` on. `outside` has the virtual counters that metrics
+    /// name.
     pub fn period<'n>(
         &mut self,
         origin: Nanos,
@@ -92,12 +93,13 @@ impl CountingRecorder {
         last: bool,
         readings: &Readings,
         name: impl Fn(u32) -> &'n str,
+        outside: &Outside<'_>,
     ) {
         let at_ns = at.since(origin).0;
         self.rows.steps.push(StepRow { at_ns, finished: last, ..StepRow::default() });
         let places = self.plan.places();
         for index in 0..readings.rows().len() {
-            let row = self.reading(readings, index, &places, origin, &name);
+            let row = self.reading((readings, index), &places, origin, &name, outside);
             let cpu = row.cpu.map(CpuId);
             if let (Some(pid), Some(tid), Some(cpu)) = (row.pid, row.thread, cpu) {
                 self.thread(&row, (pid, tid), cpu, at_ns);
@@ -110,11 +112,11 @@ impl CountingRecorder {
 
     fn reading<'n>(
         &mut self,
-        readings: &Readings,
-        index: usize,
+        (readings, index): (&Readings, usize),
         places: &[Vec<usize>],
         origin: Nanos,
         name: impl Fn(u32) -> &'n str,
+        outside: &Outside<'_>,
     ) -> ReadingRow {
         let reading = &readings.rows()[index];
         let (pid, thread, whole) = match reading.owner {
@@ -144,7 +146,7 @@ impl CountingRecorder {
             running_ns: reading.running.0,
             last: reading.last,
             counts: counts.into(),
-            metrics: self.metrics.iter().map(|m| m.value(readings, index)).collect(),
+            metrics: self.metrics.iter().map(|m| m.value(readings, index, outside)).collect(),
         }
     }
 
