@@ -10,7 +10,7 @@ use std::path::Path;
 
 use countersteer_core::counters::{Outside, Owner, Plan, Reading, Readings};
 use countersteer_core::metric::MetricDef;
-use countersteer_host::virtuals::{Column, PROVIDERS, Place, Provider, column_of};
+use countersteer_host::virtuals::{Column, Meters, PROVIDERS, Place, Value, column_of};
 use countersteer_report::readings::VirtualValue;
 
 use self::belongs::Belongings;
@@ -40,7 +40,7 @@ pub struct Named {
 /// The providers of what was asked for.
 pub struct Bank {
     names: Vec<&'static str>,
-    providers: Vec<Box<dyn Provider>>,
+    meters: Meters,
     derived: Option<Derived>,
     values: Vec<Named>,
     belongings: Belongings,
@@ -73,25 +73,10 @@ impl Bank {
     pub fn open(root: &Path, wanted: &Wanted, of_formulas: &[&'static str], plan: &Plan) -> anyhow::Result<Self> {
         let names: Vec<&'static str> =
             wanted.columns.iter().map(|c| c.name).chain(wanted.derived.iter().map(|m| m.name)).collect();
-        let mut bank = Self {
-            names,
-            providers: Vec::new(),
-            derived: Derived::open(&wanted.derived, plan)?,
-            values: Vec::new(),
-            belongings: Belongings::default(),
-        };
-        let mut opened: Vec<&str> = Vec::new();
-        for name in wanted.columns.iter().map(|c| c.name).chain(of_formulas.iter().copied()) {
-            let Some((def, _)) = column_of(name) else { continue };
-            if !opened.contains(&def.name) {
-                opened.push(def.name);
-                let provider = (def.open)(root);
-                bank.providers
-                    .push(provider.map_err(|why| told(Kind::Missing, format!("`{name}` cannot be read: {why}")))?);
-            }
-        }
-        bank.providers.iter_mut().for_each(|p| p.read(&mut Vec::new()));
-        Ok(bank)
+        let read: Vec<&str> = wanted.columns.iter().map(|c| c.name).chain(of_formulas.iter().copied()).collect();
+        let meters = Meters::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
+        let (derived, belongings) = (Derived::open(&wanted.derived, plan)?, Belongings::default());
+        Ok(Self { names, meters, derived, values: Vec::new(), belongings })
     }
 
     /// The names of -v.
@@ -102,22 +87,14 @@ impl Bank {
     /// Reads everything at the end of a period; threads that were read are followed until they end.
     pub fn read(&mut self, readings: &Readings) {
         self.values.clear();
-        let mut read = Vec::new();
-        for provider in &mut self.providers {
-            provider.read(&mut read);
-            for row in readings.rows() {
-                if let Owner::Thread { tid, .. } = row.owner {
-                    if row.last { provider.leave(tid) } else { provider.follow(tid) }
-                }
+        let named =
+            |v: &Value| Named { name: v.column.name, unit: v.column.unit, place: v.place.clone(), value: v.value };
+        self.values.extend(self.meters.read().iter().map(named));
+        for row in readings.rows() {
+            if let Owner::Thread { tid, .. } = row.owner {
+                if row.last { self.meters.leave(tid) } else { self.meters.follow(tid) }
             }
         }
-        let named = |v: countersteer_host::virtuals::Value| Named {
-            name: v.column.name,
-            unit: v.column.unit,
-            place: v.place,
-            value: v.value,
-        };
-        self.values.extend(read.into_iter().map(named));
         if let Some(derived) = &mut self.derived {
             derived.read(readings, &mut self.values);
         }

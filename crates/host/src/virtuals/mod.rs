@@ -7,6 +7,7 @@
 mod files;
 mod frequency;
 mod hwmon;
+mod meters;
 mod powercap;
 mod pressure;
 mod resctrl;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
+
+pub use meters::Meters;
 
 /// How values of a column relate to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
