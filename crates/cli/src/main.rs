@@ -7,6 +7,7 @@ mod counted;
 mod error;
 mod experiment;
 mod library;
+mod live_table;
 mod output;
 mod plan;
 mod progress;

@@ -1,13 +1,14 @@
 //! `steer stat`: count events of a program, of processes, threads, CPUs or control groups.
 
-use std::io::Write;
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use countersteer_core::counters::{Fold, Per, Readings};
+use countersteer_core::counters::{Fold, Owner, Per, Readings};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick};
@@ -16,6 +17,7 @@ use countersteer_report::readings::{Style, Writer};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::library;
+use crate::live_table::LiveTable;
 use crate::remote;
 use crate::session::{self, About, time};
 use crate::virtuals::{Bank, Wanted};
@@ -86,6 +88,9 @@ pub struct Args {
     /// Comma-separated values
     #[arg(long)]
     csv: bool,
+    /// On a terminal too, print every row instead of a table of the last interval that is drawn again in its place
+    #[arg(long)]
+    no_live: bool,
     /// Write rows to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
@@ -152,6 +157,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             virtuals: &names,
         },
         fold: Fold::new(per),
+        live: is_live(&args).then(|| Live::new(per)),
         single: counted.every.is_some(),
         text: String::new(),
         failed: None,
@@ -183,6 +189,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 struct Screen<'a> {
     writer: Writer<'a>,
     fold: Fold,
+    /// A table that is drawn again, and the sums of the whole run.
+    live: Option<Live>,
     /// Readings stand for themselves and are not added up.
     single: bool,
     text: String,
@@ -194,11 +202,16 @@ impl Screen<'_> {
         self.text.clear();
         if tick.number == 0 {
             self.writer.origin = tick.origin;
+        }
+        if tick.number == 0 || self.live.is_some() {
             self.text = self.writer.head();
         }
         let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
         self.writer.lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
         bank.each(|id| tick.name(id), |_, value| self.writer.value(tick.at, value, &mut self.text));
+        if let Some(live) = &mut self.live {
+            self.text = live.frame(tick, &self.writer, &self.text);
+        }
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -207,6 +220,44 @@ impl Screen<'_> {
             }
         }
     }
+}
+
+/// What a terminal shows: the last interval, in the end the whole run.
+struct Live {
+    table: LiveTable,
+    whole: Fold,
+    /// Of threads that were read.
+    names: HashMap<u32, String>,
+}
+
+impl Live {
+    fn new(per: Per) -> Self {
+        Self { table: LiveTable::default(), whole: Fold::new(per), names: HashMap::new() }
+    }
+
+    fn frame(&mut self, tick: &Tick<'_>, writer: &Writer<'_>, text: &str) -> String {
+        self.whole.add(tick.readings);
+        for row in tick.readings.rows() {
+            if let Owner::Thread { pid, tid } = row.owner {
+                for id in [pid, tid] {
+                    self.names.insert(id, tick.name(id).to_owned());
+                }
+            }
+        }
+        if !tick.last {
+            return self.table.frame(text);
+        }
+        let mut text = writer.head();
+        let name = |id: u32| self.names.get(&id).map_or("", String::as_str);
+        writer.lines(self.whole.sums(), name, &|_, _| None, &mut text);
+        self.table.last(&text)
+    }
+}
+
+/// Whether somebody looks at intervals as they come.
+fn is_live(args: &Args) -> bool {
+    let elsewhere = args.json || args.csv || args.no_live || args.to.is_some();
+    args.interval.is_some() && !elsewhere && std::io::stdout().is_terminal() && LiveTable::possible()
 }
 
 fn output(to: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
