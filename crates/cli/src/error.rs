@@ -3,6 +3,7 @@
 use countersteer_core::policy::PolicyError;
 use countersteer_core::textfile::TextError;
 use countersteer_host::counters::CounterError;
+use countersteer_host::online::OnlineError;
 use countersteer_host::record_run::RecordError;
 use countersteer_host::topology::DetectError;
 use countersteer_report::ReportError;
@@ -97,6 +98,9 @@ impl Kind {
         }
         if let Some(error) = cause.downcast_ref::<CounterError>() {
             return Some(Self::of_counter_error(error));
+        }
+        if let Some(OnlineError::Unable { .. }) = cause.downcast_ref::<OnlineError>() {
+            return Some(Self::Missing);
         }
         if cause.is::<PolicyError>() {
             return Some(Self::Usage);

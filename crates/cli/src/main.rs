@@ -8,6 +8,7 @@ mod error;
 mod experiment;
 mod library;
 mod live_table;
+mod online;
 mod output;
 mod plan;
 mod progress;

@@ -46,7 +46,7 @@ fn killed(dir: &Path) {
     let args = ["stat", "-i", "20ms", "--to", "/dev/null", "-o", "run.rec", "-e", "task_clock", "--"];
     let busy = ["sh", "-c", "while :; do :; done"];
     let mut child: Child = steer(&[&args[..], &busy[..]].concat(), dir).process_group(0).spawn().unwrap();
-    until(|| parts(&dir.join("run.rec")) >= 4);
+    until(|| Record::load(&dir.join("run.rec")).is_ok_and(|record| record.readings.len() > 10));
     let group = format!("-{}", child.id());
     assert!(Command::new("kill").args(["-9", "--", &group]).status().unwrap().success());
     child.wait().unwrap();
