@@ -57,7 +57,7 @@ fn a_curve_is_measured_and_nothing_is_left_behind_not_even_by_a_kill() {
     let shown = steer(&["profile", "show", "p.toml"], dir.path()).output().unwrap();
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let text = std::fs::read_to_string(dir.path().join("p.toml")).unwrap();
-    assert!(text.matches("cache_kib").count() >= 2 && text.contains("name = \"sh\""), "{text}");
+    assert!(text.matches("cache_kib").count() >= 1 && text.contains("name = \"sh\""), "{text}");
     assert_eq!(running(&own), Vec::<u32>::new());
 
     let mut killed = steer(&args, dir.path()).stderr(Stdio::null()).spawn().unwrap();

@@ -105,6 +105,9 @@ pub struct Point {
     pub seen: Seen,
 }
 
+/// Part of a size by which two may differ and be the same.
+const SAME: f64 = 0.02;
+
 /// Points by PMU of cores, the least cache first.
 pub type Curves = BTreeMap<String, Vec<Point>>;
 
@@ -147,6 +150,14 @@ pub fn sweep(
     for points in sums.values_mut() {
         points.retain(|p| p.seen.instructions > 0.0);
         points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
+        // Settings that came to the same are one point.
+        points.dedup_by(|next, kept| {
+            let same = next.cache_kib <= kept.cache_kib * (1.0 + SAME);
+            if same {
+                kept.add(next.cache_kib, &next.seen);
+            }
+            same
+        });
     }
     sums.retain(|_, points| !points.is_empty());
     Ok(sums)
@@ -223,6 +234,24 @@ mod tests {
         }
     }
 
+    /// Whose sizes hardly differ.
+    struct Fixed<'a>(&'a mut Knob);
+
+    impl Squeeze for Fixed<'_> {
+        fn settings(&self) -> usize {
+            3
+        }
+        fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
+            self.0.apply(setting)
+        }
+        fn begin(&mut self) -> Result<(), OnlineError> {
+            Ok(())
+        }
+        fn end(&mut self, setting: usize, _: &Seen) -> Result<Option<f64>, OnlineError> {
+            Ok(Some(1000.0 + setting as f64))
+        }
+    }
+
     #[test]
     fn a_curve_has_a_point_per_setting_and_the_program_may_end_meanwhile() {
         let ways = Rc::new(Cell::new(0.0));
@@ -239,5 +268,11 @@ mod tests {
         let seen: Vec<_> = points.iter().map(|p| (p.cache_kib, p.seen.misses / p.seen.instructions * 1e3)).collect();
         assert_eq!(seen, [(1024.0, 1.0), (2048.0, 0.5), (4096.0, 0.25)]);
         assert_eq!(points[1].seen.instructions, 2e9, "it had two turns");
+        let ways = Rc::new(Cell::new(0.0));
+        let (mut knob, mut source) = (Knob(Rc::clone(&ways), Vec::new()), Pretend { ways });
+        let once = Schedule { rounds: 1, ..schedule };
+        let mut fixed = Fixed(&mut knob);
+        let curves = sweep(&mut fixed, &mut source, once, &mut |_| {}, &mut || true).unwrap();
+        assert_eq!(curves[""].len(), 1, "sizes that came to the same are one point");
     }
 }
