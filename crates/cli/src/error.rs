@@ -80,7 +80,7 @@ impl Kind {
         use CounterError as E;
         match error {
             E::Spec(_) | E::Metric(_) | E::Plan(_) | E::SystemOnly { .. } | E::Offline { .. } => Self::Usage,
-            E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } => Self::Missing,
+            E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } | E::CgroupUncounted { .. } => Self::Missing,
             E::Malformed { .. } | E::Vendor { .. } => Self::BadInput,
             _ => Self::Io,
         }

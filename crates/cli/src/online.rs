@@ -221,22 +221,6 @@ fn tabulated(
         let cpu = topology.cpus.get(cpu).map_or(CpuId(0), |c| c.id);
         topology.core_types[topology.core_type_of(cpu).index()].name.clone()
     };
-    let table = |(pmu, points): (&String, &Vec<Point>)| {
-        let (cycles, time) =
-            points.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.seen.cycles, sum.1 + p.seen.running_ns));
-        let point = |p: &Point| TablePoint {
-            cache_kib: p.cache_kib,
-            ipc: p.seen.instructions / p.seen.cycles,
-            llc_mpki: Some(1e3 * p.seen.misses / p.seen.instructions),
-        };
-        CoreTable {
-            core_type: core_type(pmu),
-            freq_ghz: cycles / time.max(1.0),
-            branch_mpki: None,
-            power_w: None,
-            points: points.iter().map(point).collect(),
-        }
-    };
     Ok(Tabulated {
         schema: TABLE_SCHEMA.into(),
         name: name.into(),
@@ -246,8 +230,19 @@ fn tabulated(
             method: how.into(),
         },
         giga_instructions: instructions.max(1.0) * 1e-9,
-        core: curves.iter().map(table).collect(),
+        core: curves.iter().map(|(pmu, points)| table(core_type(pmu), points)).collect(),
     })
+}
+
+fn table(core_type: String, points: &[Point]) -> CoreTable {
+    let (cycles, time) = points.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.seen.cycles, sum.1 + p.seen.running_ns));
+    let point = |p: &Point| TablePoint {
+        cache_kib: p.cache_kib,
+        ipc: p.seen.instructions / p.seen.cycles,
+        llc_mpki: Some(1e3 * p.seen.misses / p.seen.instructions),
+    };
+    let points = points.iter().map(point).collect();
+    CoreTable { core_type, freq_ghz: cycles / time.max(1.0), branch_mpki: None, power_w: None, points }
 }
 
 #[cfg(test)]

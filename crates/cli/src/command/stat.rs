@@ -120,9 +120,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
     let target = target(&args)?;
-    if args.samples.is_some() && args.interval.is_none() {
-        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
-    }
     let wanted = Wanted::find(&args.virtuals)?;
     let asked = Asked {
         events: &args.events,
@@ -134,34 +131,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let counted = counted::plan(&asked, &pmus, args.interval)?;
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
-    let per = per(&args);
     let mut out = output(args.to.as_deref())?;
-    let about =
-        About { by: "steer stat", program: &args.command, asked: &asked, period: args.interval.unwrap_or_default() };
     let session = Session::open(request)?;
+    let mut bank = Bank::open(&args.root, &wanted, &counted.outside, &counted.plan)?;
+    let names = bank.names().to_vec();
+    let period = args.interval.unwrap_or_default();
+    let about = About { by: "steer stat", program: &args.command, asked: &asked, period };
     // Not before it is known that something will be counted: a former record is replaced.
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.output.as_ref().map(keep).transpose()?;
-    let mut bank = Bank::open(&args.root, &wanted, &counted.outside, &counted.plan)?;
-    let names = bank.names().to_vec();
-    let mut screen = Screen {
-        writer: Writer {
-            style: style(&args),
-            plan: &counted.plan,
-            metrics: &counted.metrics,
-            only_metrics: args.events.is_empty() && !counted.metrics.is_empty() && wanted.derived.is_empty(),
-            core_types: &core_types.names,
-            scale: args.scale,
-            origin: Nanos::ZERO,
-            per,
-            virtuals: &names,
-        },
-        fold: Fold::new(per),
-        live: is_live(&args).then(|| Live::new(per)),
-        single: counted.every.is_some(),
-        text: String::new(),
-        failed: None,
-    };
+    let mut screen = Screen::new(&args, &counted, &core_types, &names);
     let summary = session.run(|tick| {
         if args.interval.is_some() || tick.last {
             bank.read(tick.readings)
@@ -173,14 +152,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         session::kept(recorder.as_mut());
         flow
     })?;
-    if let Some(error) = screen.failed {
-        return Err(error.into());
-    }
-    if args.json {
-        writeln!(out, "{}", end_line(&summary))?;
-    }
-    out.flush()?;
-    warn(&summary);
+    screen.end(&summary, &mut *out)?;
     session::save(recorder, args.output.as_deref(), &summary)?;
     Ok(session::exit_code(&summary))
 }
@@ -197,7 +169,45 @@ struct Screen<'a> {
     failed: Option<std::io::Error>,
 }
 
-impl Screen<'_> {
+impl<'a> Screen<'a> {
+    fn new(args: &Args, counted: &'a Counted, core_types: &'a CoreTypes, names: &'a [&'a str]) -> Self {
+        let per = per(args);
+        // With -e, or with -v's that come of counts, counts are shown too.
+        let own_events = !args.events.is_empty() || counted.sets.len() > args.metrics.len();
+        let writer = Writer {
+            style: style(args),
+            plan: &counted.plan,
+            metrics: &counted.metrics,
+            only_metrics: !own_events && !counted.metrics.is_empty(),
+            core_types: &core_types.names,
+            scale: args.scale,
+            origin: Nanos::ZERO,
+            per,
+            virtuals: names,
+        };
+        Self {
+            writer,
+            fold: Fold::new(per),
+            live: is_live(args).then(|| Live::new(per)),
+            single: counted.every.is_some(),
+            text: String::new(),
+            failed: None,
+        }
+    }
+
+    /// Says how it went.
+    fn end(&mut self, summary: &Summary, out: &mut dyn Write) -> anyhow::Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error.into());
+        }
+        if self.writer.style == Style::Json {
+            writeln!(out, "{}", end_line(summary))?;
+        }
+        out.flush()?;
+        warn(summary);
+        Ok(())
+    }
+
     fn show(&mut self, tick: &Tick<'_>, bank: &Bank, out: &mut dyn Write) -> ControlFlow<()> {
         self.text.clear();
         if tick.number == 0 {
@@ -323,6 +333,9 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
 }
 
 fn target(args: &Args) -> anyhow::Result<Target> {
+    if args.samples.is_some() && args.interval.is_none() {
+        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
+    }
     if !args.command.is_empty() {
         return Ok(Target::Launch(args.command.clone()));
     }

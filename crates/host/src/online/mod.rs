@@ -122,7 +122,7 @@ pub fn sweep(
     wait: &mut dyn FnMut(Duration),
     goes_on: &mut dyn FnMut() -> bool,
 ) -> Result<Curves, OnlineError> {
-    let mut sums: BTreeMap<String, Vec<Point>> = BTreeMap::new();
+    let mut sums = Curves::new();
     let settings = squeeze.settings();
     'all: for round in 0..schedule.rounds {
         for turn in 0..settings {
@@ -147,10 +147,14 @@ pub fn sweep(
             }
         }
     }
-    for points in sums.values_mut() {
+    Ok(tidy(sums))
+}
+
+/// Points in order; settings that came to the same are one.
+fn tidy(mut curves: Curves) -> Curves {
+    for points in curves.values_mut() {
         points.retain(|p| p.seen.instructions > 0.0);
         points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
-        // Settings that came to the same are one point.
         points.dedup_by(|next, kept| {
             let same = next.cache_kib <= kept.cache_kib * (1.0 + SAME);
             if same {
@@ -159,8 +163,8 @@ pub fn sweep(
             same
         });
     }
-    sums.retain(|_, points| !points.is_empty());
-    Ok(sums)
+    curves.retain(|_, points| !points.is_empty());
+    curves
 }
 
 impl Seen {
