@@ -64,6 +64,7 @@ fn a_killed_run_leaves_a_record_that_says_so() {
     assert!(record.steps.len() > 10 && record.manifest.outcome.elapsed_s > 0.2);
     let report = steer(&["report", "run.rec", "-o", "run.html"], dir.path()).output().unwrap();
     assert!(report.status.success() && text(&report.stderr).contains("cut short"), "{}", text(&report.stderr));
+    assert!(std::fs::read_to_string(dir.path().join("run.html")).unwrap().contains("ends early"));
     let replay = steer(&["replay", "run.rec", "--policy", "aarr"], dir.path()).output().unwrap();
     assert!(replay.status.success(), "{}", text(&replay.stderr));
     // Another run may take its place, and leaves no trace of it.
