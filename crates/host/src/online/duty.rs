@@ -86,7 +86,7 @@ fn set_frozen(folder: &Path, frozen: bool) -> Result<(), OnlineError> {
 /// A control group with a limit for the process, if one can be made.
 fn group(root: &Path, pid: u32, undo: &mut Undo) -> Result<Option<PathBuf>, OnlineError> {
     let mount = root.join("sys/fs/cgroup");
-    let folder = mount.join(format!("countersteer-{}", std::process::id()));
+    let folder = mount.join(format!("countersteer-{}-{pid}", std::process::id()));
     if !mount.join("cgroup.controllers").is_file() {
         return Ok(None);
     }
@@ -227,7 +227,7 @@ mod tests {
     fn a_control_group_has_the_limit_where_one_can_be_made() {
         let root = tempfile::tempdir().unwrap();
         let mount = root.path().join("sys/fs/cgroup");
-        let own = mount.join(format!("countersteer-{}", std::process::id()));
+        let own = mount.join("countersteer-1-2");
         fs::create_dir_all(&mount).unwrap();
         fs::write(mount.join("cgroup.controllers"), "cpu\n").unwrap();
         assert_eq!(group(root.path(), 1, &mut undo()).unwrap(), None, "a group without files has no limit");
