@@ -212,7 +212,7 @@ fn tabulated(
 ) -> anyhow::Result<Tabulated> {
     if curves.is_empty() {
         let mend = "give it more work, or shorter stretches (--dwell 100ms)";
-        return Err(told(Kind::BadInput, format!("`{name}` ended before a stretch was counted; {mend}")));
+        return Err(told(Kind::BadInput, format!("`{name}` ended, or slept, before a stretch was counted; {mend}")));
     }
     let types = CoreTypes::of(&Pmus::read(Path::new("/"))?);
     let core_type = |pmu: &str| {

@@ -175,8 +175,9 @@ impl<S: Source> Squeeze for Duty<S> {
                 return Ok(Some(bytes.iter().sum::<f64>() / 1024.0).filter(|kib| *kib > 0.0));
             }
         }
-        let all = seen.misses + theirs;
-        Ok((all > 0.0).then(|| self.llc_kib * seen.misses / all).filter(|kib| *kib > 0.0))
+        // Who misses nothing has all that it wants.
+        let share = if seen.misses > 0.0 { seen.misses / (seen.misses + theirs) } else { 1.0 };
+        Ok((seen.cycles > 0.0).then_some(self.llc_kib * share))
     }
 }
 
@@ -255,7 +256,9 @@ mod tests {
     fn the_programs_part_is_its_share_of_the_misses() {
         let mut duty = Duty::new(Vec::new(), Fixed(300.0), 4096.0, None);
         duty.begin().unwrap();
-        assert_eq!(duty.end(0, &Seen { misses: 100.0, ..Seen::default() }).unwrap(), Some(1024.0));
-        assert_eq!(duty.end(0, &Seen::default()).unwrap(), None, "who brings nothing in tells nothing");
+        let ran = Seen { cycles: 9.0, ..Seen::default() };
+        assert_eq!(duty.end(0, &Seen { misses: 100.0, ..ran }).unwrap(), Some(1024.0));
+        assert_eq!(duty.end(0, &ran).unwrap(), Some(4096.0), "who misses nothing has what it wants");
+        assert_eq!(duty.end(0, &Seen::default()).unwrap(), None, "who did not run tells nothing");
     }
 }
