@@ -129,6 +129,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         derived: &wanted.derived,
     };
     let counted = counted::plan(&asked, &pmus, args.interval)?;
+    if let (Some(name), false) = (wanted.by_thread(&counted.outside), reads_threads(&args)) {
+        let mend = "it is for programs, -p or -t, without --per total";
+        return Err(told(Kind::Usage, format!("`{name}` is read thread by thread: {mend}")));
+    }
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
     let mut out = output(args.to.as_deref())?;
@@ -296,6 +300,12 @@ fn per(args: &Args) -> Per {
         None if by_cpu => Per::Cpu,
         None => Per::Thread,
     }
+}
+
+/// Whether threads are looked at one by one.
+fn reads_threads(args: &Args) -> bool {
+    let together = args.per == Some(RowPer::Total) && args.cpus.is_none();
+    !args.all && args.cgroup.is_none() && !together
 }
 
 fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyhow::Result<Request> {

@@ -61,6 +61,15 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// The first, of these and of what formulas name, that is read thread by thread.
+    pub fn by_thread(&self, of_formulas: &[&'static str]) -> Option<&'static str> {
+        let of_threads = |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
+        let mut names = self.columns.iter().map(|c| c.name).chain(of_formulas.iter().copied());
+        names.find(of_threads).or_else(|| self.derived.first().map(|m| m.name))
+    }
+}
+
 fn unknown(name: &str) -> String {
     let known = PROVIDERS.iter().flat_map(|p| p.columns).map(|c| c.name).chain(derived::names());
     let known: Vec<&str> = known.collect();

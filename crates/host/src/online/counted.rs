@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
 use super::{OnlineError, Seen, Source};
 use crate::counters::CounterError;
 use crate::region::{Count, Options, Region};
@@ -21,6 +23,7 @@ impl OfProcess {
     /// # Errors
     /// The machine has no such counters, which is told with what would mend it, or they may not be used.
     pub fn open(tids: &[u32], events: &str) -> Result<Self, OnlineError> {
+        make_room(tids.len() as u64);
         let mut regions = Vec::new();
         for tid in tids {
             match Region::open(events, Options { thread: Some(*tid), inherit: true }) {
@@ -35,6 +38,18 @@ impl OfProcess {
             return Err(OnlineError::Unable { why, mend: "name one that runs".into() });
         }
         Ok(Self(regions))
+    }
+}
+
+/// Counters are open files: more of them than the usual limit are had by raising it as far as it may be.
+fn make_room(threads: u64) {
+    // Core types of a machine, times events, and what is open anyway.
+    let needed = threads * 3 * 2 + 64;
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && needed > soft
+    {
+        // Where that is too low, opening tells.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);
     }
 }
 

@@ -103,6 +103,8 @@ pub trait Provider: Send {
 pub struct ProviderDef {
     /// Its name.
     pub name: &'static str,
+    /// Its values are of threads that are followed.
+    pub by_thread: bool,
     /// What it reads.
     pub prose: &'static str,
     /// What it tells.

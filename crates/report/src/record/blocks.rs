@@ -56,13 +56,15 @@ impl Blocks {
 
     /// Hands rows over, leaving none. Says once, if so, why they are not written any more.
     pub(super) fn give(&self, rows: &mut Record) -> Option<String> {
+        let gone = || self.writer.as_ref().is_none_or(JoinHandle::is_finished);
         let mut state = self.shared.state();
-        while state.failed.is_none() && state.rows.most_rows() >= MOST_ROWS {
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while state.failed.is_none() && state.rows.most_rows() >= MOST_ROWS && !gone() {
+            let waited = self.shared.changed.wait_timeout(state, PAUSES[0]);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        if let Some(why) = &mut state.failed {
+        if state.failed.is_some() || gone() {
             drop(rows.take_rows());
-            return why.take();
+            return state.failed.as_mut().and_then(Option::take);
         }
         state.rows.append(rows);
         if state.rows.most_rows() >= BLOCK_ROWS {
@@ -114,5 +116,57 @@ fn write(shared: &Shared, mut parts: Parts) -> Result<Parts, ReportError> {
             return Ok(parts);
         }
         pause = (pause * 2).min(longest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use countersteer_core::units::Nanos;
+
+    use super::*;
+    use crate::record::StepRow;
+
+    const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
+
+    fn empty() -> Record {
+        let manifest = Manifest::new(("core2-quad", MACHINE), ("w", ""), "linux", 0, Nanos(1), [], BTreeMap::new());
+        Record::new(manifest)
+    }
+
+    #[test]
+    fn more_rows_than_may_wait_are_all_written() {
+        let dir = std::env::temp_dir().join(format!("countersteer-blocks-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let blocks = Blocks::start(Parts::begin(&dir, empty()).unwrap(), empty()).unwrap();
+        let mut rows = empty();
+        for _ in 0..20 {
+            rows.steps.extend(vec![StepRow::default(); MOST_ROWS / 4]);
+            assert_eq!(blocks.give(&mut rows), None);
+            assert!(rows.steps.is_empty() && blocks.shared.state().rows.steps.len() <= MOST_ROWS * 2);
+        }
+        blocks.finish(empty().manifest).unwrap();
+        assert_eq!(Record::load(&dir).unwrap().steps.len(), 5 * MOST_ROWS);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_failure_is_told_once_and_what_comes_after_it_is_let_go() {
+        let dir = std::env::temp_dir().join(format!("countersteer-blocked-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let blocks = Blocks::start(Parts::begin(&dir, empty()).unwrap(), empty()).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        let mut told = Vec::new();
+        let mut rows = empty();
+        for _ in 0..200 {
+            rows.steps.extend(vec![StepRow::default(); BLOCK_ROWS]);
+            told.extend(blocks.give(&mut rows));
+            if told.is_empty() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        assert!(told.len() == 1 && told[0].contains("cannot write"), "{told:?}");
+        assert!(blocks.finish(empty().manifest).is_err());
     }
 }
