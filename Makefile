@@ -43,6 +43,7 @@ install:
 	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO).$(firstword $(subst ., ,$(VERSION)))
 	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO)
 	install -D -m 644 $(LIBRARY).a $(INTO)/lib/libcountersteer.a
+	! command -v strip >/dev/null || strip --strip-debug $(INTO)/lib/libcountersteer.a
 	install -D -m 644 crates/capi/include/countersteer.h $(INTO)/include/countersteer.h
 	install -D -m 644 crates/capi/man/libcountersteer.3 $(INTO)/share/man/man3/libcountersteer.3
 	install -d $(INTO)/lib/pkgconfig

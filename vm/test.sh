@@ -34,8 +34,11 @@ build() {
     cp vm/unequal.toml "$scratch/$arch/"
     "${compiler%gcc}strip" -o "$scratch/$arch/steer" "${CARGO_TARGET_DIR:-target}/$target/debug/steer"
     $compiler -O2 -static -pthread -o "$scratch/$arch/loop" vm/loop.c
-    $compiler -O1 -static -pthread -Wl,--no-warnings -s -Icrates/capi/include -o "$scratch/$arch/region" \
-        crates/capi/examples/region.c "${CARGO_TARGET_DIR:-target}/$target/debug/libcountersteer.a" -lm
+    $compiler -O2 -static -pthread -o "$scratch/$arch/crowd" vm/crowd.c
+    for example in region every; do
+        $compiler -O1 -static -pthread -Wl,--no-warnings -s -Icrates/capi/include -o "$scratch/$arch/$example" \
+            crates/capi/examples/$example.c "${CARGO_TARGET_DIR:-target}/$target/debug/libcountersteer.a" -lm
+    done
 }
 
 passed=0 failed=0

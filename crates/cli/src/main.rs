@@ -7,6 +7,8 @@ mod counted;
 mod error;
 mod experiment;
 mod library;
+mod live_table;
+mod online;
 mod output;
 mod plan;
 mod progress;

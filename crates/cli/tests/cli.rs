@@ -149,12 +149,46 @@ fn csv_and_tables_of_counts_go_where_they_are_sent() {
     assert!(columns.iter().all(|n| *n == columns[0]), "{csv}");
 }
 
+/// `script` (util-linux) gives the program a terminal.
+#[test]
+fn on_a_terminal_the_table_is_drawn_in_its_place_and_what_the_program_prints_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |options: &str| {
+        let line = format!(
+            "'{}' stat -i 50ms {options} -e task_clock -- sh -c 'sleep 0.2; echo said; sleep 0.1'",
+            env!("CARGO_BIN_EXE_steer")
+        );
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).current_dir(dir.path()).env("TERM", "xterm");
+        script.stdin(std::process::Stdio::null()).output().map(|output| text(&output.stdout))
+    };
+    let Ok(live) = run("") else {
+        eprintln!("skipped: there is no `script`");
+        return;
+    };
+    if live.contains("perf_event_paranoid") {
+        eprintln!("skipped: counting is not permitted here");
+        return;
+    }
+    let region = "\x1b7\x1b[1;";
+    assert!(live.contains(region) && live.contains("said\r\n"), "{live:?}");
+    let (_, end) = live.rsplit_once("\x1b[r\x1b8").unwrap();
+    assert!(end.contains("time_s") && end.contains("sh") && !end.contains('\x1b'), "{end:?}");
+    let plain = run("--no-live").unwrap();
+    assert!(!plain.contains('\x1b') && plain.matches("sh").count() >= 1, "{plain:?}");
+}
+
 #[test]
 fn events_are_listed_with_what_is_missing_and_why() {
     let value: serde_json::Value = serde_json::from_str(&data(&["events", "--json"], &root())).unwrap();
     let event = |name: &str| value["events"].as_array().unwrap().iter().find(|e| e["name"] == name).cloned().unwrap();
     let told = |e: &serde_json::Value| e["available"] == true || e["why"].is_string();
     assert!(told(&event("task_clock")) && told(&event("instructions")));
+    let metrics = value["metrics"].as_array().unwrap();
+    let ipc = metrics.iter().find(|m| m["name"] == "ipc").unwrap();
+    assert_eq!(ipc["formula"], "instructions / cycles");
+    assert_eq!(ipc["available"], event("instructions")["available"], "{ipc}");
+    assert!(told(&event("sf")) && event("sf")["pmu"] == "derived");
     let filtered = data(&["events", "switches"], &root());
     assert!(filtered.contains("context_switches") && !filtered.contains("task_clock"), "{filtered}");
 }

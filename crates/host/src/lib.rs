@@ -4,6 +4,7 @@ pub mod affinity;
 pub mod counters;
 pub mod doctor;
 pub mod live;
+pub mod online;
 pub mod record_run;
 pub mod signals;
 pub mod topology;

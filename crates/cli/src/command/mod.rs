@@ -5,6 +5,7 @@ pub mod ctl;
 pub mod daemon;
 pub mod doctor;
 pub mod events;
+pub mod internal;
 pub mod machine;
 pub mod manual;
 pub mod policy;
@@ -79,6 +80,9 @@ enum Command {
     /// Print shell completions or the manual page
     #[command(hide = true)]
     Manual(manual::Args),
+    /// What this program starts of itself
+    #[command(subcommand, hide = true)]
+    Internal(internal::Args),
 }
 
 /// Runs a command; its exit code, where it has one of its own.
@@ -104,6 +108,10 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Replay(args) => replay::run(&args),
         Command::Why(args) => done(why::run(&args)),
         Command::Manual(args) => done(manual::run(&args)),
+        Command::Internal(args) => {
+            internal::run(&args);
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

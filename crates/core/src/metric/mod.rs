@@ -31,8 +31,10 @@ pub struct MetricDef {
     pub unit: &'static str,
     /// What it tells.
     pub prose: &'static str,
-    /// Events that it is made from; a sample without one of them may leave it unavailable.
-    pub events: &'static [Event],
+    /// Events that a sample must have.
+    pub needs: &'static [Event],
+    /// Events that make it more exact.
+    pub helps: &'static [Event],
     /// Makes its source.
     pub source: fn(&Arc<Topology>) -> Box<dyn MetricSource>,
 }
@@ -62,7 +64,7 @@ pub fn by_name(name: &str) -> Option<&'static MetricDef> {
 #[must_use]
 pub fn events_of(names: &[&str]) -> Vec<Event> {
     let mut events = Vec::new();
-    for event in names.iter().filter_map(|n| by_name(n)).flat_map(|m| m.events) {
+    for event in names.iter().filter_map(|n| by_name(n)).flat_map(|m| m.needs.iter().chain(m.helps)) {
         if !events.contains(event) {
             events.push(*event);
         }

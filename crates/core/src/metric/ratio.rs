@@ -26,7 +26,8 @@ pub(super) const IPC: MetricDef = MetricDef {
     name: "ipc",
     unit: "instructions/cycle",
     prose: "instructions per unhalted cycle",
-    events: &[Event::Instructions, Event::Cycles],
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[],
     source: |_| Box::new(Formula(|s| s.counts.ratio(Event::Instructions, Event::Cycles))),
 };
 
@@ -34,7 +35,8 @@ pub(super) const IPS: MetricDef = MetricDef {
     name: "ips",
     unit: "instructions/s",
     prose: "instructions per second of running",
-    events: &[Event::Instructions],
+    needs: &[Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_second(s, Event::Instructions))),
 };
 
@@ -42,7 +44,8 @@ pub(super) const LLC_MPKI: MetricDef = MetricDef {
     name: "llc_mpki",
     unit: "1/kilo-instruction",
     prose: "misses of the last-level cache per kilo-instruction",
-    events: &[Event::LlcMisses, Event::Instructions],
+    needs: &[Event::LlcMisses, Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::LlcMisses))),
 };
 
@@ -50,7 +53,8 @@ pub(super) const L2_MPKI: MetricDef = MetricDef {
     name: "l2_mpki",
     unit: "1/kilo-instruction",
     prose: "data accesses that left the private caches, per kilo-instruction",
-    events: &[Event::L2Misses, Event::Instructions],
+    needs: &[Event::L2Misses, Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::L2Misses))),
 };
 
@@ -58,7 +62,8 @@ pub(super) const BRANCH_MPKI: MetricDef = MetricDef {
     name: "branch_mpki",
     unit: "1/kilo-instruction",
     prose: "mispredicted branches per kilo-instruction",
-    events: &[Event::BranchMisses, Event::Instructions],
+    needs: &[Event::BranchMisses, Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::BranchMisses))),
 };
 
@@ -66,7 +71,8 @@ pub(super) const LLC_OCCUPANCY: MetricDef = MetricDef {
     name: "llc_occupancy",
     unit: "bytes",
     prose: "bytes held in the last-level cache when the thread was last switched out or sampled",
-    events: &[Event::LlcOccupancyBytes],
+    needs: &[Event::LlcOccupancyBytes],
+    helps: &[],
     source: |_| Box::new(Formula(|s| s.counts.get(Event::LlcOccupancyBytes))),
 };
 
@@ -74,7 +80,8 @@ pub(super) const ENERGY_PER_INSTRUCTION: MetricDef = MetricDef {
     name: "energy_per_instruction",
     unit: "nJ/instruction",
     prose: "energy attributed to the thread per instruction",
-    events: &[Event::EnergyNj, Event::Instructions],
+    needs: &[Event::EnergyNj, Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| s.counts.ratio(Event::EnergyNj, Event::Instructions))),
 };
 
@@ -82,6 +89,7 @@ pub(super) const POWER: MetricDef = MetricDef {
     name: "power",
     unit: "W",
     prose: "power attributed to the thread while it runs",
-    events: &[Event::EnergyNj],
+    needs: &[Event::EnergyNj],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_second(s, Event::EnergyNj).map(|nj| nj * 1e-9))),
 };
