@@ -49,13 +49,14 @@ impl Host {
     }
 
     fn look(&mut self, pid: u32) -> Option<Root> {
-        // The first process and this one are never touched; threads of the kernel have no programs.
-        if pid == 1 || pid == std::process::id() || !has_program(pid) {
+        // The first process and this one are never touched.
+        if pid == 1 || pid == std::process::id() {
             return None;
         }
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
         let name = read("comm")?.trim_end().to_owned();
-        let status = read("status")?;
+        // Threads of the kernel have no memory of their own.
+        let status = read("status").filter(|s| s.contains("VmSize:"))?;
         let uid: u32 = status.lines().find_map(|l| l.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()?;
         let users = self.users.get(&uid).cloned().into_iter().chain([uid.to_string()]).collect();
         let cgroups = read("cgroup").unwrap_or_default();
@@ -68,10 +69,6 @@ impl Host {
         self.next += 1;
         Some(Root { pid, program: ProgramId(self.next), name: format!("{name}#{pid}").into() })
     }
-}
-
-fn has_program(pid: u32) -> bool {
-    std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
 fn pids() -> Vec<u32> {

@@ -60,9 +60,13 @@ pub(super) struct Told {
     pub(super) nices: BTreeMap<u32, i8>,
 }
 
-/// The folder of journals: one for the machine where this process is root, else the user's own.
+/// The folder of journals: the service manager's word ($RUNTIME_DIRECTORY), one for the machine where this process is root,
+/// else the user's own.
 #[must_use]
 pub fn journal_folder() -> PathBuf {
+    if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY").filter(|d| !d.is_empty()) {
+        return given.into();
+    }
     if nix::unistd::geteuid().is_root() {
         return "/run/countersteer".into();
     }
