@@ -12,7 +12,7 @@ use countersteer_core::policy::Policy;
 use countersteer_core::sample::{Event, EventKind};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
-use countersteer_host::counters::{Pmus, Resolved, resolve};
+use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, probe, resolve};
 
 use crate::error::{Kind, told};
 use crate::library;
@@ -33,8 +33,8 @@ pub struct Here {
 
 /// Counters for a policy.
 pub struct PolicyCounters {
-    /// Sets with their plan.
-    pub sets: (Vec<Vec<Resolved>>, Plan),
+    /// Sets with their plan; none where not even the clock may be read.
+    pub sets: Option<(Vec<Vec<Resolved>>, Plan)>,
     /// Events that the policy would read and this machine does not count.
     pub missing: Vec<&'static str>,
 }
@@ -88,12 +88,18 @@ impl Here {
         if set.is_empty() {
             set.extend(self.event("task_clock"));
         }
+        if set.is_empty() {
+            return Ok(PolicyCounters { sets: None, missing });
+        }
         let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
-        Ok(PolicyCounters { sets: (vec![set], Plan::new(vec![planned], Some(period))?), missing })
+        Ok(PolicyCounters { sets: Some((vec![set], Plan::new(vec![planned], Some(period))?)), missing })
     }
 
+    /// An event, if a PMU really counts it: some have names for what they do not have.
     fn event(&self, name: &str) -> Option<Resolved> {
         let specs = parse_set(name).ok()?;
-        resolve(name, &specs, &self.pmus).ok()?.pop()
+        let found = resolve(name, &specs, &self.pmus).ok()?.pop()?;
+        let counts = |e: &Encoding| matches!(probe(e.kind, e.config[0]), Probe::Counts | Probe::UserOnly);
+        found.encodings.iter().any(counts).then_some(found)
     }
 }

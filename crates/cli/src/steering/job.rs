@@ -113,11 +113,14 @@ fn affinity_engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::R
         let missing = counters.missing.join(", ");
         eprintln!("steer: {} reads what this machine does not count: {missing}; see `steer doctor`", job.spec);
     }
+    if counters.sets.is_none() {
+        eprintln!("steer: steered without counters: none is permitted here; `steer doctor` knows the mend");
+    }
     let journals: PathBuf = journal_folder();
     let config = AffinityConfig {
         topology: Arc::clone(&here.topology),
         numbers: here.numbers.clone(),
-        counters: Some(counters.sets),
+        counters: counters.sets,
         period: job.period,
         journals,
         dry: job.dry,
