@@ -148,12 +148,15 @@ pub(super) fn read_group(leader: &OwnedFd, bytes: &mut Vec<u8>, values: &mut Vec
     Ok((enabled, running))
 }
 
-/// The kernel refuses to add a group up while an inheritor of it is being taken apart, which takes microseconds.
+/// The kernel refuses to add a group up while an inheritor of it is being taken apart, which takes microseconds; in a virtual
+/// machine whose host is busy, as long as that lets one of its CPUs stand still.
 fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    for _ in 0..10_000 {
+    for attempt in 0..10_000 {
         match read() {
-            Err(e) if e.raw_os_error() == Some(libc::ECHILD) => std::thread::yield_now(),
-            other => return other,
+            Err(e) if e.raw_os_error() != Some(libc::ECHILD) => return Err(e),
+            Err(_) if attempt < 1_000 => std::thread::yield_now(),
+            Err(_) => std::thread::sleep(std::time::Duration::from_micros(200)),
+            done => return done,
         }
     }
     read()
