@@ -38,11 +38,14 @@ install: SO := libcountersteer.so
 install:
 	@[ -f $(LIBRARY).so ] || { echo "nothing is built yet: run \`make build\` first"; exit 1; }
 	install -D -m 755 $(STEER) $(INTO)/bin/steer
+	install -D -m 644 systemd/countersteer.service $(INTO)/lib/systemd/system/countersteer.service
+	install -D -m 644 systemd/rules.toml $(INTO)/share/countersteer/rules.toml
 	install -D -m 755 $(PLUGIN) $(INTO)/lib/countersteer/libcountersteer_capture.so
 	install -D -m 755 $(LIBRARY).so $(INTO)/lib/$(SO).$(VERSION)
 	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO).$(firstword $(subst ., ,$(VERSION)))
 	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO)
 	install -D -m 644 $(LIBRARY).a $(INTO)/lib/libcountersteer.a
+	! command -v strip >/dev/null || strip --strip-debug $(INTO)/lib/libcountersteer.a
 	install -D -m 644 crates/capi/include/countersteer.h $(INTO)/include/countersteer.h
 	install -D -m 644 crates/capi/man/libcountersteer.3 $(INTO)/share/man/man3/libcountersteer.3
 	install -d $(INTO)/lib/pkgconfig

@@ -31,10 +31,14 @@ build() {
     environment+=("CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static")
     env "${environment[@]}" "${CARGO:-cargo}" build --quiet --target $target -p countersteer-cli
     env "${environment[@]}" "${CARGO:-cargo}" rustc --quiet --target $target -p countersteer --lib --crate-type staticlib
+    cp vm/unequal.toml "$scratch/$arch/"
     "${compiler%gcc}strip" -o "$scratch/$arch/steer" "${CARGO_TARGET_DIR:-target}/$target/debug/steer"
     $compiler -O2 -static -pthread -o "$scratch/$arch/loop" vm/loop.c
-    $compiler -O1 -static -pthread -Wl,--no-warnings -s -Icrates/capi/include -o "$scratch/$arch/region" \
-        crates/capi/examples/region.c "${CARGO_TARGET_DIR:-target}/$target/debug/libcountersteer.a" -lm
+    $compiler -O2 -static -pthread -o "$scratch/$arch/crowd" vm/crowd.c
+    for example in region every; do
+        $compiler -O1 -static -pthread -Wl,--no-warnings -s -Icrates/capi/include -o "$scratch/$arch/$example" \
+            crates/capi/examples/$example.c "${CARGO_TARGET_DIR:-target}/$target/debug/libcountersteer.a" -lm
+    done
 }
 
 passed=0 failed=0

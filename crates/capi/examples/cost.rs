@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release -p countersteer --example cost` prints nanoseconds per pair, medians of interleaved rounds.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Instant;
 
-use countersteer::{cs_close, cs_open, cs_region, cs_start, cs_stop, cs_strerror};
+use countersteer::*;
 use perf_event_open_sys::{self as perf, bindings as abi};
 
 const ROUNDS: usize = 101;
@@ -98,6 +98,59 @@ fn measure(events: &str, mut raw: Raw, mut switched: Raw) -> Result<(), String> 
     Ok(())
 }
 
+/// Touches fresh pages; each is a fault.
+fn touch() -> u64 {
+    const PAGES: usize = 400;
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, of which each page is written before it is given back.
+    unsafe {
+        let base = libc::mmap(std::ptr::null_mut(), PAGES * 4096, protection, flags, -1, 0);
+        if base != libc::MAP_FAILED {
+            libc::madvise(base, PAGES * 4096, libc::MADV_NOHUGEPAGE);
+            (0..PAGES).for_each(|page| base.cast::<u8>().add(page * 4096).write_volatile(1));
+            libc::munmap(base, PAGES * 4096);
+        }
+    }
+    PAGES as u64
+}
+
+unsafe extern "C" fn count(_: *const cs_moment, user: *mut c_void) {
+    // SAFETY: the number that `moments` passes.
+    unsafe { *user.cast::<u64>() += 1 };
+}
+
+/// What a moment costs the thread that is counted, and whoever takes it.
+fn moments() -> Result<(), String> {
+    let mut every: *mut cs_every = std::ptr::null_mut();
+    // SAFETY: a C string, and a place for a pointer.
+    if unsafe { cs_every_open(c"page_faults,task_clock".as_ptr(), 1, 0, &raw mut every) } < 0 {
+        // SAFETY: the library returns a C string.
+        return Err(unsafe { CStr::from_ptr(cs_strerror()) }.to_string_lossy().into_owned());
+    }
+    let (mut noted, mut taken, mut calls) = (Vec::new(), Vec::new(), 0_u64);
+    for _ in 0..ROUNDS {
+        let once = |switch: unsafe extern "C" fn(*mut cs_every) -> c_int| {
+            // SAFETY: it is open.
+            unsafe { switch(every) };
+            let start = Instant::now();
+            let pages = touch();
+            start.elapsed().as_nanos() as f64 / pages as f64
+        };
+        noted.push(once(cs_every_start) - once(cs_every_stop));
+        let before = calls;
+        let start = Instant::now();
+        // SAFETY: it is open, and the number outlives the call.
+        unsafe { cs_every_poll(every, 0, Some(count), (&raw mut calls).cast()) };
+        taken.push(start.elapsed().as_nanos() as f64 / (calls - before).max(1) as f64);
+    }
+    // SAFETY: it is open, and not used from here on.
+    unsafe { cs_every_close(every) };
+    println!("a moment of page_faults,task_clock");
+    println!("  for the thread that is counted      {:7.0} ns", median(noted));
+    println!("  to take it and call back            {:7.0} ns", median(taken));
+    Ok(())
+}
+
 fn main() -> Result<(), String> {
     let kinds = [
         ("task_clock,page_faults", abi::PERF_TYPE_SOFTWARE, [1, 2]),
@@ -109,5 +162,5 @@ fn main() -> Result<(), String> {
             (Err(error), _) | (_, Err(error)) => println!("{events}\n  skipped: the kernel refuses them ({error})"),
         }
     }
-    Ok(())
+    moments()
 }

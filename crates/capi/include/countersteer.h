@@ -17,6 +17,8 @@
  * Cost      cs_start and cs_stop read the counters: one read(2) per PMU with events in the string, and one for all that the
  *           kernel counts itself; none for hardware events where programs may read counters themselves (x86). The counters
  *           run from cs_open to cs_close, so a region that is open and not started costs what it adds to a context switch.
+ *           A moment (cs_every_open) costs the counted thread an interrupt and a note in a ring, some microseconds; taking it
+ *           costs no system call, waiting for it one. A watch sleeps until there are moments.
  * Accuracy  Counts are raw and never scaled. The way out of cs_start and into cs_stop is counted, too: an empty region shows
  *           how much that is. Where counters are shared, running_ns is less than enabled_ns.
  *
@@ -91,6 +93,110 @@ int cs_user_only(cs_region *region);
 
 /* Closes the counters. NULL is allowed. */
 void cs_close(cs_region *region);
+
+/*
+ * A reading each so many events, with a callback.
+ *
+ *     static void tell(const cs_moment *moment, void *user) { ... moment->counts[1].value ... }
+ *
+ *     cs_every *every;
+ *     if (cs_every_open("llc_misses,instructions", 100000, 0, &every) < 0)
+ *         errx(1, "%s", cs_strerror());
+ *     cs_every_start(every);
+ *     ...
+ *     cs_every_stop(every);
+ *     cs_every_poll(every, 0, tell, NULL);
+ *     cs_every_close(every);
+ *
+ * The kernel notes each moment when it comes, in a ring of 64 KiB (some 500 moments). They are taken from there on demand
+ * (cs_every_poll), when a descriptor becomes readable (cs_every_fd), or by a thread of the library (cs_every_watch). Moments
+ * that find the ring full are lost; what they would have told is in the next one.
+ */
+typedef struct cs_every cs_every;
+
+typedef struct cs_moment {
+    uint64_t at_ns;         /* when, by CLOCK_MONOTONIC */
+    int tid;                /* of which thread */
+    unsigned n;             /* how many counts there are */
+    const cs_count *counts; /* what each event of the string counted since the last moment (on this type of cores), or since
+                               opening; valid, with its strings, during the call */
+} cs_moment;
+
+/* Called for each moment. It must not call a function of the same cs_every. */
+typedef void (*cs_callback)(const cs_moment *moment, void *user);
+
+#define CS_EVERY_FOREVER (-1) /* timeout of cs_every_poll */
+
+/*
+ * Opens counters of the calling thread that are read whenever the first event of the string has happened number times. Other
+ * threads are not counted, not even those born later: each opens its own. flags is 0. Counting begins with cs_every_start.
+ * Returns 0 and an object in *out, or a code and NULL.
+ */
+int cs_every_open(const char *events, uint64_t number, unsigned flags, cs_every **out);
+
+/* The same for another thread, by its number as gettid(2) gives it. */
+int cs_every_open_thread(const char *events, uint64_t number, int tid, unsigned flags, cs_every **out);
+
+/* Counting begins, or ends: one ioctl(2) per type of cores. May be called by any thread at any time. Returns 0, or a code. */
+int cs_every_start(cs_every *every);
+int cs_every_stop(cs_every *every);
+
+/* A descriptor that becomes readable when moments are there, for poll(2) and its kin; take all of them before waiting again.
+   Not to be closed. */
+int cs_every_fd(cs_every *every);
+
+/*
+ * Waits until there are moments, or that many milliseconds (CS_EVERY_FOREVER: as long as it takes), then calls the callback
+ * for each that is there, from the calling thread. Once the counted thread has ended it does not wait. Returns how many there
+ * were, or a code.
+ */
+int cs_every_poll(cs_every *every, int timeout_ms, cs_callback callback, void *user);
+
+/* Lets a thread of the library call the callback, soon after each moment, until cs_every_close. Returns 0, or a code. */
+int cs_every_watch(cs_every *every, cs_callback callback, void *user);
+
+/* How many moments were lost since opening, or a code. */
+int cs_every_lost(cs_every *every);
+
+/* Hands on what there is to a watch, and closes. NULL is allowed. Not to be called by the callback. */
+void cs_every_close(cs_every *every);
+
+/*
+ * Virtual counters: what no PMU counts (`steer events` lists them, `steer doctor` tells what is missing).
+ *
+ *     cs_meters *meters;
+ *     cs_value values[16];
+ *     if (cs_meters_open("energy_j,temperature_c", &meters) < 0)
+ *         errx(1, "%s", cs_strerror());
+ *     work();
+ *     int n = cs_meters_read(meters, values, 16);
+ *
+ * A reading reads a file or two per value: some microseconds each.
+ */
+typedef struct cs_meters cs_meters;
+
+typedef struct cs_value {
+    const char *name;  /* the virtual counter; valid until the next reading or closing, as are all strings here */
+    const char *unit;  /* "J", "B", ... */
+    const char *place; /* what it is about: "package-0", a sensor, "machine"; "" for a CPU or a thread */
+    int tid;           /* the thread, where it is about one; else -1 */
+    int cpu;           /* the CPU, where it is about one; else -1 */
+    double value;      /* joules, seconds of pressure, bytes moved: since the last reading, or opening; others: the level now */
+} cs_value;
+
+/* Opens virtual counters by name, separated by commas. Returns 0 and an object in *out, or a code and NULL. */
+int cs_meters_open(const char *names, cs_meters **out);
+
+/* A thread is to be observed, or no longer, where values are by thread (cache occupancy, memory traffic). */
+int cs_meters_follow(cs_meters *meters, int tid);
+int cs_meters_leave(cs_meters *meters, int tid);
+
+/* Reads all and writes the first n values to out; returns how many there are, or a code. With n = 0 (out may then be NULL) it
+   reads as well: differences count from there. What has nothing to say at the moment is left out. */
+int cs_meters_read(cs_meters *meters, cs_value *out, size_t n);
+
+/* Closes, and removes what was set up on the machine to observe threads. NULL is allowed. */
+void cs_meters_close(cs_meters *meters);
 
 /* What the calling thread's last failure was, in a sentence; "" before the first. Valid until its next failure. */
 const char *cs_strerror(void);

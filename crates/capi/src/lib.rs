@@ -1,10 +1,13 @@
 //! libcountersteer: counters around a region of code, for C and what speaks it.
 //!
-//! Stage: the border. Input: calls from C, nothing of which is trusted. Output: those of [`countersteer_host::region`].
+//! Stage: the border. Input: calls from C, nothing of which is trusted. Output: those of [`countersteer_host::region`], and of
+//! virtual counters in [`meters`].
 //! `include/countersteer.h` says what C programs see; this file keeps to it: pointers are checked for null, panics end here as
 //! an error, and a region that two threads use at once refuses the second.
 
 mod error;
+mod every;
+mod meters;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +21,13 @@ pub use error::{
     CS_ERROR_SYSTEM,
 };
 use error::{Failure, told};
+pub use every::{
+    CS_EVERY_FOREVER, cs_callback, cs_every, cs_every_close, cs_every_fd, cs_every_lost, cs_every_open,
+    cs_every_open_thread, cs_every_poll, cs_every_start, cs_every_stop, cs_every_watch, cs_moment,
+};
+pub use meters::{
+    cs_meters, cs_meters_close, cs_meters_follow, cs_meters_leave, cs_meters_open, cs_meters_read, cs_value,
+};
 
 /// Flag of [`cs_open`]: threads and processes born from then on are counted, too.
 pub const CS_INHERIT: c_uint = 1;
@@ -90,6 +100,13 @@ fn missing(what: &str) -> Failure {
     Failure::new(CS_ERROR_ARGUMENT, format!("{what} is a null pointer; pass one from cs_open or to your own data"))
 }
 
+/// The number of a thread.
+fn thread(tid: c_int) -> Result<u32, Failure> {
+    let message = "a thread's number is above 0, as gettid(2) gives it";
+    let thread = u32::try_from(tid).ok().filter(|t| *t > 0);
+    thread.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, message))
+}
+
 /// The region behind a pointer, for this call only.
 ///
 /// # Safety
@@ -160,9 +177,7 @@ pub unsafe extern "C" fn cs_open_thread(
     out: *mut *mut cs_region,
 ) -> c_int {
     guarded(|| {
-        let message = "a thread's number is above 0, as gettid(2) gives it";
-        let thread = u32::try_from(tid).ok().filter(|t| *t > 0);
-        let thread = thread.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, message))?;
+        let thread = thread(tid)?;
         // SAFETY: as the caller says.
         unsafe { open(events, Some(thread), flags, out) }
     })

@@ -104,6 +104,81 @@ fn a_region_in_c_counts_the_pages_it_touches() {
 }
 
 #[test]
+fn a_callback_in_c_is_called_each_so_many_events() {
+    let Some(built) = Built::new().filter(|_| counts()) else { return };
+    for (how, arguments) in [
+        ("polled", &["page_faults,task_clock", "100", "1000"][..]),
+        ("watched", &["page_faults,task_clock", "100", "1000", "watch"]),
+    ] {
+        let (ended, output, errors) = built.run("examples/every.c", arguments);
+        assert!(ended, "{errors}");
+        let moments = output.lines().filter(|l| l.starts_with(&format!("{how} page_faults 100 task_clock "))).count();
+        assert!((10..13).contains(&moments), "{output}");
+        assert!(output.ends_with("lost 0\n"), "{output}");
+    }
+}
+
+#[test]
+fn virtual_counters_in_c_are_read_or_refused_with_the_reason() {
+    let Some(built) = Built::new() else { return };
+    if Path::new("/proc/pressure/cpu").exists() {
+        let (ended, output, errors) = built.run("examples/meters.c", &["pressure_cpu_some_s"]);
+        assert!(
+            ended && output.starts_with("pressure_cpu_some_s machine -1 -1 ") && output.ends_with(" s\n"),
+            "{output}{errors}"
+        );
+    }
+    let (ended, _, errors) = built.run("examples/meters.c", &["energie_j"]);
+    assert!(!ended && errors.contains("there are energy_j"), "{errors}");
+}
+
+unsafe extern "C" fn add(moment: *const cs_moment, user: *mut std::ffi::c_void) {
+    // SAFETY: the library passes a moment, and the tests a number.
+    unsafe { *user.cast::<u64>() += (*(*moment).counts).value };
+}
+
+#[test]
+fn a_watched_every_is_not_polled_and_nothing_null_is_used() {
+    let mut every = ptr::null_mut();
+    let mut sum = 0_u64;
+    let user = (&raw mut sum).cast();
+    // SAFETY: null is what is tried; the rest are C strings, places for pointers, and a number that outlives its use.
+    unsafe {
+        assert_eq!(cs_every_open(ptr::null(), 1, 0, &raw mut every), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_every_open(c"page_faults".as_ptr(), 0, 0, &raw mut every), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_every_open(c"page_faults".as_ptr(), 1, CS_INHERIT, &raw mut every), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_every_open_thread(c"page_faults".as_ptr(), 1, -1, 0, &raw mut every), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_every_open(c"no_such_event".as_ptr(), 1, 0, &raw mut every), CS_ERROR_EVENTS);
+        for call in [cs_every_start, cs_every_stop, cs_every_fd, cs_every_lost] {
+            assert_eq!(call(ptr::null_mut()), CS_ERROR_ARGUMENT);
+        }
+        cs_every_close(ptr::null_mut());
+        let mut meters = ptr::null_mut();
+        assert_eq!(cs_meters_open(ptr::null(), &raw mut meters), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_meters_open(c"x".as_ptr(), ptr::null_mut()), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_meters_read(ptr::null_mut(), ptr::null_mut(), 0), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_meters_follow(ptr::null_mut(), 1), CS_ERROR_ARGUMENT);
+        cs_meters_close(ptr::null_mut());
+        if !counts() {
+            return;
+        }
+        assert_eq!(cs_every_open(c"page_faults".as_ptr(), 1, 0, &raw mut every), 0);
+        assert_eq!(cs_every_poll(every, 0, None, user), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_every_poll(every, 0, Some(add), user), 0);
+        assert_eq!(cs_every_watch(every, Some(add), user), 0);
+        assert_eq!(cs_every_watch(every, Some(add), user), CS_ERROR_STATE);
+        assert_eq!(cs_every_poll(every, 0, Some(add), user), CS_ERROR_STATE);
+        assert!(message().contains("cs_every_watch"), "{}", message());
+        assert_eq!(cs_every_start(every), 0);
+        let pages: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 18]).collect();
+        assert_eq!(cs_every_stop(every), 0);
+        drop(pages);
+        cs_every_close(every);
+    }
+    assert!(sum > 0, "closing hands on what there is");
+}
+
+#[test]
 fn each_thread_in_c_counts_its_own() {
     let Some(built) = Built::new().filter(|_| counts()) else { return };
     let (ended, output, errors) = built.run("examples/pthreads.c", &["3", "500"]);
@@ -221,13 +296,18 @@ fn the_header_says_what_the_library_has() {
         assert!(header.contains(&format!("#define {name} ({code})")), "{name}");
     }
     assert!(header.contains(&format!("#define CS_INHERIT {CS_INHERIT}u")));
-    let source = std::fs::read_to_string(format!("{HERE}/src/lib.rs")).unwrap();
+    let sources =
+        ["lib", "every", "meters"].map(|name| std::fs::read_to_string(format!("{HERE}/src/{name}.rs")).unwrap());
+    let source = sources.concat();
+    assert!(header.contains(&format!("#define CS_EVERY_FOREVER ({CS_EVERY_FOREVER})")));
+    let manual = std::fs::read_to_string(format!("{HERE}/man/libcountersteer.3")).unwrap();
     let exported = source.lines().filter(|l| l.starts_with("pub ") && l.contains("extern \"C\" fn "));
     let name = |line: &str| line.split("fn ").nth(1).unwrap().split('(').next().unwrap().to_owned();
     let names: Vec<String> = exported.map(name).collect();
-    assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(names.len(), 24, "{names:?}");
     for name in names {
         assert!(header.contains(&format!("{name}(")), "{name}");
+        assert!(manual.contains(&format!(".Fn {name} ")), "the manual lacks {name}");
     }
     let version = cs_version();
     // SAFETY: the library returns a C string.

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use countersteer_core::counters::{BoundMetric, Metric, Plan, PlannedSet, SpecError, parse_count, parse_set};
+use countersteer_core::counters::{BoundMetric, Metric, Operand, Plan, PlannedSet, SpecError, parse_count, parse_set};
+use countersteer_core::metric::MetricDef;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CatalogRow, CounterError, Pmus, Probe, Resolved, probe, resolve};
+use countersteer_host::virtuals::column_of;
 
 use crate::library;
 
@@ -13,6 +15,9 @@ const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_fa
 
 /// The same for a user who may not count what happens in the kernel.
 const USER_EVENTS: &str = "task_clock,page_faults";
+
+/// What gives rows their time where nothing else is counted.
+const CLOCK: &str = "task_clock";
 
 /// What is asked for.
 pub struct Asked<'a> {
@@ -24,6 +29,8 @@ pub struct Asked<'a> {
     pub files: &'a [PathBuf],
     /// `100M:instructions`: a reading each so many events.
     pub every: Option<&'a str>,
+    /// Virtual counters that come of counts.
+    pub derived: &'a [&'static MetricDef],
 }
 
 /// What is counted.
@@ -36,6 +43,8 @@ pub struct Counted {
     pub metrics: Vec<BoundMetric>,
     /// Set, place in it and number of events after which a reading is due.
     pub every: Option<(usize, usize, u64)>,
+    /// Virtual counters that formulas name.
+    pub outside: Vec<&'static str>,
 }
 
 /// Plans what is asked for on this machine.
@@ -45,13 +54,14 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         sets.push(events(text, pmus)?);
     }
     let known = library::metrics(asked.files)?;
-    let mut metrics = Vec::new();
+    let (mut metrics, mut outside) = (Vec::new(), Vec::new());
     for list in asked.metrics {
         let chosen = Metric::choose(list, &known).map_err(CounterError::Metric)?;
-        let (set, bound) = of_metrics(&chosen, sets.len() as u32, pmus).map_err(CounterError::Metric)?;
-        metrics.extend(bound);
-        sets.push(set);
+        let mut found = OfMetrics { pmus, events: Vec::new(), outside: &mut outside };
+        metrics.extend(found.bind(&chosen, sets.len() as u32).map_err(CounterError::Metric)?);
+        sets.push(found.events);
     }
+    sets.extend(of_derived(asked.derived, &sets, pmus)?);
     if sets.is_empty() {
         let user_only = CatalogRow::by_name("task_clock").is_some_and(|r| probe(r.kind, r.config) == Probe::UserOnly);
         sets.push(events(if user_only { USER_EVENTS } else { DEFAULT_EVENTS }, pmus)?);
@@ -66,7 +76,33 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     };
     let every = every.or_else(inside);
     let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval).map_err(CounterError::from)?;
-    Ok(Counted { sets, plan, metrics, every })
+    Ok(Counted { sets, plan, metrics, every, outside })
+}
+
+/// The events of derived virtual counters, as a set of their own unless one of the others has what they need.
+fn of_derived(
+    metrics: &[&MetricDef],
+    sets: &[Vec<Resolved>],
+    pmus: &Pmus,
+) -> Result<Option<Vec<Resolved>>, CounterError> {
+    let has = |set: &Vec<Resolved>, event| set.iter().any(|e| e.planned.event == Some(event));
+    let served = |m: &&&MetricDef| sets.iter().any(|set| m.needs.iter().all(|event| has(set, *event)));
+    let metrics: Vec<_> = metrics.iter().filter(|m| !served(m)).collect();
+    if metrics.is_empty() {
+        return Ok(None);
+    }
+    let helps = metrics.iter().flat_map(|m| m.helps).filter(|event| {
+        let row = CatalogRow::by_name(event.def().name);
+        row.is_some_and(|row| matches!(probe(row.kind, row.config), Probe::Counts | Probe::UserOnly))
+    });
+    let mut names: Vec<&str> = Vec::new();
+    for event in metrics.iter().flat_map(|m| m.needs).chain(helps) {
+        let name = event.def().name;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    events(&names.join(","), pmus).map(Some)
 }
 
 fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
@@ -102,30 +138,51 @@ fn planned(set: &[Resolved]) -> PlannedSet {
     PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() }
 }
 
-/// The events of metrics, each once, and the metrics bound to them.
-fn of_metrics(metrics: &[Metric], set: u32, pmus: &Pmus) -> Result<(Vec<Resolved>, Vec<BoundMetric>), SpecError> {
-    let mut events: Vec<Resolved> = Vec::new();
-    let mut places: Vec<Vec<Option<usize>>> = Vec::new();
-    for metric in metrics {
-        let mut of_metric = Vec::new();
+/// The events of metrics, each once.
+struct OfMetrics<'a> {
+    pmus: &'a Pmus,
+    events: Vec<Resolved>,
+    /// Virtual counters that were named.
+    outside: &'a mut Vec<&'static str>,
+}
+
+impl OfMetrics<'_> {
+    /// Metrics bound to a set of their events.
+    fn bind(&mut self, metrics: &[Metric], set: u32) -> Result<Vec<BoundMetric>, SpecError> {
+        let mut operands = Vec::new();
+        for metric in metrics {
+            operands.push(self.operands(metric)?);
+        }
+        if self.events.is_empty() {
+            // What only virtual counters tell has rows by the time that threads ran.
+            self.events = resolve(CLOCK, &parse_set(CLOCK)?, self.pmus)?;
+        }
+        let columns = planned(&self.events);
+        metrics.iter().zip(operands).map(|(m, operands)| BoundMetric::new(m, set, &columns, operands)).collect()
+    }
+
+    fn operands(&mut self, metric: &Metric) -> Result<Vec<Operand>, SpecError> {
+        let mut operands = Vec::new();
         for (variable, event) in metric.formula.variables.iter().zip(&metric.events) {
             let Some(text) = event else {
-                of_metric.push(None);
+                operands.push(Operand::Seconds);
                 continue;
             };
-            let found = parse_set(text).and_then(|specs| resolve(text, &specs, pmus));
+            if let Some((_, column)) = column_of(text) {
+                self.outside.push(column.name);
+                operands.push(Operand::Outside { name: column.name, unit: column.unit });
+                continue;
+            }
+            let found = parse_set(text).and_then(|specs| resolve(text, &specs, self.pmus));
             let found = found.map_err(|e| SpecError::new(metric.formula.text(), variable.offset, e.message))?;
             for event in found {
-                let known = events.iter().position(|e| e.planned.name == event.planned.name);
-                of_metric.push(Some(known.unwrap_or(events.len())));
+                let known = self.events.iter().position(|e| e.planned.name == event.planned.name);
+                operands.push(Operand::Event(known.unwrap_or(self.events.len())));
                 if known.is_none() {
-                    events.push(event);
+                    self.events.push(event);
                 }
             }
         }
-        places.push(of_metric);
+        Ok(operands)
     }
-    let columns = planned(&events);
-    let bound = metrics.iter().zip(&places).map(|(m, p)| BoundMetric::new(m, set, &columns, p));
-    Ok((events, bound.collect::<Result<_, _>>()?))
 }

@@ -2,7 +2,9 @@
 
 use countersteer_core::policy::PolicyError;
 use countersteer_core::textfile::TextError;
+use countersteer_host::affinity::AffinityError;
 use countersteer_host::counters::CounterError;
+use countersteer_host::online::OnlineError;
 use countersteer_host::record_run::RecordError;
 use countersteer_host::topology::DetectError;
 use countersteer_report::ReportError;
@@ -79,7 +81,7 @@ impl Kind {
         use CounterError as E;
         match error {
             E::Spec(_) | E::Metric(_) | E::Plan(_) | E::SystemOnly { .. } | E::Offline { .. } => Self::Usage,
-            E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } => Self::Missing,
+            E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } | E::CgroupUncounted { .. } => Self::Missing,
             E::Malformed { .. } | E::Vendor { .. } => Self::BadInput,
             _ => Self::Io,
         }
@@ -95,8 +97,17 @@ impl Kind {
         if let Some(error) = cause.downcast_ref::<RecordError>() {
             return Self::of_record_error(error);
         }
+        if let Some(error) = cause.downcast_ref::<AffinityError>() {
+            return Some(match error {
+                AffinityError::Journal { .. } => Self::Io,
+                AffinityError::Counters(error) => Self::of_counter_error(error),
+            });
+        }
         if let Some(error) = cause.downcast_ref::<CounterError>() {
             return Some(Self::of_counter_error(error));
+        }
+        if let Some(OnlineError::Unable { .. }) = cause.downcast_ref::<OnlineError>() {
+            return Some(Self::Missing);
         }
         if cause.is::<PolicyError>() {
             return Some(Self::Usage);

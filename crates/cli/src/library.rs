@@ -8,6 +8,7 @@ use anyhow::Context;
 use countersteer_core::counters::{Metric, MetricGroup};
 use countersteer_core::machine::Machine;
 use countersteer_host::counters::{Pmus, add_vendor_events, own_vendor_lists};
+use countersteer_report::record::Record;
 use include_dir::{Dir, include_dir};
 
 use crate::error::{Kind, told};
@@ -34,6 +35,18 @@ pub fn read(path: &Path) -> anyhow::Result<Text> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
     let text = String::from_utf8(bytes).map_err(|_| told(Kind::BadInput, format!("{shown}: this is no text file")))?;
     Ok(Text { path: shown, text, shipped: false })
+}
+
+/// A record; what is to be known of one that ends early is said.
+pub fn record(dir: &Path) -> anyhow::Result<Record> {
+    let record = Record::load(dir)?;
+    if record.manifest.unfinished {
+        let (dir, end) = (dir.display(), record.end().as_secs_f64());
+        eprintln!(
+            "steer: {dir} was cut short (its run was killed, its disk was full, or it goes on): it ends at {end:.3} s"
+        );
+    }
+    Ok(record)
 }
 
 /// A shipped profile, by its path below `profiles/`.

@@ -7,11 +7,14 @@ mod counted;
 mod error;
 mod experiment;
 mod library;
+mod live_table;
+mod online;
 mod output;
 mod plan;
 mod progress;
 mod remote;
 mod session;
+mod steering;
 mod top;
 mod virtuals;
 

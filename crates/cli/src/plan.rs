@@ -145,7 +145,7 @@ fn planned(
 }
 
 /// An error about a program of a workload, with its line.
-fn at_program(file: &Text, row: usize, why: String) -> TextError {
+pub fn at_program(file: &Text, row: usize, why: String) -> TextError {
     match table_line(&file.text, "program", row) {
         Some(line) => TextError::at_line(&file.path, &file.text, line, why),
         None => TextError::value(&file.path, why),
@@ -153,7 +153,7 @@ fn at_program(file: &Text, row: usize, why: String) -> TextError {
 }
 
 /// CPUs of a group's name or a CPU list.
-fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
+pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
     if let Some(group) = topology.group_named(place) {
         return Ok(Arc::clone(&group.cpus));
     }

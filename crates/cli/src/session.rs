@@ -4,15 +4,18 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::counters::parse_duration;
+use countersteer_core::counters::{Outside, parse_duration};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, Summary, Tick};
 use countersteer_report::record::{CountingRecorder, Manifest};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::counted::{Asked, Counted};
+use crate::virtuals::Bank;
 
 /// What a record says of its making.
 pub struct About<'a> {
@@ -31,8 +34,13 @@ pub fn time(text: &str) -> Result<Nanos, String> {
     parse_duration(text).map_err(|e| e.message)
 }
 
-/// A record of this machine; what was looked at stands in place of a workload.
-pub fn recorder(about: &About<'_>, counted: &Counted, core_types: &CoreTypes) -> anyhow::Result<CountingRecorder> {
+/// A record of this machine, begun in a folder; what was looked at stands in place of a workload.
+pub fn recorder(
+    dir: &Path,
+    about: &About<'_>,
+    counted: &Counted,
+    core_types: &CoreTypes,
+) -> anyhow::Result<CountingRecorder> {
     let machine = countersteer_host::topology::detect(Path::new("/"))?;
     let text = machine.to_toml().context("this machine cannot be written as TOML")?;
     let name = about.program.first().map_or("what ran", String::as_str);
@@ -43,20 +51,33 @@ pub fn recorder(about: &About<'_>, counted: &Counted, core_types: &CoreTypes) ->
     let manifest = Manifest::new(machine_text, (name, &workload), "linux", 0, about.period, options, profiles);
     let (topology, os_cpus) = (Topology::new(&machine), machine.os_cpu_numbers());
     let what = (counted.plan.clone(), counted.metrics.clone());
-    Ok(CountingRecorder::new(manifest, (topology, &os_cpus), what, core_types.names.clone()))
+    // A limit on the size of files is an error of writing, not the end of counting.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot listen for signals")?;
+    Ok(CountingRecorder::begin(dir, manifest, (topology, &os_cpus), what, core_types.names.clone())?)
 }
 
 /// Keeps what was read in a period.
-pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>) {
-    if let Some(recorder) = recorder {
-        recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id));
+pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Option<&Bank>) {
+    let Some(recorder) = recorder else { return };
+    let nothing: Box<Outside<'_>> = Box::new(|_, _| None);
+    let outside = bank.map_or(nothing, Bank::outside);
+    recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id), &*outside);
+    if let Some(bank) = bank {
+        bank.each(|id| tick.name(id), |scope, value| recorder.value(tick.origin, tick.at, scope, value));
     }
 }
 
-/// Saves a record in its folder.
+/// Ends a period of a record. When it cannot be written any more, that is said, and counting goes on.
+pub fn kept(recorder: Option<&mut CountingRecorder>) {
+    if let Some(why) = recorder.and_then(CountingRecorder::done) {
+        eprintln!("steer: {why}; counting goes on");
+    }
+}
+
+/// Finishes a record.
 pub fn save(recorder: Option<CountingRecorder>, dir: Option<&Path>, summary: &Summary) -> anyhow::Result<()> {
     if let (Some(recorder), Some(dir)) = (recorder, dir) {
-        recorder.finish(summary.elapsed).save(dir)?;
+        recorder.finish(summary.elapsed)?;
         eprintln!("steer: record in {}", dir.display());
     }
     Ok(())

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn steer(args: &[&str], dir: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_steer")).args(args).current_dir(dir).env("HOME", dir).output().unwrap()
+    // Nothing that other runs have left may show.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command.args(args).current_dir(dir).env("HOME", dir).env("RUNTIME_DIRECTORY", "/nonexistent");
+    command.output().unwrap()
 }
 
 fn root() -> PathBuf {
@@ -149,12 +152,46 @@ fn csv_and_tables_of_counts_go_where_they_are_sent() {
     assert!(columns.iter().all(|n| *n == columns[0]), "{csv}");
 }
 
+/// `script` (util-linux) gives the program a terminal.
+#[test]
+fn on_a_terminal_the_table_is_drawn_in_its_place_and_what_the_program_prints_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |options: &str| {
+        let line = format!(
+            "'{}' stat -i 50ms {options} -e task_clock -- sh -c 'sleep 0.2; echo said; sleep 0.1'",
+            env!("CARGO_BIN_EXE_steer")
+        );
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).current_dir(dir.path()).env("TERM", "xterm");
+        script.stdin(std::process::Stdio::null()).output().map(|output| text(&output.stdout))
+    };
+    let Ok(live) = run("") else {
+        eprintln!("skipped: there is no `script`");
+        return;
+    };
+    if live.contains("perf_event_paranoid") {
+        eprintln!("skipped: counting is not permitted here");
+        return;
+    }
+    let region = "\x1b7\x1b[1;";
+    assert!(live.contains(region) && live.contains("said\r\n"), "{live:?}");
+    let (_, end) = live.rsplit_once("\x1b[r\x1b8").unwrap();
+    assert!(end.contains("time_s") && end.contains("sh") && !end.contains('\x1b'), "{end:?}");
+    let plain = run("--no-live").unwrap();
+    assert!(!plain.contains('\x1b') && plain.matches("sh").count() >= 1, "{plain:?}");
+}
+
 #[test]
 fn events_are_listed_with_what_is_missing_and_why() {
     let value: serde_json::Value = serde_json::from_str(&data(&["events", "--json"], &root())).unwrap();
     let event = |name: &str| value["events"].as_array().unwrap().iter().find(|e| e["name"] == name).cloned().unwrap();
     let told = |e: &serde_json::Value| e["available"] == true || e["why"].is_string();
     assert!(told(&event("task_clock")) && told(&event("instructions")));
+    let metrics = value["metrics"].as_array().unwrap();
+    let ipc = metrics.iter().find(|m| m["name"] == "ipc").unwrap();
+    assert_eq!(ipc["formula"], "instructions / cycles");
+    assert_eq!(ipc["available"], event("instructions")["available"], "{ipc}");
+    assert!(told(&event("sf")) && event("sf")["pmu"] == "derived");
     let filtered = data(&["events", "switches"], &root());
     assert!(filtered.contains("context_switches") && !filtered.contains("task_clock"), "{filtered}");
 }
@@ -203,4 +240,73 @@ fn counting_on_another_machine_passes_on_arguments_output_and_exit_code() {
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
     assert!(stdout.starts_with("a  b\n") && stdout.contains("\"exit_code\":3"), "{stdout}");
+}
+
+/// A job's own folder for journals and sockets.
+fn steered(args: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command.args(args).current_dir(dir).env("HOME", dir).env("RUNTIME_DIRECTORY", dir.join("runtime"));
+    command
+}
+
+#[test]
+fn a_run_passes_the_exit_code_on_and_leaves_a_record_that_replays() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "(n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done) & wait; sleep 0.2; exit 7";
+    let args = ["run", "-P", "aarr", "-i", "20ms", "--json", "-o", "run.rec", "--", "sh", "-c", script];
+    let output = steered(&args, dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["programs"][0]["name"], "sh");
+    assert_eq!(summary["programs"][0]["exit_code"], 7);
+    assert!(summary["decisions"].as_u64().unwrap() > 3, "{summary}");
+    assert!(data(&["replay", "run.rec"], dir.path()).contains("the same"));
+    assert!(data(&["report", "run.rec", "-o", "run.html"], dir.path()).is_empty());
+    assert_eq!(std::fs::read_dir(dir.path().join("runtime")).unwrap().count(), 0, "journal and socket are gone");
+}
+
+#[test]
+fn a_daemon_steers_by_rules_and_answers_until_it_is_told_to_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("t{}", std::process::id());
+    let rules = format!("schema = \"countersteer.rules/1\"\n[[steer]]\nname = \"{name}\"\n");
+    std::fs::write(dir.path().join("rules.toml"), rules).unwrap();
+    let mut daemon = steered(&["daemon", "--rules", "rules.toml"], dir.path()).spawn().unwrap();
+    let program = dir.path().join(&name);
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let mut sleeper = Command::new(&program).arg("60").spawn().unwrap();
+    let ask = |args: &[&str]| steered(args, dir.path()).output().unwrap();
+    let mut seen = false;
+    for _ in 0..100 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        seen = text(&ask(&["ctl", "status"]).stdout).contains(&format!("{name}#{}", sleeper.id()));
+        if seen {
+            break;
+        }
+    }
+    assert!(seen, "{}", text(&ask(&["ctl", "status"]).stderr));
+    assert!(ask(&["ctl", "set", "policy=aarr"]).status.success());
+    assert_eq!(ask(&["ctl", "set", "policy=nix"]).status.code(), Some(2));
+    nix_kill(daemon.id());
+    assert!(daemon.wait().unwrap().success());
+    assert!(sleeper.try_wait().unwrap().is_none(), "who was steered runs on");
+    let _ = sleeper.kill();
+    let _ = sleeper.wait();
+    assert_eq!(std::fs::read_dir(dir.path().join("runtime")).unwrap().count(), 0);
+}
+
+fn nix_kill(pid: u32) {
+    assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
+}
+
+#[test]
+fn a_trial_reports_each_program_with_an_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["trial", "-P", "aarr", "--block", "150ms", "-i", "20ms", "--for", "2s", "--json", "--"];
+    let args: Vec<&str> =
+        args.into_iter().chain(["sh", "-c", "n=0; while [ $n -lt 2000000 ]; do n=$((n+1)); done"]).collect();
+    let output = steered(&args, dir.path()).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let pairs = report["programs"][0]["pairs"].as_u64().unwrap_or_default();
+    assert!(pairs >= 2 && report["programs"][0]["interval"].is_array(), "{report}");
 }

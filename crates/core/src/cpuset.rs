@@ -29,6 +29,21 @@ impl CpuSet {
         (0..count).map(CpuId).collect()
     }
 
+    /// The set whose bits are set in these words, CPU 0 first.
+    #[must_use]
+    pub fn from_words(mut words: Vec<u64>) -> Self {
+        while words.last() == Some(&0) {
+            words.pop();
+        }
+        Self { words }
+    }
+
+    /// The set as bits, CPU 0 first.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// Adds a CPU.
     pub fn insert(&mut self, cpu: CpuId) {
         let word = cpu.index() / 64;

@@ -47,7 +47,8 @@ pub fn drive<E: Engine>(
     rng: &mut PolicyRng,
 ) -> Result<Nanos, E::Error> {
     let topology = Arc::clone(engine.topology());
-    let mut metrics = MetricBank::new(&topology, &policy.metrics());
+    let mut wanted = policy.metrics();
+    let mut metrics = MetricBank::new(&topology, &wanted);
     let mut next = Nanos::ZERO;
     loop {
         let seen = engine.observe(next.min(config.until), policy.wants_events())?;
@@ -65,6 +66,11 @@ pub fn drive<E: Engine>(
             forecast: engine.forecast(),
         };
         let placement = policy.decide(&mut view, rng);
+        if policy.metrics() != wanted {
+            // Another policy decides from now on.
+            wanted = policy.metrics();
+            metrics = MetricBank::new(&topology, &wanted);
+        }
         let applied = engine.apply(&placement)?;
         recorder.decision(&topology, seen.at, &placement, applied);
         if seen.at >= next {

@@ -64,6 +64,15 @@ pub struct Reason {
     pub unit: Cow<'static, str>,
 }
 
+impl AdmissionTable {
+    /// Where a thread with this value of the metric goes; nowhere in particular if the table has no rows.
+    #[must_use]
+    pub fn choose(&self, value: Option<f64>) -> Option<GroupId> {
+        let reached = |row: &&(f64, GroupId)| value.is_some_and(|v| v >= row.0);
+        self.rows.iter().find(reached).or(self.rows.last()).map(|row| row.1)
+    }
+}
+
 impl Target {
     /// The CPUs meant.
     #[must_use]

@@ -12,9 +12,9 @@ pub struct ProgramOutcome {
     pub name: String,
     /// Length of each finished run.
     pub completions_s: Vec<f64>,
-    /// One run alone, every thread on the fastest cores.
+    /// One run alone, every thread on the fastest cores; 0 where nobody knows, and scores that need it are no numbers.
     pub alone_fast_s: f64,
-    /// One run alone, every thread on the slowest cores.
+    /// One run alone, every thread on the slowest cores; likewise.
     pub alone_slow_s: f64,
     /// Instructions retired, unfinished runs included.
     pub instructions: f64,
@@ -97,8 +97,12 @@ impl Score {
             asp: sum(|p| p.alone_slow_s / p.completion_s - 1.0),
             stp: speeds,
             antt: sum(|p| p.slowdown) / n,
-            unfairness: if programs.is_empty() { 1.0 } else { most / least },
-            jain: if squares > 0.0 { speeds * speeds / (n * squares) } else { 1.0 },
+            unfairness: match programs.as_slice() {
+                [] => 1.0,
+                _ if speeds.is_nan() => f64::NAN,
+                _ => most / least,
+            },
+            jain: if squares == 0.0 { 1.0 } else { speeds * speeds / (n * squares) },
             ipc: sum(|p| p.ipc) / n,
             energy_j: outcome.energy_j,
             edp_js: if giga > 0.0 { outcome.energy_j / giga * (outcome.elapsed_s / giga) } else { 0.0 },
@@ -109,15 +113,16 @@ impl Score {
 }
 
 fn score(p: &ProgramOutcome, elapsed_s: f64) -> ProgramScore {
+    let known = |seconds: f64| if seconds > 0.0 { seconds } else { f64::NAN };
     let runs = p.completions_s.len();
     let completion_s =
         if runs > 0 { (p.completions_s.iter().map(|c| c.ln()).sum::<f64>() / runs as f64).exp() } else { elapsed_s };
     ProgramScore {
         name: p.name.clone(),
         completion_s,
-        alone_fast_s: p.alone_fast_s,
-        alone_slow_s: p.alone_slow_s,
-        slowdown: completion_s / p.alone_fast_s,
+        alone_fast_s: known(p.alone_fast_s),
+        alone_slow_s: known(p.alone_slow_s),
+        slowdown: completion_s / known(p.alone_fast_s),
         ipc: if p.cycles > 0.0 { p.instructions / p.cycles } else { 0.0 },
         runs,
     }
@@ -151,5 +156,15 @@ mod tests {
         assert!((score.jain - 0.5625 / (2.0 * 0.3125)).abs() < 1e-12);
         assert!((score.ipc - 2.0).abs() < 1e-12);
         assert!((score.edp_js - 5.0 * 2.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_needs_runs_alone_is_no_number_without_them() {
+        let unknown = ProgramOutcome { alone_fast_s: 0.0, alone_slow_s: 0.0, ..program(&[2.0]) };
+        let programs = vec![program(&[1.0]), unknown];
+        let score = Score::of(&Outcome { programs, elapsed_s: 5.0, ..Outcome::default() });
+        assert!([score.asp, score.stp, score.antt, score.unfairness, score.jain].iter().all(|s| s.is_nan()));
+        assert!((score.programs[1].completion_s - 2.0).abs() < 1e-12);
+        assert!((score.programs[0].slowdown - 1.0).abs() < 1e-12);
     }
 }

@@ -98,6 +98,24 @@ impl Workload {
 }
 
 impl WorkloadProgram {
+    /// One copy of a command, started at once.
+    #[must_use]
+    pub fn of_command(command: Vec<String>) -> Self {
+        Self {
+            name: None,
+            profile: None,
+            command: Some(command),
+            copies: 1,
+            threads: None,
+            nice: 0,
+            start_s: 0.0,
+            burst_mi: None,
+            sleep_ms: None,
+            launch_on: None,
+            scale: 1.0,
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         match (&self.profile, &self.command) {
             (None, None) => return Err("a program needs `profile = \"file\"` or `command = [...]`".into()),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use countersteer_core::counters::MetricGroup;
 use countersteer_core::machine::Machine;
 use countersteer_core::profile::{Recorded, Tabulated};
+use countersteer_core::rules::Rules;
 use countersteer_core::workload::Workload;
 use schemars::{Schema, schema_for};
 
@@ -16,10 +17,11 @@ use schemars::{Schema, schema_for};
 type Row = (&'static str, fn() -> Schema);
 
 /// One row per schema.
-const SCHEMAS: [Row; 5] = [
+const SCHEMAS: [Row; 6] = [
     ("machine.schema.json", || schema_for!(Machine)),
     ("metrics.schema.json", || schema_for!(MetricGroup)),
     ("profile.schema.json", || schema_for!(Recorded)),
+    ("rules.schema.json", || schema_for!(Rules)),
     ("table.schema.json", || schema_for!(Tabulated)),
     ("workload.schema.json", || schema_for!(Workload)),
 ];

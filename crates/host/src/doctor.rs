@@ -76,6 +76,7 @@ pub static CHECKS: &[CheckDef] = &[
     live("recording", "`steer profile`", recording),
     live("affinity", "placing threads of one's own", affinity),
     files("control groups", "rules by cgroup, CPU bandwidth", control_groups),
+    files("way masks", "`steer profile --online`: misses by size of the cache", way_masks),
     files("sched_ext", "placing threads in the kernel", sched_ext),
     files("frequency hints", "telling the kernel which threads want speed", frequency_hints),
 ];
@@ -115,6 +116,27 @@ fn machine(root: &Path) -> Finding {
         Err(error) => {
             Finding::missing(error.to_string(), "describe it in a machine file (`steer machine show` prints one)")
         }
+    }
+}
+
+/// Whether resctrl divides the last-level cache.
+fn way_masks(root: &Path) -> Finding {
+    let without = "until then sizes are estimated (`--by co-runners`)";
+    if let Some(mask) = text(root, "sys/fs/resctrl/info/L3/cbm_mask") {
+        let ways = u64::from_str_radix(&mask, 16).map_or(0, u64::count_ones);
+        return Finding::works(format!("a last-level cache of {ways} ways (resctrl)"));
+    }
+    let known = text(root, "proc/filesystems").is_some_and(|t| t.lines().any(|l| l.ends_with("resctrl")));
+    if root.join("sys/fs/resctrl/info").is_dir() {
+        Finding::missing("resctrl does not divide the last-level cache here", format!("another processor; {without}"))
+    } else if known {
+        Finding::missing(
+            "resctrl is not mounted",
+            format!("`mount -t resctrl resctrl /sys/fs/resctrl` as root; {without}"),
+        )
+    } else {
+        let mend = "Intel RDT, AMD QoS or Arm MPAM hardware is needed";
+        Finding::missing("this kernel or processor has no resctrl", format!("{mend}; {without}"))
     }
 }
 
@@ -336,6 +358,15 @@ mod tests {
         let caps = |bits: &'static str| finding(&[off, btf, ("proc/self/status", bits)]).state;
         assert_eq!(caps("Name:\tx\nCapEff:\t0000000000000000\n"), State::Limited);
         assert_eq!(caps("CapEff:\t000001ffffffffff\n"), State::Works);
+    }
+
+    #[test]
+    fn way_masks_tell_mounted_unmounted_and_absent_apart() {
+        let of = |files: &[(&str, &str)]| way_masks(root(files).path());
+        assert!(of(&[("sys/fs/resctrl/info/L3/cbm_mask", "fffff\n")]).found.contains("20 ways"));
+        assert!(of(&[("sys/fs/resctrl/info/L3_MON/mon_features", "x")]).found.contains("does not divide"));
+        assert!(of(&[("proc/filesystems", "nodev\tresctrl\n")]).mend.contains("mount -t resctrl"));
+        assert!(of(&[]).mend.contains("--by co-runners"));
     }
 
     #[test]

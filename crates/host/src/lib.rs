@@ -1,8 +1,10 @@
 //! Countersteer: host.
 
+pub mod affinity;
 pub mod counters;
 pub mod doctor;
 pub mod live;
+pub mod online;
 pub mod record_run;
 pub mod signals;
 pub mod topology;

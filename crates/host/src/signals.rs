@@ -1,9 +1,44 @@
-//! Signal dispositions that Rust's runtime changes and a filter wants back.
+//! Signals: dispositions that Rust's runtime changes and a filter wants back, and those that end a run.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::WithOrigin;
 
 /// Lets a closed pipe end the process quietly, as it does every C program: `steer ... | head` must not complain.
 pub fn default_sigpipe() {
     // SAFETY: SIG_DFL is a valid disposition for SIGPIPE, and no other thread exists yet when main begins.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// Signals that ask a program to end: several may listen, each hears all.
+#[derive(Debug)]
+pub struct Signals(SignalDelivery<UnixStream, WithOrigin>);
+
+impl Signals {
+    /// From now on they do not end this process.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn listen() -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        SignalDelivery::with_pipe(read, write, WithOrigin::default(), [SIGINT, SIGTERM, SIGHUP]).map(Self)
+    }
+
+    /// The last one that came since the last call, and whether it was sent to this process alone, as opposed to all of a
+    /// terminal's.
+    pub fn pending(&mut self) -> Option<(i32, bool)> {
+        self.0.pending().last().map(|origin| (origin.signal, origin.process.is_some()))
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_read().as_fd()
     }
 }

@@ -23,6 +23,22 @@ pub enum ReportError {
         /// Why.
         source: std::io::Error,
     },
+    /// A record that was being written cannot grow any more.
+    #[error("cannot write {}: {source}; the record {} ends there and can be read{}", path.display(), dir.display(), mend(source))]
+    CutShort {
+        /// The record.
+        dir: PathBuf,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start the thread that writes the record: {source}; raise the limit on processes (`ulimit -u`)")]
+    Thread {
+        /// Why.
+        source: std::io::Error,
+    },
     /// The place is taken by something that is not ours.
     #[error("{} exists and is no record, so it is not overwritten; name another folder", path.display())]
     Taken {
@@ -131,16 +147,27 @@ impl ReportError {
         Self::Write { path: path.into(), source }
     }
 
+    /// The same of a record that stays, up to where it came.
+    pub(crate) fn cut_short(self, dir: &Path) -> Self {
+        match self {
+            Self::Write { path, source } => Self::CutShort { dir: dir.into(), path, source },
+            other => other,
+        }
+    }
+
     pub(crate) fn damaged(path: &Path, why: impl std::fmt::Display) -> Self {
         Self::Damaged { path: path.into(), why: why.to_string() }
     }
 }
 
 fn mend(source: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind::{NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    use std::io::ErrorKind::{
+        FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+    };
     match source.kind() {
         StorageFull | QuotaExceeded => "; free some space or name a folder on another disk",
         PermissionDenied | ReadOnlyFilesystem => "; name a folder you may write to",
+        FileTooLarge => "; raise the limit on the size of files (`ulimit -f`)",
         NotFound => "; make the folder around it first",
         _ => "",
     }

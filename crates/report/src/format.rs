@@ -1,7 +1,8 @@
 //! Numbers, sizes and times in words, the same in every text, table and chart.
 
 /// A number with about `digits` significant digits, no exponent below a million, no trailing zeros lost that carry meaning.
-pub(crate) fn number(value: f64, digits: usize) -> String {
+#[must_use]
+pub fn number(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return "–".into();
     }

@@ -20,3 +20,4 @@ mod svg;
 
 pub use atomic::write_atomically;
 pub use error::ReportError;
+pub use format::number;

@@ -1,7 +1,9 @@
-//! `steer events`: what this machine can count, and what it cannot, and why.
+//! `steer events`: what this machine can count, and what it cannot, and why; and the metrics that come of it.
 
 use std::path::{Path, PathBuf};
 
+use countersteer_core::counters::Metric;
+use countersteer_core::metric::{METRICS, MetricDef};
 use countersteer_host::counters::{CATALOG, CatalogRow, CoreTypes, Pmu, Pmus, Probe, probe};
 use countersteer_host::virtuals::{Column, PROVIDERS, ProviderDef};
 use countersteer_report::table::plain;
@@ -9,11 +11,12 @@ use serde::Serialize;
 
 use super::{print, print_json};
 use crate::library;
+use crate::virtuals::derivable;
 
-/// List PMUs, core types, events and virtual counters.
+/// List PMUs, core types, events, virtual counters and metrics.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only events whose name or description contains this
+    /// Only events and metrics whose name or description contains this
     filter: Option<String>,
     /// Read another machine's files, below this folder
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -21,6 +24,9 @@ pub struct Args {
     /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
     #[arg(long, value_name = "DIR")]
     event_lists: Option<PathBuf>,
+    /// More metrics: a file like those in `metrics/`
+    #[arg(long, value_name = "FILE")]
+    metric_file: Vec<PathBuf>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -32,6 +38,7 @@ struct Listing {
     core_types: Vec<CoreType>,
     pmus: Vec<PmuRow>,
     events: Vec<EventRow>,
+    metrics: Vec<MetricRow>,
 }
 
 #[derive(Serialize)]
@@ -59,6 +66,17 @@ struct EventRow {
     description: String,
 }
 
+#[derive(Serialize)]
+struct MetricRow {
+    name: String,
+    formula: String,
+    unit: String,
+    available: Option<bool>,
+    /// Why it is not.
+    why: Option<String>,
+    description: String,
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let pmus = library::pmus(&args.root, args.event_lists.as_deref())?;
@@ -71,16 +89,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut events: Vec<EventRow> = CATALOG.iter().map(|row| portable(row, &pmus, here)).collect();
     events.extend(pmus.list.iter().flat_map(|pmu| named(pmu, here)));
     events.extend(PROVIDERS.iter().flat_map(|provider| virtuals(provider, &args.root)));
+    events.extend(
+        METRICS.iter().filter(|m| derivable(m.name).is_some()).map(|m| derived(m, &events)).collect::<Vec<_>>(),
+    );
+    let known = library::metrics(&args.metric_file)?;
+    let mut metrics: Vec<MetricRow> = known.iter().map(|metric| metric_row(metric, &events)).collect();
     if let Some(filter) = &args.filter {
         let wanted = filter.to_lowercase().replace('-', "_");
         let has = |text: &str| text.to_lowercase().replace('-', "_").contains(&wanted);
         events.retain(|e| has(&e.name) || has(&e.description));
+        metrics.retain(|m| has(&m.name) || has(&m.description));
     }
     let listing = Listing {
         schema: "countersteer.events/1",
         core_types: types.names.iter().enumerate().map(core_type).collect(),
         pmus: pmus.list.iter().map(pmu_row).collect(),
         events,
+        metrics,
     };
     if args.json { print_json(&listing) } else { print(&text(&listing)) }
 }
@@ -164,24 +189,73 @@ fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
     provider.columns.iter().map(row).collect()
 }
 
+/// Whether all of these events count here, and if not, which does not and why.
+fn all_available<'a>(names: impl Iterator<Item = &'a str>, events: &[EventRow]) -> (Option<bool>, Option<String>) {
+    let mut all = Some(true);
+    for name in names {
+        match events.iter().find(|e| e.name == name) {
+            Some(EventRow { available: Some(true), .. }) => {}
+            Some(EventRow { available: Some(false), why, .. }) => {
+                return (Some(false), Some(format!("{name}: {}", why.as_deref().unwrap_or("not counted here"))));
+            }
+            _ => all = None,
+        }
+    }
+    (all, None)
+}
+
+/// A virtual counter that is derived from counts.
+fn derived(metric: &MetricDef, events: &[EventRow]) -> EventRow {
+    let (available, why) = all_available(metric.needs.iter().map(|e| e.def().name), events);
+    let description = format!("{}, in {}; -v", metric.prose, metric.unit);
+    EventRow { name: metric.name.into(), pmu: "derived".into(), available, why, description }
+}
+
+fn metric_row(metric: &Metric, events: &[EventRow]) -> MetricRow {
+    let (available, why) = all_available(metric.events.iter().flatten().map(String::as_str), events);
+    MetricRow {
+        name: metric.name.clone(),
+        formula: metric.formula.text().into(),
+        unit: metric.unit.clone(),
+        available,
+        why,
+        description: metric.prose.clone(),
+    }
+}
+
+const fn mark(available: Option<bool>) -> &'static str {
+    match available {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "?",
+    }
+}
+
+fn because(why: Option<&String>) -> String {
+    why.map(|why| format!(" ({why})")).unwrap_or_default()
+}
+
 fn text(listing: &Listing) -> String {
-    let types = listing.core_types.iter().map(|t| vec![t.name.clone(), format!("{} CPUs", t.cpus)]);
+    let types = listing
+        .core_types
+        .iter()
+        .map(|t| vec![t.name.clone(), format!("{} CPU{}", t.cpus, if t.cpus == 1 { "" } else { "s" })]);
     let pmus = listing.pmus.iter().map(|p| {
         let counters = p.counters.map_or_else(|| "-".into(), |n| n.to_string());
         let cpus = p.cpus.clone().unwrap_or_else(|| "-".into());
         vec![p.name.clone(), p.r#type.to_string(), cpus, counters, p.terms.join(" ")]
     });
     let events = listing.events.iter().map(|e| {
-        let mark = match e.available {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "?",
-        };
-        let why = e.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        vec![e.name.clone(), mark.into(), format!("{}{why}", e.description)]
+        let what = format!("{}{}", e.description, because(e.why.as_ref()));
+        vec![e.name.clone(), mark(e.available).into(), what]
+    });
+    let metrics = listing.metrics.iter().map(|m| {
+        let what = format!("{}, in {}; -m{}", m.description, m.unit, because(m.why.as_ref()));
+        vec![m.name.clone(), mark(m.available).into(), m.formula.clone(), what]
     });
     let types = plain(&["core type", ""], types);
     let pmus = plain(&["PMU", "type", "CPUs", "counters", "terms"], pmus);
     let events = plain(&["event", "counts", "what"], events);
-    format!("{types}\n{pmus}\n{events}")
+    let metrics = plain(&["metric", "counts", "formula", "what"], metrics);
+    format!("{types}\n{pmus}\n{events}\n{metrics}")
 }

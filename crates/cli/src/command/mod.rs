@@ -1,17 +1,23 @@
 //! Subcommands: one file each, one row in [`Command`].
 
 pub mod compare;
+pub mod ctl;
+pub mod daemon;
 pub mod doctor;
 pub mod events;
+pub mod internal;
 pub mod machine;
 pub mod manual;
 pub mod policy;
 pub mod profile;
 pub mod replay;
 pub mod report;
+pub mod restore;
+pub mod run;
 pub mod sim;
 pub mod stat;
 pub mod top;
+pub mod trial;
 pub mod why;
 pub mod workload;
 
@@ -38,6 +44,16 @@ enum Command {
     Stat(Box<stat::Args>),
     /// Show what threads do to the hardware, interval by interval
     Top(top::Args),
+    /// Run programs of this machine under a policy, or steer what runs already
+    Run(Box<run::Args>),
+    /// Compare a policy with Linux's own scheduler, or another policy, on live programs
+    Trial(Box<trial::Args>),
+    /// Steer the processes of this host that a rules file covers, until told to stop
+    Daemon(daemon::Args),
+    /// Ask a run how it stands, and tell it to go on otherwise
+    Ctl(ctl::Args),
+    /// Undo what a killed run has left behind
+    Restore(restore::Args),
     /// List what this machine can count
     Events(events::Args),
     /// Tell what this machine can and cannot do, and what would mend it
@@ -64,6 +80,9 @@ enum Command {
     /// Print shell completions or the manual page
     #[command(hide = true)]
     Manual(manual::Args),
+    /// What this program starts of itself
+    #[command(subcommand, hide = true)]
+    Internal(internal::Args),
 }
 
 /// Runs a command; its exit code, where it has one of its own.
@@ -73,6 +92,11 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Profile(args) => profile::run(args),
         Command::Stat(args) => stat::run(*args),
         Command::Top(args) => top::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Trial(args) => trial::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Ctl(args) => done(ctl::run(&args)),
+        Command::Restore(args) => done(restore::run(&args)),
         Command::Events(args) => done(events::run(&args)),
         Command::Doctor(args) => done(doctor::run(&args)),
         Command::Machine(args) => done(machine::run(args)),
@@ -84,6 +108,10 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Replay(args) => replay::run(&args),
         Command::Why(args) => done(why::run(&args)),
         Command::Manual(args) => done(manual::run(&args)),
+        Command::Internal(args) => {
+            internal::run(&args);
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

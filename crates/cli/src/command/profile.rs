@@ -1,12 +1,13 @@
-//! `steer profile -- PROGRAM` records a program; `steer profile show FILE` shows a profile.
+//! `steer profile -- PROGRAM` records a program; `--online` measures one that runs; `steer profile show FILE` shows a profile.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
 use anyhow::Context;
 use countersteer_core::profile::Profile;
+use countersteer_core::units::Nanos;
+use countersteer_host::online::counted::EVENTS;
 use countersteer_host::record_run::{self, RecordOptions, Recording};
-use countersteer_report::record::Record;
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
@@ -14,7 +15,9 @@ use sha2::{Digest, Sha256};
 use super::{print, print_json};
 use crate::error::{Kind, told};
 use crate::library::{self, Text};
+use crate::online::{self, By, Online};
 use crate::progress;
+use crate::session::time;
 
 /// Record what a program does, or show a profile.
 #[derive(Debug, clap::Args)]
@@ -34,6 +37,24 @@ pub struct Args {
     /// With --from: which of the record's programs
     #[arg(long, value_name = "NAME", requires = "from")]
     program: Option<String>,
+    /// Measure the miss curve with the processor's counters while the program runs at full speed: of PROGRAM, or of -p
+    #[arg(long, conflicts_with_all = ["max_instructions", "from"])]
+    online: bool,
+    /// With --online: a process that runs
+    #[arg(short, long, value_name = "PID", requires = "online", conflicts_with = "command")]
+    pid: Option<u32>,
+    /// With --online: how cache is taken from the program; by ways where there is resctrl
+    #[arg(long, value_name = "HOW", requires = "online")]
+    by: Option<By>,
+    /// With --online: how often every size has its turn
+    #[arg(long, value_name = "N", default_value = "3", requires = "online", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// With --online: how long a size is measured, and left to take effect before
+    #[arg(long, value_name = "TIME", default_value = "300ms", requires = "online", value_parser = time)]
+    dwell: Nanos,
+    /// With --online: what is counted for instructions, cycles and misses
+    #[arg(long, value_name = "EVENTS", default_value = EVENTS, hide = true)]
+    counting: String,
     /// Stop after this many instructions (K, M and G are understood); the profile is then marked partial
     #[arg(long, value_name = "N", value_parser = count)]
     max_instructions: Option<u64>,
@@ -75,6 +96,16 @@ fn count(text: &str) -> Result<u64, String> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.show {
         Some(Action::Show { file, json, plot }) => show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS),
+        None if args.online => online::run(&Online {
+            pid: args.pid,
+            command: &args.command,
+            by: args.by,
+            rounds: args.rounds,
+            dwell: args.dwell,
+            name: args.name.as_deref(),
+            output: args.output.as_deref(),
+            events: &args.counting,
+        }),
         None if args.from.is_some() => tabulate_to_file(&args).map(|()| ExitCode::SUCCESS),
         None if args.command.is_empty() => {
             Err(told(Kind::Usage, "name a program after `--`: steer profile -o FILE -- PROGRAM ARGS"))
@@ -110,7 +141,7 @@ fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     let (Some(from), Some(program)) = (&args.from, &args.program) else {
         return Err(told(Kind::Usage, "name the record with --from and the program in it with --program"));
     };
-    let mut profile = tabulate(&Record::load(from)?, program)?;
+    let mut profile = tabulate(&library::record(from)?, program)?;
     profile.name = args.name.clone().unwrap_or(profile.name);
     let text = toml::to_string(&profile).context("the profile cannot be written as TOML")?;
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.profile.toml", profile.name)));

@@ -11,12 +11,12 @@ use countersteer_core::policy;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_report::ReportError;
-use countersteer_report::record::{Record, ReplayEngine, compare_decisions};
+use countersteer_report::record::{Manifest, ReplayEngine, compare_decisions};
 use countersteer_sim::engine::Simulation;
 
 use super::{print, print_json};
 use crate::experiment::{SimOptions, policy_rng};
-use crate::plan;
+use crate::{library, plan};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -34,11 +34,11 @@ pub struct Args {
     json: bool,
 }
 
-/// A record that predicts as the simulator that made it would.
+/// A record that predicts as the simulator that made it would; those of real machines predict nothing.
 struct Replay<'a> {
     record: ReplayEngine<'a>,
-    /// Never run: only its predictions are asked for.
-    model: Simulation,
+    /// Never run: only its predictions are asked for. What counted on a real machine made none.
+    model: Option<Simulation>,
 }
 
 impl Engine for Replay<'_> {
@@ -57,20 +57,26 @@ impl Engine for Replay<'_> {
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
-        self.model.forecast()
+        self.model.as_mut()?.forecast()
     }
+}
+
+/// The simulation that a record was made with.
+fn model(manifest: &Manifest, topology: &Arc<Topology>, seed: u64) -> anyhow::Result<Simulation> {
+    let plan = plan::plan(&plan::of_record(manifest)?, topology)?;
+    let config = SimOptions::of_record(manifest).config(seed, false);
+    Ok(Simulation::new(Arc::clone(topology), &plan, config)?)
 }
 
 /// Runs the command; exit code 1 says that the recorded policy decided differently this time.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let record = Record::load(&args.record)?;
+    let record = library::record(&args.record)?;
     let manifest = &record.manifest;
     let spec = args.policy.as_deref().unwrap_or(&manifest.policy);
     let seed = args.seed.unwrap_or(manifest.seed);
     let topology = record.topology()?;
     let mut policy = policy::parse(spec, &topology)?;
-    let plan = plan::plan(&plan::of_record(manifest)?, &topology)?;
-    let model = Simulation::new(Arc::clone(&topology), &plan, SimOptions::of_record(manifest).config(seed, false))?;
+    let model = (manifest.engine == "sim").then(|| model(manifest, &topology, seed)).transpose()?;
     let mut engine = Replay { record: ReplayEngine::new(&record)?, model };
     let driver = DriverConfig { period: Nanos(manifest.period_ns), until: Nanos::NEVER };
     drive(&mut engine, policy.as_mut(), &mut NoRecord, driver, &mut policy_rng(seed))?;

@@ -8,6 +8,7 @@ use countersteer_report::table::CompareRun;
 use countersteer_report::{perfetto, write_atomically};
 
 use crate::error::{Kind, told};
+use crate::library;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -25,7 +26,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let records: Vec<Record> = args.records.iter().map(|dir| Record::load(dir)).collect::<Result<_, _>>()?;
+    let records: Vec<Record> = args.records.iter().map(|dir| library::record(dir)).collect::<Result<_, _>>()?;
     let bytes = if args.perfetto {
         let [record] = records.as_slice() else {
             return Err(told(Kind::Usage, "--perfetto takes one record"));

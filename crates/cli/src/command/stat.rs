@@ -1,13 +1,14 @@
 //! `steer stat`: count events of a program, of processes, threads, CPUs or control groups.
 
-use std::io::Write;
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use countersteer_core::counters::{Fold, Per, Readings};
+use countersteer_core::counters::{Fold, Owner, Per, Readings};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick};
@@ -16,9 +17,10 @@ use countersteer_report::readings::{Style, Writer};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::library;
+use crate::live_table::LiveTable;
 use crate::remote;
 use crate::session::{self, About, time};
-use crate::virtuals::Bank;
+use crate::virtuals::{Bank, Wanted};
 
 /// Count events of a program and all its threads, or of what runs already.
 #[derive(Debug, clap::Args)]
@@ -37,10 +39,13 @@ pub struct Args {
     /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
     #[arg(long, value_name = "DIR")]
     event_lists: Option<PathBuf>,
-    /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, ... (`steer doctor`
-    /// tells which there are)
+    /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer
+    /// events` lists them); formulas of -m may name those that no counts are needed for
     #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
     virtuals: Vec<String>,
+    /// Read virtual counters below this folder
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
     /// Time between readings: 100ms, 1s; without it a thread is read at its end
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
@@ -83,6 +88,9 @@ pub struct Args {
     /// Comma-separated values
     #[arg(long)]
     csv: bool,
+    /// On a terminal too, print every row instead of a table of the last interval that is drawn again in its place
+    #[arg(long)]
+    no_live: bool,
     /// Write rows to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
@@ -112,53 +120,43 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
     let target = target(&args)?;
-    if args.samples.is_some() && args.interval.is_none() {
-        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
-    }
-    let asked =
-        Asked { events: &args.events, metrics: &args.metrics, files: &args.metric_file, every: args.every.as_deref() };
+    let wanted = Wanted::find(&args.virtuals)?;
+    let asked = Asked {
+        events: &args.events,
+        metrics: &args.metrics,
+        files: &args.metric_file,
+        every: args.every.as_deref(),
+        derived: &wanted.derived,
+    };
     let counted = counted::plan(&asked, &pmus, args.interval)?;
+    if let (Some(name), false) = (wanted.by_thread(&counted.outside), reads_threads(&args)) {
+        let mend = "it is for programs, -p or -t, without --per total";
+        return Err(told(Kind::Usage, format!("`{name}` is read thread by thread: {mend}")));
+    }
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
-    let per = per(&args);
     let mut out = output(args.to.as_deref())?;
-    let about =
-        About { by: "steer stat", program: &args.command, asked: &asked, period: args.interval.unwrap_or_default() };
-    let keep = |_| session::recorder(&about, &counted, &core_types);
-    let mut recorder = args.output.as_ref().map(keep).transpose()?;
     let session = Session::open(request)?;
-    let mut bank = Bank::open(&args.virtuals)?;
+    let mut bank = Bank::open(&args.root, &wanted, &counted.outside, &counted.plan)?;
     let names = bank.names().to_vec();
-    let mut screen = Screen {
-        writer: Writer {
-            style: style(&args),
-            plan: &counted.plan,
-            metrics: &counted.metrics,
-            only_metrics: args.events.is_empty() && !counted.metrics.is_empty(),
-            core_types: &core_types.names,
-            scale: args.scale,
-            origin: Nanos::ZERO,
-            per,
-            virtuals: &names,
-        },
-        periodic: args.interval.is_some(),
-        fold: Fold::new(per),
-        single: counted.every.is_some(),
-        text: String::new(),
-        failed: None,
-    };
+    let period = args.interval.unwrap_or_default();
+    let about = About { by: "steer stat", program: &args.command, asked: &asked, period };
+    // Not before it is known that something will be counted: a former record is replaced.
+    let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
+    let mut recorder = args.output.as_ref().map(keep).transpose()?;
+    let mut screen = Screen::new(&args, &counted, &core_types, &names);
     let summary = session.run(|tick| {
-        session::keep(recorder.as_mut(), tick);
-        screen.show(tick, &mut bank, &mut *out)
+        if args.interval.is_some() || tick.last {
+            bank.read(tick.readings)
+        } else {
+            bank.clear()
+        }
+        session::keep(recorder.as_mut(), tick, Some(&bank));
+        let flow = screen.show(tick, &bank, &mut *out);
+        session::kept(recorder.as_mut());
+        flow
     })?;
-    if let Some(error) = screen.failed {
-        return Err(error.into());
-    }
-    if args.json {
-        writeln!(out, "{}", end_line(&summary))?;
-    }
-    out.flush()?;
-    warn(&summary);
+    screen.end(&summary, &mut *out)?;
     session::save(recorder, args.output.as_deref(), &summary)?;
     Ok(session::exit_code(&summary))
 }
@@ -167,25 +165,66 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 struct Screen<'a> {
     writer: Writer<'a>,
     fold: Fold,
+    /// A table that is drawn again, and the sums of the whole run.
+    live: Option<Live>,
     /// Readings stand for themselves and are not added up.
     single: bool,
-    /// There are intervals, at whose ends virtual counters are read; without them that is once, at the end.
-    periodic: bool,
     text: String,
     failed: Option<std::io::Error>,
 }
 
-impl Screen<'_> {
-    fn show(&mut self, tick: &Tick<'_>, bank: &mut Bank, out: &mut dyn Write) -> ControlFlow<()> {
+impl<'a> Screen<'a> {
+    fn new(args: &Args, counted: &'a Counted, core_types: &'a CoreTypes, names: &'a [&'a str]) -> Self {
+        let per = per(args);
+        // With -e, or with -v's that come of counts, counts are shown too.
+        let own_events = !args.events.is_empty() || counted.sets.len() > args.metrics.len();
+        let writer = Writer {
+            style: style(args),
+            plan: &counted.plan,
+            metrics: &counted.metrics,
+            only_metrics: !own_events && !counted.metrics.is_empty(),
+            core_types: &core_types.names,
+            scale: args.scale,
+            origin: Nanos::ZERO,
+            per,
+            virtuals: names,
+        };
+        Self {
+            writer,
+            fold: Fold::new(per),
+            live: is_live(args).then(|| Live::new(per)),
+            single: counted.every.is_some(),
+            text: String::new(),
+            failed: None,
+        }
+    }
+
+    /// Says how it went.
+    fn end(&mut self, summary: &Summary, out: &mut dyn Write) -> anyhow::Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error.into());
+        }
+        if self.writer.style == Style::Json {
+            writeln!(out, "{}", end_line(summary))?;
+        }
+        out.flush()?;
+        warn(summary);
+        Ok(())
+    }
+
+    fn show(&mut self, tick: &Tick<'_>, bank: &Bank, out: &mut dyn Write) -> ControlFlow<()> {
         self.text.clear();
         if tick.number == 0 {
             self.writer.origin = tick.origin;
+        }
+        if tick.number == 0 || self.live.is_some() {
             self.text = self.writer.head();
         }
         let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
-        self.writer.lines(rows, |id| tick.name(id), &mut self.text);
-        if self.periodic || tick.last {
-            bank.tell(tick.at, tick.readings, &self.writer, |id| tick.name(id), &mut self.text);
+        self.writer.lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
+        bank.each(|id| tick.name(id), |_, value| self.writer.value(tick.at, value, &mut self.text));
+        if let Some(live) = &mut self.live {
+            self.text = live.frame(tick, &self.writer, &self.text);
         }
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
@@ -195,6 +234,44 @@ impl Screen<'_> {
             }
         }
     }
+}
+
+/// What a terminal shows: the last interval, in the end the whole run.
+struct Live {
+    table: LiveTable,
+    whole: Fold,
+    /// Of threads that were read.
+    names: HashMap<u32, String>,
+}
+
+impl Live {
+    fn new(per: Per) -> Self {
+        Self { table: LiveTable::default(), whole: Fold::new(per), names: HashMap::new() }
+    }
+
+    fn frame(&mut self, tick: &Tick<'_>, writer: &Writer<'_>, text: &str) -> String {
+        self.whole.add(tick.readings);
+        for row in tick.readings.rows() {
+            if let Owner::Thread { pid, tid } = row.owner {
+                for id in [pid, tid] {
+                    self.names.insert(id, tick.name(id).to_owned());
+                }
+            }
+        }
+        if !tick.last {
+            return self.table.frame(text);
+        }
+        let mut text = writer.head();
+        let name = |id: u32| self.names.get(&id).map_or("", String::as_str);
+        writer.lines(self.whole.sums(), name, &|_, _| None, &mut text);
+        self.table.last(&text)
+    }
+}
+
+/// Whether somebody looks at intervals as they come.
+fn is_live(args: &Args) -> bool {
+    let elsewhere = args.json || args.csv || args.no_live || args.to.is_some();
+    args.interval.is_some() && !elsewhere && std::io::stdout().is_terminal() && LiveTable::possible()
 }
 
 fn output(to: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
@@ -225,10 +302,21 @@ fn per(args: &Args) -> Per {
     }
 }
 
+/// Whether threads are looked at one by one.
+fn reads_threads(args: &Args) -> bool {
+    let together = args.per == Some(RowPer::Total) && args.cpus.is_none();
+    !args.all && args.cgroup.is_none() && !together
+}
+
 fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyhow::Result<Request> {
     let by_cpu = matches!(target, Target::Cpus | Target::Cgroup(_));
     if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
         return Err(told(Kind::Usage, "-a and --cgroup count by CPU; rows can be per cpu or total"));
+    }
+    let together = args.per == Some(RowPer::Total);
+    if let (Some(name), None, false) = (counted.outside.first(), args.interval, together) {
+        let mend = "give one with -i, as in -i 100ms, or ask for --per total";
+        return Err(told(Kind::Usage, format!("`{name}` is read at the end of intervals: {mend}")));
     }
     if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
         return Err(told(Kind::Usage, "--every reads single threads: of a program, of -p or of -t, without --per"));
@@ -248,13 +336,16 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
         every: counted.every,
         cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
         bind: args.bind.clone(),
-        total: args.per == Some(RowPer::Total) && args.cpus.is_none(),
+        total: together && args.cpus.is_none(),
         output: None,
         core_types: CoreTypes::of(pmus),
     })
 }
 
 fn target(args: &Args) -> anyhow::Result<Target> {
+    if args.samples.is_some() && args.interval.is_none() {
+        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
+    }
     if !args.command.is_empty() {
         return Ok(Target::Launch(args.command.clone()));
     }

@@ -78,19 +78,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
     let known = library::metrics(&args.metric_file)?;
     let metrics: Vec<String> = std::iter::once(base_metrics(&known)).chain(args.metrics.iter().cloned()).collect();
-    let asked = Asked { events: &args.events, metrics: &metrics, files: &args.metric_file, every: None };
+    let asked = Asked { events: &args.events, metrics: &metrics, files: &args.metric_file, every: None, derived: &[] };
     let counted = counted::plan(&asked, &pmus, Some(args.interval))?;
+    if let Some(name) = counted.outside.first() {
+        return Err(told(Kind::Usage, format!("`{name}` is a virtual counter, which `steer stat` reads")));
+    }
     let core_types = CoreTypes::of(&pmus);
     let (columns, measures) = columns(&counted, args.events.len(), core_types.names.len() > 1);
     let mut state = State::new(columns, &measures, core_types.names.clone());
     state.by_process = args.per == LinePer::Process;
     sort(&mut state, &args.sort)?;
     let about = About { by: "steer top", program: &args.command, asked: &asked, period: args.interval };
-    let keep = |_| session::recorder(&about, &counted, &core_types);
-    let recorder = args.record.as_ref().map(keep).transpose()?;
     let (target, note) = target(args, &counted, &pmus)?;
     state.notes.extend(note);
-    let session = Session::open(request(args, target, &pmus, &counted, core_types))?;
+    let session = Session::open(request(args, target, &pmus, &counted, core_types.clone()))?;
+    let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
+    let recorder = args.record.as_ref().map(keep).transpose()?;
     let sampler = Sampler::new(measures, args.interval);
     let outcome = if std::io::stdout().is_terminal() {
         live::show(session, state, sampler, recorder, args.samples)?
@@ -174,7 +177,8 @@ fn print(
     let mut failed = None;
     let mut stopped = false;
     let summary = session.run(|tick| {
-        session::keep(recorder.as_mut(), tick);
+        session::keep(recorder.as_mut(), tick, None);
+        session::kept(recorder.as_mut());
         if stopped {
             // The program was told to end and has not: now it has to.
             stopper.stop();

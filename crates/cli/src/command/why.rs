@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use countersteer_report::record::Record;
 use countersteer_report::why;
 
 use super::{print, print_json};
+use crate::library;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let record = Record::load(&args.record)?;
+    let record = library::record(&args.record)?;
     let answer = why::why(&record, &args.program, args.at)?;
     if args.json { print_json(&answer) } else { print(&answer.to_string()) }
 }

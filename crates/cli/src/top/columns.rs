@@ -96,7 +96,7 @@ impl Measure {
     /// Its value for a row of its set.
     pub fn value(&self, readings: &Readings, row: usize) -> Option<f64> {
         match &self.what {
-            What::Metric(metric) => metric.value(readings, row),
+            What::Metric(metric) => metric.value(readings, row, &|_, _| None),
             What::Event { place, scale, .. } => readings.value(row, *place).map(|v| v as f64 * scale),
         }
     }

@@ -72,7 +72,9 @@ pub fn show(
     let count = move || {
         let (mut sampler, mut recorder) = (sampler, recorder);
         let summary = session.run(|tick| {
-            session::keep(recorder.as_mut(), tick);
+            session::keep(recorder.as_mut(), tick, None);
+            // A record that cannot be written any more is told of at the end: now the screen is in use.
+            let _ = recorder.as_mut().and_then(CountingRecorder::done);
             let times = (tick.number, tick.origin, tick.at);
             // Nobody looks any more when the end is near; it comes as a signal does, with everything counted.
             let _ = send.send(sampler.take(times, tick.readings, |tid| tick.name(tid)));

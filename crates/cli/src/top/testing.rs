@@ -1,6 +1,6 @@
 //! What tests of `steer top` share: a plan of software events, lines, a state.
 
-use countersteer_core::counters::{BoundMetric, Metric, Plan, PlannedEvent, PlannedSet};
+use countersteer_core::counters::{BoundMetric, Metric, Operand, Plan, PlannedEvent, PlannedSet};
 use countersteer_core::units::Nanos;
 
 use super::columns::columns;
@@ -12,17 +12,17 @@ use crate::counted::Counted;
 pub fn counted() -> Counted {
     let event = |name: &str, unit: &str| PlannedEvent { name: name.into(), unit: unit.into(), scale: 1.0, event: None };
     let set = PlannedSet { events: vec![event("task_clock", "ns"), event("context_switches", "")] };
-    let bound = |text: &str, name: &str, places: &[Option<usize>]| {
+    let bound = |text: &str, name: &str, operands: Vec<Operand>| {
         let mut metric = Metric::choose(text, &[]).unwrap().remove(0);
         metric.name = name.into();
-        BoundMetric::new(&metric, 0, &set, places).unwrap()
+        BoundMetric::new(&metric, 0, &set, operands).unwrap()
     };
     let metrics = vec![
-        bound("context_switches", "context_switches", &[Some(1)]),
-        bound("task_clock/seconds", "clock_share", &[Some(0), None]),
+        bound("context_switches", "context_switches", vec![Operand::Event(1)]),
+        bound("task_clock/seconds", "clock_share", vec![Operand::Event(0), Operand::Seconds]),
     ];
     let plan = Plan::new(vec![set.clone()], None).unwrap();
-    Counted { sets: Vec::new(), plan, metrics, every: None }
+    Counted { sets: Vec::new(), plan, metrics, every: None, outside: Vec::new() }
 }
 
 pub fn state() -> State {

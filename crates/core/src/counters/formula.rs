@@ -7,29 +7,35 @@ use std::fmt;
 
 use super::syntax::{Cursor, SpecError};
 
-/// What a quantity is of: exponents of events, seconds, joules and bytes.
+/// What a quantity is of: exponents of events, seconds, joules, bytes and degrees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dimension([i8; 4]);
+pub struct Dimension([i8; 5]);
 
 /// Names of what a dimension is made of.
-const BASES: [&str; 4] = ["event", "s", "J", "B"];
+const BASES: [&str; 5] = ["event", "s", "J", "B", "°C"];
 
 impl Dimension {
     /// A plain number.
-    pub const NONE: Self = Self([0; 4]);
+    pub const NONE: Self = Self([0; 5]);
     /// A count of events.
-    pub const EVENTS: Self = Self([1, 0, 0, 0]);
+    pub const EVENTS: Self = Self([1, 0, 0, 0, 0]);
     /// A time.
-    pub const SECONDS: Self = Self([0, 1, 0, 0]);
+    pub const SECONDS: Self = Self([0, 1, 0, 0, 0]);
 
-    /// The dimension of a unit as sysfs names it, and what a value is multiplied by to be in seconds, joules or bytes.
+    /// The dimension of a unit as sysfs and virtual counters name it, and what a value is multiplied by to be in seconds, joules
+    /// or bytes.
     #[must_use]
     pub fn of_unit(unit: &str) -> (Self, f64) {
         match unit {
             "ns" => (Self::SECONDS, 1e-9),
-            "J" | "Joules" => (Self([0, 0, 1, 0]), 1.0),
-            "B" | "Bytes" => (Self([0, 0, 0, 1]), 1.0),
-            "MiB" => (Self([0, 0, 0, 1]), 1_048_576.0),
+            "s" => (Self::SECONDS, 1.0),
+            "J" | "Joules" => (Self([0, 0, 1, 0, 0]), 1.0),
+            "W" => (Self([0, -1, 1, 0, 0]), 1.0),
+            "B" | "Bytes" => (Self([0, 0, 0, 1, 0]), 1.0),
+            "MiB" => (Self([0, 0, 0, 1, 0]), 1_048_576.0),
+            "MHz" => (Self([0, -1, 0, 0, 0]), 1e6),
+            "°C" => (Self([0, 0, 0, 0, 1]), 1.0),
+            "ratio" => (Self::NONE, 1.0),
             _ => (Self::EVENTS, 1.0),
         }
     }

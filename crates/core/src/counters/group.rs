@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::formula::{Dimension, Formula};
 use super::plan::PlannedSet;
-use super::reading::Readings;
+use super::reading::{Reading, Readings};
 use super::syntax::SpecError;
 use crate::textfile::{self, TextError};
 
@@ -47,6 +47,8 @@ pub struct Metric {
     pub name: String,
     /// Its unit; empty for formulas of a command line.
     pub unit: String,
+    /// What it tells; empty for formulas of a command line.
+    pub prose: String,
     /// How it is computed.
     pub formula: Formula,
     /// By variable of the formula, the event string behind it; none for `seconds`.
@@ -79,7 +81,7 @@ impl MetricGroup {
 
 impl MetricRow {
     fn metric(self) -> Result<Metric, SpecError> {
-        Metric::new(self.name, self.unit, &self.formula, &self.events)
+        Ok(Metric { prose: self.prose, ..Metric::new(self.name, self.unit, &self.formula, &self.events)? })
     }
 }
 
@@ -90,7 +92,7 @@ impl Metric {
             (v.name != SECONDS).then(|| events.get(&v.name).cloned().unwrap_or_else(|| v.name.clone()))
         };
         let events = formula.variables.iter().map(event).collect();
-        Ok(Self { name, unit, formula, events })
+        Ok(Self { name, unit, prose: String::new(), formula, events })
     }
 
     /// The metrics that a comma-separated list names or spells out as formulas.
@@ -117,6 +119,25 @@ impl Metric {
     }
 }
 
+/// What a variable of a formula stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// An event, by its position in the set.
+    Event(usize),
+    /// The time counted.
+    Seconds,
+    /// What no PMU counts: a virtual counter.
+    Outside {
+        /// Its name.
+        name: &'static str,
+        /// Its unit.
+        unit: &'static str,
+    },
+}
+
+/// What virtual counters said, by name, that belongs to a row: the change over its interval, or the level at its end.
+pub type Outside<'a> = dyn Fn(&str, &Reading) -> Option<f64> + 'a;
+
 /// A metric of a set that counts its events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundMetric {
@@ -127,40 +148,43 @@ pub struct BoundMetric {
     /// The set.
     pub set: u32,
     formula: Formula,
-    /// By variable: the event's position in the set (none for `seconds`), and what makes a count seconds, joules or bytes.
-    places: Vec<(Option<usize>, f64)>,
+    /// By variable: what it stands for, and what makes a value seconds, joules or bytes.
+    operands: Vec<(Operand, f64)>,
 }
 
 impl BoundMetric {
-    /// Binds a metric to a set; `places` has, by variable, the position of its event there.
+    /// Binds a metric to a set; `operands` has, by variable, what it stands for.
     ///
     /// # Errors
     /// The formula adds what is unlike, with its column.
-    pub fn new(metric: &Metric, set: u32, planned: &PlannedSet, places: &[Option<usize>]) -> Result<Self, SpecError> {
-        let unit_of = |place: Option<usize>| match place.and_then(|p| planned.events.get(p)) {
-            Some(event) => {
+    pub fn new(metric: &Metric, set: u32, planned: &PlannedSet, operands: Vec<Operand>) -> Result<Self, SpecError> {
+        let unit_of = |operand: &Operand| match operand {
+            Operand::Seconds => (Dimension::SECONDS, 1.0),
+            Operand::Outside { unit, .. } => Dimension::of_unit(unit),
+            Operand::Event(place) => planned.events.get(*place).map_or((Dimension::EVENTS, 1.0), |event| {
                 let (dimension, factor) = Dimension::of_unit(&event.unit);
                 (dimension, factor * event.scale)
-            }
-            None => (Dimension::SECONDS, 1.0),
+            }),
         };
-        let units: Vec<(Dimension, f64)> = places.iter().map(|p| unit_of(*p)).collect();
+        let units: Vec<(Dimension, f64)> = operands.iter().map(unit_of).collect();
         let dimensions: Vec<Dimension> = units.iter().map(|u| u.0).collect();
         let dimension = metric.formula.dimension(&dimensions)?;
         let unit = if metric.unit.is_empty() { dimension.to_string() } else { metric.unit.clone() };
-        let places = places.iter().zip(units).map(|(place, (_, factor))| (*place, factor)).collect();
-        Ok(Self { name: metric.name.clone(), unit, set, formula: metric.formula.clone(), places })
+        let operands = operands.into_iter().zip(units).map(|(operand, (_, factor))| (operand, factor)).collect();
+        Ok(Self { name: metric.name.clone(), unit, set, formula: metric.formula.clone(), operands })
     }
 
-    /// Its value for a row; unavailable for rows of other sets, and where an event was not counted.
+    /// Its value for a row; unavailable for rows of other sets, where an event was not counted, and where a virtual counter
+    /// had nothing to say.
     #[must_use]
-    pub fn value(&self, readings: &Readings, row: usize) -> Option<f64> {
+    pub fn value(&self, readings: &Readings, row: usize, outside: &Outside<'_>) -> Option<f64> {
         let reading = readings.rows().get(row).filter(|r| r.set == self.set)?;
-        let value = |(place, factor): &(Option<usize>, f64)| match place {
-            Some(event) => readings.value(row, *event).map(|v| v as f64 * factor),
-            None => Some(reading.running.as_secs_f64()),
+        let value = |(operand, factor): &(Operand, f64)| match operand {
+            Operand::Event(event) => readings.value(row, *event).map(|v| v as f64 * factor),
+            Operand::Seconds => Some(reading.running.as_secs_f64()),
+            Operand::Outside { name, .. } => outside(name, reading).map(|v| v * factor),
         };
-        let values: Vec<Option<f64>> = self.places.iter().map(value).collect();
+        let values: Vec<Option<f64>> = self.operands.iter().map(value).collect();
         self.formula.evaluate(&values, &mut Vec::new())
     }
 }
@@ -201,5 +225,25 @@ mod tests {
         assert_eq!(error.line, Some(8), "{error}");
         let strange = GROUP.replace("unit = \"1/s\"", "units = \"1/s\"");
         assert!(MetricGroup::parse("g.toml", &strange).unwrap_err().to_string().contains("units"));
+    }
+
+    #[test]
+    fn virtual_counters_have_units_and_may_be_absent() {
+        use crate::counters::{Owner, PlannedEvent};
+        use crate::units::Nanos;
+        let event = |name: &str| PlannedEvent { name: name.into(), unit: String::new(), scale: 1.0, event: None };
+        let set = PlannedSet { events: vec![event("instructions")] };
+        let energy = || Operand::Outside { name: "energy_j", unit: "J" };
+        let chosen = |text| Metric::choose(text, &[]).unwrap().remove(0);
+        let bound = |text, operands| BoundMetric::new(&chosen(text), 0, &set, operands);
+        let metric = bound("energy_j/instructions", vec![energy(), Operand::Event(0)]).unwrap();
+        assert_eq!(metric.unit, "event^-1 J");
+        let error = bound("energy_j+instructions", vec![energy(), Operand::Event(0)]).unwrap_err();
+        assert!(error.to_string().contains("joins J and event"), "{error}");
+        let mut readings = Readings::default();
+        let row = Reading { present: 1, running: Nanos(5), ..Reading::new(Owner::Total, None, 0, 0) };
+        readings.push(row, [1000]);
+        assert_eq!(metric.value(&readings, 0, &|name, _| (name == "energy_j").then_some(2.5)), Some(0.0025));
+        assert_eq!(metric.value(&readings, 0, &|_, _| None), None);
     }
 }

@@ -15,7 +15,7 @@ mod syntax;
 
 pub use fold::{Fold, Per};
 pub use formula::{Dimension, Formula, Variable};
-pub use group::{BoundMetric, Metric, MetricGroup, MetricRow, SECONDS};
+pub use group::{BoundMetric, Metric, MetricGroup, MetricRow, Operand, Outside, SECONDS};
 pub use ledger::{Cumulative, Ledger};
 pub use plan::{Plan, PlanError, PlannedEvent, PlannedSet};
 pub use reading::{Owner, Reading, Readings};

@@ -79,6 +79,12 @@ impl Plan {
         Ok(Self { sets, turn })
     }
 
+    /// Nothing is counted.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self { sets: Vec::new(), turn: None }
+    }
+
     /// Whose turn comes after a set's.
     #[must_use]
     pub fn after(&self, set: usize) -> usize {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Observation;
-use crate::sample::Sample;
+use crate::sample::{Event, Sample};
 use crate::topology::Topology;
 use crate::units::ThreadId;
 
@@ -31,6 +31,10 @@ pub struct MetricDef {
     pub unit: &'static str,
     /// What it tells.
     pub prose: &'static str,
+    /// Events that a sample must have.
+    pub needs: &'static [Event],
+    /// Events that make it more exact.
+    pub helps: &'static [Event],
     /// Makes its source.
     pub source: fn(&Arc<Topology>) -> Box<dyn MetricSource>,
 }
@@ -54,6 +58,18 @@ pub static METRICS: &[MetricDef] = &[
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static MetricDef> {
     METRICS.iter().find(|m| m.name == name)
+}
+
+/// The events behind these metrics, each once, in the order in which they are first needed; unknown names need none.
+#[must_use]
+pub fn events_of(names: &[&str]) -> Vec<Event> {
+    let mut events = Vec::new();
+    for event in names.iter().filter_map(|n| by_name(n)).flat_map(|m| m.needs.iter().chain(m.helps)) {
+        if !events.contains(event) {
+            events.push(*event);
+        }
+    }
+    events
 }
 
 /// The metrics that somebody asked for, with their latest values per thread.

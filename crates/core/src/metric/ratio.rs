@@ -26,6 +26,8 @@ pub(super) const IPC: MetricDef = MetricDef {
     name: "ipc",
     unit: "instructions/cycle",
     prose: "instructions per unhalted cycle",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[],
     source: |_| Box::new(Formula(|s| s.counts.ratio(Event::Instructions, Event::Cycles))),
 };
 
@@ -33,6 +35,8 @@ pub(super) const IPS: MetricDef = MetricDef {
     name: "ips",
     unit: "instructions/s",
     prose: "instructions per second of running",
+    needs: &[Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_second(s, Event::Instructions))),
 };
 
@@ -40,6 +44,8 @@ pub(super) const LLC_MPKI: MetricDef = MetricDef {
     name: "llc_mpki",
     unit: "1/kilo-instruction",
     prose: "misses of the last-level cache per kilo-instruction",
+    needs: &[Event::LlcMisses, Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::LlcMisses))),
 };
 
@@ -47,6 +53,8 @@ pub(super) const L2_MPKI: MetricDef = MetricDef {
     name: "l2_mpki",
     unit: "1/kilo-instruction",
     prose: "data accesses that left the private caches, per kilo-instruction",
+    needs: &[Event::L2Misses, Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::L2Misses))),
 };
 
@@ -54,6 +62,8 @@ pub(super) const BRANCH_MPKI: MetricDef = MetricDef {
     name: "branch_mpki",
     unit: "1/kilo-instruction",
     prose: "mispredicted branches per kilo-instruction",
+    needs: &[Event::BranchMisses, Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::BranchMisses))),
 };
 
@@ -61,6 +71,8 @@ pub(super) const LLC_OCCUPANCY: MetricDef = MetricDef {
     name: "llc_occupancy",
     unit: "bytes",
     prose: "bytes held in the last-level cache when the thread was last switched out or sampled",
+    needs: &[Event::LlcOccupancyBytes],
+    helps: &[],
     source: |_| Box::new(Formula(|s| s.counts.get(Event::LlcOccupancyBytes))),
 };
 
@@ -68,6 +80,8 @@ pub(super) const ENERGY_PER_INSTRUCTION: MetricDef = MetricDef {
     name: "energy_per_instruction",
     unit: "nJ/instruction",
     prose: "energy attributed to the thread per instruction",
+    needs: &[Event::EnergyNj, Event::Instructions],
+    helps: &[],
     source: |_| Box::new(Formula(|s| s.counts.ratio(Event::EnergyNj, Event::Instructions))),
 };
 
@@ -75,5 +89,7 @@ pub(super) const POWER: MetricDef = MetricDef {
     name: "power",
     unit: "W",
     prose: "power attributed to the thread while it runs",
+    needs: &[Event::EnergyNj],
+    helps: &[],
     source: |_| Box::new(Formula(|s| per_second(s, Event::EnergyNj).map(|nj| nj * 1e-9))),
 };

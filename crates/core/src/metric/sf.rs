@@ -15,6 +15,8 @@ pub(super) const SF_MODEL: MetricDef = MetricDef {
     name: "sf",
     unit: "ratio",
     prose: "speed-up factor predicted from counters of the core type the thread runs on",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[Event::LlcReferences, Event::LlcMisses, Event::BranchMisses],
     source: |topology| Box::new(Model::new(topology)),
 };
 
@@ -22,6 +24,8 @@ pub(super) const SF_SAMPLED: MetricDef = MetricDef {
     name: "sf_sampled",
     unit: "ratio",
     prose: "speed-up factor from the thread's own speed when it last ran on the fastest and the slowest type",
+    needs: &[Event::Instructions],
+    helps: &[],
     source: |topology| Box::new(Sampled { topology: Arc::clone(topology), speeds: BTreeMap::new() }),
 };
 
@@ -29,6 +33,8 @@ pub(super) const SF_ORACLE: MetricDef = MetricDef {
     name: "sf_oracle",
     unit: "ratio",
     prose: "true speed-up factor of the current phase; only in the simulator",
+    needs: &[Event::SfTrue],
+    helps: &[],
     source: |_| Box::new(Oracle),
 };
 

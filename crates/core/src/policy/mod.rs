@@ -37,7 +37,7 @@ pub type PolicyRng = rand_pcg::Pcg64;
 
 /// Decides placements.
 pub trait Policy: Send {
-    /// Names of the metrics it reads.
+    /// Names of the metrics it reads. They may change with a decision; values then come with the next samples.
     fn metrics(&self) -> Vec<&'static str> {
         Vec::new()
     }

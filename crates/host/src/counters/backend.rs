@@ -7,14 +7,13 @@ use std::os::unix::net::UnixStream;
 use countersteer_core::units::Nanos;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::consts::SIGTERM;
 
 use super::CounterError;
 use super::notes::Notes;
 use super::open::{GroupInfo, Opened};
 use super::sys;
+use crate::signals::Signals;
 
 /// Why waiting ended; all false for time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +22,8 @@ pub(super) struct Wake {
     pub(super) ended: bool,
     /// A signal, and whether it was sent to this process alone.
     pub(super) signal: Option<(i32, bool)>,
+    /// A process that was waited for has ended, or a file can be read.
+    pub(super) file: bool,
 }
 
 /// Where counts come from.
@@ -54,7 +55,7 @@ pub(super) struct Kernel {
     pub(super) opened: Opened,
     /// Processes that are waited for.
     processes: Vec<OwnedFd>,
-    signals: SignalDelivery<UnixStream, WithOrigin>,
+    signals: Signals,
     /// Rings whose threads have all ended would wake for ever.
     silent: Vec<bool>,
     bytes: Vec<u8>,
@@ -66,12 +67,16 @@ impl Kernel {
     /// Counters that are open, for processes whose end is awaited.
     pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
         let system = CounterError::system("listening for signals");
-        let (read, write) = UnixStream::pair().map_err(&system)?;
-        let signals = SignalDelivery::with_pipe(read, write, WithOrigin::default(), [SIGINT, SIGTERM, SIGHUP]);
         let silent = vec![false; opened.rings.len()];
         let stop = UnixStream::pair().map_err(&system)?;
         stop.0.set_nonblocking(true).map_err(&system)?;
-        Ok(Self { opened, processes, signals: signals.map_err(&system)?, silent, bytes: Vec::new(), stop })
+        let signals = Signals::listen().map_err(&system)?;
+        Ok(Self { opened, processes, signals, silent, bytes: Vec::new(), stop })
+    }
+
+    /// Makes waiting end early, once, when something can be read here.
+    pub(super) fn wake_on(&mut self, file: OwnedFd) {
+        self.processes.push(file);
     }
 
     /// Where a byte ends the session.
@@ -88,7 +93,7 @@ impl Backend for Kernel {
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
         let left = until.since(self.now()).0.min(3_600_000_000_000);
         let left = TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64);
-        let heard = [self.signals.get_read().as_fd(), self.stop.0.as_fd()];
+        let heard = [self.signals.as_fd(), self.stop.0.as_fd()];
         let mut fds: Vec<PollFd<'_>> = heard.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).into();
         fds.extend(self.processes.iter().map(|p| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
         let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent);
@@ -99,6 +104,7 @@ impl Backend for Kernel {
         }
         let came: Vec<PollFlags> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
         let (processes, rings) = came[2..].split_at(self.processes.len());
+        self.silent.resize(self.opened.rings.len(), false);
         for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(rings) {
             *silent = came.contains(PollFlags::POLLHUP);
         }
@@ -106,9 +112,9 @@ impl Backend for Kernel {
         let before = self.processes.len();
         self.processes.retain(|_| living.next().unwrap_or(true));
         let ended = before > 0 && self.processes.is_empty();
-        let signal = self.signals.pending().last().map(|origin| (origin.signal, origin.process.is_some()));
+        let (signal, file) = (self.signals.pending(), self.processes.len() < before);
         let stopped = self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0).then_some((SIGTERM, true));
-        Ok(Wake { ended, signal: signal.or(stopped) })
+        Ok(Wake { ended, signal: signal.or(stopped), file })
     }
 
     fn drain(&mut self, notes: &mut Notes) {

@@ -99,6 +99,17 @@ pub enum CounterError {
         /// Why.
         source: io::Error,
     },
+    /// A control group that the kernel keeps no counters for.
+    #[error(
+        "the kernel keeps no counters for the control group {path} by itself: that begins when any controller is switched on \
+         around it, as by `echo +pids > {parent}/cgroup.subtree_control`"
+    )]
+    CgroupUncounted {
+        /// The folder.
+        path: String,
+        /// The one around it.
+        parent: String,
+    },
     /// A CPU that is not there.
     #[error("CPU {cpu} is not online; {online} are")]
     Offline {
@@ -144,7 +155,7 @@ pub enum CounterError {
 }
 
 impl CounterError {
-    pub(super) fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { doing, source }
     }
 }

@@ -35,19 +35,30 @@ pub(super) struct Follower {
     pub(super) born: u64,
     /// Final counts in which an event was missing.
     pub(super) partial: u64,
+    /// What befell threads, by time, for who asked to be told.
+    pub(super) fates: Option<Vec<(Nanos, u32, Fate)>>,
+}
+
+/// What may befall a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It came to life.
+    Born {
+        /// In this process.
+        pid: u32,
+        /// To this thread.
+        parent: u32,
+    },
+    /// It runs another program from now on.
+    Exec,
+    /// It ended.
+    Ended,
 }
 
 impl Follower {
     pub(super) fn new(core_types: Vec<u32>, groups: &[GroupInfo]) -> Self {
-        let mut ledger = Ledger::new(core_types);
-        let mut present: HashMap<(CpuId, u32), u64> = HashMap::new();
-        for group in groups {
-            let bits = group.places.iter().flatten().fold(0, |bits, place| bits | 1u64 << (place % 64));
-            *present.entry((group.cpu, group.set)).or_default() |= bits;
-        }
-        present.into_iter().for_each(|((cpu, set), bits)| ledger.counted(cpu, set, bits));
-        Self {
-            ledger,
+        let mut follower = Self {
+            ledger: Ledger::new(core_types),
             names: HashMap::new(),
             notes: Notes::default(),
             readings: Readings::default(),
@@ -58,7 +69,20 @@ impl Follower {
             ended: Vec::new(),
             born: 0,
             partial: 0,
+            fates: None,
+        };
+        follower.groups(groups);
+        follower
+    }
+
+    /// Takes note of what groups count, all those of a thread together.
+    pub(super) fn groups(&mut self, groups: &[GroupInfo]) {
+        let mut present: HashMap<(CpuId, u32), u64> = HashMap::new();
+        for group in groups {
+            let bits = group.places.iter().flatten().fold(0, |bits, place| bits | 1u64 << (place % 64));
+            *present.entry((group.cpu, group.set)).or_default() |= bits;
         }
+        present.into_iter().for_each(|((cpu, set), bits)| self.ledger.counted(cpu, set, bits));
     }
 
     /// A thread that was there first.
@@ -94,13 +118,18 @@ impl Follower {
                 self.ledger.birth(Owner::Thread { pid, tid }, Nanos(note.at));
                 let name = self.names.get(&parent).cloned().unwrap_or_else(|| name_of(tid));
                 self.names.insert(tid, name);
+                self.befell(note, Fate::Born { pid, parent });
             }
-            What::Named(bytes) => {
-                let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-                self.names.insert(tid, String::from_utf8_lossy(&bytes[..end]).into());
+            What::Named { name, exec } => {
+                let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+                self.names.insert(tid, String::from_utf8_lossy(&name[..end]).into());
+                if exec {
+                    self.befell(note, Fate::Exec);
+                }
             }
             What::Ended => {
                 self.ledger.exit(tid);
+                self.befell(note, Fate::Ended);
                 self.ended.push(tid);
             }
             What::Counted { pid, id, last, enabled: _, running, .. } => {
@@ -116,6 +145,12 @@ impl Follower {
                     self.ledger.flush(false, &mut self.readings);
                 }
             }
+        }
+    }
+
+    fn befell(&mut self, note: &Note, fate: Fate) {
+        if let Some(fates) = &mut self.fates {
+            fates.push((Nanos(note.at), note.tid, fate));
         }
     }
 

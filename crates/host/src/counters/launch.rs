@@ -12,7 +12,7 @@ use std::path::Path;
 use countersteer_core::cpuset::CpuSet;
 use nix::fcntl::OFlag;
 use nix::sched::{CpuSet as Mask, sched_setaffinity};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execvp, fork, pipe2, read, write};
 
 use super::CounterError;
@@ -38,7 +38,8 @@ impl Ending {
 }
 
 /// A program that waits in front of its `exec`.
-pub(super) struct Held {
+#[derive(Debug)]
+pub struct Held {
     program: String,
     pid: Pid,
     gate: Option<OwnedFd>,
@@ -46,14 +47,16 @@ pub(super) struct Held {
 }
 
 /// Starts a command up to its `exec`; what it prints goes to `output`, if that is given, and it then has nothing to read.
-pub(super) fn hold(command: &[String], bind: Option<&CpuSet>, output: Option<&Path>) -> Result<Held, CounterError> {
+///
+/// # Errors
+/// It is not there, or no process can be made.
+pub fn hold(command: &[String], bind: Option<&CpuSet>, output: Option<&Path>) -> Result<Held, CounterError> {
     let program = command.first().cloned().unwrap_or_default();
     let failed = |e: io::Error| CounterError::Launch { program: program.clone(), source: e };
     let invalid = |_| failed(io::Error::new(io::ErrorKind::InvalidInput, "an argument contains a NUL character"));
     let arguments = command.iter().map(|a| CString::new(a.as_str()).map_err(invalid)).collect::<Result<Vec<_>, _>>()?;
-    let Some(first) = arguments.first().filter(|_| is_there(&program)) else {
-        return Err(CounterError::NotFound { program });
-    };
+    find_program(command)?;
+    let Some(first) = arguments.first() else { return Err(CounterError::NotFound { program }) };
     let streams = output.map(streams).transpose()?;
     let (opened, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
     let (failure, fails) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
@@ -89,7 +92,15 @@ fn streams(output: &Path) -> Result<(File, File), CounterError> {
     Ok((input, written))
 }
 
-/// Found out before counters are opened: a misspelt name is the user's first concern.
+/// Whether a command's program is there; found out before anything else, since a misspelt name is the user's first concern.
+///
+/// # Errors
+/// It is not.
+pub fn find_program(command: &[String]) -> Result<(), CounterError> {
+    let program = command.first().cloned().unwrap_or_default();
+    if is_there(&program) { Ok(()) } else { Err(CounterError::NotFound { program }) }
+}
+
 fn is_there(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let in_path = || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
@@ -106,12 +117,17 @@ fn mask(cpus: &CpuSet) -> Mask {
 }
 
 impl Held {
-    pub(super) fn pid(&self) -> u32 {
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.pid.as_raw().unsigned_abs()
     }
 
     /// Lets it run.
-    pub(super) fn release(&mut self) -> Result<(), CounterError> {
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub fn release(&mut self) -> Result<(), CounterError> {
         let Some(gate) = self.gate.take() else { return Ok(()) };
         let failed = |source: io::Error| CounterError::Launch { program: self.program.clone(), source };
         File::from(gate).write_all(&[1]).map_err(failed)?;
@@ -129,7 +145,8 @@ impl Held {
     }
 
     /// Waits until it has ended.
-    pub(super) fn wait(&self) -> Ending {
+    #[must_use]
+    pub fn wait(&self) -> Ending {
         loop {
             match waitpid(self.pid, None) {
                 Ok(WaitStatus::Exited(_, code)) => return Ending::Exited(code),
@@ -140,7 +157,18 @@ impl Held {
         }
     }
 
-    pub(super) fn signal(&self, signal: i32) {
+    /// How it ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ending> {
+        match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, code)) => Some(Ending::Exited(code)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Some(Ending::Signaled(signal as i32)),
+            _ => None,
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
         if let Ok(signal) = nix::sys::signal::Signal::try_from(signal) {
             let _ = nix::sys::signal::kill(self.pid, signal);
         }

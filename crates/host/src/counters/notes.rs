@@ -11,8 +11,8 @@ use super::record::{Counts, Record, parse};
 pub(super) enum What {
     /// It was born, to this thread.
     Born { pid: u32, parent: u32 },
-    /// It got a name.
-    Named([u8; 16]),
+    /// It got a name, perhaps with a new program.
+    Named { name: [u8; 16], exec: bool },
     /// The group of event `id` has counted this so far, or in all.
     Counted { pid: u32, id: u64, last: bool, enabled: u64, running: u64, first: usize, events: usize },
     /// It ended.
@@ -50,10 +50,10 @@ impl Notes {
         match parse(bytes) {
             Record::Fork { pid, tid, parent, at } => self.note(at, tid, What::Born { pid, parent }),
             Record::Exit { tid, at } => self.note(at + FAREWELL_NS, tid, What::Ended),
-            Record::Comm { tid, name, at } => {
+            Record::Comm { tid, name, exec, at } => {
                 let mut kept = [0; 16];
                 kept.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-                self.note(at, tid, What::Named(kept));
+                self.note(at, tid, What::Named { name: kept, exec });
             }
             Record::Last { pid, tid, id, at, counts } => self.counted((pid, tid), id, at, &counts, true),
             Record::Sample { pid, tid, id, at, counts } => self.counted((pid, tid), id, at, &counts, false),

@@ -15,12 +15,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
 
 use super::CounterError;
-use super::catalog::{Probe, TASK_CLOCK, probe};
+use super::catalog::{CatalogRow, Probe, TASK_CLOCK, probe};
 use super::limits;
 use super::resolve::{CoreTypes, Encoding, Resolved};
 use super::sys::{self, Attr, Ring, Scope, abi};
@@ -265,6 +266,9 @@ impl Opened {
     }
 }
 
+/// What targets that are control groups are called, in front of their path.
+pub(super) const CGROUP: &str = "CPUs for ";
+
 impl Opening<'_> {
     /// Whether only user mode may be counted; an error if that does not do.
     fn user_only(&self) -> Result<bool, CounterError> {
@@ -307,7 +311,21 @@ impl Opening<'_> {
         match source.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => self.forbidden(event, if self.target.contains("CPU") { 0 } else { 1 }),
             Some(libc::EMFILE | libc::ENFILE) => CounterError::TooManyFiles { needed: 1 << 16, limit: 0 },
+            Some(libc::ENOENT) if CatalogRow::by_name(event).is_some_and(CatalogRow::is_software) => {
+                self.uncounted(event, source)
+            }
             _ => CounterError::Refused { event: event.into(), target: self.target.clone(), source },
+        }
+    }
+
+    /// What the kernel counts anywhere it does not count for some control groups.
+    fn uncounted(&self, event: &str, source: io::Error) -> CounterError {
+        match self.target.strip_prefix(CGROUP).map(Path::new) {
+            Some(path) => CounterError::CgroupUncounted {
+                path: path.display().to_string(),
+                parent: path.parent().unwrap_or(path).display().to_string(),
+            },
+            None => CounterError::Refused { event: event.into(), target: self.target.clone(), source },
         }
     }
 

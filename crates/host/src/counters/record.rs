@@ -12,8 +12,8 @@ pub(super) enum Record<'a> {
     Fork { pid: u32, tid: u32, parent: u32, at: u64 },
     /// A thread ended.
     Exit { tid: u32, at: u64 },
-    /// A thread got a name.
-    Comm { tid: u32, name: &'a [u8], at: u64 },
+    /// A thread got a name, perhaps with a new program.
+    Comm { tid: u32, name: &'a [u8], exec: bool, at: u64 },
     /// A thread's final counts of the group of event `id`.
     Last { pid: u32, tid: u32, id: u64, at: u64, counts: Counts<'a> },
     /// A thread's counts so far.
@@ -57,7 +57,7 @@ pub(super) fn parse(bytes: &[u8]) -> Record<'_> {
     let record = match kind {
         abi::PERF_RECORD_SAMPLE => sample(body),
         abi::PERF_RECORD_LOST => word(body, 8).map(|records| Record::Lost { records }),
-        _ => with_trailer(kind, body),
+        _ => with_trailer(kind, bytes.get(4..6).is_some_and(|misc| misc[1] & EXEC != 0), body),
     };
     record.unwrap_or(Record::Other)
 }
@@ -67,7 +67,10 @@ fn sample(body: &[u8]) -> Option<Record<'_>> {
     Some(Record::Sample { id: word(body, 0)?, pid: half(body, 8)?, tid: half(body, 12)?, at: word(body, 16)?, counts })
 }
 
-fn with_trailer(kind: u32, body: &[u8]) -> Option<Record<'_>> {
+/// In the upper byte of a record's flags: the name came with an `exec`.
+const EXEC: u8 = (abi::PERF_RECORD_MISC_COMM_EXEC >> 8) as u8;
+
+fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<Record<'_>> {
     let (own, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER)?)?;
     let at = word(trailer, 8)?;
     match kind {
@@ -78,7 +81,7 @@ fn with_trailer(kind: u32, body: &[u8]) -> Option<Record<'_>> {
         abi::PERF_RECORD_COMM => {
             let name = own.get(8..)?;
             let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-            Some(Record::Comm { tid: half(own, 4)?, name: &name[..end], at })
+            Some(Record::Comm { tid: half(own, 4)?, name: &name[..end], exec, at })
         }
         abi::PERF_RECORD_READ => {
             let counts = counts(own.get(8..)?)?;
@@ -152,7 +155,7 @@ mod tests {
     fn records_are_read_as_the_kernel_writes_them() {
         assert_eq!(parse(&testing::fork(1, 2, 1, 9)), Record::Fork { pid: 1, tid: 2, parent: 1, at: 9 });
         assert_eq!(parse(&testing::exit(1, 2, 9)), Record::Exit { tid: 2, at: 9 });
-        assert_eq!(parse(&testing::comm(1, 2, 9)), Record::Comm { tid: 2, name: b"worker", at: 9 });
+        assert_eq!(parse(&testing::comm(1, 2, 9)), Record::Comm { tid: 2, name: b"worker", exec: false, at: 9 });
         assert_eq!(parse(&testing::lost(7)), Record::Lost { records: 7 });
         let bytes = testing::last(1, 2, 33, 9, 5, &[10, 20]);
         let Record::Last { pid: 1, tid: 2, id: 33, at: 9, counts } = parse(&bytes) else { panic!() };

@@ -16,7 +16,7 @@ use super::CounterError;
 use super::backend::{Backend, Kernel};
 use super::follow::Follower;
 use super::launch::{self, Ending, Held};
-use super::open::{Opened, Opening, Whom};
+use super::open::{CGROUP, Opened, Opening, Whom};
 use super::resolve::{CoreTypes, Resolved};
 use super::{sys, tasks};
 
@@ -223,7 +223,7 @@ impl Request {
             Target::Present(_) => "running processes".into(),
             Target::Threads(tids) => format!("thread {}", numbers(tids)),
             Target::Cpus => "all CPUs".into(),
-            Target::Cgroup(path) => format!("CPUs for {}", path.display()),
+            Target::Cgroup(path) => format!("{CGROUP}{}", path.display()),
         };
         Opening {
             sets: &self.sets,
@@ -308,6 +308,13 @@ fn add_newborn(
     Ok(())
 }
 
+/// From a terminal the program got a signal too; from `kill` only this process did. The second one is meant.
+fn pass_on((signal, only_here): (i32, bool), child: &Held, again: bool) {
+    if only_here || again {
+        child.signal(if again { libc::SIGKILL } else { signal });
+    }
+}
+
 /// The loop, over any backend.
 struct Counting<'a, B: Backend> {
     backend: &'a mut B,
@@ -333,24 +340,16 @@ impl<B: Backend> Counting<'_, B> {
             let until = next.min(deadline).min(self.backend.now() + HOUSEKEEPING);
             let wake = self.backend.wait(until)?;
             self.follower.listen(self.backend, false);
-            if let Some((signal, only_here)) = wake.signal {
+            if let Some(signal) = wake.signal {
                 let Some(child) = child else { break };
-                // From a terminal the program got it too; from `kill` only this process did. The second one is meant.
-                if only_here || asked_to_end {
-                    child.signal(if asked_to_end { libc::SIGKILL } else { signal });
-                }
-                asked_to_end = true;
+                pass_on(signal, child, std::mem::replace(&mut asked_to_end, true));
             }
             let now = self.backend.now();
             if wake.ended || now >= deadline {
                 break;
             }
             if now < next {
-                self.follower.flush(true);
-                if request.interval.is_none()
-                    && !self.follower.readings.rows().is_empty()
-                    && self.tell(now, false, sink)
-                {
+                if self.between(now, request.interval.is_none(), sink) {
                     return Ok(());
                 }
                 continue;
@@ -371,6 +370,12 @@ impl<B: Backend> Counting<'_, B> {
             }
         }
         self.finish(sink)
+    }
+
+    /// Looks at who has ended within a period; without one, tells of them. Whether that was enough.
+    fn between(&mut self, now: Nanos, tells: bool, sink: Sink<'_>) -> bool {
+        self.follower.flush(true);
+        tells && !self.follower.readings.rows().is_empty() && self.tell(now, false, sink)
     }
 
     /// Ends a period: reads totals, reports, gives the next set its turn.
@@ -414,6 +419,10 @@ impl<B: Backend> Counting<'_, B> {
         done
     }
 }
+
+mod watch;
+
+pub use watch::Watch;
 
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,8 @@ pub(super) struct Attr {
     pub(super) period: u64,
     /// Samples and records are wanted at all.
     pub(super) ring: bool,
+    /// Each sample wakes who waits, not only a ring that fills up.
+    pub(super) wake_each: bool,
 }
 
 /// What every group read holds: times, then per event value and identifier.
@@ -97,8 +99,12 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
         raw.set_sample_id_all(1);
         raw.set_use_clockid(1);
         raw.clockid = libc::CLOCK_MONOTONIC;
-        raw.set_watermark(1);
-        raw.__bindgen_anon_2.wakeup_watermark = (RING_BYTES / 4) as u32;
+        raw.set_watermark((!attr.wake_each).into());
+        if attr.wake_each {
+            raw.__bindgen_anon_2.wakeup_events = 1;
+        } else {
+            raw.__bindgen_anon_2.wakeup_watermark = (RING_BYTES / 4) as u32;
+        }
     }
     raw
 }
@@ -142,12 +148,15 @@ pub(super) fn read_group(leader: &OwnedFd, bytes: &mut Vec<u8>, values: &mut Vec
     Ok((enabled, running))
 }
 
-/// The kernel refuses to add a group up while an inheritor of it is being taken apart, which takes microseconds.
+/// The kernel refuses to add a group up while an inheritor of it is being taken apart, which takes microseconds; in a virtual
+/// machine whose host is busy, as long as that lets one of its CPUs stand still.
 fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    for _ in 0..10_000 {
+    for attempt in 0..10_000 {
         match read() {
-            Err(e) if e.raw_os_error() == Some(libc::ECHILD) => std::thread::yield_now(),
-            other => return other,
+            Err(e) if e.raw_os_error() != Some(libc::ECHILD) => return Err(e),
+            Err(_) if attempt < 1_000 => std::thread::yield_now(),
+            Err(_) => std::thread::sleep(std::time::Duration::from_micros(200)),
+            done => return done,
         }
     }
     read()
@@ -161,6 +170,8 @@ pub(super) struct Ring {
     base: *mut u8,
     length: usize,
     page: usize,
+    /// Bytes for records.
+    size: usize,
     /// Where the next record begins.
     tail: u64,
 }
@@ -171,15 +182,25 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Maps the ring of an event.
     pub(super) fn map(fd: &OwnedFd) -> io::Result<Self> {
+        Self::map_sized(fd, RING_BYTES)
+    }
+
+    /// Maps one of `size` bytes, a power of two.
+    pub(super) fn map_sized(fd: &OwnedFd, size: usize) -> io::Result<Self> {
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
-        let length = page + RING_BYTES;
+        let length = page + size;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, fd.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { base: base.cast(), length, page, tail: 0 })
+        Ok(Self { base: base.cast(), length, page, size, tail: 0 })
+    }
+
+    /// Whether a record is there.
+    pub(super) fn waits(&self) -> bool {
+        self.control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head)).load(Ordering::Acquire) > self.tail
     }
 
     /// Hands every record that is there to `take`, and its space back to the kernel.
@@ -210,8 +231,8 @@ impl Ring {
     }
 
     fn copy(&self, from: u64, into: &mut [u8]) {
-        let start = (from % RING_BYTES as u64) as usize;
-        let first = into.len().min(RING_BYTES - start);
+        let start = (from % self.size as u64) as usize;
+        let first = into.len().min(self.size - start);
         // SAFETY: both stretches lie within the data pages behind the first page; the kernel does not write between tail and
         // head, and the target does not overlap the mapping.
         unsafe {
@@ -236,7 +257,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// A descriptor that becomes readable when the process has ended.
-pub(super) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: this takes no pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     if fd < 0 {

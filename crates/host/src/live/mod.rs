@@ -4,9 +4,17 @@
 //! them. Threads are known by the kernel's own numbers, CPUs by those of the [`Topology`](countersteer_core::topology::Topology),
 //! which knows online CPUs only and has no holes.
 
+mod attended;
+mod crew;
+
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use countersteer_core::engine::Engine;
 use countersteer_core::units::ProgramId;
+
+pub use attended::Attended;
+pub use crew::{Crew, Find, Member, Start};
 
 /// A process that an engine steers, with all its threads and whatever it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,4 +25,16 @@ pub struct Root {
     pub program: ProgramId,
     /// That program's name, unique in the workload.
     pub name: Arc<str>,
+}
+
+/// An engine of this machine.
+pub trait LiveEngine: Engine {
+    /// Steers a process from now on, and what it starts.
+    ///
+    /// # Errors
+    /// It is gone or may not be steered.
+    fn admit(&mut self, root: &Root) -> Result<(), Self::Error>;
+
+    /// Makes [`Engine::observe`] return early, once, when something can be read here.
+    fn wake_on(&mut self, file: OwnedFd);
 }

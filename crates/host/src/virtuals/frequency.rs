@@ -12,6 +12,7 @@ use super::{Column, Kind, Place, Provider, ProviderDef, Unavailable, Value};
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "frequency",
+    by_thread: false,
     prose: "clock by CPU (cpufreq)",
     columns: &[FREQUENCY],
     open: |root| Frequency::open(root).map(|p| Box::new(p) as Box<dyn Provider>),

@@ -9,6 +9,7 @@ use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Va
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "hwmon",
+    by_thread: false,
     prose: "temperatures, power and energy by sensor (hwmon)",
     columns: &[TEMPERATURE, POWER, ENERGY],
     open: |root| Hwmon::open(root).map(|p| Box::new(p) as Box<dyn Provider>),

@@ -7,6 +7,7 @@
 mod files;
 mod frequency;
 mod hwmon;
+mod meters;
 mod powercap;
 mod pressure;
 mod resctrl;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
+
+pub use meters::Meters;
 
 /// How values of a column relate to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +103,8 @@ pub trait Provider: Send {
 pub struct ProviderDef {
     /// Its name.
     pub name: &'static str,
+    /// Its values are of threads that are followed.
+    pub by_thread: bool,
     /// What it reads.
     pub prose: &'static str,
     /// What it tells.
@@ -111,10 +116,12 @@ pub struct ProviderDef {
 /// Every provider.
 pub static PROVIDERS: &[ProviderDef] = &[powercap::DEF, hwmon::DEF, frequency::DEF, resctrl::DEF, pressure::DEF];
 
-/// The provider that has a column.
+/// The provider that has a column, and the column; the unit at the end of its name may be left out.
 #[must_use]
-pub fn provider_of(column: &str) -> Option<&'static ProviderDef> {
-    PROVIDERS.iter().find(|p| p.columns.iter().any(|c| c.name == column))
+pub fn column_of(name: &str) -> Option<(&'static ProviderDef, &'static Column)> {
+    let columns = || PROVIDERS.iter().flat_map(|p| p.columns.iter().map(move |c| (p, c)));
+    let without_unit = |column: &str| column.rsplit_once('_').is_some_and(|(stem, _)| stem == name);
+    columns().find(|(_, c)| c.name == name).or_else(|| columns().find(|(_, c)| without_unit(c.name)))
 }
 
 /// Totals that only grow, until they wrap.
@@ -143,7 +150,11 @@ mod tests {
         for provider in PROVIDERS {
             let columns: BTreeSet<_> = provider.columns.iter().map(|c| c.name).collect();
             assert_eq!(columns.len(), provider.columns.len(), "{}", provider.name);
-            assert!(provider.columns.iter().all(|c| provider_of(c.name).is_some()));
+            for column in provider.columns {
+                assert_eq!(column_of(column.name).map(|(_, c)| c), Some(column));
+                let stem = column.name.rsplit_once('_').unwrap().0;
+                assert_eq!(column_of(stem).map(|(p, c)| (p.name, c)), Some((provider.name, column)));
+            }
         }
     }
 

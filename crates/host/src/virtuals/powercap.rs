@@ -14,6 +14,7 @@ use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Va
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "powercap",
+    by_thread: false,
     prose: "energy by RAPL zone (powercap)",
     columns: &[ENERGY],
     open: |root| Powercap::open(root).map(|p| Box::new(p) as Box<dyn Provider>),

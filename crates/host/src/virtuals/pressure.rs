@@ -8,6 +8,7 @@ use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Va
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "pressure",
+    by_thread: false,
     prose: "time that tasks stood waiting for CPUs, memory and I/O (PSI)",
     columns: &[CPU_SOME, MEMORY_SOME, MEMORY_FULL, IO_SOME, IO_FULL],
     open: |root| Pressure::open(root).map(|p| Box::new(p) as Box<dyn Provider>),

@@ -16,6 +16,7 @@ use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Va
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "resctrl",
+    by_thread: true,
     prose: "last-level cache occupancy and memory traffic by thread (resctrl monitoring)",
     columns: &[OCCUPANCY, TRAFFIC, LOCAL_TRAFFIC],
     open: |root| Resctrl::open(root, Kernel).map(|p| Box::new(p) as Box<dyn Provider>),

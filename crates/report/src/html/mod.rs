@@ -120,6 +120,9 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
     if engines.contains("sim") {
         text += " The machine is simulated.";
     }
+    if input.records.iter().any(|r| r.manifest.unfinished) {
+        text += " A record ends early: its run was killed, its disk was full, or it goes on.";
+    }
     if experiments.is_empty() {
         text += " There is nothing to show.";
     }

@@ -7,7 +7,7 @@ mod csv;
 mod json;
 mod table;
 
-use countersteer_core::counters::{BoundMetric, Owner, Per, Plan, Reading, Readings};
+use countersteer_core::counters::{BoundMetric, Outside, Owner, Per, Plan, Reading, Readings};
 use countersteer_core::units::Nanos;
 
 /// How readings are written.
@@ -86,8 +86,14 @@ impl Writer<'_> {
         }
     }
 
-    /// A line per reading.
-    pub fn lines<'n>(&self, readings: &Readings, name: impl Fn(u32) -> &'n str, into: &mut String) {
+    /// A line per reading; `outside` has the virtual counters that metrics name.
+    pub fn lines<'n>(
+        &self,
+        readings: &Readings,
+        name: impl Fn(u32) -> &'n str,
+        outside: &Outside<'_>,
+        into: &mut String,
+    ) {
         let places = self.plan.places();
         let columns = self.plan.columns().len();
         for (index, reading) in readings.rows().iter().enumerate() {
@@ -105,7 +111,7 @@ impl Writer<'_> {
                 name: tid.or(pid).map_or(whole(reading.owner), &name),
                 core_type: self.core_types.get(reading.core_type as usize).map_or("", String::as_str),
                 counts,
-                metrics: self.metrics.iter().map(|m| m.value(readings, index)).collect(),
+                metrics: self.metrics.iter().map(|m| m.value(readings, index, outside)).collect(),
             };
             match self.style {
                 Style::Table => table::line(self, &row, into),
@@ -209,7 +215,7 @@ mod tests {
         };
         readings.push(half, [1_000, 9]);
         let mut text = writer.head();
-        writer.lines(&readings, |_| "a,b", &mut text);
+        writer.lines(&readings, |_| "a,b", &|_, _| None, &mut text);
         let energy = VirtualValue { name: "energy_j", unit: "J", place: "package-0", tid: None, cpu: None, value: 2.5 };
         writer.value(Nanos(100_001_000), &energy, &mut text);
         text

@@ -42,6 +42,11 @@ impl Words {
         new
     }
 
+    /// How many words there are.
+    pub(super) fn len(&self) -> usize {
+        self.texts.len()
+    }
+
     /// The set of a CPU list; `None` when it is no list.
     pub(super) fn set(&mut self, list: &str) -> Option<Arc<CpuSet>> {
         if let Some(known) = self.sets.get(list) {

@@ -6,8 +6,10 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use arrow_array::{RecordBatch, RecordBatchReader};
+use countersteer_core::topology::Topology;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use serde::Deserialize;
@@ -15,7 +17,7 @@ use serde::Deserialize;
 use super::collector::Words;
 use super::tables::{TABLES, Table};
 use super::{Manifest, Record, SCHEMA};
-use crate::atomic::{temporary_sibling, write_synced};
+use crate::atomic::{temporary_sibling, write_atomically};
 use crate::error::ReportError;
 
 const MANIFEST: &str = "manifest.json";
@@ -47,33 +49,13 @@ impl Record {
         for table in tables() {
             self.write_table(table, &topology, &dir.join(file_name(table)))?;
         }
-        let text = serde_json::to_string_pretty(&manifest)
-            .map_err(|e| ReportError::Encode { table: "manifest", why: e.to_string() })?;
-        let path = dir.join(MANIFEST);
-        write_synced(&path, (text + "\n").as_bytes()).map_err(|e| ReportError::write(&path, e))
+        write_manifest(&manifest, dir)
     }
 
-    fn write_table(
-        &self,
-        table: &Table,
-        topology: &countersteer_core::topology::Topology,
-        path: &Path,
-    ) -> Result<(), ReportError> {
+    /// Writes all rows of a table into a file.
+    pub(super) fn write_table(&self, table: &Table, topology: &Topology, path: &Path) -> Result<(), ReportError> {
         let encode = |e: arrow_schema::ArrowError| ReportError::Encode { table: table.name, why: e.to_string() };
-        let write = |e: parquet::errors::ParquetError| ReportError::write(path, io_error(e));
-        let file = File::create(path).map_err(|e| ReportError::write(path, e))?;
-        let mut batches = table.batches(self, topology).peekable();
-        let schema = match batches.peek() {
-            Some(Ok(batch)) => batch.schema(),
-            _ => std::sync::Arc::new(arrow_schema::Schema::empty()),
-        };
-        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-        let mut writer = ArrowWriter::try_new(&file, schema, Some(properties)).map_err(write)?;
-        for batch in batches {
-            writer.write(&batch.map_err(encode)?).map_err(write)?;
-        }
-        writer.close().map_err(write)?;
-        file.sync_all().map_err(|e| ReportError::write(path, e))
+        write_batches(table.batches(self, topology).map(|batch| batch.map_err(encode)), path)
     }
 
     /// Reads a record.
@@ -82,6 +64,10 @@ impl Record {
     /// The folder is no record, is of a later version, or is damaged.
     pub fn load(dir: &Path) -> Result<Self, ReportError> {
         let manifest = read_manifest(dir)?;
+        if manifest.unfinished {
+            let record = super::parts::load(dir, manifest)?;
+            return check_references(&record, dir).map(|()| record);
+        }
         let counts = manifest.tables.clone();
         let mut record = Self::new(manifest);
         let mut words = Words::default();
@@ -98,12 +84,53 @@ impl Record {
     }
 }
 
-fn file_name(table: &Table) -> String {
+/// Writes a manifest; what was there before is replaced whole or not at all.
+pub(super) fn write_manifest(manifest: &Manifest, dir: &Path) -> Result<(), ReportError> {
+    let text = serde_json::to_string_pretty(manifest)
+        .map_err(|e| ReportError::Encode { table: "manifest", why: e.to_string() })?;
+    write_atomically(&dir.join(MANIFEST), (text + "\n").as_bytes())
+}
+
+/// Writes batches into a file; there is at least one, for its columns.
+pub(super) fn write_batches(
+    batches: impl Iterator<Item = Result<RecordBatch, ReportError>>,
+    path: &Path,
+) -> Result<(), ReportError> {
+    let write = |e: parquet::errors::ParquetError| ReportError::write(path, io_error(e));
+    let file = File::create(path).map_err(|e| ReportError::write(path, e))?;
+    let mut batches = batches.peekable();
+    let schema = match batches.peek() {
+        Some(Ok(batch)) => batch.schema(),
+        _ => std::sync::Arc::new(arrow_schema::Schema::empty()),
+    };
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let mut writer = ArrowWriter::try_new(&file, schema, Some(properties)).map_err(write)?;
+    for batch in batches {
+        writer.write(&batch?).map_err(write)?;
+    }
+    writer.close().map_err(write)?;
+    file.sync_all().map_err(|e| ReportError::write(path, e))
+}
+
+/// The batches of a file.
+pub(super) fn read_batches(path: &Path) -> Result<ParquetRecordBatchReader, ReportError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(ReportError::damaged(path, "the file is missing"));
+        }
+        Err(e) => return Err(ReportError::read(path, e)),
+    };
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| ReportError::damaged(path, e))?;
+    builder.with_batch_size(1 << 14).build().map_err(|e| ReportError::damaged(path, e))
+}
+
+pub(super) fn file_name(table: &Table) -> String {
     format!("{}.parquet", table.name)
 }
 
 /// Whether there is a record to replace at `dir`.
-fn check_place(dir: &Path) -> Result<bool, ReportError> {
+pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
     let taken = || ReportError::Taken { path: dir.into() };
     match fs::symlink_metadata(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -117,8 +144,8 @@ fn check_place(dir: &Path) -> Result<bool, ReportError> {
     }
 }
 
-/// Moves the finished folder to its place.
-fn put(temporary: &Path, dir: &Path, replaces: bool) -> Result<(), ReportError> {
+/// Moves a folder to its place.
+pub(super) fn put(temporary: &Path, dir: &Path, replaces: bool) -> Result<(), ReportError> {
     if !replaces {
         return fs::rename(temporary, dir).map_err(|e| ReportError::write(dir, e));
     }
@@ -180,18 +207,16 @@ fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
     serde_json::from_str(&text).map_err(|e| ReportError::damaged(&path, e))
 }
 
-fn read_table(table: &Table, path: &Path, record: &mut Record, words: &mut Words) -> Result<u64, ReportError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(ReportError::damaged(path, "the file is missing"));
-        }
-        Err(e) => return Err(ReportError::read(path, e)),
-    };
+/// Adds the rows of a file to a record; how many there were.
+pub(super) fn read_table(
+    table: &Table,
+    path: &Path,
+    record: &mut Record,
+    words: &mut Words,
+) -> Result<u64, ReportError> {
     let damaged = |e: &dyn std::fmt::Display| ReportError::damaged(path, e);
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| damaged(&e))?;
-    let schema = builder.schema().clone();
-    let reader = builder.with_batch_size(1 << 14).build().map_err(|e| damaged(&e))?;
+    let reader = read_batches(path)?;
+    let schema = reader.schema();
     let mut rows = 0;
     for batch in reader {
         let batch = batch.map_err(|e| damaged(&e))?;
@@ -200,7 +225,7 @@ fn read_table(table: &Table, path: &Path, record: &mut Record, words: &mut Words
     }
     if rows == 0 {
         // The names of columns matter even without rows.
-        let empty = arrow_array::RecordBatch::new_empty(schema);
+        let empty = RecordBatch::new_empty(schema);
         (table.decode)(record, words, &empty).map_err(|e| damaged(&e))?;
     }
     Ok(rows)
@@ -209,7 +234,7 @@ fn read_table(table: &Table, path: &Path, record: &mut Record, words: &mut Words
 /// Rows refer to observations that exist, in order; everything downstream relies on it.
 fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
     let steps = record.steps.len();
-    let columns: [(&str, Vec<u32>); 7] = [
+    let columns: [(&str, Vec<u32>); 8] = [
         ("threads", record.threads.iter().map(|r| r.step).collect()),
         ("events", record.events.iter().map(|r| r.step).collect()),
         ("samples", record.samples.iter().map(|r| r.step).collect()),
@@ -217,6 +242,7 @@ fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
         ("decisions", record.decisions.iter().map(|r| r.step).collect()),
         ("spans", record.spans.iter().map(|r| r.step).collect()),
         ("readings", record.readings.iter().map(|r| r.step).collect()),
+        ("virtuals", record.virtuals.iter().map(|r| r.step).collect()),
     ];
     for (name, column) in columns {
         let outside = column.last().is_some_and(|s| *s as usize >= steps);

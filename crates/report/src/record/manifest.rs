@@ -64,6 +64,14 @@ pub struct Manifest {
     /// Rows by table, so that a cut-off copy is noticed; filled in when the record is saved.
     #[serde(default)]
     pub tables: BTreeMap<String, u64>,
+    /// The run goes on, or was killed: the tables lie in parts, up to where it came.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unfinished: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl Detail {
@@ -105,6 +113,7 @@ impl Manifest {
             outcome: Outcome::default(),
             profiles,
             tables: BTreeMap::new(),
+            unfinished: false,
         }
     }
 }

@@ -4,12 +4,14 @@
 //! `manifest.json`. Reports, answers and replays read records and nothing else, so a record carries its machine, workload
 //! and profiles as text.
 
+mod blocks;
 mod collector;
 mod columns;
 mod counting;
 mod differences;
 mod disk;
 mod manifest;
+mod parts;
 mod replay;
 mod rows;
 mod tables;
@@ -27,7 +29,9 @@ pub use counting::CountingRecorder;
 pub use differences::{Difference, Differences, compare_decisions};
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
-pub use rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow};
+pub use rows::{
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow, VirtualRow,
+};
 
 use crate::error::ReportError;
 
@@ -58,6 +62,10 @@ pub struct Record {
     pub reading_metrics: Vec<Arc<str>>,
     /// Counts of real hardware and kernels; a simulation has none.
     pub readings: Vec<ReadingRow>,
+    /// What virtual counters said.
+    pub virtuals: Vec<VirtualRow>,
+    /// Number of the first of `steps`: a record that is being written holds only the last of them.
+    first_step: u32,
 }
 
 /// A thread of a record.
@@ -88,7 +96,37 @@ impl Record {
             reading_counts: Vec::new(),
             reading_metrics: Vec::new(),
             readings: Vec::new(),
+            virtuals: Vec::new(),
+            first_step: 0,
         }
+    }
+
+    /// The rows, leaving none; those that come next belong to later steps.
+    fn take_rows(&mut self) -> Self {
+        let mut rest = Self::new(self.manifest.clone());
+        rest.metric_names.clone_from(&self.metric_names);
+        rest.reading_counts.clone_from(&self.reading_counts);
+        rest.reading_metrics.clone_from(&self.reading_metrics);
+        rest.first_step = self.first_step + u32::try_from(self.steps.len()).unwrap_or(u32::MAX);
+        std::mem::replace(self, rest)
+    }
+
+    /// Adds rows of later steps, leaving none there.
+    fn append(&mut self, rows: &mut Self) {
+        self.steps.append(&mut rows.steps);
+        self.threads.append(&mut rows.threads);
+        self.events.append(&mut rows.events);
+        self.samples.append(&mut rows.samples);
+        self.metrics.append(&mut rows.metrics);
+        self.decisions.append(&mut rows.decisions);
+        self.spans.append(&mut rows.spans);
+        self.readings.append(&mut rows.readings);
+        self.virtuals.append(&mut rows.virtuals);
+    }
+
+    /// Rows of the largest table.
+    fn most_rows(&self) -> usize {
+        tables::TABLES.iter().map(|table| (table.rows)(self)).max().unwrap_or(0)
     }
 
     /// The machine of the run.

@@ -166,3 +166,26 @@ pub struct ReadingRow {
     /// By column of [`super::Record::reading_metrics`].
     pub metrics: Box<[Option<f64>]>,
 }
+
+/// What a virtual counter said at the end of a period.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VirtualRow {
+    /// Row of steps.
+    pub step: u32,
+    /// When.
+    pub at_ns: u64,
+    /// What it is about: `machine`, `zone`, `cpu` or `thread`.
+    pub scope: Arc<str>,
+    /// The zone's or thread's name.
+    pub place: Arc<str>,
+    /// The thread, where it is about one.
+    pub thread: Option<u32>,
+    /// The CPU, where it is about one; the kernel's number.
+    pub cpu: Option<u32>,
+    /// Which virtual counter.
+    pub name: Arc<str>,
+    /// The value's unit.
+    pub unit: Arc<str>,
+    /// The value: what happened since the last reading, or what holds at the moment.
+    pub value: f64,
+}

@@ -15,7 +15,9 @@ use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use super::Record;
 use super::collector::Words;
 use super::columns::{BatchBuilder, Columns, maybe};
-use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow};
+use super::rows::{
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow, VirtualRow,
+};
 
 /// Rows per batch: large enough to compress well, small enough not to double the memory of a long run.
 const BATCH_ROWS: usize = 1 << 18;
@@ -90,6 +92,13 @@ pub(super) static TABLES: &[Table] = &[
         decode: decode_readings,
         optional: true,
     },
+    Table {
+        name: "virtuals",
+        rows: |r| r.virtuals.len(),
+        encode: encode_virtuals,
+        decode: decode_virtuals,
+        optional: true,
+    },
 ];
 
 impl Table {
@@ -106,7 +115,7 @@ impl Table {
 }
 
 fn encode_steps(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
-    let first = range.start as u32;
+    let first = record.first_step + range.start as u32;
     let rows = &record.steps[range];
     let admission = |r: &'_ StepRow| r.admission.as_ref().map(|a| Arc::clone(&a.metric));
     let metrics: Vec<Option<Arc<str>>> = rows.iter().map(admission).collect();
@@ -462,6 +471,42 @@ fn decode_readings(record: &mut Record, words: &mut Words, batch: &RecordBatch) 
             last: last.value(i),
             counts: counts.iter().map(|column| maybe(column, i)).collect(),
             metrics: metrics.iter().map(|column| maybe(column, i)).collect(),
+        });
+    }
+    Ok(())
+}
+
+fn encode_virtuals(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.virtuals[range];
+    BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .text("scope", rows.iter().map(|r| &r.scope))
+        .text("place", rows.iter().map(|r| &r.place))
+        .maybe_u32("thread", rows.iter().map(|r| r.thread))
+        .maybe_u32("cpu", rows.iter().map(|r| r.cpu))
+        .text("name", rows.iter().map(|r| &r.name))
+        .text("unit", rows.iter().map(|r| &r.unit))
+        .f64("value", rows.iter().map(|r| r.value))
+        .build(rows.len())
+}
+
+fn decode_virtuals(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, thread, cpu) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.u32("cpu")?);
+    let (scope, place, name) = (c.text("scope")?, c.text("place")?, c.text("name")?);
+    let (unit, value) = (c.text("unit")?, c.f64("value")?);
+    for i in 0..batch.num_rows() {
+        record.virtuals.push(VirtualRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            scope: words.text(scope.value(i)),
+            place: words.text(place.value(i)),
+            thread: maybe(thread, i),
+            cpu: maybe(cpu, i),
+            name: words.text(name.value(i)),
+            unit: words.text(unit.value(i)),
+            value: value.value(i),
         });
     }
     Ok(())

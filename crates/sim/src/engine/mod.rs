@@ -408,9 +408,8 @@ impl Simulation {
     /// Where the admission table sends a thread, if there is a table.
     fn admission_target(&self, id: ThreadId) -> Option<Arc<CpuSet>> {
         let (table, bank) = self.admission.as_ref()?;
-        let value = bank.get(id, &table.metric);
-        let row = table.rows.iter().find(|(least, _)| value.is_some_and(|v| v >= *least)).or(table.rows.last())?;
-        Some(Arc::clone(&self.topology.group(row.1).cpus))
+        let group = table.choose(bank.get(id, &table.metric))?;
+        Some(Arc::clone(&self.topology.group(group).cpus))
     }
 
     /// Confines a thread; says whether that changed anything.

@@ -22,8 +22,10 @@
 //! # Ok::<(), countersteer_host::counters::CounterError>(())
 //! ```
 
+mod every;
 mod layout;
 mod page;
+mod watch;
 
 use std::cell::Cell;
 use std::io;
@@ -39,6 +41,9 @@ use super::catalog::{Probe, TASK_CLOCK, probe};
 use super::resolve::{CoreTypes, Resolved, resolve};
 use super::sys::{self, Attr, Scope, abi};
 use super::{CounterError, Pmus, vendor};
+
+pub use every::{Control, Every, Moment};
+pub use watch::Watch;
 
 /// Whose events are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

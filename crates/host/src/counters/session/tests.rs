@@ -39,7 +39,7 @@ impl Backend for Fake {
             Some(step) => {
                 self.now = self.now.max(step.at);
                 self.heard.extend(step.records);
-                Ok(Wake { ended: step.ended, signal: None })
+                Ok(Wake { ended: step.ended, ..Wake::default() })
             }
             None => {
                 self.now = until.0;

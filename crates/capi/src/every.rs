@@ -1,0 +1,268 @@
+//! A callback each so many events, for C.
+//!
+//! Input: calls from C. Output: those of [`countersteer_host::region::Every`]; callbacks are called on demand or by a thread of
+//! the library.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use countersteer_host::region::{Control, Every, Moment, Options, Watch};
+
+use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_INTERNAL, CS_ERROR_STATE, Failure};
+use crate::{Names, cs_count, guarded, missing};
+
+/// Timeout of [`cs_every_poll`]: as long as it takes.
+pub const CS_EVERY_FOREVER: c_int = -1;
+
+/// Counters that are read each so many events.
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct cs_every {
+    state: Mutex<State>,
+    control: Control,
+    fd: c_int,
+}
+
+enum State {
+    Idle(Every),
+    Watched(#[allow(dead_code, reason = "ends when dropped")] Watch),
+    /// In between, and after a failure.
+    Broken,
+}
+
+/// What had happened when the number of events was reached.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cs_moment {
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    /// Number of the thread.
+    pub tid: c_int,
+    /// How many counts there are.
+    pub n: c_uint,
+    /// What each event counted since the last moment; valid during the call.
+    pub counts: *const cs_count,
+}
+
+/// What is called for each moment.
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub type cs_callback = Option<unsafe extern "C" fn(moment: *const cs_moment, user: *mut c_void)>;
+
+/// A callback with the caller's pointer, on its way to another thread.
+struct Callback {
+    call: unsafe extern "C" fn(*const cs_moment, *mut c_void),
+    user: *mut c_void,
+    names: Vec<Names>,
+    counts: Vec<cs_count>,
+}
+
+// SAFETY: the pointer is the caller's, who was told that another thread will pass it on.
+unsafe impl Send for Callback {}
+
+impl Callback {
+    fn new(call: cs_callback, user: *mut c_void) -> Result<Self, Failure> {
+        let call = call.ok_or_else(|| missing("callback"))?;
+        Ok(Self { call, user, names: Vec::new(), counts: Vec::new() })
+    }
+
+    fn tell(&mut self, moment: &Moment<'_>) {
+        // Which core type a moment is of may change from one to the next.
+        self.names.clear();
+        self.names.extend(moment.counts.iter().map(Names::of));
+        self.counts.clear();
+        self.counts.extend(self.names.iter().zip(moment.counts).map(|(names, count)| names.count(count)));
+        let (tid, n) = (moment.thread as c_int, self.counts.len() as c_uint);
+        let told = cs_moment { at_ns: moment.at_ns, tid, n, counts: self.counts.as_ptr() };
+        // SAFETY: the caller gave a function of this type, and `told` and what it points to outlive the call.
+        unsafe { (self.call)(&raw const told, self.user) };
+    }
+}
+
+/// # Safety
+/// As for [`cs_every_open`].
+unsafe fn open(
+    events: *const c_char,
+    number: u64,
+    thread: Option<u32>,
+    flags: c_uint,
+    out: *mut *mut cs_every,
+) -> Result<c_int, Failure> {
+    if out.is_null() {
+        return Err(missing("out"));
+    }
+    // SAFETY: not null, and a place for a pointer, as the caller says.
+    unsafe { out.write(ptr::null_mut()) };
+    if events.is_null() {
+        return Err(missing("events"));
+    }
+    if flags != 0 || number == 0 {
+        return Err(Failure::new(CS_ERROR_ARGUMENT, "every is at least 1 event, and flags are 0"));
+    }
+    // SAFETY: not null, and a C string, as the caller says.
+    let events = unsafe { CStr::from_ptr(events) }.to_str();
+    let events = events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
+    let every = Every::open(events, number, Options { thread, inherit: false })?;
+    let (control, fd) = (every.control(), every.fd().as_raw_fd());
+    let opened = cs_every { state: Mutex::new(State::Idle(every)), control, fd };
+    // SAFETY: as above.
+    unsafe { out.write(Box::into_raw(Box::new(opened))) };
+    Ok(0)
+}
+
+/// # Safety
+/// `every` is null or from [`cs_every_open`] and not closed.
+unsafe fn shell<'a>(every: *const cs_every) -> Result<&'a cs_every, Failure> {
+    // SAFETY: as the caller says.
+    unsafe { every.as_ref() }.ok_or_else(|| missing("every"))
+}
+
+fn locked(every: &cs_every) -> Result<MutexGuard<'_, State>, Failure> {
+    match every.state.try_lock() {
+        Ok(state) => Ok(state),
+        Err(TryLockError::WouldBlock) => {
+            Err(Failure::new(CS_ERROR_STATE, "another thread takes moments now; one at a time may"))
+        }
+        Err(TryLockError::Poisoned(_)) => {
+            Err(Failure::new(CS_ERROR_INTERNAL, "unusable since a defect; close it and open another"))
+        }
+    }
+}
+
+/// Opens counters of the calling thread that are read whenever the first of the events has happened `number` times.
+///
+/// # Safety
+/// `events` is null or a C string, `out` null or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_open(
+    events: *const c_char,
+    number: u64,
+    flags: c_uint,
+    out: *mut *mut cs_every,
+) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| unsafe { open(events, number, None, flags, out) })
+}
+
+/// The same for another thread, by its number.
+///
+/// # Safety
+/// As for [`cs_every_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_open_thread(
+    events: *const c_char,
+    number: u64,
+    tid: c_int,
+    flags: c_uint,
+    out: *mut *mut cs_every,
+) -> c_int {
+    guarded(|| {
+        let thread = crate::thread(tid)?;
+        // SAFETY: as the caller says.
+        unsafe { open(events, number, Some(thread), flags, out) }
+    })
+}
+
+/// Counts from here on.
+///
+/// # Safety
+/// `every` is null or from [`cs_every_open`] and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_start(every: *mut cs_every) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| Ok(unsafe { shell(every) }?.control.on().map(|()| 0)?))
+}
+
+/// Counts no more.
+///
+/// # Safety
+/// As for [`cs_every_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_stop(every: *mut cs_every) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| Ok(unsafe { shell(every) }?.control.off().map(|()| 0)?))
+}
+
+/// A descriptor that becomes readable when there are moments.
+///
+/// # Safety
+/// As for [`cs_every_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_fd(every: *mut cs_every) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| Ok(unsafe { shell(every) }?.fd))
+}
+
+/// Waits at most so many milliseconds for moments, and calls the callback for each; returns how many there were.
+///
+/// # Safety
+/// As for [`cs_every_start`]; `callback` is null or a function of its type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_poll(
+    every: *mut cs_every,
+    timeout_ms: c_int,
+    callback: cs_callback,
+    user: *mut c_void,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        let mut state = locked(unsafe { shell(every) }?)?;
+        let mut callback = Callback::new(callback, user)?;
+        let State::Idle(every) = &mut *state else {
+            return Err(Failure::new(CS_ERROR_STATE, "a thread of the library takes the moments (cs_every_watch)"));
+        };
+        let most = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        every.wait(most)?;
+        Ok(c_int::try_from(every.take(|moment| callback.tell(moment))).unwrap_or(c_int::MAX))
+    })
+}
+
+/// Lets a thread of the library call the callback for each moment, until closing.
+///
+/// # Safety
+/// As for [`cs_every_poll`]; `user` may be used by another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_watch(every: *mut cs_every, callback: cs_callback, user: *mut c_void) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        let mut state = locked(unsafe { shell(every) }?)?;
+        let mut callback = Callback::new(callback, user)?;
+        match std::mem::replace(&mut *state, State::Broken) {
+            State::Idle(every) => {
+                *state = State::Watched(every.watch(move |moment| callback.tell(moment))?);
+                Ok(0)
+            }
+            other => {
+                *state = other;
+                Err(Failure::new(CS_ERROR_STATE, "it is watched already"))
+            }
+        }
+    })
+}
+
+/// Moments that did not fit into the ring.
+///
+/// # Safety
+/// As for [`cs_every_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_lost(every: *mut cs_every) -> c_int {
+    // SAFETY: as the caller says.
+    guarded(|| Ok(c_int::try_from(unsafe { shell(every) }?.control.lost()).unwrap_or(c_int::MAX)))
+}
+
+/// Hands on what there is to a watch, and closes. Null is allowed and nothing.
+///
+/// # Safety
+/// `every` is null or from [`cs_every_open`], not closed, used by no other thread, and this is not called by a callback.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_every_close(every: *mut cs_every) {
+    if !every.is_null() {
+        guarded(|| {
+            // SAFETY: not null, from `Box::into_raw`, and nobody else's from now on, as the caller says.
+            drop(unsafe { Box::from_raw(every) });
+            Ok(0)
+        });
+    }
+}

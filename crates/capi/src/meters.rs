@@ -1,0 +1,170 @@
+//! Virtual counters, for C: energy, cache occupancy, sensors, pressure.
+//!
+//! Input: calls from C. Output: those of [`countersteer_host::virtuals::Meters`].
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::Path;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use countersteer_host::virtuals::{Meters, Place, Value};
+
+use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_STATE, Failure};
+use crate::{guarded, missing};
+
+/// Virtual counters that are open.
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct cs_meters {
+    state: Mutex<State>,
+}
+
+struct State {
+    meters: Meters,
+    /// Strings of the last reading: name, unit, place.
+    texts: Vec<[CString; 3]>,
+}
+
+/// What a virtual counter said.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cs_value {
+    /// The virtual counter; valid until the next reading, as are all strings here.
+    pub name: *const c_char,
+    /// The unit of the value.
+    pub unit: *const c_char,
+    /// What it is about: a zone, a sensor; `machine` for all of it, empty for a CPU or a thread.
+    pub place: *const c_char,
+    /// The thread, where it is about one; else -1.
+    pub tid: c_int,
+    /// The CPU, where it is about one; else -1.
+    pub cpu: c_int,
+    /// What happened since the last reading, or what holds at the moment.
+    pub value: f64,
+}
+
+fn texts(value: &Value) -> [CString; 3] {
+    let place = match &value.place {
+        Place::Machine => "machine",
+        Place::Zone { name, .. } => name,
+        Place::Cpu(_) | Place::Thread(_) => "",
+    };
+    [value.column.name, value.column.unit, place].map(|text| CString::new(text).unwrap_or_default())
+}
+
+fn told(value: &Value, texts: &[CString; 3]) -> cs_value {
+    let (tid, cpu) = match &value.place {
+        Place::Thread(tid) => (*tid as c_int, -1),
+        Place::Cpu(cpu) => (-1, cpu.0 as c_int),
+        Place::Machine | Place::Zone { .. } => (-1, -1),
+    };
+    let [name, unit, place] = texts.each_ref().map(|t| t.as_ptr());
+    cs_value { name, unit, place, tid, cpu, value: value.value }
+}
+
+/// # Safety
+/// `meters` is null or from [`cs_meters_open`] and not closed.
+unsafe fn used<'a>(meters: *const cs_meters) -> Result<MutexGuard<'a, State>, Failure> {
+    // SAFETY: as the caller says.
+    let meters = unsafe { meters.as_ref() }.ok_or_else(|| missing("meters"))?;
+    match meters.state.try_lock() {
+        Ok(state) => Ok(state),
+        Err(TryLockError::WouldBlock) => {
+            Err(Failure::new(CS_ERROR_STATE, "another thread reads at this moment; give each thread its own"))
+        }
+        // A reading is begun anew each time.
+        Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
+    }
+}
+
+/// Opens virtual counters by name, separated by commas; differences count from here.
+///
+/// # Safety
+/// `names` is null or a C string, `out` null or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_meters_open(names: *const c_char, out: *mut *mut cs_meters) -> c_int {
+    guarded(|| {
+        if out.is_null() {
+            return Err(missing("out"));
+        }
+        // SAFETY: not null, and a place for a pointer, as the caller says.
+        unsafe { out.write(ptr::null_mut()) };
+        if names.is_null() {
+            return Err(missing("names"));
+        }
+        // SAFETY: not null, and a C string, as the caller says.
+        let names = unsafe { CStr::from_ptr(names) }.to_str();
+        let names = names.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the names are no UTF-8"))?;
+        let names: Vec<&str> = names.split(',').map(str::trim).collect();
+        let meters = Meters::open(Path::new("/"), &names);
+        let meters = meters.map_err(|why| Failure::new(CS_ERROR_EVENTS, why.to_string()))?;
+        let opened = cs_meters { state: Mutex::new(State { meters, texts: Vec::new() }) };
+        // SAFETY: as above.
+        unsafe { out.write(Box::into_raw(Box::new(opened))) };
+        Ok(0)
+    })
+}
+
+/// A thread is to be observed, where values are by thread.
+///
+/// # Safety
+/// `meters` is null or from [`cs_meters_open`] and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_meters_follow(meters: *mut cs_meters, tid: c_int) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        unsafe { used(meters) }?.meters.follow(crate::thread(tid)?);
+        Ok(0)
+    })
+}
+
+/// A thread is no longer to be observed.
+///
+/// # Safety
+/// As for [`cs_meters_follow`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_meters_leave(meters: *mut cs_meters, tid: c_int) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        unsafe { used(meters) }?.meters.leave(crate::thread(tid)?);
+        Ok(0)
+    })
+}
+
+/// Reads all, and writes the first `n` values to `out`; returns how many there are.
+///
+/// # Safety
+/// As for [`cs_meters_follow`]; `out` has room for `n` values, or `n` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_meters_read(meters: *mut cs_meters, out: *mut cs_value, n: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        let mut state = unsafe { used(meters) }?;
+        if out.is_null() && n > 0 {
+            return Err(missing("out"));
+        }
+        let State { meters, texts: kept } = &mut *state;
+        let values = meters.read();
+        *kept = values.iter().map(texts).collect();
+        for (place, (value, texts)) in values.iter().zip(&*kept).enumerate().take(n) {
+            // SAFETY: there is room for `n`, as the caller says, and `place` is less.
+            unsafe { out.add(place).write(told(value, texts)) };
+        }
+        Ok(values.len() as c_int)
+    })
+}
+
+/// Closes, and undoes what was changed on the machine. Null is allowed and nothing.
+///
+/// # Safety
+/// `meters` is null or from [`cs_meters_open`], not closed, and used by no other thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_meters_close(meters: *mut cs_meters) {
+    if !meters.is_null() {
+        guarded(|| {
+            // SAFETY: not null, from `Box::into_raw`, and nobody else's from now on, as the caller says.
+            drop(unsafe { Box::from_raw(meters) });
+            Ok(0)
+        });
+    }
+}

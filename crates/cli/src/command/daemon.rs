@@ -1,0 +1,103 @@
+//! `steer daemon`: the whole host under a policy, by rules.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use countersteer_core::policy::{self, Policy};
+use countersteer_core::rules::Rules;
+use countersteer_core::trial::TrialPlan;
+use countersteer_core::units::Nanos;
+use countersteer_host::live::Crew;
+
+use crate::library;
+use crate::steering::contest::{Contest, Contestants};
+use crate::steering::exposition;
+use crate::steering::governed::Control;
+use crate::steering::here::Here;
+use crate::steering::host::Host;
+use crate::steering::job::{self, Job};
+use crate::steering::programs::Programs;
+
+/// Steer the processes of this host that a rules file covers, until told to stop.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Rules: whom to steer, whom never to touch, by which policy
+    #[arg(short, long, value_name = "FILE", default_value = "/etc/countersteer/rules.toml")]
+    rules: PathBuf,
+    /// Figures for Prometheus on this loopback address, as in 127.0.0.1:9190
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+    /// Print which processes the rules cover now, and end
+    #[arg(long)]
+    list: bool,
+    /// A machine file instead of what is found out about this machine
+    #[arg(long, value_name = "MACHINE")]
+    machine: Option<String>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Part of a turn that is left out at its beginning.
+const SETTLE: f64 = 0.2;
+/// Confidence with which a policy is judged.
+const CONFIDENCE: f64 = 0.95;
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let text = library::read(&args.rules)?;
+    let rules = Rules::parse(&text.path, &text.text)?;
+    if args.list {
+        let lines: Vec<String> = Host::new(rules).find().iter().map(|r| r.name.to_string()).collect();
+        super::print(&lines.join("\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    job::put_back()?;
+    let here = Here::look(args.machine.as_deref())?;
+    let control = Control::default();
+    let (policy, contest) = judged(&rules, &here, &control)?;
+    if let Some(address) = args.metrics {
+        exposition::serve(address, &control)?;
+    }
+    let period = Nanos::from_secs_f64(rules.period_ms * 1e-3);
+    let spec = rules.policy.clone();
+    let job = Job {
+        spec: &spec,
+        period,
+        until: Nanos::NEVER,
+        dry: false,
+        seed: args.seed,
+        record: None,
+        tell: None,
+        contest,
+        forgetful: true,
+        socket: "daemon.sock".into(),
+        control,
+    };
+    let mut host = Host::new(rules);
+    let crew = Crew::finding(Box::new(move || host.find()));
+    let name = Path::display(&args.rules).to_string();
+    // Without a service manager nobody listens, which is no failure.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    eprintln!("steer: policy {spec} by the rules of {name}");
+    let done = job::conduct(job, policy, &here, Programs { crew, name, text: text.text })?;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    Ok(ExitCode::from(done.exit_code))
+}
+
+/// The policy of the rules, which takes turns with Linux's own scheduler where it must prove itself.
+fn judged(rules: &Rules, here: &Here, control: &Control) -> anyhow::Result<(Box<dyn Policy>, Option<Contest>)> {
+    let policy = policy::parse(&rules.policy, &here.topology)?;
+    let Some(trust) = rules.trust else { return Ok((policy, None)) };
+    let plan = TrialPlan {
+        policy: Nanos::from_secs_f64(trust.policy_s),
+        baseline: Nanos::from_secs_f64(trust.linux_s),
+        settle: SETTLE,
+        confidence: CONFIDENCE,
+    };
+    let contest = Contest::new(plan);
+    let linux = policy::parse("linux", &here.topology)?;
+    let both = Contestants::new(&contest, policy, linux, Some(trust.margin), control);
+    Ok((Box::new(both), Some(contest)))
+}

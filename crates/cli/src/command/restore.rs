@@ -1,0 +1,33 @@
+//! `steer restore`: undo what engines that were killed have left behind.
+
+use countersteer_host::affinity::{journal_folder, restore};
+
+use super::{print, print_json};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let restored = restore(&journal_folder())?;
+    if args.json {
+        return print_json(&restored);
+    }
+    if restored.journals == 0 {
+        return print("nothing is left to put back");
+    }
+    let (threads, journals) = (restored.threads, restored.journals);
+    let mut text = format!("{threads} threads were put back after {journals} killed runs");
+    if restored.left > 0 {
+        text += &format!("; {} that somebody else has confined since were left alone", restored.left);
+    }
+    if restored.failed > 0 {
+        text += &format!("; {} could not be put back (another user's, or their CPUs are gone)", restored.failed);
+    }
+    print(&text)
+}

@@ -1,0 +1,119 @@
+//! `steer run`: programs of this machine under a policy.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use countersteer_core::policy;
+use countersteer_core::units::Nanos;
+use countersteer_report::{number, table};
+
+use super::print_json;
+use crate::session::time;
+use crate::steering::governed::Control;
+use crate::steering::here::Here;
+use crate::steering::job::{self, Job};
+use crate::steering::programs::Whom;
+use crate::steering::tally::{Summary, Tell};
+
+/// Run programs of this machine under a policy, or steer what runs already.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Policy: name or name:key=value,...
+    #[arg(short = 'P', long, default_value = "linux")]
+    policy: String,
+    /// How threads are placed
+    #[arg(long, value_enum, default_value_t = EngineName::Auto)]
+    engine: EngineName,
+    #[command(flatten)]
+    whom: Whom,
+    /// Time between decisions
+    #[arg(short = 'i', long, value_name = "TIME", value_parser = time, default_value = "100ms")]
+    period: Nanos,
+    /// End after so long; programs that were started run on, unsteered
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    duration: Option<Nanos>,
+    /// Change nothing; tell what would be changed
+    #[arg(long)]
+    dry_run: bool,
+    /// Change nothing; tell at the end what the policy would gain, by its own figures
+    #[arg(long, conflicts_with = "dry_run")]
+    observe: bool,
+    /// A machine file instead of what is found out about this machine
+    #[arg(long, value_name = "MACHINE")]
+    machine: Option<String>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keep what was seen and decided in a record: a folder of Parquet files
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// A summary as JSON on stdout; without it, as text on stderr
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EngineName {
+    /// The best there is
+    Auto,
+    /// Masks of threads: any Linux, no privilege
+    Affinity,
+}
+
+/// Runs the command; passes on the program's own exit code.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    job::put_back()?;
+    let here = Here::look(args.machine.as_deref())?;
+    let policy = policy::parse(&args.policy, &here.topology)?;
+    let programs = args.whom.programs(&here.topology)?;
+    let job = Job {
+        spec: &args.policy,
+        period: args.period,
+        until: args.duration.unwrap_or(Nanos::NEVER),
+        dry: args.dry_run || args.observe,
+        seed: args.seed,
+        record: args.output.as_deref(),
+        tell: args.dry_run.then(|| -> Tell { Box::new(|line| println!("{line}")) }),
+        contest: None,
+        forgetful: args.whom.is_endless(),
+        socket: format!("run-{}.sock", std::process::id()),
+        control: Control::default(),
+    };
+    let done = job::conduct(job, policy, &here, programs)?;
+    if args.json {
+        print_json(&done.summary)?;
+    } else {
+        eprint!("{}", text(&done.summary, args));
+    }
+    Ok(ExitCode::from(done.exit_code))
+}
+
+/// The summary for people.
+fn text(summary: &Summary, args: &Args) -> String {
+    let mut head = vec!["program", "threads", "time s"];
+    let types: Vec<String> = summary.core_types.iter().map(|t| format!("CPU s on {t}")).collect();
+    head.extend(types.iter().map(String::as_str));
+    head.push("IPC");
+    let rows = summary.programs.iter().chain(&summary.short_lived).map(|p| {
+        let mut row =
+            vec![p.name.clone(), p.threads.to_string(), p.elapsed_s.map_or_else(|| "-".into(), |s| number(s, 4))];
+        row.extend(p.cpu_s.iter().map(|s| number(*s, 4)));
+        row.push(if p.cycles > 0.0 { number(p.instructions / p.cycles, 4) } else { "-".into() });
+        row
+    });
+    let mut text = table::plain(&head, rows);
+    let (changed, decisions) = (summary.changed, summary.decisions);
+    let would = if args.dry_run || args.observe { "would have been" } else { "were" };
+    text += &format!("{decisions} decisions; threads {would} confined anew {changed} times");
+    if summary.refused > 0 {
+        text += &format!(", {} times they could not be", summary.refused);
+    }
+    text.push('\n');
+    if let Some(gain) = summary.predicted_gain.filter(|_| args.observe) {
+        let policy = &args.policy;
+        text += &format!("by their speed-up factors, threads would run {:+.1} % faster under {policy}\n", gain * 100.0);
+    }
+    text
+}

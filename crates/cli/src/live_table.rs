@@ -1,0 +1,111 @@
+//! A table at the bottom of a terminal, drawn again in its place: rows of the last interval, and at the end those of the whole
+//! run.
+//!
+//! Input: text of lines, the size of the terminal. Output: the same with what keeps the rest of the terminal apart from it:
+//! the lines above the table scroll by themselves, so what the program that is counted prints there stays whole.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use ratatui::crossterm::terminal;
+
+/// What stands on the terminal now. Dropping it gives all lines back.
+#[derive(Debug, Default)]
+pub struct LiveTable {
+    /// Lines of the table, and of the terminal when it was drawn.
+    drawn: Option<(usize, usize)>,
+}
+
+/// Size where the terminal does not tell.
+const SIZE: (usize, usize) = (80, 24);
+/// Saves and restores where the cursor is.
+const SAVE: &str = "\x1b7";
+const RESTORE: &str = "\x1b8";
+
+impl LiveTable {
+    /// Whether the terminal can do this.
+    pub fn possible() -> bool {
+        std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+    }
+
+    /// A frame in the place of the last one: as many lines as fit, the head among them.
+    pub fn frame(&mut self, text: &str) -> String {
+        let size = terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
+        self.fit(text, size.map_or(SIZE, |(columns, rows)| (usize::from(columns), usize::from(rows))))
+    }
+
+    /// What stays: no line is left out or cut.
+    pub fn last(&mut self, text: &str) -> String {
+        self.back() + text
+    }
+
+    /// Takes the table off the terminal and gives its lines back.
+    fn back(&mut self) -> String {
+        let wipe = |(lines, rows): (usize, usize)| format!("{SAVE}\x1b[{};1H\x1b[J\x1b[r{RESTORE}", rows - lines + 1);
+        self.drawn.take().map_or_else(String::new, wipe)
+    }
+
+    fn fit(&mut self, text: &str, (columns, rows): (usize, usize)) -> String {
+        // The program that is counted has the rest.
+        let most = (rows * 2 / 3).max(2);
+        let count = text.lines().count();
+        let shown = if count > most { most - 1 } else { count };
+        let lines = (shown + usize::from(count > shown)).min(rows - 1);
+        let mut out = String::new();
+        if self.drawn != Some((lines, rows)) {
+            out = self.back();
+            // Room below the cursor, then the lines above the table scroll by themselves.
+            let _ = write!(out, "{}\x1b[{lines}A{SAVE}\x1b[1;{}r{RESTORE}", "\n".repeat(lines), rows - lines);
+        }
+        // Terminals differ in what a new line does below the part that scrolls, so each line is gone to.
+        let first = rows - lines + 1;
+        let _ = write!(out, "{SAVE}\x1b[{first};1H\x1b[J");
+        for (nth, line) in text.lines().take(shown).enumerate() {
+            // A line that wraps would be two.
+            let end = line.char_indices().nth(columns.saturating_sub(1)).map_or(line.len(), |(at, _)| at);
+            let _ = write!(out, "\x1b[{};1H{}", first + nth, &line[..end]);
+        }
+        if count > shown {
+            let _ = write!(out, "\x1b[{rows};1H  ... {} more rows (--no-live prints all)", count - shown);
+        }
+        self.drawn = Some((lines, rows));
+        out + RESTORE
+    }
+}
+
+impl Drop for LiveTable {
+    fn drop(&mut self) {
+        let back = self.back();
+        if !back.is_empty() {
+            // Nobody is left to be told.
+            let _ = std::io::stdout().write_all(back.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_above_the_table_scroll_and_a_frame_takes_the_place_of_the_one_before() {
+        let mut table = LiveTable::default();
+        let first = table.fit("head\nrow\n", (80, 24));
+        assert_eq!(first, "\n\n\x1b[2A\x1b7\x1b[1;22r\x1b8\x1b7\x1b[23;1H\x1b[J\x1b[23;1Hhead\x1b[24;1Hrow\x1b8");
+        assert_eq!(table.fit("head\nnew\n", (80, 24)), "\x1b7\x1b[23;1H\x1b[J\x1b[23;1Hhead\x1b[24;1Hnew\x1b8");
+        assert_eq!(table.last("head\nall\n"), "\x1b7\x1b[23;1H\x1b[J\x1b[r\x1b8head\nall\n");
+        assert_eq!(table.last("end\n"), "end\n");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_told() {
+        let mut table = LiveTable::default();
+        let text = "0123456789\n".repeat(30);
+        let frame = table.fit(&text, (6, 12));
+        assert!(
+            frame.contains("\x1b[5;1H\x1b[J\x1b[5;1H01234\x1b[6;1H01234\x1b[7") && frame.contains("23 more rows"),
+            "{frame:?}"
+        );
+        assert!(table.back().contains("\x1b[5;1H"));
+    }
+}

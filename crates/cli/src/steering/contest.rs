@@ -1,0 +1,116 @@
+//! A policy on trial while it runs: it and Linux's own scheduler, or another policy, take turns.
+//!
+//! Input: a policy, a baseline, a plan of blocks. Output: their decisions, turn by turn; at each change all threads that the
+//! one whose turn it is does not place are let go. What is measured in between is a [`Trial`]'s business.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use countersteer_core::engine::Observation;
+use countersteer_core::placement::Placement;
+use countersteer_core::policy::{Policy, PolicyRng, View};
+use countersteer_core::trial::{Arm, Trial, TrialPlan};
+use countersteer_core::units::ThreadId;
+
+use super::governed::{Control, everybody_anywhere};
+
+/// A trial that the policy turns and the tally feeds.
+#[derive(Clone)]
+pub struct Contest(Arc<Mutex<Trial>>);
+
+impl Contest {
+    /// A contest with these turns.
+    pub fn new(plan: TrialPlan) -> Self {
+        Self(Arc::new(Mutex::new(Trial::new(plan))))
+    }
+
+    /// The trial.
+    pub fn trial(&self) -> MutexGuard<'_, Trial> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what was seen.
+    pub fn observe(&self, seen: &Observation) {
+        self.trial().observe(seen);
+    }
+}
+
+/// Pairs of turns before a policy can be given up.
+const LEAST_PAIRS: usize = 5;
+
+/// Two policies that take turns.
+pub struct Contestants {
+    contest: Contest,
+    policy: Box<dyn Policy>,
+    baseline: Box<dyn Policy>,
+    /// How far below the predicted gain the measured one may lie; for trials that only measure, nothing is enough.
+    margin: Option<f64>,
+    control: Control,
+    judged: usize,
+}
+
+impl Contestants {
+    /// A policy and what it is compared with.
+    pub fn new(
+        contest: &Contest,
+        policy: Box<dyn Policy>,
+        baseline: Box<dyn Policy>,
+        margin: Option<f64>,
+        control: &Control,
+    ) -> Self {
+        Self { contest: contest.clone(), policy, baseline, margin, control: control.clone(), judged: 0 }
+    }
+
+    /// Gives the policy up when it gains less than it predicts.
+    fn judge(&mut self) {
+        let Some(margin) = self.margin else { return };
+        let overall = self.contest.trial().overall();
+        if overall.pairs == self.judged || overall.pairs < LEAST_PAIRS {
+            return;
+        }
+        self.judged = overall.pairs;
+        let mut shared = self.control.lock();
+        let predicted = shared.summary.predicted_gain.unwrap_or(0.0);
+        let Some((_, high)) = overall.interval.filter(|(_, high)| *high < predicted - margin) else { return };
+        let why = format!(
+            "it gains {:+.1} % (95 % confidence: at most {:+.1} %) where {:+.1} % were predicted",
+            overall.gain * 100.0,
+            high * 100.0,
+            predicted * 100.0
+        );
+        eprintln!("steer: policy {} is given up: {why}; Linux's own scheduler goes on", shared.policy);
+        shared.dropped = Some(why);
+        shared.pending = Some("linux".into());
+    }
+}
+
+impl Policy for Contestants {
+    fn metrics(&self) -> Vec<&'static str> {
+        let mut metrics = self.policy.metrics();
+        metrics.extend(self.baseline.metrics());
+        metrics
+    }
+
+    fn wants_events(&self) -> bool {
+        self.policy.wants_events() || self.baseline.wants_events()
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let changed = self.contest.trial().turn(view.now, rng);
+        if changed {
+            self.judge();
+        }
+        let arm = self.contest.trial().arm();
+        let mut placement = match arm {
+            Arm::Policy => self.policy.decide(view, rng),
+            Arm::Baseline => self.baseline.decide(view, rng),
+        };
+        if changed {
+            let placed: BTreeSet<ThreadId> = placement.threads.iter().map(|t| t.thread).collect();
+            let rest = everybody_anywhere(view, "the other side of a trial has its turn").threads;
+            placement.threads.extend(rest.into_iter().filter(|t| !placed.contains(&t.thread)));
+            placement.threads.sort_by_key(|t| t.thread);
+        }
+        placement
+    }
+}

@@ -1,0 +1,262 @@
+//! A policy under supervision: it can be exchanged while it runs, and one that fails costs nobody anything.
+//!
+//! Input: a policy, and what the control socket asks for. Output: its decisions. A policy that panics, or whose decisions take
+//! longer than a period several times in a row, is dropped: all threads are let go, and Linux's own scheduler goes on. One
+//! that does not come back from a decision at all cannot be interrupted; a watcher then lets all threads go and ends the run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::{self, Policy, PolicyRng, View};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::ThreadId;
+
+use super::tally::Summary;
+
+/// Late decisions in a row after which a policy is dropped.
+const MOST_LATE: u32 = 5;
+/// How long a decision may take before the run is ended.
+const HOPELESS: Duration = Duration::from_secs(10);
+
+/// What the control socket and the running policy share.
+#[derive(Default)]
+pub struct Shared {
+    /// The policy that decides, with its parameters.
+    pub policy: String,
+    /// The one that is to decide from now on.
+    pub pending: Option<String>,
+    /// Threads are let go, and nothing is decided.
+    pub paused: bool,
+    /// Why the policy was dropped, if it was.
+    pub dropped: Option<String>,
+    /// How things stand.
+    pub summary: Summary,
+    /// The last word on each thread.
+    pub words: std::collections::BTreeMap<u32, serde_json::Value>,
+}
+
+/// A handle on it.
+#[derive(Clone, Default)]
+pub struct Control(Arc<Mutex<Shared>>);
+
+impl Control {
+    /// What is shared; a holder that panicked leaves it usable.
+    pub fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A policy under supervision.
+pub struct Governed {
+    inner: Box<dyn Policy>,
+    topology: Arc<Topology>,
+    control: Control,
+    period: Duration,
+    late: u32,
+    paused: bool,
+    /// When the present decision began, in milliseconds since `born`; 0 between decisions.
+    busy: Arc<AtomicU64>,
+    born: Instant,
+}
+
+impl Governed {
+    /// Supervises a policy; `give_up` is called when a decision never ends, and must not return to it.
+    pub fn new(
+        (spec, inner): (&str, Box<dyn Policy>),
+        topology: &Arc<Topology>,
+        control: &Control,
+        period: Duration,
+        give_up: impl Fn() + Send + 'static,
+    ) -> Self {
+        spec.clone_into(&mut control.lock().policy);
+        let (busy, born) = (Arc::new(AtomicU64::new(0)), Instant::now());
+        let watched = Arc::clone(&busy);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(HOPELESS / 10);
+                let since = watched.load(Ordering::Relaxed);
+                let now = born.elapsed().as_millis() as u64;
+                if since > 0 && now.saturating_sub(since) > HOPELESS.as_millis() as u64 {
+                    give_up();
+                }
+                if Arc::strong_count(&watched) == 1 {
+                    return;
+                }
+            }
+        });
+        let (topology, control) = (Arc::clone(topology), control.clone());
+        Self { inner, topology, control, period, late: 0, paused: false, busy, born }
+    }
+
+    /// Takes up what the control socket asked for; whether threads must be let go first.
+    fn obey(&mut self) -> bool {
+        let mut shared = self.control.lock();
+        let paused = std::mem::replace(&mut self.paused, shared.paused);
+        let mut let_go = self.paused && !paused;
+        if let Some(spec) = shared.pending.take() {
+            // It was parsed when it was asked for.
+            if let Ok(policy) = policy::parse(&spec, &self.topology) {
+                (self.inner, self.late, let_go) = (policy, 0, true);
+                (shared.policy, shared.dropped) = (spec, None);
+            }
+        }
+        let_go
+    }
+
+    /// Exchanges the policy for Linux's own scheduler.
+    fn drop_policy(&mut self, why: String) {
+        let mut shared = self.control.lock();
+        eprintln!("steer: policy {} was dropped: {why}; Linux's own scheduler goes on", shared.policy);
+        shared.dropped = Some(why);
+        "linux".clone_into(&mut shared.policy);
+        if let Ok(linux) = policy::parse("linux", &self.topology) {
+            self.inner = linux;
+        }
+    }
+
+    fn ask(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let begun = Instant::now();
+        self.busy.store((self.born.elapsed().as_millis() as u64).max(1), Ordering::Relaxed);
+        let decided = catch_unwind(AssertUnwindSafe(|| self.inner.decide(view, rng)));
+        self.busy.store(0, Ordering::Relaxed);
+        let Ok(placement) = decided else {
+            self.drop_policy("it panicked".into());
+            return everybody_anywhere(view, "the policy panicked");
+        };
+        self.late = if begun.elapsed() > self.period { self.late + 1 } else { 0 };
+        if self.late < MOST_LATE {
+            return placement;
+        }
+        self.drop_policy(format!("{MOST_LATE} decisions in a row took longer than a period"));
+        everybody_anywhere(view, "the policy was too slow")
+    }
+}
+
+impl Policy for Governed {
+    fn metrics(&self) -> Vec<&'static str> {
+        self.inner.metrics()
+    }
+
+    fn wants_events(&self) -> bool {
+        self.inner.wants_events()
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let let_go = self.obey();
+        let mut placement = if self.paused { Placement::default() } else { self.ask(view, rng) };
+        if let_go {
+            let placed: std::collections::BTreeSet<ThreadId> = placement.threads.iter().map(|t| t.thread).collect();
+            let rest = everybody_anywhere(view, "another policy decides from now on").threads;
+            placement.threads.extend(rest.into_iter().filter(|t| !placed.contains(&t.thread)));
+            placement.threads.sort_by_key(|t| t.thread);
+        }
+        placement
+    }
+}
+
+/// All threads are let go.
+pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
+    let place = |t: &countersteer_core::engine::ThreadInfo| ThreadPlacement {
+        thread: t.id,
+        target: Target::Anywhere,
+        weight: None,
+        reason: Reason::rule(why),
+    };
+    Placement { threads: view.threads.iter().map(place).collect(), admission: Some(Default::default()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::engine::ThreadInfo;
+    use countersteer_core::metric::MetricBank;
+    use countersteer_core::units::{Nanos, ProgramId};
+    use rand::SeedableRng;
+
+    /// Panics at its third decision, or dawdles.
+    struct Bad {
+        decisions: u32,
+        slow: bool,
+    }
+
+    impl Policy for Bad {
+        #[allow(clippy::panic, reason = "this is what is tested")]
+        fn decide(&mut self, _: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+            self.decisions += 1;
+            if self.slow {
+                std::thread::sleep(Duration::from_millis(3));
+            } else if self.decisions == 3 {
+                panic!("on purpose");
+            }
+            Placement::default()
+        }
+    }
+
+    fn decide(governed: &mut Governed) -> Placement {
+        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let topology = Arc::new(Topology::new(&machine.unwrap_or_else(|e| unreachable!("{e}"))));
+        let info = ThreadInfo {
+            id: ThreadId(7),
+            program: ProgramId(0),
+            name: "p".into(),
+            cpu: Default::default(),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::clone(&topology.groups[0].cpus),
+        };
+        let metrics = MetricBank::new(&topology, &[]);
+        let mut view = View {
+            now: Nanos::ZERO,
+            topology: &topology,
+            threads: &[info],
+            events: &[],
+            metrics: &metrics,
+            forecast: None,
+        };
+        governed.decide(&mut view, &mut PolicyRng::seed_from_u64(1))
+    }
+
+    fn governed(slow: bool) -> (Governed, Control) {
+        let control = Control::default();
+        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let topology = Arc::new(Topology::new(&machine.unwrap_or_else(|e| unreachable!("{e}"))));
+        let bad: Box<dyn Policy> = Box::new(Bad { decisions: 0, slow });
+        (Governed::new(("bad", bad), &topology, &control, Duration::from_millis(1), || {}), control)
+    }
+
+    #[test]
+    fn a_policy_that_panics_is_dropped_and_threads_are_let_go() {
+        let (mut governed, control) = governed(false);
+        assert_eq!(decide(&mut governed), Placement::default());
+        assert_eq!(decide(&mut governed), Placement::default());
+        let last = decide(&mut governed);
+        assert_eq!(last.threads[0].target, Target::Anywhere);
+        assert_eq!(control.lock().policy, "linux");
+        assert_eq!(decide(&mut governed), Placement::default(), "Linux decides");
+    }
+
+    #[test]
+    fn a_policy_that_is_late_again_and_again_is_dropped() {
+        let (mut governed, control) = governed(true);
+        for _ in 1..MOST_LATE {
+            assert_eq!(decide(&mut governed), Placement::default());
+        }
+        assert_eq!(decide(&mut governed).threads.len(), 1);
+        assert!(control.lock().dropped.is_some());
+    }
+
+    #[test]
+    fn another_policy_and_a_pause_let_threads_go_first() {
+        let (mut governed, control) = governed(false);
+        control.lock().pending = Some("aarr".into());
+        let placed = decide(&mut governed);
+        assert_eq!(placed.threads.len(), 1, "the new policy's word comes before the release");
+        assert_ne!(placed.threads[0].target, Target::Anywhere);
+        control.lock().paused = true;
+        assert_eq!(decide(&mut governed).threads[0].target, Target::Anywhere);
+        assert_eq!(decide(&mut governed), Placement::default());
+    }
+}

@@ -1,0 +1,105 @@
+//! This machine: its topology, and counters for what a policy reads.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use countersteer_core::counters::{Plan, PlannedSet, parse_set};
+use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::machine::Machine;
+use countersteer_core::metric::events_of;
+use countersteer_core::policy::Policy;
+use countersteer_core::sample::{Event, EventKind};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, probe, resolve};
+
+use crate::error::{Kind, told};
+use crate::library;
+
+/// The machine that threads are steered on.
+pub struct Here {
+    /// What is known of it.
+    pub machine: Machine,
+    /// The same as a file.
+    pub text: String,
+    /// Derived.
+    pub topology: Arc<Topology>,
+    /// The kernel's numbers of its CPUs.
+    pub numbers: CpuNumbers,
+    /// What can be counted.
+    pub pmus: Pmus,
+}
+
+/// Counters for a policy.
+pub struct PolicyCounters {
+    /// Sets with their plan; none where not even the clock may be read.
+    pub sets: Option<(Vec<Vec<Resolved>>, Plan)>,
+    /// Events that the policy would read and this machine does not count.
+    pub missing: Vec<&'static str>,
+}
+
+impl Here {
+    /// Looks at this machine, or takes a file's word for it.
+    pub fn look(file: Option<&str>) -> anyhow::Result<Self> {
+        let pmus = library::pmus(Path::new("/"), None)?;
+        let (machine, text) = match file {
+            Some(name) => {
+                let (machine, text) = library::machine(name)?;
+                (machine, text.text)
+            }
+            None => {
+                let machine = countersteer_host::topology::detect(Path::new("/"))?;
+                let text = machine.to_toml().context("this machine cannot be written as TOML")?;
+                (machine, text)
+            }
+        };
+        let os = machine.os_cpu_numbers();
+        if let Some(cpu) = os.iter().find(|cpu| !pmus.online.contains(**cpu)) {
+            let (name, online) = (&machine.name, &pmus.online);
+            let why = format!("machine {name} has a CPU {}, this one has CPUs {online}; give a file that fits", cpu.0);
+            return Err(told(Kind::Usage, why));
+        }
+        let (topology, numbers) = (Arc::new(Topology::new(&machine)), CpuNumbers::new(os));
+        Ok(Self { machine, text, topology, numbers, pmus })
+    }
+
+    /// Counters for what a policy reads, and for how far threads get.
+    pub fn counters(&self, policy: &dyn Policy, period: Nanos) -> anyhow::Result<PolicyCounters> {
+        let mut wanted = vec![Event::Instructions, Event::Cycles];
+        for event in events_of(&policy.metrics()) {
+            if !wanted.contains(&event) {
+                wanted.push(event);
+            }
+        }
+        let read = events_of(&policy.metrics());
+        let (mut set, mut missing) = (Vec::new(), Vec::new());
+        for event in wanted {
+            let found = match event.def().kind {
+                EventKind::Hardware => self.event(event.def().name),
+                EventKind::Virtual => None,
+            };
+            match found {
+                Some(found) => set.push(found),
+                None if read.contains(&event) => missing.push(event.def().name),
+                None => {}
+            }
+        }
+        if set.is_empty() {
+            set.extend(self.event("task_clock"));
+        }
+        if set.is_empty() {
+            return Ok(PolicyCounters { sets: None, missing });
+        }
+        let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+        Ok(PolicyCounters { sets: Some((vec![set], Plan::new(vec![planned], Some(period))?)), missing })
+    }
+
+    /// An event, if a PMU really counts it: some have names for what they do not have.
+    fn event(&self, name: &str) -> Option<Resolved> {
+        let specs = parse_set(name).ok()?;
+        let found = resolve(name, &specs, &self.pmus).ok()?.pop()?;
+        let counts = |e: &Encoding| matches!(probe(e.kind, e.config[0]), Probe::Counts | Probe::UserOnly);
+        found.encodings.iter().any(counts).then_some(found)
+    }
+}

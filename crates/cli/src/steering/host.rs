@@ -1,0 +1,90 @@
+//! Processes of the whole host that rules cover.
+//!
+//! Input: rules, /proc. Output: roots, new ones as they come. A process is looked at when it is new, and again every few
+//! seconds, since names and control groups change.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use countersteer_core::rules::{Process, Rules};
+use countersteer_core::units::ProgramId;
+use countersteer_host::live::Root;
+
+/// How often a process is looked at again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// A process that was looked at.
+struct Known {
+    root: Option<Root>,
+    looked: Instant,
+}
+
+/// Finds processes by rules.
+pub struct Host {
+    rules: Rules,
+    users: BTreeMap<u32, String>,
+    known: BTreeMap<u32, Known>,
+    next: u32,
+}
+
+impl Host {
+    /// A search by these rules.
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, users: users(), known: BTreeMap::new(), next: 0 }
+    }
+
+    /// All processes that are covered now.
+    pub fn find(&mut self) -> Vec<Root> {
+        let pids = pids();
+        self.known.retain(|pid, _| pids.binary_search(pid).is_ok());
+        let now = Instant::now();
+        for pid in pids {
+            let due = self.known.get(&pid).is_none_or(|k| k.root.is_none() && now.duration_since(k.looked) >= AGAIN);
+            if due {
+                let root = self.look(pid);
+                self.known.insert(pid, Known { root, looked: now });
+            }
+        }
+        self.known.values().filter_map(|k| k.root.clone()).collect()
+    }
+
+    fn look(&mut self, pid: u32) -> Option<Root> {
+        // The first process and this one are never touched.
+        if pid == 1 || pid == std::process::id() {
+            return None;
+        }
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
+        let name = read("comm")?.trim_end().to_owned();
+        // Threads of the kernel have no memory of their own.
+        let status = read("status").filter(|s| s.contains("VmSize:"))?;
+        let uid: u32 = status.lines().find_map(|l| l.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()?;
+        let users = self.users.get(&uid).cloned().into_iter().chain([uid.to_string()]).collect();
+        let cgroups = read("cgroup").unwrap_or_default();
+        // The unified hierarchy's line begins with `0::`.
+        let cgroup = cgroups.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("/").to_owned();
+        let process = Process { name: name.clone(), users, cgroup };
+        if !self.rules.covers(&process) {
+            return None;
+        }
+        self.next += 1;
+        Some(Root { pid, program: ProgramId(self.next), name: format!("{name}#{pid}").into() })
+    }
+}
+
+fn pids() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Names by number, as /etc/passwd has them.
+fn users() -> BTreeMap<u32, String> {
+    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?.to_owned();
+        Some((fields.nth(1)?.parse().ok()?, name))
+    };
+    text.lines().filter_map(entry).collect()
+}

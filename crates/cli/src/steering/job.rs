@@ -1,0 +1,137 @@
+//! One job of steering: whom, by which policy and engine, for how long; and its conduct from start to end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::policy::Policy;
+use countersteer_core::score::{Outcome, Score};
+use countersteer_core::units::Nanos;
+use countersteer_host::affinity::{self, AffinityConfig, AffinityEngine, journal_folder};
+use countersteer_host::live::Attended;
+use countersteer_report::record::{Collector, Detail, Manifest};
+
+use super::contest::Contest;
+use super::governed::{Control, Governed};
+use super::here::Here;
+use super::programs::Programs;
+use super::socket::Socket;
+use super::tally::{Summary, Tally, Tell};
+use crate::error::Kind;
+use crate::experiment::policy_rng;
+
+/// What is to be done.
+pub struct Job<'a> {
+    /// The policy with its parameters.
+    pub spec: &'a str,
+    /// Time between decisions.
+    pub period: Nanos,
+    /// When it ends in any case.
+    pub until: Nanos,
+    /// Nothing is changed.
+    pub dry: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Where the record goes.
+    pub record: Option<&'a Path>,
+    /// Takes a line for each decision that says something new.
+    pub tell: Option<Tell>,
+    /// Takes in what is seen, where policies are compared.
+    pub contest: Option<Contest>,
+    /// Programs that have ended are forgotten: for jobs without an end.
+    pub forgetful: bool,
+    /// The control socket's name in the folder of journals.
+    pub socket: String,
+    /// What the socket and others see of it.
+    pub control: Control,
+}
+
+/// What came of it.
+pub struct Done {
+    /// Who ran where for how long.
+    pub summary: Summary,
+    /// The first code other than zero that a started program ended with.
+    pub exit_code: u8,
+}
+
+/// Undoes what engines that were killed have left behind.
+pub fn put_back() -> anyhow::Result<()> {
+    let restored = affinity::restore(&journal_folder())?;
+    if restored.journals > 0 {
+        let n = restored.threads;
+        eprintln!("steer: {n} threads were put back that an earlier run, which was killed, had confined");
+    }
+    Ok(())
+}
+
+/// Does a job with a policy.
+pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Programs) -> anyhow::Result<Done> {
+    let engine = affinity_engine(&job, here, policy.as_ref())?;
+    let collector = job.record.map(|_| Collector::new(manifest(&job, here, &programs), Detail::NoSpans));
+    let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
+    tally.contest = job.contest;
+    if job.forgetful {
+        tally = tally.forgetful();
+    }
+    let _socket = Socket::open(&journal_folder().join(&job.socket), &here.topology, &job.control)?;
+    let period = Duration::from_nanos(job.period.0);
+    let mut policy = Governed::new((job.spec, policy), &here.topology, &job.control, period, give_up);
+    let mut attended = Attended::new(engine, programs.crew)?;
+    let driver = DriverConfig { period: job.period, until: job.until };
+    let elapsed = drive(&mut attended, &mut policy, &mut tally, driver, &mut policy_rng(job.seed))?;
+    if let Some(why) = attended.inner().blindness() {
+        eprintln!("steer: steered without counters: {why}");
+    }
+    let (summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
+    let exit_code = attended.crew().exit_code() as u8;
+    // Everything is put back before anything else can fail.
+    drop(attended);
+    keep(collector, job.record, &outcome)?;
+    Ok(Done { summary, exit_code })
+}
+
+fn keep(collector: Option<Collector>, dir: Option<&Path>, outcome: &Outcome) -> anyhow::Result<()> {
+    if let (Some(collector), Some(dir)) = (collector, dir) {
+        collector.finish(outcome, &Score::of(outcome)).save(dir)?;
+        eprintln!("steer: record in {}", dir.display());
+    }
+    Ok(())
+}
+
+/// A policy that never comes back from a decision has the run ended, and its threads let go.
+fn give_up() {
+    eprintln!("steer: the policy does not come back from a decision; all threads are let go and this run ends");
+    let _ = affinity::undo_own(&journal_folder());
+    std::process::exit(i32::from(Kind::Internal as u8));
+}
+
+fn affinity_engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<AffinityEngine> {
+    let counters = here.counters(policy, job.period)?;
+    if !counters.missing.is_empty() {
+        let missing = counters.missing.join(", ");
+        eprintln!("steer: {} reads what this machine does not count: {missing}; see `steer doctor`", job.spec);
+    }
+    if counters.sets.is_none() {
+        eprintln!("steer: steered without counters: none is permitted here; `steer doctor` knows the mend");
+    }
+    let journals: PathBuf = journal_folder();
+    let config = AffinityConfig {
+        topology: Arc::clone(&here.topology),
+        numbers: here.numbers.clone(),
+        counters: counters.sets,
+        period: job.period,
+        journals,
+        dry: job.dry,
+    };
+    Ok(AffinityEngine::open(config)?)
+}
+
+fn manifest(job: &Job<'_>, here: &Here, programs: &Programs) -> Manifest {
+    let machine = (here.machine.name.as_str(), here.text.as_str());
+    let workload = (programs.name.as_str(), programs.text.as_str());
+    let options = [("observe".to_owned(), job.dry.to_string())];
+    let manifest = Manifest::new(machine, workload, job.spec, job.seed, job.period, options, BTreeMap::new());
+    Manifest { engine: "affinity".into(), ..manifest }
+}

@@ -1,0 +1,11 @@
+//! Steering threads of this machine: what an engine is made from, and what came of it.
+
+pub mod contest;
+pub mod exposition;
+pub mod governed;
+pub mod here;
+pub mod host;
+pub mod job;
+pub mod programs;
+pub mod socket;
+pub mod tally;

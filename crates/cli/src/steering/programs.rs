@@ -1,0 +1,173 @@
+//! Whom to steer: a command, a workload, processes, a control group.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ProgramId};
+use countersteer_core::workload::{Workload, WorkloadProgram};
+use countersteer_host::live::{Crew, Root, Start};
+
+use crate::error::{Kind, told};
+use crate::library;
+use crate::plan;
+
+/// Whom to steer, as flags say it.
+#[derive(Debug, clap::Args)]
+#[group(id = "whom", multiple = false, required = true)]
+pub struct Whom {
+    /// A workload file whose programs are commands
+    #[arg(short, long, value_name = "FILE")]
+    workload: Option<String>,
+    /// Processes that run, with all their threads and what they start
+    #[arg(short = 'p', long, value_name = "PID", value_delimiter = ',')]
+    attach: Vec<u32>,
+    /// A control group: whatever is in its folder, now or later
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    command: Vec<String>,
+}
+
+impl Whom {
+    /// Who that is.
+    pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
+        if let Some(name) = &self.workload {
+            return workload(name, topology);
+        }
+        if let Some(folder) = &self.cgroup {
+            return cgroup(folder);
+        }
+        if !self.attach.is_empty() {
+            return attached(&self.attach);
+        }
+        if self.command.is_empty() {
+            return Err(told(Kind::Usage, "name a program after `--`, or say whom to steer: -w, -p or --cgroup"));
+        }
+        command(&self.command)
+    }
+
+    /// Processes come and go, and the end is somebody's word.
+    pub const fn is_endless(&self) -> bool {
+        self.cgroup.is_some()
+    }
+}
+
+/// Programs with a name and a text that a record keeps.
+pub struct Programs {
+    /// Who.
+    pub crew: Crew,
+    /// A workload's name.
+    pub name: String,
+    /// A workload file.
+    pub text: String,
+}
+
+/// A command.
+fn command(command: &[String]) -> anyhow::Result<Programs> {
+    let name = Path::new(&command[0]).file_name().map_or_else(|| command[0].clone(), |n| n.to_string_lossy().into());
+    let program = WorkloadProgram::of_command(command.to_vec());
+    let workload = Workload { name: name.clone(), title: String::new(), program: vec![program] };
+    let text = toml::to_string(&workload).context("this command cannot be written as a workload")?;
+    let start = Start {
+        command: command.to_vec(),
+        program: ProgramId(0),
+        name: name.as_str().into(),
+        nice: 0,
+        launch_on: None,
+        start: Nanos::ZERO,
+    };
+    Ok(Programs { crew: Crew::of(vec![start])?, name, text })
+}
+
+/// A workload file whose programs are commands.
+fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
+    let text = library::workload(name)?;
+    let workload = Workload::parse(&text.path, &text.text)?;
+    let mut starts: Vec<Start> = Vec::new();
+    for (row, program) in workload.program.iter().enumerate() {
+        let wrong = |why: String| plan::at_program(&text, row, why);
+        let Some(command) = &program.command else {
+            return Err(wrong("only the simulator runs a `profile`; give a `command` instead".into()).into());
+        };
+        let simulated = [
+            ("threads", program.threads.is_some()),
+            ("burst_mi", program.burst_mi.is_some()),
+            ("scale", (program.scale - 1.0).abs() > f64::EPSILON),
+        ];
+        if let Some((key, _)) = simulated.iter().find(|(_, given)| *given) {
+            return Err(wrong(format!("only the simulator heeds `{key}`; leave it out here")).into());
+        }
+        let place = program.launch_on.as_deref().map(|place| plan::cpus_of(place, topology)).transpose();
+        let launch_on = place.map_err(wrong)?;
+        let base = program.name.clone().or_else(|| Path::new(&command[0]).file_name()?.to_str().map(str::to_owned));
+        let base = base.unwrap_or_else(|| command[0].clone());
+        for _ in 0..program.copies {
+            let nth = 1 + starts.iter().filter(|s| s.name.split('#').next() == Some(&base)).count();
+            let name: Arc<str> = if nth == 1 { base.as_str().into() } else { format!("{base}#{nth}").into() };
+            starts.push(Start {
+                command: command.clone(),
+                program: ProgramId::from_index(starts.len()),
+                name,
+                nice: program.nice,
+                launch_on: launch_on.clone(),
+                start: Nanos::from_secs_f64(program.start_s),
+            });
+        }
+    }
+    let stem = Path::new(&text.path).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = if workload.name.is_empty() { stem } else { workload.name };
+    Ok(Programs { crew: Crew::of(starts)?, name, text: text.text })
+}
+
+/// Processes that run.
+fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
+    let roots = pids.iter().enumerate().map(|(row, pid)| root(*pid, row)).collect();
+    let numbers = pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let (name, text) = (format!("process {numbers}"), format!("# processes {numbers}\n"));
+    Ok(Programs { crew: Crew::found(roots)?, name, text })
+}
+
+/// Whatever is in a control group or below it, for as long as it is steered.
+fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
+    if !folder.join("cgroup.procs").is_file() {
+        let why = format!("{} is no control group: there is no cgroup.procs in it", folder.display());
+        return Err(told(Kind::Missing, why));
+    }
+    let shown = folder.display().to_string();
+    let (folder, mut known) = (folder.to_owned(), std::collections::BTreeMap::new());
+    let find = move || {
+        let mut pids = Vec::new();
+        members(&folder, &mut pids);
+        known.retain(|pid, _| pids.contains(pid));
+        let mut next = known.values().map(|r: &Root| r.program.0 + 1).max().unwrap_or(0);
+        for pid in pids {
+            known.entry(pid).or_insert_with(|| {
+                next += 1;
+                root(pid, next as usize - 1)
+            });
+        }
+        known.values().cloned().collect()
+    };
+    let text = format!("# control group {shown}\n");
+    Ok(Programs { crew: Crew::finding(Box::new(find)), name: shown, text })
+}
+
+fn members(folder: &PathBuf, pids: &mut Vec<u32>) {
+    let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    pids.extend(text.lines().filter_map(|l| l.parse::<u32>().ok()));
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            members(&entry.path(), pids);
+        }
+    }
+}
+
+fn root(pid: u32, row: usize) -> Root {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let comm = comm.trim();
+    let name = if comm.is_empty() { format!("#{pid}") } else { format!("{comm}#{pid}") };
+    Root { pid, program: ProgramId::from_index(row), name: name.into() }
+}

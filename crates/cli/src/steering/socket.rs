@@ -1,0 +1,118 @@
+//! The control socket of a run: one line of JSON in, one out.
+//!
+//! Input: requests `{"ask": "status" | "get" | "set" | "why", ...}`. Output: replies. The socket lies in the folder of
+//! journals, which is its user's alone.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use countersteer_core::policy;
+use countersteer_core::topology::Topology;
+use serde_json::{Value, json};
+
+use super::governed::Control;
+
+/// Longest request.
+const MOST_BYTES: u64 = 1 << 16;
+/// How long a client may take over its request.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A socket that answers as long as it lives.
+pub struct Socket {
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Answers on `path`, which must not be in use.
+    pub fn open(path: &Path, topology: &Arc<Topology>, control: &Control) -> anyhow::Result<Self> {
+        if UnixStream::connect(path).is_ok() {
+            anyhow::bail!("another run answers on {}; name another socket, or end that run", path.display());
+        }
+        // One that a killed run has left.
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let (topology, control) = (Arc::clone(topology), control.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that goes away concerns nobody else.
+                let _ = answer(&stream, &topology, &control);
+            }
+        });
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn answer(stream: &UnixStream, topology: &Arc<Topology>, control: &Control) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(MOST_BYTES)).read_line(&mut line)?;
+    let reply = match serde_json::from_str::<Value>(&line) {
+        Ok(request) => reply(&request, topology, control).unwrap_or_else(|error| json!({ "error": error })),
+        Err(error) => json!({ "error": format!("this is no JSON: {error}") }),
+    };
+    let mut stream = stream;
+    stream.write_all(format!("{reply}\n").as_bytes())
+}
+
+fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result<Value, String> {
+    let text = |key: &str| request.get(key).and_then(Value::as_str);
+    let mut shared = control.lock();
+    match text("ask") {
+        Some("status") => {
+            let summary = serde_json::to_value(&shared.summary).map_err(|e| e.to_string())?;
+            Ok(json!({ "policy": shared.policy, "paused": shared.paused, "dropped": shared.dropped, "run": summary }))
+        }
+        Some("get") => Ok(json!({ "policy": shared.policy, "paused": shared.paused })),
+        Some("set") => match (text("key"), text("value").unwrap_or_default()) {
+            (Some("policy"), spec) => {
+                policy::parse(spec, topology).map_err(|e| e.to_string())?;
+                shared.pending = Some(spec.to_owned());
+                Ok(json!({ "policy": spec }))
+            }
+            (Some("paused"), value) => {
+                shared.paused = value.parse().map_err(|_| format!("`{value}` is neither true nor false"))?;
+                Ok(json!({ "paused": shared.paused }))
+            }
+            (key, _) => Err(format!("`{}` cannot be set; policy and paused can", key.unwrap_or_default())),
+        },
+        Some("why") => {
+            let thread = request.get("thread").and_then(Value::as_u64).unwrap_or_default();
+            let word = u32::try_from(thread).ok().and_then(|t| shared.words.get(&t)).cloned();
+            word.ok_or_else(|| format!("no decision about thread {thread} is known"))
+        }
+        other => Err(format!("nobody asks `{}`; status, get, set and why are understood", other.unwrap_or_default())),
+    }
+}
+
+/// Asks a run that listens on `path`.
+pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
+    let stream = UnixStream::connect(path)
+        .with_context(|| format!("nobody answers on {}; `steer ctl list` shows who runs", path.display()))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    (&stream).write_all(format!("{request}\n").as_bytes())?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// Sockets in a folder on which somebody answers.
+pub fn answering(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    let mut paths: Vec<PathBuf> =
+        entries.filter(|p| p.extension().is_some_and(|e| e == "sock") && UnixStream::connect(p).is_ok()).collect();
+    paths.sort();
+    paths
+}

@@ -1,0 +1,319 @@
+//! The tally: who ran how long on which core type, what was moved, and what the policy's own figures make of it.
+//!
+//! Input: the driver's observations and decisions. Output: a summary, and the outcome for a record.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::driver::Recorder;
+use countersteer_core::engine::{Applied, Observation, ThreadEventKind};
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::{Placement, Target};
+use countersteer_core::sample::Event;
+use countersteer_core::score::{Outcome, ProgramOutcome};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{GroupId, Nanos, ThreadId};
+use countersteer_host::live::Member;
+
+use countersteer_report::record::Collector;
+use serde::Serialize;
+
+use super::contest::Contest;
+use super::governed::Control;
+
+/// What a program did.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProgramTally {
+    /// Its name.
+    pub name: String,
+    /// Threads that it had in all.
+    pub threads: u64,
+    /// Threads that it has now.
+    pub living: u64,
+    /// CPU time by core type, fastest first.
+    pub cpu_s: Vec<f64>,
+    /// Instructions, where they are counted.
+    pub instructions: f64,
+    /// Cycles, likewise.
+    pub cycles: f64,
+    /// How long it took, if it ended.
+    pub elapsed_s: Option<f64>,
+    /// Its exit code, as a shell would tell it.
+    pub exit_code: Option<i32>,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Programs in the workload's order.
+    pub programs: Vec<ProgramTally>,
+    /// Threads that lived for less than a period, and programs that have ended in runs without an end, all together.
+    pub short_lived: Option<ProgramTally>,
+    /// Names of the columns of `cpu_s`.
+    pub core_types: Vec<String>,
+    /// How long it took.
+    pub elapsed_s: f64,
+    /// Decisions.
+    pub decisions: u64,
+    /// Threads that were confined anew, summed over decisions.
+    pub changed: u64,
+    /// Threads that could not be.
+    pub refused: u64,
+    /// Moves between CPUs that were seen.
+    pub migrations: u64,
+    /// Samples of threads outside of what they were told two periods before or earlier, and all samples of such threads.
+    pub misplaced: (u64, u64),
+    /// By how much faster threads would be where the policy wants them than where they are, by its speed-up factors.
+    pub predicted_gain: Option<f64>,
+}
+
+/// Stands in the place of a program.
+const SHORT_LIVED: &str = "(ended)";
+
+/// Observations after which a decision must have taken effect.
+const SETTLED: u64 = 2;
+
+/// Takes a line of what is decided.
+pub type Tell = Box<dyn FnMut(&str)>;
+
+/// Keeps count, and passes everything on to a record.
+pub struct Tally {
+    pub collector: Option<Collector>,
+    pub contest: Option<Contest>,
+    summary: Summary,
+    /// By the program's number.
+    programs: BTreeMap<u32, ProgramTally>,
+    /// Programs that have ended keep their rows.
+    keep_ended: bool,
+    program_of: BTreeMap<ThreadId, u32>,
+    /// Where threads should be, and since which observation.
+    wanted: BTreeMap<ThreadId, (Target, u64)>,
+    observations: u64,
+    /// Speeds where threads are and where they are wanted, summed.
+    speeds: (f64, f64),
+    /// Says each change as it happens.
+    tell: Option<Tell>,
+    names: BTreeMap<ThreadId, Arc<str>>,
+    control: Control,
+}
+
+impl Tally {
+    /// A tally on a machine; `tell` gets a line for each thread that is placed.
+    pub fn new(topology: &Topology, collector: Option<Collector>, tell: Option<Tell>, control: &Control) -> Self {
+        let core_types = topology.core_types.iter().map(|t| t.name.clone()).collect();
+        let summary = Summary { core_types, ..Summary::default() };
+        let (programs, program_of, wanted, names) = Default::default();
+        let (speeds, keep_ended, control) = ((0.0, 0.0), true, control.clone());
+        let (contest, observations) = (None, 0);
+        Self {
+            collector,
+            contest,
+            observations,
+            summary,
+            programs,
+            keep_ended,
+            program_of,
+            wanted,
+            speeds,
+            tell,
+            names,
+            control,
+        }
+    }
+
+    /// Programs that have ended are counted together from now on, for runs without an end.
+    #[must_use]
+    pub const fn forgetful(mut self) -> Self {
+        self.keep_ended = false;
+        self
+    }
+
+    /// The summary, with how the crew ended.
+    pub fn finish(self, members: &[Member], elapsed: Nanos) -> (Summary, Outcome, Option<Collector>) {
+        let mut summary = self.summary;
+        summary.programs = self.programs.into_values().collect();
+        summary.elapsed_s = elapsed.as_secs_f64();
+        let (here, there) = self.speeds;
+        summary.predicted_gain = (here > 0.0).then(|| there / here - 1.0);
+        for member in members {
+            let row = summary.programs.iter().position(|p| p.name == *member.name).unwrap_or_else(|| {
+                // It ended before anybody looked.
+                let cpu_s = vec![0.0; summary.core_types.len()];
+                summary.programs.push(ProgramTally { name: member.name.to_string(), cpu_s, ..ProgramTally::default() });
+                summary.programs.len() - 1
+            });
+            let program = &mut summary.programs[row];
+            if let (Some(started), Some((ended, ending))) = (member.started, member.ended) {
+                program.elapsed_s = Some(ended.since(started).as_secs_f64());
+                program.exit_code = ending.map(|e| e.code());
+            }
+        }
+        let programs = summary.programs.iter().map(|p| ProgramOutcome {
+            name: p.name.clone(),
+            completions_s: p.elapsed_s.into_iter().collect(),
+            alone_fast_s: 0.0,
+            alone_slow_s: 0.0,
+            instructions: p.instructions,
+            cycles: p.cycles,
+        });
+        let outcome = Outcome {
+            programs: programs.collect(),
+            elapsed_s: summary.elapsed_s,
+            energy_j: 0.0,
+            migrations: summary.migrations,
+            switches: 0,
+        };
+        (summary, outcome, self.collector)
+    }
+
+    /// Lets the control socket know how things stand.
+    fn publish(&mut self, topology: &Topology, at: Nanos, placement: &Placement) {
+        self.summary.elapsed_s = at.as_secs_f64();
+        let mut shared = self.control.lock();
+        shared.summary.clone_from(&self.summary);
+        shared.summary.programs = self.programs.values().cloned().collect();
+        shared.words.retain(|tid, _| self.names.contains_key(&ThreadId(*tid)));
+        for placed in &placement.threads {
+            let reason = &placed.reason;
+            let names = |(group, value): &(GroupId, f64)| (topology.group(*group).name.clone(), *value);
+            let word = serde_json::json!({
+                "thread": placed.thread.0,
+                "program": self.names.get(&placed.thread),
+                "since_s": at.as_secs_f64(),
+                "target": placed.target.name(topology),
+                "cpus": placed.target.cpus(topology).to_string(),
+                "rule": reason.rule,
+                "saw": reason.seen.iter().cloned().collect::<BTreeMap<_, _>>(),
+                "alternatives": reason.alternatives.iter().map(names).collect::<BTreeMap<_, _>>(),
+                "unit": reason.unit,
+            });
+            shared.words.insert(placed.thread.0, word);
+        }
+    }
+
+    fn program(&mut self, thread: ThreadId) -> Option<&mut ProgramTally> {
+        self.programs.get_mut(self.program_of.get(&thread)?)
+    }
+
+    /// Threads that were born and ended between two observations: whose they were is not known any more.
+    fn short_lived(&mut self) -> &mut ProgramTally {
+        let types = self.summary.core_types.len();
+        let none = || ProgramTally { name: SHORT_LIVED.into(), cpu_s: vec![0.0; types], ..ProgramTally::default() };
+        self.summary.short_lived.get_or_insert_with(none)
+    }
+
+    fn meet(&mut self, observation: &Observation) {
+        let types = self.summary.core_types.len();
+        for info in &observation.threads {
+            if self.program_of.insert(info.id, info.program.0).is_some() {
+                continue;
+            }
+            self.names.insert(info.id, Arc::clone(&info.name));
+            let none =
+                || ProgramTally { name: info.name.to_string(), cpu_s: vec![0.0; types], ..ProgramTally::default() };
+            let program = self.programs.entry(info.program.0).or_insert_with(none);
+            program.threads += 1;
+            program.living += 1;
+        }
+    }
+
+    /// Forgets a thread that has ended, and its program with its last thread where programs come and go for ever.
+    fn forget(&mut self, thread: ThreadId) {
+        self.wanted.remove(&thread);
+        self.names.remove(&thread);
+        let Some(number) = self.program_of.remove(&thread) else { return };
+        let Some(program) = self.programs.get_mut(&number) else { return };
+        program.living = program.living.saturating_sub(1);
+        if program.living > 0 || self.keep_ended {
+            return;
+        }
+        if let Some(ended) = self.programs.remove(&number) {
+            let sum = self.short_lived();
+            sum.threads += ended.threads;
+            sum.cpu_s.iter_mut().zip(&ended.cpu_s).for_each(|(sum, s)| *sum += s);
+            sum.instructions += ended.instructions;
+            sum.cycles += ended.cycles;
+        }
+    }
+
+    fn count(&mut self, topology: &Topology, observation: &Observation) {
+        for sample in &observation.samples {
+            let time = sample.enabled.max(sample.running).as_secs_f64();
+            // The first samples after a decision tell of what was before it as well.
+            let settled = |since: u64| self.observations >= since + SETTLED;
+            if let Some((target, _)) = self.wanted.get(&sample.thread).filter(|(_, since)| settled(*since)) {
+                let there = target.cpus(topology).contains(sample.cpu);
+                self.summary.misplaced.0 += u64::from(!there);
+                self.summary.misplaced.1 += 1;
+            }
+            let short_lived = !self.program_of.contains_key(&sample.thread);
+            let program = if short_lived { Some(self.short_lived()) } else { self.program(sample.thread) };
+            if let Some(program) = program {
+                program.cpu_s[sample.core_type.index()] += time;
+                program.instructions += sample.counts.get(Event::Instructions).unwrap_or(0.0);
+                program.cycles += sample.counts.get(Event::Cycles).unwrap_or(0.0);
+            }
+        }
+        for event in &observation.events {
+            match event.kind {
+                ThreadEventKind::Migrate { .. } => self.summary.migrations += 1,
+                ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => self.short_lived().threads += 1,
+                ThreadEventKind::Exit => self.forget(event.thread),
+                _ => {}
+            }
+        }
+    }
+
+    /// Speeds of running threads where they are, and where the policy wants them, by their speed-up factors.
+    fn predict(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank) {
+        let (fast, slow) = topology.extremes();
+        let sf = metrics.names().iter().position(|n| n.starts_with("sf"));
+        let Some(sf) = sf.filter(|_| fast != slow) else { return };
+        for info in observation.threads.iter().filter(|t| t.runnable) {
+            let value = metrics.row(info.id).and_then(|row| row.get(sf).copied().flatten());
+            let (Some(sf), Some((target, _))) = (value, self.wanted.get(&info.id)) else { continue };
+            let cpus = target.cpus(topology);
+            let share = |cpu| f64::from(u8::from(topology.core_type_of(cpu) == fast));
+            let wanted = cpus.iter().map(share).sum::<f64>() / cpus.len().max(1) as f64;
+            let speed = |fast: f64| fast.mul_add(sf - 1.0, 1.0);
+            self.speeds.0 += speed(share(info.cpu));
+            self.speeds.1 += speed(wanted);
+        }
+    }
+}
+
+impl Recorder for Tally {
+    fn observation(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank) {
+        self.observations += 1;
+        self.meet(observation);
+        if let Some(contest) = &self.contest {
+            contest.observe(observation);
+        }
+        self.count(topology, observation);
+        self.predict(topology, observation, metrics);
+        if let Some(collector) = &mut self.collector {
+            collector.observation(topology, observation, metrics);
+        }
+    }
+
+    fn decision(&mut self, topology: &Topology, at: Nanos, placement: &Placement, applied: Applied) {
+        self.summary.decisions += 1;
+        self.summary.changed += u64::from(applied.changed);
+        self.summary.refused += u64::from(applied.refused);
+        self.publish(topology, at, placement);
+        for placed in &placement.threads {
+            if self.wanted.get(&placed.thread).is_some_and(|(target, _)| *target == placed.target) {
+                continue;
+            }
+            self.wanted.insert(placed.thread, (placed.target.clone(), self.observations));
+            if let Some(tell) = &mut self.tell {
+                let name = self.names.get(&placed.thread).map_or("?", |n| n);
+                let (target, rule) = (placed.target.name(topology), &placed.reason.rule);
+                tell(&format!("{:.3} s  {name} {}  to {target}: {rule}", at.as_secs_f64(), placed.thread.0));
+            }
+        }
+        if let Some(collector) = &mut self.collector {
+            collector.decision(topology, at, placement, applied);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Virtual counters that are derived from counts: the metrics of the core's table, as policies see them (`-v sf`).
+//!
+//! Input: readings of threads. Output: by thread, the latest value of each metric.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use countersteer_core::counters::{Owner, Plan, Readings};
+use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::engine::{Observation, ThreadEvent, ThreadEventKind};
+use countersteer_core::metric::{self, METRICS, MetricBank, MetricDef};
+use countersteer_core::sample::Sample;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::ThreadId;
+use countersteer_host::counters::CatalogRow;
+use countersteer_host::virtuals::Place;
+
+use super::Named;
+
+/// The metric of a name, if it comes of nothing but what PMUs count.
+pub fn derivable(name: &str) -> Option<&'static MetricDef> {
+    metric::by_name(name).filter(|m| counted(m))
+}
+
+/// The names of all such metrics.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    METRICS.iter().filter(|m| counted(m)).map(|m| m.name)
+}
+
+fn counted(metric: &MetricDef) -> bool {
+    metric.needs.iter().all(|event| CatalogRow::by_name(event.def().name).is_some())
+}
+
+/// Metrics that are kept up to date.
+pub struct Derived {
+    metrics: Vec<&'static MetricDef>,
+    bank: MetricBank,
+    topology: Arc<Topology>,
+    cpus: CpuNumbers,
+    plan: Plan,
+}
+
+impl Derived {
+    /// Metrics of this machine; none if none are wanted.
+    pub fn open(metrics: &[&'static MetricDef], plan: &Plan) -> anyhow::Result<Option<Self>> {
+        if metrics.is_empty() {
+            return Ok(None);
+        }
+        let machine = countersteer_host::topology::detect(Path::new("/"))?;
+        let cpus = CpuNumbers::new(machine.os_cpu_numbers());
+        Ok(Some(Self::new(metrics, plan, Arc::new(Topology::new(&machine)), cpus)))
+    }
+
+    fn new(metrics: &[&'static MetricDef], plan: &Plan, topology: Arc<Topology>, cpus: CpuNumbers) -> Self {
+        let names: Vec<&str> = metrics.iter().map(|m| m.name).collect();
+        let bank = MetricBank::new(&topology, &names);
+        Self { metrics: metrics.to_vec(), bank, topology, cpus, plan: plan.clone() }
+    }
+
+    /// Takes in the readings of a period, and tells the metrics of the threads in it.
+    pub fn read(&mut self, readings: &Readings, into: &mut Vec<Named>) {
+        let mut seen = Observation { samples: self.samples(readings), ..Observation::default() };
+        self.bank.update(&seen);
+        let mut threads: Vec<ThreadId> = seen.samples.iter().map(|s| s.thread).collect();
+        threads.dedup();
+        for thread in &threads {
+            for metric in &self.metrics {
+                let value = self.bank.get(*thread, metric.name);
+                let named =
+                    |value| Named { name: metric.name, unit: metric.unit, place: Place::Thread(thread.0), value };
+                into.extend(value.map(named));
+            }
+        }
+        seen.samples.clear();
+        for row in readings.rows().iter().filter(|r| r.last) {
+            if let Owner::Thread { tid, .. } = row.owner {
+                let (at, thread) = (row.end, ThreadId(tid));
+                seen.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exit });
+            }
+        }
+        self.bank.update(&seen);
+    }
+
+    fn samples(&self, readings: &Readings) -> Vec<Sample> {
+        let sample = |row: usize| {
+            let set = self.plan.sets.get(readings.rows()[row].set as usize)?;
+            let mut sample = readings.sample(row, set)?;
+            sample.cpu = self.cpus.own(sample.cpu)?;
+            sample.core_type = self.topology.core_type_of(sample.cpu);
+            Some(sample)
+        };
+        let mut samples: Vec<Sample> = (0..readings.rows().len()).filter_map(sample).collect();
+        samples.sort_by_key(|s| (s.thread, s.at));
+        samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use countersteer_core::counters::{PlannedEvent, PlannedSet, Reading};
+    use countersteer_core::machine::Machine;
+    use countersteer_core::sample::Event;
+    use countersteer_core::units::{CpuId, Nanos};
+
+    use super::*;
+
+    const MACHINE: &str = include_str!("../../../../machines/i9-12900k-8p8e.toml");
+
+    #[test]
+    fn a_thread_has_its_speed_up_factor_until_it_ends() {
+        let topology = Arc::new(Topology::new(&Machine::parse("m", MACHINE).unwrap()));
+        let events = [Event::Instructions, Event::Cycles, Event::LlcMisses];
+        let planned = |event: Event| PlannedEvent {
+            name: event.def().name.into(),
+            unit: String::new(),
+            scale: 1.0,
+            event: Some(event),
+        };
+        let plan = Plan::new(vec![PlannedSet { events: events.map(planned).into() }], None).unwrap();
+        let os = (0..topology.cpus.len() as u32).map(CpuId).collect();
+        let mut derived = Derived::new(&[derivable("sf").unwrap()], &plan, topology, CpuNumbers::new(os));
+        let mut told = |misses: u64, last: bool| {
+            let mut readings = Readings::default();
+            let blank = Reading::new(Owner::Thread { pid: 1, tid: 7 }, Some(CpuId(0)), 0, 0);
+            let time = Nanos(1_000_000);
+            readings.push(Reading { enabled: time, running: time, present: 7, last, ..blank }, [4000, 2000, misses]);
+            let mut values = Vec::new();
+            derived.read(&readings, &mut values);
+            assert_eq!((values.len(), &values[0].place), (1, &Place::Thread(7)));
+            values[0].value
+        };
+        let (computes, waits) = (told(0, false), told(10, true));
+        assert!(computes > 1.0 && waits < computes, "{computes} {waits}");
+        assert_eq!(derived.bank.row(ThreadId(7)), None, "it has ended");
+    }
+
+    #[test]
+    fn only_what_pmus_count_can_be_derived() {
+        assert!(derivable("sf").is_some() && derivable("ipc").is_some());
+        assert!(derivable("sf_oracle").is_none() && derivable("power").is_none());
+        assert!(derivable("l2_mpki").is_none(), "no portable name for its event");
+    }
+}

@@ -1,0 +1,137 @@
+//! Virtual counters of `steer stat`: which were asked for, what they say at the end of each period, and what of it belongs to
+//! a row.
+//!
+//! Input: names of -v and of formulas, readings. Output: values for rows of their own, for the record, and for formulas.
+
+mod belongs;
+mod derived;
+
+use std::path::Path;
+
+use countersteer_core::counters::{Outside, Owner, Plan, Reading, Readings};
+use countersteer_core::metric::MetricDef;
+use countersteer_host::virtuals::{Column, Meters, PROVIDERS, Place, Value, column_of};
+use countersteer_report::readings::VirtualValue;
+
+use self::belongs::Belongings;
+use self::derived::Derived;
+use crate::error::{Kind, told};
+
+pub use derived::derivable;
+
+/// What was asked for with -v.
+#[derive(Default)]
+pub struct Wanted {
+    /// Columns of providers.
+    pub columns: Vec<&'static Column>,
+    /// Metrics of the core's table that come of counts.
+    pub derived: Vec<&'static MetricDef>,
+}
+
+/// A value with its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub place: Place,
+    pub value: f64,
+}
+
+/// The providers of what was asked for.
+pub struct Bank {
+    names: Vec<&'static str>,
+    meters: Meters,
+    derived: Option<Derived>,
+    values: Vec<Named>,
+    belongings: Belongings,
+}
+
+impl Wanted {
+    /// Looks the names up.
+    pub fn find(names: &[String]) -> anyhow::Result<Self> {
+        let mut wanted = Self::default();
+        for name in names {
+            match (column_of(name), derivable(name)) {
+                (Some((_, column)), _) => wanted.columns.push(column),
+                (None, Some(metric)) => wanted.derived.push(metric),
+                (None, None) => return Err(told(Kind::Usage, unknown(name))),
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+impl Wanted {
+    /// The first, of these and of what formulas name, that is read thread by thread.
+    pub fn by_thread(&self, of_formulas: &[&'static str]) -> Option<&'static str> {
+        let of_threads = |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
+        let mut names = self.columns.iter().map(|c| c.name).chain(of_formulas.iter().copied());
+        names.find(of_threads).or_else(|| self.derived.first().map(|m| m.name))
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let known = PROVIDERS.iter().flat_map(|p| p.columns).map(|c| c.name).chain(derived::names());
+    let known: Vec<&str> = known.collect();
+    format!("there is no virtual counter `{name}`; there are {}", known.join(", "))
+}
+
+impl Bank {
+    /// Opens the providers of what is wanted and of what formulas name, and takes a first reading, from which differences count.
+    /// `root` is where the machine's files are.
+    pub fn open(root: &Path, wanted: &Wanted, of_formulas: &[&'static str], plan: &Plan) -> anyhow::Result<Self> {
+        let names: Vec<&'static str> =
+            wanted.columns.iter().map(|c| c.name).chain(wanted.derived.iter().map(|m| m.name)).collect();
+        let read: Vec<&str> = wanted.columns.iter().map(|c| c.name).chain(of_formulas.iter().copied()).collect();
+        let meters = Meters::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
+        let (derived, belongings) = (Derived::open(&wanted.derived, plan)?, Belongings::default());
+        Ok(Self { names, meters, derived, values: Vec::new(), belongings })
+    }
+
+    /// The names of -v.
+    pub fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// Reads everything at the end of a period; threads that were read are followed until they end.
+    pub fn read(&mut self, readings: &Readings) {
+        self.values.clear();
+        let named =
+            |v: &Value| Named { name: v.column.name, unit: v.column.unit, place: v.place.clone(), value: v.value };
+        self.values.extend(self.meters.read().iter().map(named));
+        for row in readings.rows() {
+            if let Owner::Thread { tid, .. } = row.owner {
+                if row.last { self.meters.leave(tid) } else { self.meters.follow(tid) }
+            }
+        }
+        if let Some(derived) = &mut self.derived {
+            derived.read(readings, &mut self.values);
+        }
+        self.belongings.sort(&self.values, readings);
+    }
+
+    /// Forgets what was read: nothing is known of a moment that ends no period.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.belongings = Belongings::default();
+    }
+
+    /// What belongs to a row, for formulas.
+    pub fn outside(&self) -> Box<Outside<'_>> {
+        Box::new(|name: &str, reading: &Reading| self.belongings.of(name, reading))
+    }
+
+    /// Every value of -v, with what kind of place it is about.
+    pub fn each<'n>(&self, name: impl Fn(u32) -> &'n str, mut take: impl FnMut(&str, &VirtualValue<'_>)) {
+        for value in self.values.iter().filter(|v| self.names.contains(&v.name)) {
+            let (scope, place, tid, cpu) = match &value.place {
+                Place::Machine => ("machine", "machine", None, None),
+                Place::Zone { name, .. } => ("zone", &**name, None, None),
+                Place::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
+                Place::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
+            };
+            let Named { name, unit, value, .. } = *value;
+            take(scope, &VirtualValue { name, unit, place, tid, cpu, value });
+        }
+    }
+}

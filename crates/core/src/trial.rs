@@ -1,0 +1,310 @@
+//! Trials: a policy against a baseline on the same live load, in randomised blocks.
+//!
+//! Input: observations, and whose turn it is. Output: per program, by how much faster it got on under the policy, with a
+//! confidence interval.
+//!
+//! Blocks come in pairs, one of each arm, in random order, so that what drifts slowly (load, phases, temperature) falls on both
+//! alike. The first part of a block is left out, while caches and queues still remember the other arm. Each pair gives one
+//! logarithm of a ratio of rates per program; their mean and Student's t give the interval. Pairs in which a program did not
+//! run in both blocks say nothing about it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::RngExt;
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::engine::Observation;
+use crate::policy::PolicyRng;
+use crate::sample::Event;
+use crate::units::{Nanos, ThreadId};
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    /// The policy on trial.
+    Policy,
+    /// What it is compared with.
+    Baseline,
+}
+
+/// How blocks are laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct TrialPlan {
+    /// Length of a block of the policy.
+    pub policy: Nanos,
+    /// Length of a block of the baseline.
+    pub baseline: Nanos,
+    /// Part of each block that is left out at its beginning, 0 to 1.
+    pub settle: f64,
+    /// Confidence of the intervals, 0 to 1.
+    pub confidence: f64,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Instructions per second of wall time.
+    Instructions,
+    /// CPU time per second of wall time, where instructions are not counted: it tells who was kept waiting, not who was slow.
+    CpuTime,
+}
+
+/// A trial under way.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    plan: TrialPlan,
+    first: Arm,
+    /// Second block of the pair.
+    second: bool,
+    began: Nanos,
+    last: Nanos,
+    program_of: BTreeMap<ThreadId, Arc<str>>,
+    /// Work of the pair so far by program and arm, and the time over which it was measured.
+    work: BTreeMap<Arc<str>, [f64; 2]>,
+    time_s: [f64; 2],
+    /// Logarithms of ratios by program, and of all programs together.
+    ratios: BTreeMap<Arc<str>, Vec<f64>>,
+    overall: Vec<f64>,
+    instructions: bool,
+    begun: bool,
+}
+
+/// What a trial says of a program, or of all together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gain {
+    /// The program.
+    pub program: String,
+    /// Pairs of blocks in which it ran under both.
+    pub pairs: usize,
+    /// By how much faster it got on: 0.05 is 5 %.
+    pub gain: f64,
+    /// Interval in which the true gain lies with the plan's confidence; absent below two pairs.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Trial {
+    /// A trial that begins with the first observation.
+    #[must_use]
+    pub fn new(plan: TrialPlan) -> Self {
+        Self {
+            plan,
+            first: Arm::Baseline,
+            second: false,
+            began: Nanos::ZERO,
+            last: Nanos::ZERO,
+            program_of: BTreeMap::new(),
+            work: BTreeMap::new(),
+            time_s: [0.0; 2],
+            ratios: BTreeMap::new(),
+            overall: Vec::new(),
+            instructions: false,
+            begun: false,
+        }
+    }
+
+    /// Whose turn it is.
+    #[must_use]
+    pub const fn arm(&self) -> Arm {
+        match (self.first, self.second) {
+            (first, false) => first,
+            (Arm::Policy, true) => Arm::Baseline,
+            (Arm::Baseline, true) => Arm::Policy,
+        }
+    }
+
+    /// Takes in what was seen under the present arm.
+    pub fn observe(&mut self, seen: &Observation) {
+        for info in &seen.threads {
+            self.program_of.entry(info.id).or_insert_with(|| Arc::clone(&info.name));
+        }
+        let settled = self.began + Nanos((self.length().0 as f64 * self.plan.settle) as u64);
+        let (column, span) = (self.arm() as usize, seen.at.since(self.last));
+        if self.begun && self.last >= settled {
+            self.time_s[column] += span.as_secs_f64();
+            for sample in &seen.samples {
+                let counted = sample.counts.get(Event::Instructions);
+                self.instructions |= counted.is_some();
+                let time = sample.running.max(sample.enabled).as_secs_f64();
+                if let Some(program) = self.program_of.get(&sample.thread) {
+                    self.work.entry(Arc::clone(program)).or_default()[column] += counted.unwrap_or(time);
+                }
+            }
+        }
+        self.last = seen.at;
+        for event in &seen.events {
+            if event.kind == crate::engine::ThreadEventKind::Exit {
+                self.program_of.remove(&event.thread);
+            }
+        }
+    }
+
+    /// Lets time pass; whether another arm has its turn from now on.
+    pub fn turn(&mut self, now: Nanos, rng: &mut PolicyRng) -> bool {
+        let before = self.arm();
+        if !std::mem::replace(&mut self.begun, true) {
+            self.first = draw(rng);
+            (self.began, self.last) = (now, now);
+            return self.arm() != before;
+        }
+        if now.since(self.began) < self.length() {
+            return false;
+        }
+        self.began = now;
+        self.second = !self.second;
+        if !self.second {
+            self.end_pair();
+            self.first = draw(rng);
+        }
+        self.arm() != before
+    }
+
+    const fn length(&self) -> Nanos {
+        match self.arm() {
+            Arm::Policy => self.plan.policy,
+            Arm::Baseline => self.plan.baseline,
+        }
+    }
+
+    fn end_pair(&mut self) {
+        let time_s = std::mem::take(&mut self.time_s);
+        let rate = |work: &[f64; 2], arm: Arm| work[arm as usize] / time_s[arm as usize];
+        let ratio = |work: &[f64; 2]| (rate(work, Arm::Policy) / rate(work, Arm::Baseline)).ln();
+        let work = std::mem::take(&mut self.work);
+        let mut logs = Vec::new();
+        for (program, work) in work {
+            let log = ratio(&work);
+            if log.is_finite() {
+                logs.push(log);
+                self.ratios.entry(program).or_default().push(log);
+            }
+        }
+        if !logs.is_empty() {
+            self.overall.push(logs.iter().sum::<f64>() / logs.len() as f64);
+        }
+    }
+
+    /// What is measured here.
+    #[must_use]
+    pub const fn measure(&self) -> Measure {
+        if self.instructions { Measure::Instructions } else { Measure::CpuTime }
+    }
+
+    /// What is known by now of each program.
+    #[must_use]
+    pub fn gains(&self) -> Vec<Gain> {
+        self.ratios.iter().map(|(program, logs)| gain(program, logs, self.plan.confidence)).collect()
+    }
+
+    /// What is known of all programs together: the geometric mean of their gains.
+    #[must_use]
+    pub fn overall(&self) -> Gain {
+        gain("all", &self.overall, self.plan.confidence)
+    }
+}
+
+fn draw(rng: &mut PolicyRng) -> Arm {
+    if rng.random::<bool>() { Arm::Policy } else { Arm::Baseline }
+}
+
+fn gain(program: &str, logs: &[f64], confidence: f64) -> Gain {
+    let n = logs.len() as f64;
+    let mean = logs.iter().sum::<f64>() / n;
+    let spread = (logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+    let quantile = |t: StudentsT| t.inverse_cdf(0.5 + confidence / 2.0);
+    let t = StudentsT::new(0.0, 1.0, n - 1.0).ok().filter(|_| logs.len() > 1).map(quantile);
+    let half = t.map(|t| t * spread / n.sqrt());
+    let interval = half.map(|h| ((mean - h).exp_m1(), (mean + h).exp_m1()));
+    let gain = if logs.is_empty() { 0.0 } else { mean.exp_m1() };
+    Gain { program: program.into(), pairs: logs.len(), gain, interval }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::ThreadInfo;
+    use crate::sample::{Counts, Sample};
+    use crate::units::{CoreTypeId, CpuId, ProgramId};
+    use rand::SeedableRng;
+
+    const MS: u64 = 1_000_000;
+
+    fn plan(policy_ms: u64, baseline_ms: u64) -> TrialPlan {
+        TrialPlan {
+            policy: Nanos::from_millis(policy_ms),
+            baseline: Nanos::from_millis(baseline_ms),
+            settle: 0.2,
+            confidence: 0.95,
+        }
+    }
+
+    /// One program whose speed is `fast` under the policy, else 1, with noise; an after-effect of the other arm in the first
+    /// tenth of a block.
+    fn run(plan: TrialPlan, fast: f64, noise: f64, seconds: u64) -> Trial {
+        let mut trial = Trial::new(plan);
+        let mut rng = PolicyRng::seed_from_u64(3);
+        let mut since = 0;
+        for step in 0..seconds * 10 {
+            let at = Nanos(step * 100 * MS);
+            let speed = if trial.arm() == Arm::Policy { fast } else { 1.0 };
+            let speed = if step - since < 1 { 100.0 } else { speed } * (1.0 + noise * (rng.random::<f64>() - 0.5));
+            let mut counts = Counts::default();
+            counts.set(Event::Instructions, speed * 1e8);
+            let tenth = Nanos::from_millis(100);
+            let sample = Sample {
+                thread: ThreadId(1),
+                cpu: CpuId(0),
+                core_type: CoreTypeId(0),
+                at,
+                set: 0,
+                enabled: tenth,
+                running: tenth,
+                counts,
+            };
+            let info = ThreadInfo {
+                id: ThreadId(1),
+                program: ProgramId(0),
+                name: "p".into(),
+                cpu: CpuId(0),
+                runnable: true,
+                nice: 0,
+                allowed: Arc::default(),
+            };
+            let seen = Observation { at, threads: vec![info], samples: vec![sample], ..Observation::default() };
+            trial.observe(&seen);
+            if trial.turn(at, &mut rng) {
+                since = step + 1;
+            }
+        }
+        trial
+    }
+
+    #[test]
+    fn a_gain_is_found_and_after_effects_are_left_out() {
+        for plan in [plan(1000, 1000), plan(1800, 600)] {
+            let trial = run(plan, 1.25, 0.02, 60);
+            let gains = trial.gains();
+            let (low, high) = gains[0].interval.unwrap();
+            assert!(gains[0].pairs > 15, "{gains:?}");
+            assert!((gains[0].gain - 0.25).abs() < 0.01, "{gains:?}");
+            assert!(low > 0.2 && low < gains[0].gain && high < 0.3, "{gains:?}");
+            assert_eq!(trial.measure(), Measure::Instructions);
+        }
+    }
+
+    #[test]
+    fn noise_without_a_gain_stays_undecided() {
+        let trial = run(plan(1000, 1000), 1.0, 0.5, 60);
+        let (low, high) = trial.overall().interval.unwrap();
+        assert!(low < 0.0 && high > 0.0, "{low} {high}");
+    }
+
+    #[test]
+    fn one_pair_has_no_interval() {
+        let trial = run(plan(1000, 1000), 1.1, 0.0, 3);
+        assert_eq!((trial.overall().pairs, trial.overall().interval), (1, None));
+        assert_eq!(run(plan(1000, 1000), 1.1, 0.0, 1).overall().pairs, 0);
+    }
+}

@@ -1,0 +1,277 @@
+//! The journal: what threads were confined to before they were touched, so that it can be put back whatever happens.
+//!
+//! Input: each change, before it is made. Output: a file that lives as long as its engine does; one whose engine is gone is
+//! undone by [`super::restore`]. A process that is killed loses nothing that it wrote, so nothing is flushed to a disk.
+//!
+//! Lines: `thread PID TID STARTED SESSION NICE CPUS` before a thread's first change, `mask CPUS` before a mask is first set on
+//! any thread, `nice TID NICE` before each change. The first line names the format, the start of the machine, and when the
+//! engine began. Threads that have ended are left out when the file has grown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use countersteer_core::cpuset::CpuSet;
+use nix::fcntl::{Flock, FlockArg};
+
+use super::AffinityError;
+use super::task;
+
+const FORMAT: &str = "countersteer-journal/1";
+/// Size at which a journal is written anew for the first time.
+const COMPACT_BYTES: usize = 1 << 20;
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub(super) struct Journal {
+    /// Locked: whoever finds it unlocked knows that its engine is gone.
+    file: Flock<File>,
+    path: PathBuf,
+    masks: BTreeSet<CpuSet>,
+    bytes: usize,
+    /// Bytes beyond which it is written anew.
+    most: usize,
+}
+
+/// A thread as it was before it was touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Before {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    /// When it was born, in clock ticks since the machine started.
+    pub(super) started: u64,
+    pub(super) session: u32,
+    pub(super) nice: i8,
+    pub(super) cpus: CpuSet,
+}
+
+/// What a journal says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Threads that were touched, by number.
+    pub(super) before: BTreeMap<u32, Before>,
+    /// When the engine began, in clock ticks since the machine started.
+    pub(super) since: u64,
+    /// All masks that were set.
+    pub(super) masks: BTreeSet<CpuSet>,
+    /// Nice values that were set last.
+    pub(super) nices: BTreeMap<u32, i8>,
+}
+
+/// The folder of journals: the service manager's word ($RUNTIME_DIRECTORY), one for the machine where this process is root,
+/// else the user's own.
+#[must_use]
+pub fn journal_folder() -> PathBuf {
+    if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY").filter(|d| !d.is_empty()) {
+        return given.into();
+    }
+    if nix::unistd::geteuid().is_root() {
+        return "/run/countersteer".into();
+    }
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_dir());
+    own.map_or_else(
+        || std::env::temp_dir().join(format!("countersteer-{}", nix::unistd::geteuid())),
+        |p| p.join("countersteer"),
+    )
+}
+
+impl Journal {
+    /// A new journal in a folder, which is made if need be.
+    pub(super) fn create(folder: &Path) -> Result<Self, AffinityError> {
+        let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        is_own(folder).map_err(failed)?;
+        let path = (0u32..)
+            .map(|n| folder.join(format!("{}-{n}.journal", std::process::id())))
+            .find(|p| !p.exists())
+            .ok_or_else(|| failed(io::ErrorKind::AlreadyExists.into()))?;
+        let failed = |source| AffinityError::Journal { path: path.clone(), source };
+        let file = locked(&path).map_err(failed)?;
+        let mut journal = Self { file, path, masks: BTreeSet::new(), bytes: 0, most: COMPACT_BYTES };
+        journal.line(&head())?;
+        Ok(journal)
+    }
+
+    /// Writes the journal anew when it has grown, without the threads that have ended.
+    pub(super) fn tidy<'a>(&mut self, living: impl Iterator<Item = &'a Before>) -> Result<(), AffinityError> {
+        if self.bytes < self.most {
+            return Ok(());
+        }
+        let path = self.path.with_extension("new");
+        let failed = |source| AffinityError::Journal { path: path.clone(), source };
+        let file = locked(&path).map_err(failed)?;
+        let mut anew = Self { file, path: path.clone(), masks: BTreeSet::new(), bytes: 0, most: COMPACT_BYTES };
+        anew.line(&head())?;
+        for before in living {
+            anew.before(before)?;
+        }
+        for mask in &self.masks {
+            anew.mask(mask)?;
+        }
+        std::fs::rename(&path, &self.path).map_err(failed)?;
+        anew.path.clone_from(&self.path);
+        anew.most = COMPACT_BYTES.max(2 * anew.bytes);
+        *self = anew;
+        Ok(())
+    }
+
+    /// A thread that is about to be touched for the first time.
+    pub(super) fn before(&mut self, b: &Before) -> Result<(), AffinityError> {
+        self.line(&format!("thread {} {} {} {} {} {}", b.pid, b.tid, b.started, b.session, b.nice, b.cpus))
+    }
+
+    /// A mask that is about to be set.
+    pub(super) fn mask(&mut self, cpus: &CpuSet) -> Result<(), AffinityError> {
+        if self.masks.contains(cpus) {
+            return Ok(());
+        }
+        self.line(&format!("mask {cpus}"))?;
+        self.masks.insert(cpus.clone());
+        Ok(())
+    }
+
+    /// Whether a mask is one that was set.
+    pub(super) fn has_set(&self, cpus: &CpuSet) -> bool {
+        self.masks.contains(cpus)
+    }
+
+    /// A nice value that is about to be set.
+    pub(super) fn nice(&mut self, tid: u32, nice: i8) -> Result<(), AffinityError> {
+        self.line(&format!("nice {tid} {nice}"))
+    }
+
+    /// All masks that were set.
+    pub(super) const fn set_masks(&self) -> &BTreeSet<CpuSet> {
+        &self.masks
+    }
+
+    /// Everything has been put back.
+    pub(super) fn remove(&self) {
+        // One that stays is found empty of changes that still hold.
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    fn line(&mut self, text: &str) -> Result<(), AffinityError> {
+        // One call per line: a killed process leaves whole lines only.
+        let line = format!("{text}\n");
+        let written = (&*self.file).write_all(line.as_bytes());
+        self.bytes += line.len();
+        written.map_err(|source| AffinityError::Journal { path: self.path.clone(), source })
+    }
+}
+
+/// A folder that another user made may hold what another user wrote.
+fn is_own(folder: &Path) -> io::Result<()> {
+    let owner = std::fs::metadata(folder)?;
+    if owner.uid() == nix::unistd::geteuid().as_raw() && owner.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder is another user's, or others may write in it"))
+}
+
+fn head() -> String {
+    let own = std::process::id();
+    format!("{FORMAT} {} {}", task::boot_id(), task::stat(own, own).map_or(0, |s| s.started))
+}
+
+/// A new file that is locked.
+fn locked(path: &Path) -> io::Result<Flock<File>> {
+    let file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
+}
+
+/// A journal whose engine is gone, locked against whoever else wants to undo it.
+pub(super) type Orphan = (PathBuf, Flock<File>, Told);
+
+/// Journals whose engines are gone, with what they say, and how many engines live.
+pub(super) fn orphans(folder: &Path) -> io::Result<(Vec<Orphan>, usize)> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(error) => return Err(error),
+    };
+    is_own(folder)?;
+    let (mut orphans, mut living) = (Vec::new(), 0);
+    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
+        let Ok(file) = File::open(&path) else { continue };
+        let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
+            living += 1;
+            continue;
+        };
+        let text = std::fs::read_to_string(&path)?;
+        orphans.push((path, file, told(&text, &task::boot_id())));
+    }
+    orphans.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok((orphans, living))
+}
+
+/// What this process's own journals say.
+pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Told)> {
+    let prefix = format!("{}-", std::process::id());
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    let is_own = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix));
+    let read = |p: PathBuf| Some((p.clone(), told(&std::fs::read_to_string(p).ok()?, &task::boot_id())));
+    entries.filter(is_own).filter_map(read).collect()
+}
+
+/// Reads a journal; one of another start of the machine says nothing, and neither do lines that are cut off.
+fn told(text: &str, boot: &str) -> Told {
+    let mut told = Told::default();
+    let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    if head.first() != Some(&FORMAT) || head.get(1) != Some(&boot) {
+        return told;
+    }
+    told.since = head.get(2).and_then(|ticks| ticks.parse().ok()).unwrap_or_default();
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let _: Option<()> = (|| {
+            match *words.as_slice() {
+                ["thread", pid, tid, started, session, nice, cpus] => {
+                    let tid = tid.parse().ok()?;
+                    let (pid, started, session) = (pid.parse().ok()?, started.parse().ok()?, session.parse().ok()?);
+                    let (nice, cpus) = (nice.parse().ok()?, cpus.parse().ok()?);
+                    told.before.insert(tid, Before { pid, tid, started, session, nice, cpus });
+                }
+                ["mask", cpus] => {
+                    told.masks.insert(cpus.parse().ok()?);
+                }
+                ["nice", tid, nice] => {
+                    told.nices.insert(tid.parse().ok()?, nice.parse().ok()?);
+                }
+                _ => {}
+            }
+            Some(())
+        })();
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_says_what_was_written_and_nothing_of_another_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::create(folder.path()).unwrap();
+        let before = Before { pid: 7, tid: 8, started: 99, session: 3, nice: -2, cpus: "0-3,9".parse().unwrap() };
+        journal.before(&before).unwrap();
+        journal.mask(&"1".parse().unwrap()).unwrap();
+        journal.nice(8, 4).unwrap();
+        assert!(matches!(orphans(folder.path()).unwrap(), (none, 1) if none.is_empty()), "its engine lives");
+        let path = journal.path.clone();
+        drop(journal);
+        let cut = std::fs::read_to_string(&path).unwrap() + "mask 9";
+        std::fs::write(&path, &cut).unwrap();
+        let (found, living) = orphans(folder.path()).unwrap();
+        assert_eq!(living, 0);
+        let told = &found[0].2;
+        assert_eq!(told.before, BTreeMap::from([(8, before)]));
+        assert_eq!(told.masks, BTreeSet::from(["1".parse().unwrap()]));
+        assert_eq!(told.nices, BTreeMap::from([(8, 4)]));
+        assert_eq!(super::told(&cut, "another"), Told::default());
+    }
+}

@@ -1,0 +1,432 @@
+//! The affinity engine: threads are confined to CPUs by their masks, on any Linux, by whoever may.
+//!
+//! Input: placements. Output: masks. Nothing needs a privilege beyond that over one's own processes; counters are used as far
+//! as they are permitted, and without them threads are found in /proc at each period.
+//!
+//! - A thread's own mask, and what a cpuset leaves of it, is never exceeded: a target without any of its CPUs is refused.
+//! - A mask that is neither the thread's own nor the one set here was set by somebody else: it becomes the thread's own.
+//! - Threads of the kernel are never touched.
+//! - New threads inherit the confinement of who gave birth to them; an admission table places them within [`ADMISSION`], the
+//!   policy at its next decision. Other events reach the policy with at most one period's delay.
+//! - Each change is journalled before it is made ([`journal`]), and put back when the engine is dropped or, if it was killed,
+//!   by [`restore`].
+
+mod journal;
+mod restore;
+mod roster;
+mod scan;
+mod task;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use countersteer_core::counters::Plan;
+use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{Applied, Engine, Observation, ThreadEvent, ThreadEventKind};
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::{AdmissionTable, Placement, Target};
+use countersteer_core::sample::Sample;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+
+use crate::counters::{CoreTypes, CounterError, Fate, Resolved, Watch};
+use crate::live::{LiveEngine, Root};
+
+pub use journal::journal_folder;
+pub use restore::{Restored, restore, undo_own};
+
+use journal::Journal;
+use roster::Roster;
+use scan::Scan;
+
+/// How soon a new thread is placed by an admission table.
+pub const ADMISSION: Nanos = Nanos::from_millis(10);
+
+/// Why threads could not be steered.
+#[derive(Debug, thiserror::Error)]
+pub enum AffinityError {
+    /// No mask is changed without having been written down.
+    #[error(
+        "{}: {source}; nothing is steered without a journal of what was changed: make room or give permission there",
+        path.display()
+    )]
+    Journal {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Counters or programs.
+    #[error(transparent)]
+    Counters(#[from] CounterError),
+}
+
+/// What the engine is made for.
+#[derive(Clone, Debug)]
+pub struct AffinityConfig {
+    /// The machine.
+    pub topology: Arc<Topology>,
+    /// The kernel's numbers of its CPUs.
+    pub numbers: CpuNumbers,
+    /// Events to count, with their plan; none for none.
+    pub counters: Option<(Vec<Vec<Resolved>>, Plan)>,
+    /// Time between observations.
+    pub period: Nanos,
+    /// Where journals are.
+    pub journals: PathBuf,
+    /// Nothing is changed; [`Applied`] tells what would have been.
+    pub dry: bool,
+}
+
+/// Steers threads by their masks.
+pub struct AffinityEngine {
+    config: AffinityConfig,
+    watch: Watch,
+    /// Counters are to be used.
+    counting: bool,
+    /// How threads are found of which the kernel does not tell.
+    scan: Scan,
+    roster: Roster,
+    journal: Journal,
+    /// What each program had when it was admitted.
+    owns: BTreeMap<ProgramId, (CpuSet, i8)>,
+    admission: Option<(AdmissionTable, MetricBank)>,
+    events: Vec<ThreadEvent>,
+    last: Nanos,
+    blind: Option<String>,
+    renices: bool,
+}
+
+impl AffinityEngine {
+    /// An engine that steers nobody yet.
+    ///
+    /// # Errors
+    /// No journal can be written.
+    pub fn open(config: AffinityConfig) -> Result<Self, AffinityError> {
+        let types = config.topology.core_types.iter().map(|t| t.name.clone()).collect();
+        let online: CpuSet = config.numbers.os_set(&config.topology.groups[0].cpus);
+        let most = online.iter().last().map_or(0, |c| c.index() + 1);
+        let row = |os: usize| {
+            let own = config.numbers.own(countersteer_core::units::CpuId::from_index(os));
+            own.map_or(0, |cpu| config.topology.core_type_of(cpu).0)
+        };
+        let core_types = CoreTypes { names: types, by_cpu: (0..most).map(row).collect() };
+        let nothing = || (Vec::new(), Plan::nothing());
+        let counters = config.counters.clone().unwrap_or_else(nothing);
+        let (watch, blind) = match Watch::new(counters, config.period, online.clone(), core_types.clone()) {
+            Ok(watch) => (watch, None),
+            Err(error) => (Watch::new(nothing(), config.period, online, core_types)?, Some(error.to_string())),
+        };
+        let (counting, scan) = (config.counters.is_some() && blind.is_none(), Scan::default());
+        let journal = Journal::create(&config.journals)?;
+        let roster = Roster::new(config.numbers.clone());
+        let renices = may_renice();
+        let (owns, events, last) = (BTreeMap::new(), Vec::new(), Nanos::ZERO);
+        Ok(Self { config, watch, counting, scan, roster, journal, owns, admission: None, events, last, blind, renices })
+    }
+
+    /// Why counters are not used, if they are not although they were asked for.
+    #[must_use]
+    pub fn blindness(&self) -> Option<&str> {
+        self.blind.as_deref()
+    }
+
+    /// Threads that are steered now.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.roster.members.len()
+    }
+
+    /// Takes in what befell threads.
+    fn follow(&mut self) -> Result<(), AffinityError> {
+        let mut fates = self.watch.fates();
+        self.scan.look(self.watch.now(), &mut fates);
+        for (at, tid, fate) in fates {
+            let thread = ThreadId(tid);
+            match fate {
+                Fate::Born { pid, parent } => self.born(at, (pid, tid), parent)?,
+                Fate::Exec => self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exec }),
+                Fate::Ended => {
+                    self.roster.remove(tid);
+                    self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exit });
+                }
+            }
+        }
+        let living = self.roster.members.values().filter(|m| m.placed.is_some() || m.nice.is_some());
+        self.journal.tidy(living.map(|m| &m.before))
+    }
+
+    fn born(&mut self, at: Nanos, (pid, tid): (u32, u32), parent: u32) -> Result<(), AffinityError> {
+        if self.roster.members.contains_key(&tid) {
+            return Ok(());
+        }
+        self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::New });
+        let Some((of, own)) = self.roster.family(parent, pid) else { return Ok(()) };
+        self.take_in((pid, tid), of, own)
+    }
+
+    /// Adds a thread, which may have inherited what was set here.
+    fn take_in(
+        &mut self,
+        ids: (u32, u32),
+        of: (ProgramId, Arc<str>),
+        own: Option<(CpuSet, i8)>,
+    ) -> Result<(), AffinityError> {
+        let own = own.or_else(|| self.owns.get(&of.0).cloned());
+        let journal = &self.journal;
+        let is_ours = |mask: &CpuSet| journal.has_set(mask);
+        let added = self.roster.add(ids, of, own.as_ref().map(|(cpus, nice)| (cpus, *nice)), is_ours);
+        if let Some(member) = added.filter(|m| m.placed.is_some() || m.nice.is_some()) {
+            let before = member.before.clone();
+            self.journal.before(&before)?;
+        }
+        if self.admission.is_some() {
+            self.admit_thread(ids.1)?;
+        }
+        Ok(())
+    }
+
+    /// Places a new thread by the admission table.
+    fn admit_thread(&mut self, tid: u32) -> Result<(), AffinityError> {
+        let Some((table, bank)) = &self.admission else { return Ok(()) };
+        let group = table.choose(bank.get(ThreadId(tid), &table.metric));
+        let Some(group) = group else { return Ok(()) };
+        self.place(tid, &Target::Group(group), &mut Applied::default())
+    }
+
+    /// The readings of the period as samples; who ran where.
+    fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, AffinityError> {
+        let Self { watch, roster, config, events, .. } = self;
+        let (origin, mut samples) = (watch.origin(), Vec::new());
+        watch.turn(|readings, plan| {
+            for row in 0..readings.rows().len() {
+                let set = plan.sets.get(readings.rows()[row].set as usize);
+                let Some(mut sample) = set.and_then(|set| readings.sample(row, set)) else { continue };
+                let Some(cpu) = config.numbers.own(sample.cpu) else { continue };
+                (sample.cpu, sample.core_type) = (cpu, config.topology.core_type_of(cpu));
+                sample.at = sample.at.since(origin).min(at);
+                roster.ran(sample.thread.0, cpu, sample.running.max(sample.enabled), sample.at, events);
+                samples.push(sample);
+            }
+        })?;
+        samples.sort_by_key(|s| (s.thread, s.at));
+        Ok(samples)
+    }
+
+    /// Confines a thread to what of the target it may use.
+    fn place(&mut self, tid: u32, target: &Target, applied: &mut Applied) -> Result<(), AffinityError> {
+        let Some(member) = self.roster.members.get(&tid) else {
+            applied.gone += 1;
+            return Ok(());
+        };
+        let wanted = match target {
+            Target::Anywhere => member.before.cpus.clone(),
+            other => self.config.numbers.os_set(&other.cpus(&self.config.topology)).intersection(&member.before.cpus),
+        };
+        let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
+        if wanted.is_empty() {
+            applied.refused += 1;
+            return Ok(());
+        }
+        if wanted == *current {
+            return Ok(());
+        }
+        if self.config.dry {
+            applied.changed += 1;
+            return Ok(());
+        }
+        self.confine(tid, &wanted, applied)
+    }
+
+    fn confine(&mut self, tid: u32, wanted: &CpuSet, applied: &mut Applied) -> Result<(), AffinityError> {
+        let Some(member) = self.roster.members.get(&tid) else { return Ok(()) };
+        let Ok(found) = task::mask(tid) else {
+            applied.gone += 1;
+            return Ok(());
+        };
+        let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
+        if found != *current {
+            // The policy sees at its next decision what is allowed now.
+            self.roster.overruled(tid, found);
+            applied.refused += 1;
+            return Ok(());
+        }
+        if member.placed.is_none() && member.nice.is_none() {
+            self.journal.before(&member.before)?;
+        }
+        self.journal.mask(wanted)?;
+        match task::confine(tid, wanted) {
+            Ok(()) => {
+                // A cpuset may leave less than was asked for.
+                let got = task::mask(tid).unwrap_or_else(|_| wanted.clone());
+                if got != *wanted {
+                    self.journal.mask(&got)?;
+                }
+                self.roster.placed(tid, &got);
+                applied.changed += 1;
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => applied.gone += 1,
+            Err(_) => applied.refused += 1,
+        }
+        Ok(())
+    }
+
+    /// Gives a thread the nice value of a weight, where it can be taken back.
+    fn weigh(&mut self, tid: u32, weight: u32) -> Result<(), AffinityError> {
+        let Some(member) = self.roster.members.get_mut(&tid).filter(|_| self.renices && !self.config.dry) else {
+            return Ok(());
+        };
+        let nice = nice_of(weight);
+        if nice == member.nice.unwrap_or(member.before.nice) {
+            return Ok(());
+        }
+        if member.placed.is_none() && member.nice.is_none() {
+            self.journal.before(&member.before)?;
+        }
+        self.journal.nice(tid, nice)?;
+        if task::renice(tid, nice).is_ok() {
+            member.nice = Some(nice).filter(|n| *n != member.before.nice);
+        }
+        Ok(())
+    }
+
+    /// Puts everything back, and what was born to confined threads meanwhile.
+    fn release(&mut self) {
+        let told = journal::Told {
+            before: self.roster.members.values().map(|m| (m.before.tid, m.before.clone())).collect(),
+            since: task::stat(std::process::id(), std::process::id()).map_or(0, |s| s.started),
+            masks: self.journal.set_masks().clone(),
+            nices: self.roster.members.iter().filter_map(|(tid, m)| Some((*tid, m.nice?))).collect(),
+        };
+        let mut restored = Restored::default();
+        restore::undo(&told, false, &mut restored);
+        if restored.failed == 0 {
+            self.journal.remove();
+        }
+    }
+}
+
+impl Engine for AffinityEngine {
+    type Error = AffinityError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.config.topology
+    }
+
+    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, AffinityError> {
+        let hasty = early || self.admission.is_some();
+        loop {
+            let now = self.watch.now();
+            if now >= until {
+                break;
+            }
+            let woken = self.watch.wait(if hasty { until.min(now + ADMISSION) } else { until })?;
+            self.follow()?;
+            if woken || (early && !self.events.is_empty()) {
+                break;
+            }
+        }
+        self.watch.listen();
+        self.follow()?;
+        let at = self.watch.now();
+        let samples = self.read(at)?;
+        self.roster.look(at, at.since(self.last), !self.scan.is_empty(), &mut self.events);
+        self.last = at;
+        if let Some((_, bank)) = &mut self.admission {
+            bank.update(&Observation {
+                samples: samples.clone(),
+                events: self.events.clone(),
+                ..Observation::default()
+            });
+        }
+        let (threads, events) = (self.roster.infos(), std::mem::take(&mut self.events));
+        Ok(Observation { at, threads, events, samples, spans: Vec::new(), finished: false })
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {
+        let mut applied = Applied::default();
+        for entry in &placement.threads {
+            self.place(entry.thread.0, &entry.target, &mut applied)?;
+            if let Some(weight) = entry.weight {
+                self.weigh(entry.thread.0, weight)?;
+            }
+        }
+        if let Some(table) = &placement.admission {
+            let bank = match self.admission.take() {
+                Some((old, bank)) if old.metric == table.metric => bank,
+                _ => MetricBank::new(&self.config.topology, &[table.metric.as_ref()]),
+            };
+            self.admission = Some((table.clone(), bank));
+        }
+        Ok(applied)
+    }
+}
+
+impl LiveEngine for AffinityEngine {
+    fn admit(&mut self, root: &Root) -> Result<(), AffinityError> {
+        if self.roster.knows(root.pid) {
+            // It was born to one that is steered.
+            return Ok(());
+        }
+        let counted = self.counting
+            && match self.watch.add(root.pid) {
+                Ok(()) => true,
+                Err(error @ CounterError::Gone { .. }) => return Err(error.into()),
+                Err(error) => {
+                    self.blind.get_or_insert_with(|| error.to_string());
+                    false
+                }
+            };
+        let at = self.watch.now();
+        let tids = task::threads(root.pid);
+        if tids.is_empty() {
+            return Err(CounterError::Gone { what: "process", id: root.pid }.into());
+        }
+        for tid in tids {
+            if !counted {
+                self.scan.knows(root.pid, tid);
+            }
+            self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::New });
+            self.take_in((root.pid, tid), (root.program, Arc::clone(&root.name)), None)?;
+            if let Some(member) = self.roster.members.get(&tid) {
+                self.owns.entry(root.program).or_insert_with(|| (member.before.cpus.clone(), member.before.nice));
+            }
+        }
+        Ok(())
+    }
+
+    fn wake_on(&mut self, file: OwnedFd) {
+        self.watch.wake_on(file);
+    }
+}
+
+impl Drop for AffinityEngine {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Whether a nice value that was raised can be lowered again.
+fn may_renice() -> bool {
+    use nix::sys::resource::{Resource, getrlimit};
+    nix::unistd::geteuid().is_root() || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= 40)
+}
+
+/// The nice value whose weight is nearest: each step is a factor of 1.25.
+fn nice_of(weight: u32) -> i8 {
+    let steps = (f64::from(weight.max(1)) / 1024.0).ln() / 1.25f64.ln();
+    (-steps).round().clamp(-20.0, 19.0) as i8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_nice_values() {
+        assert_eq!([1024, 820, 1277, 15, 88761].map(nice_of), [0, 1, -1, 19, -20]);
+    }
+}

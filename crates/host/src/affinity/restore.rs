@@ -1,0 +1,132 @@
+//! Putting back what an engine that was killed has left behind.
+//!
+//! Input: journals without an engine. Output: threads confined to what they were before. A mask is put back only where it is
+//! still one that the engine had set: what somebody else has changed since is theirs. Threads that were born to confined ones
+//! after the last line was written inherited a mask and stand in no journal; they are known by their process or session.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use countersteer_core::cpuset::CpuSet;
+use serde::Serialize;
+
+use super::AffinityError;
+use super::journal::{Before, Told, orphans};
+use super::task;
+
+/// What was put back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// Journals of engines that are gone.
+    pub journals: usize,
+    /// Threads that were put back.
+    pub threads: usize,
+    /// Threads that somebody else has confined since; they were left alone.
+    pub left: usize,
+    /// Threads that could not be put back: not permitted, or none of their CPUs is allowed any more.
+    pub failed: usize,
+}
+
+/// Rounds in which threads are looked for that were born to confined ones meanwhile.
+const MOST_ROUNDS: usize = 100;
+
+/// Undoes every journal of a folder whose engine is gone.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn restore(folder: &Path) -> Result<Restored, AffinityError> {
+    let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
+    let mut restored = Restored::default();
+    let (orphans, living) = orphans(folder).map_err(failed)?;
+    for (path, _lock, told) in orphans {
+        restored.journals += 1;
+        let before = restored.failed;
+        undo(&told, living == 0, &mut restored);
+        if restored.failed == before {
+            std::fs::remove_file(&path).map_err(failed)?;
+        }
+    }
+    Ok(restored)
+}
+
+/// Undoes everything that this process's engines have done, as a last resort: they go on believing otherwise.
+#[must_use]
+pub fn undo_own(folder: &Path) -> Restored {
+    let mut restored = Restored::default();
+    for (path, told) in super::journal::own(folder) {
+        restored.journals += 1;
+        undo(&told, false, &mut restored);
+        if restored.failed == 0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    restored
+}
+
+/// Undoes what a journal tells of. Relatives are sought in whole sessions, where other engines may be at work, only on demand.
+pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
+    for before in told.before.values() {
+        put_back(before, told, restored);
+    }
+    undo_inherited(told, sessions, restored);
+}
+
+fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
+    let same = task::stat(before.pid, before.tid).filter(|s| s.started == before.started);
+    let Some(stat) = same else { return };
+    if told.nices.get(&before.tid).is_some_and(|set| *set == stat.nice && *set != before.nice) {
+        restored.failed += usize::from(task::renice(before.tid, before.nice).is_err());
+    }
+    let Ok(now) = task::mask(before.tid) else { return };
+    if now == before.cpus {
+        return;
+    }
+    if !told.masks.contains(&now) {
+        restored.left += 1;
+        return;
+    }
+    match task::confine(before.tid, &before.cpus) {
+        Ok(()) => restored.threads += 1,
+        Err(error) => restored.failed += usize::from(error.raw_os_error() != Some(libc::ESRCH)),
+    }
+}
+
+/// Finds threads that inherited a mask, again and again until there is none: each may have given birth meanwhile.
+fn undo_inherited(told: &Told, sessions: bool, restored: &mut Restored) {
+    let mut done = BTreeSet::new();
+    for _ in 0..MOST_ROUNDS {
+        let found = inheritors(told, sessions, &done);
+        if found.is_empty() {
+            return;
+        }
+        for (tid, cpus) in found {
+            done.insert(tid);
+            match task::confine(tid, &cpus) {
+                Ok(()) => restored.threads += 1,
+                Err(error) => restored.failed += usize::from(error.raw_os_error() != Some(libc::ESRCH)),
+            }
+        }
+    }
+}
+
+/// Threads in no journal that have one of its masks, and what they should have.
+fn inheritors(told: &Told, sessions: bool, done: &BTreeSet<u32>) -> Vec<(u32, CpuSet)> {
+    let by_process = |pid: u32| told.before.values().find(|b| b.pid == pid);
+    let by_session = |session: u32| told.before.values().find(|b| sessions && b.session == session);
+    let mut found = Vec::new();
+    for pid in task::processes() {
+        let Some(stat) = task::stat(pid, pid) else { continue };
+        let related = by_process(pid).or_else(|| by_process(stat.parent)).or_else(|| by_session(stat.session));
+        let Some(related) = related.filter(|_| !stat.kernel && stat.started >= told.since) else { continue };
+        for tid in task::threads(pid) {
+            if told.before.contains_key(&tid) || done.contains(&tid) {
+                continue;
+            }
+            let inherited = task::mask(tid).is_ok_and(|now| told.masks.contains(&now) && now != related.cpus);
+            if inherited {
+                found.push((tid, related.cpus.clone()));
+            }
+        }
+    }
+    found
+}

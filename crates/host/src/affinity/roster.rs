@@ -1,0 +1,194 @@
+//! The roster: threads that are steered, what they are confined to by themselves and by this engine.
+//!
+//! Input: births, ends, readings. Output: [`ThreadInfo`]s, and the events that follow from them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
+use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
+
+use super::journal::Before;
+use super::task;
+
+/// A thread that is steered. Masks are by the kernel's numbers of CPUs.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// What the thread has without this engine, as it was found or as somebody else has changed it since.
+    pub(super) before: Before,
+    pub(super) program: ProgramId,
+    pub(super) name: Arc<str>,
+    /// What it was confined to here.
+    pub(super) placed: Option<CpuSet>,
+    /// Its confinement by the topology's numbers.
+    allowed: Arc<CpuSet>,
+    /// Nice value that was set here.
+    pub(super) nice: Option<i8>,
+    cpu: CpuId,
+    runnable: bool,
+    /// It ran since the last look, for so long.
+    ran: Nanos,
+}
+
+impl Member {
+    /// It was seen on a CPU, perhaps another than before.
+    fn seen_on(&mut self, cpu: CpuId, at: Nanos, events: &mut Vec<ThreadEvent>) {
+        let from = std::mem::replace(&mut self.cpu, cpu);
+        if from != cpu {
+            let (thread, kind) = (ThreadId(self.before.tid), ThreadEventKind::Migrate { from, to: cpu });
+            events.push(ThreadEvent { at, thread, kind });
+        }
+    }
+}
+
+/// Threads that are steered.
+#[derive(Debug)]
+pub(super) struct Roster {
+    pub(super) members: BTreeMap<u32, Member>,
+    numbers: CpuNumbers,
+    /// One copy of each confinement.
+    sets: BTreeMap<CpuSet, Arc<CpuSet>>,
+    /// The thread behind which the next look begins.
+    next: u32,
+    /// Programs of threads that had ended before they could be looked at; they may have given birth.
+    ghosts: BTreeMap<u32, Family>,
+}
+
+/// A program and its name.
+pub(super) type Family = (ProgramId, Arc<str>);
+
+/// Part of a period for which a thread must have run to be taken for one that never slept.
+const BUSY: f64 = 0.9;
+/// One in so many threads that did not run is looked at each period.
+const LOOKED_AT: usize = 20;
+
+impl Roster {
+    pub(super) fn new(numbers: CpuNumbers) -> Self {
+        Self { members: BTreeMap::new(), numbers, sets: BTreeMap::new(), next: 0, ghosts: BTreeMap::new() }
+    }
+
+    /// Adds a thread of a program; `inherited` tells whether a mask is one that this engine sets, and what the thread's family
+    /// had before. Returns nothing for one that has ended.
+    pub(super) fn add(
+        &mut self,
+        (pid, tid): (u32, u32),
+        (program, name): Family,
+        own: Option<(&CpuSet, i8)>,
+        is_ours: impl Fn(&CpuSet) -> bool,
+    ) -> Option<&Member> {
+        let found = task::stat(pid, tid).filter(|s| !s.kernel).zip(task::mask(tid).ok());
+        let Some((stat, mask)) = found else {
+            self.ghosts.insert(tid, (program, name));
+            return None;
+        };
+        let inherited = own.filter(|(own, _)| is_ours(&mask) && **own != mask);
+        let cpus = inherited.map_or_else(|| mask.clone(), |(own, _)| own.clone());
+        let placed = inherited.map(|_| mask.clone());
+        let nice = own.map_or(stat.nice, |(_, nice)| nice);
+        let set_nice = (nice != stat.nice).then_some(stat.nice);
+        let before = Before { pid, tid, started: stat.started, session: stat.session, nice, cpus };
+        let allowed = self.set(&mask);
+        let cpu = self.numbers.own(stat.cpu).unwrap_or_default();
+        let runnable = stat.runnable;
+        let ran = Nanos::ZERO;
+        let member = Member { before, program, name, placed, allowed, nice: set_nice, cpu, runnable, ran };
+        self.members.insert(tid, member);
+        self.members.get(&tid)
+    }
+
+    /// A confinement by the topology's numbers.
+    fn set(&mut self, os: &CpuSet) -> Arc<CpuSet> {
+        let own = self.numbers.own_set(os);
+        Arc::clone(self.sets.entry(own.clone()).or_insert_with(|| Arc::new(own)))
+    }
+
+    /// The program of a thread's relatives, and what one of them had before it was touched.
+    pub(super) fn family(&self, parent: u32, pid: u32) -> Option<(Family, Option<(CpuSet, i8)>)> {
+        let of = |pid: u32| self.members.values().find(|m| m.before.pid == pid);
+        let relative = self.members.get(&parent).or_else(|| of(pid)).or_else(|| of(parent));
+        let known = relative.map(|m| ((m.program, Arc::clone(&m.name)), Some((m.before.cpus.clone(), m.before.nice))));
+        known.or_else(|| Some((self.ghosts.get(&parent)?.clone(), None)))
+    }
+
+    /// Whether a process is steered already.
+    pub(super) fn knows(&self, pid: u32) -> bool {
+        self.members.get(&pid).is_some_and(|m| m.before.pid == pid)
+    }
+
+    /// Forgets a thread that has ended.
+    pub(super) fn remove(&mut self, tid: u32) {
+        self.members.remove(&tid);
+        self.ghosts.remove(&tid);
+    }
+
+    /// Takes note that a thread was confined here, or let go.
+    pub(super) fn placed(&mut self, tid: u32, mask: &CpuSet) {
+        let allowed = self.set(mask);
+        if let Some(member) = self.members.get_mut(&tid) {
+            member.placed = Some(mask.clone()).filter(|m| *m != member.before.cpus);
+            member.allowed = allowed;
+        }
+    }
+
+    /// Somebody else has confined a thread: that is its own from now on.
+    pub(super) fn overruled(&mut self, tid: u32, mask: CpuSet) {
+        let allowed = self.set(&mask);
+        if let Some(member) = self.members.get_mut(&tid) {
+            (member.placed, member.allowed) = (None, allowed);
+            member.before.cpus = mask;
+        }
+    }
+
+    /// A thread ran.
+    pub(super) fn ran(&mut self, tid: u32, cpu: CpuId, time: Nanos, at: Nanos, events: &mut Vec<ThreadEvent>) {
+        if let Some(member) = self.members.get_mut(&tid) {
+            member.ran += time;
+            member.seen_on(cpu, at, events);
+        }
+    }
+
+    /// Ends a period: finds out who sleeps, and where everybody is. Of who did not run only some are looked at, since a sleeper
+    /// that wakes runs soon; all of them where nobody tells who ran.
+    pub(super) fn look(&mut self, at: Nanos, period: Nanos, all: bool, events: &mut Vec<ThreadEvent>) {
+        let busy = (period.0 as f64 * BUSY) as u64;
+        let idle = if all { self.members.len() + 1 } else { self.members.len() / LOOKED_AT + 1 };
+        let chosen: Vec<u32> = self.members.range(self.next..).take(idle).map(|(tid, _)| *tid).collect();
+        self.next = chosen.last().filter(|_| chosen.len() == idle).map_or(0, |last| last + 1);
+        for (tid, member) in &mut self.members {
+            let ran = std::mem::take(&mut member.ran);
+            let was = member.runnable;
+            let doubtful = ran.0 < busy && (ran.0 > 0 || was || chosen.binary_search(tid).is_ok());
+            member.runnable = ran.0 >= busy.max(1);
+            if doubtful {
+                let stat = task::stat(member.before.pid, *tid);
+                member.runnable = stat.is_some_and(|s| s.runnable);
+                if let Some(cpu) = stat.and_then(|s| self.numbers.own(s.cpu)) {
+                    member.seen_on(cpu, at, events);
+                }
+            }
+            let mut tell = |kind| events.push(ThreadEvent { at, thread: ThreadId(*tid), kind });
+            if !was && (ran.0 > 0 || member.runnable) {
+                tell(ThreadEventKind::Wake);
+            }
+            if !member.runnable && (was || ran.0 > 0) {
+                tell(ThreadEventKind::Sleep);
+            }
+        }
+    }
+
+    /// Threads as a policy sees them, by id.
+    pub(super) fn infos(&self) -> Vec<ThreadInfo> {
+        let info = |(tid, m): (&u32, &Member)| ThreadInfo {
+            id: ThreadId(*tid),
+            program: m.program,
+            name: Arc::clone(&m.name),
+            cpu: m.cpu,
+            runnable: m.runnable,
+            nice: m.nice.unwrap_or(m.before.nice),
+            allowed: Arc::clone(&m.allowed),
+        };
+        self.members.iter().map(info).collect()
+    }
+}

@@ -1,0 +1,69 @@
+//! Finding threads in /proc, where the kernel does not tell of their births.
+//!
+//! Input: processes. Output: births and ends of their threads, and of processes that they start, as of now. What is born and
+//! ends between two looks is not seen, nor is a process whose parent ended between two looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use countersteer_core::units::Nanos;
+
+use super::task;
+use crate::counters::Fate;
+
+/// Threads that were seen last, by process.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    known: BTreeMap<u32, BTreeSet<u32>>,
+    parents: BTreeMap<u32, u32>,
+}
+
+impl Scan {
+    /// A thread that is known already, of a process that is followed from now on.
+    pub(super) fn knows(&mut self, pid: u32, tid: u32) {
+        self.known.entry(pid).or_default().insert(tid);
+    }
+
+    /// Whether nobody is sought.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Looks again.
+    pub(super) fn look(&mut self, at: Nanos, fates: &mut Vec<(Nanos, u32, Fate)>) {
+        if self.is_empty() {
+            return;
+        }
+        self.find_children();
+        let parents = &mut self.parents;
+        self.known.retain(|pid, known| {
+            let now: BTreeSet<u32> = task::threads(*pid).into_iter().collect();
+            fates.extend(known.difference(&now).map(|tid| (at, *tid, Fate::Ended)));
+            let parent = parents.get(pid).copied().unwrap_or(*pid);
+            fates.extend(now.difference(known).map(|tid| (at, *tid, Fate::Born { pid: *pid, parent })));
+            *known = now;
+            if known.is_empty() {
+                parents.remove(pid);
+            }
+            !known.is_empty()
+        });
+    }
+
+    /// Processes whose parents are followed.
+    fn find_children(&mut self) {
+        let unknown: Vec<u32> = task::processes().into_iter().filter(|pid| !self.known.contains_key(pid)).collect();
+        let parents: Vec<(u32, u32)> =
+            unknown.into_iter().filter_map(|pid| Some((pid, task::stat(pid, pid)?.parent))).collect();
+        loop {
+            let before = self.known.len();
+            for (pid, parent) in &parents {
+                if self.known.contains_key(parent) && !self.known.contains_key(pid) {
+                    self.known.insert(*pid, BTreeSet::new());
+                    self.parents.insert(*pid, *parent);
+                }
+            }
+            if self.known.len() == before {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A session that is asked instead of one that tells: what engines look through.
+//!
+//! Input: processes, one after the other. Output: what befell their threads, and readings of the time since the last ones.
+
+use std::os::fd::OwnedFd;
+
+use countersteer_core::counters::{Plan, Readings};
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::Nanos;
+
+use super::super::backend::{Backend, Kernel};
+use super::super::follow::{Fate, Follower};
+use super::super::open::{Opened, Whom};
+use super::super::resolve::{CoreTypes, Resolved};
+use super::super::{CounterError, tasks};
+use super::{HOUSEKEEPING, Request, Target, add_newborn};
+
+/// Counters over processes that are added one by one.
+pub struct Watch {
+    request: Request,
+    backend: Kernel,
+    follower: Follower,
+    origin: Nanos,
+    set: usize,
+}
+
+impl Watch {
+    /// A watch over nobody yet; it counts `sets` every `interval` on `cpus`.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn new(
+        (sets, plan): (Vec<Vec<Resolved>>, Plan),
+        interval: Nanos,
+        cpus: CpuSet,
+        core_types: CoreTypes,
+    ) -> Result<Self, CounterError> {
+        let request = Request {
+            target: Target::Processes(Vec::new()),
+            sets,
+            plan,
+            interval: Some(interval),
+            samples: None,
+            duration: None,
+            every: None,
+            cpus,
+            bind: None,
+            total: false,
+            output: None,
+            core_types,
+        };
+        let opening = request.opening();
+        let nothing = request.sets.iter().all(Vec::is_empty);
+        let opened = if nothing { Opened::default() } else { Opened::open(&opening, Whom::Threads(&[]))? };
+        let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
+        follower.farewells = opening.exit_point.is_some() && !opened.user_only;
+        follower.fates = Some(Vec::new());
+        drop(opening);
+        let backend = Kernel::new(opened, Vec::new())?;
+        let origin = backend.now();
+        Ok(Self { request, backend, follower, origin, set: 0 })
+    }
+
+    /// Time since the beginning.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.backend.now().since(self.origin)
+    }
+
+    /// Counts of a process's threads from now on, and of what they give birth to; without counters, only its end is noticed.
+    ///
+    /// # Errors
+    /// It is gone, or may not be counted.
+    pub fn add(&mut self, pid: u32) -> Result<(), CounterError> {
+        let tids = tasks::of_process(pid)?;
+        let target = Target::Processes(vec![pid]);
+        let request = Request { target, ..self.request.clone() };
+        let opening = request.opening();
+        let known = self.backend.opened.infos.len();
+        self.backend.opened.add_threads(&opening, &tids)?;
+        self.follower.groups(&self.backend.opened.infos[known..]);
+        let now = self.backend.now();
+        tids.iter().for_each(|tid| self.follower.root(pid, *tid, now));
+        add_newborn(&opening, &[pid], &mut self.backend, &mut self.follower)?;
+        self.backend.switch(self.set as u32, true)
+    }
+
+    /// Makes [`Watch::wait`] return when something can be read here, once.
+    pub fn wake_on(&mut self, file: OwnedFd) {
+        self.backend.wake_on(file);
+    }
+
+    /// Waits until then, or less: until records came; whether it was a signal or one of those files.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn wait(&mut self, until: Nanos) -> Result<bool, CounterError> {
+        let until = self.origin + until;
+        let wake = self.backend.wait(until.min(self.backend.now() + HOUSEKEEPING))?;
+        self.follower.listen(&mut self.backend, false);
+        Ok(wake.file || wake.signal.is_some())
+    }
+
+    /// Takes in what rings hold by now.
+    pub fn listen(&mut self) {
+        self.follower.listen(&mut self.backend, false);
+    }
+
+    /// What befell threads since the last call, by time.
+    pub fn fates(&mut self) -> Vec<(Nanos, u32, Fate)> {
+        let mut fates = self.follower.fates.replace(Vec::new()).unwrap_or_default();
+        fates.iter_mut().for_each(|f| f.0 = f.0.since(self.origin));
+        fates
+    }
+
+    /// Ends a period: the readings of the time since the last end, and the next set's turn.
+    ///
+    /// # Errors
+    /// Counters cannot be switched any more.
+    pub fn turn(&mut self, mut take: impl FnMut(&Readings, &Plan)) -> Result<(), CounterError> {
+        let next = self.request.plan.after(self.set);
+        if next != self.set {
+            self.backend.switch(self.set as u32, false)?;
+        }
+        self.follower.flush(false);
+        if next != self.set {
+            self.backend.switch(next as u32, true)?;
+            self.set = next;
+        }
+        take(&self.follower.readings, &self.request.plan);
+        self.follower.readings.clear();
+        self.follower.reported();
+        Ok(())
+    }
+
+    /// Since the watch began, by the clock of the readings.
+    #[must_use]
+    pub const fn origin(&self) -> Nanos {
+        self.origin
+    }
+
+    /// Records that did not fit into a ring.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.follower.lost()
+    }
+}

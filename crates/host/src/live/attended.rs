@@ -1,0 +1,142 @@
+//! An engine with its crew: programs start at their times, signals are passed on, and the run ends with the last program.
+//!
+//! Input: an engine and a crew. Output: an [`Engine`] for the driver.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{Applied, Engine, Forecast, Observation};
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ThreadId};
+
+use super::crew::Started;
+use super::{Crew, LiveEngine};
+use crate::counters::{CounterError, pidfd};
+use crate::signals::Signals;
+
+/// An engine whose programs are attended to.
+pub struct Attended<E> {
+    inner: E,
+    crew: Crew,
+    signals: Signals,
+    now: Nanos,
+    begun: bool,
+    asked_to_end: bool,
+}
+
+impl<E: LiveEngine> Attended<E>
+where
+    E::Error: From<CounterError>,
+{
+    /// An engine with the programs that it will run.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn new(mut inner: E, crew: Crew) -> Result<Self, E::Error> {
+        let system = CounterError::system("listening for signals");
+        let signals = Signals::listen().map_err(&system)?;
+        inner.wake_on(signals.as_fd().try_clone_to_owned().map_err(&system)?);
+        Ok(Self { inner, crew, signals, now: Nanos::ZERO, begun: false, asked_to_end: false })
+    }
+
+    /// The engine.
+    pub const fn inner(&self) -> &E {
+        &self.inner
+    }
+
+    /// The programs.
+    pub const fn crew(&self) -> &Crew {
+        &self.crew
+    }
+
+    /// Admits what was there before, once, and starts what is due.
+    fn start(&mut self) -> Result<(), E::Error> {
+        if !std::mem::replace(&mut self.begun, true) {
+            for root in self.crew.roots() {
+                self.inner.admit(&root)?;
+                self.wake_at_end(root.pid);
+            }
+        }
+        for root in self.crew.find(self.now) {
+            // One that has ended since it was found is not missed.
+            if self.inner.admit(&root).is_ok() {
+                self.wake_at_end(root.pid);
+            }
+        }
+        for Started { row, root, launch_on } in self.crew.start(self.now)? {
+            self.inner.admit(&root)?;
+            if let Some(cpus) = launch_on {
+                self.inner.apply(&placed_at_launch(root.pid, cpus))?;
+            }
+            self.wake_at_end(root.pid);
+            self.crew.release(row)?;
+        }
+        Ok(())
+    }
+
+    fn wake_at_end(&mut self, pid: u32) {
+        // One that has ended already is found by the next look.
+        if let Ok(file) = pidfd(pid) {
+            self.inner.wake_on(file);
+        }
+    }
+
+    /// Passes a signal on to the programs; whether the run ends with it.
+    fn heed(&mut self) -> bool {
+        let Some((signal, only_here)) = self.signals.pending() else { return false };
+        // From a terminal the programs got it too; from `kill` only this process did. The second one is meant.
+        if only_here || self.asked_to_end {
+            let signal = if self.asked_to_end { libc::SIGKILL } else { signal };
+            if !self.crew.signal(signal) {
+                return true;
+            }
+        } else if !self.crew.signal(0) {
+            return true;
+        }
+        self.asked_to_end = true;
+        false
+    }
+}
+
+fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
+    let (thread, target, reason) = (ThreadId(pid), Target::Cpus(cpus), Reason::rule("where the workload launches it"));
+    Placement { threads: vec![ThreadPlacement { thread, target, weight: None, reason }], admission: None }
+}
+
+impl<E: LiveEngine> Engine for Attended<E>
+where
+    E::Error: From<CounterError>,
+{
+    type Error = E::Error;
+
+    fn topology(&self) -> &Arc<Topology> {
+        self.inner.topology()
+    }
+
+    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, E::Error> {
+        let mut seen = Observation::default();
+        loop {
+            self.start()?;
+            let part = self.inner.observe(until.min(self.crew.next_start()), early)?;
+            self.now = part.at;
+            (seen.at, seen.threads) = (part.at, part.threads);
+            seen.events.extend(part.events);
+            seen.samples.extend(part.samples);
+            seen.finished = self.crew.reap(part.at) | self.heed();
+            if seen.finished || self.now >= until || (early && !seen.events.is_empty()) {
+                seen.samples.sort_by_key(|s| (s.thread, s.at));
+                return Ok(seen);
+            }
+        }
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, E::Error> {
+        self.inner.apply(placement)
+    }
+
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        self.inner.forecast()
+    }
+}

@@ -1,0 +1,222 @@
+//! The crew: programs that are started at their times, and processes that were there before.
+//!
+//! Input: what to start when. Output: which roots an engine must admit now, and how everything ended.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::{Nanos, ProgramId};
+
+use super::Root;
+use crate::counters::{CounterError, Ending, Held, find_program, hold, pidfd};
+
+/// A program that is to be started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Its number in the workload.
+    pub program: ProgramId,
+    /// Its name, unique in the workload.
+    pub name: Arc<str>,
+    /// Nice value.
+    pub nice: i8,
+    /// CPUs where it is put at launch; the policy may move it from there.
+    pub launch_on: Option<Arc<CpuSet>>,
+    /// When it starts.
+    pub start: Nanos,
+}
+
+/// A program of the crew.
+#[derive(Debug)]
+pub struct Member {
+    /// Its name, unique in the workload.
+    pub name: Arc<str>,
+    /// When it began.
+    pub started: Option<Nanos>,
+    /// When it ended, and how; how is unknown of one that was there before.
+    pub ended: Option<(Nanos, Option<Ending>)>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Waiting(Start),
+    Started(Held),
+    Found(Root, OwnedFd),
+}
+
+/// Finds processes that belong to the crew by now; those that are known already may be among them.
+pub type Find = Box<dyn FnMut() -> Vec<Root>>;
+
+/// Programs that are attended to until they end.
+#[derive(Default)]
+pub struct Crew {
+    members: Vec<Member>,
+    /// Looks for more from time to time; the crew then never ends by itself.
+    find: Option<Find>,
+}
+
+/// A program that waits in front of its `exec`.
+pub(super) struct Started {
+    pub(super) row: usize,
+    pub(super) root: Root,
+    pub(super) launch_on: Option<Arc<CpuSet>>,
+}
+
+impl Crew {
+    /// A crew of programs that are to be started.
+    ///
+    /// # Errors
+    /// One of them is not there.
+    pub fn of(starts: Vec<Start>) -> Result<Self, CounterError> {
+        for start in &starts {
+            find_program(&start.command)?;
+        }
+        let member = |start: Start| Member {
+            name: Arc::clone(&start.name),
+            started: None,
+            ended: None,
+            kind: Kind::Waiting(start),
+        };
+        Ok(Self { members: starts.into_iter().map(member).collect(), find: None })
+    }
+
+    /// A crew of processes that run already.
+    ///
+    /// # Errors
+    /// One of them has ended.
+    pub fn found(roots: Vec<Root>) -> Result<Self, CounterError> {
+        let mut crew = Self::default();
+        for root in roots {
+            crew.take_in(root, Nanos::ZERO)?;
+        }
+        Ok(crew)
+    }
+
+    /// A crew that looks for its processes itself, all the time.
+    #[must_use]
+    pub fn finding(find: Find) -> Self {
+        Self { members: Vec::new(), find: Some(find) }
+    }
+
+    fn take_in(&mut self, root: Root, now: Nanos) -> Result<(), CounterError> {
+        let file = pidfd(root.pid).map_err(|_| CounterError::Gone { what: "process", id: root.pid })?;
+        let name = Arc::clone(&root.name);
+        self.members.push(Member { name, started: Some(now), ended: None, kind: Kind::Found(root, file) });
+        Ok(())
+    }
+
+    /// Processes that were found since the last call. Those that have ended meanwhile are passed over.
+    pub(super) fn find(&mut self, now: Nanos) -> Vec<Root> {
+        let Some(find) = &mut self.find else { return Vec::new() };
+        let mut new = find();
+        let known = |pid| {
+            let living = self.members.iter().filter(|m| m.ended.is_none());
+            living.into_iter().any(|m| matches!(&m.kind, Kind::Found(root, _) if root.pid == pid))
+        };
+        new.retain(|root| !known(root.pid));
+        self.members.retain(|m| m.ended.is_none());
+        new.retain(|root| self.take_in(root.clone(), now).is_ok());
+        new
+    }
+
+    /// Everybody.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// When the next program is to be started.
+    #[must_use]
+    pub fn next_start(&self) -> Nanos {
+        let waiting = self.members.iter().filter_map(|m| match &m.kind {
+            Kind::Waiting(start) => Some(start.start),
+            _ => None,
+        });
+        waiting.min().unwrap_or(Nanos::NEVER)
+    }
+
+    /// Starts what is due up to its `exec`; it waits there for [`Crew::release`].
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start(&mut self, now: Nanos) -> Result<Vec<Started>, CounterError> {
+        let mut roots = Vec::new();
+        for (row, member) in self.members.iter_mut().enumerate() {
+            let Kind::Waiting(start) = &member.kind else { continue };
+            if start.start > now {
+                continue;
+            }
+            let held = hold(&start.command, None, None)?;
+            if start.nice != 0 {
+                // SAFETY: plain system call. One that is refused leaves the program at this one's nice value.
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, held.pid(), i32::from(start.nice)) };
+            }
+            let root = Root { pid: held.pid(), program: start.program, name: Arc::clone(&start.name) };
+            roots.push(Started { row, root, launch_on: start.launch_on.clone() });
+            member.started = Some(now);
+            member.kind = Kind::Started(held);
+        }
+        Ok(roots)
+    }
+
+    /// Roots that were there before.
+    pub(super) fn roots(&self) -> Vec<Root> {
+        let found = self.members.iter().filter_map(|m| match &m.kind {
+            Kind::Found(root, _) => Some(root.clone()),
+            _ => None,
+        });
+        found.collect()
+    }
+
+    /// Lets a started program run.
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub(super) fn release(&mut self, row: usize) -> Result<(), CounterError> {
+        match &mut self.members[row].kind {
+            Kind::Started(held) => held.release(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds out who has ended; whether everybody has.
+    pub(super) fn reap(&mut self, now: Nanos) -> bool {
+        for member in self.members.iter_mut().filter(|m| m.ended.is_none()) {
+            member.ended = match &member.kind {
+                Kind::Waiting(_) => None,
+                Kind::Started(held) => held.ended().map(|ending| (now, Some(ending))),
+                Kind::Found(_, file) => has_ended(file).then_some((now, None)),
+            };
+        }
+        self.find.is_none() && self.members.iter().all(|m| m.ended.is_some())
+    }
+
+    /// Passes a signal on to what was started and still runs; whether there was any.
+    pub(super) fn signal(&self, signal: i32) -> bool {
+        let running = self.members.iter().filter(|m| m.ended.is_none());
+        let held: Vec<&Held> = running
+            .filter_map(|m| match &m.kind {
+                Kind::Started(held) => Some(held),
+                _ => None,
+            })
+            .collect();
+        held.iter().for_each(|h| h.signal(signal));
+        !held.is_empty()
+    }
+
+    /// The first code other than zero that a started program ended with, else zero.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        let codes = self.members.iter().filter_map(|m| m.ended?.1).map(Ending::code);
+        codes.into_iter().find(|c| *c != 0).unwrap_or(0)
+    }
+}
+
+fn has_ended(file: &OwnedFd) -> bool {
+    use std::os::fd::AsFd;
+    let mut fds = [nix::poll::PollFd::new(file.as_fd(), nix::poll::PollFlags::POLLIN)];
+    nix::poll::poll(&mut fds, nix::poll::PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}

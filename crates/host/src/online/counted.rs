@@ -1,0 +1,144 @@
+//! Counters of all threads of a process, for a curve.
+//!
+//! Input: its threads. Output: instructions, cycles and misses of each stretch, by PMU of cores.
+
+use std::collections::BTreeMap;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::{OnlineError, Seen, Source};
+use crate::counters::CounterError;
+use crate::region::{Count, Options, Region};
+
+/// What a curve needs: instructions, cycles and misses, in this order.
+pub const EVENTS: &str = "instructions,cycles,llc_misses";
+
+/// Counters of a process and of what it gives birth to.
+#[derive(Debug)]
+pub struct OfProcess(Vec<Region>);
+
+impl OfProcess {
+    /// Opens counters of these threads; `events` are [`EVENTS`], or what stands for them in a test.
+    ///
+    /// # Errors
+    /// The machine has no such counters, which is told with what would mend it, or they may not be used.
+    pub fn open(tids: &[u32], events: &str) -> Result<Self, OnlineError> {
+        make_room(tids.len() as u64);
+        let mut regions = Vec::new();
+        for tid in tids {
+            match Region::open(events, Options { thread: Some(*tid), inherit: true }) {
+                Ok(region) => regions.push(region),
+                Err(CounterError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error @ CounterError::Forbidden { .. }) => return Err(error.into()),
+                Err(error) => return Err(without(events, &error)),
+            }
+        }
+        if regions.is_empty() {
+            let why = "the process has ended".to_owned();
+            return Err(OnlineError::Unable { why, mend: "name one that runs".into() });
+        }
+        Ok(Self(regions))
+    }
+}
+
+/// Counters are open files: more of them than the usual limit are had by raising it as far as it may be.
+fn make_room(threads: u64) {
+    // Core types of a machine, times events, and what is open anyway.
+    let needed = threads * 3 * 2 + 64;
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && needed > soft
+    {
+        // Where that is too low, opening tells.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);
+    }
+}
+
+fn without(events: &str, error: &CounterError) -> OnlineError {
+    let why = match error {
+        // Where in the string is no news to who did not write it.
+        CounterError::Spec(spec) => spec.message.clone(),
+        other => other.to_string(),
+    };
+    let mend = "a curve needs a processor's counters: give the virtual machine a PMU (`-cpu host` with KVM), run on the \
+                machine itself, or profile without counters by `steer profile -- PROGRAM`";
+    OnlineError::Unable { why: format!("{events} cannot be counted: {why}"), mend: mend.into() }
+}
+
+impl Source for OfProcess {
+    fn begin(&mut self) -> Result<(), CounterError> {
+        for region in &mut self.0 {
+            region.reset()?;
+            region.start()?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError> {
+        let mut all: BTreeMap<String, Seen> = BTreeMap::new();
+        for region in &mut self.0 {
+            region.stop()?;
+            let counts = region.read()?;
+            let names: Vec<String> = names(counts);
+            for count in counts {
+                let seen = all.entry(count.core_type.clone().unwrap_or_default()).or_default();
+                add(seen, names.iter().position(|n| *n == count.name), count);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The events in the order of the string, each once.
+fn names(counts: &[Count]) -> Vec<String> {
+    let mut names: Vec<String> = counts.iter().map(|c| c.name.clone()).collect();
+    let mut known = std::collections::HashSet::new();
+    names.retain(|name| known.insert(name.clone()));
+    names
+}
+
+fn add(seen: &mut Seen, place: Option<usize>, count: &Count) {
+    let Some(value) = count.value.map(|v| v as f64) else { return };
+    match place {
+        Some(0) => seen.instructions += value,
+        Some(1) => {
+            seen.cycles += value;
+            seen.running_ns += count.running_ns as f64;
+        }
+        _ => seen.misses += value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_go_by_their_place_and_core_type() {
+        let count = |name: &str, core_type: Option<&str>, value| Count {
+            name: name.into(),
+            unit: String::new(),
+            core_type: core_type.map(str::to_owned),
+            value: Some(value),
+            enabled_ns: 9,
+            running_ns: 5,
+        };
+        let counts =
+            [count("i", Some("p"), 1), count("i", Some("e"), 2), count("c", Some("p"), 3), count("m", Some("p"), 4)];
+        assert_eq!(names(&counts), ["i", "c", "m"]);
+        let mut seen = Seen::default();
+        for (place, count) in [(0, &counts[0]), (1, &counts[2]), (2, &counts[3])] {
+            add(&mut seen, Some(place), count);
+        }
+        assert_eq!(seen, Seen { instructions: 1.0, cycles: 3.0, misses: 4.0, running_ns: 5.0 });
+    }
+
+    #[test]
+    fn what_cannot_be_counted_comes_with_its_mend() {
+        let Err(error) = OfProcess::open(&[std::process::id()], EVENTS) else {
+            eprintln!("skipped: this machine has the counters");
+            return;
+        };
+        let text = error.to_string();
+        assert!(text.contains("perf_event_paranoid") || text.contains("without counters by `steer profile"), "{text}");
+    }
+}

@@ -1,0 +1,264 @@
+//! Taking cache away by co-runners that are slowed down more or less (PMCTrack, section 4.3.1, without its duty-cycle
+//! modulation of cores).
+//!
+//! Input: a process that fills caches. Output: it runs a part of the time: by a bandwidth limit of its own control group, or
+//! else stopped and continued by signals. Caches are shared by who brings lines in: the program's part is its share of the
+//! misses, unless the hardware tells what it holds (resctrl monitoring).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::undo::{Step, Undo, signal};
+use super::{OnlineError, Seen, Source, Squeeze};
+use crate::virtuals::Meters;
+
+/// Percent of the time that the co-runner runs, by setting.
+const DUTIES: [u32; 6] = [0, 10, 25, 50, 75, 100];
+/// What a duty cycle is of.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// What slows a process down.
+#[derive(Debug)]
+pub enum Brake {
+    /// A limit of its control group.
+    Group(PathBuf),
+    /// Signals, from a thread.
+    Signals(Signals),
+}
+
+/// A thread that stops and continues a process.
+#[derive(Debug)]
+pub struct Signals {
+    pid: u32,
+    percent: Arc<AtomicU32>,
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Brake {
+    /// A brake for a process: a control group below `root` where one can be made, else signals.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn new(root: &Path, pid: u32, undo: &mut Undo) -> Result<Self, OnlineError> {
+        match group(root, pid, undo)? {
+            Some(folder) => Ok(Self::Group(folder)),
+            None => Signals::start(pid).map(Self::Signals),
+        }
+    }
+
+    /// Lets the process run that many percent of the time.
+    ///
+    /// # Errors
+    /// The control group is gone.
+    pub fn set(&self, percent: u32) -> Result<(), OnlineError> {
+        match self {
+            Self::Signals(signals) => {
+                signals.percent.store(percent, Ordering::Relaxed);
+                Ok(())
+            }
+            Self::Group(folder) => {
+                let period = 20_000;
+                // No limit is 100 percent of one CPU; the least that the kernel takes is a millisecond.
+                let quota = (period * percent / 100).max(1_000);
+                set_frozen(folder, percent == 0)?;
+                put(&folder.join("cpu.max"), &format!("{quota} {period}"))
+            }
+        }
+    }
+}
+
+fn put(path: &Path, text: &str) -> Result<(), OnlineError> {
+    let mend = "somebody else has removed the control group; run the command again";
+    fs::write(path, text).map_err(|source| OnlineError::File { doing: "write", path: path.into(), source, mend })
+}
+
+fn set_frozen(folder: &Path, frozen: bool) -> Result<(), OnlineError> {
+    put(&folder.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+}
+
+/// A control group with a limit for the process, if one can be made.
+fn group(root: &Path, pid: u32, undo: &mut Undo) -> Result<Option<PathBuf>, OnlineError> {
+    let mount = root.join("sys/fs/cgroup");
+    let folder = mount.join(format!("countersteer-{}-{pid}", std::process::id()));
+    if !mount.join("cgroup.controllers").is_file() {
+        return Ok(None);
+    }
+    undo.at_end(&Step::Remove(&folder))?;
+    if fs::create_dir(&folder).is_err() {
+        return Ok(None);
+    }
+    // A group without the files has no controller for CPUs.
+    let works = folder.join("cpu.max").is_file() && fs::write(folder.join("cgroup.procs"), pid.to_string()).is_ok();
+    if !works {
+        let _ = fs::remove_dir(&folder);
+    }
+    Ok(works.then_some(folder))
+}
+
+impl Signals {
+    fn start(pid: u32) -> Result<Self, OnlineError> {
+        let (percent, done) = (Arc::new(AtomicU32::new(100)), Arc::new(AtomicBool::new(false)));
+        let (duty, end) = (Arc::clone(&percent), Arc::clone(&done));
+        let run = move || {
+            while !end.load(Ordering::Relaxed) {
+                let on = PERIOD * duty.load(Ordering::Relaxed).min(100) / 100;
+                for (part, which) in [(on, Signal::SIGCONT), (PERIOD - on, Signal::SIGSTOP)] {
+                    if !part.is_zero() {
+                        signal(pid, which);
+                        std::thread::sleep(part);
+                    }
+                }
+            }
+            signal(pid, Signal::SIGCONT);
+        };
+        let thread = std::thread::Builder::new().name("brake".into()).spawn(run);
+        let thread = thread.map_err(|source| OnlineError::Process {
+            doing: "start a thread".into(),
+            source,
+            mend: "raise the limit on processes (`ulimit -u`)",
+        })?;
+        Ok(Self { pid, percent, done, thread: Some(thread) })
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        signal(self.pid, Signal::SIGCONT);
+    }
+}
+
+/// Co-runners on their way between standing still and running all the time.
+pub struct Duty<S: Source> {
+    brakes: Vec<Brake>,
+    co_runners: S,
+    llc_kib: f64,
+    /// What the program holds, where the hardware tells.
+    held: Option<Meters>,
+}
+
+impl<S: Source> Duty<S> {
+    /// Slows co-runners down with these brakes; `llc_kib` is the size of the cache that all share.
+    pub fn new(brakes: Vec<Brake>, co_runners: S, llc_kib: f64, held: Option<Meters>) -> Self {
+        Self { brakes, co_runners, llc_kib, held }
+    }
+}
+
+impl<S: Source> Squeeze for Duty<S> {
+    fn settings(&self) -> usize {
+        DUTIES.len()
+    }
+
+    fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
+        self.brakes.iter().try_for_each(|brake| brake.set(DUTIES[setting]))
+    }
+
+    fn begin(&mut self) -> Result<(), OnlineError> {
+        Ok(self.co_runners.begin()?)
+    }
+
+    fn end(&mut self, _: usize, seen: &Seen) -> Result<Option<f64>, OnlineError> {
+        let theirs: f64 = self.co_runners.end()?.values().map(|s| s.misses).sum();
+        if let Some(meters) = &mut self.held {
+            let bytes: Vec<f64> = meters.read().iter().map(|v| v.value).collect();
+            if !bytes.is_empty() {
+                return Ok(Some(bytes.iter().sum::<f64>() / 1024.0).filter(|kib| *kib > 0.0));
+            }
+        }
+        // Who misses nothing has all that it wants.
+        let share = if seen.misses > 0.0 { seen.misses / (seen.misses + theirs) } else { 1.0 };
+        Ok((seen.cycles > 0.0).then_some(self.llc_kib * share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::CounterError;
+    use std::collections::BTreeMap;
+    use std::process::{Child, Command};
+
+    fn undo() -> Undo {
+        Undo::start(Command::new("cat")).unwrap()
+    }
+
+    fn busy() -> Child {
+        Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()
+    }
+
+    /// Share of the looks at a process in which it was stopped: not how much CPU it got, which others decide too.
+    fn stopped(pid: u32) -> f64 {
+        let looks = 300;
+        let is_stopped = |_: &u32| {
+            std::thread::sleep(Duration::from_millis(2));
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit(") ").next().unwrap().starts_with('T')
+        };
+        (0..looks).filter(is_stopped).count() as f64 / f64::from(looks)
+    }
+
+    #[test]
+    fn signals_let_a_process_run_part_of_the_time() {
+        let root = tempfile::tempdir().unwrap();
+        let mut child = busy();
+        let brake = Brake::new(root.path(), child.id(), &mut undo()).unwrap();
+        assert!(matches!(brake, Brake::Signals(_)));
+        let share = |percent: u32| {
+            brake.set(percent).unwrap();
+            std::thread::sleep(PERIOD * 5);
+            stopped(child.id())
+        };
+        let (still, some, all) = (share(0), share(25), share(100));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(still > 0.99 && (0.2..0.98).contains(&some) && all < 0.01, "{still} {some} {all}");
+    }
+
+    #[test]
+    fn a_control_group_has_the_limit_where_one_can_be_made() {
+        let root = tempfile::tempdir().unwrap();
+        let mount = root.path().join("sys/fs/cgroup");
+        let own = mount.join("countersteer-1-2");
+        fs::create_dir_all(&mount).unwrap();
+        fs::write(mount.join("cgroup.controllers"), "cpu\n").unwrap();
+        assert_eq!(group(root.path(), 1, &mut undo()).unwrap(), None, "a group without files has no limit");
+        let brake = Brake::Group(own.clone());
+        fs::create_dir(&own).unwrap();
+        brake.set(25).unwrap();
+        let text = |name: &str| fs::read_to_string(own.join(name)).unwrap();
+        assert_eq!((text("cpu.max").as_str(), text("cgroup.freeze").as_str()), ("5000 20000", "0"));
+        brake.set(0).unwrap();
+        assert_eq!(text("cgroup.freeze"), "1");
+    }
+
+    struct Fixed(f64);
+
+    impl Source for Fixed {
+        fn begin(&mut self) -> Result<(), CounterError> {
+            Ok(())
+        }
+        fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError> {
+            Ok([(String::new(), Seen { misses: self.0, ..Seen::default() })].into())
+        }
+    }
+
+    #[test]
+    fn the_programs_part_is_its_share_of_the_misses() {
+        let mut duty = Duty::new(Vec::new(), Fixed(300.0), 4096.0, None);
+        duty.begin().unwrap();
+        let ran = Seen { cycles: 9.0, ..Seen::default() };
+        assert_eq!(duty.end(0, &Seen { misses: 100.0, ..ran }).unwrap(), Some(1024.0));
+        assert_eq!(duty.end(0, &ran).unwrap(), Some(4096.0), "who misses nothing has what it wants");
+        assert_eq!(duty.end(0, &Seen::default()).unwrap(), None, "who did not run tells nothing");
+    }
+}

@@ -1,0 +1,282 @@
+//! Miss curves of programs that run: speed and misses by the cache that is left to them.
+//!
+//! Stage: beside a running program. Input: its counters ([`Source`]), and something that takes cache from it ([`Squeeze`]): way
+//! masks of resctrl ([`ways`]) or co-runners that are slowed down ([`duty`]; PMCTrack, section 4.3.1). Output: [`Point`]s by core
+//! type. Whatever is changed on the machine is undone by a process of its own ([`undo`]), which also sees this one killed.
+
+pub mod counted;
+pub mod duty;
+pub mod undo;
+pub mod ways;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::counters::CounterError;
+
+/// What a program did in a stretch, on one core type.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Instructions retired.
+    pub instructions: f64,
+    /// Cycles while not halted.
+    pub cycles: f64,
+    /// Misses of the last-level cache.
+    pub misses: f64,
+    /// Nanoseconds in which that was counted.
+    pub running_ns: f64,
+}
+
+/// Counters of a program.
+pub trait Source {
+    /// Begins a stretch.
+    fn begin(&mut self) -> Result<(), CounterError>;
+    /// Ends it: what was counted, by PMU of cores; empty where all are alike.
+    fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError>;
+}
+
+/// Leaves a program more or less of a cache.
+pub trait Squeeze {
+    /// How many settings there are.
+    fn settings(&self) -> usize;
+    /// Takes effect within the time that is waited after it.
+    fn apply(&mut self, setting: usize) -> Result<(), OnlineError>;
+    /// A stretch begins.
+    fn begin(&mut self) -> Result<(), OnlineError>;
+    /// It has ended: KiB of the cache that the program had, where that is known.
+    fn end(&mut self, setting: usize, seen: &Seen) -> Result<Option<f64>, OnlineError>;
+}
+
+/// Why there is no curve.
+#[derive(Debug, thiserror::Error)]
+pub enum OnlineError {
+    /// Counters cannot be opened or read.
+    #[error(transparent)]
+    Counters(#[from] CounterError),
+    /// A file of the machine cannot be read or written.
+    #[error("cannot {doing} {}: {source}; {mend}", path.display())]
+    File {
+        /// What was attempted.
+        doing: &'static str,
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+        /// What the user can do about it.
+        mend: &'static str,
+    },
+    /// A process cannot be started or signalled.
+    #[error("cannot {doing}: {source}; {mend}")]
+    Process {
+        /// What was attempted.
+        doing: String,
+        /// Why.
+        source: std::io::Error,
+        /// What the user can do about it.
+        mend: &'static str,
+    },
+    /// The machine cannot do it.
+    #[error("{why}; {mend}")]
+    Unable {
+        /// What is missing.
+        why: String,
+        /// What the user can do about it.
+        mend: String,
+    },
+}
+
+/// How long, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// What a setting is left to take effect: caches fill up at the speed of misses.
+    pub settle: Duration,
+    /// What is counted at each.
+    pub dwell: Duration,
+    /// How often all settings have their turn: a program's phases then meet all of them.
+    pub rounds: u32,
+}
+
+/// What was seen with some cache, by PMU of cores.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Point {
+    /// KiB of the cache that the program had, by cycles.
+    pub cache_kib: f64,
+    /// What it did.
+    pub seen: Seen,
+}
+
+/// Part of a size by which two may differ and be the same.
+const SAME: f64 = 0.02;
+
+/// Points by PMU of cores, the least cache first.
+pub type Curves = BTreeMap<String, Vec<Point>>;
+
+/// Gives every setting its turn while `goes_on`; `wait` sleeps.
+///
+/// # Errors
+/// Counters or settings fail.
+pub fn sweep(
+    squeeze: &mut dyn Squeeze,
+    source: &mut dyn Source,
+    schedule: Schedule,
+    wait: &mut dyn FnMut(Duration),
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Result<Curves, OnlineError> {
+    let mut sums = Curves::new();
+    let settings = squeeze.settings();
+    'all: for round in 0..schedule.rounds {
+        for turn in 0..settings {
+            // There and back: neighbours differ least, so the cache has the least to catch up on.
+            let setting = if round % 2 == 0 { turn } else { settings - 1 - turn };
+            squeeze.apply(setting)?;
+            wait(schedule.settle);
+            squeeze.begin()?;
+            source.begin()?;
+            wait(schedule.dwell);
+            let seen = source.end()?;
+            let all = seen.values().fold(Seen::default(), |sum, part| sum.plus(part));
+            let cache = squeeze.end(setting, &all)?;
+            // A stretch in which the program ended is only part of one.
+            if !goes_on() {
+                break 'all;
+            }
+            let Some(cache_kib) = cache else { continue };
+            for (pmu, seen) in seen.into_iter().filter(|(_, seen)| seen.cycles > 0.0) {
+                let points = sums.entry(pmu).or_insert_with(|| vec![Point::default(); settings]);
+                points[setting].add(cache_kib, &seen);
+            }
+        }
+    }
+    Ok(tidy(sums))
+}
+
+/// Points in order; settings that came to the same are one.
+fn tidy(mut curves: Curves) -> Curves {
+    for points in curves.values_mut() {
+        points.retain(|p| p.seen.instructions > 0.0);
+        points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
+        points.dedup_by(|next, kept| {
+            let same = next.cache_kib <= kept.cache_kib * (1.0 + SAME);
+            if same {
+                kept.add(next.cache_kib, &next.seen);
+            }
+            same
+        });
+    }
+    curves.retain(|_, points| !points.is_empty());
+    curves
+}
+
+impl Seen {
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            instructions: self.instructions + other.instructions,
+            cycles: self.cycles + other.cycles,
+            misses: self.misses + other.misses,
+            running_ns: self.running_ns + other.running_ns,
+        }
+    }
+}
+
+impl Point {
+    fn add(&mut self, cache_kib: f64, seen: &Seen) {
+        let before = self.seen.cycles;
+        self.seen = self.seen.plus(seen);
+        self.cache_kib += (cache_kib - self.cache_kib) * seen.cycles / (before + seen.cycles);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// A program whose misses fall with the ways it has: 16 ways of 1 MiB.
+    pub struct Pretend {
+        pub ways: Rc<Cell<f64>>,
+    }
+
+    impl Source for Pretend {
+        fn begin(&mut self) -> Result<(), CounterError> {
+            Ok(())
+        }
+
+        fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError> {
+            let misses = 1e6 / self.ways.get();
+            let seen = Seen { instructions: 1e9, cycles: 5e8 + 200.0 * misses, misses, running_ns: 2.5e8 };
+            Ok([(String::new(), seen)].into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::testing::Pretend;
+    use super::*;
+
+    struct Knob(Rc<Cell<f64>>, Vec<usize>);
+
+    impl Squeeze for Knob {
+        fn settings(&self) -> usize {
+            3
+        }
+        fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
+            self.0.set([4.0, 1.0, 2.0][setting]);
+            self.1.push(setting);
+            Ok(())
+        }
+        fn begin(&mut self) -> Result<(), OnlineError> {
+            Ok(())
+        }
+        fn end(&mut self, _: usize, _: &Seen) -> Result<Option<f64>, OnlineError> {
+            Ok(Some(self.0.get() * 1024.0))
+        }
+    }
+
+    /// Whose sizes hardly differ.
+    struct Fixed<'a>(&'a mut Knob);
+
+    impl Squeeze for Fixed<'_> {
+        fn settings(&self) -> usize {
+            3
+        }
+        fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
+            self.0.apply(setting)
+        }
+        fn begin(&mut self) -> Result<(), OnlineError> {
+            Ok(())
+        }
+        fn end(&mut self, setting: usize, _: &Seen) -> Result<Option<f64>, OnlineError> {
+            Ok(Some(1000.0 + setting as f64))
+        }
+    }
+
+    #[test]
+    fn a_curve_has_a_point_per_setting_and_the_program_may_end_meanwhile() {
+        let ways = Rc::new(Cell::new(0.0));
+        let (mut knob, mut source) = (Knob(Rc::clone(&ways), Vec::new()), Pretend { ways });
+        let schedule = Schedule { settle: Duration::ZERO, dwell: Duration::from_millis(1), rounds: 2 };
+        let mut left = 5;
+        let mut goes_on = || {
+            left -= 1;
+            left > 0
+        };
+        let curves = sweep(&mut knob, &mut source, schedule, &mut |_| {}, &mut goes_on).unwrap();
+        assert_eq!(knob.1, [0, 1, 2, 2, 1]);
+        let points = &curves[""];
+        let seen: Vec<_> = points.iter().map(|p| (p.cache_kib, p.seen.misses / p.seen.instructions * 1e3)).collect();
+        assert_eq!(seen, [(1024.0, 1.0), (2048.0, 0.5), (4096.0, 0.25)]);
+        assert_eq!(points[1].seen.instructions, 2e9, "it had two turns");
+        let ways = Rc::new(Cell::new(0.0));
+        let (mut knob, mut source) = (Knob(Rc::clone(&ways), Vec::new()), Pretend { ways });
+        let once = Schedule { rounds: 1, ..schedule };
+        let mut fixed = Fixed(&mut knob);
+        let curves = sweep(&mut fixed, &mut source, once, &mut |_| {}, &mut || true).unwrap();
+        assert_eq!(curves[""].len(), 1, "sizes that came to the same are one point");
+    }
+}

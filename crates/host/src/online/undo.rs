@@ -1,0 +1,135 @@
+//! Undoing what was changed on the machine, whatever becomes of this process.
+//!
+//! Input: steps, told before a change is made. Output: they are carried out, the last first, when this process is done or
+//! has been killed: a second process reads them from a pipe and acts when that ends. It is this program again, in a process
+//! group of its own, so that signals of the terminal pass it by.
+
+use std::io::{BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use super::OnlineError;
+
+/// Something to be done at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Writes a line into a file.
+    Write(&'a Path, &'a str),
+    /// Removes a folder of the kernel's.
+    Remove(&'a Path),
+    /// Lets a process run on and ends it.
+    End(u32),
+}
+
+/// A process that waits for the end of this one.
+#[derive(Debug)]
+pub struct Undo {
+    keeper: Child,
+    steps: Option<ChildStdin>,
+}
+
+impl Undo {
+    /// Starts the process; `command` is a program that calls [`keep`].
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(mut command: Command) -> Result<Self, OnlineError> {
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        let failed = |source| OnlineError::Process {
+            doing: "start the process that undoes changes".into(),
+            source,
+            mend: "nothing was changed",
+        };
+        let mut keeper = command.spawn().map_err(failed)?;
+        let steps = keeper.stdin.take();
+        Ok(Self { keeper, steps })
+    }
+
+    /// Tells a step; to be called before what it undoes.
+    ///
+    /// # Errors
+    /// The process is gone: then nothing must be changed.
+    pub fn at_end(&mut self, step: &Step<'_>) -> Result<(), OnlineError> {
+        let line = match step {
+            Step::Write(path, text) => format!("write\t{}\t{text}\n", path.display()),
+            Step::Remove(path) => format!("remove\t{}\n", path.display()),
+            Step::End(pid) => format!("end\t{pid}\n"),
+        };
+        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let told = self.steps.as_mut().ok_or_else(gone).and_then(|s| s.write_all(line.as_bytes()));
+        told.map_err(|source| OnlineError::Process {
+            doing: "tell how to undo a change".into(),
+            source,
+            mend: "the process that undoes changes was ended; run the command again",
+        })
+    }
+}
+
+impl Drop for Undo {
+    /// Waits until all is undone.
+    fn drop(&mut self) {
+        drop(self.steps.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+/// Reads steps until their end, then carries them out, the last first.
+pub fn keep(steps: impl BufRead) {
+    let lines: Vec<String> = steps.lines().map_while(Result::ok).collect();
+    for line in lines.iter().rev() {
+        let mut words = line.splitn(3, '\t');
+        let (what, of, text) = (words.next(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        // Each is tried, whatever became of the others.
+        let _ = match what {
+            Some("write") => std::fs::write(of, format!("{text}\n")),
+            Some("remove") => remove(Path::new(of)),
+            Some("end") => of.parse().map_or(Ok(()), |pid| {
+                signal(pid, nix::sys::signal::Signal::SIGKILL);
+                Ok(())
+            }),
+            _ => Ok(()),
+        };
+    }
+}
+
+/// A process that has just been ended is in its control group for a moment longer.
+fn remove(folder: &Path) -> std::io::Result<()> {
+    for _ in 0..50 {
+        match std::fs::remove_dir(folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {}
+            done => return done,
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::fs::remove_dir(folder)
+}
+
+/// Sends a signal to a process, if it is there.
+pub(super) fn signal(pid: u32, signal: nix::sys::signal::Signal) {
+    // One that has ended is not missed.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_carried_out_the_last_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, folder) = (dir.path().join("schemata"), dir.path().join("group"));
+        std::fs::create_dir(&folder).unwrap();
+        let sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+        let lines = format!(
+            "write\t{0}\tL3:0=fff\nwrite\t{0}\tL3:0=f\nremove\t{1}\nend\t{2}\nnonsense\n",
+            file.display(),
+            folder.display(),
+            sleeper.id()
+        );
+        keep(lines.as_bytes());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "L3:0=fff\n", "what was told first is what stays");
+        assert!(!folder.exists());
+        assert!(!{ sleeper }.wait().unwrap().success());
+    }
+}

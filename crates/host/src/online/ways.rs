@@ -1,0 +1,218 @@
+//! Taking cache away by way masks (resctrl: Intel CAT, AMD, Arm MPAM).
+//!
+//! Input: a root directory, the threads of a program. Output: a group of its own for the program, whose mask has more or fewer
+//! ways; everybody else has the rest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::undo::{Step, Undo};
+use super::{OnlineError, Seen, Squeeze};
+
+/// Most settings of a sweep.
+const MOST_SETTINGS: usize = 8;
+
+/// Way masks for a program.
+#[derive(Debug)]
+pub struct Ways {
+    mount: PathBuf,
+    group: PathBuf,
+    /// Numbers of the caches.
+    caches: Vec<u32>,
+    ways: u32,
+    least: u32,
+    /// Ways of the program by setting, the most first.
+    counts: Vec<u32>,
+    way_kib: f64,
+}
+
+fn file(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> OnlineError {
+    let path = path.to_owned();
+    move |source| OnlineError::File { doing, path, source, mend: "run as root, and see `steer doctor` about resctrl" }
+}
+
+fn read(path: &Path) -> Result<String, OnlineError> {
+    fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(file("read", path))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), OnlineError> {
+    fs::write(path, format!("{text}\n")).map_err(file("write", path))
+}
+
+impl Ways {
+    /// Whether the machine below `root` can do this.
+    #[must_use]
+    pub fn possible(root: &Path) -> bool {
+        root.join("sys/fs/resctrl/info/L3/cbm_mask").is_file()
+    }
+
+    /// Makes a group for these threads; `llc_kib` is the size of a last-level cache.
+    ///
+    /// # Errors
+    /// resctrl is not there, is mounted with code and data apart, has no group left, or may not be changed.
+    pub fn open(root: &Path, tids: &[u32], llc_kib: f64, undo: &mut Undo) -> Result<Self, OnlineError> {
+        let mount = root.join("sys/fs/resctrl");
+        let unable = |why: String, mend: &str| OnlineError::Unable { why, mend: mend.into() };
+        let text = read(&mount.join("info/L3/cbm_mask"))?;
+        let ways = u64::from_str_radix(&text, 16).map_or(0, u64::count_ones);
+        let least = read(&mount.join("info/L3/min_cbm_bits"))?.parse().unwrap_or(1).max(1);
+        if ways < 2 * least {
+            return Err(unable(format!("a cache of {ways} ways cannot be divided"), "there is nothing to mend"));
+        }
+        let schemata = read(&mount.join("schemata"))?;
+        let Some(line) = schemata.lines().map(str::trim).find(|line| line.starts_with("L3:")) else {
+            let why = format!("{} has no line for L3", mount.join("schemata").display());
+            return Err(unable(
+                why,
+                "mount resctrl without `cdp`: umount it, then `mount -t resctrl resctrl /sys/fs/resctrl`",
+            ));
+        };
+        let number = |part: &str| part.split('=').next().and_then(|n| n.trim().parse().ok());
+        let caches: Vec<u32> = line.trim_start_matches("L3:").split(';').filter_map(number).collect();
+        let group = mount.join(format!("countersteer-{}-ways", std::process::id()));
+        undo.at_end(&Step::Write(&mount.join("schemata"), line))?;
+        undo.at_end(&Step::Remove(&group))?;
+        fs::create_dir(&group).map_err(|source| OnlineError::File {
+            doing: "make",
+            path: group.clone(),
+            source,
+            mend: "run as root, and remove groups that nobody needs",
+        })?;
+        let own =
+            Self { counts: counts(ways, least), way_kib: llc_kib / f64::from(ways), mount, group, caches, ways, least };
+        for tid in tids {
+            // The kernel takes one at a time; one that has ended is not missed.
+            match fs::OpenOptions::new().append(true).create(true).open(own.group.join("tasks")) {
+                Ok(mut tasks) => drop(std::io::Write::write_all(&mut tasks, format!("{tid}\n").as_bytes())),
+                Err(error) => return Err(file("write", &own.group.join("tasks"))(error)),
+            }
+        }
+        Ok(own)
+    }
+
+    fn schemata(&self, mask: u64) -> String {
+        let caches: Vec<String> = self.caches.iter().map(|cache| format!("{cache}={mask:x}")).collect();
+        format!("L3:{}", caches.join(";"))
+    }
+}
+
+/// Ways of the program by setting: what leaves the others the least there may be, and down to that itself.
+fn counts(ways: u32, least: u32) -> Vec<u32> {
+    let (low, high) = (least, ways - least);
+    let steps = ((high - low) as usize + 1).clamp(2, MOST_SETTINGS);
+    let at = |nth: usize| high - ((high - low) as usize * nth / (steps - 1)) as u32;
+    let mut counts: Vec<u32> = (0..steps).map(at).collect();
+    counts.dedup();
+    counts
+}
+
+impl Squeeze for Ways {
+    fn settings(&self) -> usize {
+        self.counts.len()
+    }
+
+    fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
+        let own = (1_u64 << self.counts[setting]) - 1;
+        let all = if self.ways >= 64 { u64::MAX } else { (1_u64 << self.ways) - 1 };
+        debug_assert!((all & !own).count_ones() >= self.least);
+        // Both masks are stretches without holes, which some processors ask for.
+        write(&self.group.join("schemata"), &self.schemata(own))?;
+        write(&self.mount.join("schemata"), &self.schemata(all & !own))
+    }
+
+    fn begin(&mut self) -> Result<(), OnlineError> {
+        Ok(())
+    }
+
+    fn end(&mut self, setting: usize, _: &Seen) -> Result<Option<f64>, OnlineError> {
+        Ok(Some(f64::from(self.counts[setting]) * self.way_kib))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::process::Command;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use super::super::testing::Pretend;
+    use super::super::{Schedule, sweep};
+    use super::*;
+
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let resctrl = root.path().join("sys/fs/resctrl");
+        fs::create_dir_all(resctrl.join("info/L3")).unwrap();
+        fs::write(resctrl.join("info/L3/cbm_mask"), "ffff\n").unwrap();
+        fs::write(resctrl.join("info/L3/min_cbm_bits"), "1\n").unwrap();
+        fs::write(resctrl.join("schemata"), "    MB:0=100;1=100\n    L3:0=ffff;1=ffff\n").unwrap();
+        root
+    }
+
+    /// Collects the steps instead of carrying them out.
+    fn undo(root: &Path) -> Undo {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("cat > {}", root.join("steps").display()));
+        Undo::start(command).unwrap()
+    }
+
+    /// Sets the pretended program's ways to those of the mask in its group.
+    struct Watched(Ways, Rc<Cell<f64>>);
+
+    impl Squeeze for Watched {
+        fn settings(&self) -> usize {
+            self.0.settings()
+        }
+        fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
+            self.0.apply(setting)?;
+            let mask = |path: &Path| {
+                let text = fs::read_to_string(path.join("schemata")).unwrap();
+                u64::from_str_radix(text.trim().rsplit('=').next().unwrap(), 16).unwrap()
+            };
+            let (own, others) = (mask(&self.0.group), mask(&self.0.mount));
+            assert_eq!((own & others, own | others), (0, 0xffff), "everybody else has the rest");
+            self.1.set(f64::from(own.count_ones()));
+            Ok(())
+        }
+        fn begin(&mut self) -> Result<(), OnlineError> {
+            Ok(())
+        }
+        fn end(&mut self, setting: usize, seen: &Seen) -> Result<Option<f64>, OnlineError> {
+            self.0.end(setting, seen)
+        }
+    }
+
+    #[test]
+    fn masks_give_the_curve_and_are_told_to_be_undone() {
+        let root = machine();
+        let mut undo = undo(root.path());
+        let ways = Ways::open(root.path(), &[70, 71], 16.0 * 1024.0, &mut undo).unwrap();
+        assert_eq!(ways.counts, [15, 13, 11, 9, 7, 5, 3, 1]);
+        let group = ways.group.clone();
+        assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "70\n71\n");
+        let have = Rc::new(Cell::new(0.0));
+        let mut squeeze = Watched(ways, Rc::clone(&have));
+        let schedule = Schedule { settle: Duration::ZERO, dwell: Duration::ZERO, rounds: 2 };
+        let mut source = Pretend { ways: have };
+        let curves = sweep(&mut squeeze, &mut source, schedule, &mut |_| {}, &mut || true).unwrap();
+        let mpki: Vec<_> =
+            curves[""].iter().map(|p| (p.cache_kib, p.seen.misses / p.seen.instructions * 1e3)).collect();
+        assert_eq!(mpki.len(), 8);
+        assert!(mpki.iter().all(|(kib, mpki)| (kib / 1024.0 * mpki - 1.0).abs() < 1e-9), "{mpki:?}");
+        drop(undo);
+        let steps = fs::read_to_string(root.path().join("steps")).unwrap();
+        let schemata = root.path().join("sys/fs/resctrl/schemata");
+        let expected = format!("write\t{}\tL3:0=ffff;1=ffff\nremove\t{}\n", schemata.display(), group.display());
+        assert_eq!(steps, expected);
+    }
+
+    #[test]
+    fn code_and_data_apart_are_refused_with_the_mend() {
+        let root = machine();
+        fs::write(root.path().join("sys/fs/resctrl/schemata"), "L3CODE:0=ffff\nL3DATA:0=ffff\n").unwrap();
+        let error = Ways::open(root.path(), &[1], 1024.0, &mut undo(root.path())).unwrap_err().to_string();
+        assert!(error.contains("without `cdp`"), "{error}");
+        assert!(Ways::possible(root.path()) && !Ways::possible(Path::new("/nonexistent")));
+    }
+}

@@ -1,0 +1,108 @@
+//! Several virtual counters, read together.
+//!
+//! Input: their names. Output: their values at every reading; of those that tell what happened, since the reading before.
+
+use std::path::Path;
+
+use super::{Column, PROVIDERS, Provider, Unavailable, Value, column_of};
+
+/// Providers of what was named, and what they said last.
+pub struct Meters {
+    columns: Vec<&'static Column>,
+    providers: Vec<Box<dyn Provider>>,
+    values: Vec<Value>,
+}
+
+impl std::fmt::Debug for Meters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meters").field("columns", &self.columns).field("values", &self.values).finish_non_exhaustive()
+    }
+}
+
+impl Meters {
+    /// Opens virtual counters of the machine whose file systems are below `root`, and takes a first reading, from which
+    /// differences count.
+    ///
+    /// ```no_run
+    /// use countersteer_host::virtuals::Meters;
+    ///
+    /// let mut meters = Meters::open(std::path::Path::new("/"), &["energy_j", "pressure_cpu_some_s"])?;
+    /// let sum: u64 = (0..1000).sum();
+    /// for value in meters.read() {
+    ///     println!("{}: {} {}", value.column.name, value.value, value.column.unit);
+    /// }
+    /// # assert_eq!(sum, 499_500);
+    /// # Ok::<(), countersteer_host::virtuals::Unavailable>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A name is none, or this machine has nothing to tell for it.
+    pub fn open(root: &Path, names: &[&str]) -> Result<Self, Unavailable> {
+        let mut meters = Self { columns: Vec::new(), providers: Vec::new(), values: Vec::new() };
+        let mut opened: Vec<&str> = Vec::new();
+        for name in names {
+            let Some((provider, column)) = column_of(name) else {
+                let known: Vec<&str> = PROVIDERS.iter().flat_map(|p| p.columns).map(|c| c.name).collect();
+                let mend = format!("there are {}", known.join(", "));
+                return Err(Unavailable::new(format!("there is no virtual counter `{name}`"), mend));
+            };
+            if !opened.contains(&provider.name) {
+                opened.push(provider.name);
+                let of_name = |e: Unavailable| Unavailable::new(format!("`{name}` cannot be read: {}", e.why), e.mend);
+                meters.providers.push((provider.open)(root).map_err(of_name)?);
+            }
+            if !meters.columns.contains(&column) {
+                meters.columns.push(column);
+            }
+        }
+        meters.read();
+        meters.values.clear();
+        Ok(meters)
+    }
+
+    /// A thread is to be observed, where values are by thread.
+    pub fn follow(&mut self, tid: u32) {
+        self.providers.iter_mut().for_each(|p| p.follow(tid));
+    }
+
+    /// A thread ended, or is no longer to be observed.
+    pub fn leave(&mut self, tid: u32) {
+        self.providers.iter_mut().for_each(|p| p.leave(tid));
+    }
+
+    /// Reads everything that was named.
+    pub fn read(&mut self) -> &[Value] {
+        self.values.clear();
+        self.providers.iter_mut().for_each(|p| p.read(&mut self.values));
+        self.values.retain(|v| self.columns.contains(&v.column));
+        &self.values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::testing::write;
+    use super::*;
+
+    #[test]
+    fn only_what_was_named_is_read_and_since_the_last_time() {
+        let root = tempfile::tempdir().unwrap();
+        let (zone, chip) = ("sys/class/powercap/intel-rapl:0", "sys/class/hwmon/hwmon0");
+        let meter = |uj: &str| write(root.path(), &[(&format!("{zone}/energy_uj"), uj)]);
+        meter("1000000");
+        write(root.path(), &[(&format!("{chip}/temp1_input"), "45000"), (&format!("{chip}/power1_input"), "9")]);
+        let mut meters = Meters::open(root.path(), &["energy", "temperature_c"]).unwrap();
+        meter("3500000");
+        let seen: Vec<_> = meters.read().iter().map(|v| (v.column.name, v.value)).collect();
+        assert_eq!(seen, [("energy_j", 2.5), ("temperature_c", 45.0)]);
+        assert_eq!(meters.read()[0].value, 0.0);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let why = |name: &str| Meters::open(root.path(), &[name]).unwrap_err().to_string();
+        assert!(why("energie_j").contains("there are energy_j"), "{}", why("energie_j"));
+        assert!(why("energy_j").starts_with("`energy_j` cannot be read"), "{}", why("energy_j"));
+    }
+}

@@ -1,0 +1,257 @@
+//! Real threads confined by their masks. Needs no privilege; with fewer than two CPUs there is nowhere to move, and it says so.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use countersteer_core::counters::{Plan, PlannedSet, parse_set};
+use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{Engine, ThreadEventKind};
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use countersteer_host::affinity::{AffinityConfig, AffinityEngine, restore};
+use countersteer_host::counters::{Pmus, resolve};
+use countersteer_host::live::{LiveEngine, Root};
+
+/// Ends with the test, whatever becomes of it.
+struct Program(Child);
+
+impl Program {
+    fn start(script: &str) -> Self {
+        // What it starts may outlive it: it must neither keep whoever reads this test's output waiting nor run for ever.
+        let (out, err) = (Stdio::null(), Stdio::null());
+        Self(
+            Command::new("sh")
+                .args(["-c", &format!("ulimit -t 20; {script}")])
+                .stdout(out)
+                .stderr(err)
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const SPIN: &str = "while :; do :; done";
+
+fn mask(tid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap();
+    line.trim().to_owned()
+}
+
+/// The CPUs that this test may use; `None`, with a word, if they are too few.
+fn two_cpus(test: &str) -> Option<(String, Vec<u32>)> {
+    let all = mask(std::process::id());
+    let cpus: Vec<u32> = all.parse::<CpuSet>().unwrap().iter().map(|c| c.0).take(2).collect();
+    if cpus.len() < 2 {
+        println!("{test}: skipped: this machine has a single CPU");
+        return None;
+    }
+    Some((all, cpus))
+}
+
+fn engine(folder: &Path, counted: bool, dry: bool) -> AffinityEngine {
+    let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
+    let pmus = Pmus::read(Path::new("/")).unwrap();
+    let set = resolve("task_clock", &parse_set("task_clock").unwrap(), &pmus).unwrap();
+    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let plan = Plan::new(vec![planned], Some(Nanos::from_millis(20))).unwrap();
+    let config = AffinityConfig {
+        topology: Arc::new(Topology::new(&machine)),
+        numbers: CpuNumbers::new(machine.os_cpu_numbers()),
+        counters: counted.then(|| (vec![set], plan)),
+        period: Nanos::from_millis(20),
+        journals: folder.to_owned(),
+        dry,
+    };
+    AffinityEngine::open(config).unwrap()
+}
+
+fn root(program: &Program) -> Root {
+    Root { pid: program.pid(), program: ProgramId(0), name: "program".into() }
+}
+
+fn to(threads: &[u32], target: &Target) -> Placement {
+    let place = |tid: &u32| ThreadPlacement {
+        thread: ThreadId(*tid),
+        target: target.clone(),
+        weight: None,
+        reason: Reason::rule("test"),
+    };
+    Placement { threads: threads.iter().map(place).collect(), admission: None }
+}
+
+fn cpu(engine: &AffinityEngine, os: u32) -> Target {
+    let all: CpuSet = std::iter::once(countersteer_core::units::CpuId(os)).collect();
+    let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
+    assert!(engine.topology().cpus.len() > 1);
+    Target::Cpus(Arc::new(CpuNumbers::new(machine.os_cpu_numbers()).own_set(&all)))
+}
+
+fn end(pids: &[u32]) {
+    let pids = pids.iter().map(ToString::to_string);
+    let _ = Command::new("kill").args(pids).stderr(Stdio::null()).status();
+}
+
+/// Observes every 20 ms until that holds; fails when it does not for ten seconds.
+fn until(engine: &mut AffinityEngine, mut holds: impl FnMut(&countersteer_core::engine::Observation) -> bool) {
+    for _ in 0..500 {
+        let seen = engine.observe(Nanos::ZERO, false).unwrap();
+        if holds(&seen) {
+            return;
+        }
+        let seen = engine.observe(seen.at + Nanos::from_millis(20), false).unwrap();
+        if holds(&seen) {
+            return;
+        }
+    }
+    panic!("it did not come about: {:?}", engine.observe(Nanos::ZERO, false).unwrap());
+}
+
+#[test]
+fn threads_go_where_they_are_placed_and_back_at_the_end() {
+    let Some((all, cpus)) = two_cpus("threads_go_where_they_are_placed") else { return };
+    for counted in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = Program::start(SPIN);
+        let pid = program.pid();
+        let mut engine = engine(folder.path(), counted, false);
+        engine.admit(&root(&program)).unwrap();
+        for os in [cpus[1], cpus[0]] {
+            let target = cpu(&engine, os);
+            let applied = engine.apply(&to(&[pid], &target)).unwrap();
+            assert_eq!((applied.changed, applied.gone, applied.refused), (1, 0, 0));
+            assert_eq!(mask(pid), os.to_string());
+            let wanted = target.cpus(engine.topology());
+            until(&mut engine, |seen| {
+                seen.threads
+                    .iter()
+                    .any(|t| t.id.0 == pid && t.runnable && wanted.contains(t.cpu) && *t.allowed == *wanted)
+            });
+        }
+        assert_eq!(engine.apply(&to(&[pid, 1 << 22], &Target::Anywhere)).unwrap().gone, 1);
+        assert_eq!(mask(pid), all);
+        let target = cpu(&engine, cpus[0]);
+        engine.apply(&to(&[pid], &target)).unwrap();
+        drop(engine);
+        assert_eq!(mask(pid), all);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no journal is left");
+    }
+}
+
+#[test]
+fn children_are_followed_and_let_go_with_their_parents() {
+    let Some((all, cpus)) = two_cpus("children_are_followed") else { return };
+    for counted in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!");
+        let program = Program::start(&script);
+        let pid = program.pid();
+        let mut engine = engine(folder.path(), counted, false);
+        engine.admit(&root(&program)).unwrap();
+        let target = cpu(&engine, cpus[1]);
+        engine.apply(&to(&[pid], &target)).unwrap();
+        let mut born = Vec::new();
+        until(&mut engine, |seen| {
+            born.extend(seen.events.iter().filter(|e| e.kind == ThreadEventKind::New).map(|e| e.thread.0));
+            seen.threads.len() >= 3 && seen.threads.iter().any(|t| t.id.0 != pid && t.runnable)
+        });
+        let children: Vec<u32> = born.into_iter().filter(|tid| *tid != pid).collect();
+        let is_zombie = |stat: String| stat.contains(") Z ");
+        let lives = |tid: &&u32| std::fs::read_to_string(format!("/proc/{tid}/stat")).is_ok_and(|s| !is_zombie(s));
+        let living = || children.iter().filter(lives);
+        assert!(living().count() >= 2, "{children:?}");
+        living().for_each(|tid| assert_eq!(mask(*tid), cpus[1].to_string(), "inherited"));
+        drop(engine);
+        living().for_each(|tid| assert_eq!(mask(*tid), all, "what was inherited is put back as well"));
+        end(&children);
+    }
+}
+
+#[test]
+fn what_somebody_else_sets_is_respected() {
+    let Some((_, cpus)) = two_cpus("what_somebody_else_sets") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start(SPIN);
+    let pid = program.pid();
+    let mut engine = engine(folder.path(), true, false);
+    engine.admit(&root(&program)).unwrap();
+    let (first, second) = (cpu(&engine, cpus[0]), cpu(&engine, cpus[1]));
+    engine.apply(&to(&[pid], &first)).unwrap();
+    let taskset = Command::new("taskset").args(["-cp", &cpus[1].to_string(), &pid.to_string()]).output();
+    if taskset.is_err() {
+        println!("what_somebody_else_sets: skipped: there is no taskset");
+        return;
+    }
+    assert_eq!(engine.apply(&to(&[pid], &first)).unwrap(), Default::default(), "it believes itself where it should be");
+    assert_eq!(engine.apply(&to(&[pid], &second)).unwrap().refused, 1, "noticed when it wants to change it");
+    assert_eq!(engine.apply(&to(&[pid], &first)).unwrap().refused, 1, "outside of what the other left");
+    assert_eq!(mask(pid), cpus[1].to_string());
+    drop(engine);
+    assert_eq!(mask(pid), cpus[1].to_string(), "the other's mask stays");
+}
+
+#[test]
+fn nothing_is_changed_by_a_dry_run() {
+    let Some((all, cpus)) = two_cpus("nothing_is_changed_by_a_dry_run") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start(SPIN);
+    let mut engine = engine(folder.path(), true, true);
+    engine.admit(&root(&program)).unwrap();
+    let target = cpu(&engine, cpus[0]);
+    assert_eq!(engine.apply(&to(&[program.pid()], &target)).unwrap().changed, 1);
+    assert_eq!(mask(program.pid()), all);
+}
+
+#[test]
+fn a_killed_engines_work_is_undone_by_the_next() {
+    let Some((all, cpus)) = two_cpus("a_killed_engines_work") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program =
+        Program::start(&format!("sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!"));
+    let mut engine = engine(folder.path(), true, false);
+    engine.admit(&root(&program)).unwrap();
+    let mut threads = BTreeMap::new();
+    until(&mut engine, |seen| {
+        threads.extend(seen.threads.iter().map(|t| (t.id.0, t.cpu)));
+        threads.len() >= 2
+    });
+    let tids: Vec<u32> = threads.into_keys().collect();
+    let target = cpu(&engine, cpus[0]);
+    engine.apply(&to(&tids, &target)).unwrap();
+    assert_eq!(restore(folder.path()).unwrap().journals, 0, "an engine that lives is left alone");
+    // What a kill leaves: the file, unlocked.
+    let journal = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&journal).unwrap();
+    drop(engine);
+    for tid in &tids {
+        let _ = Command::new("taskset").args(["-cp", &cpus[0].to_string(), &tid.to_string()]).output();
+    }
+    std::fs::write(folder.path().join("killed.journal"), text).unwrap();
+    let restored = restore(folder.path()).unwrap();
+    assert_eq!((restored.journals, restored.failed, restored.left), (1, 0, 0));
+    assert!(restored.threads >= 2, "{restored:?}");
+    for tid in &tids {
+        if Path::new(&format!("/proc/{tid}")).exists() {
+            assert_eq!(mask(*tid), all);
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    end(&tids);
+}

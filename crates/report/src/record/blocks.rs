@@ -1,0 +1,172 @@
+//! Rows on their way to the disk: whoever counts hands them over, a thread of its own writes them.
+//!
+//! Input: rows as they are read. Output: [`Parts`] that grow every few seconds. Counting never waits for the disk unless that
+//! falls far behind, and what is kept in memory does not grow with the length of a run.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::parts::Parts;
+use super::{Manifest, Record};
+use crate::error::ReportError;
+
+/// How long rows wait at first, in case a run is short, and at most.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
+/// Rows that are written at once.
+const BLOCK_ROWS: usize = 1 << 14;
+/// Rows that may wait; whoever brings more waits, too.
+const MOST_ROWS: usize = 1 << 16;
+
+/// The way to the disk.
+pub(super) struct Blocks {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<Result<Parts, ReportError>>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    rows: Record,
+    done: bool,
+    /// Why nothing is written any more, until somebody was told.
+    failed: Option<Option<String>>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Rows are only moved under the lock: there is no half of it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Blocks {
+    /// Starts the thread that writes; `empty` has the record's manifest and columns.
+    pub(super) fn start(parts: Parts, empty: Record) -> Result<Self, ReportError> {
+        let state = Mutex::new(State { rows: empty, done: false, failed: None });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let own = Arc::clone(&shared);
+        let writer = std::thread::Builder::new().name("record".into()).spawn(move || write(&own, parts));
+        let writer = writer.map_err(|e| ReportError::Thread { source: e })?;
+        Ok(Self { shared, writer: Some(writer) })
+    }
+
+    /// Hands rows over, leaving none. Says once, if so, why they are not written any more.
+    pub(super) fn give(&self, rows: &mut Record) -> Option<String> {
+        let gone = || self.writer.as_ref().is_none_or(JoinHandle::is_finished);
+        let mut state = self.shared.state();
+        while state.failed.is_none() && state.rows.most_rows() >= MOST_ROWS && !gone() {
+            let waited = self.shared.changed.wait_timeout(state, PAUSES[0]);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.failed.is_some() || gone() {
+            drop(rows.take_rows());
+            return state.failed.as_mut().and_then(Option::take);
+        }
+        state.rows.append(rows);
+        if state.rows.most_rows() >= BLOCK_ROWS {
+            self.shared.changed.notify_all();
+        }
+        None
+    }
+
+    /// Writes what is left and finishes the record.
+    pub(super) fn finish(mut self, manifest: Manifest) -> Result<(), ReportError> {
+        match self.end() {
+            Some(parts) => parts?.finish(manifest),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&mut self) -> Option<Result<Parts, ReportError>> {
+        self.shared.state().done = true;
+        self.shared.changed.notify_all();
+        let panicked = |_| ReportError::Encode { table: "readings", why: "the thread that writes has panicked".into() };
+        Some(self.writer.take()?.join().map_err(panicked).and_then(|parts| parts))
+    }
+}
+
+impl Drop for Blocks {
+    /// A run that fails leaves a record that is unfinished, with all that was read.
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn write(shared: &Shared, mut parts: Parts) -> Result<Parts, ReportError> {
+    let [mut pause, longest] = PAUSES;
+    loop {
+        let idle = |state: &mut State| !state.done && state.rows.most_rows() < BLOCK_ROWS;
+        let waited = shared.changed.wait_timeout_while(shared.state(), pause, idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let (rows, done) = (state.rows.take_rows(), state.done);
+        drop(state);
+        shared.changed.notify_all();
+        if rows.most_rows() > 0
+            && let Err(error) = parts.add(rows)
+        {
+            shared.state().failed = Some(Some(error.to_string()));
+            shared.changed.notify_all();
+            return Err(error);
+        }
+        if done {
+            return Ok(parts);
+        }
+        pause = (pause * 2).min(longest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use countersteer_core::units::Nanos;
+
+    use super::*;
+    use crate::record::StepRow;
+
+    const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
+
+    fn empty() -> Record {
+        let manifest = Manifest::new(("core2-quad", MACHINE), ("w", ""), "linux", 0, Nanos(1), [], BTreeMap::new());
+        Record::new(manifest)
+    }
+
+    #[test]
+    fn more_rows_than_may_wait_are_all_written() {
+        let dir = std::env::temp_dir().join(format!("countersteer-blocks-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let blocks = Blocks::start(Parts::begin(&dir, empty()).unwrap(), empty()).unwrap();
+        let mut rows = empty();
+        for _ in 0..20 {
+            rows.steps.extend(vec![StepRow::default(); MOST_ROWS / 4]);
+            assert_eq!(blocks.give(&mut rows), None);
+            assert!(rows.steps.is_empty() && blocks.shared.state().rows.steps.len() <= MOST_ROWS * 2);
+        }
+        blocks.finish(empty().manifest).unwrap();
+        assert_eq!(Record::load(&dir).unwrap().steps.len(), 5 * MOST_ROWS);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_failure_is_told_once_and_what_comes_after_it_is_let_go() {
+        let dir = std::env::temp_dir().join(format!("countersteer-blocked-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let blocks = Blocks::start(Parts::begin(&dir, empty()).unwrap(), empty()).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        let mut told = Vec::new();
+        let mut rows = empty();
+        for _ in 0..200 {
+            rows.steps.extend(vec![StepRow::default(); BLOCK_ROWS]);
+            told.extend(blocks.give(&mut rows));
+            if told.is_empty() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        assert!(told.len() == 1 && told[0].contains("cannot write"), "{told:?}");
+        assert!(blocks.finish(empty().manifest).is_err());
+    }
+}

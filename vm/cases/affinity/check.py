@@ -1,0 +1,28 @@
+"""Placements are kept, policies are exchanged while threads run, and what others do is respected."""
+import json
+import sys
+
+text = sys.stdin.read()
+cases = dict(case.split("\n", 1) for case in text.split("case ")[1:])
+
+
+def summary(body):
+    return json.loads(body[body.index("{"):body.rindex("}") + 1])
+
+
+for threads in (4, 16):
+    run = summary(cases[f"equal-shares {threads}"])
+    wrong, told = run["misplaced"]
+    assert told > 20 and wrong <= 0.01 * told, (threads, run["misplaced"])
+    big, small = run["programs"][0]["cpu_s"]
+    assert run["programs"][0]["threads"] >= threads and big > 0 and small > 0, run["programs"]
+    assert run["refused"] == 0, run
+
+lines = dict(line.split(": ", 1) for line in cases["swap"].splitlines() if line.count(": ") == 1 and line[0] != " ")
+assert lines["masks before"].split() == ["4", "3"], lines
+# Two periods after the swap.
+assert lines["masks after"].split() == ["4", "c"], lines
+assert lines["why"] == "small", lines
+# One thread has the mask that somebody else gave it; the others are as free as they were.
+assert lines["masks paused"].split() == ["1", "1", "3", "f"], lines
+assert lines["left"] == "0", lines

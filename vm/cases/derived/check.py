@@ -1,0 +1,13 @@
+"""Metrics that policies see, derived from counts: four nanoseconds an instruction, on a machine with one type of cores."""
+import json
+import sys
+
+rows = [json.loads(line) for line in sys.stdin if line.startswith("{")]
+values = [row for row in rows if row["kind"] == "value"]
+ipc = [row["value"] for row in values if row["name"] == "ipc"]
+sf = [row["value"] for row in values if row["name"] == "sf"]
+assert len(ipc) > 3 and all(abs(value - 0.25) < 0.01 for value in ipc), ipc
+assert len(sf) == len(ipc) and all(abs(value - 1) < 1e-6 for value in sf), sf
+assert all(row["tid"] and row["unit"] for row in values), values
+told = [row["metrics"]["instructions/cycles"] for row in rows if row["kind"] == "reading" and row.get("metrics")]
+assert told and all(abs(value - 0.25) < 0.01 for value in told), told

@@ -1,0 +1,59 @@
+/*
+ * Many threads: `crowd births N RATE` gives birth to N short ones, RATE per second if the machine keeps up, and prints how long
+ * that took; `crowd wait N SECONDS` has N that sleep, prints "ready" when all are there, and ends after so many seconds.
+ */
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void *nothing(void *unused)
+{
+    return unused;
+}
+
+static void *sleeping(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+int main(int argc, char **argv)
+{
+    int births = argc == 4 && !strcmp(argv[1], "births");
+    long n = argc == 4 ? atol(argv[2]) : 0, more = argc == 4 ? atol(argv[3]) : 0;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 4 * PTHREAD_STACK_MIN);
+    double begun = now();
+    for (long i = 0; i < n; i++) {
+        pthread_t thread;
+        int failed = pthread_create(&thread, &small, births ? nothing : sleeping, NULL);
+        if (failed) {
+            fprintf(stderr, "crowd: thread %ld: %s\n", i, strerror(failed));
+            return 1;
+        }
+        if (!births)
+            continue;
+        pthread_join(thread, NULL);
+        double early = begun + (double)(i + 1) / more - now();
+        if (early > 0)
+            usleep((useconds_t)(early * 1e6));
+    }
+    printf(births ? "births %ld in %.1f s\n" : "ready %ld in %.1f s\n", n, now() - begun);
+    fflush(stdout);
+    if (!births)
+        sleep((unsigned)more);
+    return 0;
+}
