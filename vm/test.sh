@@ -56,7 +56,7 @@ for case in "${@:-vm/cases/*}"; do
             passed=$((passed + 1))
         else
             echo "vm: $folder ... FAILED (exit code $status); it printed:"
-            tail -n 40 "$scratch/output"
+            tail -n 300 "$scratch/output"
             failed=$((failed + 1))
         fi
     done

@@ -103,6 +103,10 @@ impl Kind {
                 AffinityError::Counters(error) => Self::of_counter_error(error),
             });
         }
+        #[cfg(feature = "scx")]
+        if let Some(kind) = of_scx(cause) {
+            return Some(kind);
+        }
         if let Some(error) = cause.downcast_ref::<CounterError>() {
             return Some(Self::of_counter_error(error));
         }
@@ -120,4 +124,18 @@ impl Kind {
             _ => Some(Self::Io),
         }
     }
+}
+
+#[cfg(feature = "scx")]
+fn of_scx(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
+    use countersteer_scx::{NoScx, ScxError};
+    if cause.is::<NoScx>() {
+        return Some(Kind::Missing);
+    }
+    Some(match cause.downcast_ref::<ScxError>()? {
+        ScxError::TooBig { .. } => Kind::Usage,
+        ScxError::Gone(_) => Kind::Missing,
+        ScxError::Counters(error) => Kind::of_counter_error(error),
+        ScxError::Kernel { .. } | ScxError::Ejected { .. } => Kind::Io,
+    })
 }

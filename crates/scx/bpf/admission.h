@@ -1,14 +1,70 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The admission table: where threads go that come or wake between decisions of the policy. */
+/*
+ * The admission table: where threads go that come or wake between decisions of the policy; and what it compares, where the
+ * kernel computes that itself.
+ */
 #pragma once
 
-/* Computes the metric of a thread once per sampling period. */
+/* What one feature adds: the last step that its value reaches. */
+static __always_inline s64 factor_of(const struct feature *f, const struct sum *now, const struct sum *before)
+{
+	u32 above = BOUNDED(f->above, MAX_EVENTS), below = BOUNDED(f->below, MAX_EVENTS), i;
+	u64 under = now->counts[below] - before->counts[below], value;
+	s64 add = 0;
+
+	if (!under)
+		return 0;
+	value = ((now->counts[above] - before->counts[above]) << FEATURE_BITS) / under;
+	bpf_for(i, 0, f->nr_steps) {
+		const struct step *step = &f->steps[BOUNDED(i, MAX_STEPS)];
+
+		if (step->least_q20 > value)
+			break;
+		add = step->add_q16;
+	}
+	return add;
+}
+
+/*
+ * A metric that keeps away from where it was when the phase began, by an eighth of that, for two judgements: another phase
+ * has begun.
+ */
+static __always_inline void follow_phase(struct ledger *l)
+{
+	u64 away = l->metric_q16 > l->phase_q16 ? l->metric_q16 - l->phase_q16 : l->phase_q16 - l->metric_q16;
+
+	if (l->phase_q16 && away <= l->phase_q16 / 8) {
+		l->doubts = 0;
+		return;
+	}
+	if (l->phase_q16 && !l->doubts++)
+		return;
+	l->phase_q16 = l->metric_q16;
+	l->doubts = 0;
+	if (l->phase++)
+		__sync_fetch_and_add(&counters.phases, 1);
+}
+
+/* Computes the metric of a thread, once per sampling period, from what its core type counted since the last time. */
 static __always_inline void judge(struct ledger *l, u64 now)
 {
-	const struct admission *table = &control.tables[control.admission & 1];
+	u32 type = BOUNDED(type_of(l->cpu), MAX_TYPES), i;
+	const struct model *model = &models[type];
+	const struct sum *sum = &l->sums[row_of(type, 0)];
+	s64 factor = model->base_q16;
+	u64 work;
 
-	if (table->metric == METRIC_NONE || now - l->judged_ns < settings.period_ns)
+	if (!model->nr_features || l->set || now - l->judged_ns < settings.period_ns)
 		return;
+	work = sum->counts[BOUNDED(model->features[0].below, MAX_EVENTS)];
+	if (l->judged_ns && l->judged_type == type && work != l->judged.counts[BOUNDED(model->features[0].below, MAX_EVENTS)]) {
+		bpf_for(i, 0, model->nr_features)
+			factor += factor_of(&model->features[BOUNDED(i, MAX_FEATURES)], sum, &l->judged);
+		l->metric_q16 = factor > 1 ? factor : 1;
+		follow_phase(l);
+	}
+	l->judged = *sum;
+	l->judged_type = type;
 	l->judged_ns = now;
 }
 
@@ -37,10 +93,11 @@ static __always_inline void admit_new(struct thread *t)
 		t->target = target;
 }
 
+/* One that wakes and of which nothing is known stays where the policy put it. */
 static __always_inline void admit_waking(struct task_struct *p, struct thread *t)
 {
 	struct ledger *l = ledger_of(p, t);
-	u32 target = l ? admit(l->metric_q16) : NONE;
+	u32 target = l && l->metric_q16 ? admit(l->metric_q16) : NONE;
 
 	if (target != NONE)
 		t->target = target;

@@ -47,8 +47,17 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 	return 0;
 }
 
-/* Copies a ledger while nobody writes it. */
-static __always_inline void collect(struct task_struct *p, const struct thread *t, struct ledger *into)
+/* A metric that user space has computed. */
+static __always_inline void give_metric(struct task_struct *p, const struct thread *t, const struct command *c)
+{
+	struct ledger *l = ledger_of(p, t);
+
+	if (l)
+		l->metric_q16 = c->metric_q16;
+}
+
+/* Copies a ledger while nobody writes it, unless it is known already. */
+static __always_inline void collect(struct task_struct *p, const struct thread *t, struct command *c, struct ledger *into)
 {
 	struct ledger *l = ledger_of(p, t);
 	u64 before;
@@ -56,6 +65,9 @@ static __always_inline void collect(struct task_struct *p, const struct thread *
 
 	into->changes = 1;
 	if (!l)
+		return;
+	c->metric_q16 = l->metric_q16;
+	if (__sync_fetch_and_add(&l->changes, 0) == c->changes)
 		return;
 	bpf_for(try, 0, 16) {
 		before = __sync_fetch_and_add(&l->changes, 0);
@@ -84,12 +96,15 @@ static __always_inline void obey(struct command *c, struct ledger *into)
 		c->runnable = t->runnable;
 		c->nice = p->static_prio - DEFAULT_PRIO;
 		c->tgid = p->tgid;
+		c->nr_allowed = p->nr_cpus_allowed;
 		if (c->kind == COMMAND_ADMIT)
 			c->result = follow(p, t, c->program);
 		else if (c->kind == COMMAND_PLACE)
 			c->result = place(p, t, c);
+		else if (c->kind == COMMAND_JUDGE)
+			give_metric(p, t, c);
 		else
-			collect(p, t, into);
+			collect(p, t, c, into);
 	}
 	bpf_task_release(p);
 }

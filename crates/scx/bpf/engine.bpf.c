@@ -317,7 +317,7 @@ s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args 
 	if (follow(p, t, l->program))
 		return -ENOMEM;
 	admit_new(t);
-	tell(p, TOLD_NEW, l->program, 0, 0);
+	tell(p, TOLD_NEW, l->program, 0, t->cpu);
 	return 0;
 }
 
@@ -342,7 +342,7 @@ int BPF_PROG(engine_exec, struct task_struct *p, s32 old_pid, struct linux_binpr
 	struct ledger *l = t ? ledger_of(p, t) : NULL;
 
 	if (l)
-		tell(p, TOLD_EXEC, l->program, 0, 0);
+		tell(p, TOLD_EXEC, l->program, old_pid, 0);
 	return 0;
 }
 

@@ -23,6 +23,7 @@ typedef __s32 s32;
 typedef __u64 u64;
 typedef __s64 s64;
 typedef _Bool bool;
+#define BPF_RB_NO_WAKEUP 1ULL
 #define true 1
 #define false 0
 #define NULL ((void *)0)

@@ -29,16 +29,16 @@ static __always_inline bool read_event(u32 set, u32 slot, u32 cpu, struct bpf_pe
 /* The thread has just got this CPU: remembers where the counters stand. */
 static __always_inline void open_stretch(struct ledger *l, u32 cpu, u64 now)
 {
-	u32 set = BOUNDED(control.set, MAX_SETS), slot, nr;
+	u32 set = BOUNDED(control.set, MAX_SETS), slot, slots;
 	struct bpf_perf_event_value value;
 
 	l->set = set;
 	l->cpu = cpu;
-	nr = control.nr_events[row_of(type_of(cpu), set)];
-	bpf_for(slot, 0, nr) {
+	slots = control.slots[row_of(type_of(cpu), set)];
+	bpf_for(slot, 0, MAX_EVENTS) {
 		u64 *reading = &l->readings[BOUNDED(slot, MAX_EVENTS) * 3];
 
-		if (!read_event(set, slot, cpu, &value))
+		if (!(slots >> slot & 1) || !read_event(set, slot, cpu, &value))
 			continue;
 		reading[0] = value.counter;
 		reading[1] = value.enabled;
@@ -50,21 +50,22 @@ static __always_inline void open_stretch(struct ledger *l, u32 cpu, u64 now)
 /* Adds what the counters gained since `open_stretch`. */
 static __always_inline void add_stretch(struct ledger *l, u32 cpu, u64 now)
 {
-	u32 set = BOUNDED(l->set, MAX_SETS), row = row_of(type_of(cpu), set), slot, nr;
+	u32 set = BOUNDED(l->set, MAX_SETS), row = row_of(type_of(cpu), set), slot, slots, first;
 	struct sum *sum = &l->sums[row];
 	struct bpf_perf_event_value value;
 
-	nr = control.nr_events[row];
+	slots = control.slots[row];
+	first = slots & -slots;
 	__sync_fetch_and_add(&l->changes, 1);
 	sum->time_ns += now - l->since_ns;
-	bpf_for(slot, 0, nr) {
+	bpf_for(slot, 0, MAX_EVENTS) {
 		u64 *reading = &l->readings[BOUNDED(slot, MAX_EVENTS) * 3];
 
-		if (!read_event(set, slot, cpu, &value))
+		if (!(slots >> slot & 1) || !read_event(set, slot, cpu, &value))
 			continue;
 		sum->counts[BOUNDED(slot, MAX_EVENTS)] += value.counter - reading[0];
 		/* A set is one group: its first event's times are everybody's. */
-		if (slot == 0) {
+		if (1U << slot == first) {
 			sum->enabled_ns += value.enabled - reading[1];
 			sum->running_ns += value.running - reading[2];
 		}

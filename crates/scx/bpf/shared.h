@@ -41,11 +41,17 @@
 #define COMMAND_ADMIT 1
 #define COMMAND_PLACE 2
 #define COMMAND_COLLECT 3
+#define COMMAND_JUDGE 4
 
 /* What the admission table compares. */
-#define METRIC_NONE 0
+/* Values that user space gives, one period late at most. */
+#define METRIC_GIVEN 0
+/* Speed-up factors that the kernel computes by `models`. */
 #define METRIC_SF 1
-#define METRIC_RATIO 2
+
+/* Fractions: features have 20 bits behind the point, speed-up factors and metrics 16. */
+#define FEATURE_BITS 20
+#define FACTOR_BITS 16
 
 /* Set once, before the scheduler is loaded. */
 struct settings {
@@ -56,7 +62,7 @@ struct settings {
 	u32 steal_above; /* CPUs of other targets take threads from queues longer than this; NONE for never */
 	u32 tell_switches; /* tell wakes, sleeps and moves too */
 	u32 drop_target; /* fault injection: threads of this target are lost; NONE in earnest */
-	u32 own_tgid; /* the engine itself, which no placement concerns */
+	u32 unused;
 	u8 core_type[MAX_CPUS]; /* by CPU of the kernel */
 };
 
@@ -71,9 +77,6 @@ struct row {
 struct admission {
 	u32 metric; /* METRIC_... */
 	u32 nr_rows; /* 0 for no table */
-	u32 above; /* METRIC_RATIO: slot of the numerator */
-	u32 below; /* METRIC_RATIO: slot of the denominator */
-	u64 scale; /* METRIC_RATIO: times this */
 	struct row rows[MAX_ROWS];
 };
 
@@ -83,8 +86,31 @@ struct control {
 	u32 admission; /* which of the two tables is valid */
 	u32 nr_targets; /* one more than the highest target in use */
 	u32 unused;
-	u32 nr_events[MAX_TYPES * MAX_SETS]; /* events by core type and set */
+	u32 slots[MAX_TYPES * MAX_SETS]; /* by core type and set, which slots have counters: bits */
 	struct admission tables[2];
+};
+
+/* From this value of a feature on, up to the next step. */
+struct step {
+	u64 least_q20;
+	s64 add_q16;
+};
+
+/* One feature of a model: a ratio of two counters of the first set, and what it adds to the speed-up factor. */
+struct feature {
+	u32 above; /* slot of the numerator */
+	u32 below; /* slot of the denominator */
+	u32 nr_steps;
+	u32 unused;
+	struct step steps[MAX_STEPS]; /* ascending */
+};
+
+/* The speed-up factor of a thread from what it counts on one core type: a sum of steps. */
+struct model {
+	s64 base_q16;
+	u32 nr_features; /* 0 for no model */
+	u32 unused;
+	struct feature features[MAX_FEATURES];
 };
 
 /* What one set counted for a thread on one core type. */
@@ -101,11 +127,14 @@ struct ledger {
 	u32 program; /* of the workload */
 	u32 set; /* which set the readings below are of */
 	u32 cpu; /* where they were taken */
-	u32 judged_row; /* whose sum was last judged */
+	u32 judged_type; /* on which core type the sum below was counted */
 	u64 since_ns; /* when they were taken; 0 while the thread does not run */
 	u64 readings[MAX_EVENTS * 3]; /* counter, enabled, running */
 	u64 metric_q16; /* the metric of the admission table; 0 for unknown */
 	u64 judged_ns; /* when it was last computed */
+	u64 phase_q16; /* the metric when the phase began */
+	u32 phase; /* how many phases there were */
+	u32 doubts; /* judgements in a row that do not fit the phase */
 	struct sum judged; /* the sum at that time */
 	struct sum sums[MAX_TYPES * MAX_SETS];
 };
@@ -138,6 +167,10 @@ struct command {
 	s32 nice; /* its nice value */
 	u32 tgid; /* its process */
 	u32 on_target; /* its own affinity leaves it a CPU of the target */
+	u32 nr_allowed; /* CPUs that its own affinity leaves it */
+	u32 unused;
+	u64 changes; /* to collect: what is known already, and need not be copied */
+	u64 metric_q16; /* to judge: its metric; of the rest, what it is */
 };
 
 /* A target: CPUs by the kernel's numbers. */
@@ -164,8 +197,8 @@ struct told {
 	u32 tid; /* who */
 	u32 tgid; /* of which process */
 	u32 program; /* of the workload */
-	u32 from; /* TOLD_MIGRATE: CPU; TOLD_SUM: row of the sums */
-	u32 to; /* TOLD_MIGRATE: CPU; TOLD_SUM: last CPU */
+	u32 from; /* TOLD_MIGRATE: CPU; TOLD_EXEC: its number before; TOLD_SUM: row of the sums */
+	u32 to; /* TOLD_MIGRATE: CPU; TOLD_NEW: CPU; TOLD_SUM: last CPU */
 };
 
 /* The record of TOLD_SUM. */
@@ -182,6 +215,7 @@ struct counters {
 	u64 moved; /* threads that changed queues with their target */
 	u64 unread; /* counters that could not be read */
 	u64 foreign; /* readings left out because they were another CPU's */
+	u64 phases; /* phases that began */
 	u64 exit_code; /* why the scheduler ended, as a number */
 	u32 exit_kind; /* 0 while it runs */
 	u32 offline; /* CPUs that went offline */

@@ -9,6 +9,8 @@ struct command commands[MAX_COMMANDS];
 struct ledger collected[MAX_COMMANDS];
 u32 nr_commands;
 struct definition definition;
+/* By core type. */
+struct model models[MAX_TYPES];
 char exit_reason[128];
 char exit_message[256];
 /* Never written: makes the type known to user space. */
@@ -122,7 +124,7 @@ static __always_inline u64 slice_of(const struct thread *t)
 	return t->slice_ns ? t->slice_ns : settings.slice_ns;
 }
 
-/* Tells user space that something befell a thread. */
+/* Tells user space that something befell a thread; what happens often does not wake it. */
 static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u32 from, u32 to)
 {
 	struct told *told = bpf_ringbuf_reserve(&ring, sizeof(*told), 0);
@@ -138,5 +140,5 @@ static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u
 	told->program = program;
 	told->from = from;
 	told->to = to;
-	bpf_ringbuf_submit(told, 0);
+	bpf_ringbuf_submit(told, kind == TOLD_WAKE || kind == TOLD_SLEEP || kind == TOLD_MIGRATE ? BPF_RB_NO_WAKEUP : 0);
 }

@@ -1,21 +1,29 @@
 //! [`ScxEngine`]: the scheduler behind the two verbs of engines.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use countersteer_core::counters::Plan;
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Applied, Engine, Observation, ThreadEvent, ThreadEventKind, ThreadInfo};
-use countersteer_core::placement::Placement;
-use countersteer_core::sample::{Counts, Sample};
+use countersteer_core::engine::{Applied, Engine, Observation};
+use countersteer_core::metric::MetricBank;
+use countersteer_core::metric::steps::step_models;
+use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
-use countersteer_host::live::Root;
+use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_host::affinity::task;
+use countersteer_host::counters::Resolved;
+use countersteer_host::live::{LiveEngine, Root};
 
 use crate::ScxError;
+use crate::counting::Counting;
 use crate::generated::{shared, types};
-use crate::kernel::{Kernel, Told};
+use crate::kernel::Kernel;
+use crate::roster::Roster;
+use crate::tasks;
 
 /// Whom the scheduler schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +37,12 @@ pub enum Mode {
 /// How the engine works.
 #[derive(Clone, Debug)]
 pub struct ScxConfig {
+    /// The machine.
+    pub topology: Arc<Topology>,
+    /// The kernel's numbers of its CPUs.
+    pub numbers: CpuNumbers,
+    /// Events to count, with their plan; none for none.
+    pub counters: Option<(Vec<Vec<Resolved>>, Plan)>,
     /// Whom it schedules.
     pub mode: Mode,
     /// Sampling period.
@@ -45,9 +59,14 @@ pub struct ScxConfig {
     pub lose_target: Option<u32>,
 }
 
-impl Default for ScxConfig {
-    fn default() -> Self {
+impl ScxConfig {
+    /// What fits most, on this machine.
+    #[must_use]
+    pub const fn new(topology: Arc<Topology>, numbers: CpuNumbers) -> Self {
         Self {
+            topology,
+            numbers,
+            counters: None,
             mode: Mode::Partial,
             period: Nanos::from_millis(100),
             slice: Nanos::from_millis(5),
@@ -59,83 +78,39 @@ impl Default for ScxConfig {
     }
 }
 
-/// A thread that is followed.
-struct Known {
-    program: u32,
-    cpu: CpuId,
-    runnable: bool,
-    nice: i8,
-    target: u32,
-    /// What its sums were when it was last sampled: time by row.
-    times: Vec<u64>,
-}
+/// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// The engine inside the kernel.
 pub struct ScxEngine {
-    topology: Arc<Topology>,
-    numbers: CpuNumbers,
     config: ScxConfig,
     kernel: Kernel,
-    start: Instant,
-    /// The start on the kernel's clock.
-    start_ns: u64,
-    names: BTreeMap<u32, Arc<str>>,
-    threads: BTreeMap<u32, Known>,
+    counting: Option<Counting>,
+    roster: Roster,
     /// CPU sets by target.
     targets: Vec<Arc<CpuSet>>,
-    events: Vec<ThreadEvent>,
-    samples: Vec<Sample>,
+    /// Files that end waiting.
+    wakers: Vec<OwnedFd>,
+    /// The admission table, with its metric where user space computes that.
+    admission: Option<(AdmissionTable, Option<MetricBank>)>,
+    blind: Option<String>,
 }
 
 fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes to `time`, which outlives the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Gives a thread to the scheduler, or back to the kernel's own.
-fn set_class(tid: u32, policy: libc::c_int) {
-    let none = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the parameters outlive the call. A thread that has ended meanwhile needs nothing.
-    unsafe { libc::sched_setscheduler(tid as libc::pid_t, policy, &raw const none) };
-}
-const SCHED_EXT: libc::c_int = 7;
-
-/// Threads of a process and of its descendants.
-fn tasks_below(pid: u32) -> Vec<u32> {
-    let numbers = |path: String| -> Vec<u32> {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
-    };
-    let parent = |pid: u32| -> Option<u32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
-    };
-    let parents: Vec<(u32, u32)> = numbers("/proc".into()).into_iter().filter_map(|p| Some((p, parent(p)?))).collect();
-    let mut family = vec![pid];
-    let mut next = 0;
-    while next < family.len() {
-        let this = family[next];
-        family.extend(parents.iter().filter(|(_, parent)| *parent == this).map(|(child, _)| *child));
-        next += 1;
-    }
-    family.into_iter().filter(|p| *p != std::process::id()).flat_map(|p| numbers(format!("/proc/{p}/task"))).collect()
+    let now =
+        nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }
 
 impl ScxEngine {
-    /// Loads the scheduler, starts it and follows the roots.
+    /// Loads the scheduler and starts it; it follows nobody yet.
     ///
     /// # Errors
     /// The kernel refuses, or the machine is too big for the scheduler's tables.
-    pub fn open(
-        topology: Arc<Topology>,
-        numbers: CpuNumbers,
-        roots: Vec<Root>,
-        config: ScxConfig,
-    ) -> Result<Self, ScxError> {
+    pub fn open(config: ScxConfig) -> Result<Self, ScxError> {
+        let topology = &config.topology;
         let all = Arc::clone(&topology.groups[0].cpus);
-        let os = numbers.os_set(&all);
+        let os = config.numbers.os_set(&all);
         let have = os.iter().last().map_or(0, |c| c.index() + 1);
         let fits = |what, have, most: u32| {
             let most = most as usize;
@@ -145,67 +120,53 @@ impl ScxEngine {
         fits("core types", topology.core_types.len(), shared::MAX_TYPES)?;
         let mut core_types = vec![0; have];
         for cpu in all.iter() {
-            if let Some(os) = numbers.os(cpu) {
+            if let Some(os) = config.numbers.os(cpu) {
                 core_types[os.index()] = topology.core_type_of(cpu).0 as u8;
             }
         }
-        let mut kernel = Kernel::load(&config, &core_types, &os)?;
-        kernel.attach()?;
-        let mut engine = Self {
-            topology,
-            numbers,
-            config,
-            kernel,
-            start: Instant::now(),
-            start_ns: now_ns(),
-            names: BTreeMap::new(),
-            threads: BTreeMap::new(),
-            targets: vec![all],
-            events: Vec::new(),
-            samples: Vec::new(),
+        let opened = config.counters.clone().map(|(sets, plan)| Counting::open(&sets, plan, &os));
+        let (counting, blind) = match opened {
+            Some(Err(error @ ScxError::Counters(_))) => (None, Some(error.to_string())),
+            Some(opened) => (Some(opened?), None),
+            None => (None, None),
         };
-        roots.into_iter().try_for_each(|root| engine.admit(root))?;
-        Ok(engine)
+        let layout = counting.as_ref().map(Counting::layout).unwrap_or_default();
+        let mut kernel = Kernel::load(&config, &core_types, &os)?;
+        if let Some(counting) = &counting {
+            kernel.count(counting, &core_types)?;
+            kernel.model(&step_models(topology), &layout[0])?;
+        }
+        kernel.attach()?;
+        let roster = Roster::new(config.numbers.clone(), topology.cpus.len(), layout, now_ns());
+        let (targets, wakers) = (vec![all], Vec::new());
+        Ok(Self { config, kernel, counting, roster, targets, wakers, admission: None, blind })
     }
 
-    /// Follows one more process, with its threads and whatever it starts.
+    /// Why counters are not used, if they are not although they were asked for.
+    #[must_use]
+    pub fn blindness(&self) -> Option<&str> {
+        self.blind.as_deref()
+    }
+
+    /// Figures of the scheduler itself.
     ///
     /// # Errors
-    /// The process has ended, or the scheduler has.
-    pub fn admit(&mut self, root: Root) -> Result<(), ScxError> {
-        let program = root.program.0;
-        self.names.insert(program, root.name);
-        let mut done = BTreeSet::new();
-        loop {
-            // A thread that is born meanwhile belongs to its parent's program if that one was followed already.
-            let new: Vec<u32> = tasks_below(root.pid).into_iter().filter(|t| done.insert(*t)).collect();
-            if new.is_empty() {
-                return if done.is_empty() { Err(ScxError::Gone(root.pid)) } else { Ok(()) };
-            }
-            let admit = |tid: &u32| types::command {
-                tid: *tid,
-                kind: shared::COMMAND_ADMIT,
-                program,
-                ..types::command::default()
-            };
-            let commands: Vec<_> = new.iter().map(admit).collect();
-            let mut known = Vec::new();
-            self.kernel.obey(&commands, |c, _| known.extend((c.result == 0).then_some(*c)))?;
-            for command in known {
-                if self.config.mode == Mode::Partial {
-                    set_class(command.tid, SCHED_EXT);
-                }
-                self.know(command.tid, program, command.cpu);
-                self.event(now_ns(), command.tid, ThreadEventKind::New);
-            }
-        }
+    /// It is not there any more.
+    pub fn figures(&mut self) -> Result<Figures, ScxError> {
+        let counters = self.kernel.counters()?;
+        Ok(Figures {
+            lost: counters.lost,
+            stolen: counters.stolen,
+            unread: counters.unread,
+            phases: counters.phases,
+            followed: counters.followed,
+        })
     }
 
-    fn know(&mut self, tid: u32, program: u32, cpu: u32) {
-        let rows = (shared::MAX_TYPES * shared::MAX_SETS) as usize;
-        let cpu = self.own(cpu);
-        let new = Known { program, cpu, runnable: true, nice: 0, target: 0, times: vec![0; rows] };
-        self.threads.entry(tid).or_insert(new);
+    /// Time since it began.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.roster.since(now_ns())
     }
 
     /// When the kernel ends the scheduler it takes leave of all threads first, and only then says why.
@@ -221,82 +182,44 @@ impl ScxEngine {
         self.kernel.ejected()
     }
 
-    fn own(&self, os: u32) -> CpuId {
-        self.numbers.own(CpuId(os)).unwrap_or_default()
-    }
-
-    fn event(&mut self, at_ns: u64, tid: u32, kind: ThreadEventKind) {
-        self.events.push(ThreadEvent { at: Nanos(at_ns.saturating_sub(self.start_ns)), thread: ThreadId(tid), kind });
-    }
-
-    /// Takes in what the kernel told.
-    fn hear(&mut self, told: &Told) {
-        let head = &told.head;
-        let kind = match head.kind {
-            shared::TOLD_NEW => {
-                self.know(head.tid, head.program, 0);
-                ThreadEventKind::New
-            }
-            shared::TOLD_EXEC => ThreadEventKind::Exec,
-            shared::TOLD_EXIT => {
-                self.threads.remove(&head.tid);
-                ThreadEventKind::Exit
-            }
-            shared::TOLD_WAKE => ThreadEventKind::Wake,
-            shared::TOLD_SLEEP => ThreadEventKind::Sleep,
-            shared::TOLD_MIGRATE => ThreadEventKind::Migrate { from: self.own(head.from), to: self.own(head.to) },
-            _ => {
-                if let Some(sum) = &told.sum {
-                    let cpu = self.own(head.to);
-                    self.sample(head.tid, head.from as usize, sum, cpu, head.at_ns);
-                }
-                return;
-            }
-        };
-        self.event(head.at_ns, head.tid, kind);
-    }
-
-    /// What a sum gained since it was last looked at.
-    fn sample(&mut self, tid: u32, row: usize, sum: &types::sum, cpu: CpuId, at_ns: u64) {
-        let Some(before) = self.threads.get_mut(&tid).and_then(|k| k.times.get_mut(row)) else { return };
-        let gained = sum.time_ns.saturating_sub(std::mem::replace(before, sum.time_ns));
-        if gained == 0 {
-            return;
+    /// Waits for at most so long; whether one of the files ended it. With `events`, whatever the kernel tells does.
+    fn wait(&mut self, at_most: Duration, events: bool) -> bool {
+        use nix::poll::{PollFd, PollFlags, poll};
+        let timeout = u16::try_from(at_most.min(GLANCE).as_millis() + 1).unwrap_or(u16::MAX);
+        let ring = self.kernel.ring();
+        let files = self.wakers.iter().map(AsFd::as_fd).chain(events.then_some(ring));
+        let mut polled: Vec<PollFd<'_>> = files.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
+        if poll(&mut polled, timeout).is_err() {
+            return false;
         }
-        let sets = shared::MAX_SETS as usize;
-        self.samples.push(Sample {
-            thread: ThreadId(tid),
-            cpu,
-            core_type: CoreTypeId::from_index(row / sets),
-            at: Nanos(at_ns.saturating_sub(self.start_ns)),
-            set: (row % sets) as u32,
-            enabled: Nanos(gained),
-            running: Nanos(gained),
-            counts: Counts::default(),
-        });
+        let ready: Vec<bool> = polled.iter().map(|f| f.any().unwrap_or(false)).collect();
+        let mut ready = ready.into_iter();
+        let before = self.wakers.len();
+        self.wakers.retain(|_| !ready.next().unwrap_or(false));
+        self.wakers.len() < before
+    }
+
+    fn listen(&mut self) {
+        let Self { kernel, roster, .. } = self;
+        kernel.listen().iter().for_each(|t| roster.hear(t));
     }
 
     /// Asks for every thread's sums and whereabouts.
     fn collect(&mut self) -> Result<(), ScxError> {
-        let ask = |tid: &u32| types::command { tid: *tid, kind: shared::COMMAND_COLLECT, ..types::command::default() };
-        let commands: Vec<_> = self.threads.keys().map(ask).collect();
-        let mut answers = Vec::with_capacity(commands.len());
-        self.kernel.obey(&commands, |c, l| answers.push((*c, (c.result == 0 && l.changes & 1 == 0).then_some(*l))))?;
-        let now = now_ns();
-        for (command, ledger) in answers {
-            let cpu = self.own(command.cpu);
-            let Some(known) = self.threads.get_mut(&command.tid) else { continue };
-            if command.result != 0 {
-                // Its end was told and lost, or is still on its way.
-                continue;
+        let Self { kernel, roster, .. } = self;
+        let ask = |(tid, known): (&u32, &crate::roster::Known)| types::command {
+            tid: *tid,
+            kind: shared::COMMAND_COLLECT,
+            changes: known.changes,
+            ..types::command::default()
+        };
+        let commands: Vec<_> = roster.threads.iter().map(ask).collect();
+        kernel.obey(&commands, |command, ledger| {
+            // The end of one that is gone was told and lost, or is still on its way.
+            if command.result == 0 {
+                roster.look(command, (ledger.changes & 1 == 0).then_some(ledger), now_ns());
             }
-            (known.cpu, known.runnable, known.target) = (cpu, command.runnable != 0, command.old_target);
-            known.nice = command.nice.clamp(-20, 19) as i8;
-            for (row, sum) in ledger.iter().flat_map(|l| l.sums.iter().enumerate()) {
-                self.sample(command.tid, row, sum, cpu, now);
-            }
-        }
-        Ok(())
+        })
     }
 
     /// The target of a set of CPUs, made if there is none.
@@ -309,59 +232,98 @@ impl ScxEngine {
             return Err(ScxError::TooBig { what: "distinct CPU sets", have, most });
         }
         let id = self.targets.len() as u32;
-        self.kernel.define(id, &self.numbers.os_set(cpus))?;
+        self.kernel.define(id, &self.config.numbers.os_set(cpus))?;
         self.targets.push(Arc::clone(cpus));
         Ok(id)
     }
+
+    /// Publishes an admission table. What the kernel cannot compute is computed here and given to it.
+    fn admit_by(&mut self, table: &AdmissionTable) -> Result<(), ScxError> {
+        let mut rows = Vec::with_capacity(table.rows.len());
+        for (least, group) in &table.rows {
+            let cpus = Arc::clone(&self.config.topology.group(*group).cpus);
+            rows.push((*least, self.target(&cpus)?));
+        }
+        let own = table.metric == "sf_steps" && self.counting.is_some();
+        self.kernel.admit_by(if own { shared::METRIC_SF } else { shared::METRIC_GIVEN }, &rows)?;
+        let bank = match self.admission.take() {
+            _ if own => None,
+            Some((old, Some(bank))) if old.metric == table.metric => Some(bank),
+            _ => Some(MetricBank::new(&self.config.topology, &[table.metric.as_ref()])),
+        };
+        self.admission = Some((table.clone(), bank));
+        Ok(())
+    }
+
+    /// Gives the kernel the values that its admission table compares.
+    fn give_metrics(&mut self, seen: &Observation) -> Result<(), ScxError> {
+        let Some((table, Some(bank))) = &mut self.admission else { return Ok(()) };
+        bank.update(seen);
+        let command = |tid: &u32| {
+            let value = bank.get(ThreadId(*tid), &table.metric)?;
+            let metric_q16 = (value * 65536.0).max(1.0) as u64;
+            Some(types::command { tid: *tid, kind: shared::COMMAND_JUDGE, metric_q16, ..types::command::default() })
+        };
+        let commands: Vec<_> = self.roster.threads.keys().filter_map(command).collect();
+        self.kernel.obey(&commands, |_, _| {})
+    }
+}
+
+/// Figures of the scheduler itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Records that did not fit into the ring.
+    pub lost: u64,
+    /// Times a thread ran outside its target for want of others.
+    pub stolen: u64,
+    /// Counters that could not be read.
+    pub unread: u64,
+    /// Changes of phase.
+    pub phases: u64,
+    /// Threads that are followed.
+    pub followed: u64,
 }
 
 impl Engine for ScxEngine {
     type Error = ScxError;
 
     fn topology(&self) -> &Arc<Topology> {
-        &self.topology
+        &self.config.topology
     }
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, ScxError> {
-        let finished = loop {
-            let left = until.since(Nanos(self.start.elapsed().as_nanos() as u64));
-            // The scheduler's end comes through no ring: it is looked for now and then.
-            let told = self.kernel.listen(Duration::from_nanos(left.0).min(Duration::from_millis(100)));
-            told.iter().for_each(|t| self.hear(t));
+        loop {
+            let left = until.since(self.now());
+            let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), early);
+            let followed = self.roster.threads.len();
+            self.listen();
             self.kernel.ejected()?;
-            let finished = self.kernel.counters()?.followed == 0;
-            if finished {
+            if self.roster.threads.len() < followed && self.roster.threads.is_empty() {
                 self.rule_out_ejection()?;
             }
-            if finished || left == Nanos::ZERO || (early && !self.events.is_empty()) {
-                break finished;
+            if woken || self.now() >= until || (early && !self.roster.events.is_empty()) {
+                break;
             }
-        };
+        }
         self.collect()?;
-        let mut samples = std::mem::take(&mut self.samples);
+        if let Some(set) = self.counting.as_mut().map(Counting::turn).transpose()?.flatten() {
+            self.kernel.turn(set)?;
+        }
+        let mut samples = std::mem::take(&mut self.roster.samples);
         samples.sort_by_key(|s| (s.thread, s.at));
-        let anywhere = Arc::clone(&self.targets[0]);
-        let info = |(tid, k): (&u32, &Known)| ThreadInfo {
-            id: ThreadId(*tid),
-            program: ProgramId(k.program),
-            name: self.names.get(&k.program).cloned().unwrap_or_else(|| "?".into()),
-            cpu: k.cpu,
-            runnable: k.runnable,
-            nice: k.nice,
-            allowed: Arc::clone(self.targets.get(k.target as usize).unwrap_or(&anywhere)),
-        };
-        let threads = self.threads.iter().map(info).collect();
-        let mut events = std::mem::take(&mut self.events);
+        let mut events = std::mem::take(&mut self.roster.events);
         events.sort_by_key(|e| e.at);
-        let at = Nanos(self.start.elapsed().as_nanos() as u64);
-        Ok(Observation { at, threads, events, samples, spans: Vec::new(), finished })
+        let threads = self.roster.infos(&self.targets);
+        let seen = Observation { at: self.now(), threads, events, samples, spans: Vec::new(), finished: false };
+        self.give_metrics(&seen)?;
+        Ok(seen)
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
         self.kernel.ejected()?;
         let mut commands = Vec::with_capacity(placement.threads.len());
         for thread in &placement.threads {
-            let target = self.target(&thread.target.cpus(&self.topology))?;
+            let target = self.target(&thread.target.cpus(&self.config.topology))?;
             commands.push(types::command {
                 tid: thread.thread.0,
                 kind: shared::COMMAND_PLACE,
@@ -382,21 +344,63 @@ impl Engine for ScxEngine {
         })?;
         left.into_iter().try_for_each(|target| self.kernel.sweep(target))?;
         if let Some(table) = &placement.admission {
-            let mut rows = Vec::with_capacity(table.rows.len());
-            for (least, group) in &table.rows {
-                let cpus = Arc::clone(&self.topology.group(*group).cpus);
-                rows.push((*least, self.target(&cpus)?));
-            }
-            self.kernel.admit_by(shared::METRIC_NONE, &rows)?;
+            self.admit_by(table)?;
         }
         Ok(applied)
     }
 }
 
+impl LiveEngine for ScxEngine {
+    fn admit(&mut self, root: &Root) -> Result<(), ScxError> {
+        if self.roster.threads.get(&root.pid).is_some_and(|k| k.pid == root.pid) {
+            // It was born to one that is followed.
+            return Ok(());
+        }
+        let program = root.program.0;
+        self.roster.name(program, Arc::clone(&root.name));
+        let mut done = BTreeSet::new();
+        loop {
+            // A thread that is born meanwhile is followed already if its parent was.
+            let new: Vec<u32> = task::threads(root.pid).into_iter().filter(|t| done.insert(*t)).collect();
+            if new.is_empty() {
+                return if done.is_empty() { Err(ScxError::Gone(root.pid)) } else { Ok(()) };
+            }
+            let admit = |tid: &u32| types::command {
+                tid: *tid,
+                kind: shared::COMMAND_ADMIT,
+                program,
+                ..types::command::default()
+            };
+            let commands: Vec<_> = new.iter().map(admit).collect();
+            let Self { kernel, roster, config, .. } = self;
+            kernel.obey(&commands, |command, _| {
+                if command.result == 0 {
+                    if config.mode == Mode::Partial {
+                        tasks::give(command.tid);
+                    }
+                    roster.meet(now_ns(), command.tid, root.pid, program, command.cpu);
+                }
+            })?;
+        }
+    }
+
+    fn wake_on(&mut self, file: OwnedFd) {
+        self.wakers.push(file);
+    }
+}
+
 impl Drop for ScxEngine {
     fn drop(&mut self) {
-        if self.config.mode == Mode::Partial {
-            self.threads.keys().for_each(|tid| set_class(*tid, libc::SCHED_OTHER));
+        if self.config.mode == Mode::Full {
+            return;
+        }
+        // Threads that are born meanwhile inherit the class.
+        let processes: BTreeSet<u32> = self.roster.threads.values().map(|k| k.pid).collect();
+        for _ in 0..10 {
+            let threads = processes.iter().flat_map(|pid| task::threads(*pid));
+            if threads.filter(|tid| tasks::take_back(*tid)).count() == 0 {
+                break;
+            }
         }
     }
 }

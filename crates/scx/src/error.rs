@@ -1,5 +1,7 @@
 //! What can go wrong with the scheduler.
 
+use countersteer_host::counters::CounterError;
+
 /// Why the engine in the kernel does not work, or works no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum ScxError {
@@ -29,6 +31,9 @@ pub enum ScxError {
         /// And its explanation.
         message: String,
     },
+    /// Counters or programs.
+    #[error(transparent)]
+    Counters(#[from] CounterError),
     /// A process that is no more.
     #[error("sched_ext: process {0} cannot be followed: it has ended")]
     Gone(u32),

@@ -4,14 +4,17 @@
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
-use std::time::Duration;
 
 use countersteer_core::cpuset::CpuSet;
+use countersteer_core::metric::steps::{FixedFeature, FixedModel};
+use countersteer_core::sample::Event;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 
 use crate::ScxError;
+use crate::counting::Counting;
 use crate::engine::{Mode, ScxConfig};
 use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
 
@@ -68,7 +71,6 @@ impl Kernel {
             settings.steal_above = config.steal_above.unwrap_or(shared::NONE);
             settings.tell_switches = u32::from(config.tell_switches);
             settings.drop_target = config.lose_target.unwrap_or(shared::NONE);
-            settings.own_tgid = std::process::id();
             settings.core_type[..core_types.len()].copy_from_slice(core_types);
         }
         let events = shared::MAX_SETS * shared::MAX_EVENTS * core_types.len() as u32;
@@ -80,6 +82,49 @@ impl Kernel {
         kernel.serve(all, None)?;
         kernel.define(shared::TARGET_ANYWHERE, all)?;
         Ok(kernel)
+    }
+
+    /// Hands the counters of the CPUs over.
+    pub fn count(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
+        for (place, event) in counting.files() {
+            let key = (place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0;
+            let file = event.as_fd().as_raw_fd().to_ne_bytes();
+            let update = self.skel.maps.events.update(&key.to_ne_bytes(), &file, MapFlags::ANY);
+            update.map_err(at("handing counters over"))?;
+            let row = u32::from(core_types[place.cpu.index()]) * shared::MAX_SETS + place.set;
+            self.bss()?.control.slots[row as usize] |= 1 << place.slot;
+        }
+        Ok(())
+    }
+
+    /// Says how speed-up factors follow from the events in the slots of the first set, by core type.
+    pub fn model(&mut self, models: &[FixedModel], slots: &[Option<Event>]) -> Result<(), ScxError> {
+        let slot = |event| slots.iter().position(|e| *e == Some(event)).map(|slot| slot as u32);
+        let bss = self.bss()?;
+        for (model, into) in models.iter().zip(&mut bss.models) {
+            into.base_q16 = model.base_q16;
+            let known = |f: &&FixedFeature| slot(f.above).is_some() && slot(f.below).is_some();
+            // How much a thread did is the first feature's denominator: without it there is no model.
+            if model.features.first().is_none_or(|f| !known(&f)) {
+                continue;
+            }
+            let features = model.features.iter().filter(known).take(into.features.len());
+            into.nr_features = features.clone().count() as u32;
+            for (feature, into) in features.zip(&mut into.features) {
+                (into.above, into.below) = (slot(feature.above).unwrap_or(0), slot(feature.below).unwrap_or(0));
+                into.nr_steps = feature.steps.len().min(into.steps.len()) as u32;
+                for ((least, add), into) in feature.steps.iter().zip(&mut into.steps) {
+                    (into.least_q20, into.add_q16) = (*least, *add);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Another set counts from now on.
+    pub fn turn(&mut self, set: u32) -> Result<(), ScxError> {
+        self.bss()?.control.set = set;
+        Ok(())
     }
 
     /// From here on the scheduler schedules.
@@ -188,9 +233,16 @@ impl Kernel {
         Ok(())
     }
 
-    /// Waits for at most so long until the kernel tells something; takes what it told.
-    pub fn listen(&mut self, at_most: Duration) -> Vec<Told> {
-        let _ = self.ring.poll(at_most);
+    /// Where it can be seen that the kernel told something.
+    pub fn ring(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor belongs to the ring and lives as long.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+    }
+
+    /// Takes what the kernel told.
+    pub fn listen(&mut self) -> Vec<Told> {
+        // Only a callback that fails could fail, and the one here does not.
+        let _ = self.ring.consume();
         std::mem::take(&mut *self.told.borrow_mut())
     }
 }

@@ -3,12 +3,15 @@
 //! Input: placements of a policy. Output: observations of the threads that are followed. The scheduler itself is
 //! `bpf/engine.bpf.c`; this crate loads it, tells it what to do and hears from it what happens.
 
+mod counting;
 mod engine;
 mod error;
 mod kernel;
 mod probe;
+mod roster;
+mod tasks;
 
-pub use engine::{Mode, ScxConfig, ScxEngine};
+pub use engine::{Figures, Mode, ScxConfig, ScxEngine};
 pub use error::ScxError;
 pub use probe::{NoScx, probe};
 

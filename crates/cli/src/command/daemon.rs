@@ -10,8 +10,10 @@ use countersteer_core::trial::TrialPlan;
 use countersteer_core::units::Nanos;
 use countersteer_host::live::Crew;
 
+use crate::error::{Kind, told};
 use crate::library;
 use crate::steering::contest::{Contest, Contestants};
+use crate::steering::engine::EngineName;
 use crate::steering::exposition;
 use crate::steering::governed::Control;
 use crate::steering::here::Here;
@@ -28,6 +30,9 @@ pub struct Args {
     /// Figures for Prometheus on this loopback address, as in 127.0.0.1:9190
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
+    /// How threads are placed
+    #[arg(long, value_enum, default_value_t = EngineName::Auto)]
+    engine: EngineName,
     /// Print which processes the rules cover now, and end
     #[arg(long)]
     list: bool,
@@ -57,6 +62,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let here = Here::look(args.machine.as_deref())?;
     let control = Control::default();
     let (policy, contest) = judged(&rules, &here, &control)?;
+    let engine = match args.engine {
+        // Under the scheduler in the kernel it would not be Linux's own that the policy takes turns with.
+        EngineName::Auto if rules.trust.is_some() => EngineName::Affinity,
+        EngineName::Scx | EngineName::ScxFull if rules.trust.is_some() => {
+            let why =
+                "a policy can prove itself ([trust]) against Linux's own scheduler under `--engine affinity` only";
+            return Err(told(Kind::Usage, why));
+        }
+        given => given,
+    };
     if let Some(address) = args.metrics {
         exposition::serve(address, &control)?;
     }
@@ -64,6 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let spec = rules.policy.clone();
     let job = Job {
         spec: &spec,
+        engine,
         period,
         until: Nanos::NEVER,
         dry: false,

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use countersteer_core::policy;
 use countersteer_core::units::Nanos;
 use countersteer_report::{number, table};
 
 use super::print_json;
 use crate::session::time;
+use crate::steering::engine::EngineName;
 use crate::steering::governed::Control;
 use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
@@ -54,14 +54,6 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum EngineName {
-    /// The best there is
-    Auto,
-    /// Masks of threads: any Linux, no privilege
-    Affinity,
-}
-
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     job::put_back()?;
@@ -70,6 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let programs = args.whom.programs(&here.topology)?;
     let job = Job {
         spec: &args.policy,
+        engine: args.engine,
         period: args.period,
         until: args.duration.unwrap_or(Nanos::NEVER),
         dry: args.dry_run || args.observe,

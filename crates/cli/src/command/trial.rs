@@ -11,6 +11,7 @@ use countersteer_report::table;
 use super::{print, print_json};
 use crate::session::time;
 use crate::steering::contest::{Contest, Contestants};
+use crate::steering::engine::EngineName;
 use crate::steering::governed::Control;
 use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
@@ -73,6 +74,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let spec = format!("{} and {} in turns", args.policy, args.baseline);
     let job = Job {
         spec: &spec,
+        // Under the scheduler in the kernel the baseline would not be Linux's own.
+        engine: EngineName::Affinity,
         period: args.period,
         until: args.duration.unwrap_or(Nanos::NEVER),
         dry: false,

@@ -9,11 +9,12 @@ use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::policy::Policy;
 use countersteer_core::score::{Outcome, Score};
 use countersteer_core::units::Nanos;
-use countersteer_host::affinity::{self, AffinityConfig, AffinityEngine, journal_folder};
+use countersteer_host::affinity::{self, AffinityConfig, journal_folder};
 use countersteer_host::live::Attended;
 use countersteer_report::record::{Collector, Detail, Manifest};
 
 use super::contest::Contest;
+use super::engine::{EngineName, Steered};
 use super::governed::{Control, Governed};
 use super::here::Here;
 use super::programs::Programs;
@@ -22,10 +23,18 @@ use super::tally::{Summary, Tally, Tell};
 use crate::error::Kind;
 use crate::experiment::policy_rng;
 
+/// The engine that is meant: what leaves threads to Linux needs no scheduler of its own.
+fn chosen(job: &Job<'_>) -> EngineName {
+    let leaves = job.spec == "linux" || job.spec.starts_with("linux:");
+    if leaves && job.engine == EngineName::Auto { EngineName::Affinity } else { job.engine }
+}
+
 /// What is to be done.
 pub struct Job<'a> {
     /// The policy with its parameters.
     pub spec: &'a str,
+    /// How threads are placed.
+    pub engine: EngineName,
     /// Time between decisions.
     pub period: Nanos,
     /// When it ends in any case.
@@ -68,8 +77,9 @@ pub fn put_back() -> anyhow::Result<()> {
 
 /// Does a job with a policy.
 pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Programs) -> anyhow::Result<Done> {
-    let engine = affinity_engine(&job, here, policy.as_ref())?;
-    let collector = job.record.map(|_| Collector::new(manifest(&job, here, &programs), Detail::NoSpans));
+    let engine = engine(&job, here, policy.as_ref())?;
+    let manifest = manifest(&job, here, &programs, engine.engines());
+    let collector = job.record.map(|_| Collector::new(manifest, Detail::NoSpans));
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
     tally.contest = job.contest;
     if job.forgetful {
@@ -107,7 +117,7 @@ fn give_up() {
     std::process::exit(i32::from(Kind::Internal as u8));
 }
 
-fn affinity_engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<AffinityEngine> {
+fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Steered> {
     let counters = here.counters(policy, job.period)?;
     if !counters.missing.is_empty() {
         let missing = counters.missing.join(", ");
@@ -125,13 +135,13 @@ fn affinity_engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::R
         journals,
         dry: job.dry,
     };
-    Ok(AffinityEngine::open(config)?)
+    Steered::open(chosen(job), config, policy.wants_events() || job.record.is_some())
 }
 
-fn manifest(job: &Job<'_>, here: &Here, programs: &Programs) -> Manifest {
+fn manifest(job: &Job<'_>, here: &Here, programs: &Programs, engine: String) -> Manifest {
     let machine = (here.machine.name.as_str(), here.text.as_str());
     let workload = (programs.name.as_str(), programs.text.as_str());
     let options = [("observe".to_owned(), job.dry.to_string())];
     let manifest = Manifest::new(machine, workload, job.spec, job.seed, job.period, options, BTreeMap::new());
-    Manifest { engine: "affinity".into(), ..manifest }
+    Manifest { engine, ..manifest }
 }

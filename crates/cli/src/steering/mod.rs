@@ -1,6 +1,7 @@
 //! Steering threads of this machine: what an engine is made from, and what came of it.
 
 pub mod contest;
+pub mod engine;
 pub mod exposition;
 pub mod governed;
 pub mod here;

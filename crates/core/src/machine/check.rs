@@ -4,6 +4,7 @@
 
 use super::{CoreType, Cores, Machine, SCHEMA};
 use crate::cpuset::CpuSet;
+use crate::metric::steps::StepModel;
 use crate::textfile::{TextError, table_line};
 use crate::units::CpuId;
 
@@ -122,6 +123,9 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
         let p = t.power;
         if [p.idle_w, p.active_w, p.instruction_nj, p.fp_nj, p.simd_nj].iter().any(|x| !NOT_NEGATIVE.contains(x)) {
             return fail("power", "a power figure is negative");
+        }
+        if let Some(fault) = t.sf_steps.as_ref().and_then(StepModel::fault) {
+            return fail("sf_steps", &fault);
         }
     }
     if machine.core_type.iter().all(|t| t.capacity != 1024) {

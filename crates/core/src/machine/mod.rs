@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
+use crate::metric::steps::StepModel;
 use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
 
@@ -97,6 +98,9 @@ pub struct CoreType {
     pub counters: u32,
     /// Energy model.
     pub power: CorePower,
+    /// Speed-up factors of threads that run here, as step tables over counters; derived where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sf_steps: Option<StepModel>,
 }
 
 /// A cache private to a core.

@@ -5,6 +5,7 @@
 
 mod ratio;
 mod sf;
+pub mod steps;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub static METRICS: &[MetricDef] = &[
     sf::SF_MODEL,
     sf::SF_SAMPLED,
     sf::SF_ORACLE,
+    steps::SF_STEPS,
 ];
 
 /// The metric of a name.

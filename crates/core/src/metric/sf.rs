@@ -88,7 +88,7 @@ impl MetricSource for Sampled {
 ///
 /// Assumes: references to and misses of the last-level cache are counted alike on all types. Wrong for threads with working sets that fit one type's cache and
 /// not the other's, and blind to what a core type does well that intervals do not see (prefetching, vector units).
-struct Model {
+pub(super) struct Model {
     types: Vec<Type>,
     fast: usize,
     slow: usize,
@@ -153,7 +153,7 @@ impl MetricSource for Model {
 }
 
 impl Model {
-    fn new(topology: &Topology) -> Self {
+    pub(super) fn new(topology: &Topology) -> Self {
         let (fast, slow) = topology.extremes();
         let types = (0..topology.core_types.len()).map(|row| Type::new(topology, CoreTypeId::from_index(row)));
         Self { types: types.collect(), fast: fast.index(), slow: slow.index() }

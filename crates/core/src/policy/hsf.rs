@@ -34,7 +34,8 @@ pub(super) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "sf",
             default: "model",
-            prose: "where speed-up factors come from: model (counters where the thread runs), sampled (its own speed on \
+            prose: "where speed-up factors come from: model (counters where the thread runs), steps (the same as the \
+                    engine in the kernel computes it), sampled (its own speed on \
                     either type), oracle (the truth; simulator only)",
         },
         ParamDef {
@@ -109,7 +110,7 @@ struct Hsf {
 
 impl Hsf {
     fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
-        let choices = [("model", "sf"), ("sampled", "sf_sampled"), ("oracle", "sf_oracle")];
+        let choices = [("model", "sf"), ("steps", "sf_steps"), ("sampled", "sf_sampled"), ("oracle", "sf_oracle")];
         let metric = params.choice("sf", &choices)?;
         Ok(Self {
             metric,

@@ -15,7 +15,7 @@ mod journal;
 mod restore;
 mod roster;
 mod scan;
-mod task;
+pub mod task;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;

@@ -14,7 +14,7 @@ const WORDS: usize = (countersteer_core::cpuset::MAX_CPU as usize + 1) / 64;
 ///
 /// # Errors
 /// It is gone.
-pub(super) fn mask(tid: u32) -> io::Result<CpuSet> {
+pub fn mask(tid: u32) -> io::Result<CpuSet> {
     let mut words = vec![0u64; WORDS];
     let size = size_of_val(words.as_slice());
     // SAFETY: the kernel writes at most `size` bytes, all of which `words` owns.
@@ -91,7 +91,7 @@ fn parse(line: &str) -> Option<Stat> {
 }
 
 /// The threads of a process; none of one that has ended.
-pub(super) fn threads(pid: u32) -> Vec<u32> {
+pub fn threads(pid: u32) -> Vec<u32> {
     numbers(&format!("/proc/{pid}/task"))
 }
 

@@ -1,0 +1,261 @@
+//! The engine of a job: the scheduler in the kernel where there can be one, else masks.
+//!
+//! Input: what the job is about. Output: a [`LiveEngine`]. When the kernel ends the scheduler, masks take over: what was
+//! steered then is steered on, and time goes on.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use countersteer_core::engine::{Applied, Engine, Observation, ThreadInfo};
+use countersteer_core::placement::Placement;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_host::affinity::{AffinityConfig, AffinityEngine, AffinityError};
+use countersteer_host::counters::CounterError;
+use countersteer_host::live::{LiveEngine, Root};
+#[cfg(feature = "scx")]
+use countersteer_scx::{Mode, ScxConfig, ScxEngine, ScxError, probe};
+
+/// How threads are placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EngineName {
+    /// The scheduler in the kernel where there can be one, else masks
+    #[default]
+    Auto,
+    /// Masks of threads: any Linux, no privilege
+    Affinity,
+    /// A scheduler in the kernel (sched_ext) for the threads that are steered: root, Linux 6.16 or newer
+    Scx,
+    /// The same for all threads of the machine
+    ScxFull,
+}
+
+/// Why an engine gave up.
+#[derive(Debug)]
+pub enum EngineError {
+    /// Masks.
+    Affinity(AffinityError),
+    /// The scheduler in the kernel.
+    #[cfg(feature = "scx")]
+    Scx(ScxError),
+}
+
+impl std::fmt::Display for EngineError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Affinity(error) => error.fmt(f),
+            #[cfg(feature = "scx")]
+            Self::Scx(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Affinity(error) => Some(error),
+            #[cfg(feature = "scx")]
+            Self::Scx(error) => Some(error),
+        }
+    }
+}
+
+impl From<CounterError> for EngineError {
+    fn from(error: CounterError) -> Self {
+        Self::Affinity(error.into())
+    }
+}
+
+enum Inner {
+    Affinity(Box<AffinityEngine>),
+    #[cfg(feature = "scx")]
+    Scx(Box<ScxEngine>),
+}
+
+/// One of the engines of this machine.
+pub struct Steered {
+    inner: Inner,
+    /// For masks, should they have to take over.
+    config: AffinityConfig,
+    /// What was steered when that was last looked at.
+    threads: Vec<ThreadInfo>,
+    names: BTreeMap<u32, Arc<str>>,
+    /// When this engine began.
+    base: Nanos,
+    /// Names of the engines that there were.
+    engines: Vec<&'static str>,
+}
+
+impl Steered {
+    /// Opens the engine of this name; what a dry run would change it tells by masks. `events` asks for each thread's wakes,
+    /// sleeps and moves.
+    pub fn open(name: EngineName, config: AffinityConfig, events: bool) -> anyhow::Result<Self> {
+        let inner = match name {
+            EngineName::Affinity => None,
+            _ if config.dry => None,
+            EngineName::Auto => match in_kernel(&config, events, name) {
+                Ok(engine) => Some(engine),
+                Err(why) => {
+                    eprintln!("steer: threads are steered by their masks: {why}");
+                    None
+                }
+            },
+            _ => Some(in_kernel(&config, events, name)?),
+        };
+        let inner = inner.map_or_else(|| masks(&config), Ok)?;
+        let mut steered =
+            Self { inner, config, threads: Vec::new(), names: BTreeMap::new(), base: Nanos::ZERO, engines: vec![] };
+        steered.engines.push(steered.name());
+        Ok(steered)
+    }
+
+    const fn name(&self) -> &'static str {
+        match self.inner {
+            Inner::Affinity(_) => "affinity",
+            #[cfg(feature = "scx")]
+            Inner::Scx(_) => "scx",
+        }
+    }
+
+    /// Names of the engines that there were, the last one last.
+    pub fn engines(&self) -> String {
+        self.engines.join(", then ")
+    }
+
+    /// Why counters are not used, if they are not although they were asked for.
+    pub fn blindness(&self) -> Option<&str> {
+        match &self.inner {
+            Inner::Affinity(engine) => engine.blindness(),
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => engine.blindness(),
+        }
+    }
+
+    /// Masks take over from a scheduler that the kernel has ended.
+    #[cfg(feature = "scx")]
+    fn fall_back(&mut self, why: &ScxError, at: Nanos) -> Result<(), EngineError> {
+        eprintln!("steer: {why}");
+        let mut engine = AffinityEngine::open(self.config.clone()).map_err(EngineError::Affinity)?;
+        let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
+        for thread in &self.threads {
+            let Some(pid) = process_of(thread.id) else { continue };
+            let name = self.names.get(&thread.program.0).unwrap_or(&thread.name);
+            roots.insert(pid, Root { pid, program: thread.program, name: Arc::clone(name) });
+        }
+        for root in roots.values() {
+            // One that has ended meanwhile is not missed.
+            let _ = engine.admit(root);
+        }
+        self.base = at;
+        self.inner = Inner::Affinity(Box::new(engine));
+        self.engines.push(self.name());
+        Ok(())
+    }
+
+    /// By the clock of the engine that is at work now.
+    const fn inward(&self, at: Nanos) -> Nanos {
+        if at.0 == Nanos::NEVER.0 { at } else { at.since(self.base) }
+    }
+
+    fn outward(&self, mut seen: Observation) -> Observation {
+        if self.base > Nanos::ZERO {
+            seen.at += self.base;
+            seen.samples.iter_mut().for_each(|s| s.at += self.base);
+            seen.events.iter_mut().for_each(|e| e.at += self.base);
+        }
+        seen
+    }
+}
+
+fn masks(config: &AffinityConfig) -> anyhow::Result<Inner> {
+    Ok(Inner::Affinity(Box::new(AffinityEngine::open(config.clone())?)))
+}
+
+#[cfg(feature = "scx")]
+fn in_kernel(config: &AffinityConfig, events: bool, name: EngineName) -> anyhow::Result<Inner> {
+    probe()?;
+    let mode = if name == EngineName::ScxFull { Mode::Full } else { Mode::Partial };
+    let engine = ScxEngine::open(ScxConfig {
+        counters: config.counters.clone(),
+        mode,
+        period: config.period,
+        tell_switches: events,
+        ..ScxConfig::new(Arc::clone(&config.topology), config.numbers.clone())
+    })?;
+    Ok(Inner::Scx(Box::new(engine)))
+}
+
+#[cfg(not(feature = "scx"))]
+fn in_kernel(_: &AffinityConfig, _: bool, _: EngineName) -> anyhow::Result<Inner> {
+    let why = "this program was built without the scheduler in the kernel (feature `scx`)";
+    Err(crate::error::told(crate::error::Kind::Missing, why))
+}
+
+/// The process of a thread that lives.
+#[cfg(feature = "scx")]
+fn process_of(thread: ThreadId) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", thread.0)).ok()?;
+    status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+impl Engine for Steered {
+    type Error = EngineError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.config.topology
+    }
+
+    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, EngineError> {
+        let inward = self.inward(until);
+        let seen = match &mut self.inner {
+            Inner::Affinity(engine) => engine.observe(inward, early).map_err(EngineError::Affinity)?,
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => match engine.observe(inward, early) {
+                Ok(seen) => {
+                    self.threads.clone_from(&seen.threads);
+                    seen
+                }
+                Err(why @ ScxError::Ejected { .. }) => {
+                    let at = engine.now();
+                    self.fall_back(&why, at)?;
+                    return self.observe(until.max(at), true);
+                }
+                Err(error) => return Err(EngineError::Scx(error)),
+            },
+        };
+        Ok(self.outward(seen))
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
+        match &mut self.inner {
+            Inner::Affinity(engine) => engine.apply(placement).map_err(EngineError::Affinity),
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => match engine.apply(placement) {
+                // The next observation finds out.
+                Err(ScxError::Ejected { .. }) => Ok(Applied::default()),
+                done => done.map_err(EngineError::Scx),
+            },
+        }
+    }
+}
+
+impl LiveEngine for Steered {
+    fn admit(&mut self, root: &Root) -> Result<(), EngineError> {
+        self.names.insert(root.program.0, Arc::clone(&root.name));
+        match &mut self.inner {
+            Inner::Affinity(engine) => engine.admit(root).map_err(EngineError::Affinity),
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => engine.admit(root).map_err(EngineError::Scx),
+        }
+    }
+
+    fn wake_on(&mut self, file: OwnedFd) {
+        match &mut self.inner {
+            Inner::Affinity(engine) => engine.wake_on(file),
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => engine.wake_on(file),
+        }
+    }
+}

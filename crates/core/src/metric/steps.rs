@@ -1,0 +1,322 @@
+//! Speed-up factors by step tables: sums of what each of a few ratios of counters adds, in whole numbers only.
+//!
+//! This is the form in which the engine in the kernel evaluates a model, where there are no fractions: value and table are
+//! compared as fixed-point numbers, and the same arithmetic is done here, bit by bit. A machine file may bring a table for
+//! each core type (`sf_steps`), trained or made by hand. Without one, the table is the best sum of its kind for the model of
+//! [`super::sf`]: on a grid in which each value of a ratio meets each of the others, the least squares are the means.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::sf::Model;
+use super::{MetricDef, MetricSource};
+use crate::sample::{Counts, Event, Sample};
+use crate::topology::Topology;
+use crate::units::{CoreTypeId, Nanos};
+
+pub(super) const SF_STEPS: MetricDef = MetricDef {
+    name: "sf_steps",
+    unit: "ratio",
+    prose: "speed-up factor by the step tables that the engine in the kernel uses",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[Event::LlcReferences, Event::LlcMisses, Event::BranchMisses],
+    source: |topology| Box::new(Steps(step_models(topology))),
+};
+
+/// Bits behind the point of a feature's value.
+pub const FEATURE_BITS: u32 = 20;
+/// Bits behind the point of a speed-up factor.
+pub const FACTOR_BITS: u32 = 16;
+/// Features of a model at most.
+pub const MAX_FEATURES: usize = 8;
+/// Steps of a feature at most.
+pub const MAX_STEPS: usize = 64;
+
+/// A model of the speed-up factor for threads that run on one core type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepModel {
+    /// The speed-up factor to which features add.
+    pub base: f64,
+    /// At most 8.
+    pub features: Vec<StepFeature>,
+}
+
+/// What a ratio of two counters adds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepFeature {
+    /// Event of the numerator.
+    pub above: String,
+    /// Event of the denominator; that of the first feature tells how much a thread did.
+    pub below: String,
+    /// Pairs of (least value, what is added from there to the next), ascending; below the first nothing is added. At most 64.
+    pub steps: Vec<(f64, f64)>,
+}
+
+/// A model in whole numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FixedModel {
+    /// The base.
+    pub base_q16: i64,
+    /// Features whose events are known.
+    pub features: Vec<FixedFeature>,
+}
+
+/// A feature in whole numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedFeature {
+    /// Numerator.
+    pub above: Event,
+    /// Denominator.
+    pub below: Event,
+    /// (Least value, addition).
+    pub steps: Vec<(u64, i64)>,
+}
+
+impl StepModel {
+    /// What is wrong with it, if anything.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        if self.features.is_empty() || self.features.len() > MAX_FEATURES {
+            return Some(format!("a model has 1 to {MAX_FEATURES} features, not {}", self.features.len()));
+        }
+        for feature in &self.features {
+            if let Some(name) = [&feature.above, &feature.below].into_iter().find(|n| Event::by_name(n).is_none()) {
+                return Some(format!("there is no event `{name}`"));
+            }
+            if feature.steps.len() > MAX_STEPS {
+                return Some(format!("a feature has at most {MAX_STEPS} steps, not {}", feature.steps.len()));
+            }
+            let sound = |(least, add): &(f64, f64)| *least >= 0.0 && least.is_finite() && add.is_finite();
+            if !feature.steps.iter().all(sound) || !feature.steps.is_sorted_by(|a, b| a.0 < b.0) {
+                return Some("least values of steps are positive and ascend".into());
+            }
+        }
+        None
+    }
+
+    /// In whole numbers; features of unknown events are left out.
+    #[must_use]
+    pub fn fixed(&self) -> FixedModel {
+        let feature = |f: &StepFeature| {
+            let steps =
+                f.steps.iter().map(|(least, add)| (fixed(*least, FEATURE_BITS) as u64, fixed(*add, FACTOR_BITS)));
+            Some(FixedFeature {
+                above: Event::by_name(&f.above)?,
+                below: Event::by_name(&f.below)?,
+                steps: steps.collect(),
+            })
+        };
+        FixedModel {
+            base_q16: fixed(self.base, FACTOR_BITS),
+            features: self.features.iter().filter_map(feature).collect(),
+        }
+    }
+}
+
+fn fixed(value: f64, bits: u32) -> i64 {
+    (value * f64::from(1u32 << bits)).round() as i64
+}
+
+impl FixedModel {
+    /// The speed-up factor from counts; none of a thread that did nothing. An event that is not counted counts as zero.
+    #[must_use]
+    pub fn factor_q16(&self, counts: &Counts) -> Option<u64> {
+        let count = |event| counts.get(event).map_or(0, |v| v as u64);
+        if count(self.features.first()?.below) == 0 {
+            return None;
+        }
+        let add = |f: &FixedFeature| {
+            let value = (count(f.above) << FEATURE_BITS).checked_div(count(f.below))?;
+            let reached = f.steps.partition_point(|(least, _)| *least <= value);
+            Some(f.steps[reached.checked_sub(1)?].1)
+        };
+        let sum: i64 = self.base_q16 + self.features.iter().filter_map(add).sum::<i64>();
+        Some(sum.max(1) as u64)
+    }
+}
+
+/// The models of a machine by core type: its own, or derived.
+#[must_use]
+pub fn step_models(topology: &Topology) -> Vec<FixedModel> {
+    let of = |id: CoreTypeId| {
+        let own = topology.core_types[id.index()].sf_steps.as_ref();
+        own.map_or_else(|| derived(topology, id), StepModel::fixed)
+    };
+    (0..topology.core_types.len()).map(|row| of(CoreTypeId::from_index(row))).collect()
+}
+
+struct Steps(Vec<FixedModel>);
+
+impl MetricSource for Steps {
+    fn read(&mut self, sample: &Sample) -> Option<f64> {
+        let factor = self.0.get(sample.core_type.index())?.factor_q16(&sample.counts)?;
+        Some(factor as f64 / f64::from(1u32 << FACTOR_BITS))
+    }
+}
+
+/// Ratios of a derived table: numerator, denominator, least and greatest value. Misses are taken per cycle, because what part
+/// of its time a thread waits for them says more than how many there are.
+const GRID: [Ratio; 4] = [
+    Ratio { above: Event::Cycles, below: Event::Instructions, least: 0.2, greatest: 6.0 },
+    Ratio { above: Event::LlcReferences, below: Event::Cycles, least: 1e-4, greatest: 0.03 },
+    Ratio { above: Event::LlcMisses, below: Event::Cycles, least: 1e-5, greatest: 0.01 },
+    Ratio { above: Event::BranchMisses, below: Event::Cycles, least: 1e-4, greatest: 0.02 },
+];
+#[derive(Clone, Copy)]
+struct Ratio {
+    above: Event,
+    below: Event,
+    least: f64,
+    greatest: f64,
+}
+/// Steps of each ratio.
+const STEPS: usize = 24;
+/// Values of each other ratio that a value meets.
+const OTHERS: usize = 5;
+
+/// The `nth` of `of` values, in equal ratios from the least to the greatest.
+fn grid_value(ratio: Ratio, nth: usize, of: usize) -> f64 {
+    ratio.least * (ratio.greatest / ratio.least).powf(nth as f64 / (of - 1) as f64)
+}
+
+/// The sum of steps nearest to the model of counters.
+fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
+    let mut model = Model::new(topology);
+    let mut factor = |values: &[f64; GRID.len()]| {
+        let mut counts = Counts::default();
+        counts.set(Event::Instructions, 1e9);
+        let cycles = values[0] * 1e9;
+        counts.set(Event::Cycles, cycles);
+        // Misses are part of references.
+        counts.set(Event::LlcReferences, values[1].max(values[2]) * cycles);
+        counts.set(Event::LlcMisses, values[2] * cycles);
+        counts.set(Event::BranchMisses, values[3] * cycles);
+        let time = Nanos::from_millis(1);
+        let (thread, cpu, at, set) = Default::default();
+        model.read(&Sample { thread, cpu, core_type, at, set, enabled: time, running: time, counts }).unwrap_or(1.0)
+    };
+    let mut mean_with = |fixed: Option<(usize, f64)>| {
+        let free: Vec<usize> = (0..GRID.len()).filter(|f| fixed.is_none_or(|(row, _)| row != *f)).collect();
+        let combinations = OTHERS.pow(free.len() as u32);
+        let sum: f64 = (0..combinations)
+            .map(|combination| {
+                let mut values = [0.0; GRID.len()];
+                let mut rest = combination;
+                for row in &free {
+                    values[*row] = grid_value(GRID[*row], rest % OTHERS, OTHERS);
+                    rest /= OTHERS;
+                }
+                if let Some((row, value)) = fixed {
+                    values[row] = value;
+                }
+                factor(&values)
+            })
+            .sum();
+        sum / combinations as f64
+    };
+    let base = mean_with(None);
+    let features = GRID.iter().enumerate().map(|(row, ratio)| StepFeature {
+        above: ratio.above.def().name.into(),
+        below: ratio.below.def().name.into(),
+        steps: (0..STEPS)
+            .map(|nth| {
+                let value = grid_value(*ratio, nth, STEPS);
+                // A step begins half-way before its value; the first holds from zero on.
+                let least = if nth == 0 { 0.0 } else { (value * grid_value(*ratio, nth - 1, STEPS)).sqrt() };
+                (least, mean_with(Some((row, value))) - base)
+            })
+            .collect(),
+    });
+    StepModel { base, features: features.collect() }.fixed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::RngExt as _;
+
+    fn counts(values: &[(Event, f64)]) -> Counts {
+        let mut counts = Counts::default();
+        values.iter().for_each(|(event, value)| counts.set(*event, *value));
+        counts
+    }
+
+    fn toy() -> StepModel {
+        let feature = |above: &str, steps| StepFeature { above: above.into(), below: "instructions".into(), steps };
+        let features = vec![
+            feature("cycles", vec![(0.5, 0.25), (1.0, -0.5)]),
+            feature("llc_misses", vec![(0.001, -0.25), (0.01, -2.5)]),
+        ];
+        StepModel { base: 2.0, features }
+    }
+
+    #[test]
+    fn the_last_step_that_is_reached_counts() {
+        let model = toy().fixed();
+        let factor = |cycles: f64, misses: f64| {
+            let read = [(Event::Instructions, 1e6), (Event::Cycles, cycles * 1e6), (Event::LlcMisses, misses * 1e6)];
+            model.factor_q16(&counts(&read)).map(|q| q as f64 / 65536.0)
+        };
+        assert_eq!(factor(0.4, 0.0), Some(2.0));
+        assert_eq!(factor(0.5, 0.0), Some(2.25));
+        assert_eq!(factor(3.0, 0.0), Some(1.5));
+        assert_eq!(factor(3.0, 0.005), Some(1.25));
+        // Never below what can be told from "unknown".
+        assert_eq!(factor(3.0, 0.5), Some(1.0 / 65536.0));
+        assert_eq!(model.factor_q16(&counts(&[(Event::Cycles, 5.0)])), None);
+    }
+
+    /// Both models of the same counts agree on who gains more, as far as a sum can say what a model of queues says.
+    #[test]
+    fn derived_tables_rank_threads_like_the_model_they_are_derived_from() {
+        let text = include_str!("../../../../machines/i9-12900k-8p8e.toml");
+        let topology = Topology::new(&crate::machine::Machine::parse("i9", text).unwrap());
+        let (mut model, steps) = (Model::new(&topology), step_models(&topology));
+        let mut rng = crate::policy::PolicyRng::new(1, 1);
+        let mut uniform = move || rng.random::<f64>();
+        let (mut alike, mut all) = (0, 0);
+        let mut draw = |_| {
+            let misses = 1e-5 * 2000f64.powf(uniform());
+            let read = [
+                (Event::Instructions, 1e8),
+                (Event::Cycles, 1e8 * 0.25 * 12f64.powf(uniform())),
+                (Event::LlcReferences, 1e8 * misses * (1.0 + 4.0 * uniform())),
+                (Event::LlcMisses, 1e8 * misses),
+                (Event::BranchMisses, 1e8 * 1e-4 * 100f64.powf(uniform())),
+            ];
+            let (thread, cpu, at, set) = Default::default();
+            let time = Nanos::from_millis(100);
+            let core_type = CoreTypeId(0);
+            let counts = counts(&read);
+            let sample = Sample { thread, cpu, core_type, at, set, enabled: time, running: time, counts };
+            (model.read(&sample).unwrap(), steps[0].factor_q16(&counts).unwrap() as f64 / 65536.0)
+        };
+        let drawn: Vec<(f64, f64)> = (0..200).map(&mut draw).collect();
+        for (i, a) in drawn.iter().enumerate() {
+            for b in &drawn[..i] {
+                // Near ties say nothing.
+                if (a.0 - b.0).abs() > 0.2 {
+                    all += 1;
+                    alike += i32::from((a.0 > b.0) == (a.1 > b.1));
+                }
+            }
+        }
+        assert!(all > 1000 && alike * 10 > all * 9, "{alike} of {all}");
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let fault = |change: fn(&mut StepModel)| {
+            let mut model = toy();
+            change(&mut model);
+            model.fault()
+        };
+        assert_eq!(fault(|_| {}), None);
+        assert!(fault(|m| m.features.clear()).is_some_and(|f| f.contains("1 to 8")));
+        assert!(fault(|m| m.features[0].above = "cycle".into()).is_some_and(|f| f.contains("`cycle`")));
+        assert!(fault(|m| m.features[0].steps.swap(0, 1)).is_some_and(|f| f.contains("ascend")));
+        assert!(fault(|m| m.features[1].steps = vec![(0.0, 0.0); 65]).is_some_and(|f| f.contains("65")));
+    }
+}

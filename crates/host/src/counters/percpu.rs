@@ -1,0 +1,103 @@
+//! Counters of whole CPUs that somebody else reads: the kernel's side of an engine.
+//!
+//! Input: sets. Output: open events, each with its place. Only one set counts at a time; what has no counter on a CPU is left
+//! out there.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::CpuId;
+
+use super::resolve::Resolved;
+use super::sys::{self, Attr, Scope};
+use super::{CounterError, limits};
+
+/// An event that is open on a CPU.
+pub struct CpuEvent {
+    /// By the kernel's number.
+    pub cpu: CpuId,
+    /// Of which set.
+    pub set: u32,
+    /// The event's place in its set.
+    pub place: u32,
+    file: OwnedFd,
+    leads: bool,
+}
+
+impl AsFd for CpuEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Events of all sets on all CPUs.
+#[derive(Default)]
+pub struct CpuCounters {
+    events: Vec<CpuEvent>,
+}
+
+impl CpuCounters {
+    /// Opens every event on every CPU that can count it; nothing counts yet.
+    ///
+    /// # Errors
+    /// Not permitted, or no files are left.
+    pub fn open(sets: &[Vec<Resolved>], cpus: &CpuSet) -> Result<Self, CounterError> {
+        limits::make_room((sets.iter().map(Vec::len).sum::<usize>() * cpus.len()) as u64)?;
+        let mut counters = Self::default();
+        for cpu in cpus.iter() {
+            for (set, events) in (0..).zip(sets) {
+                counters.open_set(cpu, set, events)?;
+            }
+        }
+        Ok(counters)
+    }
+
+    /// Opens a set on a CPU: a group per PMU, so that all of it counts or nothing.
+    fn open_set(&mut self, cpu: CpuId, set: u32, events: &[Resolved]) -> Result<(), CounterError> {
+        let mut leaders: Vec<(&str, usize)> = Vec::new();
+        for (place, event) in (0..).zip(events) {
+            let Some(encoding) = event.on(cpu).filter(|e| !e.system) else { continue };
+            let leader = leaders.iter().find(|(pmu, _)| *pmu == encoding.pmu).map(|(_, row)| *row);
+            let attr = Attr {
+                kind: encoding.kind,
+                config: encoding.config,
+                exclude_user: !event.space.user,
+                exclude_kernel: !event.space.kernel,
+                disabled: leader.is_none(),
+                ..Attr::default()
+            };
+            match sys::open(&attr, Scope::Cpu(cpu.0), leader.map(|row| &self.events[row].file)) {
+                Ok(file) => {
+                    if leader.is_none() {
+                        leaders.push((&encoding.pmu, self.events.len()));
+                    }
+                    self.events.push(CpuEvent { cpu, set, place, file, leads: leader.is_none() });
+                }
+                // This CPU has no such counter, or no more of them.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::EOPNOTSUPP)) => {}
+                Err(source) => {
+                    let (event, target) = (event.planned.name.clone(), format!("CPU {}", cpu.0));
+                    return Err(CounterError::Refused { event, target, source });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All that are open.
+    #[must_use]
+    pub fn events(&self) -> &[CpuEvent] {
+        &self.events
+    }
+
+    /// Switches a set on or off, everywhere.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn switch(&self, set: u32, on: bool) -> Result<(), CounterError> {
+        for event in self.events.iter().filter(|e| e.set == set && e.leads) {
+            sys::switch(&event.file, on).map_err(CounterError::system("switching counters"))?;
+        }
+        Ok(())
+    }
+}

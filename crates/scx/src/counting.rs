@@ -1,0 +1,88 @@
+//! Counters of the CPUs, which the kernel's side reads whenever a thread comes or goes.
+//!
+//! Input: sets of events with their plan. Output: which slots hold which event, and the sets' turns.
+
+use countersteer_core::counters::Plan;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::sample::Event;
+use countersteer_core::units::CpuId;
+use countersteer_host::counters::{CounterError, CpuCounters, Resolved};
+
+use crate::ScxError;
+use crate::generated::shared;
+
+/// Sets that count in turns.
+pub(crate) struct Counting {
+    counters: CpuCounters,
+    plan: Plan,
+    /// By set and place, the slot.
+    slots: Vec<Vec<usize>>,
+    /// The set whose turn it is.
+    set: usize,
+}
+
+/// A counter's place in the scheduler's table.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    pub cpu: CpuId,
+    pub set: u32,
+    pub slot: u32,
+}
+
+impl Counting {
+    /// Opens all sets on all CPUs, by the kernel's numbers, and starts the first.
+    pub fn open(sets: &[Vec<Resolved>], plan: Plan, cpus: &CpuSet) -> Result<Self, ScxError> {
+        let fits = |what, have, most: u32| {
+            let most = most as usize;
+            if have <= most { Ok(()) } else { Err(ScxError::TooBig { what, have, most }) }
+        };
+        fits("sets of events", sets.len(), shared::MAX_SETS)?;
+        fits("events of a set", sets.iter().map(Vec::len).max().unwrap_or(0), shared::MAX_EVENTS)?;
+        let counters = CpuCounters::open(sets, cpus)?;
+        let counting = Self { counters, plan, slots: sets.iter().map(|s| slots(s)).collect(), set: 0 };
+        counting.counters.switch(0, true)?;
+        Ok(counting)
+    }
+
+    /// By set and slot, the event.
+    pub fn layout(&self) -> Vec<Vec<Option<Event>>> {
+        let set = |(nth, slots): (usize, &Vec<usize>)| {
+            let mut layout = vec![None; slots.len()];
+            for (place, slot) in slots.iter().enumerate() {
+                layout[*slot] = self.plan.sets[nth].events[place].event;
+            }
+            layout
+        };
+        self.slots.iter().enumerate().map(set).collect()
+    }
+
+    /// Every counter that is open, with its place.
+    pub fn files(&self) -> impl Iterator<Item = (Slot, &countersteer_host::counters::CpuEvent)> {
+        self.counters.events().iter().map(|event| {
+            let slot = self.slots[event.set as usize][event.place as usize] as u32;
+            (Slot { cpu: event.cpu, set: event.set, slot }, event)
+        })
+    }
+
+    /// Ends the turn of the set that counts; the next one, if it is another.
+    pub fn turn(&mut self) -> Result<Option<u32>, CounterError> {
+        let next = self.plan.after(self.set);
+        if next == self.set {
+            return Ok(None);
+        }
+        self.counters.switch(self.set as u32, false)?;
+        self.counters.switch(next as u32, true)?;
+        self.set = next;
+        Ok(Some(next as u32))
+    }
+}
+
+/// Slots by place: what cores count comes before what the kernel counts itself, since the first one's times are everybody's.
+fn slots(set: &[Resolved]) -> Vec<usize> {
+    let software = |e: &Resolved| e.encodings.iter().all(|e| e.software);
+    let mut order: Vec<usize> = (0..set.len()).collect();
+    order.sort_by_key(|place| software(&set[*place]));
+    let mut slots = vec![0; set.len()];
+    order.iter().enumerate().for_each(|(slot, place)| slots[*place] = slot);
+    slots
+}

@@ -1,0 +1,177 @@
+//! The roster: threads that are followed, and what they counted.
+//!
+//! Input: what the kernel tells, and the ledgers that it keeps. Output: thread events, samples, [`ThreadInfo`]s.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
+use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_host::affinity::task;
+
+use crate::generated::{shared, types};
+use crate::kernel::Told;
+
+/// A thread that is followed.
+pub(crate) struct Known {
+    pub pid: u32,
+    program: u32,
+    cpu: CpuId,
+    runnable: bool,
+    nice: i8,
+    /// Its place, as a target.
+    pub target: u32,
+    /// CPUs that its own affinity leaves it, where they are not all.
+    narrow: Option<Arc<CpuSet>>,
+    /// Its ledger's count of changes when that was last read.
+    pub changes: u64,
+    /// What sums were when they were last read, by row.
+    sums: BTreeMap<usize, types::sum>,
+}
+
+/// Threads that are followed.
+pub(crate) struct Roster {
+    pub threads: BTreeMap<u32, Known>,
+    pub events: Vec<ThreadEvent>,
+    pub samples: Vec<Sample>,
+    names: BTreeMap<u32, Arc<str>>,
+    numbers: CpuNumbers,
+    /// By set and slot.
+    layout: Vec<Vec<Option<Event>>>,
+    /// CPUs of the machine.
+    cpus: u32,
+    /// The beginning on the kernel's clock.
+    start_ns: u64,
+}
+
+impl Roster {
+    pub fn new(numbers: CpuNumbers, cpus: usize, layout: Vec<Vec<Option<Event>>>, start_ns: u64) -> Self {
+        let (threads, events, samples, names) = Default::default();
+        Self { threads, events, samples, names, numbers, layout, cpus: cpus as u32, start_ns }
+    }
+
+    pub fn name(&mut self, program: u32, name: Arc<str>) {
+        self.names.insert(program, name);
+    }
+
+    pub fn since(&self, at_ns: u64) -> Nanos {
+        Nanos(at_ns.saturating_sub(self.start_ns))
+    }
+
+    fn own(&self, os: u32) -> CpuId {
+        self.numbers.own(CpuId(os)).unwrap_or_default()
+    }
+
+    /// A thread is followed from now on.
+    pub fn meet(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
+        let (target, changes, sums, narrow) = (shared::TARGET_ANYWHERE, 0, BTreeMap::new(), None);
+        let cpu = self.own(os_cpu);
+        let known = Known { pid, program, cpu, runnable: true, nice: 0, target, narrow, changes, sums };
+        // Its birth may have been told meanwhile.
+        if self.threads.insert(tid, known).is_none() {
+            self.event(at_ns, tid, ThreadEventKind::New);
+        }
+    }
+
+    fn event(&mut self, at_ns: u64, tid: u32, kind: ThreadEventKind) {
+        self.events.push(ThreadEvent { at: self.since(at_ns), thread: ThreadId(tid), kind });
+    }
+
+    /// Takes in what the kernel told.
+    pub fn hear(&mut self, told: &Told) {
+        let head = &told.head;
+        let kind = match head.kind {
+            shared::TOLD_NEW => return self.meet(head.at_ns, head.tid, head.tgid, head.program, head.to),
+            shared::TOLD_EXEC => {
+                // The program's other threads are gone, and who called has the number of its process now.
+                if let Some(known) = self.threads.remove(&head.from) {
+                    self.threads.insert(head.tid, known);
+                }
+                ThreadEventKind::Exec
+            }
+            shared::TOLD_EXIT => {
+                self.threads.remove(&head.tid);
+                ThreadEventKind::Exit
+            }
+            shared::TOLD_WAKE => ThreadEventKind::Wake,
+            shared::TOLD_SLEEP => ThreadEventKind::Sleep,
+            shared::TOLD_MIGRATE => ThreadEventKind::Migrate { from: self.own(head.from), to: self.own(head.to) },
+            _ => {
+                if let Some(sum) = &told.sum {
+                    let cpu = self.own(head.to);
+                    self.sample(head.tid, head.from as usize, sum, cpu, head.at_ns);
+                }
+                return;
+            }
+        };
+        self.event(head.at_ns, head.tid, kind);
+    }
+
+    /// Takes in a thread's whereabouts and, if it changed, its ledger.
+    pub fn look(&mut self, told: &types::command, ledger: Option<&types::ledger>, now_ns: u64) {
+        let cpu = self.own(told.cpu);
+        let Some(known) = self.threads.get_mut(&told.tid) else { return };
+        (known.cpu, known.runnable, known.target) = (cpu, told.runnable != 0, told.old_target);
+        known.nice = told.nice.clamp(-20, 19) as i8;
+        known.narrow = None;
+        if told.nr_allowed < self.cpus {
+            known.narrow = task::mask(told.tid).ok().map(|mask| Arc::new(self.numbers.own_set(&mask)));
+        }
+        let Some(ledger) = ledger else { return };
+        known.changes = ledger.changes;
+        for (row, sum) in ledger.sums.iter().enumerate().filter(|(_, s)| s.time_ns > 0) {
+            self.sample(told.tid, row, sum, cpu, now_ns);
+        }
+    }
+
+    /// What a sum gained since it was last looked at.
+    fn sample(&mut self, tid: u32, row: usize, sum: &types::sum, cpu: CpuId, at_ns: u64) {
+        let at = self.since(at_ns);
+        let Some(known) = self.threads.get_mut(&tid) else { return };
+        let before = known.sums.insert(row, *sum).unwrap_or_default();
+        let time = sum.time_ns.saturating_sub(before.time_ns);
+        if time == 0 {
+            return;
+        }
+        let set = row % shared::MAX_SETS as usize;
+        let slots = self.layout.get(set).map_or(&[][..], |s| s);
+        let counted = sum.running_ns.saturating_sub(before.running_ns);
+        let mut counts = Counts::default();
+        for (slot, event) in slots.iter().enumerate().filter(|_| counted > 0) {
+            if let Some(event) = event {
+                counts.set(*event, sum.counts[slot].saturating_sub(before.counts[slot]) as f64);
+            }
+        }
+        let enabled =
+            if slots.is_empty() { time } else { sum.enabled_ns.saturating_sub(before.enabled_ns).max(counted) };
+        let running = if slots.is_empty() { time } else { counted };
+        let core_type = CoreTypeId::from_index(row / shared::MAX_SETS as usize);
+        let (thread, set, enabled, running) = (ThreadId(tid), set as u32, Nanos(enabled), Nanos(running));
+        self.samples.push(Sample { thread, cpu, core_type, at, set, enabled, running, counts });
+    }
+
+    /// Threads as a policy sees them, by id. `targets` are CPU sets by target.
+    pub fn infos(&self, targets: &[Arc<CpuSet>]) -> Vec<ThreadInfo> {
+        let unknown: Arc<str> = "?".into();
+        let allowed = |k: &Known| {
+            let target = targets.get(k.target as usize).unwrap_or(&targets[0]);
+            let Some(narrow) = &k.narrow else { return Arc::clone(target) };
+            let both = narrow.intersection(target);
+            // Affinity goes before a placement.
+            if both.is_empty() { Arc::clone(narrow) } else { Arc::new(both) }
+        };
+        let info = |(tid, k): (&u32, &Known)| ThreadInfo {
+            id: ThreadId(*tid),
+            program: ProgramId(k.program),
+            name: Arc::clone(self.names.get(&k.program).unwrap_or(&unknown)),
+            cpu: k.cpu,
+            runnable: k.runnable,
+            nice: k.nice,
+            allowed: allowed(k),
+        };
+        self.threads.iter().map(info).collect()
+    }
+}
