@@ -24,7 +24,7 @@ pub enum ScxError {
         most: usize,
     },
     /// The kernel threw the scheduler out, and all threads run on as without it.
-    #[error("sched_ext: the kernel ended the scheduler ({reason}: {message}); steer by affinity instead")]
+    #[error("sched_ext: the kernel ended the scheduler ({reason}{}{message})", if message.is_empty() { "" } else { ": " })]
     Ejected {
         /// The kernel's reason.
         reason: String,

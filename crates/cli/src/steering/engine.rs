@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use countersteer_core::engine::{Applied, Engine, Observation, ThreadInfo};
-use countersteer_core::placement::Placement;
+use countersteer_core::placement::{Placement, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::affinity::{AffinityConfig, AffinityEngine, AffinityError};
@@ -82,6 +82,8 @@ pub struct Steered {
     /// What was steered when that was last looked at.
     threads: Vec<ThreadInfo>,
     names: BTreeMap<u32, Arc<str>>,
+    /// Where the policy wants those threads, for whoever takes over.
+    placed: BTreeMap<ThreadId, ThreadPlacement>,
     /// When this engine began.
     base: Nanos,
     /// Names of the engines that there were.
@@ -105,8 +107,15 @@ impl Steered {
             _ => Some(in_kernel(&config, events, name)?),
         };
         let inner = inner.map_or_else(|| masks(&config), Ok)?;
-        let mut steered =
-            Self { inner, config, threads: Vec::new(), names: BTreeMap::new(), base: Nanos::ZERO, engines: vec![] };
+        let mut steered = Self {
+            inner,
+            config,
+            threads: Vec::new(),
+            names: BTreeMap::new(),
+            placed: BTreeMap::new(),
+            base: Nanos::ZERO,
+            engines: vec![],
+        };
         steered.engines.push(steered.name());
         Ok(steered)
     }
@@ -133,10 +142,19 @@ impl Steered {
         }
     }
 
+    /// What the kernel told of threads and nobody could take in; none where that is not known.
+    pub fn lost(&mut self) -> Option<u64> {
+        match &mut self.inner {
+            Inner::Affinity(_) => None,
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => Some(engine.figures().ok()?.lost),
+        }
+    }
+
     /// Masks take over from a scheduler that the kernel has ended.
     #[cfg(feature = "scx")]
     fn fall_back(&mut self, why: &ScxError, at: Nanos) -> Result<(), EngineError> {
-        eprintln!("steer: {why}");
+        eprintln!("steer: {why}; masks take over");
         let mut engine = AffinityEngine::open(self.config.clone()).map_err(EngineError::Affinity)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
@@ -148,6 +166,8 @@ impl Steered {
             // One that has ended meanwhile is not missed.
             let _ = engine.admit(root);
         }
+        let threads = std::mem::take(&mut self.placed).into_values().collect();
+        engine.apply(&Placement { threads, admission: None }).map_err(EngineError::Affinity)?;
         self.base = at;
         self.inner = Inner::Affinity(Box::new(engine));
         self.engines.push(self.name());
@@ -182,9 +202,16 @@ fn in_kernel(config: &AffinityConfig, events: bool, name: EngineName) -> anyhow:
         mode,
         period: config.period,
         tell_switches: events,
+        lose_target: lost_target(),
         ..ScxConfig::new(Arc::clone(&config.topology), config.numbers.clone())
     })?;
     Ok(Inner::Scx(Box::new(engine)))
+}
+
+/// Fault injection, for tests of what happens when the kernel throws the scheduler out.
+#[cfg(feature = "scx")]
+fn lost_target() -> Option<u32> {
+    std::env::var("COUNTERSTEER_LOSE_TARGET").ok()?.parse().ok()
 }
 
 #[cfg(not(feature = "scx"))]
@@ -215,6 +242,8 @@ impl Engine for Steered {
             Inner::Scx(engine) => match engine.observe(inward, early) {
                 Ok(seen) => {
                     self.threads.clone_from(&seen.threads);
+                    let alive = |id: &ThreadId| seen.threads.binary_search_by_key(id, |t| t.id).is_ok();
+                    self.placed.retain(|id, _| alive(id));
                     seen
                 }
                 Err(why @ ScxError::Ejected { .. }) => {
@@ -232,11 +261,14 @@ impl Engine for Steered {
         match &mut self.inner {
             Inner::Affinity(engine) => engine.apply(placement).map_err(EngineError::Affinity),
             #[cfg(feature = "scx")]
-            Inner::Scx(engine) => match engine.apply(placement) {
-                // The next observation finds out.
-                Err(ScxError::Ejected { .. }) => Ok(Applied::default()),
-                done => done.map_err(EngineError::Scx),
-            },
+            Inner::Scx(engine) => {
+                self.placed.extend(placement.threads.iter().map(|t| (t.thread, t.clone())));
+                match engine.apply(placement) {
+                    // The next observation finds out.
+                    Err(ScxError::Ejected { .. }) => Ok(Applied::default()),
+                    done => done.map_err(EngineError::Scx),
+                }
+            }
         }
     }
 }

@@ -85,6 +85,7 @@ pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Pro
     if job.forgetful {
         tally = tally.forgetful();
     }
+    affinity::make_folder(&journal_folder())?;
     let _socket = Socket::open(&journal_folder().join(&job.socket), &here.topology, &job.control)?;
     let period = Duration::from_nanos(job.period.0);
     let mut policy = Governed::new((job.spec, policy), &here.topology, &job.control, period, give_up);
@@ -93,6 +94,9 @@ pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Pro
     let elapsed = drive(&mut attended, &mut policy, &mut tally, driver, &mut policy_rng(job.seed))?;
     if let Some(why) = attended.inner().blindness() {
         eprintln!("steer: steered without counters: {why}");
+    }
+    if let Some(lost) = attended.inner_mut().lost().filter(|n| *n > 0) {
+        eprintln!("steer: {lost} records of births, wakes and ends did not fit between two looks and are missing");
     }
     let (summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
     let exit_code = attended.crew().exit_code() as u8;

@@ -77,12 +77,21 @@ pub fn journal_folder() -> PathBuf {
     )
 }
 
+/// Makes the folder of journals, which is its user's alone, unless it is there.
+///
+/// # Errors
+/// It cannot be made, or somebody else has made it.
+pub fn make_folder(folder: &Path) -> Result<(), AffinityError> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
+    made.and_then(|()| is_own(folder)).map_err(failed)
+}
+
 impl Journal {
     /// A new journal in a folder, which is made if need be.
     pub(super) fn create(folder: &Path) -> Result<Self, AffinityError> {
         let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-        is_own(folder).map_err(failed)?;
+        make_folder(folder)?;
         let path = (0u32..)
             .map(|n| folder.join(format!("{}-{n}.journal", std::process::id())))
             .find(|p| !p.exists())

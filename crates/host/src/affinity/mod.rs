@@ -35,7 +35,7 @@ use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 use crate::counters::{CoreTypes, CounterError, Fate, Resolved, Watch};
 use crate::live::{LiveEngine, Root};
 
-pub use journal::journal_folder;
+pub use journal::{journal_folder, make_folder};
 pub use restore::{Restored, restore, undo_own};
 
 use journal::Journal;

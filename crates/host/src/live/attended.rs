@@ -46,6 +46,11 @@ where
         &self.inner
     }
 
+    /// The same, to ask it something.
+    pub const fn inner_mut(&mut self) -> &mut E {
+        &mut self.inner
+    }
+
     /// The programs.
     pub const fn crew(&self) -> &Crew {
         &self.crew
