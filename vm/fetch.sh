@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches what the virtual machines need (QEMU, kernels, busybox) into a cache folder and prints that folder.
+# Fetches what the virtual machines need (QEMU, kernels, busybox, libraries of another processor) into a cache folder and prints that folder.
 # Nothing is installed: packages are unpacked there, with a package database of their own. Kernels come from the newest
 # release of the archive that this machine's own package sources name; QEMU from this machine's own release.
 set -euo pipefail
@@ -56,6 +56,15 @@ apt_in host own apt-get -qq update >&2
 apt_in host own apt-get -qq -y --no-install-recommends --download-only install qemu-system-x86 qemu-system-arm >&2
 mkdir -p "$cache/qemu"
 for package in "$cache"/apt/host/archives/*.deb; do dpkg-deb -x "$package" "$cache/qemu"; done
+# What the scheduler in the kernel is loaded with, for programs that are built here for arm64.
+release=$cache/release.list
+suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+echo "deb [arch=arm64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive ${suite:-sid} main" >"$release"
+apt_in release "$release" apt-get "${both[@]}" -qq update >&2
+rm -rf "${cache:?}/arm64/dev" "$cache/unpack"
+mkdir -p "$cache/arm64/dev" "$cache/unpack"
+(cd "$cache/unpack" && apt_in release "$release" apt-get "${both[@]}" -qq download libelf-dev:arm64 zlib1g-dev:arm64 >&2)
+for package in "$cache"/unpack/*.deb; do dpkg-deb -x "$package" "$cache/arm64/dev"; done
 rm -rf "$cache/apt" "$cache/unpack"
 touch "$stamp"
 echo "$cache"

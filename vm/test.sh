@@ -9,8 +9,8 @@ skip() {
     exit 0
 }
 command -v rustup >/dev/null || skip "programs for other processors need a toolchain of rustup's"
-scripts/install.sh gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross python3 || skip "cross compilers are missing"
-vm/fetch.sh >/dev/null || skip "QEMU and kernels cannot be fetched (see above)"
+scripts/install.sh gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross clang libelf-dev zlib1g-dev make pkg-config python3 || skip "cross compilers are missing"
+cache=$(vm/fetch.sh) || skip "QEMU and kernels cannot be fetched (see above)"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -29,6 +29,11 @@ build() {
     local upper=${target^^}
     local environment=("CARGO_TARGET_${upper//-/_}_LINKER=$compiler")
     environment+=("CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static")
+    if [ "$arch" = arm64 ]; then
+        local dev=$cache/arm64/dev/usr
+        environment+=("LIBBPF_SYS_EXTRA_CFLAGS=-I$dev/include -I$dev/include/aarch64-linux-gnu")
+        environment+=("LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu=$dev/lib/aarch64-linux-gnu")
+    fi
     env "${environment[@]}" "${CARGO:-cargo}" build --quiet --target $target -p countersteer-cli
     env "${environment[@]}" "${CARGO:-cargo}" rustc --quiet --target $target -p countersteer --lib --crate-type staticlib
     cp vm/unequal.toml "$scratch/$arch/"
