@@ -44,3 +44,23 @@ fn probe_under(root: &Path, privileged: bool) -> Result<(), NoScx> {
     }
     if privileged { Ok(()) } else { Err(NoScx::NoPrivilege) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_thing_that_is_missing_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let look = |privileged| probe_under(root.path(), privileged);
+        assert_eq!(look(true), Err(NoScx::NoKernel));
+        std::fs::create_dir_all(root.path().join("sys/kernel/sched_ext/root")).unwrap();
+        assert_eq!(look(true), Err(NoScx::NoBtf));
+        std::fs::create_dir_all(root.path().join("sys/kernel/btf")).unwrap();
+        std::fs::write(root.path().join("sys/kernel/btf/vmlinux"), "").unwrap();
+        assert_eq!(look(false), Err(NoScx::NoPrivilege));
+        assert_eq!(look(true), Ok(()));
+        std::fs::write(root.path().join("sys/kernel/sched_ext/root/ops"), "other\n").unwrap();
+        assert_eq!(look(true), Err(NoScx::Occupied("other".into())));
+    }
+}
