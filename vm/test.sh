@@ -36,8 +36,11 @@ build() {
     fi
     env "${environment[@]}" "${CARGO:-cargo}" build --quiet --target $target -p countersteer-cli
     env "${environment[@]}" "${CARGO:-cargo}" rustc --quiet --target $target -p countersteer --lib --crate-type staticlib
-    cp vm/unequal.toml "$scratch/$arch/"
-    "${compiler%gcc}strip" -o "$scratch/$arch/steer" "${CARGO_TARGET_DIR:-target}/$target/debug/steer"
+    env "${environment[@]}" "${CARGO:-cargo}" build --quiet --target $target -p countersteer-scx --example judge
+    cp vm/*.toml "$scratch/$arch/"
+    for program in steer examples/judge; do
+        "${compiler%gcc}strip" -o "$scratch/$arch/${program##*/}" "${CARGO_TARGET_DIR:-target}/$target/debug/$program"
+    done
     $compiler -O2 -static -pthread -o "$scratch/$arch/loop" vm/loop.c
     $compiler -O2 -static -pthread -o "$scratch/$arch/crowd" vm/crowd.c
     for example in region every; do

@@ -10,7 +10,7 @@ use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{Applied, Engine, Observation};
 use countersteer_core::metric::MetricBank;
-use countersteer_core::metric::steps::step_models;
+use countersteer_core::metric::steps::{FACTOR_BITS, step_models};
 use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
@@ -163,6 +163,13 @@ impl ScxEngine {
         })
     }
 
+    /// The metric of a thread by which the kernel admits it, when it was last looked at.
+    #[must_use]
+    pub fn metric(&self, thread: ThreadId) -> Option<f64> {
+        let metric_q16 = self.roster.threads.get(&thread.0)?.metric_q16;
+        (metric_q16 > 0).then_some(metric_q16 as f64 / f64::from(1u32 << FACTOR_BITS))
+    }
+
     /// Time since it began.
     #[must_use]
     pub fn now(&self) -> Nanos {
@@ -261,7 +268,7 @@ impl ScxEngine {
         bank.update(seen);
         let command = |tid: &u32| {
             let value = bank.get(ThreadId(*tid), &table.metric)?;
-            let metric_q16 = (value * 65536.0).max(1.0) as u64;
+            let metric_q16 = (value * f64::from(1u32 << FACTOR_BITS)).max(1.0) as u64;
             Some(types::command { tid: *tid, kind: shared::COMMAND_JUDGE, metric_q16, ..types::command::default() })
         };
         let commands: Vec<_> = self.roster.threads.keys().filter_map(command).collect();

@@ -26,6 +26,8 @@ pub(crate) struct Known {
     pub target: u32,
     /// CPUs that its own affinity leaves it, where they are not all.
     narrow: Option<Arc<CpuSet>>,
+    /// The metric of the admission table, as the kernel has it; 0 for unknown.
+    pub metric_q16: u64,
     /// Its ledger's count of changes when that was last read.
     pub changes: u64,
     /// What sums were when they were last read, by row.
@@ -69,7 +71,7 @@ impl Roster {
     pub fn meet(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
         let (target, changes, sums, narrow) = (shared::TARGET_ANYWHERE, 0, BTreeMap::new(), None);
         let cpu = self.own(os_cpu);
-        let known = Known { pid, program, cpu, runnable: true, nice: 0, target, narrow, changes, sums };
+        let known = Known { pid, program, cpu, runnable: true, nice: 0, target, narrow, metric_q16: 0, changes, sums };
         // Its birth may have been told meanwhile.
         if self.threads.insert(tid, known).is_none() {
             self.event(at_ns, tid, ThreadEventKind::New);
@@ -116,7 +118,7 @@ impl Roster {
         let Some(known) = self.threads.get_mut(&told.tid) else { return };
         (known.cpu, known.runnable, known.target) = (cpu, told.runnable != 0, told.old_target);
         known.nice = told.nice.clamp(-20, 19) as i8;
-        known.narrow = None;
+        (known.narrow, known.metric_q16) = (None, told.metric_q16);
         if told.nr_allowed < self.cpus {
             known.narrow = task::mask(told.tid).ok().map(|mask| Arc::new(self.numbers.own_set(&mask)));
         }
