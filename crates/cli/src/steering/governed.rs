@@ -206,6 +206,7 @@ mod tests {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&topology.groups[0].cpus),
+            told: None,
         };
         let metrics = MetricBank::new(&topology, &[]);
         let mut view = View {
