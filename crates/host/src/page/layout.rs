@@ -254,10 +254,12 @@ mod tests {
 
     #[test]
     fn the_layout_is_what_version_1_says() {
-        let head = [offset_of!(Head, version), offset_of!(Head, slot_bytes), offset_of!(Head, slots), offset_of!(Head, pid)];
+        let head =
+            [offset_of!(Head, version), offset_of!(Head, slot_bytes), offset_of!(Head, slots), offset_of!(Head, pid)];
         assert_eq!((head, offset_of!(Head, used), size_of::<Head>()), ([8, 12, 16, 20], 24, 32));
         assert_eq!((SLOT, offset_of!(Slot, engine), TOLD_SEQ, SAID_SEQ), (256, 128, 4, 128));
-        let told = [offset_of!(FromProgram, priority), offset_of!(FromProgram, phase), offset_of!(FromProgram, workers)];
+        let told =
+            [offset_of!(FromProgram, priority), offset_of!(FromProgram, phase), offset_of!(FromProgram, workers)];
         assert_eq!((offset_of!(FromProgram, tid), offset_of!(FromProgram, started), told), (0, 8, [16, 24, 28]));
         let said = [offset_of!(FromEngine, rank), offset_of!(FromEngine, core_types), offset_of!(FromEngine, sf)];
         assert_eq!((said, offset_of!(FromEngine, share), offset_of!(FromEngine, core_type)), ([4, 8, 16], 32, 40));

@@ -9,9 +9,8 @@ use super::*;
 /// What an engine finds of this process.
 fn found() -> std::fs::File {
     let paths = (layout::FIRST..layout::FIRST + layout::TRIES).map(|n| format!("/proc/self/fd/{n}"));
-    let path = paths.into_iter().find(|p| {
-        std::fs::read_link(p).is_ok_and(|l| l.to_string_lossy().contains(layout::NAME))
-    });
+    let path =
+        paths.into_iter().find(|p| std::fs::read_link(p).is_ok_and(|l| l.to_string_lossy().contains(layout::NAME)));
     std::fs::OpenOptions::new().read(true).write(true).open(path.unwrap()).unwrap()
 }
 
