@@ -40,7 +40,7 @@ pub(crate) const SLOT: usize = size_of::<Slot>();
 pub(crate) const SLOTS: usize = 4096;
 /// Bytes of the file.
 pub(crate) const LENGTH: usize = HEAD + SLOTS * SLOT;
-/// Bytes of a core type's name, zeros behind it; longer ones are cut off.
+/// Bytes of a core type's name with a zero behind it; longer ones are cut off.
 pub(crate) const NAME_BYTES: usize = 32;
 /// Stands for a thread in a slot that is being taken.
 pub(crate) const TAKEN: u32 = u32::MAX;
@@ -127,7 +127,7 @@ impl Advice {
     /// The bytes of a name.
     pub(crate) fn name_of(text: &str) -> [u8; NAME_BYTES] {
         let mut name = [0; NAME_BYTES];
-        name.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+        name.iter_mut().zip(text.bytes().take(NAME_BYTES - 1)).for_each(|(to, from)| *to = from);
         name
     }
 }
