@@ -6,6 +6,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use countersteer_core::told::Phase;
+use countersteer_report::record::Record;
+
 /// The library's own name, so that it is built.
 use countersteer as _;
 
@@ -75,9 +78,9 @@ fn who_works_gets_the_fast_core_and_sees_it_and_a_replay_decides_the_same() {
     assert!(ends("thread 0", "big") && ends("thread 1", "small"), "{stdout}");
     let replayed = steer(folder.path(), &["replay", "run.rec"]);
     assert!(text(&replayed.stdout).contains("the same"), "{}{}", text(&replayed.stdout), text(&replayed.stderr));
-    assert!(folder.path().join("run.rec/told.parquet").is_file());
-    let why = steer(folder.path(), &["why", "run.rec", "--program", "talk", "--at", "9"]);
-    assert!(text(&why.stdout).contains("it waits"), "{}{}", text(&why.stdout), text(&why.stderr));
+    let record = Record::load(&folder.path().join("run.rec")).unwrap();
+    assert!(record.told.iter().any(|r| r.told.phase == Phase::Spinning && r.told.workers == 2));
+    assert!(record.decisions.iter().any(|d| d.rule.starts_with("it waits")), "{:?}", record.decisions);
 }
 
 #[test]

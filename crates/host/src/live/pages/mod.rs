@@ -18,14 +18,16 @@ use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::ThreadId;
+use countersteer_core::units::{Nanos, ThreadId};
 
 use crate::page::{Advice, who};
-use outlook::{Outlook, is_near};
+use outlook::{Outlook, Seen, is_near};
 use shared::Shared;
 
 /// Periods after which a process without pages is looked at again, at most.
 const LONGEST_PAUSE: u32 = 16;
+/// How fast what threads wanted in earlier periods is forgotten.
+const FADING: f64 = 0.25;
 /// Where speed-up factors come from, the first that knows one.
 const FACTORS: [&str; 2] = ["sf", "sf_sampled"];
 
@@ -53,6 +55,8 @@ struct Known {
     told: Option<Told>,
     /// What was said to it last.
     said: Option<Advice>,
+    /// Part of the time in which it wants a CPU, lately; unknown before the first period with pages.
+    demand: Option<f64>,
 }
 
 /// Pages of all programs.
@@ -63,6 +67,7 @@ pub(super) struct Pages {
     threads: BTreeMap<ThreadId, Known>,
     /// Threads as they were seen last, if any has a page.
     seen: Vec<ThreadInfo>,
+    last: Nanos,
 }
 
 impl Pages {
@@ -74,6 +79,7 @@ impl Pages {
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
             seen: Vec::new(),
+            last: Nanos::ZERO,
         }
     }
 
@@ -87,8 +93,16 @@ impl Pages {
             return;
         }
         self.factors.update(seen);
+        let mut ran: BTreeMap<ThreadId, Nanos> = BTreeMap::new();
+        for sample in &seen.samples {
+            let sum = ran.entry(sample.thread).or_default();
+            *sum = *sum + sample.enabled.max(sample.running);
+        }
+        let period = seen.at.since(std::mem::replace(&mut self.last, seen.at)).as_secs_f64();
         for info in &mut seen.threads {
             let Some(known) = self.threads.get_mut(&info.id) else { continue };
+            let ran = ran.get(&info.id).map_or(0.0, |ran| ran.as_secs_f64());
+            known.want(info.runnable, ran / period.max(1e-9));
             known.hear(info.id.0, self.processes.get(&known.pid));
             info.told = known.told;
         }
@@ -130,14 +144,18 @@ impl Pages {
             placement.threads.iter().map(|t| (t.thread, t.target.cpus(&self.topology))).collect();
         let cpus = |info: &ThreadInfo| Arc::clone(placed.get(&info.id).unwrap_or(&info.allowed));
         let confined: Vec<Arc<CpuSet>> = self.seen.iter().map(cpus).collect();
-        let threads = || self.seen.iter().zip(confined.iter().map(AsRef::as_ref));
-        let outlook = Outlook::new(&self.topology, threads());
-        for (info, cpus) in threads() {
-            let Some(known) = self.threads.get_mut(&info.id) else { continue };
+        let mut threads = Vec::with_capacity(confined.len());
+        for (info, cpus) in self.seen.iter().zip(&confined) {
+            let demand = self.threads.get(&info.id).and_then(|known| known.demand).unwrap_or_default();
+            let sf = FACTORS.iter().find_map(|name| self.factors.get(info.id, name));
+            threads.push(Seen { info, cpus, demand, sf });
+        }
+        let outlook = Outlook::new(&self.topology, &threads);
+        for thread in &threads {
+            let Some(known) = self.threads.get_mut(&thread.info.id) else { continue };
             let shared = self.processes.get_mut(&known.pid).and_then(|p| p.shared.as_mut());
             let (Some(shared), Some(row)) = (shared, known.row) else { continue };
-            let factor = FACTORS.iter().find_map(|name| self.factors.get(info.id, name));
-            let advice = outlook.of(info, cpus, factor);
+            let advice = outlook.of(thread);
             if !known.said.is_some_and(|said| is_near(&said, &advice)) && shared.say(row, Some(&advice)) {
                 known.said = Some(advice);
             }
@@ -175,6 +193,12 @@ impl Known {
     /// It has no page any more.
     fn forget(&mut self) {
         (self.row, self.told, self.said) = (None, None, None);
+    }
+
+    /// Takes in a period of which it ran a part, and at whose end it wanted a CPU or not.
+    fn want(&mut self, runnable: bool, ran: f64) {
+        let now = if runnable { 1.0 } else { ran.min(1.0) };
+        self.demand = Some(self.demand.map_or(now, |before| before + (now - before) * FADING));
     }
 
     fn hear(&mut self, tid: u32, process: Option<&Process>) {

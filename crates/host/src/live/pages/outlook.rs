@@ -21,37 +21,49 @@ pub(super) struct Outlook {
     load: Vec<f64>,
 }
 
-/// What a thread weighs beside others.
-fn weight(info: &ThreadInfo) -> f64 {
-    1.25f64.powi(-i32::from(info.nice))
+/// A thread as it matters here.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) info: &'a ThreadInfo,
+    /// What it is confined to.
+    pub(super) cpus: &'a CpuSet,
+    /// Part of the time in which it wants a CPU.
+    pub(super) demand: f64,
+    /// Its speed-up factor.
+    pub(super) sf: Option<f64>,
+}
+
+impl Seen<'_> {
+    /// What it weighs on each of its CPUs beside others.
+    fn part(&self) -> f64 {
+        1.25f64.powi(-i32::from(self.info.nice)) / self.cpus.len().max(1) as f64
+    }
 }
 
 impl Outlook {
-    /// The outlook for threads that are confined to these CPUs.
-    pub(super) fn new<'a>(
-        topology: &Arc<Topology>,
-        threads: impl Iterator<Item = (&'a ThreadInfo, &'a CpuSet)>,
-    ) -> Self {
+    /// The outlook of all these threads.
+    pub(super) fn new(topology: &Arc<Topology>, threads: &[Seen<'_>]) -> Self {
         let mut load = vec![0.0; topology.cpus.len()];
-        for (info, cpus) in threads.filter(|(info, _)| info.runnable) {
-            let part = weight(info) / cpus.len().max(1) as f64;
-            cpus.iter().filter_map(|cpu| load.get_mut(cpu.index()).map(|l: &mut f64| *l += part)).for_each(drop);
+        for thread in threads {
+            for cpu in thread.cpus.iter().filter(|cpu| cpu.index() < topology.cpus.len()) {
+                load[cpu.index()] += thread.part() * thread.demand;
+            }
         }
         Self { topology: Arc::clone(topology), load }
     }
 
-    /// What to say to a thread.
-    pub(super) fn of(&self, info: &ThreadInfo, cpus: &CpuSet, sf: Option<f64>) -> Advice {
+    /// What to say to one of them.
+    pub(super) fn of(&self, thread: &Seen<'_>) -> Advice {
         let types = &self.topology.core_types;
-        let core_type = self.core_type(info, cpus);
-        let sf = sf.filter(|sf| sf.is_finite() && *sf > 0.0);
+        let core_type = self.core_type(thread.info, thread.cpus);
+        let sf = thread.sf.filter(|sf| sf.is_finite() && *sf > 0.0);
         Advice {
             epoch: 0,
             rank: core_type.0,
             core_types: types.len() as u32,
             sf,
             speed: self.speed(core_type, sf),
-            share: self.share(info, cpus),
+            share: self.share(thread),
             name: Advice::name_of(types.get(core_type.index()).map_or("", |t| &t.name)),
         }
     }
@@ -84,11 +96,11 @@ impl Outlook {
     }
 
     /// Its part of the CPUs that it may use, each shared out by weight.
-    fn share(&self, info: &ThreadInfo, cpus: &CpuSet) -> f64 {
-        let part = weight(info) / cpus.len().max(1) as f64;
-        let own = if info.runnable { 0.0 } else { part };
-        let of = |load: f64| part / (load + own).max(part);
-        let sum: f64 = cpus.iter().filter_map(|cpu| self.load.get(cpu.index())).map(|load| of(*load)).sum();
+    fn share(&self, thread: &Seen<'_>) -> f64 {
+        let part = thread.part();
+        // While it wants one; what it wants of it otherwise is in the load.
+        let of = |load: &f64| part / (load + part * (1.0 - thread.demand)).max(part);
+        let sum: f64 = thread.cpus.iter().filter_map(|cpu| self.load.get(cpu.index())).map(of).sum();
         sum.min(1.0)
     }
 }
