@@ -229,3 +229,6 @@ impl Drop for Pages {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

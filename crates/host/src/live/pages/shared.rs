@@ -40,7 +40,7 @@ impl Shared {
         (FIRST..FIRST + TRIES).find_map(|n| Self::open(pid, owner, format!("/proc/{pid}/fd/{n}").into()))
     }
 
-    fn open(pid: u32, owner: u32, path: PathBuf) -> Option<Self> {
+    pub(super) fn open(pid: u32, owner: u32, path: PathBuf) -> Option<Self> {
         // This opens nothing yet: opening may have consequences where it is no plain file.
         let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&path).ok()?;
         let found = place.metadata().ok()?;
@@ -87,13 +87,13 @@ impl Shared {
         owners.enumerate().filter(|(_, (tid, _))| *tid != 0 && *tid != layout::TAKEN).map(|(row, owner)| (owner, row))
     }
 
-    fn slot(&self, nth: usize, row: usize) -> &[u8] {
-        self.reads[nth].get(row * SLOT..(row + 1) * SLOT).unwrap_or_default()
+    fn slot(&self, nth: usize, row: usize) -> Option<&[u8]> {
+        self.reads[nth].get(row * SLOT..(row + 1) * SLOT)
     }
 
     /// What was told in a row; nothing while it is being told.
     pub(super) fn told(&self, row: usize) -> Option<Told> {
-        let [first, between, last] = [0, 1, 2].map(|nth| self.slot(nth, row));
+        let (first, between, last) = (self.slot(0, row)?, self.slot(1, row)?, self.slot(2, row)?);
         let seq = layout::word(first, TOLD_SEQ);
         let whole = seq.is_multiple_of(2)
             && seq == layout::word(last, TOLD_SEQ)
