@@ -31,6 +31,9 @@ pub(super) struct Table {
 /// This process's; never freed.
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
+/// A thread makes it now. No lock of the standard library, which a child could not open that was forked meanwhile.
+static MAKING: AtomicBool = AtomicBool::new(false);
+
 /// Which file a descriptor is of.
 fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     nix::sys::stat::fstat(fd).ok().map(|s| (s.st_dev, s.st_ino))
@@ -38,6 +41,7 @@ fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
 
 /// Leaves the parent's pages.
 extern "C" fn forked() {
+    MAKING.store(false, Ordering::Release);
     let table = TABLE.swap(ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or a table that is never freed.
     let Some(table) = (unsafe { table.as_ref() }) else { return };
@@ -72,26 +76,28 @@ impl Table {
         if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
             return Ok(table);
         }
+        while MAKING.swap(true, Ordering::AcqRel) {
+            std::thread::yield_now();
+        }
+        let table = Self::first();
+        MAKING.store(false, Ordering::Release);
+        table
+    }
+
+    /// Makes the table unless another thread was faster; one thread at a time is here.
+    fn first() -> Result<&'static Self, PageError> {
         static WATCHED: AtomicBool = AtomicBool::new(false);
+        // SAFETY: null, or a table that is never freed.
+        if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
+            return Ok(table);
+        }
         if !WATCHED.swap(true, Ordering::AcqRel) {
             // SAFETY: the handler lives as long as the library and calls nothing that a child may not.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         }
-        let new = Box::into_raw(Box::new(Self::make()?));
-        match TABLE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: from a box just now, and never freed.
-            Ok(_) => Ok(unsafe { &*new }),
-            Err(other) => {
-                // SAFETY: from a box, and seen by nobody else; so are its mapping and its descriptor.
-                unsafe {
-                    let new = Box::from_raw(new);
-                    libc::munmap(new.base.cast(), LENGTH);
-                    drop(OwnedFd::from_raw_fd(new.fd));
-                }
-                // SAFETY: another thread's table, which is never freed.
-                Ok(unsafe { &*other })
-            }
-        }
+        let table: &'static Self = Box::leak(Box::new(Self::make()?));
+        TABLE.store(ptr::from_ref(table).cast_mut(), Ordering::Release);
+        Ok(table)
     }
 
     fn make() -> Result<Self, PageError> {

@@ -94,6 +94,8 @@ fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
     // SAFETY: the child does nothing but use pages, read files and exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: plain system call; whatever goes wrong, the child ends.
+        unsafe { libc::alarm(60) };
         let silent = page.0.program.tid.load(Ordering::Relaxed) == 0 && page.read().is_none();
         page.tell(&Told { workers: 9, ..Told::default() });
         let inherited = (layout::FIRST..layout::FIRST + layout::TRIES)
@@ -107,4 +109,35 @@ fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
     assert_eq!(page.0.program.workers.load(Ordering::Relaxed), 5);
+}
+
+/// In a child, where no page is open yet: all threads ask for the first one at once.
+#[test]
+fn threads_that_open_the_first_page_at_once_share_one_file() {
+    const THREADS: usize = 32;
+    // SAFETY: the child does nothing but start threads, use pages and exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: plain system call; whatever goes wrong, the child ends.
+        unsafe { libc::alarm(60) };
+        let barrier = Arc::new(Barrier::new(THREADS));
+        let one = |_| {
+            let barrier = Arc::clone(&barrier);
+            let run = move || {
+                barrier.wait();
+                let opened = Page::open().is_ok();
+                barrier.wait();
+                opened
+            };
+            std::thread::spawn(run)
+        };
+        let threads: Vec<_> = (0..THREADS).map(one).collect();
+        let all = threads.into_iter().all(|t| t.join().unwrap_or(false));
+        // SAFETY: ends the child without what the test harness would do.
+        unsafe { libc::_exit(i32::from(!all)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above; `status` is a place for its status.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
 }
