@@ -243,8 +243,8 @@ typedef struct cs_advice {
     char core_type[32];  /* the type's name */
 } cs_advice;
 
-/* Gives the calling thread's page; a second call gives the same. The first page of a process costs some 20 microseconds, others
-   some 10. Returns 0 and a page in *out, or a code and NULL. */
+/* Gives the calling thread's page; a second call gives the same. The first page of a process costs some 100 microseconds, those
+   of other threads some 10. Returns 0 and a page in *out, or a code and NULL. */
 int cs_page_open(cs_page **out);
 
 /* Tells everything, or only the phase. Return 0, or a code. */

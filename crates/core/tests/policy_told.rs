@@ -74,7 +74,7 @@ impl Bench {
             forecast: None,
         };
         let placement = self.policy.decide(&mut view, &mut PolicyRng::seed_from_u64(1));
-        self.now = self.now + Nanos::from_millis(100);
+        self.now += Nanos::from_millis(100);
         for placed in &placement.threads {
             let info = &mut self.threads[placed.thread.index()];
             info.allowed = placed.target.cpus(&self.topology);

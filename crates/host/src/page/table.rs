@@ -141,11 +141,12 @@ impl Table {
 
     /// A free slot for a thread of this number and birth.
     pub(super) fn take(&self, tid: u32, started: u64) -> Result<&'static Slot, PageError> {
-        let free = |slot: &&Slot| {
-            let taken = slot.program.tid.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
-            taken.is_ok()
+        let free = |slot: &Slot| {
+            let tid = &slot.program.tid;
+            tid.load(Ordering::Relaxed) == 0
+                && tid.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let position = || self.slots().iter().position(|slot| free(&slot));
+        let position = || self.slots().iter().position(free);
         let row = position().or_else(|| {
             self.reclaim();
             position()

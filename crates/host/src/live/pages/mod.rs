@@ -96,7 +96,7 @@ impl Pages {
         let mut ran: BTreeMap<ThreadId, Nanos> = BTreeMap::new();
         for sample in &seen.samples {
             let sum = ran.entry(sample.thread).or_default();
-            *sum = *sum + sample.enabled.max(sample.running);
+            *sum += sample.enabled.max(sample.running);
         }
         let period = seen.at.since(std::mem::replace(&mut self.last, seen.at)).as_secs_f64();
         for info in &mut seen.threads {
