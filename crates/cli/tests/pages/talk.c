@@ -32,11 +32,12 @@ static void *run(void *argument) {
     }
     for (int stage = 0; stage < STAGES; stage++) {
         int works = (me + stage) % 2;
+        /* Before telling: the answer may come at once. */
+        uint32_t epoch = cs_page_epoch(page);
         if (stage == 0)
             cs_page_tell(page, &(cs_told){.phase = works ? CS_PHASE_RUNNING : CS_PHASE_SPINNING, .workers = 2});
         else
             cs_page_phase(page, works ? CS_PHASE_RUNNING : CS_PHASE_SPINNING);
-        uint32_t epoch = cs_page_epoch(page);
         int there = 0;
         while (atomic_load(&arrived[stage]) < 2) {
             int new = !there && (cs_page_epoch(page) != epoch || stage == 0);

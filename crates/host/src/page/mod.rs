@@ -30,6 +30,8 @@ use countersteer_core::told::{Phase, Told};
 use layout::Slot;
 use table::Table;
 
+pub(crate) use table::file;
+
 pub use layout::Advice;
 
 /// Why there is no page.

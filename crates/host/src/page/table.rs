@@ -58,7 +58,7 @@ extern "C" fn forked() {
 }
 
 /// A file without a name.
-fn file() -> nix::Result<File> {
+pub(crate) fn file() -> nix::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     // Kernels before 6.3 know no such file; later ones may allow no other.
     let no_exec = flags | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);

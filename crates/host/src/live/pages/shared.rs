@@ -4,13 +4,16 @@
 //!
 //! Nothing there is trusted. The file is read and written by calls, never mapped, so that no program can make an engine fault;
 //! and it is written only if it can be nothing but what it claims to be: a file without a name, of the program's own user,
-//! whose size is sealed. A link to a file of somebody else, which an engine that is root could write, is not followed.
+//! whose size is sealed. Nothing else is opened or even asked for its size: it might be a file of somebody else, which an
+//! engine that is root could write, or lie in a file system that the program itself provides, and never answer.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
 use countersteer_core::told::Told;
@@ -18,6 +21,25 @@ use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
 
 use crate::page::layout::{self, Advice, FIRST, HEAD, LENGTH, SAID_SEQ, SLOT, TOLD_SEQ, TRIES};
 use crate::page::who;
+
+/// On which mount an open file of this process lies.
+fn mount_of(file: &File) -> Option<u64> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    info.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+/// The mount of all files without a name, which the kernel keeps to itself.
+fn nameless() -> Option<u64> {
+    static MOUNT: OnceLock<Option<u64>> = OnceLock::new();
+    *MOUNT.get_or_init(|| mount_of(&crate::page::file().ok()?))
+}
+
+/// A handle on a file without a name, that can be asked about but not read.
+fn handle(path: &Path) -> Option<File> {
+    // This opens nothing yet: opening, like asking, may have consequences where it is something else.
+    let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
+    (mount_of(&handle)? == nameless()?).then_some(handle)
+}
 
 /// A program's file of pages.
 pub(super) struct Shared {
@@ -41,14 +63,13 @@ impl Shared {
     }
 
     pub(super) fn open(pid: u32, owner: u32, path: PathBuf) -> Option<Self> {
-        // This opens nothing yet: opening may have consequences where it is no plain file.
-        let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&path).ok()?;
-        let found = place.metadata().ok()?;
+        let handle = handle(&path)?;
+        let found = handle.metadata().ok()?;
         if !found.is_file() || found.nlink() > 0 || found.uid() != owner || found.len() != LENGTH as u64 {
             return None;
         }
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-        let same = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let same = format!("/proc/self/fd/{}", handle.as_raw_fd());
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(same).ok()?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         let sealed = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS).ok()?);
@@ -63,7 +84,8 @@ impl Shared {
 
     /// Whether the process still has it open; else it has ended, or is another program by now.
     pub(super) fn is_there(&self) -> bool {
-        std::fs::metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity)
+        let found = handle(&self.path).and_then(|handle| handle.metadata().ok());
+        found.is_some_and(|m| (m.dev(), m.ino()) == self.identity)
     }
 
     /// Reads all slots; whether there is something to read.

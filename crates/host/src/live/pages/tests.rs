@@ -232,3 +232,19 @@ fn who_has_no_page_tells_nothing() {
     }
     assert!(seen.threads.iter().all(|t| t.told.is_none()));
 }
+
+#[test]
+fn a_program_that_opens_something_else_under_the_number_has_no_pages_any_more() {
+    let (ours, disk) = (honest(), tempfile::tempfile().unwrap());
+    let number = fcntl(&ours, FcntlArg::F_DUPFD_CLOEXEC(500)).unwrap();
+    let shared = Shared::open(std::process::id(), own_user(), format!("/proc/self/fd/{number}").into()).unwrap();
+    assert!(shared.is_there());
+    for other in [honest(), disk] {
+        // SAFETY: plain system call on descriptors of this test.
+        unsafe { libc::dup2(other.as_raw_fd(), number) };
+        assert!(!shared.is_there());
+    }
+    // SAFETY: the descriptor was opened above, and nobody else has it.
+    unsafe { libc::close(number) };
+    assert!(!shared.is_there());
+}
