@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Observation, ThreadInfo};
+use countersteer_core::engine::{Observation, ThreadEventKind, ThreadInfo};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
 use countersteer_core::told::Told;
@@ -85,6 +85,12 @@ impl Pages {
 
     /// Adds to an observation what programs tell about its threads.
     pub(super) fn hear(&mut self, seen: &mut Observation, process_of: impl Fn(ThreadId) -> Option<u32>) {
+        // Numbers come back; whoever has one now may be another thread than before.
+        for event in &seen.events {
+            if matches!(event.kind, ThreadEventKind::New | ThreadEventKind::Exit) {
+                self.threads.remove(&event.thread);
+            }
+        }
         self.meet(&seen.threads, process_of);
         self.processes.values_mut().for_each(|process| process.look());
         if self.processes.values().all(|p| p.shared.is_none()) {
