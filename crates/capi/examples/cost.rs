@@ -1,6 +1,7 @@
 //! What a start and a stop cost, beside the system calls that a program would make itself.
 //!
-//! `cargo run --release -p countersteer --example cost` prints nanoseconds per pair, medians of interleaved rounds.
+//! `cargo run --release -p countersteer --example cost` prints nanoseconds per pair, medians of interleaved rounds, and what it
+//! costs to tell and read a page; under `steer run -P hsf --` there is advice to read.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::io::{self, Read};
@@ -151,7 +152,47 @@ fn moments() -> Result<(), String> {
     Ok(())
 }
 
+/// What telling and reading a page costs.
+fn pages() -> Result<(), String> {
+    let mut page: *mut cs_page = std::ptr::null_mut();
+    // SAFETY: a place for a pointer.
+    if unsafe { cs_page_open(&raw mut page) } < 0 {
+        // SAFETY: the library returns a C string.
+        return Err(unsafe { CStr::from_ptr(cs_strerror()) }.to_string_lossy().into_owned());
+    }
+    let told = cs_told { priority: 1, qos_permille: 500, phase: CS_PHASE_RUNNING, workers: 4 };
+    let mut advice = std::mem::MaybeUninit::<cs_advice>::uninit();
+    let (mut took, mut read) = ([const { Vec::new() }; 5], 0);
+    // An engine speaks within a few periods, if there is one.
+    let begun = Instant::now();
+    while read == 0 && begun.elapsed().as_millis() < 500 {
+        // SAFETY: the page is open, and there is a place for the advice.
+        read = unsafe { cs_page_read(page, advice.as_mut_ptr()) };
+    }
+    for _ in 0..ROUNDS {
+        // SAFETY: the page is open, and there is a place for the advice.
+        unsafe {
+            took[0].push(timed(|| cs_page_tell(page, &raw const told) as u64));
+            took[1].push(timed(|| cs_page_phase(page, CS_PHASE_RUNNING) as u64));
+            took[2].push(timed(|| {
+                read = cs_page_read(page, advice.as_mut_ptr());
+                read as u64
+            }));
+            took[3].push(timed(|| cs_page_epoch(page).into()));
+            took[4].push(timed(|| libc::getppid() as u64));
+        }
+    }
+    let [tell, phase, reading, epoch, call] = took.map(median);
+    println!("a page, {}", if read == 1 { "with advice" } else { "without an engine" });
+    for (name, ns) in [("cs_page_tell", tell), ("cs_page_phase", phase), ("cs_page_read", reading)] {
+        println!("  {name:<36}{ns:7.1} ns");
+    }
+    println!("  {:<36}{epoch:7.1} ns\n  {:<36}{call:7.1} ns", "cs_page_epoch", "a system call (getppid)");
+    Ok(())
+}
+
 fn main() -> Result<(), String> {
+    pages()?;
     let kinds = [
         ("task_clock,page_faults", abi::PERF_TYPE_SOFTWARE, [1, 2]),
         ("instructions,cycles", abi::PERF_TYPE_HARDWARE, [1, 0]),

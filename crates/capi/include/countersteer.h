@@ -1,5 +1,5 @@
 /*
- * libcountersteer: counters around a region of code.
+ * libcountersteer: counters around a region of code, and pages that threads share with what steers them.
  *
  *     cs_region *region;
  *     if (cs_open("task_clock,page_faults", 0, &region) < 0)
@@ -197,6 +197,68 @@ int cs_meters_read(cs_meters *meters, cs_value *out, size_t n);
 
 /* Closes, and removes what was set up on the machine to observe threads. NULL is allowed. */
 void cs_meters_close(cs_meters *meters);
+
+/*
+ * Pages: what a thread and the engine that steers it (`steer run`, `steer daemon`) say to each other.
+ *
+ *     cs_page *page;
+ *     cs_advice advice;
+ *     if (cs_page_open(&page) < 0)
+ *         errx(1, "%s", cs_strerror());
+ *     cs_page_tell(page, &(cs_told){.priority = 2, .workers = 8});
+ *     ...
+ *     if (cs_page_read(page, &advice) == 1)
+ *         chunk = chunk_of(advice.speed * advice.share);
+ *     cs_page_phase(page, CS_PHASE_SPINNING);
+ *
+ * Telling and reading are loads and stores, never a system call. What is told is a hint: an engine reads it each period, and
+ * its policy makes of it what it can (hsf, aarr). It gains a program nothing at another's cost. Without an engine nobody
+ * listens and nothing is said. A page is its thread's, and closed when that ends. One thread at a time may tell; any may read.
+ * After fork(2) the child's copies of pages are dead: what they are told is lost, and it opens its own. The first page takes
+ * the first free descriptor from 1000 to 1003; who closes it takes back what was told.
+ */
+typedef struct cs_page cs_page;
+
+#define CS_PHASE_RUNNING 0u  /* the thread works */
+#define CS_PHASE_SPINNING 1u /* it waits, and uses up CPU time meanwhile: others deserve the fast cores more */
+#define CS_PHASE_BLOCKED 2u  /* it waits in the kernel, or is about to */
+
+/* What a program tells about a thread. All zeros say nothing. */
+typedef struct cs_told {
+    int priority;          /* -10 to 10, beside the program's other threads; each step weighs 1.25 times as much */
+    unsigned qos_permille; /* what part of its full speed, alone on the fastest core type, is enough, in thousandths */
+    unsigned phase;        /* CS_PHASE_... */
+    unsigned workers;      /* threads among which it shares out its work */
+} cs_told;
+
+/* What an engine says to a thread. */
+typedef struct cs_advice {
+    uint32_t epoch;      /* changes whenever any of the rest does */
+    uint32_t rank;       /* place of the thread's core type among those of the machine; 0 is the fastest */
+    uint32_t core_types; /* how many there are */
+    uint32_t reserved;   /* 0 */
+    double sf;           /* the thread's speed on the fastest type over that on the slowest, as predicted; NAN: unknown */
+    double speed;        /* how fast its core type is for it, over the slowest: by sf, or by what these cores can in general */
+    double share;        /* what it gets of a CPU's time, at most 1, beside the other threads that are steered */
+    char core_type[32];  /* the type's name */
+} cs_advice;
+
+/* Gives the calling thread's page; a second call gives the same. The first page of a process costs some 100 microseconds, those
+   of other threads some 10. Returns 0 and a page in *out, or a code and NULL. */
+int cs_page_open(cs_page **out);
+
+/* Tells everything, or only the phase. Return 0, or a code. */
+int cs_page_tell(cs_page *page, const cs_told *told);
+int cs_page_phase(cs_page *page, unsigned phase);
+
+/* Writes what the engine says to *out and returns 1; returns 0 where there is no engine, or a code. */
+int cs_page_read(const cs_page *page, cs_advice *out);
+
+/* A plain load: as long as it is the epoch of the last advice, nothing is new. */
+uint32_t cs_page_epoch(const cs_page *page);
+
+/* Takes back what was told. Nothing may be called on the page afterwards: it may be another thread's. NULL is allowed. */
+void cs_page_close(cs_page *page);
 
 /* What the calling thread's last failure was, in a sentence; "" before the first. Valid until its next failure. */
 const char *cs_strerror(void);

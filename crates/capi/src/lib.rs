@@ -1,13 +1,14 @@
 //! libcountersteer: counters around a region of code, for C and what speaks it.
 //!
 //! Stage: the border. Input: calls from C, nothing of which is trusted. Output: those of [`countersteer_host::region`], and of
-//! virtual counters in [`meters`].
+//! virtual counters in [`meters`], and pages in [`mod@pages`].
 //! `include/countersteer.h` says what C programs see; this file keeps to it: pointers are checked for null, panics end here as
 //! an error, and a region that two threads use at once refuses the second.
 
 mod error;
 mod every;
 mod meters;
+mod pages;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +28,10 @@ pub use every::{
 };
 pub use meters::{
     cs_meters, cs_meters_close, cs_meters_follow, cs_meters_leave, cs_meters_open, cs_meters_read, cs_value,
+};
+pub use pages::{
+    CS_PHASE_BLOCKED, CS_PHASE_RUNNING, CS_PHASE_SPINNING, cs_advice, cs_page, cs_page_close, cs_page_epoch,
+    cs_page_open, cs_page_phase, cs_page_read, cs_page_tell, cs_told,
 };
 
 /// Flag of [`cs_open`]: threads and processes born from then on are counted, too.

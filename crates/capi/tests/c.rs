@@ -179,6 +179,76 @@ fn a_watched_every_is_not_polled_and_nothing_null_is_used() {
 }
 
 #[test]
+fn structures_are_laid_out_the_same_in_c() {
+    use std::mem::offset_of;
+    let Some(built) = Built::new() else { return };
+    let mut source = "#include <countersteer.h>\n#include <stddef.h>\n".to_owned();
+    let mut same = |c: &str, rust: usize| source.push_str(&format!("_Static_assert({c} == {rust}, \"{c}\");\n"));
+    same("sizeof(cs_told)", size_of::<cs_told>());
+    same("offsetof(cs_told, qos_permille)", offset_of!(cs_told, qos_permille));
+    same("offsetof(cs_told, phase)", offset_of!(cs_told, phase));
+    same("offsetof(cs_told, workers)", offset_of!(cs_told, workers));
+    same("sizeof(cs_advice)", size_of::<cs_advice>());
+    same("offsetof(cs_advice, rank)", offset_of!(cs_advice, rank));
+    same("offsetof(cs_advice, core_types)", offset_of!(cs_advice, core_types));
+    same("offsetof(cs_advice, sf)", offset_of!(cs_advice, sf));
+    same("offsetof(cs_advice, speed)", offset_of!(cs_advice, speed));
+    same("offsetof(cs_advice, share)", offset_of!(cs_advice, share));
+    same("offsetof(cs_advice, core_type)", offset_of!(cs_advice, core_type));
+    let path = built.folder.path().join("layout.c");
+    std::fs::write(&path, source + "int main(void) { return 0; }\n").unwrap();
+    built.compile(&path, &[]);
+}
+
+#[test]
+fn a_pool_in_c_works_without_an_engine() {
+    let Some(built) = Built::new() else { return };
+    let (ended, output, errors) = built.run("examples/chunks.c", &["3", "4"]);
+    assert!(ended && errors.is_empty(), "{errors}");
+    assert!(output.starts_with("equal chunks ") && output.ends_with("nobody steers this program\n"), "{output}");
+}
+
+#[test]
+fn pages_refuse_what_cannot_be_and_silence_is_no_advice() {
+    let mut page = ptr::null_mut();
+    let told = cs_told { priority: 3, qos_permille: 500, phase: CS_PHASE_SPINNING, workers: 4 };
+    let mut advice = cs_advice {
+        epoch: 0,
+        rank: 0,
+        core_types: 0,
+        reserved: 0,
+        sf: 0.0,
+        speed: 0.0,
+        share: 0.0,
+        core_type: [0; 32],
+    };
+    // SAFETY: null is what is tried; the rest are places for what is written, and a page until it is closed.
+    unsafe {
+        assert_eq!(cs_page_open(ptr::null_mut()), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_page_tell(ptr::null_mut(), &raw const told), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_page_phase(ptr::null_mut(), 0), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_page_read(ptr::null_mut(), &raw mut advice), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_page_epoch(ptr::null_mut()), 0);
+        cs_page_close(ptr::null_mut());
+        assert_eq!(cs_page_open(&raw mut page), 0, "{}", message());
+        let mut again = ptr::null_mut();
+        assert_eq!((cs_page_open(&raw mut again), again), (0, page));
+        assert_eq!(cs_page_tell(page, &raw const told), 0);
+        assert_eq!(cs_page_tell(page, ptr::null()), CS_ERROR_ARGUMENT);
+        for wrong in
+            [cs_told { priority: 11, ..told }, cs_told { qos_permille: 1001, ..told }, cs_told { phase: 3, ..told }]
+        {
+            assert_eq!(cs_page_tell(page, &raw const wrong), CS_ERROR_ARGUMENT, "{wrong:?}");
+        }
+        assert_eq!(cs_page_phase(page, CS_PHASE_RUNNING), 0);
+        assert_eq!(cs_page_phase(page, 3), CS_ERROR_ARGUMENT);
+        assert_eq!(cs_page_read(page, &raw mut advice), 0);
+        assert_eq!(cs_page_read(page, ptr::null_mut()), CS_ERROR_ARGUMENT);
+        cs_page_close(page);
+    }
+}
+
+#[test]
 fn each_thread_in_c_counts_its_own() {
     let Some(built) = Built::new().filter(|_| counts()) else { return };
     let (ended, output, errors) = built.run("examples/pthreads.c", &["3", "500"]);
@@ -296,15 +366,19 @@ fn the_header_says_what_the_library_has() {
         assert!(header.contains(&format!("#define {name} ({code})")), "{name}");
     }
     assert!(header.contains(&format!("#define CS_INHERIT {CS_INHERIT}u")));
-    let sources =
-        ["lib", "every", "meters"].map(|name| std::fs::read_to_string(format!("{HERE}/src/{name}.rs")).unwrap());
+    let sources = ["lib", "every", "meters", "pages"]
+        .map(|name| std::fs::read_to_string(format!("{HERE}/src/{name}.rs")).unwrap());
     let source = sources.concat();
     assert!(header.contains(&format!("#define CS_EVERY_FOREVER ({CS_EVERY_FOREVER})")));
     let manual = std::fs::read_to_string(format!("{HERE}/man/libcountersteer.3")).unwrap();
     let exported = source.lines().filter(|l| l.starts_with("pub ") && l.contains("extern \"C\" fn "));
     let name = |line: &str| line.split("fn ").nth(1).unwrap().split('(').next().unwrap().to_owned();
     let names: Vec<String> = exported.map(name).collect();
-    assert_eq!(names.len(), 24, "{names:?}");
+    assert_eq!(names.len(), 30, "{names:?}");
+    for (name, phase) in [("RUNNING", CS_PHASE_RUNNING), ("SPINNING", CS_PHASE_SPINNING), ("BLOCKED", CS_PHASE_BLOCKED)]
+    {
+        assert!(header.contains(&format!("#define CS_PHASE_{name} {phase}u")), "{name}");
+    }
     for name in names {
         assert!(header.contains(&format!("{name}(")), "{name}");
         assert!(manual.contains(&format!(".Fn {name} ")), "the manual lacks {name}");

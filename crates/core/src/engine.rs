@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::cpuset::CpuSet;
 use crate::placement::Placement;
 use crate::sample::Sample;
+use crate::told::Told;
 use crate::topology::Topology;
 use crate::units::{CpuId, Nanos, ProgramId, ThreadId};
 
@@ -72,6 +73,8 @@ pub struct ThreadInfo {
     pub nice: i8,
     /// CPUs that it is confined to for now.
     pub allowed: Arc<CpuSet>,
+    /// What its program tells about it, if it does.
+    pub told: Option<Told>,
 }
 
 /// Something that befell a thread.

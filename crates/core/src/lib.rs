@@ -17,6 +17,7 @@ pub mod rules;
 pub mod sample;
 pub mod score;
 pub mod textfile;
+pub mod told;
 pub mod topology;
 pub mod trial;
 pub mod units;

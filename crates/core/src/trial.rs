@@ -271,6 +271,7 @@ mod tests {
                 runnable: true,
                 nice: 0,
                 allowed: Arc::default(),
+                told: None,
             };
             let seen = Observation { at, threads: vec![info], samples: vec![sample], ..Observation::default() };
             trial.observe(&seen);

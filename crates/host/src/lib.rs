@@ -5,6 +5,7 @@ pub mod counters;
 pub mod doctor;
 pub mod live;
 pub mod online;
+pub mod page;
 pub mod record_run;
 pub mod signals;
 pub mod topology;

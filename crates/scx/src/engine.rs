@@ -394,6 +394,10 @@ impl LiveEngine for ScxEngine {
     fn wake_on(&mut self, file: OwnedFd) {
         self.wakers.push(file);
     }
+
+    fn process_of(&self, thread: ThreadId) -> Option<u32> {
+        self.roster.threads.get(&thread.0).map(|k| k.pid)
+    }
 }
 
 impl Drop for ScxEngine {

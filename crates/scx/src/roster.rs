@@ -173,6 +173,7 @@ impl Roster {
             runnable: k.runnable,
             nice: k.nice,
             allowed: allowed(k),
+            told: None,
         };
         self.threads.iter().map(info).collect()
     }

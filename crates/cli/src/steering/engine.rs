@@ -158,7 +158,7 @@ impl Steered {
         let mut engine = AffinityEngine::open(self.config.clone()).map_err(EngineError::Affinity)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
-            let Some(pid) = process_of(thread.id) else { continue };
+            let Some(pid) = self.process_of(thread.id) else { continue };
             let name = self.names.get(&thread.program.0).unwrap_or(&thread.name);
             roots.insert(pid, Root { pid, program: thread.program, name: Arc::clone(name) });
         }
@@ -218,13 +218,6 @@ fn lost_target() -> Option<u32> {
 fn in_kernel(_: &AffinityConfig, _: bool, _: EngineName) -> anyhow::Result<Inner> {
     let why = "this program was built without the scheduler in the kernel (feature `scx`)";
     Err(crate::error::told(crate::error::Kind::Missing, why))
-}
-
-/// The process of a thread that lives.
-#[cfg(feature = "scx")]
-fn process_of(thread: ThreadId) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", thread.0)).ok()?;
-    status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 impl Engine for Steered {
@@ -289,5 +282,17 @@ impl LiveEngine for Steered {
             #[cfg(feature = "scx")]
             Inner::Scx(engine) => engine.wake_on(file),
         }
+    }
+
+    fn process_of(&self, thread: ThreadId) -> Option<u32> {
+        match &self.inner {
+            Inner::Affinity(engine) => engine.process_of(thread),
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => engine.process_of(thread),
+        }
+    }
+
+    fn is_dry(&self) -> bool {
+        self.config.dry
     }
 }

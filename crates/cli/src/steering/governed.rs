@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{self, Policy, PolicyRng, View};
+use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::ThreadId;
 
@@ -36,6 +37,8 @@ pub struct Shared {
     pub summary: Summary,
     /// The last word on each thread.
     pub words: std::collections::BTreeMap<u32, serde_json::Value>,
+    /// What programs tell about their threads.
+    pub told: std::collections::BTreeMap<u32, Told>,
 }
 
 /// A handle on it.
@@ -206,6 +209,7 @@ mod tests {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&topology.groups[0].cpus),
+            told: None,
         };
         let metrics = MetricBank::new(&topology, &[]);
         let mut view = View {

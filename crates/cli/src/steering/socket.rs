@@ -15,7 +15,7 @@ use countersteer_core::policy;
 use countersteer_core::topology::Topology;
 use serde_json::{Value, json};
 
-use super::governed::Control;
+use super::governed::{Control, Shared};
 
 /// Longest request.
 const MOST_BYTES: u64 = 1 << 16;
@@ -90,11 +90,21 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
         },
         Some("why") => {
             let thread = request.get("thread").and_then(Value::as_u64).unwrap_or_default();
-            let word = u32::try_from(thread).ok().and_then(|t| shared.words.get(&t)).cloned();
-            word.ok_or_else(|| format!("no decision about thread {thread} is known"))
+            why(&shared, u32::try_from(thread).unwrap_or_default())
         }
         other => Err(format!("nobody asks `{}`; status, get, set and why are understood", other.unwrap_or_default())),
     }
+}
+
+/// The last word on a thread, with what its program tells about it.
+fn why(shared: &Shared, thread: u32) -> Result<Value, String> {
+    let word = shared.words.get(&thread).cloned();
+    let Some(told) = shared.told.get(&thread) else {
+        return word.ok_or_else(|| format!("no decision about thread {thread} is known"));
+    };
+    let mut word = word.unwrap_or_else(|| json!({ "thread": thread }));
+    word["told"] = serde_json::to_value(told).map_err(|e| e.to_string())?;
+    Ok(word)
 }
 
 /// Asks a run that listens on `path`.

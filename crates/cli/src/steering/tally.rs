@@ -291,6 +291,8 @@ impl Recorder for Tally {
         }
         self.count(topology, observation);
         self.predict(topology, observation, metrics);
+        let told = observation.threads.iter().filter_map(|t| Some((t.id.0, t.told?)));
+        self.control.lock().told = told.collect();
         if let Some(collector) = &mut self.collector {
             collector.observation(topology, observation, metrics);
         }

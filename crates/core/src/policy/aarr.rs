@@ -7,10 +7,13 @@
 //!
 //! Source: "RR" in PMCTrack, section 4.1.1, and "AARR" in PMCSched, section 4 (both after Li et al., HPCA 2010).
 //!
+//! Threads that spin or are blocked, by their program's word, keep their places in the ring but get what seats are left over.
+//!
 //! Assumes: an equal share of core types is fair. Loses: throughput, whenever speed-up factors differ (`hsf`), and
 //! fairness too, since equal time on big cores is not equal slowdown; and it moves threads all the time.
 
 use super::seats::{Seats, active};
+use super::standing::Standing;
 use super::{ParamDef, Policy, PolicyDef, PolicyRng, View};
 use crate::engine::ThreadInfo;
 use crate::placement::{Placement, Reason, Target, ThreadPlacement};
@@ -72,16 +75,18 @@ impl Aarr {
         }
     }
 
-    fn reason(&self, quota: &[usize]) -> Reason {
+    fn reason(&self, quota: &[usize], standing: Option<Standing>) -> Reason {
         let n = self.ring.len().max(1) as f64;
         let shares = self.seats.ranks().iter().zip(quota).map(|(r, q)| (r.group, *q as f64 / n));
-        let rule = match quota {
+        let turns = match quota {
             [first, rest @ ..] if *first > 0 && rest.iter().all(|q| *q == 0) => {
                 "every thread fits on the fastest cores"
             }
             _ => "equal turns on every core type",
         };
-        Reason::rule(rule).saw("threads", Some(n)).against("share of each thread's time", shares)
+        Reason::rule(standing.and_then(Standing::rule).unwrap_or(turns))
+            .saw("threads", Some(n))
+            .against("share of each thread's time", shares)
     }
 }
 
@@ -95,9 +100,11 @@ impl Policy for Aarr {
         }
         let mut rank_of = vec![0; present.len()];
         let mut seats = quota.iter().enumerate().flat_map(|(rank, n)| std::iter::repeat_n(rank, *n));
-        for id in &self.ring {
-            if let (Ok(row), Some(rank)) = (present.binary_search_by_key(id, |t| t.id), seats.next()) {
-                rank_of[row] = rank;
+        let row = |id: &ThreadId| present.binary_search_by_key(id, |t| t.id).ok();
+        let waits = |row: usize| Standing::of(present[row], None, false, 0.0) == Standing::Waiting;
+        for last in [false, true] {
+            for row in self.ring.iter().filter_map(row).filter(|row| waits(*row) == last) {
+                rank_of[row] = seats.next().unwrap_or_default();
             }
         }
         let wanted: Vec<(&ThreadInfo, usize)> = present.into_iter().zip(rank_of).collect();
@@ -106,7 +113,7 @@ impl Policy for Aarr {
             thread: wanted[row].0.id,
             target: Target::Group(group),
             weight: None,
-            reason: self.reason(&quota),
+            reason: self.reason(&quota, (wanted[row].1 > 0).then(|| Standing::of(wanted[row].0, None, false, 0.0))),
         });
         Placement { threads: threads.collect(), admission: None }
     }

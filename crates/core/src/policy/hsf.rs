@@ -14,11 +14,16 @@
 //! Threads without SF count as average. `sf=sampled` needs a run on the fastest and on the slowest type: threads without
 //! are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again.
 //!
+//! What programs tell about their threads: a priority weighs the thread's SF, against those of its own program's threads only. A
+//! thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
+//! own word (`qos_permille`); neither is sent to be measured.
+//!
 //! Assumes: one thread's speed does not depend on where the others are. Loses: when shared caches or bandwidth decide, when
 //! fairness matters (the slowest threads never see a big core), and with threads of a parallel program that wait for each
 //! other.
 
 use super::seats::{Seats, active};
+use super::standing::{Standing, weights};
 use super::{ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View};
 use crate::engine::ThreadInfo;
 use crate::placement::{AdmissionTable, Placement, Reason, Target, ThreadPlacement};
@@ -73,7 +78,9 @@ struct Memory {
 struct Candidate<'a> {
     info: &'a ThreadInfo,
     sf: Option<f64>,
-    /// What it is ranked by: its SF, the average, or infinite when it is sent somewhere to be measured.
+    /// What its program's word makes of it.
+    standing: Standing,
+    /// What it is ranked by: its SF or the average, weighed, or infinite when it is sent somewhere to be measured.
     key: f64,
     /// The rank it has, if it was given one.
     seat: Option<usize>,
@@ -128,23 +135,30 @@ impl Hsf {
     }
 
     fn candidates<'a>(&self, view: &View<'a>) -> Vec<Candidate<'a>> {
+        let slowest = self.seats.ranks().len().saturating_sub(1);
         let candidate = |info: &'a ThreadInfo| {
             let memory = self.memory.binary_search_by_key(&info.id, |m| m.thread);
+            let memory = memory.map_or(Memory { thread: info.id, ..Memory::default() }, |row| self.memory[row]);
             let (rank, given) = self.seats.present(info);
+            let sf = view.metric(info.id, self.metric).filter(|sf| sf.is_finite() && *sf > 0.0);
             Candidate {
                 info,
-                sf: view.metric(info.id, self.metric).filter(|sf| sf.is_finite() && *sf > 0.0),
+                sf,
+                standing: Standing::of(info, sf, rank == slowest, self.margin * strength(&memory)),
                 key: 0.0,
                 seat: given.then_some(rank),
-                memory: memory.map_or(Memory { thread: info.id, ..Memory::default() }, |row| self.memory[row]),
+                memory,
                 profiled: false,
             }
         };
-        let mut all: Vec<Candidate<'a>> = active(view).into_iter().map(candidate).collect();
-        let known = all.iter().filter_map(|c| c.sf);
+        let active = active(view);
+        let mut all: Vec<Candidate<'a>> = active.iter().copied().map(candidate).collect();
+        let known = all.iter().filter(|c| c.standing != Standing::Waiting).filter_map(|c| c.sf);
         let (sum, count) = known.fold((0.0, 0u32), |(sum, count), sf| (sum + sf, count + 1));
         let average = if count > 0 { sum / f64::from(count) } else { 1.0 };
-        all.iter_mut().for_each(|c| c.key = c.sf.unwrap_or(average));
+        for (c, weight) in all.iter_mut().zip(weights(&active)) {
+            c.key = c.sf.unwrap_or(average) * weight * c.standing.factor();
+        }
         all
     }
 
@@ -159,7 +173,7 @@ impl Hsf {
         if quota[0] == 0 || quota[last] == 0 {
             return;
         }
-        for c in all.iter_mut().filter(|c| c.sf.is_none()) {
+        for c in all.iter_mut().filter(|c| c.sf.is_none() && c.standing == Standing::Full) {
             match c.memory.been {
                 [None, _] => c.send(f64::INFINITY),
                 [Some(_), None] => c.send(f64::NEG_INFINITY),
@@ -171,7 +185,8 @@ impl Hsf {
         }
         self.last_refresh = now;
         let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
-        let stale = all.iter_mut().filter(|c| c.sf.is_some()).min_by_key(|c| (oldest(c), c.info.id));
+        let stale = all.iter_mut().filter(|c| c.sf.is_some() && c.standing == Standing::Full);
+        let stale = stale.min_by_key(|c| (oldest(c), c.info.id));
         if let Some(c) = stale {
             let [fast, slow] = c.memory.been;
             c.send(if fast <= slow { f64::INFINITY } else { f64::NEG_INFINITY });
@@ -211,7 +226,7 @@ impl Hsf {
     }
 
     fn bid(&self, row: usize, c: &Candidate<'_>) -> Bid {
-        let strength = if c.memory.restless > 0.01 { c.memory.restless.min(5.0).exp2() } else { 1.0 };
+        let strength = strength(&c.memory);
         let doubted = f64::from(c.memory.doubt) >= self.patience * strength;
         Bid {
             row,
@@ -239,6 +254,7 @@ impl Hsf {
     fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
         let rule = match (c.profiled, c.sf, c.seat) {
             (true, ..) => "sent to be measured on this core type",
+            _ if rank > 0 && c.standing != Standing::Full => c.standing.rule().unwrap_or_default(),
             (_, None, _) => "no speed-up factor yet: taken as the average of the others",
             (.., Some(seat)) if seat == rank => "keeps its core type",
             (.., Some(seat)) if seat < rank => "others gain more from its faster core",
@@ -249,6 +265,7 @@ impl Hsf {
         let predicted = c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
         Reason::rule(rule)
             .saw(self.metric, c.sf)
+            .saw("priority", c.info.told.filter(|t| t.priority != 0).map(|t| t.priority.into()))
             .against("times the speed on the slowest type", predicted.into_iter().flatten())
     }
 
@@ -279,7 +296,8 @@ impl Hsf {
         let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
         for (rank, seat) in seats.iter().enumerate().take(last) {
             let of = |wanted: fn(usize, usize) -> bool| {
-                all.iter().zip(ranks).filter(move |(c, r)| c.sf.is_some() && wanted(**r, rank)).map(|(c, _)| c.key)
+                let counts = move |c: &Candidate<'_>| c.sf.is_some() && c.standing == Standing::Full;
+                all.iter().zip(ranks).filter(move |(c, r)| counts(c) && wanted(**r, rank)).map(|(c, _)| c.key)
             };
             let inside = of(|r, rank| r == rank).fold(f64::INFINITY, f64::min);
             let outside = of(|r, rank| r > rank).fold(0.0, f64::max);
@@ -331,6 +349,11 @@ impl Policy for Hsf {
         self.remember(&all, &ranks);
         Placement { threads, admission }
     }
+}
+
+/// How much firmer a thread is held to where it is, for having been moved lately.
+fn strength(memory: &Memory) -> f64 {
+    if memory.restless > 0.01 { memory.restless.min(5.0).exp2() } else { 1.0 }
 }
 
 /// The rank of each seat, fastest first.

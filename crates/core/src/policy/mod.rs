@@ -18,6 +18,7 @@ mod linux;
 mod mpi;
 mod params;
 mod seats;
+mod standing;
 mod static_mapping;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -76,6 +76,7 @@ impl Toy {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&self.topology.groups[0].cpus),
+            told: None,
         };
         let mut between = |low: f64, high: f64| low + (high - low) * self.rng.random::<f64>();
         let (speed, sf) = (between(1e9, 4e9), between(1.1, 3.0));

@@ -401,6 +401,14 @@ impl LiveEngine for AffinityEngine {
     fn wake_on(&mut self, file: OwnedFd) {
         self.watch.wake_on(file);
     }
+
+    fn process_of(&self, thread: ThreadId) -> Option<u32> {
+        self.roster.members.get(&thread.0).map(|m| m.before.pid)
+    }
+
+    fn is_dry(&self) -> bool {
+        self.config.dry
+    }
 }
 
 impl Drop for AffinityEngine {

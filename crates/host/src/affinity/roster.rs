@@ -188,6 +188,7 @@ impl Roster {
             runnable: m.runnable,
             nice: m.nice.unwrap_or(m.before.nice),
             allowed: Arc::clone(&m.allowed),
+            told: None,
         };
         self.members.iter().map(info).collect()
     }

@@ -1,4 +1,5 @@
-//! An engine with its crew: programs start at their times, signals are passed on, and the run ends with the last program.
+//! An engine with its crew: programs start at their times, signals are passed on, what programs tell in their pages is heard
+//! and answered, and the run ends with the last program.
 //!
 //! Input: an engine and a crew. Output: an [`Engine`] for the driver.
 
@@ -12,6 +13,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 
 use super::crew::Started;
+use super::pages::Pages;
 use super::{Crew, LiveEngine};
 use crate::counters::{CounterError, pidfd};
 use crate::signals::Signals;
@@ -21,6 +23,7 @@ pub struct Attended<E> {
     inner: E,
     crew: Crew,
     signals: Signals,
+    pages: Pages,
     now: Nanos,
     begun: bool,
     asked_to_end: bool,
@@ -38,7 +41,8 @@ where
         let system = CounterError::system("listening for signals");
         let signals = Signals::listen().map_err(&system)?;
         inner.wake_on(signals.as_fd().try_clone_to_owned().map_err(&system)?);
-        Ok(Self { inner, crew, signals, now: Nanos::ZERO, begun: false, asked_to_end: false })
+        let pages = Pages::new(inner.topology());
+        Ok(Self { inner, crew, signals, pages, now: Nanos::ZERO, begun: false, asked_to_end: false })
     }
 
     /// The engine.
@@ -132,13 +136,18 @@ where
             seen.finished = self.crew.reap(part.at) | self.heed();
             if seen.finished || self.now >= until || (early && !seen.events.is_empty()) {
                 seen.samples.sort_by_key(|s| (s.thread, s.at));
+                self.pages.hear(&mut seen, |thread| self.inner.process_of(thread));
                 return Ok(seen);
             }
         }
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, E::Error> {
-        self.inner.apply(placement)
+        let applied = self.inner.apply(placement)?;
+        if !self.inner.is_dry() {
+            self.pages.say(placement);
+        }
+        Ok(applied)
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

@@ -6,12 +6,13 @@
 
 mod attended;
 mod crew;
+mod pages;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use countersteer_core::engine::Engine;
-use countersteer_core::units::ProgramId;
+use countersteer_core::units::{ProgramId, ThreadId};
 
 pub use attended::Attended;
 pub use crew::{Crew, Find, Member, Start};
@@ -37,4 +38,14 @@ pub trait LiveEngine: Engine {
 
     /// Makes [`Engine::observe`] return early, once, when something can be read here.
     fn wake_on(&mut self, file: OwnedFd);
+
+    /// The process of a thread that was observed.
+    fn process_of(&self, thread: ThreadId) -> Option<u32> {
+        crate::counters::process_of(thread.0).ok()
+    }
+
+    /// Nothing is changed: programs are not told anything either.
+    fn is_dry(&self) -> bool {
+        false
+    }
 }

@@ -14,7 +14,7 @@ use countersteer_core::score::{Outcome, Score};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 
-use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow};
+use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow, ToldRow};
 use super::{Detail, Manifest, Record};
 
 /// Fills a record while a driver runs.
@@ -142,6 +142,8 @@ impl Recorder for Collector {
             nice: t.nice,
             allowed: Arc::clone(&t.allowed),
         }));
+        let told = seen.threads.iter().filter_map(|t| Some(ToldRow { step, at_ns, thread: t.id.0, told: t.told? }));
+        self.record.told.extend(told);
         let event = |e: &countersteer_core::engine::ThreadEvent| EventRow {
             step,
             at_ns: e.at.0,

@@ -234,8 +234,9 @@ pub(super) fn read_table(
 /// Rows refer to observations that exist, in order; everything downstream relies on it.
 fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
     let steps = record.steps.len();
-    let columns: [(&str, Vec<u32>); 8] = [
+    let columns: [(&str, Vec<u32>); 9] = [
         ("threads", record.threads.iter().map(|r| r.step).collect()),
+        ("told", record.told.iter().map(|r| r.step).collect()),
         ("events", record.events.iter().map(|r| r.step).collect()),
         ("samples", record.samples.iter().map(|r| r.step).collect()),
         ("metrics", record.metrics.iter().map(|r| r.step).collect()),

@@ -30,7 +30,8 @@ pub use differences::{Difference, Differences, compare_decisions};
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow, VirtualRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow, ToldRow,
+    VirtualRow,
 };
 
 use crate::error::ReportError;
@@ -44,6 +45,8 @@ pub struct Record {
     pub steps: Vec<StepRow>,
     /// Threads alive at each observation.
     pub threads: Vec<ThreadRow>,
+    /// What programs told about their threads, as far as they did.
+    pub told: Vec<ToldRow>,
     /// Thread events.
     pub events: Vec<EventRow>,
     /// Counter samples.
@@ -87,6 +90,7 @@ impl Record {
             manifest,
             steps: Vec::new(),
             threads: Vec::new(),
+            told: Vec::new(),
             events: Vec::new(),
             samples: Vec::new(),
             metric_names: Vec::new(),
@@ -115,6 +119,7 @@ impl Record {
     fn append(&mut self, rows: &mut Self) {
         self.steps.append(&mut rows.steps);
         self.threads.append(&mut rows.threads);
+        self.told.append(&mut rows.told);
         self.events.append(&mut rows.events);
         self.samples.append(&mut rows.samples);
         self.metrics.append(&mut rows.metrics);

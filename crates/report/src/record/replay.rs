@@ -29,6 +29,7 @@ pub struct ReplayEngine<'a> {
 #[derive(Default)]
 struct Cursors {
     threads: usize,
+    told: usize,
     events: usize,
     samples: usize,
     spans: usize,
@@ -79,12 +80,13 @@ impl Engine for ReplayEngine<'_> {
         let row = record.steps.get(step).ok_or(ReportError::ReplayOver { steps: step })?;
         self.next += 1;
         let threads = take(&record.threads, &mut self.cursors.threads, step, |r| r.step);
+        let told = take(&record.told, &mut self.cursors.told, step, |r| r.step);
         let events = take(&record.events, &mut self.cursors.events, step, |r| r.step);
         let samples = take(&record.samples, &mut self.cursors.samples, step, |r| r.step);
         let spans = take(&record.spans, &mut self.cursors.spans, step, |r| r.step);
         Ok(Observation {
             at: Nanos(row.at_ns),
-            threads: threads.iter().map(thread_info).collect(),
+            threads: threads.iter().map(|row| thread_info(row, told)).collect(),
             events: (events.iter())
                 .map(|e| ThreadEvent { at: Nanos(e.at_ns), thread: ThreadId(e.thread), kind: e.kind })
                 .collect(),
@@ -106,7 +108,8 @@ impl Engine for ReplayEngine<'_> {
     }
 }
 
-fn thread_info(row: &super::ThreadRow) -> ThreadInfo {
+fn thread_info(row: &super::ThreadRow, told: &[super::ToldRow]) -> ThreadInfo {
+    let told = told.binary_search_by_key(&row.thread, |t| t.thread).ok().map(|found| told[found].told);
     ThreadInfo {
         id: ThreadId(row.thread),
         program: ProgramId(row.program),
@@ -115,6 +118,7 @@ fn thread_info(row: &super::ThreadRow) -> ThreadInfo {
         runnable: row.runnable,
         nice: row.nice,
         allowed: Arc::clone(&row.allowed),
+        told,
     }
 }
 

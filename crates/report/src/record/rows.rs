@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::sample::Sample;
+use countersteer_core::told::Told;
 
 /// An observation and what was applied after it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,6 +58,19 @@ pub struct ThreadRow {
     pub nice: i8,
     /// CPUs that it was confined to.
     pub allowed: Arc<CpuSet>,
+}
+
+/// What a program told about a thread, as it stood at an observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToldRow {
+    /// Row of steps.
+    pub step: u32,
+    /// When.
+    pub at_ns: u64,
+    /// About whom.
+    pub thread: u32,
+    /// What.
+    pub told: Told,
 }
 
 /// A thread event.

@@ -9,6 +9,7 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::ArrowError;
 use countersteer_core::engine::ThreadEventKind;
 use countersteer_core::sample::{Counts, EVENTS, Sample};
+use countersteer_core::told::{PHASES, Phase, Told};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
@@ -16,7 +17,8 @@ use super::Record;
 use super::collector::Words;
 use super::columns::{BatchBuilder, Columns, maybe};
 use super::rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow, VirtualRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow, ToldRow,
+    VirtualRow,
 };
 
 /// Rows per batch: large enough to compress well, small enough not to double the memory of a long run.
@@ -99,6 +101,7 @@ pub(super) static TABLES: &[Table] = &[
         decode: decode_virtuals,
         optional: true,
     },
+    Table { name: "told", rows: |r| r.told.len(), encode: encode_told, decode: decode_told, optional: true },
 ];
 
 impl Table {
@@ -191,6 +194,32 @@ fn decode_threads(record: &mut Record, words: &mut Words, batch: &RecordBatch) -
             nice: nice.value(i),
             allowed: cpu_list(words, allowed.value(i))?,
         });
+    }
+    Ok(())
+}
+
+fn encode_told(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.told[range];
+    BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .u32("thread", rows.iter().map(|r| r.thread))
+        .i8("priority", rows.iter().map(|r| r.told.priority))
+        .u32("qos_permille", rows.iter().map(|r| r.told.qos_permille.into()))
+        .text("phase", rows.iter().map(|r| r.told.phase.name()))
+        .u32("workers", rows.iter().map(|r| r.told.workers))
+        .build(rows.len())
+}
+
+fn decode_told(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, thread, priority) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.i8("priority")?);
+    let (qos, phase, workers) = (c.u32("qos_permille")?, c.text("phase")?, c.u32("workers")?);
+    for i in 0..batch.num_rows() {
+        let known = PHASES.iter().find(|p| p.name() == phase.value(i));
+        let phase: Phase = *known.ok_or_else(|| format!("phase `{}` is unknown", phase.value(i)))?;
+        let told = Told::of(priority.value(i).into(), qos.value(i), phase as u32, workers.value(i));
+        record.told.push(ToldRow { step: step.value(i), at_ns: at.value(i), thread: thread.value(i), told });
     }
     Ok(())
 }

@@ -7,4 +7,5 @@ mod pages;
 mod records;
 mod synthetic;
 mod tabulated;
+mod told;
 mod traces;

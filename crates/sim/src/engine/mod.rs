@@ -470,6 +470,7 @@ impl Engine for Simulation {
                 runnable: thread.runnable,
                 nice: program.nice,
                 allowed: Arc::clone(&thread.confined),
+                told: None,
             });
         }
         if finished {

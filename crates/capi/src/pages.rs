@@ -1,0 +1,194 @@
+//! Pages that threads share with the engine that steers them, for C.
+//!
+//! Input: calls from C. Output: those of [`countersteer_host::page`]. A page is its memory's address, which stays valid, so
+//! that telling and reading cost no more than the loads and stores.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::ptr;
+
+use countersteer_core::told::{MOST_PRIORITY, PHASES, Told};
+use countersteer_host::page::{Advice, Page, PageError};
+
+use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_REFUSED, CS_ERROR_STATE, CS_ERROR_SYSTEM, Failure};
+use crate::{guarded, missing};
+
+/// The thread works.
+pub const CS_PHASE_RUNNING: c_uint = 0;
+/// It waits, and uses up CPU time meanwhile.
+pub const CS_PHASE_SPINNING: c_uint = 1;
+/// It waits in the kernel, or is about to.
+pub const CS_PHASE_BLOCKED: c_uint = 2;
+
+/// The page of a thread.
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct cs_page {
+    _opaque: [u8; 0],
+}
+
+/// What a program tells about a thread.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct cs_told {
+    /// -10 to 10, beside the program's other threads; each step weighs 1.25 times as much.
+    pub priority: c_int,
+    /// What part of its full speed is enough, in thousandths; 0: no word on that.
+    pub qos_permille: c_uint,
+    /// `CS_PHASE_...`.
+    pub phase: c_uint,
+    /// Threads among which it shares out its work; 0: no word on that.
+    pub workers: c_uint,
+}
+
+/// What an engine says to a thread.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cs_advice {
+    /// Changes whenever any of the rest does.
+    pub epoch: u32,
+    /// Place of the core type among those of the machine; 0 is the fastest.
+    pub rank: u32,
+    /// How many core types the machine has.
+    pub core_types: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Speed on the fastest type over that on the slowest; no number where it is unknown.
+    pub sf: f64,
+    /// Speed on its core type over that on the slowest.
+    pub speed: f64,
+    /// Part of a CPU's time.
+    pub share: f64,
+    /// Name of the core type.
+    pub core_type: [c_char; 32],
+}
+
+impl From<PageError> for Failure {
+    fn from(error: PageError) -> Self {
+        let code = match &error {
+            PageError::System { .. } => CS_ERROR_SYSTEM,
+            PageError::Descriptor | PageError::Full => CS_ERROR_REFUSED,
+            PageError::Ending => CS_ERROR_STATE,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// # Safety
+/// `page` is null or from [`cs_page_open`].
+unsafe fn used(page: *const cs_page) -> Result<Page, Failure> {
+    // SAFETY: as the caller says.
+    unsafe { Page::from_raw(page.cast()) }.ok_or_else(|| missing("page"))
+}
+
+fn shown(advice: &Advice) -> cs_advice {
+    let mut core_type = [0; 32];
+    // The last byte stays 0.
+    core_type.iter_mut().zip(advice.core_type().bytes().take(31)).for_each(|(to, from)| *to = from as c_char);
+    cs_advice {
+        epoch: advice.epoch,
+        rank: advice.rank,
+        core_types: advice.core_types,
+        reserved: 0,
+        sf: advice.sf.unwrap_or(f64::NAN),
+        speed: advice.speed,
+        share: advice.share,
+        core_type,
+    }
+}
+
+/// The calling thread's page, which is made if it has none.
+///
+/// # Safety
+/// `out` is null or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_page_open(out: *mut *mut cs_page) -> c_int {
+    guarded(|| {
+        if out.is_null() {
+            return Err(missing("out"));
+        }
+        // SAFETY: not null, and a place for a pointer, as the caller says.
+        unsafe { out.write(ptr::null_mut()) };
+        let page = Page::open()?;
+        // SAFETY: as above.
+        unsafe { out.write(page.into_raw().cast_mut().cast()) };
+        Ok(0)
+    })
+}
+
+/// Tells all there is to tell.
+///
+/// # Safety
+/// `page` is null or from [`cs_page_open`], `told` null or readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_page_tell(page: *mut cs_page, told: *const cs_told) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        let page = unsafe { used(page) }?;
+        // SAFETY: as the caller says.
+        let told = unsafe { told.as_ref() }.ok_or_else(|| missing("told"))?;
+        let most = c_int::from(MOST_PRIORITY);
+        if !(-most..=most).contains(&told.priority) || told.qos_permille > 1000 || told.phase as usize >= PHASES.len() {
+            let why = "priority is -10 to 10, qos_permille 0 to 1000, and phase one of CS_PHASE_...";
+            return Err(Failure::new(CS_ERROR_ARGUMENT, why));
+        }
+        page.tell(&Told::of(told.priority, told.qos_permille, told.phase, told.workers));
+        Ok(0)
+    })
+}
+
+/// Tells only what the thread does.
+///
+/// # Safety
+/// `page` is null or from [`cs_page_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_page_phase(page: *mut cs_page, phase: c_uint) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        let page = unsafe { used(page) }?;
+        let phase = PHASES.get(phase as usize).copied();
+        page.phase(phase.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, "phase is one of CS_PHASE_..."))?);
+        Ok(0)
+    })
+}
+
+/// What the engine says: 1, or 0 where there is none.
+///
+/// # Safety
+/// `page` is null or from [`cs_page_open`], `out` null or a place for an advice.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_page_read(page: *const cs_page, out: *mut cs_advice) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        let page = unsafe { used(page) }?;
+        if out.is_null() {
+            return Err(missing("out"));
+        }
+        let Some(advice) = page.read() else { return Ok(0) };
+        // SAFETY: not null, and a place for an advice, as the caller says.
+        unsafe { out.write(shown(&advice)) };
+        Ok(1)
+    })
+}
+
+/// A number that changes whenever what the engine says does; 0 for null.
+///
+/// # Safety
+/// `page` is null or from [`cs_page_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_page_epoch(page: *const cs_page) -> u32 {
+    // SAFETY: as the caller says.
+    unsafe { Page::from_raw(page.cast()) }.map_or(0, Page::epoch)
+}
+
+/// Takes back what was told, and gives the page up. Null is allowed and nothing.
+///
+/// # Safety
+/// `page` is null or from [`cs_page_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_page_close(page: *mut cs_page) {
+    // SAFETY: as the caller says.
+    if let Some(page) = unsafe { Page::from_raw(page.cast_const().cast()) } {
+        page.close();
+    }
+}

@@ -1,0 +1,152 @@
+//! What programs tell about their threads, and what policies make of it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test helper that fails has failed its test
+
+use std::sync::Arc;
+
+use countersteer_core::engine::{Observation, ThreadInfo};
+use countersteer_core::machine::Machine;
+use countersteer_core::metric::MetricBank;
+use countersteer_core::policy::{Policy, PolicyRng, View, parse};
+use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::told::{Phase, Told};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
+use rand_pcg::rand_core::SeedableRng;
+
+/// Two big CPUs, two small ones, and threads that stay where they are sent.
+struct Bench {
+    topology: Arc<Topology>,
+    metrics: MetricBank,
+    threads: Vec<ThreadInfo>,
+    policy: Box<dyn Policy>,
+    now: Nanos,
+    /// Reasons of the last decision, by thread.
+    rules: Vec<String>,
+}
+
+impl Bench {
+    /// A thread of one program for each speed-up factor.
+    fn new(spec: &str, factors: &[f64]) -> Self {
+        let machine = include_str!("../../../vm/unequal.toml");
+        let topology = Arc::new(Topology::new(&Machine::parse("unequal.toml", machine).unwrap()));
+        let policy = parse(spec, &topology).unwrap();
+        let mut metrics = MetricBank::new(&topology, &policy.metrics());
+        let sample = |(row, sf): (usize, &f64)| {
+            let mut counts = Counts::default();
+            counts.set(Event::SfTrue, *sf);
+            let (thread, cpu, core_type) = (ThreadId(row as u32), CpuId(0), CoreTypeId(0));
+            let (at, enabled) = (Nanos::ZERO, Nanos::from_millis(100));
+            Sample { thread, cpu, core_type, at, set: 0, enabled, running: enabled, counts }
+        };
+        let samples = factors.iter().enumerate().map(sample).collect();
+        metrics.update(&Observation { samples, ..Observation::default() });
+        let thread = |row: usize| ThreadInfo {
+            id: ThreadId(row as u32),
+            program: ProgramId(0),
+            name: "p".into(),
+            cpu: CpuId(row as u32 % 4),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::clone(&topology.groups[0].cpus),
+            told: None,
+        };
+        let (threads, rules) = ((0..factors.len()).map(thread).collect(), vec![String::new(); factors.len()]);
+        Self { topology, metrics, threads, policy, now: Nanos::ZERO, rules }
+    }
+
+    fn tell(&mut self, thread: usize, told: Told) {
+        self.threads[thread].told = Some(told);
+    }
+
+    fn phase(&mut self, thread: usize, phase: Phase) {
+        self.tell(thread, Told { phase, ..Told::default() });
+    }
+
+    /// One decision; who is on big CPUs after it.
+    fn decide(&mut self) -> Vec<u32> {
+        let mut view = View {
+            now: self.now,
+            topology: &self.topology,
+            threads: &self.threads,
+            events: &[],
+            metrics: &self.metrics,
+            forecast: None,
+        };
+        let placement = self.policy.decide(&mut view, &mut PolicyRng::seed_from_u64(1));
+        self.now += Nanos::from_millis(100);
+        for placed in &placement.threads {
+            let info = &mut self.threads[placed.thread.index()];
+            info.allowed = placed.target.cpus(&self.topology);
+            info.cpu = info.allowed.lowest().unwrap();
+            self.rules[placed.thread.index()] = placed.reason.rule.to_string();
+        }
+        let big = |t: &&ThreadInfo| t.allowed.lowest().is_some_and(|c| c.0 < 2) && t.allowed.len() < 4;
+        self.threads.iter().filter(big).map(|t| t.id.0).collect()
+    }
+}
+
+const HSF: &str = "hsf:sf=oracle";
+
+#[test]
+fn who_spins_leaves_its_fast_core_at_once_and_gets_it_back() {
+    let mut bench = Bench::new(HSF, &[3.0, 2.0, 1.5, 1.2]);
+    assert_eq!(bench.decide(), [0, 1]);
+    bench.phase(0, Phase::Spinning);
+    assert_eq!(bench.decide(), [1, 2]);
+    assert!(bench.rules[0].contains("it waits"), "{}", bench.rules[0]);
+    bench.phase(0, Phase::Running);
+    assert_eq!(bench.decide(), [0, 1]);
+    bench.phase(1, Phase::Blocked);
+    assert_eq!(bench.decide(), [0, 2]);
+}
+
+#[test]
+fn who_spins_may_stay_where_nobody_else_wants_to_be() {
+    let mut bench = Bench::new(HSF, &[3.0, 2.0]);
+    bench.phase(0, Phase::Spinning);
+    assert_eq!(bench.decide(), [0, 1], "there are two fast cores");
+}
+
+#[test]
+fn priority_weighs_the_factors_of_a_programs_own_threads() {
+    let factors = [3.0, 2.0, 1.9, 1.2];
+    let mut bench = Bench::new(HSF, &factors);
+    bench.tell(2, Told { priority: 4, ..Told::default() });
+    assert_eq!(bench.decide(), [0, 2]);
+    let mut alone = Bench::new(HSF, &factors);
+    alone.threads[2].program = ProgramId(1);
+    alone.tell(2, Told { priority: 10, ..Told::default() });
+    assert_eq!(alone.decide(), [0, 1], "a program cannot raise itself above others");
+}
+
+#[test]
+fn who_is_fast_enough_on_a_small_core_goes_there() {
+    let mut bench = Bench::new(HSF, &[3.0, 2.0, 1.9, 1.2]);
+    bench.tell(0, Told { qos_permille: 300, ..Told::default() });
+    assert_eq!(bench.decide(), [1, 2]);
+    assert!(bench.rules[0].contains("fast enough"), "{}", bench.rules[0]);
+    assert_eq!(bench.decide(), [1, 2]);
+    bench.tell(0, Told { qos_permille: 500, ..Told::default() });
+    assert_eq!(bench.decide(), [0, 1], "a third of its speed is no half");
+}
+
+#[test]
+fn silence_and_empty_words_decide_the_same() {
+    let factors = [1.3, 2.0, 1.9, 1.2, 2.2, 1.7];
+    let (mut silent, mut polite) = (Bench::new(HSF, &factors), Bench::new(HSF, &factors));
+    (0..6).for_each(|thread| polite.tell(thread, Told { workers: 6, ..Told::default() }));
+    (0..20).for_each(|_| assert_eq!(silent.decide(), polite.decide()));
+}
+
+#[test]
+fn turns_on_fast_cores_go_to_those_who_work() {
+    let mut bench = Bench::new("aarr:turn_ms=100", &[1.0; 4]);
+    bench.phase(1, Phase::Spinning);
+    let mut turns = [0; 4];
+    for _ in 0..40 {
+        bench.decide().into_iter().for_each(|thread| turns[thread as usize] += 1);
+    }
+    assert_eq!(turns[1], 0, "{turns:?}");
+    assert!([0, 2, 3].iter().all(|t| turns[*t] >= 10), "{turns:?}");
+}

@@ -1,0 +1,240 @@
+//! Pages of the programs that are steered: what they tell is heard before each decision, and what holds for a thread is said
+//! to it after each placement.
+//!
+//! Input: observations, placements. Output: [`ThreadInfo::told`], and pages that were written (see [`crate::page`]).
+//!
+//! A process without pages costs a look now and then; one with pages a few system calls each period, however many threads it
+//! has, and a few for each thread that is told something new.
+
+mod outlook;
+mod shared;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{Observation, ThreadEventKind, ThreadInfo};
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::Placement;
+use countersteer_core::told::Told;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ThreadId};
+
+use crate::page::{Advice, who};
+use outlook::{Outlook, Seen, is_near};
+use shared::Shared;
+
+/// Periods after which a process without pages is looked at again, at most.
+const LONGEST_PAUSE: u32 = 16;
+/// How fast what threads wanted in earlier periods is forgotten.
+const FADING: f64 = 0.25;
+/// Where speed-up factors come from, the first that knows one.
+const FACTORS: [&str; 2] = ["sf", "sf_sampled"];
+
+/// A process of which threads are steered.
+#[derive(Default)]
+struct Process {
+    shared: Option<Shared>,
+    /// Periods until it is looked at again.
+    wait: u32,
+    /// Periods between the last two looks.
+    pause: u32,
+    /// Rows of its threads, as they know themselves.
+    rows: BTreeMap<(u32, u64), usize>,
+    /// It has threads.
+    alive: bool,
+}
+
+/// A thread that is steered.
+#[derive(Default)]
+struct Known {
+    pid: u32,
+    /// As it knows itself; asked for when its process has pages.
+    who: Option<(u32, u64)>,
+    row: Option<usize>,
+    told: Option<Told>,
+    /// What was said to it last.
+    said: Option<Advice>,
+    /// Part of the time in which it wants a CPU, lately; unknown before the first period with pages.
+    demand: Option<f64>,
+}
+
+/// Pages of all programs.
+pub(super) struct Pages {
+    topology: Arc<Topology>,
+    factors: MetricBank,
+    processes: BTreeMap<u32, Process>,
+    threads: BTreeMap<ThreadId, Known>,
+    /// Threads as they were seen last, if any has a page.
+    seen: Vec<ThreadInfo>,
+    last: Nanos,
+}
+
+impl Pages {
+    /// No pages yet.
+    pub(super) fn new(topology: &Arc<Topology>) -> Self {
+        Self {
+            topology: Arc::clone(topology),
+            factors: MetricBank::new(topology, &FACTORS),
+            processes: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            seen: Vec::new(),
+            last: Nanos::ZERO,
+        }
+    }
+
+    /// Adds to an observation what programs tell about its threads.
+    pub(super) fn hear(&mut self, seen: &mut Observation, process_of: impl Fn(ThreadId) -> Option<u32>) {
+        // Numbers come back; whoever has one now may be another thread than before.
+        for event in &seen.events {
+            if matches!(event.kind, ThreadEventKind::New | ThreadEventKind::Exit) {
+                self.threads.remove(&event.thread);
+            }
+        }
+        self.meet(&seen.threads, process_of);
+        self.processes.values_mut().for_each(|process| process.look());
+        if self.processes.values().all(|p| p.shared.is_none()) {
+            self.seen.clear();
+            self.threads.values_mut().for_each(Known::forget);
+            return;
+        }
+        self.factors.update(seen);
+        let mut ran: BTreeMap<ThreadId, Nanos> = BTreeMap::new();
+        for sample in &seen.samples {
+            let sum = ran.entry(sample.thread).or_default();
+            *sum += sample.enabled.max(sample.running);
+        }
+        let period = seen.at.since(std::mem::replace(&mut self.last, seen.at)).as_secs_f64();
+        for info in &mut seen.threads {
+            let Some(known) = self.threads.get_mut(&info.id) else { continue };
+            let ran = ran.get(&info.id).map_or(0.0, |ran| ran.as_secs_f64());
+            known.want(info.runnable, ran / period.max(1e-9));
+            known.hear(info.id.0, self.processes.get(&known.pid));
+            info.told = known.told;
+        }
+        self.seen.clone_from(&seen.threads);
+    }
+
+    /// Brings threads and processes up to date.
+    fn meet(&mut self, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
+        self.threads.retain(|id, _| threads.binary_search_by_key(id, |t| t.id).is_ok());
+        self.processes.values_mut().for_each(|p| p.alive = false);
+        for info in threads {
+            let new = !self.threads.contains_key(&info.id);
+            let known = self.threads.entry(info.id).or_default();
+            if new {
+                known.pid = process_of(info.id).unwrap_or_default();
+            }
+            let process = self.processes.entry(known.pid).or_default();
+            process.alive = true;
+            if new {
+                // Where threads are born, pages are opened.
+                (process.wait, process.pause) = (0, 0);
+            }
+        }
+        self.processes.retain(|_, p| p.alive);
+        for (pid, process) in &mut self.processes {
+            if process.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
+                *process = Process { alive: true, ..Process::default() };
+            }
+            process.seek(*pid);
+        }
+    }
+
+    /// Says to threads what holds for them from now on.
+    pub(super) fn say(&mut self, placement: &Placement) {
+        if self.seen.is_empty() {
+            return;
+        }
+        let placed: BTreeMap<ThreadId, Arc<CpuSet>> =
+            placement.threads.iter().map(|t| (t.thread, t.target.cpus(&self.topology))).collect();
+        let cpus = |info: &ThreadInfo| Arc::clone(placed.get(&info.id).unwrap_or(&info.allowed));
+        let confined: Vec<Arc<CpuSet>> = self.seen.iter().map(cpus).collect();
+        let mut threads = Vec::with_capacity(confined.len());
+        for (info, cpus) in self.seen.iter().zip(&confined) {
+            let demand = self.threads.get(&info.id).and_then(|known| known.demand).unwrap_or_default();
+            let sf = FACTORS.iter().find_map(|name| self.factors.get(info.id, name));
+            threads.push(Seen { info, cpus, demand, sf });
+        }
+        let outlook = Outlook::new(&self.topology, &threads);
+        for thread in &threads {
+            let Some(known) = self.threads.get_mut(&thread.info.id) else { continue };
+            let shared = self.processes.get_mut(&known.pid).and_then(|p| p.shared.as_mut());
+            let (Some(shared), Some(row)) = (shared, known.row) else { continue };
+            let advice = outlook.of(thread);
+            if !known.said.is_some_and(|said| is_near(&said, &advice)) && shared.say(row, Some(&advice)) {
+                known.said = Some(advice);
+            }
+        }
+    }
+}
+
+impl Process {
+    /// Looks for pages, if it is time to.
+    fn seek(&mut self, pid: u32) {
+        if self.shared.is_some() {
+            return;
+        }
+        if self.wait > 0 {
+            self.wait -= 1;
+            return;
+        }
+        self.shared = Shared::find(pid);
+        self.pause = (2 * self.pause).clamp(1, LONGEST_PAUSE);
+        self.wait = self.pause;
+    }
+
+    /// Reads its pages.
+    fn look(&mut self) {
+        self.rows.clear();
+        if let Some(shared) = &mut self.shared
+            && shared.read()
+        {
+            self.rows.extend(shared.owners());
+        }
+    }
+}
+
+impl Known {
+    /// It has no page any more.
+    fn forget(&mut self) {
+        (self.row, self.told, self.said) = (None, None, None);
+    }
+
+    /// Takes in a period of which it ran a part, and at whose end it wanted a CPU or not.
+    fn want(&mut self, runnable: bool, ran: f64) {
+        let now = if runnable { 1.0 } else { ran.min(1.0) };
+        self.demand = Some(self.demand.map_or(now, |before| before + (now - before) * FADING));
+    }
+
+    fn hear(&mut self, tid: u32, process: Option<&Process>) {
+        let Some((process, shared)) = process.and_then(|p| Some((p, p.shared.as_ref()?))) else {
+            return self.forget();
+        };
+        if self.who.is_none() {
+            self.who = who::of(self.pid, tid);
+        }
+        let row = self.who.and_then(|who| process.rows.get(&who)).copied();
+        if row != self.row {
+            self.forget();
+            self.row = row;
+        }
+        // What is being told at this moment is heard next time.
+        self.told = row.and_then(|row| shared.told(row)).or(self.told);
+    }
+}
+
+impl Drop for Pages {
+    /// Nobody looks after these threads any more: nothing that was said holds.
+    fn drop(&mut self) {
+        for known in self.threads.values().filter(|k| k.said.is_some()) {
+            let shared = self.processes.get_mut(&known.pid).and_then(|p| p.shared.as_mut());
+            if let (Some(shared), Some(row)) = (shared, known.row) {
+                shared.say(row, None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! What lies ahead of threads: on which core type, how fast, with what share of a CPU.
+//!
+//! Input: threads with what they are confined to, their speed-up factors. Output: [`Advice`] for each.
+
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::CoreTypeId;
+
+use crate::page::Advice;
+
+/// A difference in speed or share that is worth saying.
+const WORTH: f64 = 0.02;
+
+/// What CPUs are asked for.
+pub(super) struct Outlook {
+    topology: Arc<Topology>,
+    /// Weights of the threads that want a CPU, spread over those they may use.
+    load: Vec<f64>,
+}
+
+/// A thread as it matters here.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) info: &'a ThreadInfo,
+    /// What it is confined to.
+    pub(super) cpus: &'a CpuSet,
+    /// Part of the time in which it wants a CPU.
+    pub(super) demand: f64,
+    /// Its speed-up factor.
+    pub(super) sf: Option<f64>,
+}
+
+impl Seen<'_> {
+    /// What it weighs on each of its CPUs beside others.
+    fn part(&self) -> f64 {
+        1.25f64.powi(-i32::from(self.info.nice)) / self.cpus.len().max(1) as f64
+    }
+}
+
+impl Outlook {
+    /// The outlook of all these threads.
+    pub(super) fn new(topology: &Arc<Topology>, threads: &[Seen<'_>]) -> Self {
+        let mut load = vec![0.0; topology.cpus.len()];
+        for thread in threads {
+            for cpu in thread.cpus.iter().filter(|cpu| cpu.index() < topology.cpus.len()) {
+                load[cpu.index()] += thread.part() * thread.demand;
+            }
+        }
+        Self { topology: Arc::clone(topology), load }
+    }
+
+    /// What to say to one of them.
+    pub(super) fn of(&self, thread: &Seen<'_>) -> Advice {
+        let types = &self.topology.core_types;
+        let core_type = self.core_type(thread.info, thread.cpus);
+        let sf = thread.sf.filter(|sf| sf.is_finite() && *sf > 0.0);
+        Advice {
+            epoch: 0,
+            rank: core_type.0,
+            core_types: types.len() as u32,
+            sf,
+            speed: self.speed(core_type, sf),
+            share: self.share(thread),
+            name: Advice::name_of(types.get(core_type.index()).map_or("", |t| &t.name)),
+        }
+    }
+
+    /// The type of the CPUs that it may use, or where there are several, of the one where it is.
+    fn core_type(&self, info: &ThreadInfo, cpus: &CpuSet) -> CoreTypeId {
+        let mut types = cpus.iter().filter(|c| c.index() < self.load.len()).map(|c| self.topology.core_type_of(c));
+        let first = types.next().unwrap_or_default();
+        if types.all(|t| t == first) || info.cpu.index() >= self.load.len() || !cpus.contains(info.cpu) {
+            return first;
+        }
+        self.topology.core_type_of(info.cpu)
+    }
+
+    /// How fast a thread of this speed-up factor is on a type, the slowest being 1.
+    fn speed(&self, core_type: CoreTypeId, sf: Option<f64>) -> f64 {
+        let (fast, slow) = self.topology.extremes();
+        let types = &self.topology.core_types;
+        // Where the kernel takes all for equal, their clocks tell more.
+        let alike = types.iter().all(|t| t.capacity == types[0].capacity);
+        let nominal = |t: CoreTypeId| {
+            types.get(t.index()).map_or(1.0, |t| if alike { t.freq_ghz } else { f64::from(t.capacity) })
+        };
+        let range = nominal(fast) - nominal(slow);
+        if range <= 0.0 {
+            return 1.0;
+        }
+        let most = sf.unwrap_or(nominal(fast) / nominal(slow));
+        1.0 + (most - 1.0) * (nominal(core_type) - nominal(slow)) / range
+    }
+
+    /// Its part of the CPUs that it may use, each shared out by weight.
+    fn share(&self, thread: &Seen<'_>) -> f64 {
+        let part = thread.part();
+        // While it wants one; what it wants of it otherwise is in the load.
+        let of = |load: &f64| part / (load + part * (1.0 - thread.demand)).max(part);
+        let sum: f64 = thread.cpus.iter().filter_map(|cpu| self.load.get(cpu.index())).map(of).sum();
+        sum.min(1.0)
+    }
+}
+
+/// Whether the difference is not worth saying.
+pub(super) fn is_near(a: &Advice, b: &Advice) -> bool {
+    let near = |a: f64, b: f64| (a - b).abs() <= WORTH * a.abs().max(b.abs());
+    let factors = match (a.sf, b.sf) {
+        (Some(a), Some(b)) => near(a, b),
+        (None, None) => true,
+        _ => false,
+    };
+    (a.rank, a.core_types, a.name) == (b.rank, b.core_types, b.name)
+        && factors
+        && near(a.speed, b.speed)
+        && near(a.share, b.share)
+}

@@ -1,0 +1,147 @@
+//! The pages of a program that is steered.
+//!
+//! Input: a process. Output: what its threads tell; what is said to them is written there.
+//!
+//! Nothing there is trusted. The file is read and written by calls, never mapped, so that no program can make an engine fault;
+//! and it is written only if it can be nothing but what it claims to be: a file without a name, of the program's own user,
+//! whose size is sealed. Nothing else is opened or even asked for its size: it might be a file of somebody else, which an
+//! engine that is root could write, or lie in a file system that the program itself provides, and never answer.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, fence};
+
+use countersteer_core::told::Told;
+use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
+
+use crate::page::layout::{self, Advice, FIRST, HEAD, LENGTH, SAID_SEQ, SLOT, TOLD_SEQ, TRIES};
+use crate::page::who;
+
+/// On which mount an open file of this process lies.
+fn mount_of(file: &File) -> Option<u64> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    info.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+/// The mount of all files without a name, which the kernel keeps to itself.
+fn nameless() -> Option<u64> {
+    static MOUNT: OnceLock<Option<u64>> = OnceLock::new();
+    *MOUNT.get_or_init(|| mount_of(&crate::page::file().ok()?))
+}
+
+/// A handle on a file without a name, that can be asked about but not read.
+fn handle(path: &Path) -> Option<File> {
+    // This opens nothing yet: opening, like asking, may have consequences where it is something else.
+    let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
+    (mount_of(&handle)? == nameless()?).then_some(handle)
+}
+
+/// A program's file of pages.
+pub(super) struct Shared {
+    path: PathBuf,
+    /// Which file that is.
+    identity: (u64, u64),
+    file: File,
+    /// Held while this engine is the one that speaks.
+    lock: Option<Flock<File>>,
+    /// The process as it knows itself.
+    pid: u32,
+    /// The slots, read three times: what has the same even number first and last was whole in between.
+    reads: [Vec<u8>; 3],
+}
+
+impl Shared {
+    /// The pages of a process, if it has any and they may be read.
+    pub(super) fn find(pid: u32) -> Option<Self> {
+        let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+        (FIRST..FIRST + TRIES).find_map(|n| Self::open(pid, owner, format!("/proc/{pid}/fd/{n}").into()))
+    }
+
+    pub(super) fn open(pid: u32, owner: u32, path: PathBuf) -> Option<Self> {
+        let handle = handle(&path)?;
+        let found = handle.metadata().ok()?;
+        if !found.is_file() || found.nlink() > 0 || found.uid() != owner || found.len() != LENGTH as u64 {
+            return None;
+        }
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let same = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(same).ok()?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        let sealed = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS).ok()?);
+        if !sealed.contains(seals) || sealed.contains(SealFlag::F_SEAL_WRITE) {
+            return None;
+        }
+        let (pid, _) = who::of(pid, pid)?;
+        let identity = (found.dev(), found.ino());
+        let mut shared = Self { path, identity, file, lock: None, pid, reads: Default::default() };
+        shared.read().then_some(shared)
+    }
+
+    /// Whether the process still has it open; else it has ended, or is another program by now.
+    pub(super) fn is_there(&self) -> bool {
+        let found = handle(&self.path).and_then(|handle| handle.metadata().ok());
+        found.is_some_and(|m| (m.dev(), m.ino()) == self.identity)
+    }
+
+    /// Reads all slots; whether there is something to read.
+    pub(super) fn read(&mut self) -> bool {
+        let mut head = [0; size_of::<layout::Head>()];
+        if self.file.read_exact_at(&mut head, 0).is_err() {
+            return false;
+        }
+        let Some(used) = layout::used_of(&head, self.pid) else { return false };
+        self.reads.iter_mut().all(|bytes| {
+            bytes.resize(used * SLOT, 0);
+            let read = self.file.read_exact_at(bytes, HEAD as u64).is_ok();
+            fence(Ordering::SeqCst);
+            read
+        })
+    }
+
+    /// Threads that have a slot, as they know themselves, with its row.
+    pub(super) fn owners(&self) -> impl Iterator<Item = ((u32, u64), usize)> + '_ {
+        let owners = self.reads[1].chunks_exact(SLOT).map(layout::owner_of);
+        owners.enumerate().filter(|(_, (tid, _))| *tid != 0 && *tid != layout::TAKEN).map(|(row, owner)| (owner, row))
+    }
+
+    fn slot(&self, nth: usize, row: usize) -> Option<&[u8]> {
+        self.reads[nth].get(row * SLOT..(row + 1) * SLOT)
+    }
+
+    /// What was told in a row; nothing while it is being told.
+    pub(super) fn told(&self, row: usize) -> Option<Told> {
+        let (first, between, last) = (self.slot(0, row)?, self.slot(1, row)?, self.slot(2, row)?);
+        let seq = layout::word(first, TOLD_SEQ);
+        let whole = seq.is_multiple_of(2)
+            && seq == layout::word(last, TOLD_SEQ)
+            && layout::owner_of(first) == layout::owner_of(last);
+        whole.then(|| layout::told_of(between))
+    }
+
+    /// Says something to the thread of a row, or takes everything back; whether it could.
+    pub(super) fn say(&mut self, row: usize, advice: Option<&Advice>) -> bool {
+        if self.lock.is_none() {
+            // Of two engines one speaks; whoever holds the lock for nothing harms only itself.
+            let copy = self.file.try_clone().ok();
+            self.lock = copy.and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
+        }
+        self.lock.is_some() && self.write(row, advice).is_ok()
+    }
+
+    fn write(&self, row: usize, advice: Option<&Advice>) -> io::Result<()> {
+        let at = (HEAD + row * SLOT + SAID_SEQ) as u64;
+        let mut seq = [0; 4];
+        self.file.read_exact_at(&mut seq, at)?;
+        let odd = u32::from_ne_bytes(seq) | 1;
+        self.file.write_all_at(&odd.to_ne_bytes(), at)?;
+        fence(Ordering::SeqCst);
+        self.file.write_all_at(&layout::bytes_of(advice), at + 4)?;
+        fence(Ordering::SeqCst);
+        self.file.write_all_at(&odd.wrapping_add(1).to_ne_bytes(), at)
+    }
+}

@@ -1,0 +1,284 @@
+//! The layout of pages: what a program and an engine have in common.
+//!
+//! Input: pages as they lie in memory, or bytes of them. Output: what either side says.
+//!
+//! A process has one file without a name ([`NAME`]), sealed so that its size cannot change, open under the first free number
+//! from [`FIRST`] on; so whoever may look into `/proc/PID/fd` finds it, and it is gone with the process. All numbers are in the
+//! byte order of the machine, and all that is not named is zero:
+//!
+//! ```text
+//! byte 0      Head                      magic, version, sizes, the process
+//! byte 4096   Slot 0, 256 bytes
+//!               byte 0    FromProgram   written by the program only, 128 bytes
+//!               byte 128  FromEngine    written by the engine only (and wiped when another thread takes the slot), 128 bytes
+//! byte 4352   Slot 1 ...
+//! ```
+//!
+//! 128 bytes are what processors fetch at once: neither side's writing slows the other's. `seq` is odd while its half is being
+//! written, and greater by two when that is done; halves read between two equal even numbers are whole.
+
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use countersteer_core::told::Told;
+
+/// What the file is called in `/proc/PID/fd`.
+pub(crate) const NAME: &str = "countersteer-pages";
+/// The first descriptor that it may have.
+pub(crate) const FIRST: i32 = 1000;
+/// How many descriptors from there on it may have.
+pub(crate) const TRIES: i32 = 4;
+/// `cspages` and a zero.
+pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"cspages\0");
+/// Changes with the layout.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes in front of the slots.
+pub(crate) const HEAD: usize = 4096;
+/// Bytes of a slot.
+pub(crate) const SLOT: usize = size_of::<Slot>();
+/// Threads of a process that have a page at the same time, at most.
+pub(crate) const SLOTS: usize = 4096;
+/// Bytes of the file.
+pub(crate) const LENGTH: usize = HEAD + SLOTS * SLOT;
+/// Bytes of a core type's name with a zero behind it; longer ones are cut off.
+pub(crate) const NAME_BYTES: usize = 32;
+/// Stands for a thread in a slot that is being taken.
+pub(crate) const TAKEN: u32 = u32::MAX;
+
+/// Where the file begins.
+#[repr(C)]
+pub(crate) struct Head {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    pub(crate) slot_bytes: AtomicU32,
+    pub(crate) slots: AtomicU32,
+    /// The process, as it knows itself: a child that has inherited the file is not meant.
+    pub(crate) pid: AtomicU32,
+    /// Slots behind this one were never used.
+    pub(crate) used: AtomicU32,
+}
+
+/// A page: what one thread and the engine say to each other.
+#[repr(C)]
+pub(crate) struct Slot {
+    pub(crate) program: FromProgram,
+    pub(crate) engine: FromEngine,
+}
+
+/// What a program tells about a thread.
+#[repr(C, align(128))]
+pub(crate) struct FromProgram {
+    /// The thread, as it knows itself; 0 where the slot is free.
+    pub(crate) tid: AtomicU32,
+    pub(crate) seq: AtomicU32,
+    /// When the thread was born, in clock ticks since the machine started: numbers come back, threads do not.
+    pub(crate) started: AtomicU64,
+    /// An i32.
+    pub(crate) priority: AtomicU32,
+    pub(crate) qos_permille: AtomicU32,
+    /// Number in [`countersteer_core::told::PHASES`]; it may change without `seq`, since one byte of it says all.
+    pub(crate) phase: AtomicU32,
+    pub(crate) workers: AtomicU32,
+}
+
+/// What an engine says to a thread.
+#[repr(C, align(128))]
+pub(crate) struct FromEngine {
+    pub(crate) seq: AtomicU32,
+    pub(crate) rank: AtomicU32,
+    /// 0 as long as no engine says anything.
+    pub(crate) core_types: AtomicU32,
+    reserved: AtomicU32,
+    /// f64; no number where it is unknown, like the next two.
+    pub(crate) sf: AtomicU64,
+    pub(crate) speed: AtomicU64,
+    pub(crate) share: AtomicU64,
+    pub(crate) core_type: [AtomicU64; NAME_BYTES / 8],
+}
+
+/// What an engine says to a thread of a program.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Advice {
+    /// Changes whenever any of the rest does.
+    pub epoch: u32,
+    /// Place of the thread's core type among those of the machine; 0 is the fastest.
+    pub rank: u32,
+    /// How many core types the machine has.
+    pub core_types: u32,
+    /// The thread's speed on the fastest type over that on the slowest, as it is predicted now.
+    pub sf: Option<f64>,
+    /// How fast its core type is for it, over the machine's slowest: by `sf`, or by what cores of these types can do in general.
+    pub speed: f64,
+    /// What it gets of a CPU's time, at most 1, beside the other threads that are steered.
+    pub share: f64,
+    pub(crate) name: [u8; NAME_BYTES],
+}
+
+impl Advice {
+    /// The name of its core type.
+    #[must_use]
+    pub fn core_type(&self) -> &str {
+        let end = self.name.iter().position(|b| *b == 0).unwrap_or(NAME_BYTES);
+        // A name that was cut within a letter ends before it.
+        let whole = |e: std::str::Utf8Error| std::str::from_utf8(&self.name[..e.valid_up_to()]).unwrap_or_default();
+        std::str::from_utf8(&self.name[..end]).unwrap_or_else(whole)
+    }
+
+    /// The bytes of a name.
+    pub(crate) fn name_of(text: &str) -> [u8; NAME_BYTES] {
+        let mut name = [0; NAME_BYTES];
+        name.iter_mut().zip(text.bytes().take(NAME_BYTES - 1)).for_each(|(to, from)| *to = from);
+        name
+    }
+}
+
+/// A half that changes faster than it is read, or was left half written, is not waited for.
+const ATTEMPTS: u32 = 100;
+
+impl FromProgram {
+    /// Tells all of it at once.
+    pub(crate) fn tell(&self, told: &Told) {
+        let odd = self.seq.load(Ordering::Relaxed) | 1;
+        self.seq.store(odd, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.priority.store(i32::from(told.priority) as u32, Ordering::Relaxed);
+        self.qos_permille.store(told.qos_permille.into(), Ordering::Relaxed);
+        self.phase.store(told.phase as u32, Ordering::Relaxed);
+        self.workers.store(told.workers, Ordering::Relaxed);
+        self.seq.store(odd.wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl FromEngine {
+    /// What the engine says; nothing if there is none.
+    pub(crate) fn read(&self) -> Option<Advice> {
+        for _ in 0..ATTEMPTS {
+            let epoch = self.seq.load(Ordering::Acquire);
+            let number = |value: &AtomicU64| f64::from_bits(value.load(Ordering::Relaxed));
+            let mut name = [0; NAME_BYTES];
+            for (to, word) in name.chunks_exact_mut(8).zip(&self.core_type) {
+                to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            }
+            let advice = Advice {
+                epoch,
+                rank: self.rank.load(Ordering::Relaxed),
+                core_types: self.core_types.load(Ordering::Relaxed),
+                sf: Some(number(&self.sf)).filter(|sf| !sf.is_nan()),
+                speed: number(&self.speed),
+                share: number(&self.share),
+                name,
+            };
+            fence(Ordering::Acquire);
+            if epoch.is_multiple_of(2) && self.seq.load(Ordering::Relaxed) == epoch {
+                return Some(advice).filter(|a| a.core_types > 0);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Wipes what was said to the thread that had the slot before.
+    pub(crate) fn wipe(&self) {
+        let odd = self.seq.load(Ordering::Relaxed) | 1;
+        self.seq.store(odd, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.core_types.store(0, Ordering::Relaxed);
+        self.seq.store(odd.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// A field of 32 bits in the bytes of what it lies in; 0 behind the end.
+pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
+    let found = bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
+    found.map_or(0, u32::from_ne_bytes)
+}
+
+/// A field of 64 bits.
+pub(crate) fn long(bytes: &[u8], at: usize) -> u64 {
+    let found = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
+    found.map_or(0, u64::from_ne_bytes)
+}
+
+/// Whether these bytes begin a file of this layout, of a process that knows itself by this number; how many slots are used.
+pub(crate) fn used_of(head: &[u8], pid: u32) -> Option<usize> {
+    let ours = long(head, offset_of!(Head, magic)) == MAGIC
+        && word(head, offset_of!(Head, version)) == VERSION
+        && word(head, offset_of!(Head, slot_bytes)) as usize == SLOT
+        && word(head, offset_of!(Head, slots)) as usize == SLOTS
+        && word(head, offset_of!(Head, pid)) == pid;
+    ours.then(|| (word(head, offset_of!(Head, used)) as usize).min(SLOTS))
+}
+
+/// Where a slot's halves have their numbers.
+pub(crate) const TOLD_SEQ: usize = offset_of!(Slot, program) + offset_of!(FromProgram, seq);
+/// The same of the engine's half, which begins with it.
+pub(crate) const SAID_SEQ: usize = offset_of!(Slot, engine) + offset_of!(FromEngine, seq);
+/// Bytes of the engine's half behind its number.
+pub(crate) const SAID_BYTES: usize = offset_of!(FromEngine, core_type) + NAME_BYTES - 4;
+
+/// Whose slot these bytes are: the thread and when it was born.
+pub(crate) fn owner_of(slot: &[u8]) -> (u32, u64) {
+    (word(slot, offset_of!(FromProgram, tid)), long(slot, offset_of!(FromProgram, started)))
+}
+
+/// What was told in these bytes of a slot.
+pub(crate) fn told_of(slot: &[u8]) -> Told {
+    let field = |at| word(slot, at);
+    Told::of(
+        field(offset_of!(FromProgram, priority)) as i32,
+        field(offset_of!(FromProgram, qos_permille)),
+        field(offset_of!(FromProgram, phase)),
+        field(offset_of!(FromProgram, workers)),
+    )
+}
+
+/// What an engine says, as the bytes behind its half's number; nothing said is all zeros.
+pub(crate) fn bytes_of(advice: Option<&Advice>) -> [u8; SAID_BYTES] {
+    let mut bytes = [0; SAID_BYTES];
+    let Some(advice) = advice else { return bytes };
+    let mut put = |at: usize, field: &[u8]| {
+        bytes[at - 4..at - 4 + field.len()].copy_from_slice(field);
+    };
+    put(offset_of!(FromEngine, rank), &advice.rank.to_ne_bytes());
+    put(offset_of!(FromEngine, core_types), &advice.core_types.to_ne_bytes());
+    put(offset_of!(FromEngine, sf), &advice.sf.unwrap_or(f64::NAN).to_ne_bytes());
+    put(offset_of!(FromEngine, speed), &advice.speed.to_ne_bytes());
+    put(offset_of!(FromEngine, share), &advice.share.to_ne_bytes());
+    put(offset_of!(FromEngine, core_type), &advice.name);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layout_is_what_version_1_says() {
+        let head =
+            [offset_of!(Head, version), offset_of!(Head, slot_bytes), offset_of!(Head, slots), offset_of!(Head, pid)];
+        assert_eq!((head, offset_of!(Head, used), size_of::<Head>()), ([8, 12, 16, 20], 24, 32));
+        assert_eq!((SLOT, offset_of!(Slot, engine), TOLD_SEQ, SAID_SEQ), (256, 128, 4, 128));
+        let told =
+            [offset_of!(FromProgram, priority), offset_of!(FromProgram, phase), offset_of!(FromProgram, workers)];
+        assert_eq!((offset_of!(FromProgram, tid), offset_of!(FromProgram, started), told), (0, 8, [16, 24, 28]));
+        let said = [offset_of!(FromEngine, rank), offset_of!(FromEngine, core_types), offset_of!(FromEngine, sf)];
+        assert_eq!((said, offset_of!(FromEngine, share), offset_of!(FromEngine, core_type)), ([4, 8, 16], 32, 40));
+        assert_eq!((SAID_BYTES, LENGTH), (68, 4096 + 4096 * 256));
+    }
+
+    #[test]
+    fn long_names_are_cut_between_letters() {
+        let mut advice = Advice {
+            epoch: 0,
+            rank: 0,
+            core_types: 1,
+            sf: None,
+            speed: 1.0,
+            share: 1.0,
+            name: Advice::name_of("Cortex-X4"),
+        };
+        assert_eq!(advice.core_type(), "Cortex-X4");
+        advice.name = Advice::name_of(&format!("x{}", "é".repeat(20)));
+        assert_eq!(advice.core_type(), format!("x{}", "é".repeat(15)));
+    }
+}

@@ -1,0 +1,161 @@
+//! Pages: memory that each thread of a program shares with the engine that steers it.
+//!
+//! Input: what the program tells about its threads (priority, how fast is fast enough, what it does, how many share the work).
+//! Output: what an engine says to them (core type, speed-up factor, share of a CPU). Neither side waits for the other, and
+//! neither telling nor reading makes a system call. A page works the same where no engine is: nobody listens, nothing is said.
+//!
+//! ```no_run
+//! use countersteer_core::told::{Phase, Told};
+//! use countersteer_host::page::Page;
+//!
+//! let page = Page::open()?;
+//! page.tell(&Told { priority: 2, workers: 8, ..Told::default() });
+//! page.phase(Phase::Spinning);
+//! if let Some(advice) = page.read() {
+//!     println!("on {}, {} times as fast as the slowest", advice.core_type(), advice.speed);
+//! }
+//! # Ok::<(), countersteer_host::page::PageError>(())
+//! ```
+
+pub(crate) mod layout;
+mod table;
+pub(crate) mod who;
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+use countersteer_core::told::{Phase, Told};
+
+use layout::Slot;
+use table::Table;
+
+pub(crate) use table::file;
+
+pub use layout::Advice;
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Engines would not find it.
+    #[error(
+        "none of the descriptors {} to {} is free, under which engines look for pages: open the first page earlier, or \
+         raise `ulimit -n`",
+        layout::FIRST,
+        layout::FIRST + layout::TRIES - 1
+    )]
+    Descriptor,
+    /// Too many threads.
+    #[error("{} threads of this process have a page already; close some", layout::SLOTS)]
+    Full,
+    /// Too late.
+    #[error("this thread is about to end; open its page earlier")]
+    Ending,
+}
+
+/// The page of a thread. Copies are the same page.
+#[derive(Clone, Copy)]
+pub struct Page(&'static Slot);
+
+/// What a thread has opened; it is closed when the thread ends.
+struct Own {
+    slot: Cell<Option<&'static Slot>>,
+    tid: Cell<u32>,
+}
+
+impl Own {
+    /// The slot, unless it was closed, or its memory was left behind in the parent.
+    fn slot(&self) -> Option<&'static Slot> {
+        self.slot.get().filter(|slot| slot.program.tid.load(Ordering::Relaxed) == self.tid.get())
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot() {
+            Page(slot).close();
+        }
+    }
+}
+
+thread_local! {
+    static OWN: Own = const { Own { slot: Cell::new(None), tid: Cell::new(0) } };
+}
+
+impl Page {
+    /// The calling thread's page, which it keeps until it closes it or ends.
+    ///
+    /// # Errors
+    /// The kernel refuses memory or descriptors, or too many threads have a page.
+    pub fn open() -> Result<Self, PageError> {
+        OWN.try_with(|own| {
+            if let Some(slot) = own.slot() {
+                return Ok(Self(slot));
+            }
+            let failed = |source| PageError::System { what: "reading /proc/thread-self/stat", source };
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").map_err(failed)?;
+            let started = who::born(&stat).ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
+            let tid = nix::unistd::gettid().as_raw() as u32;
+            let slot = Table::of_process()?.take(tid, started)?;
+            own.slot.set(Some(slot));
+            own.tid.set(tid);
+            Ok(Self(slot))
+        })
+        .unwrap_or(Err(PageError::Ending))
+    }
+
+    /// Tells all there is to tell. One thread may tell at a time, else parts of both are told.
+    pub fn tell(self, told: &Told) {
+        self.0.program.tell(told);
+    }
+
+    /// Tells only what the thread does.
+    pub fn phase(self, phase: Phase) {
+        self.0.program.phase.store(phase as u32, Ordering::Relaxed);
+    }
+
+    /// What the engine says; nothing where there is none. Any thread may read.
+    #[must_use]
+    pub fn read(self) -> Option<Advice> {
+        self.0.engine.read()
+    }
+
+    /// A number that changes whenever what the engine says does: as long as it is that of the last advice, nothing has.
+    #[must_use]
+    pub fn epoch(self) -> u32 {
+        self.0.engine.seq.load(Ordering::Relaxed)
+    }
+
+    /// Takes back what was told, and gives the page up. Nothing may be done with its copies any more: they may be another
+    /// thread's.
+    pub fn close(self) {
+        self.0.program.tid.store(0, Ordering::Release);
+    }
+
+    /// The page as a number that C can hold.
+    #[must_use]
+    pub const fn into_raw(self) -> *const c_void {
+        std::ptr::from_ref(self.0).cast()
+    }
+
+    /// The page behind such a number; none behind null.
+    ///
+    /// # Safety
+    /// It is null or from [`Page::into_raw`] of this process or one that it was forked from.
+    #[must_use]
+    pub unsafe fn from_raw(raw: *const c_void) -> Option<Self> {
+        // SAFETY: slots are atomics, in memory that is never unmapped, in children as well.
+        unsafe { raw.cast::<Slot>().as_ref() }.map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The pages of this process, and which thread has which.
+//!
+//! Input: threads that open and close pages. Output: their slots in the file that an engine finds.
+//!
+//! The file is mapped once and never unmapped: a slot that is held on to for too long is another thread's, but always memory.
+//! A child that was forked gets empty memory in its place, so that what it says goes nowhere, and makes its own file when it
+//! opens a page.
+
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::PageError;
+use super::layout::{FIRST, HEAD, Head, LENGTH, MAGIC, NAME, SLOT, SLOTS, Slot, TAKEN, TRIES, VERSION};
+
+/// A mapped file.
+pub(super) struct Table {
+    base: *mut u8,
+    /// Kept open, that engines find it.
+    fd: c_int,
+    /// Which file that was: a program may have closed the descriptor and opened another under its number.
+    file: (u64, u64),
+}
+
+/// This process's; never freed.
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
+
+/// A thread makes it now. No lock of the standard library, which a child could not open that was forked meanwhile.
+static MAKING: AtomicBool = AtomicBool::new(false);
+
+/// Which file a descriptor is of.
+fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    nix::sys::stat::fstat(fd).ok().map(|s| (s.st_dev, s.st_ino))
+}
+
+/// Leaves the parent's pages.
+extern "C" fn forked() {
+    MAKING.store(false, Ordering::Release);
+    let table = TABLE.swap(ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or a table that is never freed.
+    let Some(table) = (unsafe { table.as_ref() }) else { return };
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+    // SAFETY: replaces the table's own mapping, which only atomics are read from and written to.
+    unsafe { libc::mmap(table.base.cast(), LENGTH, protection, flags, -1, 0) };
+    // SAFETY: the number is one of a descriptor, perhaps closed by now; nothing is done with it but asking.
+    let fd = unsafe { BorrowedFd::borrow_raw(table.fd) };
+    if identity(fd) == Some(table.file) {
+        // SAFETY: this is the descriptor that the table opened, and nobody uses it.
+        drop(unsafe { OwnedFd::from_raw_fd(table.fd) });
+    }
+}
+
+/// A file without a name.
+pub(crate) fn file() -> nix::Result<File> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    // Kernels before 6.3 know no such file; later ones may allow no other.
+    let no_exec = flags | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+    match memfd_create(NAME, no_exec) {
+        Err(Errno::EINVAL) => memfd_create(NAME, flags),
+        made => made,
+    }
+    .map(File::from)
+}
+
+impl Table {
+    /// The process's table, which is made when it is first asked for.
+    pub(super) fn of_process() -> Result<&'static Self, PageError> {
+        // SAFETY: null, or a table that is never freed.
+        if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
+            return Ok(table);
+        }
+        while MAKING.swap(true, Ordering::AcqRel) {
+            std::thread::yield_now();
+        }
+        let table = Self::first();
+        MAKING.store(false, Ordering::Release);
+        table
+    }
+
+    /// Makes the table unless another thread was faster; one thread at a time is here.
+    fn first() -> Result<&'static Self, PageError> {
+        static WATCHED: AtomicBool = AtomicBool::new(false);
+        // SAFETY: null, or a table that is never freed.
+        if let Some(table) = unsafe { TABLE.load(Ordering::Acquire).as_ref() } {
+            return Ok(table);
+        }
+        if !WATCHED.swap(true, Ordering::AcqRel) {
+            // SAFETY: the handler lives as long as the library and calls nothing that a child may not.
+            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        }
+        let table: &'static Self = Box::leak(Box::new(Self::make()?));
+        TABLE.store(ptr::from_ref(table).cast_mut(), Ordering::Release);
+        Ok(table)
+    }
+
+    fn make() -> Result<Self, PageError> {
+        let failed = |what| move |errno: Errno| PageError::System { what, source: errno.into() };
+        let file = file().map_err(failed("making a file without a name (memfd_create)"))?;
+        file.set_len(LENGTH as u64).map_err(|source| PageError::System { what: "making room for pages", source })?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(failed("sealing pages"))?;
+        let identity = identity(file.as_fd()).unwrap_or_default();
+        let base = map(&file).map_err(failed("mapping pages"))?;
+        // SAFETY: the mapping begins with a head, all of whose fields are atomics.
+        let head = unsafe { &*base.cast::<Head>() };
+        head.version.store(VERSION, Ordering::Relaxed);
+        head.slot_bytes.store(SLOT as u32, Ordering::Relaxed);
+        head.slots.store(SLOTS as u32, Ordering::Relaxed);
+        head.pid.store(std::process::id(), Ordering::Relaxed);
+        head.magic.store(MAGIC, Ordering::Release);
+        // Now it may be found.
+        let fd = match fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(FIRST)) {
+            Ok(fd) if fd < FIRST + TRIES => return Ok(Self { base, fd, file: identity }),
+            Ok(fd) => Some(fd),
+            Err(_) => None,
+        };
+        // SAFETY: the descriptor was opened just now; the mapping was made here, and nothing refers to it any more.
+        unsafe {
+            drop(fd.map(|fd| OwnedFd::from_raw_fd(fd)));
+            libc::munmap(base.cast(), LENGTH);
+        }
+        Err(PageError::Descriptor)
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: the mapping is never unmapped, and a head is all atomics.
+        unsafe { &*self.base.cast::<Head>() }
+    }
+
+    fn slots(&self) -> &'static [Slot] {
+        // SAFETY: there are that many behind the head, all atomics, aligned (4096 is a multiple of 128), never unmapped.
+        unsafe { std::slice::from_raw_parts(self.base.add(HEAD).cast::<Slot>(), SLOTS) }
+    }
+
+    /// A free slot for a thread of this number and birth.
+    pub(super) fn take(&self, tid: u32, started: u64) -> Result<&'static Slot, PageError> {
+        let free = |slot: &Slot| {
+            let tid = &slot.program.tid;
+            tid.load(Ordering::Relaxed) == 0
+                && tid.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let position = || self.slots().iter().position(free);
+        let row = position().or_else(|| {
+            self.reclaim();
+            position()
+        });
+        let row = row.ok_or(PageError::Full)?;
+        let slot = &self.slots()[row];
+        slot.program.tell(&Default::default());
+        slot.engine.wipe();
+        slot.program.started.store(started, Ordering::Relaxed);
+        slot.program.tid.store(tid, Ordering::Release);
+        self.head().used.fetch_max(row as u32 + 1, Ordering::Release);
+        Ok(slot)
+    }
+
+    /// Frees the slots of threads that have ended without notice.
+    fn reclaim(&self) {
+        let own = std::process::id();
+        for slot in self.slots() {
+            let tid = slot.program.tid.load(Ordering::Relaxed);
+            // SAFETY: plain system call; signal 0 only asks whether the thread is there.
+            let gone = || unsafe { libc::syscall(libc::SYS_tgkill, own, tid, 0) } < 0 && Errno::last() == Errno::ESRCH;
+            if tid != TAKEN && gone() {
+                let _ = slot.program.tid.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn map(file: &File) -> nix::Result<*mut u8> {
+    use std::os::fd::AsRawFd;
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
+    let base: *mut c_void = unsafe { libc::mmap(ptr::null_mut(), LENGTH, protection, flags, file.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(base.cast()) }
+}

@@ -1,0 +1,143 @@
+//! Pages as threads, children and engines see them.
+
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Barrier};
+
+use super::layout::{self, HEAD, LENGTH, SLOT};
+use super::*;
+
+/// What an engine finds of this process.
+fn found() -> std::fs::File {
+    let paths = (layout::FIRST..layout::FIRST + layout::TRIES).map(|n| format!("/proc/self/fd/{n}"));
+    let path =
+        paths.into_iter().find(|p| std::fs::read_link(p).is_ok_and(|l| l.to_string_lossy().contains(layout::NAME)));
+    std::fs::OpenOptions::new().read(true).write(true).open(path.unwrap()).unwrap()
+}
+
+/// The row of a page.
+fn row(page: Page) -> usize {
+    let mut all = vec![0; LENGTH];
+    found().read_exact_at(&mut all, 0).unwrap();
+    let (_, started) = who::of(std::process::id(), tid()).unwrap();
+    let own = (tid(), started);
+    assert_eq!(page.0.program.tid.load(Ordering::Relaxed), tid());
+    all[HEAD..].chunks_exact(SLOT).position(|slot| layout::owner_of(slot) == own).unwrap()
+}
+
+fn tid() -> u32 {
+    nix::unistd::gettid().as_raw() as u32
+}
+
+#[test]
+fn what_is_told_is_found_and_what_is_said_is_read() {
+    let page = Page::open().unwrap();
+    assert_eq!(page.into_raw(), Page::open().unwrap().into_raw(), "a thread has one page");
+    let told = Told { priority: -3, qos_permille: 250, phase: Phase::Blocked, workers: 7 };
+    page.tell(&told);
+    let at = HEAD + row(page) * SLOT;
+    let mut slot = [0; SLOT];
+    found().read_exact_at(&mut slot, at as u64).unwrap();
+    assert_eq!((layout::told_of(&slot), layout::word(&slot, layout::TOLD_SEQ) % 2), (told, 0));
+    page.phase(Phase::Spinning);
+    found().read_exact_at(&mut slot, at as u64).unwrap();
+    assert_eq!(layout::told_of(&slot), Told { phase: Phase::Spinning, ..told });
+    assert_eq!(page.read(), None);
+
+    let before = page.epoch();
+    let name = Advice::name_of("big");
+    let mut advice = Advice { epoch: before + 2, rank: 1, core_types: 3, sf: Some(1.5), speed: 1.25, share: 0.5, name };
+    let said = (at + layout::SAID_SEQ) as u64;
+    found().write_all_at(&(before + 1).to_ne_bytes(), said).unwrap();
+    found().write_all_at(&layout::bytes_of(Some(&advice)), said + 4).unwrap();
+    assert_eq!(page.read(), None, "half written");
+    found().write_all_at(&(before + 2).to_ne_bytes(), said).unwrap();
+    assert_eq!((page.read(), page.epoch()), (Some(advice), before + 2));
+    assert_eq!(page.read().unwrap().core_type(), "big");
+    advice.sf = None;
+    found().write_all_at(&layout::bytes_of(Some(&advice)), said + 4).unwrap();
+    assert_eq!(page.read().unwrap().sf, None, "unknown is no number");
+    page.close();
+    assert_eq!(Page::open().unwrap().read(), None, "what was said to who had the page before is wiped");
+}
+
+#[test]
+fn the_file_cannot_change_its_size() {
+    let _page = Page::open().unwrap();
+    assert!(found().set_len(0).is_err() && found().set_len(2 * LENGTH as u64).is_err());
+}
+
+#[test]
+fn a_thousand_threads_have_a_page_each_and_give_it_back() {
+    const THREADS: usize = 1000;
+    let barrier = Arc::new(Barrier::new(THREADS));
+    let one = || {
+        let barrier = Arc::clone(&barrier);
+        let run = move || {
+            let page = Page::open().unwrap().into_raw() as usize;
+            barrier.wait();
+            page
+        };
+        std::thread::Builder::new().stack_size(1 << 16).spawn(run).unwrap()
+    };
+    let threads: Vec<_> = (0..THREADS).map(|_| one()).collect();
+    let pages: std::collections::BTreeSet<usize> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    assert_eq!(pages.len(), THREADS);
+    let again = std::thread::spawn(|| Page::open().unwrap().into_raw() as usize).join().unwrap();
+    let (lowest, highest) = (*pages.first().unwrap(), *pages.last().unwrap());
+    assert!((lowest..=highest).contains(&again), "pages of threads that have ended are free");
+}
+
+#[test]
+fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
+    let page = Page::open().unwrap();
+    page.tell(&Told { workers: 5, ..Told::default() });
+    // SAFETY: the child does nothing but use pages, read files and exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: plain system call; whatever goes wrong, the child ends.
+        unsafe { libc::alarm(60) };
+        let silent = page.0.program.tid.load(Ordering::Relaxed) == 0 && page.read().is_none();
+        page.tell(&Told { workers: 9, ..Told::default() });
+        let inherited = (layout::FIRST..layout::FIRST + layout::TRIES)
+            .any(|n| std::fs::read_link(format!("/proc/self/fd/{n}")).is_ok());
+        let own = Page::open().is_ok_and(|own| own.into_raw() != page.into_raw());
+        // SAFETY: ends the child without what the test harness would do.
+        unsafe { libc::_exit(if silent && !inherited && own { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above; `status` is a place for its status.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    assert_eq!(page.0.program.workers.load(Ordering::Relaxed), 5);
+}
+
+/// In a child, where no page is open yet: all threads ask for the first one at once.
+#[test]
+fn threads_that_open_the_first_page_at_once_share_one_file() {
+    const THREADS: usize = 32;
+    // SAFETY: the child does nothing but start threads, use pages and exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: plain system call; whatever goes wrong, the child ends.
+        unsafe { libc::alarm(60) };
+        let barrier = Arc::new(Barrier::new(THREADS));
+        let one = |_| {
+            let barrier = Arc::clone(&barrier);
+            let run = move || {
+                barrier.wait();
+                let opened = Page::open().is_ok();
+                barrier.wait();
+                opened
+            };
+            std::thread::spawn(run)
+        };
+        let threads: Vec<_> = (0..THREADS).map(one).collect();
+        let all = threads.into_iter().all(|t| t.join().unwrap_or(false));
+        // SAFETY: ends the child without what the test harness would do.
+        unsafe { libc::_exit(i32::from(!all)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above; `status` is a place for its status.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
+}
