@@ -69,7 +69,7 @@ impl ScxConfig {
             counters: None,
             mode: Mode::Partial,
             period: Nanos::from_millis(100),
-            slice: Nanos::from_millis(5),
+            slice: Nanos::from_millis(3),
             steal_above: None,
             tell_switches: true,
             watchdog: Duration::from_secs(5),
