@@ -3,6 +3,7 @@
 pub mod affinity;
 pub mod counters;
 pub mod doctor;
+pub mod keeper;
 pub mod live;
 pub mod online;
 pub mod record_run;

@@ -57,7 +57,13 @@ impl Host {
         let name = read("comm")?.trim_end().to_owned();
         // Threads of the kernel have no memory of their own.
         let status = read("status").filter(|s| s.contains("VmSize:"))?;
-        let uid: u32 = status.lines().find_map(|l| l.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()?;
+        let field =
+            |key, nth| status.lines().find_map(|l| l.strip_prefix(key))?.split_whitespace().nth(nth)?.parse().ok();
+        let (parent, uid): (u32, u32) = (field("PPid:", 0)?, field("Uid:", 1)?);
+        // Its guardian.
+        if parent == std::process::id() {
+            return None;
+        }
         let users = self.users.get(&uid).cloned().into_iter().chain([uid.to_string()]).collect();
         let cgroups = read("cgroup").unwrap_or_default();
         // The unified hierarchy's line begins with `0::`.

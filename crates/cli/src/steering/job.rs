@@ -15,6 +15,7 @@ use countersteer_report::record::{Collector, Detail, Manifest};
 
 use super::contest::Contest;
 use super::governed::{Control, Governed};
+use super::guardian;
 use super::here::Here;
 use super::programs::Programs;
 use super::socket::Socket;
@@ -68,6 +69,8 @@ pub fn put_back() -> anyhow::Result<()> {
 
 /// Does a job with a policy.
 pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Programs) -> anyhow::Result<Done> {
+    // The first to come and the last to go.
+    let _guardian = if job.dry { None } else { guardian::start() };
     let engine = affinity_engine(&job, here, policy.as_ref())?;
     let collector = job.record.map(|_| Collector::new(manifest(&job, here, &programs), Detail::NoSpans));
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);

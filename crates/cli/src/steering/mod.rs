@@ -3,6 +3,7 @@
 pub mod contest;
 pub mod exposition;
 pub mod governed;
+mod guardian;
 pub mod here;
 pub mod host;
 pub mod job;

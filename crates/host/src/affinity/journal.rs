@@ -87,7 +87,21 @@ impl Journal {
             .map(|n| folder.join(format!("{}-{n}.journal", std::process::id())))
             .find(|p| !p.exists())
             .ok_or_else(|| failed(io::ErrorKind::AlreadyExists.into()))?;
+        let mut journal = Self::begun(&path)?;
+        // Others see it when it is locked, not before.
+        let shown = std::fs::hard_link(&journal.path, &path);
+        let _ = std::fs::remove_file(&journal.path);
+        shown.map_err(|source| AffinityError::Journal { path: path.clone(), source })?;
+        journal.path = path;
+        Ok(journal)
+    }
+
+    /// A journal that is not at its place yet.
+    fn begun(path: &Path) -> Result<Self, AffinityError> {
+        let path = path.with_extension("new");
         let failed = |source| AffinityError::Journal { path: path.clone(), source };
+        // One that a killed process of this number has left.
+        let _ = std::fs::remove_file(&path);
         let file = locked(&path).map_err(failed)?;
         let mut journal = Self { file, path, masks: BTreeSet::new(), bytes: 0, most: COMPACT_BYTES };
         journal.line(&head())?;
@@ -99,18 +113,15 @@ impl Journal {
         if self.bytes < self.most {
             return Ok(());
         }
-        let path = self.path.with_extension("new");
-        let failed = |source| AffinityError::Journal { path: path.clone(), source };
-        let file = locked(&path).map_err(failed)?;
-        let mut anew = Self { file, path: path.clone(), masks: BTreeSet::new(), bytes: 0, most: COMPACT_BYTES };
-        anew.line(&head())?;
+        let mut anew = Self::begun(&self.path)?;
         for before in living {
             anew.before(before)?;
         }
         for mask in &self.masks {
             anew.mask(mask)?;
         }
-        std::fs::rename(&path, &self.path).map_err(failed)?;
+        let failed = |source| AffinityError::Journal { path: self.path.clone(), source };
+        std::fs::rename(&anew.path, &self.path).map_err(failed)?;
         anew.path.clone_from(&self.path);
         anew.most = COMPACT_BYTES.max(2 * anew.bytes);
         *self = anew;
@@ -163,7 +174,7 @@ impl Journal {
 }
 
 /// A folder that another user made may hold what another user wrote.
-fn is_own(folder: &Path) -> io::Result<()> {
+pub(super) fn is_own(folder: &Path) -> io::Result<()> {
     let owner = std::fs::metadata(folder)?;
     if owner.uid() == nix::unistd::geteuid().as_raw() && owner.mode() & 0o022 == 0 {
         return Ok(());
@@ -182,42 +193,8 @@ fn locked(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// A journal whose engine is gone, locked against whoever else wants to undo it.
-pub(super) type Orphan = (PathBuf, Flock<File>, Told);
-
-/// Journals whose engines are gone, with what they say, and how many engines live.
-pub(super) fn orphans(folder: &Path) -> io::Result<(Vec<Orphan>, usize)> {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(error) => return Err(error),
-    };
-    is_own(folder)?;
-    let (mut orphans, mut living) = (Vec::new(), 0);
-    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
-        let Ok(file) = File::open(&path) else { continue };
-        let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
-            living += 1;
-            continue;
-        };
-        let text = std::fs::read_to_string(&path)?;
-        orphans.push((path, file, told(&text, &task::boot_id())));
-    }
-    orphans.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok((orphans, living))
-}
-
-/// What this process's own journals say.
-pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Told)> {
-    let prefix = format!("{}-", std::process::id());
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
-    let is_own = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix));
-    let read = |p: PathBuf| Some((p.clone(), told(&std::fs::read_to_string(p).ok()?, &task::boot_id())));
-    entries.filter(is_own).filter_map(read).collect()
-}
-
 /// Reads a journal; one of another start of the machine says nothing, and neither do lines that are cut off.
-fn told(text: &str, boot: &str) -> Told {
+pub(super) fn told(text: &str, boot: &str) -> Told {
     let mut told = Told::default();
     let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
@@ -261,12 +238,15 @@ mod tests {
         journal.before(&before).unwrap();
         journal.mask(&"1".parse().unwrap()).unwrap();
         journal.nice(8, 4).unwrap();
-        assert!(matches!(orphans(folder.path()).unwrap(), (none, 1) if none.is_empty()), "its engine lives");
+        assert!(
+            matches!(super::super::orphans::orphans(folder.path(), None).unwrap(), (none, 1) if none.is_empty()),
+            "its engine lives"
+        );
         let path = journal.path.clone();
         drop(journal);
         let cut = std::fs::read_to_string(&path).unwrap() + "mask 9";
         std::fs::write(&path, &cut).unwrap();
-        let (found, living) = orphans(folder.path()).unwrap();
+        let (found, living) = super::super::orphans::orphans(folder.path(), None).unwrap();
         assert_eq!(living, 0);
         let told = &found[0].2;
         assert_eq!(told.before, BTreeMap::from([(8, before)]));

@@ -12,6 +12,7 @@
 //!   by [`restore`].
 
 mod journal;
+mod orphans;
 mod restore;
 mod roster;
 mod scan;
@@ -36,7 +37,7 @@ use crate::counters::{CoreTypes, CounterError, Fate, Resolved, Watch};
 use crate::live::{LiveEngine, Root};
 
 pub use journal::journal_folder;
-pub use restore::{Restored, restore, undo_own};
+pub use restore::{Restored, restore, restore_after, undo_own};
 
 use journal::Journal;
 use roster::Roster;

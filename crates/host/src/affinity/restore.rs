@@ -11,7 +11,8 @@ use countersteer_core::cpuset::CpuSet;
 use serde::Serialize;
 
 use super::AffinityError;
-use super::journal::{Before, Told, orphans};
+use super::journal::{Before, Told};
+use super::orphans::orphans;
 use super::task;
 
 /// What was put back.
@@ -35,9 +36,19 @@ const MOST_ROUNDS: usize = 100;
 /// # Errors
 /// The folder cannot be read.
 pub fn restore(folder: &Path) -> Result<Restored, AffinityError> {
+    restore_of(folder, None)
+}
+
+/// Undoes what the engines of a process that has ended have left in a folder, as its guardian. Nobody is there to be told of
+/// failures: what could not be undone stays for [`restore`].
+pub fn restore_after(folder: &Path, engine: u32) {
+    let _ = restore_of(folder, Some(engine));
+}
+
+fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, AffinityError> {
     let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
     let mut restored = Restored::default();
-    let (orphans, living) = orphans(folder).map_err(failed)?;
+    let (orphans, living) = orphans(folder, engine).map_err(failed)?;
     for (path, _lock, told) in orphans {
         restored.journals += 1;
         let before = restored.failed;
@@ -53,7 +64,7 @@ pub fn restore(folder: &Path) -> Result<Restored, AffinityError> {
 #[must_use]
 pub fn undo_own(folder: &Path) -> Restored {
     let mut restored = Restored::default();
-    for (path, told) in super::journal::own(folder) {
+    for (path, told) in super::orphans::own(folder) {
         restored.journals += 1;
         undo(&told, false, &mut restored);
         if restored.failed == 0 {
