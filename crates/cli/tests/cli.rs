@@ -88,12 +88,15 @@ fn lists_are_json_arrays_of_objects_with_names() {
 #[test]
 fn a_record_replays_to_the_same_decisions_and_answers_why() {
     let dir = tempfile::tempdir().unwrap();
-    for policy in ["hsf", "aarr", "best-static", "capacity+mpi"] {
-        let machine = if policy == "capacity+mpi" { "core2-quad" } else { "i9-12900k-8p8e" };
+    for policy in ["hsf:clamp=on", "aarr", "best-static", "capacity:ways=split", "capacity+mpi:ways=split"] {
+        let machine = if policy.contains("capacity") { "core2-quad" } else { "i9-12900k-8p8e" };
         let mut args = vec!["sim", "--machine", machine, "--workload", "shared-caches", "--policy", policy];
         args.extend(["--max-seconds", "3", "--output", "run.rec"]);
         data(&args, dir.path());
         assert!(data(&["replay", "run.rec"], dir.path()).contains("same"), "{policy}");
+        let record = countersteer_report::record::Record::load(&dir.path().join("run.rec")).unwrap();
+        assert_eq!(record.shares.iter().any(|s| s.ways > Some(0)), policy.contains("split"), "{policy}");
+        assert_eq!(record.decisions.iter().any(|d| d.clamp.is_some()), policy.contains("clamp"), "{policy}");
         let why = data(&["why", "run.rec", "--program", "stream", "--at", "2"], dir.path());
         assert!(why.contains("stream"), "{why}");
     }

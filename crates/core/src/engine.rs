@@ -144,6 +144,8 @@ pub struct Applied {
     pub gone: u32,
     /// Threads whose program does not allow any of the CPUs asked for.
     pub refused: u32,
+    /// Frequency hints and parts of caches that the machine does not have, or refuses.
+    pub unheeded: u32,
 }
 
 /// Predicts the steady state of static assignments.

@@ -3,10 +3,12 @@
 pub mod affinity;
 pub mod counters;
 pub mod doctor;
+pub mod hints;
 pub mod keeper;
 pub mod live;
 pub mod online;
 pub mod record_run;
+mod resctrl;
 pub mod signals;
 pub mod topology;
 pub mod virtuals;

@@ -88,13 +88,8 @@ fn root(program: &Program) -> Root {
 }
 
 fn to(threads: &[u32], target: &Target) -> Placement {
-    let place = |tid: &u32| ThreadPlacement {
-        thread: ThreadId(*tid),
-        target: target.clone(),
-        weight: None,
-        reason: Reason::rule("test"),
-    };
-    Placement { threads: threads.iter().map(place).collect(), admission: None }
+    let place = |tid: &u32| ThreadPlacement::new(ThreadId(*tid), target.clone(), Reason::rule("test"));
+    Placement { threads: threads.iter().map(place).collect(), ..Placement::default() }
 }
 
 fn cpu(engine: &AffinityEngine, os: u32) -> Target {

@@ -4,12 +4,13 @@
 //! longer than a period several times in a row, is dropped: all threads are let go, and Linux's own scheduler goes on. One
 //! that does not come back from a decision at all cannot be interrupted; a watcher then lets all threads go and ends the run.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{self, Policy, PolicyRng, View};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::ThreadId;
@@ -148,24 +149,30 @@ impl Policy for Governed {
         let let_go = self.obey();
         let mut placement = if self.paused { Placement::default() } else { self.ask(view, rng) };
         if let_go {
-            let placed: std::collections::BTreeSet<ThreadId> = placement.threads.iter().map(|t| t.thread).collect();
-            let rest = everybody_anywhere(view, "another policy decides from now on").threads;
-            placement.threads.extend(rest.into_iter().filter(|t| !placed.contains(&t.thread)));
-            placement.threads.sort_by_key(|t| t.thread);
+            take_back(&mut placement, view, "another policy decides from now on");
         }
         placement
     }
 }
 
+/// Whatever another policy said before, and this placement does not, is taken back with it.
+pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) {
+    let nothing = everybody_anywhere(view, why);
+    placement.threads.iter_mut().for_each(|t| t.clamp = t.clamp.or(Some(Clamp::FREE)));
+    let placed: BTreeSet<ThreadId> = placement.threads.iter().map(|t| t.thread).collect();
+    placement.threads.extend(nothing.threads.into_iter().filter(|t| !placed.contains(&t.thread)));
+    placement.threads.sort_by_key(|t| t.thread);
+    placement.caches = placement.caches.take().or(nothing.caches);
+}
+
 /// All threads are let go.
 pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
     let place = |t: &countersteer_core::engine::ThreadInfo| ThreadPlacement {
-        thread: t.id,
-        target: Target::Anywhere,
-        weight: None,
-        reason: Reason::rule(why),
+        clamp: Some(Clamp::FREE),
+        ..ThreadPlacement::new(t.id, Target::Anywhere, Reason::rule(why))
     };
-    Placement { threads: view.threads.iter().map(place).collect(), admission: Some(Default::default()) }
+    let threads = view.threads.iter().map(place).collect();
+    Placement { threads, admission: Some(Default::default()), caches: Some(Vec::new()) }
 }
 
 #[cfg(test)]

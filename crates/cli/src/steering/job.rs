@@ -17,6 +17,7 @@ use super::contest::Contest;
 use super::governed::{Control, Governed};
 use super::guardian;
 use super::here::Here;
+use super::hints::hinted;
 use super::programs::Programs;
 use super::socket::Socket;
 use super::tally::{Summary, Tally, Tell};
@@ -81,10 +82,10 @@ pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Pro
     let _socket = Socket::open(&journal_folder().join(&job.socket), &here.topology, &job.control)?;
     let period = Duration::from_nanos(job.period.0);
     let mut policy = Governed::new((job.spec, policy), &here.topology, &job.control, period, give_up);
-    let mut attended = Attended::new(engine, programs.crew)?;
+    let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?;
     let driver = DriverConfig { period: job.period, until: job.until };
     let elapsed = drive(&mut attended, &mut policy, &mut tally, driver, &mut policy_rng(job.seed))?;
-    if let Some(why) = attended.inner().blindness() {
+    if let Some(why) = attended.inner().inner().blindness() {
         eprintln!("steer: steered without counters: {why}");
     }
     let (summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);

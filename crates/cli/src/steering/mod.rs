@@ -5,6 +5,7 @@ pub mod exposition;
 pub mod governed;
 mod guardian;
 pub mod here;
+mod hints;
 pub mod host;
 pub mod job;
 pub mod programs;

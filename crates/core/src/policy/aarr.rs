@@ -102,13 +102,11 @@ impl Policy for Aarr {
         }
         let wanted: Vec<(&ThreadInfo, usize)> = present.into_iter().zip(rank_of).collect();
         let told = self.seats.seat(&wanted, false);
-        let threads = told.into_iter().map(|(row, group)| ThreadPlacement {
-            thread: wanted[row].0.id,
-            target: Target::Group(group),
-            weight: None,
-            reason: self.reason(&quota),
-        });
-        Placement { threads: threads.collect(), admission: None }
+        let place = |(row, group): (usize, _)| {
+            ThreadPlacement::new(wanted[row].0.id, Target::Group(group), self.reason(&quota))
+        };
+        let threads = told.into_iter().map(place);
+        Placement { threads: threads.collect(), ..Placement::default() }
     }
 }
 

@@ -18,7 +18,7 @@
 //! Loses: with phases shorter than that, on unequal cores (it does not see them), and a little all the time, to trials, when
 //! no mapping is better than another. On machines with one last-level cache only the pairing on cores is left.
 
-use super::contention::{Contention, EVERY, Mode};
+use super::contention::{Contention, EVERY, Mode, WAYS};
 use super::{ParamDef, PolicyDef};
 
 pub(super) const DEF: PolicyDef = PolicyDef {
@@ -27,6 +27,7 @@ pub(super) const DEF: PolicyDef = PolicyDef {
     source: "CMPSched$im, section 4.3",
     params: &[
         EVERY,
+        WAYS,
         ParamDef {
             key: "mpki",
             default: "10",

@@ -11,12 +11,12 @@
 //! - Each change is journalled before it is made ([`journal`]), and put back when the engine is dropped or, if it was killed,
 //!   by [`restore`].
 
-mod journal;
+pub(crate) mod journal;
 mod orphans;
-mod restore;
+pub(crate) mod restore;
 mod roster;
 mod scan;
-mod task;
+pub(crate) mod task;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -156,8 +156,9 @@ impl AffinityEngine {
                 }
             }
         }
-        let living = self.roster.members.values().filter(|m| m.placed.is_some() || m.nice.is_some());
-        self.journal.tidy(living.map(|m| &m.before))
+        let members = self.roster.members.values();
+        let mut living = members.filter(|m| m.placed.is_some() || m.nice.is_some());
+        self.journal.tidy(|anew| living.try_for_each(|m| anew.before(&m.before)))
     }
 
     fn born(&mut self, at: Nanos, (pid, tid): (u32, u32), parent: u32) -> Result<(), AffinityError> {
@@ -301,6 +302,7 @@ impl AffinityEngine {
             since: task::stat(std::process::id(), std::process::id()).map_or(0, |s| s.started),
             masks: self.journal.set_masks().clone(),
             nices: self.roster.members.iter().filter_map(|(tid, m)| Some((*tid, m.nice?))).collect(),
+            ..journal::Told::default()
         };
         let mut restored = Restored::default();
         restore::undo(&told, false, &mut restored);

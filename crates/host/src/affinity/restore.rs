@@ -14,6 +14,8 @@ use super::AffinityError;
 use super::journal::{Before, Told};
 use super::orphans::orphans;
 use super::task;
+use crate::hints;
+use crate::resctrl::Kernel;
 
 /// What was put back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,6 +24,8 @@ pub struct Restored {
     pub journals: usize,
     /// Threads that were put back.
     pub threads: usize,
+    /// Frequency hints, energy preferences and groups of resctrl that were put back or removed.
+    pub hints: usize,
     /// Threads that somebody else has confined since; they were left alone.
     pub left: usize,
     /// Threads that could not be put back: not permitted, or none of their CPUs is allowed any more.
@@ -80,6 +84,7 @@ pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
         put_back(before, told, restored);
     }
     undo_inherited(told, sessions, restored);
+    hints::undo(told, sessions, (&hints::clamps::Kernel, &mut Kernel), restored);
 }
 
 fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
@@ -124,19 +129,25 @@ fn undo_inherited(told: &Told, sessions: bool, restored: &mut Restored) {
 fn inheritors(told: &Told, sessions: bool, done: &BTreeSet<u32>) -> Vec<(u32, CpuSet)> {
     let by_process = |pid: u32| told.before.values().find(|b| b.pid == pid);
     let by_session = |session: u32| told.before.values().find(|b| sessions && b.session == session);
+    let related = |pid: u32, parent: u32, session: u32| {
+        let relative = by_process(pid).or_else(|| by_process(parent)).or_else(|| by_session(session));
+        relative.map(|b| &b.cpus)
+    };
+    let unlisted = unlisted(told.since, related).into_iter();
+    let unlisted = unlisted.filter(|(tid, _)| !told.before.contains_key(tid) && !done.contains(tid));
+    let inherited =
+        unlisted.filter(|(tid, own)| task::mask(*tid).is_ok_and(|now| told.masks.contains(&now) && now != **own));
+    inherited.map(|(tid, own)| (tid, own.clone())).collect()
+}
+
+/// Threads of processes that were born since then and are related to one that a journal knows: by process, parent or session.
+/// With each comes what its relative has.
+pub(crate) fn unlisted<T: Copy>(since: u64, related: impl Fn(u32, u32, u32) -> Option<T>) -> Vec<(u32, T)> {
     let mut found = Vec::new();
     for pid in task::processes() {
-        let Some(stat) = task::stat(pid, pid) else { continue };
-        let related = by_process(pid).or_else(|| by_process(stat.parent)).or_else(|| by_session(stat.session));
-        let Some(related) = related.filter(|_| !stat.kernel && stat.started >= told.since) else { continue };
-        for tid in task::threads(pid) {
-            if told.before.contains_key(&tid) || done.contains(&tid) {
-                continue;
-            }
-            let inherited = task::mask(tid).is_ok_and(|now| told.masks.contains(&now) && now != related.cpus);
-            if inherited {
-                found.push((tid, related.cpus.clone()));
-            }
+        let Some(stat) = task::stat(pid, pid).filter(|s| !s.kernel && s.started >= since) else { continue };
+        if let Some(relative) = related(pid, stat.parent, stat.session) {
+            found.extend(task::threads(pid).into_iter().map(|tid| (tid, relative)));
         }
     }
     found

@@ -102,7 +102,7 @@ where
 
 fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
     let (thread, target, reason) = (ThreadId(pid), Target::Cpus(cpus), Reason::rule("where the workload launches it"));
-    Placement { threads: vec![ThreadPlacement { thread, target, weight: None, reason }], admission: None }
+    Placement { threads: vec![ThreadPlacement::new(thread, target, reason)], ..Placement::default() }
 }
 
 impl<E: LiveEngine> Engine for Attended<E>

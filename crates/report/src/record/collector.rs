@@ -9,12 +9,12 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::driver::Recorder;
 use countersteer_core::engine::{Applied, Observation};
 use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{AdmissionTable, Placement, ThreadPlacement};
+use countersteer_core::placement::{AdmissionTable, CacheClass, Placement, ThreadPlacement};
 use countersteer_core::score::{Outcome, Score};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 
-use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow};
+use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, ShareRow, SpanRow, StepRow, ThreadRow};
 use super::{Detail, Manifest, Record};
 
 /// Fills a record while a driver runs.
@@ -73,12 +73,42 @@ impl Words {
             target: self.text(&placed.target.name(topology)),
             target_cpus: placed.target.cpus(topology),
             weight: placed.weight,
+            clamp: placed.clamp.map(|c| (c.least, c.most)),
             rule: self.text(&reason.rule),
             seen: reason.seen.iter().map(|(metric, value)| (self.text(metric), *value)).collect(),
             alternatives: (reason.alternatives.iter())
                 .map(|(group, value)| (self.text(&topology.group(*group).name), *value))
                 .collect(),
             unit: self.text(&reason.unit),
+        }
+    }
+
+    /// Parts of caches as they are recorded.
+    pub(super) fn shares(
+        &mut self,
+        topology: &Topology,
+        step: u32,
+        at: Nanos,
+        classes: &[CacheClass],
+        into: &mut Vec<ShareRow>,
+    ) {
+        let empty = ShareRow { step, at_ns: at.0, ..ShareRow::default() };
+        for class in classes {
+            let (name, members) = (self.text(&class.name), self.text(&class.members.to_string()));
+            let row = ShareRow { class: name, members, ..empty.clone() };
+            into.extend(class.shares.iter().map(|share| ShareRow {
+                llc: self.text(&topology.group(share.llc).name),
+                first: share.ways.and_then(|w| w.first),
+                ways: share.ways.map(|w| w.count),
+                bandwidth: share.bandwidth,
+                ..row.clone()
+            }));
+            if class.shares.is_empty() {
+                into.push(row);
+            }
+        }
+        if classes.is_empty() {
+            into.push(empty);
         }
     }
 
@@ -168,7 +198,11 @@ impl Recorder for Collector {
         let row = &mut self.record.steps[index];
         row.decided = true;
         (row.changed, row.gone, row.refused) = (applied.changed, applied.gone, applied.refused);
+        row.unheeded = applied.unheeded;
         row.admission = placement.admission.as_ref().map(|table| self.words.admission(topology, table));
+        if let Some(classes) = &placement.caches {
+            self.words.shares(topology, step, at, classes, &mut self.record.shares);
+        }
         for placed in &placement.threads {
             let row = self.words.decision(topology, step, at, placed);
             self.record.decisions.push(row);
