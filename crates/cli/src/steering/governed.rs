@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{self, Policy, PolicyRng, View};
 use countersteer_core::topology::Topology;
-use countersteer_core::units::ThreadId;
+use countersteer_core::units::{Nanos, ThreadId};
 
 use super::tally::Summary;
 
@@ -29,6 +29,8 @@ pub struct Shared {
     pub policy: String,
     /// The one that is to decide from now on.
     pub pending: Option<String>,
+    /// Time between decisions.
+    pub period: Duration,
     /// Threads are let go, and nothing is decided.
     pub paused: bool,
     /// Why the policy was dropped, if it was.
@@ -72,7 +74,11 @@ impl Governed {
         period: Duration,
         give_up: impl Fn() + Send + 'static,
     ) -> Self {
-        spec.clone_into(&mut control.lock().policy);
+        {
+            let mut shared = control.lock();
+            spec.clone_into(&mut shared.policy);
+            shared.period = period;
+        }
         let (busy, born) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let watched = Arc::clone(&busy);
         std::thread::spawn(move || {
@@ -95,6 +101,7 @@ impl Governed {
     /// Takes up what the control socket asked for; whether threads must be let go first.
     fn obey(&mut self) -> bool {
         let mut shared = self.control.lock();
+        self.period = shared.period;
         let paused = std::mem::replace(&mut self.paused, shared.paused);
         let mut let_go = self.paused && !paused;
         if let Some(spec) = shared.pending.take() {
@@ -145,6 +152,10 @@ impl Policy for Governed {
         self.inner.wants_events()
     }
 
+    fn period(&self) -> Option<Nanos> {
+        Some(Nanos(self.period.as_nanos() as u64))
+    }
+
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let let_go = self.obey();
         let mut placement = if self.paused { Placement::default() } else { self.ask(view, rng) };
@@ -180,7 +191,7 @@ mod tests {
     use super::*;
     use countersteer_core::engine::ThreadInfo;
     use countersteer_core::metric::MetricBank;
-    use countersteer_core::units::{Nanos, ProgramId};
+    use countersteer_core::units::ProgramId;
     use rand::SeedableRng;
 
     /// Panics at its third decision, or dawdles.
@@ -262,6 +273,10 @@ mod tests {
         let placed = decide(&mut governed);
         assert_eq!(placed.threads.len(), 1, "the new policy's word comes before the release");
         assert_ne!(placed.threads[0].target, Target::Anywhere);
+        assert_eq!(governed.period(), Some(Nanos::from_millis(1)));
+        control.lock().period = Duration::from_millis(250);
+        decide(&mut governed);
+        assert_eq!(governed.period(), Some(Nanos::from_millis(250)));
         control.lock().paused = true;
         assert_eq!(decide(&mut governed).threads[0].target, Target::Anywhere);
         assert_eq!(decide(&mut governed), Placement::default());

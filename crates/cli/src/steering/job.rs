@@ -113,10 +113,7 @@ fn give_up() {
 
 fn affinity_engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<AffinityEngine> {
     let counters = here.counters(policy, job.period)?;
-    if !counters.missing.is_empty() {
-        let missing = counters.missing.join(", ");
-        eprintln!("steer: {} reads what this machine does not count: {missing}; see `steer doctor`", job.spec);
-    }
+    counters.tell(job.spec);
     if counters.sets.is_none() {
         eprintln!("steer: steered without counters: none is permitted here; `steer doctor` knows the mend");
     }
@@ -129,7 +126,7 @@ fn affinity_engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::R
         journals,
         dry: job.dry,
     };
-    Ok(AffinityEngine::open(config)?)
+    Ok(AffinityEngine::open(config)?.recounting(here.recount(policy, job.period)))
 }
 
 fn manifest(job: &Job<'_>, here: &Here, programs: &Programs) -> Manifest {

@@ -87,7 +87,7 @@ pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
     hints::undo(told, sessions, (&hints::clamps::Kernel, &mut Kernel), restored);
 }
 
-fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
+pub(super) fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
     let same = task::stat(before.pid, before.tid).filter(|s| s.started == before.started);
     let Some(stat) = same else { return };
     if told.nices.get(&before.tid).is_some_and(|set| *set == stat.nice && *set != before.nice) {

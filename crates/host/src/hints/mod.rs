@@ -299,6 +299,21 @@ impl<E: LiveEngine> Hinted<E> {
 }
 
 impl<E> Hinted<E> {
+    /// Takes back what was said about threads that are not steered any more.
+    fn let_go(&mut self, threads: Vec<ThreadInfo>) {
+        for tid in threads.into_iter().map(|t| t.id.0) {
+            if let Some(hint) = self.hints.remove(&tid)
+                && hint.set.is_some_and(|set| self.clamps.get(tid).is_ok_and(|now| now == set))
+            {
+                // One that has ended is not missed.
+                let _ = self.clamps.set(tid, hint.before.clamp);
+            }
+            if let Some(Some(shares)) = &mut self.shares {
+                shares.let_go(tid);
+            }
+        }
+    }
+
     /// Puts everything back.
     fn release(&mut self) {
         let Some(journal) = self.journal.take() else { return };
@@ -343,6 +358,10 @@ impl<E: LiveEngine> Engine for Hinted<E> {
         Ok(Applied { unheeded, ..applied })
     }
 
+    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
+        self.inner.tune(metrics, period)
+    }
+
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         self.inner.forecast()
     }
@@ -351,6 +370,15 @@ impl<E: LiveEngine> Engine for Hinted<E> {
 impl<E: LiveEngine> LiveEngine for Hinted<E> {
     fn admit(&mut self, root: &Root) -> Result<(), E::Error> {
         self.inner.admit(root)
+    }
+
+    fn dismiss(&mut self, root: &Root) -> Result<(), E::Error> {
+        let is_of =
+            |t: &ThreadInfo| t.program == root.program || process_of(t.id.0).is_ok_and(|process| process == root.pid);
+        let (gone, rest) = std::mem::take(&mut self.threads).into_iter().partition(is_of);
+        self.threads = rest;
+        self.let_go(gone);
+        self.inner.dismiss(root)
     }
 
     fn wake_on(&mut self, file: OwnedFd) {

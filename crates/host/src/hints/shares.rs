@@ -156,6 +156,16 @@ impl Shares {
         self.left.retain(|tid| living.contains(tid));
     }
 
+    /// A thread is in no class any more.
+    pub(super) fn let_go(&mut self, tid: u32) {
+        for class in self.classes.values_mut() {
+            if class.threads.remove(&tid) {
+                // One that has ended is not missed.
+                let _ = self.groups.assign(&self.mount, tid);
+            }
+        }
+    }
+
     fn give_back(&mut self, name: &str, refused: &mut Refused) {
         let Some(class) = self.classes.remove(name) else { return };
         if let Err(error) = self.groups.remove(&class.path) {

@@ -40,6 +40,11 @@ impl LiveEngine for Paper {
         Ok(())
     }
 
+    fn dismiss(&mut self, root: &Root) -> Result<(), AffinityError> {
+        self.1.retain(|t| t.program != root.program);
+        Ok(())
+    }
+
     fn wake_on(&mut self, _: OwnedFd) {}
 }
 
@@ -158,6 +163,9 @@ fn hints_are_set_respected_and_put_back() {
     assert_eq!(std::fs::read_dir(root.path().join("journals")).unwrap().count(), 1);
     engine.apply(&hint(&[(two.tid(), Clamp::FREE)])).unwrap();
     assert_eq!(kept.get(two.tid()).unwrap(), foreign, "what it had, not nothing");
+    engine.apply(&hint(&[(two.tid(), Clamp::FULL)])).unwrap();
+    engine.dismiss(&Root { pid: 1, program: ProgramId(1), name: "p".into() }).unwrap();
+    assert_eq!(kept.get(two.tid()).unwrap(), foreign, "who is let go has what it had");
     let others = Clamp { least: 1, most: 2 };
     kept.set(one.tid(), others).unwrap();
     assert_eq!(engine.apply(&hint(&[(one.tid(), Clamp::at_most(3))])).unwrap().unheeded, 1);
@@ -264,6 +272,9 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     engine.apply(&Placement { caches: Some(Vec::new()), ..Placement::default() }).unwrap();
     assert!(!root.path().join(group(0)).exists());
     engine.apply(&caches(&classes[..1], llc)).unwrap();
+    assert!(!mount.join("tasks").exists());
+    engine.dismiss(&Root { pid: 70, program: ProgramId(0), name: "p".into() }).unwrap();
+    assert_eq!(std::fs::read_to_string(mount.join("tasks")).unwrap(), "70\n", "back with everybody");
     drop(engine);
     let left: Vec<_> = std::fs::read_dir(mount).unwrap().flatten().map(|e| e.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("countersteer")), "{left:?}");

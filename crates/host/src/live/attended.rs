@@ -11,7 +11,7 @@ use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 
-use super::crew::Started;
+use super::crew::{Found, Started};
 use super::{Crew, LiveEngine};
 use crate::counters::{CounterError, pidfd};
 use crate::signals::Signals;
@@ -59,7 +59,16 @@ where
                 self.wake_at_end(root.pid);
             }
         }
-        for root in self.crew.find(self.now) {
+        let Found { new, left } = self.crew.find(self.now);
+        for root in &left {
+            self.inner.dismiss(root)?;
+        }
+        // What those that left have started may belong to the crew by itself.
+        let again = if left.is_empty() { Vec::new() } else { self.crew.roots() };
+        for root in again {
+            let _ = self.inner.admit(&root);
+        }
+        for root in new {
             // One that has ended since it was found is not missed.
             if self.inner.admit(&root).is_ok() {
                 self.wake_at_end(root.pid);
@@ -134,6 +143,10 @@ where
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, E::Error> {
         self.inner.apply(placement)
+    }
+
+    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
+        self.inner.tune(metrics, period)
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

@@ -136,9 +136,16 @@ impl Collector {
     }
 
     fn metrics(&mut self, step: u32, seen: &Observation, bank: &MetricBank) {
-        if self.record.metric_names.is_empty() {
-            self.record.metric_names = bank.names().iter().map(|n| Arc::from(*n)).collect();
-        }
+        // Another policy may read other metrics: each has its column from then on.
+        let names = &mut self.record.metric_names;
+        let mut column = |name: &&'static str| {
+            names.iter().position(|known| **known == **name).unwrap_or_else(|| {
+                names.push(Arc::from(*name));
+                names.len() - 1
+            })
+        };
+        let columns: Vec<usize> = bank.names().iter().map(&mut column).collect();
+        let width = names.len();
         // Values change only where a sample came in; threads have theirs side by side.
         let mut last = None;
         for sample in &seen.samples {
@@ -147,7 +154,9 @@ impl Collector {
             }
             if let Some(values) = bank.row(sample.thread).filter(|row| !row.is_empty()) {
                 let (at_ns, thread) = (seen.at.0, sample.thread.0);
-                self.record.metrics.push(MetricRow { step, at_ns, thread, values: values.into() });
+                let mut row = vec![None; width];
+                columns.iter().zip(values).for_each(|(column, value)| row[*column] = *value);
+                self.record.metrics.push(MetricRow { step, at_ns, thread, values: row.into() });
             }
         }
     }
