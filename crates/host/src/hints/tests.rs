@@ -253,6 +253,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     let classes = [("a", 0, 3), ("b", 1, 8), ("c", 2, 4)];
     let applied = engine.apply(&caches(&classes[..2], llc)).unwrap();
     assert_eq!(applied.unheeded, 0, "{:?}", engine.said);
+    engine.observe(Nanos::ZERO, false).unwrap();
     let group = |n: u32| format!("sys/fs/resctrl/countersteer-{}-share{n}", std::process::id());
     let schemata = |n| read(root.path(), &format!("{}/schemata", group(n)));
     let ways = topology.caches[1].ways;
@@ -272,6 +273,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     engine.apply(&Placement { caches: Some(Vec::new()), ..Placement::default() }).unwrap();
     assert!(!root.path().join(group(0)).exists());
     engine.apply(&caches(&classes[..1], llc)).unwrap();
+    engine.observe(Nanos::ZERO, false).unwrap();
     assert!(!mount.join("tasks").exists());
     engine.dismiss(&Root { pid: 70, program: ProgramId(0), name: "p".into() }).unwrap();
     assert_eq!(std::fs::read_to_string(mount.join("tasks")).unwrap(), "70\n", "back with everybody");
