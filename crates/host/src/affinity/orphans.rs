@@ -31,18 +31,25 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
     };
     is_own(folder)?;
     let (mut orphans, mut living) = (Vec::new(), 0);
-    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
+    let mut paths: Vec<PathBuf> =
+        entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")).collect();
+    // Whoever waits for a journal holds none behind it, so nobody waits for ever.
+    paths.sort();
+    for path in paths {
         let ended = engine.is_some_and(|pid| is_of(&path, pid));
+        if engine.is_some() && !ended {
+            living += usize::from(std::fs::read_to_string(&path).is_ok_and(|text| has_engine(&path, &text)));
+            continue;
+        }
         match take(&path, ended)? {
-            Taken::Orphan(file) if ended || engine.is_none() => {
+            Taken::Orphan(file) => {
                 let text = std::fs::read_to_string(&path)?;
                 orphans.push((path, file, told(&text, &task::boot_id())));
             }
             Taken::Living => living += 1,
-            Taken::Orphan(_) | Taken::Gone => {}
+            Taken::Gone => {}
         }
     }
-    orphans.sort_by(|a, b| a.0.cmp(&b.0));
     Ok((orphans, living))
 }
 
@@ -93,4 +100,27 @@ pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Told)> {
     let is_own = |p: &PathBuf| is_of(p, std::process::id());
     let read = |p: PathBuf| Some((p.clone(), told(&std::fs::read_to_string(p).ok()?, &task::boot_id())));
     entries.filter(is_own).filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn guardians_do_not_wait_for_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        // Beyond the largest number that a process may have.
+        let [one, other] = [4_194_400, 4_194_401].map(|pid| folder.path().join(format!("{pid}-0.journal")));
+        std::fs::write(&one, "countersteer-journal/1 x 1\n").unwrap();
+        std::fs::write(&other, "countersteer-journal/1 x 1\n").unwrap();
+        let held = Flock::lock(File::open(&other).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
+        let begun = Instant::now();
+        let (found, living) = orphans(folder.path(), Some(4_194_400)).unwrap();
+        assert_eq!((found.len(), &found[0].0, living), (1, &one, 0));
+        assert!(begun.elapsed() < TRY * TRIES / 2);
+        drop((found, held));
+        assert_eq!(orphans(folder.path(), None).unwrap().0.len(), 2);
+    }
 }

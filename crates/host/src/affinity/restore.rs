@@ -20,7 +20,7 @@ use crate::resctrl::Kernel;
 /// What was put back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Journals of engines that are gone.
+    /// Runs that are gone and had left journals.
     pub journals: usize,
     /// Threads that were put back.
     pub threads: usize,
@@ -53,8 +53,10 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, AffinityEr
     let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
     let mut restored = Restored::default();
     let (orphans, living) = orphans(folder, engine).map_err(failed)?;
+    // A run may have several: for masks, and for hints.
+    let run = |path: &Path| path.file_name().and_then(|name| Some(name.to_str()?.split('-').next()?.to_owned()));
+    restored.journals = orphans.iter().map(|(path, ..)| run(path)).collect::<BTreeSet<_>>().len();
     for (path, _lock, told) in orphans {
-        restored.journals += 1;
         let before = restored.failed;
         undo(&told, living == 0, &mut restored);
         if restored.failed == before {

@@ -158,8 +158,10 @@ impl<E: LiveEngine> Hinted<E> {
             journal.tidy(|anew| living.values().filter(|h| h.written).try_for_each(|h| anew.hinted(&h.before)))?;
         }
         match caches {
-            Some(classes) => Ok(unheeded + self.divide(classes, journal)?),
-            None => Ok(unheeded),
+            Some(classes) if !classes.is_empty() || self.shares.is_some() => {
+                Ok(unheeded + self.divide(classes, journal)?)
+            }
+            _ => Ok(unheeded),
         }
     }
 

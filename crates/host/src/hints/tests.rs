@@ -287,6 +287,9 @@ fn a_machine_without_resctrl_says_so_once_and_goes_on() {
     let root = tempfile::tempdir().unwrap();
     let mut engine = engine(root.path(), &[70], Box::new(Kept::default()));
     let llc = engine.topology().groups_by(GroupBy::Llc)[0].id;
+    let nothing = Placement { caches: Some(Vec::new()), ..hint(&[(std::process::id(), Clamp::FULL)]) };
+    assert_eq!(engine.apply(&nothing).unwrap().unheeded, 0);
+    assert!(engine.said.is_empty(), "nothing was asked of it: {:?}", engine.said);
     for _ in 0..2 {
         assert_eq!(engine.apply(&caches(&[("a", 0, 3), ("b", 1, 3)], llc)).unwrap().unheeded, 2);
     }
