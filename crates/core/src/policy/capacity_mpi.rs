@@ -13,6 +13,7 @@
 //! - What classes propose is tried, and so are exchanges of two threads, and what raises the sum of IPC is kept. A trial is
 //!   a short comparison in between two short stretches of the present mapping, so that phases are not taken for gains, and
 //!   what wins must win twice. Trials go on as long as the threads live, on a budget of lost work (`trials`).
+//! - With `ways=split`, poison that is left beside others has few ways, and cannot evict what they hold.
 //!
 //! Assumes: occupancy, misses and IPC can be read per thread; cores are alike; caches fill within an eighth of an interval.
 //! Loses: with phases shorter than that, on unequal cores (it does not see them), and a little all the time, to trials, when

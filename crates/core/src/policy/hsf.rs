@@ -14,6 +14,9 @@
 //! Threads without SF count as average. `sf=sampled` needs a run on the fastest and on the slowest type: threads without
 //! are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again.
 //!
+//! With `clamp=on` the frequency follows the seat: a thread that comes to a fast core is asked for in full at once, instead of
+//! when its load has grown there, and one that was seated low does not hold up clocks that it gains little from.
+//!
 //! Assumes: one thread's speed does not depend on where the others are. Loses: when shared caches or bandwidth decide, when
 //! fairness matters (the slowest threads never see a big core), and with threads of a parallel program that wait for each
 //! other.
