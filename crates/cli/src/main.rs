@@ -23,6 +23,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    if command::internal::guarded() {
+        return ExitCode::SUCCESS;
+    }
     // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
     countersteer_host::signals::default_sigpipe();
     let cli = command::Cli::parse();

@@ -88,12 +88,15 @@ fn lists_are_json_arrays_of_objects_with_names() {
 #[test]
 fn a_record_replays_to_the_same_decisions_and_answers_why() {
     let dir = tempfile::tempdir().unwrap();
-    for policy in ["hsf", "aarr", "best-static", "capacity+mpi"] {
-        let machine = if policy == "capacity+mpi" { "core2-quad" } else { "i9-12900k-8p8e" };
+    for policy in ["hsf:clamp=on", "aarr", "best-static", "capacity:ways=split", "capacity+mpi:ways=split"] {
+        let machine = if policy.contains("capacity") { "core2-quad" } else { "i9-12900k-8p8e" };
         let mut args = vec!["sim", "--machine", machine, "--workload", "shared-caches", "--policy", policy];
         args.extend(["--max-seconds", "3", "--output", "run.rec"]);
         data(&args, dir.path());
         assert!(data(&["replay", "run.rec"], dir.path()).contains("same"), "{policy}");
+        let record = countersteer_report::record::Record::load(&dir.path().join("run.rec")).unwrap();
+        assert_eq!(record.shares.iter().any(|s| s.ways > Some(0)), policy.contains("split"), "{policy}");
+        assert_eq!(record.decisions.iter().any(|d| d.clamp.is_some()), policy.contains("clamp"), "{policy}");
         let why = data(&["why", "run.rec", "--program", "stream", "--at", "2"], dir.path());
         assert!(why.contains("stream"), "{why}");
     }
@@ -293,6 +296,64 @@ fn a_daemon_steers_by_rules_and_answers_until_it_is_told_to_stop() {
     let _ = sleeper.kill();
     let _ = sleeper.wait();
     assert_eq!(std::fs::read_dir(dir.path().join("runtime")).unwrap().count(), 0);
+}
+
+/// A process that ends with its test, whatever becomes of that.
+struct Ends(std::process::Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The CPUs of a process, as the kernel tells them.
+fn cpus_of(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or_default().trim().to_owned()
+}
+
+/// Asks again and again; half a minute is more than any machine takes.
+fn until(mut holds: impl FnMut() -> bool) -> bool {
+    (0..300).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        holds()
+    })
+}
+
+#[test]
+fn who_leaves_the_rules_is_let_go_and_the_period_can_be_set() {
+    let all = cpus_of(std::process::id());
+    if all.parse::<u32>().is_ok() {
+        println!("who_leaves_the_rules: skipped: this machine has a single CPU");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("u{}", std::process::id());
+    let rules = "schema = \"countersteer.rules/1\"\npolicy = \"static:*=cpu0\"\n";
+    let rules = format!("{rules}[[steer]]\nname = \"{name}\"\n");
+    std::fs::write(dir.path().join("rules.toml"), rules).unwrap();
+    let null = std::process::Stdio::null;
+    let start = |command: &mut Command| Ends(command.stdin(null()).stdout(null()).stderr(null()).spawn().unwrap());
+    let mut daemon = start(&mut steered(&["daemon", "--rules", "rules.toml"], dir.path()));
+    let script = "echo $1 > /proc/$$/comm; n=0; while [ $n -lt 600 ]; do \
+                  [ ! -e moved ] || echo other > /proc/$$/comm; sleep 0.1; n=$((n+1)); done";
+    let program = start(Command::new("sh").args(["-c", script, "sh", &name]).current_dir(dir.path()));
+    let pid = program.0.id();
+    let confined = until(|| cpus_of(pid) != all);
+    std::fs::write(dir.path().join("moved"), "").unwrap();
+    let free = until(|| cpus_of(pid) == all);
+    let ctl = |args: &[&str]| steered(&[&["ctl"], args].concat(), dir.path()).output().unwrap();
+    let status = text(&ctl(&["status"]).stdout);
+    let set = [ctl(&["set", "period=20ms"]), ctl(&["set", "period=0.1ms"])].map(|output| output.status.code());
+    let told = text(&ctl(&["get"]).stdout);
+    assert!(confined && free, "{confined} {free}");
+    assert!(status.contains("\"period\": \"100ms\"") && !status.contains(&format!("#{pid}\"")), "{status}");
+    assert_eq!(set, [Some(0), Some(2)]);
+    assert!(told.contains("20ms"), "{told}");
+    nix_kill(daemon.0.id());
+    assert!(daemon.0.wait().unwrap().success());
 }
 
 fn nix_kill(pid: u32) {

@@ -48,6 +48,7 @@ pub fn drive<E: Engine>(
 ) -> Result<Nanos, E::Error> {
     let topology = Arc::clone(engine.topology());
     let mut wanted = policy.metrics();
+    let mut period = config.period;
     let mut metrics = MetricBank::new(&topology, &wanted);
     let mut next = Nanos::ZERO;
     loop {
@@ -66,15 +67,20 @@ pub fn drive<E: Engine>(
             forecast: engine.forecast(),
         };
         let placement = policy.decide(&mut view, rng);
-        if policy.metrics() != wanted {
+        let now = (policy.metrics(), policy.period().unwrap_or(config.period));
+        let changed = (now.0 != wanted, now.1 != period);
+        if changed.0 {
             // Another policy decides from now on.
-            wanted = policy.metrics();
-            metrics = MetricBank::new(&topology, &wanted);
+            metrics = MetricBank::new(&topology, &now.0);
         }
+        (wanted, period) = now;
         let applied = engine.apply(&placement)?;
         recorder.decision(&topology, seen.at, &placement, applied);
         if seen.at >= next {
-            next = seen.at + config.period;
+            next = seen.at + period;
+        }
+        if changed.0 || changed.1 {
+            engine.tune(&wanted, period)?;
         }
     }
 }

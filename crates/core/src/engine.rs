@@ -33,6 +33,15 @@ pub trait Engine {
     /// The engine can no longer place any thread. A single thread that is gone or refused is counted in [`Applied`].
     fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error>;
 
+    /// Another policy, or the same, reads these metrics from now on, and decides so often: an engine counts what they need, as
+    /// far as it can.
+    ///
+    /// # Errors
+    /// The engine lost its threads or its source of counters.
+    fn tune(&mut self, _metrics: &[&'static str], _period: Nanos) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// Predicts what static assignments would be worth, where the engine can.
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         None
@@ -147,6 +156,8 @@ pub struct Applied {
     pub gone: u32,
     /// Threads whose program does not allow any of the CPUs asked for.
     pub refused: u32,
+    /// Frequency hints and parts of caches that the machine does not have, or refuses.
+    pub unheeded: u32,
 }
 
 /// Predicts the steady state of static assignments.

@@ -3,11 +3,12 @@
 //! Output of [`crate::policy`]; input of [`crate::engine::Engine::apply`] and of the record.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
-use crate::units::{GroupId, ThreadId};
+use crate::units::{GroupId, ProgramId, ThreadId};
 
 /// What a policy decided. Threads that are not named stay as they were placed before.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,6 +17,8 @@ pub struct Placement {
     pub threads: Vec<ThreadPlacement>,
     /// How engines place new and waking threads between decisions; `None` keeps the last one.
     pub admission: Option<AdmissionTable>,
+    /// Who has which part of the last-level caches; `None` keeps what was said last, an empty list gives everything back.
+    pub caches: Option<Vec<CacheClass>>,
 }
 
 /// Where one thread goes.
@@ -27,8 +30,60 @@ pub struct ThreadPlacement {
     pub target: Target,
     /// Share of CPU time as a Linux weight (1,024 is nice 0); `None` leaves it.
     pub weight: Option<u32>,
+    /// How fast its CPU should run for it, where the machine lets that be told; `None` leaves it, [`Clamp::FREE`] takes a
+    /// former hint back.
+    pub clamp: Option<Clamp>,
     /// Why.
     pub reason: Reason,
+}
+
+/// A hint at a frequency: what a thread is taken to ask of its CPU, as a part of the largest CPU's capacity (1,024).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Clamp {
+    /// At least so much, even if it asks for less.
+    pub least: u32,
+    /// At most so much, even if it asks for more.
+    pub most: u32,
+}
+
+/// Threads that have part of the last-level caches together. Whoever is in no class uses all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheClass {
+    /// Its name, by which it is known from one decision to the next.
+    pub name: Cow<'static, str>,
+    /// Who.
+    pub members: Members,
+    /// What it has, by cache; of caches that are not named it has everything.
+    pub shares: Vec<CacheShare>,
+}
+
+/// Who is in a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// All threads of these programs, those to come too.
+    Programs(Vec<ProgramId>),
+    /// These threads, and what they give birth to.
+    Threads(Vec<ThreadId>),
+}
+
+/// A class's part of a last-level cache and of the memory behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShare {
+    /// The cache: a group of [`crate::topology::GroupBy::Llc`].
+    pub llc: GroupId,
+    /// Ways of it; all when absent.
+    pub ways: Option<Ways>,
+    /// Memory bandwidth, in per cent of what there is; all when absent.
+    pub bandwidth: Option<u32>,
+}
+
+/// Ways of a cache, as the topology counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ways {
+    /// The first one; without it, the engine puts one class behind the other.
+    pub first: Option<u32>,
+    /// How many.
+    pub count: u32,
 }
 
 /// A place.
@@ -62,6 +117,39 @@ pub struct Reason {
     pub alternatives: Vec<(GroupId, f64)>,
     /// Unit of the alternatives' values.
     pub unit: Cow<'static, str>,
+}
+
+impl ThreadPlacement {
+    /// A place for a thread, with nothing said about its weight or frequency.
+    #[must_use]
+    pub const fn new(thread: ThreadId, target: Target, reason: Reason) -> Self {
+        Self { thread, target, weight: None, clamp: None, reason }
+    }
+}
+
+impl Clamp {
+    /// The largest CPU's capacity.
+    pub const MOST: u32 = 1024;
+    /// No hint.
+    pub const FREE: Self = Self { least: 0, most: Self::MOST };
+    /// As fast as it goes.
+    pub const FULL: Self = Self { least: Self::MOST, most: Self::MOST };
+
+    /// No more than this capacity.
+    #[must_use]
+    pub fn at_most(capacity: u32) -> Self {
+        Self { least: 0, most: capacity.min(Self::MOST) }
+    }
+}
+
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |ids: Vec<String>| ids.join(",");
+        match self {
+            Self::Programs(ids) => write!(f, "programs {}", list(ids.iter().map(|p| p.0.to_string()).collect())),
+            Self::Threads(ids) => write!(f, "threads {}", list(ids.iter().map(|t| t.0.to_string()).collect())),
+        }
+    }
 }
 
 impl AdmissionTable {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use countersteer_core::engine::Engine;
 use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::Placement;
+use countersteer_core::placement::{Clamp, Placement};
 use countersteer_core::policy::{PolicyRng, View, parse};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos};
@@ -73,6 +73,23 @@ fn static_refuses_places_that_do_not_exist() {
         let error = parse(spec, &topology).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(error.contains(part), "{spec}: {error}");
     }
+}
+
+#[test]
+fn hints_follow_the_seats_where_they_are_wanted() {
+    let topology = machine("two-big-two-small");
+    let (placement, _) = first("hsf:clamp=on", &topology, 4, false);
+    assert_eq!(placement.threads.len(), 4);
+    let small = topology.core_types[1].capacity;
+    for placed in &placement.threads {
+        let on_big = placed.target.cpus(&topology).iter().all(|cpu| topology.core_type_of(cpu).0 == 0);
+        assert_eq!(placed.clamp, Some(if on_big { Clamp::FULL } else { Clamp::at_most(small) }), "{placed:?}");
+    }
+    let unasked = first("hsf", &topology, 4, false).0;
+    assert!(unasked.threads.iter().all(|t| t.clamp.is_none()));
+    let alike = first("hsf:clamp=on", &machine("two-caches"), 4, false).0;
+    assert!(alike.threads.iter().all(|t| t.clamp.is_none()), "one core type: nothing to tell apart");
+    assert!(parse("hsf:clamp=maybe", &topology).is_err() && parse("capacity:ways=half", &topology).is_err());
 }
 
 #[test]

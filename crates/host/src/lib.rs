@@ -3,10 +3,13 @@
 pub mod affinity;
 pub mod counters;
 pub mod doctor;
+pub mod hints;
+pub mod keeper;
 pub mod live;
 pub mod online;
 pub mod page;
 pub mod record_run;
+mod resctrl;
 pub mod signals;
 pub mod topology;
 pub mod virtuals;

@@ -47,6 +47,11 @@ impl Drop for Program {
     }
 }
 
+/// Waits for a file.
+fn wait_for(gate: &Path) -> String {
+    format!("while [ ! -e '{}' ]; do sleep 0.02; done", gate.display())
+}
+
 const SPIN: &str = "while :; do :; done";
 
 fn mask(tid: u32) -> String {
@@ -88,13 +93,8 @@ fn root(program: &Program) -> Root {
 }
 
 fn to(threads: &[u32], target: &Target) -> Placement {
-    let place = |tid: &u32| ThreadPlacement {
-        thread: ThreadId(*tid),
-        target: target.clone(),
-        weight: None,
-        reason: Reason::rule("test"),
-    };
-    Placement { threads: threads.iter().map(place).collect(), admission: None }
+    let place = |tid: &u32| ThreadPlacement::new(ThreadId(*tid), target.clone(), Reason::rule("test"));
+    Placement { threads: threads.iter().map(place).collect(), ..Placement::default() }
 }
 
 fn cpu(engine: &AffinityEngine, os: u32) -> Target {
@@ -254,4 +254,106 @@ fn a_killed_engines_work_is_undone_by_the_next() {
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     end(&tids);
+}
+
+#[test]
+fn who_is_let_go_has_its_own_mask_and_may_come_back() {
+    let Some((all, cpus)) = two_cpus("who_is_let_go") else { return };
+    for counted in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let gate = folder.path().join("go");
+        let family =
+            format!("{}; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!", wait_for(&gate));
+        let (stays, leaves) = (Program::start(SPIN), Program::start(&family));
+        let mut engine = engine(folder.path(), counted, false);
+        let other = Root { program: ProgramId(1), ..root(&leaves) };
+        engine.admit(&root(&stays)).unwrap();
+        engine.admit(&other).unwrap();
+        std::fs::write(&gate, "").unwrap();
+        let mut threads = Vec::new();
+        until(&mut engine, |seen| {
+            threads = seen.threads.iter().filter(|t| t.program == ProgramId(1)).map(|t| t.id.0).collect();
+            threads.len() >= 3 && seen.threads.iter().any(|t| threads.contains(&t.id.0) && t.runnable)
+        });
+        threads.retain(|tid| Path::new(&format!("/proc/{tid}")).exists());
+        let target = cpu(&engine, cpus[1]);
+        engine.apply(&to(&threads, &target)).unwrap();
+        engine.apply(&to(&[stays.pid()], &target)).unwrap();
+        engine.dismiss(&other).unwrap();
+        threads.iter().for_each(|tid| assert_eq!(mask(*tid), all, "let go"));
+        assert_eq!(mask(stays.pid()), cpus[1].to_string());
+        let mut gone = Vec::new();
+        for _ in 0..5 {
+            let at = engine.observe(Nanos::ZERO, false).unwrap().at;
+            let seen = engine.observe(at + Nanos::from_millis(20), false).unwrap();
+            gone.extend(seen.events.iter().filter(|e| e.kind == ThreadEventKind::Exit).map(|e| e.thread.0));
+            assert!(seen.threads.iter().all(|t| t.id.0 == stays.pid()), "{:?}", seen.threads);
+            assert!(seen.samples.iter().all(|s| s.thread.0 == stays.pid()), "{:?}", seen.samples);
+        }
+        assert_eq!(engine.apply(&to(&threads, &target)).unwrap().gone, threads.len() as u32);
+        engine.admit(&other).unwrap();
+        until(&mut engine, |seen| seen.threads.iter().any(|t| t.id.0 == leaves.pid() && t.program == ProgramId(1)));
+        assert_eq!(engine.apply(&to(&[leaves.pid()], &target)).unwrap().changed, 1);
+        drop(engine);
+        assert_eq!(mask(leaves.pid()), all);
+        end(&threads);
+    }
+}
+
+/// Counts something else when it is asked.
+struct Other(Option<countersteer_host::affinity::Counters>);
+
+impl countersteer_host::affinity::Recount for Other {
+    fn counters(&mut self, _: &[&'static str], _: Nanos) -> Option<countersteer_host::affinity::Counters> {
+        self.0.take()
+    }
+
+    #[allow(clippy::panic, reason = "a test whose helper fails has failed")]
+    fn failed(&mut self, why: &str) {
+        panic!("{why}");
+    }
+}
+
+#[test]
+fn other_counters_are_opened_while_threads_run_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("go");
+    let busy = format!("({SPIN}) & child=$!; trap \"kill $child\" EXIT; while :; do sleep 0.1; done");
+    let program = Program::start(&format!("{}; {busy}", wait_for(&gate)));
+    let mut engine = engine(folder.path(), true, false);
+    if engine.blindness().is_some() {
+        println!("other_counters: skipped: counting is not permitted here");
+        return;
+    }
+    let pmus = Pmus::read(Path::new("/")).unwrap();
+    let set: Vec<_> = ["task_clock", "page_faults"]
+        .iter()
+        .flat_map(|name| resolve(name, &parse_set(name).unwrap(), &pmus).unwrap())
+        .collect();
+    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let plan = Plan::new(vec![planned], Some(Nanos::from_millis(10))).unwrap();
+    engine = engine.recounting(Box::new(Other(Some((vec![set], plan)))));
+    engine.admit(&root(&program)).unwrap();
+    std::fs::write(&gate, "").unwrap();
+    let mut threads = std::collections::BTreeMap::new();
+    until(&mut engine, |seen| {
+        seen.samples.iter().for_each(|s| *threads.entry(s.thread.0).or_insert(0) += 1);
+        // The one that spins.
+        threads.values().any(|samples| *samples > 5)
+    });
+    threads.retain(|_, samples| *samples > 5);
+    let before = engine.observe(Nanos::ZERO, false).unwrap();
+    engine.tune(&["ipc"], Nanos::from_millis(10)).unwrap();
+    let (mut births, mut sampled, mut last) = (0, std::collections::BTreeSet::new(), before.at);
+    until(&mut engine, |seen| {
+        assert!(seen.at >= last, "time goes on: {} {last}", seen.at);
+        last = seen.at;
+        births += seen.events.iter().filter(|e| e.kind == ThreadEventKind::New).count();
+        sampled.extend(seen.samples.iter().map(|s| s.thread.0));
+        births > 3 && sampled.iter().any(|tid| threads.contains_key(tid))
+    });
+    engine.tune(&["ipc"], Nanos::from_millis(10)).unwrap();
+    let children: Vec<u32> = engine.observe(Nanos::ZERO, false).unwrap().threads.iter().map(|t| t.id.0).collect();
+    drop(engine);
+    end(&children);
 }

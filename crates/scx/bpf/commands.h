@@ -47,6 +47,17 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 	return 0;
 }
 
+/* A thread is nobody's any more: it runs where it likes. */
+static __always_inline void dismiss(struct thread *t)
+{
+	if (t->followed)
+		__sync_fetch_and_add(&counters.followed, -1);
+	t->followed = false;
+	t->target = TARGET_ANYWHERE;
+	t->weight = 0;
+	t->slice_ns = 0;
+}
+
 /* A metric that user space has computed. */
 static __always_inline void give_metric(struct task_struct *p, const struct thread *t, const struct command *c)
 {
@@ -101,6 +112,8 @@ static __always_inline void obey(struct command *c, struct ledger *into)
 			c->result = follow(p, t, c->program);
 		else if (c->kind == COMMAND_PLACE)
 			c->result = place(p, t, c);
+		else if (c->kind == COMMAND_DISMISS)
+			dismiss(t);
 		else if (c->kind == COMMAND_JUDGE)
 			give_metric(p, t, c);
 		else

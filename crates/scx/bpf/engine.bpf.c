@@ -57,14 +57,6 @@ static __always_inline void insert(struct task_struct *p, u64 queue, u64 slice, 
 		scx_bpf_dsq_insert_vtime(p, queue, slice, vtime, flags);
 }
 
-/* 1024 is nice 0; the kernel's own weights are 100 for that. */
-static __always_inline u32 weight_of(const struct task_struct *p, const struct thread *t)
-{
-	u32 weight = t->weight ? t->weight : p->scx.weight * 1024 / 100;
-
-	return weight ? weight : 1;
-}
-
 SEC("struct_ops/engine_select_cpu")
 s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 {
@@ -126,22 +118,8 @@ static __always_inline u32 queue_for_narrow(struct task_struct *p, const struct 
 	return QUEUE_OF_CPU + BOUNDED(cpu, MAX_CPUS);
 }
 
-/* One that wakes takes a CPU over if who runs there came from the same queue and has had more than its share. */
-static __always_inline void preempt(const struct thread *t, s32 cpu, u64 flags)
-{
-	struct served *served = served_by(cpu);
-	u64 ran, now;
-
-	if (!(flags & SCX_ENQ_WAKEUP) || !served || !served->since_ns || served->queue != t->queue)
-		return;
-	ran = bpf_ktime_get_ns() - served->since_ns;
-	now = served->vtime + ran * 1024 / (served->weight ? served->weight : 1024);
-	if ((s64)ran > PROTECTED_NS && (s64)(now - t->vtime) > 0)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-}
-
-/* Wakes a CPU for a queue that has just got longer; there may be none without work. */
-static __always_inline bool find_server(u32 id)
+/* Wakes a CPU for a queue that has just got longer. */
+static __always_inline void find_server(u32 id)
 {
 	s32 cpu = pick_idle(id);
 
@@ -150,7 +128,6 @@ static __always_inline bool find_server(u32 id)
 		cpu = pick_idle(TARGET_ANYWHERE);
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-	return cpu >= 0;
 }
 
 SEC("struct_ops/engine_enqueue")
@@ -179,8 +156,7 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 			return;
 		}
 		queue_up(p, t, QUEUE_OF_TARGET + id, flags);
-		if (!find_server(id))
-			preempt(t, cpu, flags);
+		find_server(id);
 		return;
 	}
 	queue = queue_for_narrow(p, mask);
@@ -190,7 +166,6 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 	}
 	queue_up(p, t, queue, flags);
 	scx_bpf_kick_cpu(queue - QUEUE_OF_CPU, SCX_KICK_IDLE);
-	preempt(t, queue - QUEUE_OF_CPU, flags);
 }
 
 /* Takes a thread from another target's backlog. */
@@ -237,18 +212,11 @@ void BPF_PROG(engine_running, struct task_struct *p)
 	u32 cpu = bpf_get_smp_processor_id();
 	u64 now = bpf_ktime_get_ns(), *clock;
 	struct thread *t = thread_of(p);
-	struct served *served = served_by(cpu);
 	struct ledger *l;
 
 	if (!t)
 		return;
 	t->started_ns = now;
-	if (served) {
-		served->queue = t->queue;
-		served->vtime = t->vtime;
-		served->weight = weight_of(p, t);
-		served->since_ns = now;
-	}
 	clock = clock_of(t->queue);
 	if (clock && (s64)(t->vtime - *clock) > 0)
 		*clock = t->vtime;
@@ -279,15 +247,14 @@ SEC("struct_ops/engine_stopping")
 void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 {
 	struct thread *t = thread_of(p);
-	struct served *served = served_by(bpf_get_smp_processor_id());
-	u64 now = bpf_ktime_get_ns();
+	u64 now = bpf_ktime_get_ns(), weight;
 	struct ledger *l;
 
 	if (!t || !t->started_ns)
 		return;
-	if (served)
-		served->since_ns = 0;
-	t->vtime += (now - t->started_ns) * 1024 / weight_of(p, t);
+	/* The kernel's weights are 100 for nice 0. */
+	weight = t->weight ? t->weight : p->scx.weight * 1024 / 100;
+	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
 	t->started_ns = 0;
 	l = ledger_of(p, t);
 	if (!l)

@@ -23,9 +23,6 @@
 /* No target, no program, nothing stolen. */
 #define NONE 0xffffffff
 
-/* One that wakes does not wait for a thread that has run for so long and is ahead of it in virtual time. */
-#define PROTECTED_NS 1000000
-
 /* Identifiers of dispatch queues: one per target, one per CPU. */
 #define QUEUE_OF_TARGET 0x10000
 #define QUEUE_OF_CPU 0x20000
@@ -45,6 +42,7 @@
 #define COMMAND_PLACE 2
 #define COMMAND_COLLECT 3
 #define COMMAND_JUDGE 4
+#define COMMAND_DISMISS 5
 
 /* What the admission table compares. */
 /* Values that user space gives, one period late at most. */
@@ -189,10 +187,6 @@ struct served {
 	u32 next; /* whose turn it is */
 	u64 clock; /* virtual time of the CPU's own queue */
 	u32 online; /* threads can run here */
-	u32 queue; /* from which the thread came that runs now */
-	u64 since_ns; /* since when; 0 while none of a queue does */
-	u64 vtime; /* what its virtual time was then */
-	u32 weight; /* 1024 is nice 0 */
 	u32 unused;
 	u32 targets[MAX_CPU_QUEUES]; /* whose queues */
 };

@@ -81,6 +81,9 @@ impl ScxConfig {
 /// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
 const GLANCE: Duration = Duration::from_millis(50);
 
+/// Rounds in which threads are looked for that were born while their process was let go.
+const DISMISSING_ROUNDS: usize = 10;
+
 /// The engine inside the kernel.
 pub struct ScxEngine {
     config: ScxConfig,
@@ -389,6 +392,25 @@ impl LiveEngine for ScxEngine {
                 }
             })?;
         }
+    }
+
+    fn dismiss(&mut self, root: &Root) -> Result<(), ScxError> {
+        // Threads that are born meanwhile have been told of by the next round.
+        for _ in 0..DISMISSING_ROUNDS {
+            self.listen();
+            let gone = self.roster.of(root.program, root.pid);
+            if gone.is_empty() {
+                break;
+            }
+            let dismiss =
+                |tid: &u32| types::command { tid: *tid, kind: shared::COMMAND_DISMISS, ..types::command::default() };
+            self.kernel.obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_, _| {})?;
+            for tid in gone {
+                tasks::take_back(tid);
+                self.roster.leave(now_ns(), tid);
+            }
+        }
+        Ok(())
     }
 
     fn wake_on(&mut self, file: OwnedFd) {

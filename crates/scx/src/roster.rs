@@ -78,6 +78,19 @@ impl Roster {
         }
     }
 
+    /// Threads of a program, and of a process.
+    pub fn of(&self, program: ProgramId, pid: u32) -> Vec<u32> {
+        let of = self.threads.iter().filter(|(_, k)| k.program == program.0 || k.pid == pid);
+        of.map(|(tid, _)| *tid).collect()
+    }
+
+    /// A thread is not followed any more.
+    pub fn leave(&mut self, at_ns: u64, tid: u32) {
+        if self.threads.remove(&tid).is_some() {
+            self.event(at_ns, tid, ThreadEventKind::Exit);
+        }
+    }
+
     fn event(&mut self, at_ns: u64, tid: u32, kind: ThreadEventKind) {
         self.events.push(ThreadEvent { at: self.since(at_ns), thread: ThreadId(tid), kind });
     }

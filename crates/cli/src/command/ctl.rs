@@ -26,9 +26,9 @@ enum What {
     List,
     /// How it stands, as JSON
     Status,
-    /// Its policy, and whether it is paused
+    /// Its policy, the time between its decisions, and whether it is paused
     Get,
-    /// Exchange the policy (policy=hsf:margin=0.1), or pause and go on (paused=true)
+    /// Exchange the policy (policy=hsf:margin=0.1), decide more or less often (period=50ms), pause and go on (paused=true)
     Set {
         /// What to change
         #[arg(value_name = "KEY=VALUE")]

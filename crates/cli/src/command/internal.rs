@@ -1,8 +1,9 @@
 //! `steer internal`: what this program starts of itself. Nobody else needs it.
 
 use std::io::stdin;
+use std::path::PathBuf;
 
-use countersteer_host::online::undo;
+use countersteer_host::{affinity, keeper, online::undo};
 
 /// Arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -16,10 +17,35 @@ pub enum Args {
     },
 }
 
+/// Whether this process was started as a guardian, which waits for the end of an engine and puts back what it has left behind:
+/// `steer internal guard FOLDER ENGINE`. What this needs is found without the help of a parser, whose tables would stay in memory
+/// for as long as the engine runs.
+pub fn guarded() -> bool {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_none_or(|w| w != "internal") || words.next().is_none_or(|w| w != "guard") {
+        return false;
+    }
+    let folder = words.next().map(PathBuf::from);
+    let engine = words.next().and_then(|engine| engine.to_str()?.parse().ok());
+    if let (Some(folder), Some(engine)) = (folder, engine) {
+        keeper::settle_in("steer-guardian");
+        keeper::wait_for_end(engine, stdin());
+        affinity::restore_after(&folder, engine);
+        // Its control socket, on which nobody answers any more.
+        for name in ["run", "trial"] {
+            let _ = std::fs::remove_file(folder.join(format!("{name}-{engine}.sock")));
+        }
+    }
+    true
+}
+
 /// Runs the command.
 pub fn run(args: &Args) {
     match args {
-        Args::Undo => undo::keep(stdin().lock()),
+        Args::Undo => {
+            keeper::settle_in("steer-undo");
+            undo::keep(stdin().lock());
+        }
         Args::Fill { bytes } => fill(*bytes),
     }
 }

@@ -11,7 +11,7 @@ use countersteer_core::policy;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_report::ReportError;
-use countersteer_report::record::{Manifest, ReplayEngine, compare_decisions};
+use countersteer_report::record::{Manifest, ReplayEngine, compare_decisions, compare_shares};
 use countersteer_sim::engine::Simulation;
 
 use super::{print, print_json};
@@ -80,7 +80,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut engine = Replay { record: ReplayEngine::new(&record)?, model };
     let driver = DriverConfig { period: Nanos(manifest.period_ns), until: Nanos::NEVER };
     drive(&mut engine, policy.as_mut(), &mut NoRecord, driver, &mut policy_rng(seed))?;
-    let differences = compare_decisions(&record, &engine.record.into_decisions());
+    let mut differences = compare_decisions(&record, engine.record.decisions());
+    compare_shares(&record, engine.record.shares(), &mut differences);
     if args.json {
         print_json(&differences)?
     } else {

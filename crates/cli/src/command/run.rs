@@ -103,6 +103,9 @@ fn text(summary: &Summary, args: &Args) -> String {
     if summary.refused > 0 {
         text += &format!(", {} times they could not be", summary.refused);
     }
+    if summary.unheeded > 0 {
+        text += &format!("; {} hints were not heeded", summary.unheeded);
+    }
     text.push('\n');
     if let Some(gain) = summary.predicted_gain.filter(|_| args.observe) {
         let policy = &args.policy;

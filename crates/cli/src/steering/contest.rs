@@ -3,16 +3,14 @@
 //! Input: a policy, a baseline, a plan of blocks. Output: their decisions, turn by turn; at each change all threads that the
 //! one whose turn it is does not place are let go. What is measured in between is a [`Trial`]'s business.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use countersteer_core::engine::Observation;
 use countersteer_core::placement::Placement;
 use countersteer_core::policy::{Policy, PolicyRng, View};
 use countersteer_core::trial::{Arm, Trial, TrialPlan};
-use countersteer_core::units::ThreadId;
 
-use super::governed::{Control, everybody_anywhere};
+use super::governed::{Control, take_back};
 
 /// A trial that the policy turns and the tally feeds.
 #[derive(Clone)]
@@ -106,10 +104,7 @@ impl Policy for Contestants {
             Arm::Baseline => self.baseline.decide(view, rng),
         };
         if changed {
-            let placed: BTreeSet<ThreadId> = placement.threads.iter().map(|t| t.thread).collect();
-            let rest = everybody_anywhere(view, "the other side of a trial has its turn").threads;
-            placement.threads.extend(rest.into_iter().filter(|t| !placed.contains(&t.thread)));
-            placement.threads.sort_by_key(|t| t.thread);
+            take_back(&mut placement, view, "the other side of a trial has its turn");
         }
         placement
     }

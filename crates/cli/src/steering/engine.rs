@@ -12,7 +12,7 @@ use countersteer_core::engine::{Applied, Engine, Observation, ThreadInfo};
 use countersteer_core::placement::{Placement, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
-use countersteer_host::affinity::{AffinityConfig, AffinityEngine, AffinityError};
+use countersteer_host::affinity::{AffinityConfig, AffinityEngine, AffinityError, Recount};
 use countersteer_host::counters::CounterError;
 use countersteer_host::live::{LiveEngine, Root};
 #[cfg(feature = "scx")]
@@ -79,6 +79,7 @@ pub struct Steered {
     inner: Inner,
     /// For masks, should they have to take over.
     config: AffinityConfig,
+    recount: Option<Box<dyn Recount>>,
     /// What was steered when that was last looked at.
     threads: Vec<ThreadInfo>,
     names: BTreeMap<u32, Arc<str>>,
@@ -93,7 +94,12 @@ pub struct Steered {
 impl Steered {
     /// Opens the engine of this name; what a dry run would change it tells by masks. `events` asks for each thread's wakes,
     /// sleeps and moves.
-    pub fn open(name: EngineName, config: AffinityConfig, events: bool) -> anyhow::Result<Self> {
+    pub fn open(
+        name: EngineName,
+        config: AffinityConfig,
+        events: bool,
+        recount: Box<dyn Recount>,
+    ) -> anyhow::Result<Self> {
         let inner = match name {
             EngineName::Affinity => None,
             _ if config.dry => None,
@@ -106,9 +112,14 @@ impl Steered {
             },
             _ => Some(in_kernel(&config, events, name)?),
         };
-        let inner = inner.map_or_else(|| masks(&config), Ok)?;
+        let mut recount = Some(recount);
+        let inner = match inner {
+            Some(inner) => inner,
+            None => masks(&config, recount.take())?,
+        };
         let mut steered = Self {
             inner,
+            recount,
             config,
             threads: Vec::new(),
             names: BTreeMap::new(),
@@ -155,7 +166,7 @@ impl Steered {
     #[cfg(feature = "scx")]
     fn fall_back(&mut self, why: &ScxError, at: Nanos) -> Result<(), EngineError> {
         eprintln!("steer: {why}; masks take over");
-        let mut engine = AffinityEngine::open(self.config.clone()).map_err(EngineError::Affinity)?;
+        let mut engine = with_masks(&self.config, self.recount.take()).map_err(EngineError::Affinity)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
             let Some(pid) = self.process_of(thread.id) else { continue };
@@ -167,7 +178,7 @@ impl Steered {
             let _ = engine.admit(root);
         }
         let threads = std::mem::take(&mut self.placed).into_values().collect();
-        engine.apply(&Placement { threads, admission: None }).map_err(EngineError::Affinity)?;
+        engine.apply(&Placement { threads, ..Placement::default() }).map_err(EngineError::Affinity)?;
         self.base = at;
         self.inner = Inner::Affinity(Box::new(engine));
         self.engines.push(self.name());
@@ -189,8 +200,16 @@ impl Steered {
     }
 }
 
-fn masks(config: &AffinityConfig) -> anyhow::Result<Inner> {
-    Ok(Inner::Affinity(Box::new(AffinityEngine::open(config.clone())?)))
+fn with_masks(config: &AffinityConfig, recount: Option<Box<dyn Recount>>) -> Result<AffinityEngine, AffinityError> {
+    let engine = AffinityEngine::open(config.clone())?;
+    Ok(match recount {
+        Some(recount) => engine.recounting(recount),
+        None => engine,
+    })
+}
+
+fn masks(config: &AffinityConfig, recount: Option<Box<dyn Recount>>) -> anyhow::Result<Inner> {
+    Ok(Inner::Affinity(Box::new(with_masks(config, recount)?)))
 }
 
 #[cfg(feature = "scx")]
@@ -250,6 +269,15 @@ impl Engine for Steered {
         Ok(self.outward(seen))
     }
 
+    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), EngineError> {
+        match &mut self.inner {
+            Inner::Affinity(engine) => engine.tune(metrics, period).map_err(EngineError::Affinity),
+            // The scheduler's counters stay what they are.
+            #[cfg(feature = "scx")]
+            Inner::Scx(_) => Ok(()),
+        }
+    }
+
     fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
         match &mut self.inner {
             Inner::Affinity(engine) => engine.apply(placement).map_err(EngineError::Affinity),
@@ -267,6 +295,14 @@ impl Engine for Steered {
 }
 
 impl LiveEngine for Steered {
+    fn dismiss(&mut self, root: &Root) -> Result<(), EngineError> {
+        match &mut self.inner {
+            Inner::Affinity(engine) => engine.dismiss(root).map_err(EngineError::Affinity),
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => engine.dismiss(root).map_err(EngineError::Scx),
+        }
+    }
+
     fn admit(&mut self, root: &Root) -> Result<(), EngineError> {
         self.names.insert(root.program.0, Arc::clone(&root.name));
         match &mut self.inner {

@@ -4,16 +4,17 @@
 //! longer than a period several times in a row, is dropped: all threads are let go, and Linux's own scheduler goes on. One
 //! that does not come back from a decision at all cannot be interrupted; a watcher then lets all threads go and ends the run.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{self, Policy, PolicyRng, View};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::ThreadId;
+use countersteer_core::units::{Nanos, ThreadId};
 
 use super::tally::Summary;
 
@@ -29,6 +30,8 @@ pub struct Shared {
     pub policy: String,
     /// The one that is to decide from now on.
     pub pending: Option<String>,
+    /// Time between decisions.
+    pub period: Duration,
     /// Threads are let go, and nothing is decided.
     pub paused: bool,
     /// Why the policy was dropped, if it was.
@@ -74,7 +77,11 @@ impl Governed {
         period: Duration,
         give_up: impl Fn() + Send + 'static,
     ) -> Self {
-        spec.clone_into(&mut control.lock().policy);
+        {
+            let mut shared = control.lock();
+            spec.clone_into(&mut shared.policy);
+            shared.period = period;
+        }
         let (busy, born) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let watched = Arc::clone(&busy);
         std::thread::spawn(move || {
@@ -97,6 +104,7 @@ impl Governed {
     /// Takes up what the control socket asked for; whether threads must be let go first.
     fn obey(&mut self) -> bool {
         let mut shared = self.control.lock();
+        self.period = shared.period;
         let paused = std::mem::replace(&mut self.paused, shared.paused);
         let mut let_go = self.paused && !paused;
         if let Some(spec) = shared.pending.take() {
@@ -147,28 +155,38 @@ impl Policy for Governed {
         self.inner.wants_events()
     }
 
+    fn period(&self) -> Option<Nanos> {
+        Some(Nanos(self.period.as_nanos() as u64))
+    }
+
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let let_go = self.obey();
         let mut placement = if self.paused { Placement::default() } else { self.ask(view, rng) };
         if let_go {
-            let placed: std::collections::BTreeSet<ThreadId> = placement.threads.iter().map(|t| t.thread).collect();
-            let rest = everybody_anywhere(view, "another policy decides from now on").threads;
-            placement.threads.extend(rest.into_iter().filter(|t| !placed.contains(&t.thread)));
-            placement.threads.sort_by_key(|t| t.thread);
+            take_back(&mut placement, view, "another policy decides from now on");
         }
         placement
     }
 }
 
+/// Whatever another policy said before, and this placement does not, is taken back with it.
+pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) {
+    let nothing = everybody_anywhere(view, why);
+    placement.threads.iter_mut().for_each(|t| t.clamp = t.clamp.or(Some(Clamp::FREE)));
+    let placed: BTreeSet<ThreadId> = placement.threads.iter().map(|t| t.thread).collect();
+    placement.threads.extend(nothing.threads.into_iter().filter(|t| !placed.contains(&t.thread)));
+    placement.threads.sort_by_key(|t| t.thread);
+    placement.caches = placement.caches.take().or(nothing.caches);
+}
+
 /// All threads are let go.
 pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
     let place = |t: &countersteer_core::engine::ThreadInfo| ThreadPlacement {
-        thread: t.id,
-        target: Target::Anywhere,
-        weight: None,
-        reason: Reason::rule(why),
+        clamp: Some(Clamp::FREE),
+        ..ThreadPlacement::new(t.id, Target::Anywhere, Reason::rule(why))
     };
-    Placement { threads: view.threads.iter().map(place).collect(), admission: Some(Default::default()) }
+    let threads = view.threads.iter().map(place).collect();
+    Placement { threads, admission: Some(Default::default()), caches: Some(Vec::new()) }
 }
 
 #[cfg(test)]
@@ -176,7 +194,7 @@ mod tests {
     use super::*;
     use countersteer_core::engine::ThreadInfo;
     use countersteer_core::metric::MetricBank;
-    use countersteer_core::units::{Nanos, ProgramId};
+    use countersteer_core::units::ProgramId;
     use rand::SeedableRng;
 
     /// Panics at its third decision, or dawdles.
@@ -259,6 +277,10 @@ mod tests {
         let placed = decide(&mut governed);
         assert_eq!(placed.threads.len(), 1, "the new policy's word comes before the release");
         assert_ne!(placed.threads[0].target, Target::Anywhere);
+        assert_eq!(governed.period(), Some(Nanos::from_millis(1)));
+        control.lock().period = Duration::from_millis(250);
+        decide(&mut governed);
+        assert_eq!(governed.period(), Some(Nanos::from_millis(250)));
         control.lock().paused = true;
         assert_eq!(decide(&mut governed).threads[0].target, Target::Anywhere);
         assert_eq!(decide(&mut governed), Placement::default());

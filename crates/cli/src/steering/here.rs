@@ -12,6 +12,7 @@ use countersteer_core::policy::Policy;
 use countersteer_core::sample::{Event, EventKind};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
+use countersteer_host::affinity::{Counters, Recount};
 use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, probe, resolve};
 
 use crate::error::{Kind, told};
@@ -34,7 +35,7 @@ pub struct Here {
 /// Counters for a policy.
 pub struct PolicyCounters {
     /// Sets with their plan; none where not even the clock may be read.
-    pub sets: Option<(Vec<Vec<Resolved>>, Plan)>,
+    pub sets: Option<Counters>,
     /// Events that the policy would read and this machine does not count.
     pub missing: Vec<&'static str>,
 }
@@ -66,40 +67,93 @@ impl Here {
 
     /// Counters for what a policy reads, and for how far threads get.
     pub fn counters(&self, policy: &dyn Policy, period: Nanos) -> anyhow::Result<PolicyCounters> {
-        let mut wanted = vec![Event::Instructions, Event::Cycles];
-        for event in events_of(&policy.metrics()) {
-            if !wanted.contains(&event) {
-                wanted.push(event);
-            }
-        }
-        let read = events_of(&policy.metrics());
-        let (mut set, mut missing) = (Vec::new(), Vec::new());
-        for event in wanted {
-            let found = match event.def().kind {
-                EventKind::Hardware => self.event(event.def().name),
-                EventKind::Virtual => None,
-            };
-            match found {
-                Some(found) => set.push(found),
-                None if read.contains(&event) => missing.push(event.def().name),
-                None => {}
-            }
-        }
-        if set.is_empty() {
-            set.extend(self.event("task_clock"));
-        }
-        if set.is_empty() {
-            return Ok(PolicyCounters { sets: None, missing });
-        }
-        let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
-        Ok(PolicyCounters { sets: Some((vec![set], Plan::new(vec![planned], Some(period))?)), missing })
+        counters(&self.pmus, &policy.metrics(), period)
     }
 
-    /// An event, if a PMU really counts it: some have names for what they do not have.
-    fn event(&self, name: &str) -> Option<Resolved> {
-        let specs = parse_set(name).ok()?;
-        let found = resolve(name, &specs, &self.pmus).ok()?.pop()?;
-        let counts = |e: &Encoding| matches!(probe(e.kind, e.config[0]), Probe::Counts | Probe::UserOnly);
-        found.encodings.iter().any(counts).then_some(found)
+    /// What chooses other counters when another policy decides, or more often.
+    pub fn recount(&self, policy: &dyn Policy, period: Nanos) -> Box<dyn Recount> {
+        let known = counters(&self.pmus, &policy.metrics(), period).ok();
+        let (counted, missing) = known.map(|c| (c.names(), c.missing)).unwrap_or_default();
+        Box::new(Recounting { pmus: self.pmus.clone(), counted, missing, period })
     }
+}
+
+impl PolicyCounters {
+    /// What is counted.
+    fn names(&self) -> Vec<String> {
+        self.sets.iter().flat_map(|(sets, _)| sets.iter().flatten()).map(|e| e.planned.name.clone()).collect()
+    }
+
+    /// Says what is missing.
+    pub fn tell(&self, whose: &str) {
+        if !self.missing.is_empty() {
+            let missing = self.missing.join(", ");
+            eprintln!("steer: {whose} reads what this machine does not count: {missing}; see `steer doctor`");
+        }
+    }
+}
+
+/// Chooses counters while a run goes on.
+struct Recounting {
+    pmus: Pmus,
+    /// What is counted, and how often it is read.
+    counted: Vec<String>,
+    /// What was said to be missing last.
+    missing: Vec<&'static str>,
+    period: Nanos,
+}
+
+impl Recount for Recounting {
+    fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters> {
+        let wanted = counters(&self.pmus, metrics, period).ok()?;
+        if wanted.missing != self.missing {
+            wanted.tell("the policy that decides from now on");
+            self.missing.clone_from(&wanted.missing);
+        }
+        let names = wanted.names();
+        if (&names, period) == (&self.counted, self.period) {
+            return None;
+        }
+        (self.counted, self.period) = (names, period);
+        wanted.sets
+    }
+
+    fn failed(&mut self, why: &str) {
+        eprintln!("steer: what the policy reads from now on is not counted: {why}");
+    }
+}
+
+/// Counters for metrics, and for how far threads get.
+fn counters(pmus: &Pmus, metrics: &[&str], period: Nanos) -> anyhow::Result<PolicyCounters> {
+    let read = events_of(metrics);
+    let mut wanted = vec![Event::Instructions, Event::Cycles];
+    wanted.extend(read.iter().filter(|e| ![Event::Instructions, Event::Cycles].contains(e)));
+    let (mut set, mut missing) = (Vec::new(), Vec::new());
+    for event in wanted {
+        let found = match event.def().kind {
+            EventKind::Hardware => find(pmus, event.def().name),
+            EventKind::Virtual => None,
+        };
+        match found {
+            Some(found) => set.push(found),
+            None if read.contains(&event) => missing.push(event.def().name),
+            None => {}
+        }
+    }
+    if set.is_empty() {
+        set.extend(find(pmus, "task_clock"));
+    }
+    if set.is_empty() {
+        return Ok(PolicyCounters { sets: None, missing });
+    }
+    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    Ok(PolicyCounters { sets: Some((vec![set], Plan::new(vec![planned], Some(period))?)), missing })
+}
+
+/// An event, if a PMU really counts it: some have names for what they do not have.
+fn find(pmus: &Pmus, name: &str) -> Option<Resolved> {
+    let specs = parse_set(name).ok()?;
+    let found = resolve(name, &specs, pmus).ok()?.pop()?;
+    let counts = |e: &Encoding| matches!(probe(e.kind, e.config[0]), Probe::Counts | Probe::UserOnly);
+    found.encodings.iter().any(counts).then_some(found)
 }

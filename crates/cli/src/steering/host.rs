@@ -1,7 +1,7 @@
 //! Processes of the whole host that rules cover.
 //!
-//! Input: rules, /proc. Output: roots, new ones as they come. A process is looked at when it is new, and again every few
-//! seconds, since names and control groups change.
+//! Input: rules, /proc. Output: roots, as they come and go. A process is looked at when it is new, and again every few seconds,
+//! since names and control groups change.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -39,9 +39,11 @@ impl Host {
         self.known.retain(|pid, _| pids.binary_search(pid).is_ok());
         let now = Instant::now();
         for pid in pids {
-            let due = self.known.get(&pid).is_none_or(|k| k.root.is_none() && now.duration_since(k.looked) >= AGAIN);
-            if due {
-                let root = self.look(pid);
+            let known = self.known.get(&pid);
+            if known.is_none_or(|k| now.duration_since(k.looked) >= AGAIN) {
+                // One that is still covered stays who it was, whatever it is called now.
+                let before = known.and_then(|k| k.root.clone());
+                let root = self.look(pid).map(|new| before.unwrap_or(new));
                 self.known.insert(pid, Known { root, looked: now });
             }
         }
@@ -57,7 +59,13 @@ impl Host {
         let name = read("comm")?.trim_end().to_owned();
         // Threads of the kernel have no memory of their own.
         let status = read("status").filter(|s| s.contains("VmSize:"))?;
-        let uid: u32 = status.lines().find_map(|l| l.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()?;
+        let field =
+            |key, nth| status.lines().find_map(|l| l.strip_prefix(key))?.split_whitespace().nth(nth)?.parse().ok();
+        let (parent, uid): (u32, u32) = (field("PPid:", 0)?, field("Uid:", 1)?);
+        // Its guardian.
+        if parent == std::process::id() {
+            return None;
+        }
         let users = self.users.get(&uid).cloned().into_iter().chain([uid.to_string()]).collect();
         let cgroups = read("cgroup").unwrap_or_default();
         // The unified hierarchy's line begins with `0::`.

@@ -16,7 +16,9 @@ use countersteer_report::record::{Collector, Detail, Manifest};
 use super::contest::Contest;
 use super::engine::{EngineName, Steered};
 use super::governed::{Control, Governed};
+use super::guardian;
 use super::here::Here;
+use super::hints::hinted;
 use super::programs::Programs;
 use super::socket::Socket;
 use super::tally::{Summary, Tally, Tell};
@@ -77,6 +79,8 @@ pub fn put_back() -> anyhow::Result<()> {
 
 /// Does a job with a policy.
 pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Programs) -> anyhow::Result<Done> {
+    // The first to come and the last to go.
+    let _guardian = if job.dry { None } else { guardian::start() };
     let engine = engine(&job, here, policy.as_ref())?;
     let manifest = manifest(&job, here, &programs, engine.engines());
     let collector = job.record.map(|_| Collector::new(manifest, Detail::NoSpans));
@@ -89,13 +93,13 @@ pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Pro
     let _socket = Socket::open(&journal_folder().join(&job.socket), &here.topology, &job.control)?;
     let period = Duration::from_nanos(job.period.0);
     let mut policy = Governed::new((job.spec, policy), &here.topology, &job.control, period, give_up);
-    let mut attended = Attended::new(engine, programs.crew)?;
+    let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?;
     let driver = DriverConfig { period: job.period, until: job.until };
     let elapsed = drive(&mut attended, &mut policy, &mut tally, driver, &mut policy_rng(job.seed))?;
-    if let Some(why) = attended.inner().blindness() {
+    if let Some(why) = attended.inner().inner().blindness() {
         eprintln!("steer: steered without counters: {why}");
     }
-    if let Some(lost) = attended.inner_mut().lost().filter(|n| *n > 0) {
+    if let Some(lost) = attended.inner_mut().inner_mut().lost().filter(|n| *n > 0) {
         eprintln!("steer: {lost} records of births, wakes and ends did not fit between two looks and are missing");
     }
     let (summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
@@ -123,10 +127,7 @@ fn give_up() {
 
 fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Steered> {
     let counters = here.counters(policy, job.period)?;
-    if !counters.missing.is_empty() {
-        let missing = counters.missing.join(", ");
-        eprintln!("steer: {} reads what this machine does not count: {missing}; see `steer doctor`", job.spec);
-    }
+    counters.tell(job.spec);
     if counters.sets.is_none() {
         eprintln!("steer: steered without counters: none is permitted here; `steer doctor` knows the mend");
     }
@@ -139,7 +140,8 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
         journals,
         dry: job.dry,
     };
-    Steered::open(chosen(job), config, policy.wants_events() || job.record.is_some())
+    let recount = here.recount(policy, job.period);
+    Steered::open(chosen(job), config, policy.wants_events() || job.record.is_some(), recount)
 }
 
 fn manifest(job: &Job<'_>, here: &Here, programs: &Programs, engine: String) -> Manifest {

@@ -4,6 +4,7 @@
 //! journals, which is its user's alone.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,10 @@ use countersteer_core::topology::Topology;
 use serde_json::{Value, json};
 
 use super::governed::{Control, Shared};
+use crate::session::time;
 
+/// Times between decisions: what counters can follow, and what a user can wait for.
+const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100);
 /// Longest request.
 const MOST_BYTES: u64 = 1 << 16;
 /// How long a client may take over its request.
@@ -73,20 +77,34 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
     match text("ask") {
         Some("status") => {
             let summary = serde_json::to_value(&shared.summary).map_err(|e| e.to_string())?;
-            Ok(json!({ "policy": shared.policy, "paused": shared.paused, "dropped": shared.dropped, "run": summary }))
+            let period = period_text(shared.period);
+            Ok(json!({
+                "policy": shared.policy,
+                "period": period,
+                "paused": shared.paused,
+                "dropped": shared.dropped,
+                "run": summary,
+            }))
         }
-        Some("get") => Ok(json!({ "policy": shared.policy, "paused": shared.paused })),
+        Some("get") => {
+            let period = period_text(shared.period);
+            Ok(json!({ "policy": shared.policy, "period": period, "paused": shared.paused }))
+        }
         Some("set") => match (text("key"), text("value").unwrap_or_default()) {
             (Some("policy"), spec) => {
                 policy::parse(spec, topology).map_err(|e| e.to_string())?;
                 shared.pending = Some(spec.to_owned());
                 Ok(json!({ "policy": spec }))
             }
+            (Some("period"), value) => {
+                shared.period = period(value)?;
+                Ok(json!({ "period": period_text(shared.period) }))
+            }
             (Some("paused"), value) => {
                 shared.paused = value.parse().map_err(|_| format!("`{value}` is neither true nor false"))?;
                 Ok(json!({ "paused": shared.paused }))
             }
-            (key, _) => Err(format!("`{}` cannot be set; policy and paused can", key.unwrap_or_default())),
+            (key, _) => Err(format!("`{}` cannot be set; policy, period and paused can", key.unwrap_or_default())),
         },
         Some("why") => {
             let thread = request.get("thread").and_then(Value::as_u64).unwrap_or_default();
@@ -105,6 +123,19 @@ fn why(shared: &Shared, thread: u32) -> Result<Value, String> {
     let mut word = word.unwrap_or_else(|| json!({ "thread": thread }));
     word["told"] = serde_json::to_value(told).map_err(|e| e.to_string())?;
     Ok(word)
+}
+
+/// A time between decisions, as in `50ms`.
+fn period(text: &str) -> Result<Duration, String> {
+    let period = Duration::from_nanos(time(text)?.0);
+    if PERIODS.contains(&period) {
+        return Ok(period);
+    }
+    Err(format!("`{text}` is no time between decisions; {:?} to {:?} are", PERIODS.start(), PERIODS.end()))
+}
+
+fn period_text(period: Duration) -> String {
+    format!("{period:?}")
 }
 
 /// Asks a run that listens on `path`.

@@ -59,6 +59,8 @@ pub struct Summary {
     pub changed: u64,
     /// Threads that could not be.
     pub refused: u64,
+    /// Frequency hints and parts of caches that the machine does not have, or refuses.
+    pub unheeded: u64,
     /// Moves between CPUs that were seen.
     pub migrations: u64,
     /// Samples of threads outside of what they were told two periods before or earlier, and all samples of such threads.
@@ -182,6 +184,7 @@ impl Tally {
                 "since_s": at.as_secs_f64(),
                 "target": placed.target.name(topology),
                 "cpus": placed.target.cpus(topology).to_string(),
+                "clamp": placed.clamp.map(|c| [c.least, c.most]),
                 "rule": reason.rule,
                 "saw": reason.seen.iter().cloned().collect::<BTreeMap<_, _>>(),
                 "alternatives": reason.alternatives.iter().map(names).collect::<BTreeMap<_, _>>(),
@@ -302,6 +305,7 @@ impl Recorder for Tally {
         self.summary.decisions += 1;
         self.summary.changed += u64::from(applied.changed);
         self.summary.refused += u64::from(applied.refused);
+        self.summary.unheeded += u64::from(applied.unheeded);
         self.publish(topology, at, placement);
         for placed in &placement.threads {
             if self.wanted.get(&placed.thread).is_some_and(|(target, _)| *target == placed.target) {

@@ -109,13 +109,12 @@ impl Policy for Aarr {
         }
         let wanted: Vec<(&ThreadInfo, usize)> = present.into_iter().zip(rank_of).collect();
         let told = self.seats.seat(&wanted, false);
-        let threads = told.into_iter().map(|(row, group)| ThreadPlacement {
-            thread: wanted[row].0.id,
-            target: Target::Group(group),
-            weight: None,
-            reason: self.reason(&quota, (wanted[row].1 > 0).then(|| Standing::of(wanted[row].0, None, false, 0.0))),
-        });
-        Placement { threads: threads.collect(), admission: None }
+        let place = |(row, group): (usize, _)| {
+            let standing = (wanted[row].1 > 0).then(|| Standing::of(wanted[row].0, None, false, 0.0));
+            ThreadPlacement::new(wanted[row].0.id, Target::Group(group), self.reason(&quota, standing))
+        };
+        let threads = told.into_iter().map(place);
+        Placement { threads: threads.collect(), ..Placement::default() }
     }
 }
 

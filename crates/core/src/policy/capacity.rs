@@ -6,14 +6,25 @@
 //! Source: CMPSched$im, section 4.2. Assumes: occupancy can be read per thread (resctrl, or a simulator), best when it is
 //! switched out; cores are alike. Loses: it cannot tell who uses what it holds, so it gives wasteful programs the same
 //! shelter as those that need it (`capacity+mpi`).
+//!
+//! With `ways=split` it also divides the caches' ways: what the paper does by mapping, keeping what streams away from what
+//! gains, way masks do inside a cache. A program is poison by the evidence that `capacity+mpi` goes by.
 
-use super::PolicyDef;
-use super::contention::{Contention, EVERY, Mode};
+use super::contention::{Contention, EVERY, Mode, WAYS};
+use super::{ParamDef, PolicyDef};
 
 pub(super) const DEF: PolicyDef = PolicyDef {
     name: "capacity",
     summary: "threads that hold most of a shared cache apart",
     source: "CMPSched$im, section 4.2",
-    params: &[EVERY],
+    params: &[
+        EVERY,
+        WAYS,
+        ParamDef {
+            key: "mpki",
+            default: "10",
+            prose: "ways=split: last-level cache misses per kilo-instruction above which a thread that holds much may be poison",
+        },
+    ],
     make: |params, topology| Contention::boxed(Mode::Capacity, params, topology),
 };

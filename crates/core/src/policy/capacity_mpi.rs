@@ -13,12 +13,13 @@
 //! - What classes propose is tried, and so are exchanges of two threads, and what raises the sum of IPC is kept. A trial is
 //!   a short comparison in between two short stretches of the present mapping, so that phases are not taken for gains, and
 //!   what wins must win twice. Trials go on as long as the threads live, on a budget of lost work (`trials`).
+//! - With `ways=split`, poison that is left beside others has few ways, and cannot evict what they hold.
 //!
 //! Assumes: occupancy, misses and IPC can be read per thread; cores are alike; caches fill within an eighth of an interval.
 //! Loses: with phases shorter than that, on unequal cores (it does not see them), and a little all the time, to trials, when
 //! no mapping is better than another. On machines with one last-level cache only the pairing on cores is left.
 
-use super::contention::{Contention, EVERY, Mode};
+use super::contention::{Contention, EVERY, Mode, WAYS};
 use super::{ParamDef, PolicyDef};
 
 pub(super) const DEF: PolicyDef = PolicyDef {
@@ -27,6 +28,7 @@ pub(super) const DEF: PolicyDef = PolicyDef {
     source: "CMPSched$im, section 4.3",
     params: &[
         EVERY,
+        WAYS,
         ParamDef {
             key: "mpki",
             default: "10",

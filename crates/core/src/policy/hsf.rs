@@ -18,6 +18,9 @@
 //! thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
 //! own word (`qos_permille`); neither is sent to be measured.
 //!
+//! With `clamp=on` the frequency follows the seat: a thread that comes to a fast core is asked for in full at once, instead of
+//! when its load has grown there, and one that was seated low does not hold up clocks that it gains little from.
+//!
 //! Assumes: one thread's speed does not depend on where the others are. Loses: when shared caches or bandwidth decide, when
 //! fairness matters (the slowest threads never see a big core), and with threads of a parallel program that wait for each
 //! other.
@@ -26,9 +29,9 @@ use super::seats::{Seats, active};
 use super::standing::{Standing, weights};
 use super::{ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View};
 use crate::engine::ThreadInfo;
-use crate::placement::{AdmissionTable, Placement, Reason, Target, ThreadPlacement};
+use crate::placement::{AdmissionTable, Clamp, Placement, Reason, Target, ThreadPlacement};
 use crate::topology::Topology;
-use crate::units::{GroupId, Nanos, ThreadId};
+use crate::units::{CoreTypeId, GroupId, Nanos, ThreadId};
 use std::sync::Arc;
 
 pub(super) const DEF: PolicyDef = PolicyDef {
@@ -57,6 +60,13 @@ pub(super) const DEF: PolicyDef = PolicyDef {
             key: "refresh_ms",
             default: "2000",
             prose: "sf=sampled: time between profiling moves once every thread is measured, in ms",
+        },
+        ParamDef {
+            key: "clamp",
+            default: "off",
+            prose: "on: threads on the fastest cores are taken to ask for all of them, those on slower ones for no more than \
+                    a slower core can give, so that frequencies follow the seats (uclamp and energy preferences of real \
+                    machines; the simulator does not heed it)",
         },
     ],
     make: |params, topology| Ok(Box::new(Hsf::new(params, topology)?)),
@@ -111,6 +121,8 @@ struct Hsf {
     /// Somebody was sent to be measured at the last decision: moves back are no sign of indecision.
     exploring: bool,
     table: Option<AdmissionTable>,
+    /// Frequency hint of each rank; none where they are not wanted or there is one core type.
+    clamps: Vec<Clamp>,
     /// Speed of each rank between the slowest (0) and the fastest (1), for predictions on types in between.
     between: Vec<f64>,
 }
@@ -125,6 +137,11 @@ impl Hsf {
             margin: params.number("margin", 0.0)?,
             patience: params.number("patience", 1.0)?,
             refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
+            clamps: if params.choice("clamp", &[("off", false), ("on", true)])? {
+                clamps(topology)
+            } else {
+                Vec::new()
+            },
             between: between(topology),
             seats: Seats::new(topology),
             memory: Vec::new(),
@@ -338,16 +355,15 @@ impl Policy for Hsf {
         let ranks = self.rank(&all, &quota);
         let wanted: Vec<(&ThreadInfo, usize)> = all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
         let told = self.seats.seat(&wanted, true);
-        let threads = told.into_iter().map(|(row, group)| ThreadPlacement {
-            thread: all[row].info.id,
-            target: Target::Group(group),
-            weight: None,
-            reason: self.reason(&all[row], ranks[row]),
-        });
-        let threads = threads.collect();
+        let place = |(row, group): (usize, GroupId)| {
+            let (c, rank) = (&all[row], ranks[row]);
+            let placed = ThreadPlacement::new(c.info.id, Target::Group(group), self.reason(c, rank));
+            ThreadPlacement { clamp: self.clamps.get(rank).copied(), ..placed }
+        };
+        let threads = told.into_iter().map(place).collect();
         let admission = self.admission(&all, &ranks, &quota);
         self.remember(&all, &ranks);
-        Placement { threads, admission }
+        Placement { threads, admission, caches: None }
     }
 }
 
@@ -359,6 +375,21 @@ fn strength(memory: &Memory) -> f64 {
 /// The rank of each seat, fastest first.
 fn ranks_of(quota: &[usize]) -> impl Iterator<Item = usize> + '_ {
     quota.iter().enumerate().flat_map(|(rank, seats)| std::iter::repeat_n(rank, *seats))
+}
+
+/// The fastest type is asked for all that it has, a slower one for what it can give: a thread that was throttled by what it
+/// asked for before is not throttled on the fast core, and one that is seated low does not drive up clocks that others share.
+fn clamps(topology: &Topology) -> Vec<Clamp> {
+    let types: Vec<_> =
+        topology.groups_by(crate::topology::GroupBy::CoreType).iter().filter_map(|g| g.core_type).collect();
+    if types.len() < 2 {
+        return Vec::new();
+    }
+    let clamp = |(rank, t): (usize, &CoreTypeId)| match rank {
+        0 => Clamp::FULL,
+        _ => Clamp::at_most(topology.core_types[t.index()].capacity),
+    };
+    types.iter().enumerate().map(clamp).collect()
 }
 
 /// Where each type's nominal speed lies between the slowest (0) and the fastest (1).

@@ -48,6 +48,11 @@ pub trait Policy: Send {
         false
     }
 
+    /// Another time between decisions than was planned, from now on.
+    fn period(&self) -> Option<Nanos> {
+        None
+    }
+
     /// Says where threads should run from now on.
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement;
 }

@@ -64,7 +64,7 @@ impl Static {
             let unmet: Vec<&str> = self.unmet.iter().map(String::as_str).collect();
             rule.push_str(&format!(" (no program so far is called `{}`)", unmet.join("`, `")));
         }
-        ThreadPlacement { thread: thread.id, target, weight: None, reason: Reason::rule(rule) }
+        ThreadPlacement::new(thread.id, target, Reason::rule(rule))
     }
 }
 
@@ -85,7 +85,7 @@ impl Policy for Static {
         let new = view.threads.iter().filter(|t| !self.placed.contains(&t.id));
         let threads = new.map(|t| self.place(t)).collect();
         self.placed = view.threads.iter().map(|t| t.id).collect();
-        Placement { threads, admission: None }
+        Placement { threads, ..Placement::default() }
     }
 }
 

@@ -4,8 +4,10 @@
 //! undone by [`super::restore`]. A process that is killed loses nothing that it wrote, so nothing is flushed to a disk.
 //!
 //! Lines: `thread PID TID STARTED SESSION NICE CPUS` before a thread's first change, `mask CPUS` before a mask is first set on
-//! any thread, `nice TID NICE` before each change. The first line names the format, the start of the machine, and when the
-//! engine began. Threads that have ended are left out when the file has grown.
+//! any thread, `nice TID NICE` before each change; `hinted PID TID STARTED SESSION LEAST MOST` and `clamp LEAST MOST` likewise
+//! for frequency hints; `group PATH` before a group of resctrl is made; `preference BEFORE SET PATH` before a CPU's energy
+//! preference is set. The first line names the format, the start of the machine, and when the engine began. Lines that a version
+//! does not know it passes over. Threads that have ended are left out when the file has grown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -14,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use countersteer_core::cpuset::CpuSet;
+use countersteer_core::placement::Clamp;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::AffinityError;
@@ -25,11 +28,13 @@ const COMPACT_BYTES: usize = 1 << 20;
 
 /// A journal that is being written.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     /// Locked: whoever finds it unlocked knows that its engine is gone.
     file: Flock<File>,
     path: PathBuf,
     masks: BTreeSet<CpuSet>,
+    /// Lines that hold for as long as the engine lives.
+    kept: BTreeSet<String>,
     bytes: usize,
     /// Bytes beyond which it is written anew.
     most: usize,
@@ -37,27 +42,53 @@ pub(super) struct Journal {
 
 /// A thread as it was before it was touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Before {
-    pub(super) pid: u32,
-    pub(super) tid: u32,
+pub(crate) struct Before {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
     /// When it was born, in clock ticks since the machine started.
-    pub(super) started: u64,
-    pub(super) session: u32,
-    pub(super) nice: i8,
-    pub(super) cpus: CpuSet,
+    pub(crate) started: u64,
+    pub(crate) session: u32,
+    pub(crate) nice: i8,
+    pub(crate) cpus: CpuSet,
+}
+
+/// A thread's frequency hint as it was before it was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hinted {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// When it was born, in clock ticks since the machine started.
+    pub(crate) started: u64,
+    pub(crate) session: u32,
+    pub(crate) clamp: Clamp,
+}
+
+/// A CPU's energy preference as it was, and what was set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Preference {
+    pub(crate) before: String,
+    pub(crate) set: BTreeSet<String>,
 }
 
 /// What a journal says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(crate) struct Told {
     /// Threads that were touched, by number.
-    pub(super) before: BTreeMap<u32, Before>,
+    pub(crate) before: BTreeMap<u32, Before>,
     /// When the engine began, in clock ticks since the machine started.
-    pub(super) since: u64,
+    pub(crate) since: u64,
     /// All masks that were set.
-    pub(super) masks: BTreeSet<CpuSet>,
+    pub(crate) masks: BTreeSet<CpuSet>,
     /// Nice values that were set last.
-    pub(super) nices: BTreeMap<u32, i8>,
+    pub(crate) nices: BTreeMap<u32, i8>,
+    /// Threads whose frequency hints were changed, by number.
+    pub(crate) hinted: BTreeMap<u32, Hinted>,
+    /// All frequency hints that were set.
+    pub(crate) clamps: BTreeSet<Clamp>,
+    /// Groups of resctrl that were made.
+    pub(crate) groups: BTreeSet<PathBuf>,
+    /// Energy preferences, by file.
+    pub(crate) preferences: BTreeMap<PathBuf, Preference>,
 }
 
 /// The folder of journals: the service manager's word ($RUNTIME_DIRECTORY), one for the machine where this process is root,
@@ -89,37 +120,53 @@ pub fn make_folder(folder: &Path) -> Result<(), AffinityError> {
 
 impl Journal {
     /// A new journal in a folder, which is made if need be.
-    pub(super) fn create(folder: &Path) -> Result<Self, AffinityError> {
+    pub(crate) fn create(folder: &Path) -> Result<Self, AffinityError> {
         let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
         make_folder(folder)?;
         let path = (0u32..)
             .map(|n| folder.join(format!("{}-{n}.journal", std::process::id())))
             .find(|p| !p.exists())
             .ok_or_else(|| failed(io::ErrorKind::AlreadyExists.into()))?;
+        let mut journal = Self::begun(&path)?;
+        // Others see it when it is locked, not before.
+        let shown = std::fs::hard_link(&journal.path, &path);
+        let _ = std::fs::remove_file(&journal.path);
+        shown.map_err(|source| AffinityError::Journal { path: path.clone(), source })?;
+        journal.path = path;
+        Ok(journal)
+    }
+
+    /// A journal that is not at its place yet.
+    fn begun(path: &Path) -> Result<Self, AffinityError> {
+        let path = path.with_extension("new");
         let failed = |source| AffinityError::Journal { path: path.clone(), source };
+        // One that a killed process of this number has left.
+        let _ = std::fs::remove_file(&path);
         let file = locked(&path).map_err(failed)?;
-        let mut journal = Self { file, path, masks: BTreeSet::new(), bytes: 0, most: COMPACT_BYTES };
+        let mut journal =
+            Self { file, path, masks: BTreeSet::new(), kept: BTreeSet::new(), bytes: 0, most: COMPACT_BYTES };
         journal.line(&head())?;
         Ok(journal)
     }
 
     /// Writes the journal anew when it has grown, without the threads that have ended.
-    pub(super) fn tidy<'a>(&mut self, living: impl Iterator<Item = &'a Before>) -> Result<(), AffinityError> {
+    pub(crate) fn tidy(
+        &mut self,
+        living: impl FnOnce(&mut Self) -> Result<(), AffinityError>,
+    ) -> Result<(), AffinityError> {
         if self.bytes < self.most {
             return Ok(());
         }
-        let path = self.path.with_extension("new");
-        let failed = |source| AffinityError::Journal { path: path.clone(), source };
-        let file = locked(&path).map_err(failed)?;
-        let mut anew = Self { file, path: path.clone(), masks: BTreeSet::new(), bytes: 0, most: COMPACT_BYTES };
-        anew.line(&head())?;
-        for before in living {
-            anew.before(before)?;
+        let mut anew = Self::begun(&self.path)?;
+        living(&mut anew)?;
+        for line in &self.kept {
+            anew.keep(line.clone())?;
         }
         for mask in &self.masks {
             anew.mask(mask)?;
         }
-        std::fs::rename(&path, &self.path).map_err(failed)?;
+        let failed = |source| AffinityError::Journal { path: self.path.clone(), source };
+        std::fs::rename(&anew.path, &self.path).map_err(failed)?;
         anew.path.clone_from(&self.path);
         anew.most = COMPACT_BYTES.max(2 * anew.bytes);
         *self = anew;
@@ -146,6 +193,36 @@ impl Journal {
         self.masks.contains(cpus)
     }
 
+    /// A thread whose frequency hint is about to be changed for the first time.
+    pub(crate) fn hinted(&mut self, h: &Hinted) -> Result<(), AffinityError> {
+        let Clamp { least, most } = h.clamp;
+        self.line(&format!("hinted {} {} {} {} {least} {most}", h.pid, h.tid, h.started, h.session))
+    }
+
+    /// A frequency hint that is about to be set.
+    pub(crate) fn clamp(&mut self, clamp: Clamp) -> Result<(), AffinityError> {
+        self.keep(format!("clamp {} {}", clamp.least, clamp.most))
+    }
+
+    /// A group of resctrl that is about to be made.
+    pub(crate) fn group(&mut self, path: &Path) -> Result<(), AffinityError> {
+        self.keep(format!("group {}", path.display()))
+    }
+
+    /// An energy preference that is about to be set.
+    pub(crate) fn preference(&mut self, file: &Path, before: &str, set: &str) -> Result<(), AffinityError> {
+        self.keep(format!("preference {before} {set} {}", file.display()))
+    }
+
+    fn keep(&mut self, line: String) -> Result<(), AffinityError> {
+        if self.kept.contains(&line) {
+            return Ok(());
+        }
+        self.line(&line)?;
+        self.kept.insert(line);
+        Ok(())
+    }
+
     /// A nice value that is about to be set.
     pub(super) fn nice(&mut self, tid: u32, nice: i8) -> Result<(), AffinityError> {
         self.line(&format!("nice {tid} {nice}"))
@@ -157,7 +234,7 @@ impl Journal {
     }
 
     /// Everything has been put back.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         // One that stays is found empty of changes that still hold.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -172,7 +249,7 @@ impl Journal {
 }
 
 /// A folder that another user made may hold what another user wrote.
-fn is_own(folder: &Path) -> io::Result<()> {
+pub(super) fn is_own(folder: &Path) -> io::Result<()> {
     let owner = std::fs::metadata(folder)?;
     if owner.uid() == nix::unistd::geteuid().as_raw() && owner.mode() & 0o022 == 0 {
         return Ok(());
@@ -191,42 +268,8 @@ fn locked(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// A journal whose engine is gone, locked against whoever else wants to undo it.
-pub(super) type Orphan = (PathBuf, Flock<File>, Told);
-
-/// Journals whose engines are gone, with what they say, and how many engines live.
-pub(super) fn orphans(folder: &Path) -> io::Result<(Vec<Orphan>, usize)> {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(error) => return Err(error),
-    };
-    is_own(folder)?;
-    let (mut orphans, mut living) = (Vec::new(), 0);
-    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
-        let Ok(file) = File::open(&path) else { continue };
-        let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
-            living += 1;
-            continue;
-        };
-        let text = std::fs::read_to_string(&path)?;
-        orphans.push((path, file, told(&text, &task::boot_id())));
-    }
-    orphans.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok((orphans, living))
-}
-
-/// What this process's own journals say.
-pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Told)> {
-    let prefix = format!("{}-", std::process::id());
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
-    let is_own = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix));
-    let read = |p: PathBuf| Some((p.clone(), told(&std::fs::read_to_string(p).ok()?, &task::boot_id())));
-    entries.filter(is_own).filter_map(read).collect()
-}
-
 /// Reads a journal; one of another start of the machine says nothing, and neither do lines that are cut off.
-fn told(text: &str, boot: &str) -> Told {
+pub(super) fn told(text: &str, boot: &str) -> Told {
     let mut told = Told::default();
     let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
@@ -236,6 +279,7 @@ fn told(text: &str, boot: &str) -> Told {
     told.since = head.get(2).and_then(|ticks| ticks.parse().ok()).unwrap_or_default();
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
+        let path = |nth: usize| line.splitn(nth + 1, ' ').nth(nth).map(PathBuf::from);
         let _: Option<()> = (|| {
             match *words.as_slice() {
                 ["thread", pid, tid, started, session, nice, cpus] => {
@@ -250,12 +294,35 @@ fn told(text: &str, boot: &str) -> Told {
                 ["nice", tid, nice] => {
                     told.nices.insert(tid.parse().ok()?, nice.parse().ok()?);
                 }
+                ["hinted", pid, tid, started, session, least, most] => {
+                    let (pid, tid, clamp) = (pid.parse().ok()?, tid.parse().ok()?, clamp(least, most)?);
+                    let (started, session) = (started.parse().ok()?, session.parse().ok()?);
+                    told.hinted.insert(tid, Hinted { pid, tid, started, session, clamp });
+                }
+                ["clamp", least, most] => {
+                    told.clamps.insert(clamp(least, most)?);
+                }
+                ["group", _, ..] => {
+                    told.groups.insert(path(1)?);
+                }
+                ["preference", before, set, _, ..] => {
+                    let known = told.preferences.entry(path(3)?).or_default();
+                    if known.set.is_empty() {
+                        before.clone_into(&mut known.before);
+                    }
+                    known.set.insert(set.to_owned());
+                }
+                // Of another version.
                 _ => {}
             }
             Some(())
         })();
     }
     told
+}
+
+fn clamp(least: &str, most: &str) -> Option<Clamp> {
+    Some(Clamp { least: least.parse().ok()?, most: most.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -270,17 +337,40 @@ mod tests {
         journal.before(&before).unwrap();
         journal.mask(&"1".parse().unwrap()).unwrap();
         journal.nice(8, 4).unwrap();
-        assert!(matches!(orphans(folder.path()).unwrap(), (none, 1) if none.is_empty()), "its engine lives");
+        let hinted = Hinted { pid: 7, tid: 8, started: 99, session: 3, clamp: Clamp::FREE };
+        journal.hinted(&hinted).unwrap();
+        journal.clamp(Clamp::at_most(400)).unwrap();
+        journal.group(Path::new("/sys/fs/resctrl/countersteer-7 share0")).unwrap();
+        let file = Path::new("/sys/cpu 3/preference");
+        journal.preference(file, "balance_power", "performance").unwrap();
+        journal.preference(file, "performance", "power").unwrap();
+        journal.line("of a later version 7").unwrap();
+        journal.most = 1;
+        journal
+            .tidy(|anew| anew.before(&before).and_then(|()| anew.hinted(&hinted)).and_then(|()| anew.nice(8, 4)))
+            .unwrap();
+        assert!(
+            matches!(super::super::orphans::orphans(folder.path(), None).unwrap(), (none, 1) if none.is_empty()),
+            "its engine lives"
+        );
         let path = journal.path.clone();
         drop(journal);
         let cut = std::fs::read_to_string(&path).unwrap() + "mask 9";
         std::fs::write(&path, &cut).unwrap();
-        let (found, living) = orphans(folder.path()).unwrap();
+        let (found, living) = super::super::orphans::orphans(folder.path(), None).unwrap();
         assert_eq!(living, 0);
         let told = &found[0].2;
         assert_eq!(told.before, BTreeMap::from([(8, before)]));
         assert_eq!(told.masks, BTreeSet::from(["1".parse().unwrap()]));
         assert_eq!(told.nices, BTreeMap::from([(8, 4)]));
+        assert_eq!(told.hinted, BTreeMap::from([(8, hinted)]));
+        assert_eq!(told.clamps, BTreeSet::from([Clamp::at_most(400)]));
+        assert_eq!(told.groups, BTreeSet::from(["/sys/fs/resctrl/countersteer-7 share0".into()]));
+        let set = ["performance", "power"].map(String::from).into();
+        let preference = Preference { before: "balance_power".into(), set };
+        assert_eq!(told.preferences, BTreeMap::from([(file.to_owned(), preference)]));
+        let unknown = cut.replace("mask 1\n", "mask 1\nwhatever 1 2\n\nhinted x\n");
+        assert_eq!(super::told(&unknown, &task::boot_id()), *told, "lines of another version");
         assert_eq!(super::told(&cut, "another"), Told::default());
     }
 }

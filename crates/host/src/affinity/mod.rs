@@ -11,8 +11,11 @@
 //! - Each change is journalled before it is made ([`journal`]), and put back when the engine is dropped or, if it was killed,
 //!   by [`restore`].
 
-mod journal;
-mod restore;
+pub(crate) mod journal;
+mod leave;
+mod orphans;
+mod recount;
+pub(crate) mod restore;
 mod roster;
 mod scan;
 pub mod task;
@@ -32,13 +35,15 @@ use countersteer_core::sample::Sample;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
-use crate::counters::{CoreTypes, CounterError, Fate, Resolved, Watch};
+use crate::counters::{CoreTypes, CounterError, Fate, Watch};
 use crate::live::{LiveEngine, Root};
 
 pub use journal::{journal_folder, make_folder};
-pub use restore::{Restored, restore, undo_own};
+pub use recount::{Counters, Recount};
+pub use restore::{Restored, restore, restore_after, undo_own};
 
 use journal::Journal;
+use leave::Ignored;
 use roster::Roster;
 use scan::Scan;
 
@@ -72,7 +77,7 @@ pub struct AffinityConfig {
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
     /// Events to count, with their plan; none for none.
-    pub counters: Option<(Vec<Vec<Resolved>>, Plan)>,
+    pub counters: Option<Counters>,
     /// Time between observations.
     pub period: Nanos,
     /// Where journals are.
@@ -98,6 +103,12 @@ pub struct AffinityEngine {
     last: Nanos,
     blind: Option<String>,
     renices: bool,
+    /// Threads that were let go.
+    ignored: Ignored,
+    /// How other counters are chosen.
+    recount: Option<Box<dyn Recount>>,
+    /// What former counters have read and nobody has seen yet.
+    read_before: Vec<Sample>,
 }
 
 impl AffinityEngine {
@@ -125,7 +136,24 @@ impl AffinityEngine {
         let roster = Roster::new(config.numbers.clone());
         let renices = may_renice();
         let (owns, events, last) = (BTreeMap::new(), Vec::new(), Nanos::ZERO);
-        Ok(Self { config, watch, counting, scan, roster, journal, owns, admission: None, events, last, blind, renices })
+        let (admission, recount, read_before, ignored) = (None, None, Vec::new(), Ignored::default());
+        Ok(Self {
+            config,
+            watch,
+            counting,
+            scan,
+            roster,
+            journal,
+            owns,
+            admission,
+            events,
+            last,
+            blind,
+            renices,
+            ignored,
+            recount,
+            read_before,
+        })
     }
 
     /// Why counters are not used, if they are not although they were asked for.
@@ -144,6 +172,7 @@ impl AffinityEngine {
     fn follow(&mut self) -> Result<(), AffinityError> {
         let mut fates = self.watch.fates();
         self.scan.look(self.watch.now(), &mut fates);
+        fates.retain(|(_, tid, fate)| !self.ignored.passes_over(*tid, fate));
         for (at, tid, fate) in fates {
             let thread = ThreadId(tid);
             match fate {
@@ -155,8 +184,9 @@ impl AffinityEngine {
                 }
             }
         }
-        let living = self.roster.members.values().filter(|m| m.placed.is_some() || m.nice.is_some());
-        self.journal.tidy(living.map(|m| &m.before))
+        let members = self.roster.members.values();
+        let mut living = members.filter(|m| m.placed.is_some() || m.nice.is_some());
+        self.journal.tidy(|anew| living.try_for_each(|m| anew.before(&m.before)))
     }
 
     fn born(&mut self, at: Nanos, (pid, tid): (u32, u32), parent: u32) -> Result<(), AffinityError> {
@@ -199,12 +229,13 @@ impl AffinityEngine {
 
     /// The readings of the period as samples; who ran where.
     fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, AffinityError> {
-        let Self { watch, roster, config, events, .. } = self;
-        let (origin, mut samples) = (watch.origin(), Vec::new());
+        let Self { watch, roster, config, events, ignored, .. } = self;
+        let (origin, mut samples) = (watch.origin(), std::mem::take(&mut self.read_before));
         watch.turn(|readings, plan| {
             for row in 0..readings.rows().len() {
                 let set = plan.sets.get(readings.rows()[row].set as usize);
-                let Some(mut sample) = set.and_then(|set| readings.sample(row, set)) else { continue };
+                let sample = set.and_then(|set| readings.sample(row, set)).filter(|s| !ignored.has(s.thread.0));
+                let Some(mut sample) = sample else { continue };
                 let Some(cpu) = config.numbers.own(sample.cpu) else { continue };
                 (sample.cpu, sample.core_type) = (cpu, config.topology.core_type_of(cpu));
                 sample.at = sample.at.since(origin).min(at);
@@ -300,6 +331,7 @@ impl AffinityEngine {
             since: task::stat(std::process::id(), std::process::id()).map_or(0, |s| s.started),
             masks: self.journal.set_masks().clone(),
             nices: self.roster.members.iter().filter_map(|(tid, m)| Some((*tid, m.nice?))).collect(),
+            ..journal::Told::default()
         };
         let mut restored = Restored::default();
         restore::undo(&told, false, &mut restored);
@@ -346,6 +378,10 @@ impl Engine for AffinityEngine {
         Ok(Observation { at, threads, events, samples, spans: Vec::new(), finished: false })
     }
 
+    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), AffinityError> {
+        self.count_anew(metrics, period)
+    }
+
     fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {
         let mut applied = Applied::default();
         for entry in &placement.threads {
@@ -371,8 +407,10 @@ impl LiveEngine for AffinityEngine {
             // It was born to one that is steered.
             return Ok(());
         }
+        self.ignored.take_back(root.pid);
+        // One that was let go and comes back may be counted still.
         let counted = self.counting
-            && match self.watch.add(root.pid) {
+            && match if self.watch.knows(root.pid) { Ok(()) } else { self.watch.add(root.pid) } {
                 Ok(()) => true,
                 Err(error @ CounterError::Gone { .. }) => return Err(error.into()),
                 Err(error) => {
@@ -395,6 +433,11 @@ impl LiveEngine for AffinityEngine {
                 self.owns.entry(root.program).or_insert_with(|| (member.before.cpus.clone(), member.before.nice));
             }
         }
+        Ok(())
+    }
+
+    fn dismiss(&mut self, root: &Root) -> Result<(), AffinityError> {
+        self.let_go(root);
         Ok(())
     }
 

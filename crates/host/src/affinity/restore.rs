@@ -11,16 +11,21 @@ use countersteer_core::cpuset::CpuSet;
 use serde::Serialize;
 
 use super::AffinityError;
-use super::journal::{Before, Told, orphans};
+use super::journal::{Before, Told};
+use super::orphans::orphans;
 use super::task;
+use crate::hints;
+use crate::resctrl::Kernel;
 
 /// What was put back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Journals of engines that are gone.
+    /// Runs that are gone and had left journals.
     pub journals: usize,
     /// Threads that were put back.
     pub threads: usize,
+    /// Frequency hints, energy preferences and groups of resctrl that were put back or removed.
+    pub hints: usize,
     /// Threads that somebody else has confined since; they were left alone.
     pub left: usize,
     /// Threads that could not be put back: not permitted, or none of their CPUs is allowed any more.
@@ -35,11 +40,23 @@ const MOST_ROUNDS: usize = 100;
 /// # Errors
 /// The folder cannot be read.
 pub fn restore(folder: &Path) -> Result<Restored, AffinityError> {
+    restore_of(folder, None)
+}
+
+/// Undoes what the engines of a process that has ended have left in a folder, as its guardian. Nobody is there to be told of
+/// failures: what could not be undone stays for [`restore`].
+pub fn restore_after(folder: &Path, engine: u32) {
+    let _ = restore_of(folder, Some(engine));
+}
+
+fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, AffinityError> {
     let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
     let mut restored = Restored::default();
-    let (orphans, living) = orphans(folder).map_err(failed)?;
+    let (orphans, living) = orphans(folder, engine).map_err(failed)?;
+    // A run may have several: for masks, and for hints.
+    let run = |path: &Path| path.file_name().and_then(|name| Some(name.to_str()?.split('-').next()?.to_owned()));
+    restored.journals = orphans.iter().map(|(path, ..)| run(path)).collect::<BTreeSet<_>>().len();
     for (path, _lock, told) in orphans {
-        restored.journals += 1;
         let before = restored.failed;
         undo(&told, living == 0, &mut restored);
         if restored.failed == before {
@@ -53,7 +70,7 @@ pub fn restore(folder: &Path) -> Result<Restored, AffinityError> {
 #[must_use]
 pub fn undo_own(folder: &Path) -> Restored {
     let mut restored = Restored::default();
-    for (path, told) in super::journal::own(folder) {
+    for (path, told) in super::orphans::own(folder) {
         restored.journals += 1;
         undo(&told, false, &mut restored);
         if restored.failed == 0 {
@@ -69,9 +86,10 @@ pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
         put_back(before, told, restored);
     }
     undo_inherited(told, sessions, restored);
+    hints::undo(told, sessions, (&hints::clamps::Kernel, &mut Kernel), restored);
 }
 
-fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
+pub(super) fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
     let same = task::stat(before.pid, before.tid).filter(|s| s.started == before.started);
     let Some(stat) = same else { return };
     if told.nices.get(&before.tid).is_some_and(|set| *set == stat.nice && *set != before.nice) {
@@ -113,19 +131,25 @@ fn undo_inherited(told: &Told, sessions: bool, restored: &mut Restored) {
 fn inheritors(told: &Told, sessions: bool, done: &BTreeSet<u32>) -> Vec<(u32, CpuSet)> {
     let by_process = |pid: u32| told.before.values().find(|b| b.pid == pid);
     let by_session = |session: u32| told.before.values().find(|b| sessions && b.session == session);
+    let related = |pid: u32, parent: u32, session: u32| {
+        let relative = by_process(pid).or_else(|| by_process(parent)).or_else(|| by_session(session));
+        relative.map(|b| &b.cpus)
+    };
+    let unlisted = unlisted(told.since, related).into_iter();
+    let unlisted = unlisted.filter(|(tid, _)| !told.before.contains_key(tid) && !done.contains(tid));
+    let inherited =
+        unlisted.filter(|(tid, own)| task::mask(*tid).is_ok_and(|now| told.masks.contains(&now) && now != **own));
+    inherited.map(|(tid, own)| (tid, own.clone())).collect()
+}
+
+/// Threads of processes that were born since then and are related to one that a journal knows: by process, parent or session.
+/// With each comes what its relative has.
+pub(crate) fn unlisted<T: Copy>(since: u64, related: impl Fn(u32, u32, u32) -> Option<T>) -> Vec<(u32, T)> {
     let mut found = Vec::new();
     for pid in task::processes() {
-        let Some(stat) = task::stat(pid, pid) else { continue };
-        let related = by_process(pid).or_else(|| by_process(stat.parent)).or_else(|| by_session(stat.session));
-        let Some(related) = related.filter(|_| !stat.kernel && stat.started >= told.since) else { continue };
-        for tid in task::threads(pid) {
-            if told.before.contains_key(&tid) || done.contains(&tid) {
-                continue;
-            }
-            let inherited = task::mask(tid).is_ok_and(|now| told.masks.contains(&now) && now != related.cpus);
-            if inherited {
-                found.push((tid, related.cpus.clone()));
-            }
+        let Some(stat) = task::stat(pid, pid).filter(|s| !s.kernel && s.started >= since) else { continue };
+        if let Some(relative) = related(pid, stat.parent, stat.session) {
+            found.extend(task::threads(pid).into_iter().map(|tid| (tid, relative)));
         }
     }
     found

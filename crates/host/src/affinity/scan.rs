@@ -15,12 +15,23 @@ use crate::counters::Fate;
 pub(super) struct Scan {
     known: BTreeMap<u32, BTreeSet<u32>>,
     parents: BTreeMap<u32, u32>,
+    /// Processes that were followed, and are not although their parents may be.
+    left: BTreeSet<u32>,
 }
 
 impl Scan {
     /// A thread that is known already, of a process that is followed from now on.
     pub(super) fn knows(&mut self, pid: u32, tid: u32) {
+        self.left.remove(&pid);
         self.known.entry(pid).or_default().insert(tid);
+    }
+
+    /// A process that is not followed any more, nor what it starts.
+    pub(super) fn forget(&mut self, pid: u32) {
+        if self.known.remove(&pid).is_some() {
+            self.parents.remove(&pid);
+            self.left.insert(pid);
+        }
     }
 
     /// Whether nobody is sought.
@@ -50,13 +61,15 @@ impl Scan {
 
     /// Processes whose parents are followed.
     fn find_children(&mut self) {
-        let unknown: Vec<u32> = task::processes().into_iter().filter(|pid| !self.known.contains_key(pid)).collect();
+        let processes = task::processes();
+        self.left.retain(|pid| processes.binary_search(pid).is_ok());
+        let unknown: Vec<u32> = processes.into_iter().filter(|pid| !self.known.contains_key(pid)).collect();
         let parents: Vec<(u32, u32)> =
             unknown.into_iter().filter_map(|pid| Some((pid, task::stat(pid, pid)?.parent))).collect();
         loop {
             let before = self.known.len();
             for (pid, parent) in &parents {
-                if self.known.contains_key(parent) && !self.known.contains_key(pid) {
+                if self.known.contains_key(parent) && !self.known.contains_key(pid) && !self.left.contains(pid) {
                     self.known.insert(*pid, BTreeSet::new());
                     self.parents.insert(*pid, *parent);
                 }

@@ -28,7 +28,7 @@ pub fn mask(tid: u32) -> io::Result<CpuSet> {
 ///
 /// # Errors
 /// It is gone, another user's, or a cpuset allows none of these CPUs.
-pub(super) fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
+pub(crate) fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
     // SAFETY: the kernel reads exactly that many bytes of `words`.
     let done = unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, size_of_val(words), words.as_ptr()) };
@@ -39,7 +39,7 @@ pub(super) fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
 ///
 /// # Errors
 /// It is gone, another user's, or would rank higher than is permitted.
-pub(super) fn renice(tid: u32, nice: i8) -> io::Result<()> {
+pub(crate) fn renice(tid: u32, nice: i8) -> io::Result<()> {
     // SAFETY: plain system call without memory.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, i32::from(nice)) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -47,25 +47,25 @@ pub(super) fn renice(tid: u32, nice: i8) -> io::Result<()> {
 
 /// A line of `/proc/PID/task/TID/stat`, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(crate) struct Stat {
     /// Running or waiting for a CPU.
-    pub(super) runnable: bool,
+    pub(crate) runnable: bool,
     /// A process's parent.
-    pub(super) parent: u32,
+    pub(crate) parent: u32,
     /// Its session.
-    pub(super) session: u32,
+    pub(crate) session: u32,
     /// Nice value.
-    pub(super) nice: i8,
+    pub(crate) nice: i8,
     /// When it was born, in clock ticks since the machine started; with its number, that is its identity.
-    pub(super) started: u64,
+    pub(crate) started: u64,
     /// Where it ran last, by the kernel's number.
-    pub(super) cpu: CpuId,
+    pub(crate) cpu: CpuId,
     /// A thread of the kernel.
-    pub(super) kernel: bool,
+    pub(crate) kernel: bool,
 }
 
 /// Reads it; nothing of a thread that has ended.
-pub(super) fn stat(pid: u32, tid: u32) -> Option<Stat> {
+pub(crate) fn stat(pid: u32, tid: u32) -> Option<Stat> {
     parse(&std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
 }
 
@@ -96,7 +96,7 @@ pub fn threads(pid: u32) -> Vec<u32> {
 }
 
 /// All processes.
-pub(super) fn processes() -> Vec<u32> {
+pub(crate) fn processes() -> Vec<u32> {
     numbers("/proc")
 }
 
@@ -108,7 +108,7 @@ fn numbers(folder: &str) -> Vec<u32> {
 }
 
 /// Tells one start of the machine from another.
-pub(super) fn boot_id() -> String {
+pub(crate) fn boot_id() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
 }

@@ -79,6 +79,11 @@ impl Kernel {
         self.processes.push(file);
     }
 
+    /// Waits for what another one waited for.
+    pub(super) fn take_over(&mut self, from: &mut Self) {
+        self.processes.append(&mut from.processes);
+    }
+
     /// Where a byte ends the session.
     pub(super) fn stopper(&self) -> Result<UnixStream, CounterError> {
         self.stop.1.try_clone().map_err(CounterError::system("preparing the end of counting"))

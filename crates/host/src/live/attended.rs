@@ -12,7 +12,7 @@ use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 
-use super::crew::Started;
+use super::crew::{Found, Started};
 use super::pages::Pages;
 use super::{Crew, LiveEngine};
 use crate::counters::{CounterError, pidfd};
@@ -68,7 +68,16 @@ where
                 self.wake_at_end(root.pid);
             }
         }
-        for root in self.crew.find(self.now) {
+        let Found { new, left } = self.crew.find(self.now);
+        for root in &left {
+            self.inner.dismiss(root)?;
+        }
+        // What those that left have started may belong to the crew by itself.
+        let again = if left.is_empty() { Vec::new() } else { self.crew.roots() };
+        for root in again {
+            let _ = self.inner.admit(&root);
+        }
+        for root in new {
             // One that has ended since it was found is not missed.
             if self.inner.admit(&root).is_ok() {
                 self.wake_at_end(root.pid);
@@ -111,7 +120,7 @@ where
 
 fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
     let (thread, target, reason) = (ThreadId(pid), Target::Cpus(cpus), Reason::rule("where the workload launches it"));
-    Placement { threads: vec![ThreadPlacement { thread, target, weight: None, reason }], admission: None }
+    Placement { threads: vec![ThreadPlacement::new(thread, target, reason)], ..Placement::default() }
 }
 
 impl<E: LiveEngine> Engine for Attended<E>
@@ -148,6 +157,10 @@ where
             self.pages.say(placement);
         }
         Ok(applied)
+    }
+
+    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
+        self.inner.tune(metrics, period)
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

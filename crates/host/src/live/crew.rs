@@ -2,6 +2,7 @@
 //!
 //! Input: what to start when. Output: which roots an engine must admit now, and how everything ended.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ enum Kind {
     Found(Root, OwnedFd),
 }
 
-/// Finds processes that belong to the crew by now; those that are known already may be among them.
+/// Finds all processes that belong to the crew now; those that are known already are among them, or have left it.
 pub type Find = Box<dyn FnMut() -> Vec<Root>>;
 
 /// Programs that are attended to until they end.
@@ -58,11 +59,30 @@ pub struct Crew {
     find: Option<Find>,
 }
 
+/// What a look for processes has found.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Those that belong to the crew from now on.
+    pub(super) new: Vec<Root>,
+    /// Those that do not any more.
+    pub(super) left: Vec<Root>,
+}
+
 /// A program that waits in front of its `exec`.
 pub(super) struct Started {
     pub(super) row: usize,
     pub(super) root: Root,
     pub(super) launch_on: Option<Arc<CpuSet>>,
+}
+
+impl Member {
+    /// A process that was there before.
+    const fn found(&self) -> Option<&Root> {
+        match &self.kind {
+            Kind::Found(root, _) => Some(root),
+            _ => None,
+        }
+    }
 }
 
 impl Crew {
@@ -108,18 +128,25 @@ impl Crew {
         Ok(())
     }
 
-    /// Processes that were found since the last call. Those that have ended meanwhile are passed over.
-    pub(super) fn find(&mut self, now: Nanos) -> Vec<Root> {
-        let Some(find) = &mut self.find else { return Vec::new() };
+    /// Processes that were found since the last call, and that have left. Those that have ended meanwhile are passed over.
+    pub(super) fn find(&mut self, now: Nanos) -> Found {
+        let Some(find) = &mut self.find else { return Found::default() };
         let mut new = find();
-        let known = |pid| {
-            let living = self.members.iter().filter(|m| m.ended.is_none());
-            living.into_iter().any(|m| matches!(&m.kind, Kind::Found(root, _) if root.pid == pid))
-        };
-        new.retain(|root| !known(root.pid));
+        let found: BTreeSet<u32> = new.iter().map(|root| root.pid).collect();
+        let mut left = Vec::new();
+        self.members.retain(|member| match &member.kind {
+            Kind::Found(root, file) if member.ended.is_none() && !found.contains(&root.pid) && !has_ended(file) => {
+                left.push(root.clone());
+                false
+            }
+            _ => true,
+        });
+        let living = self.members.iter().filter(|m| m.ended.is_none());
+        let known: BTreeSet<u32> = living.filter_map(|m| m.found().map(|root| root.pid)).collect();
+        new.retain(|root| !known.contains(&root.pid));
         self.members.retain(|m| m.ended.is_none());
         new.retain(|root| self.take_in(root.clone(), now).is_ok());
-        new
+        Found { new, left }
     }
 
     /// Everybody.
@@ -164,11 +191,7 @@ impl Crew {
 
     /// Roots that were there before.
     pub(super) fn roots(&self) -> Vec<Root> {
-        let found = self.members.iter().filter_map(|m| match &m.kind {
-            Kind::Found(root, _) => Some(root.clone()),
-            _ => None,
-        });
-        found.collect()
+        self.members.iter().filter_map(|m| m.found().cloned()).collect()
     }
 
     /// Lets a started program run.

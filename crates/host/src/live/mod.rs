@@ -36,6 +36,13 @@ pub trait LiveEngine: Engine {
     /// It is gone or may not be steered.
     fn admit(&mut self, root: &Root) -> Result<(), Self::Error>;
 
+    /// Lets a process go, and what it has started for its program: they have what they had, and are not steered any more. To
+    /// whoever observes, their threads have ended.
+    ///
+    /// # Errors
+    /// The engine lost its threads.
+    fn dismiss(&mut self, root: &Root) -> Result<(), Self::Error>;
+
     /// Makes [`Engine::observe`] return early, once, when something can be read here.
     fn wake_on(&mut self, file: OwnedFd);
 

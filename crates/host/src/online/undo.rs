@@ -1,15 +1,14 @@
 //! Undoing what was changed on the machine, whatever becomes of this process.
 //!
 //! Input: steps, told before a change is made. Output: they are carried out, the last first, when this process is done or
-//! has been killed: a second process reads them from a pipe and acts when that ends. It is this program again, in a process
-//! group of its own, so that signals of the terminal pass it by.
+//! has been killed: a [`Keeper`] reads them from a pipe and acts when that ends.
 
-use std::io::{BufRead, Write};
-use std::os::unix::process::CommandExt;
+use std::io::BufRead;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
 
 use super::OnlineError;
+use crate::keeper::Keeper;
 
 /// Something to be done at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,28 +21,22 @@ pub enum Step<'a> {
     End(u32),
 }
 
-/// A process that waits for the end of this one.
+/// A process that waits for the end of this one, and undoes.
 #[derive(Debug)]
-pub struct Undo {
-    keeper: Child,
-    steps: Option<ChildStdin>,
-}
+pub struct Undo(Keeper);
 
 impl Undo {
-    /// Starts the process; `command` is a program that calls [`keep`].
+    /// Starts the process; `command` is a program that calls [`keep`]. It is waited for when this is dropped.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(mut command: Command) -> Result<Self, OnlineError> {
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+    pub fn start(command: Command) -> Result<Self, OnlineError> {
         let failed = |source| OnlineError::Process {
             doing: "start the process that undoes changes".into(),
             source,
             mend: "nothing was changed",
         };
-        let mut keeper = command.spawn().map_err(failed)?;
-        let steps = keeper.stdin.take();
-        Ok(Self { keeper, steps })
+        Keeper::start(command).map(Self).map_err(failed)
     }
 
     /// Tells a step; to be called before what it undoes.
@@ -56,21 +49,11 @@ impl Undo {
             Step::Remove(path) => format!("remove\t{}\n", path.display()),
             Step::End(pid) => format!("end\t{pid}\n"),
         };
-        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        let told = self.steps.as_mut().ok_or_else(gone).and_then(|s| s.write_all(line.as_bytes()));
-        told.map_err(|source| OnlineError::Process {
+        self.0.tell(&line).map_err(|source| OnlineError::Process {
             doing: "tell how to undo a change".into(),
             source,
             mend: "the process that undoes changes was ended; run the command again",
         })
-    }
-}
-
-impl Drop for Undo {
-    /// Waits until all is undone.
-    fn drop(&mut self) {
-        drop(self.steps.take());
-        let _ = self.keeper.wait();
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::undo::{Step, Undo};
 use super::{OnlineError, Seen, Squeeze};
+use crate::resctrl::{Groups, Kernel, Masks, PREFIX, mount};
 
 /// Most settings of a sweep.
 const MOST_SETTINGS: usize = 8;
@@ -17,10 +18,7 @@ const MOST_SETTINGS: usize = 8;
 pub struct Ways {
     mount: PathBuf,
     group: PathBuf,
-    /// Numbers of the caches.
-    caches: Vec<u32>,
-    ways: u32,
-    least: u32,
+    masks: Masks,
     /// Ways of the program by setting, the most first.
     counts: Vec<u32>,
     way_kib: f64,
@@ -31,10 +29,6 @@ fn file(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Onli
     move |source| OnlineError::File { doing, path, source, mend: "run as root, and see `steer doctor` about resctrl" }
 }
 
-fn read(path: &Path) -> Result<String, OnlineError> {
-    fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(file("read", path))
-}
-
 fn write(path: &Path, text: &str) -> Result<(), OnlineError> {
     fs::write(path, format!("{text}\n")).map_err(file("write", path))
 }
@@ -43,7 +37,7 @@ impl Ways {
     /// Whether the machine below `root` can do this.
     #[must_use]
     pub fn possible(root: &Path) -> bool {
-        root.join("sys/fs/resctrl/info/L3/cbm_mask").is_file()
+        mount(root).join("info/L3/cbm_mask").is_file()
     }
 
     /// Makes a group for these threads; `llc_kib` is the size of a last-level cache.
@@ -51,47 +45,44 @@ impl Ways {
     /// # Errors
     /// resctrl is not there, is mounted with code and data apart, has no group left, or may not be changed.
     pub fn open(root: &Path, tids: &[u32], llc_kib: f64, undo: &mut Undo) -> Result<Self, OnlineError> {
-        let mount = root.join("sys/fs/resctrl");
+        let mount = mount(root);
         let unable = |why: String, mend: &str| OnlineError::Unable { why, mend: mend.into() };
-        let text = read(&mount.join("info/L3/cbm_mask"))?;
-        let ways = u64::from_str_radix(&text, 16).map_or(0, u64::count_ones);
-        let least = read(&mount.join("info/L3/min_cbm_bits"))?.parse().unwrap_or(1).max(1);
-        if ways < 2 * least {
-            return Err(unable(format!("a cache of {ways} ways cannot be divided"), "there is nothing to mend"));
-        }
-        let schemata = read(&mount.join("schemata"))?;
-        let Some(line) = schemata.lines().map(str::trim).find(|line| line.starts_with("L3:")) else {
+        let masks = Masks::read(&mount).map_err(|(path, error)| file("read", &path)(error))?;
+        let Some(line) = masks.lines.iter().find(|line| line.starts_with("L3:")) else {
             let why = format!("{} has no line for L3", mount.join("schemata").display());
             return Err(unable(
                 why,
                 "mount resctrl without `cdp`: umount it, then `mount -t resctrl resctrl /sys/fs/resctrl`",
             ));
         };
-        let number = |part: &str| part.split('=').next().and_then(|n| n.trim().parse().ok());
-        let caches: Vec<u32> = line.trim_start_matches("L3:").split(';').filter_map(number).collect();
-        let group = mount.join(format!("countersteer-{}-ways", std::process::id()));
+        let Masks { ways, least, .. } = masks;
+        if ways < 2 * least {
+            return Err(unable(format!("a cache of {ways} ways cannot be divided"), "there is nothing to mend"));
+        }
+        let group = mount.join(format!("{PREFIX}{}-ways", std::process::id()));
         undo.at_end(&Step::Write(&mount.join("schemata"), line))?;
         undo.at_end(&Step::Remove(&group))?;
-        fs::create_dir(&group).map_err(|source| OnlineError::File {
+        Kernel.make(&group).map_err(|source| OnlineError::File {
             doing: "make",
             path: group.clone(),
             source,
             mend: "run as root, and remove groups that nobody needs",
         })?;
-        let own =
-            Self { counts: counts(ways, least), way_kib: llc_kib / f64::from(ways), mount, group, caches, ways, least };
+        let own = Self { counts: counts(ways, least), way_kib: llc_kib / f64::from(ways), mount, group, masks };
         for tid in tids {
-            // The kernel takes one at a time; one that has ended is not missed.
-            match fs::OpenOptions::new().append(true).create(true).open(own.group.join("tasks")) {
-                Ok(mut tasks) => drop(std::io::Write::write_all(&mut tasks, format!("{tid}\n").as_bytes())),
-                Err(error) => return Err(file("write", &own.group.join("tasks"))(error)),
+            // One that has ended is not missed.
+            match Kernel.assign(&own.group, *tid) {
+                Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                    return Err(file("write", &own.group.join("tasks"))(error));
+                }
+                _ => {}
             }
         }
         Ok(own)
     }
 
     fn schemata(&self, mask: u64) -> String {
-        let caches: Vec<String> = self.caches.iter().map(|cache| format!("{cache}={mask:x}")).collect();
+        let caches: Vec<String> = self.masks.caches.iter().map(|cache| format!("{cache}={mask:x}")).collect();
         format!("L3:{}", caches.join(";"))
     }
 }
@@ -112,9 +103,9 @@ impl Squeeze for Ways {
     }
 
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
-        let own = (1_u64 << self.counts[setting]) - 1;
-        let all = if self.ways >= 64 { u64::MAX } else { (1_u64 << self.ways) - 1 };
-        debug_assert!((all & !own).count_ones() >= self.least);
+        let own = self.masks.mask(0, self.counts[setting]);
+        let all = self.masks.mask(0, self.masks.ways);
+        debug_assert!((all & !own).count_ones() >= self.masks.least);
         // Both masks are stretches without holes, which some processors ask for.
         write(&self.group.join("schemata"), &self.schemata(own))?;
         write(&self.mount.join("schemata"), &self.schemata(all & !own))

@@ -82,7 +82,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
+    pub(crate) fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { why: why.into(), mend: mend.into() }
     }
 }

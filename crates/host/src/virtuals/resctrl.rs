@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::files::{folders, name, number, text};
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use crate::resctrl::{Groups, Kernel, PREFIX, mount, unavailable};
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "resctrl",
@@ -45,36 +46,6 @@ const LOCAL_TRAFFIC: Column = Column {
 static FILES: &[(&str, &Column)] =
     &[("llc_occupancy", &OCCUPANCY), ("mbm_total_bytes", &TRAFFIC), ("mbm_local_bytes", &LOCAL_TRAFFIC)];
 
-/// What groups of this program are called: this, its process number, a running number.
-const PREFIX: &str = "countersteer-";
-
-/// What resctrl does beyond plain files.
-trait Groups: Send {
-    /// Makes a group; the kernel refuses when it has no RMID left.
-    fn make(&mut self, group: &Path) -> io::Result<()>;
-    /// Removes a group.
-    fn remove(&mut self, group: &Path) -> io::Result<()>;
-    /// Moves a thread into a group.
-    fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()>;
-}
-
-/// The kernel: making a folder makes a group.
-struct Kernel;
-
-impl Groups for Kernel {
-    fn make(&mut self, group: &Path) -> io::Result<()> {
-        std::fs::create_dir(group)
-    }
-
-    fn remove(&mut self, group: &Path) -> io::Result<()> {
-        std::fs::remove_dir(group)
-    }
-
-    fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()> {
-        std::fs::write(group.join("tasks"), tid.to_string())
-    }
-}
-
 struct Group {
     path: PathBuf,
     totals: Vec<Growing>,
@@ -94,11 +65,12 @@ struct Resctrl<G: Groups> {
 
 impl<G: Groups> Resctrl<G> {
     fn open(root: &Path, mut groups: G) -> Result<Self, Unavailable> {
-        let mount = root.join("sys/fs/resctrl");
+        let mount = mount(root);
         let features = text(&mount.join("info/L3_MON/mon_features")).unwrap_or_default();
         let knows = |file: &str| features.lines().any(|f| f == file);
         if !FILES.iter().any(|(file, _)| knows(file)) {
-            return Err(unavailable(root, &mount));
+            let mend = "the processor or the firmware lacks cache monitoring";
+            return Err(unavailable(root, ("resctrl does not monitor caches here", mend)));
         }
         let folder = mount.join("mon_groups");
         for stale in folders(&folder) {
@@ -151,18 +123,6 @@ impl<G: Groups> Resctrl<G> {
         }
         let longest = self.order.pop_front()?;
         self.of.remove(&longest).map(|g| g.path)
-    }
-}
-
-fn unavailable(root: &Path, mount: &Path) -> Unavailable {
-    let known = text(&root.join("proc/filesystems")).is_some_and(|t| t.lines().any(|l| l.ends_with("resctrl")));
-    if mount.join("info").is_dir() {
-        Unavailable::new("resctrl does not monitor caches here", "the processor or the firmware lacks cache monitoring")
-    } else if known {
-        Unavailable::new("resctrl is not mounted", "run `mount -t resctrl resctrl /sys/fs/resctrl` as root")
-    } else {
-        let why = "this kernel or processor has no resctrl";
-        Unavailable::new(why, "Intel RDT, AMD QoS or Arm MPAM hardware is needed; virtual machines rarely have it")
     }
 }
 
@@ -244,7 +204,7 @@ mod tests {
         }
 
         fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()> {
-            Kernel.assign(group, tid)
+            std::fs::write(group.join("tasks"), tid.to_string())
         }
     }
 

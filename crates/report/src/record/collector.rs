@@ -9,12 +9,14 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::driver::Recorder;
 use countersteer_core::engine::{Applied, Observation};
 use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{AdmissionTable, Placement, ThreadPlacement};
+use countersteer_core::placement::{AdmissionTable, CacheClass, Placement, ThreadPlacement};
 use countersteer_core::score::{Outcome, Score};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 
-use super::rows::{AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, SpanRow, StepRow, ThreadRow, ToldRow};
+use super::rows::{
+    AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, ShareRow, SpanRow, StepRow, ThreadRow, ToldRow,
+};
 use super::{Detail, Manifest, Record};
 
 /// Fills a record while a driver runs.
@@ -73,12 +75,42 @@ impl Words {
             target: self.text(&placed.target.name(topology)),
             target_cpus: placed.target.cpus(topology),
             weight: placed.weight,
+            clamp: placed.clamp.map(|c| (c.least, c.most)),
             rule: self.text(&reason.rule),
             seen: reason.seen.iter().map(|(metric, value)| (self.text(metric), *value)).collect(),
             alternatives: (reason.alternatives.iter())
                 .map(|(group, value)| (self.text(&topology.group(*group).name), *value))
                 .collect(),
             unit: self.text(&reason.unit),
+        }
+    }
+
+    /// Parts of caches as they are recorded.
+    pub(super) fn shares(
+        &mut self,
+        topology: &Topology,
+        step: u32,
+        at: Nanos,
+        classes: &[CacheClass],
+        into: &mut Vec<ShareRow>,
+    ) {
+        let empty = ShareRow { step, at_ns: at.0, ..ShareRow::default() };
+        for class in classes {
+            let (name, members) = (self.text(&class.name), self.text(&class.members.to_string()));
+            let row = ShareRow { class: name, members, ..empty.clone() };
+            into.extend(class.shares.iter().map(|share| ShareRow {
+                llc: self.text(&topology.group(share.llc).name),
+                first: share.ways.and_then(|w| w.first),
+                ways: share.ways.map(|w| w.count),
+                bandwidth: share.bandwidth,
+                ..row.clone()
+            }));
+            if class.shares.is_empty() {
+                into.push(row);
+            }
+        }
+        if classes.is_empty() {
+            into.push(empty);
         }
     }
 
@@ -106,9 +138,16 @@ impl Collector {
     }
 
     fn metrics(&mut self, step: u32, seen: &Observation, bank: &MetricBank) {
-        if self.record.metric_names.is_empty() {
-            self.record.metric_names = bank.names().iter().map(|n| Arc::from(*n)).collect();
-        }
+        // Another policy may read other metrics: each has its column from then on.
+        let names = &mut self.record.metric_names;
+        let mut column = |name: &&'static str| {
+            names.iter().position(|known| **known == **name).unwrap_or_else(|| {
+                names.push(Arc::from(*name));
+                names.len() - 1
+            })
+        };
+        let columns: Vec<usize> = bank.names().iter().map(&mut column).collect();
+        let width = names.len();
         // Values change only where a sample came in; threads have theirs side by side.
         let mut last = None;
         for sample in &seen.samples {
@@ -117,7 +156,9 @@ impl Collector {
             }
             if let Some(values) = bank.row(sample.thread).filter(|row| !row.is_empty()) {
                 let (at_ns, thread) = (seen.at.0, sample.thread.0);
-                self.record.metrics.push(MetricRow { step, at_ns, thread, values: values.into() });
+                let mut row = vec![None; width];
+                columns.iter().zip(values).for_each(|(column, value)| row[*column] = *value);
+                self.record.metrics.push(MetricRow { step, at_ns, thread, values: row.into() });
             }
         }
     }
@@ -170,7 +211,11 @@ impl Recorder for Collector {
         let row = &mut self.record.steps[index];
         row.decided = true;
         (row.changed, row.gone, row.refused) = (applied.changed, applied.gone, applied.refused);
+        row.unheeded = applied.unheeded;
         row.admission = placement.admission.as_ref().map(|table| self.words.admission(topology, table));
+        if let Some(classes) = &placement.caches {
+            self.words.shares(topology, step, at, classes, &mut self.record.shares);
+        }
         for placed in &placement.threads {
             let row = self.words.decision(topology, step, at, placed);
             self.record.decisions.push(row);

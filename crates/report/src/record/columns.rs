@@ -116,6 +116,11 @@ impl<'a> Columns<'a> {
         self.typed(name, |c| c.as_primitive_opt())
     }
 
+    /// A column that records of earlier versions lack.
+    pub(super) fn newer_u32(&self, name: &str) -> Result<Option<&'a PrimitiveArray<UInt32Type>>, String> {
+        self.0.column_by_name(name).map(|_| self.u32(name)).transpose()
+    }
+
     pub(super) fn i8(&self, name: &str) -> Result<&'a PrimitiveArray<Int8Type>, String> {
         self.typed(name, |c| c.as_primitive_opt())
     }

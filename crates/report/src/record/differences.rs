@@ -3,12 +3,13 @@
 //! Input: a [`Record`] and the decisions that a policy made on its observations. Output: [`Differences`]: how many, and the
 //! first one shown. The same policy with the same seed must show none, to the last bit.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 
 use super::Record;
-use super::rows::DecisionRow;
+use super::rows::{DecisionRow, ShareRow};
 
 /// How two runs of decisions differ.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -17,10 +18,12 @@ pub struct Differences {
     pub recorded: usize,
     /// Decisions in the replay.
     pub replayed: usize,
-    /// Decisions with the same step, thread, target, weight and reason.
+    /// Decisions with the same step, thread, target, weight, hint and reason.
     pub same: usize,
     /// Decisions that send the same thread elsewhere at the same step.
     pub elsewhere: usize,
+    /// Steps at which parts of caches were given otherwise.
+    pub shares: usize,
     /// The first difference.
     pub first: Option<Difference>,
 }
@@ -32,8 +35,8 @@ pub struct Difference {
     pub step: u32,
     /// When that was.
     pub at_s: f64,
-    /// Whom it is about.
-    pub thread: u32,
+    /// Whom it is about; `None` where it is about parts of caches.
+    pub thread: Option<u32>,
     /// Program of that thread.
     pub program: String,
     /// What the record says; `None` when it says nothing.
@@ -54,7 +57,8 @@ impl Differences {
 #[must_use]
 pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differences {
     let (a, b) = (sorted(&record.decisions), sorted(replayed));
-    let mut result = Differences { recorded: a.len(), replayed: b.len(), same: 0, elsewhere: 0, first: None };
+    let mut result =
+        Differences { recorded: a.len(), replayed: b.len(), same: 0, elsewhere: 0, shares: 0, first: None };
     let (mut i, mut j) = (0, 0);
     while i < a.len() || j < b.len() {
         // The smaller key comes first; equal keys are a pair.
@@ -80,6 +84,37 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
     result
 }
 
+/// Adds the differences between the parts of caches in a record and those that a replay gave.
+pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut Differences) {
+    let by_step = |rows: &[ShareRow]| {
+        let mut steps: BTreeMap<u32, Vec<ShareRow>> = BTreeMap::new();
+        rows.iter().for_each(|row| steps.entry(row.step).or_default().push(row.clone()));
+        steps
+    };
+    let (old, new) = (by_step(&record.shares), by_step(replayed));
+    let steps: BTreeSet<u32> = old.keys().chain(new.keys()).copied().collect();
+    let mut other = steps.into_iter().filter(|step| old.get(step) != new.get(step)).peekable();
+    if let Some(step) = other.peek().copied().filter(|s| differences.first.as_ref().is_none_or(|f| *s < f.step)) {
+        let shown =
+            |rows: Option<&Vec<ShareRow>>| rows.map(|rows| rows.iter().map(share).collect::<Vec<_>>().join("; "));
+        let at_ns = record.steps.get(step as usize).map_or(0, |s| s.at_ns);
+        let (recorded, replayed) = (shown(old.get(&step)), shown(new.get(&step)));
+        let first =
+            Difference { step, at_s: at_ns as f64 * 1e-9, thread: None, program: String::new(), recorded, replayed };
+        differences.first = Some(first);
+    }
+    differences.shares = other.count();
+}
+
+fn share(row: &ShareRow) -> String {
+    if row.class.is_empty() {
+        return "all caches are everybody's".into();
+    }
+    let number = |what: &str, n: Option<u32>| n.map_or_else(String::new, |n| format!(" {what} {n}"));
+    let (ways, from) = (number("ways", row.ways), number("from", row.first));
+    format!("{} ({}): {}{ways}{from}{}", row.class, row.members, row.llc, number("bandwidth %", row.bandwidth))
+}
+
 /// By step, then thread: the order within one placement means nothing.
 fn sorted(rows: &[DecisionRow]) -> Vec<&DecisionRow> {
     let mut rows: Vec<&DecisionRow> = rows.iter().collect();
@@ -95,7 +130,7 @@ fn equal(a: &DecisionRow, b: &DecisionRow) -> bool {
     let same = |x: &[(std::sync::Arc<str>, f64)], y: &[(std::sync::Arc<str>, f64)]| {
         x.len() == y.len() && x.iter().zip(y).all(|(x, y)| x.0 == y.0 && x.1.to_bits() == y.1.to_bits())
     };
-    (a.at_ns, a.weight, &a.target, &a.target_cpus) == (b.at_ns, b.weight, &b.target, &b.target_cpus)
+    (a.at_ns, a.weight, a.clamp, &a.target, &a.target_cpus) == (b.at_ns, b.weight, b.clamp, &b.target, &b.target_cpus)
         && (&a.rule, &a.unit) == (&b.rule, &b.unit)
         && same(&a.seen, &b.seen)
         && same(&a.alternatives, &b.alternatives)
@@ -107,7 +142,7 @@ fn difference(record: &Record, left: Option<&DecisionRow>, right: Option<&Decisi
     Difference {
         step,
         at_s: at_ns as f64 * 1e-9,
-        thread,
+        thread: Some(thread),
         program: program.unwrap_or_default(),
         recorded: left.map(shown),
         replayed: right.map(shown),
@@ -121,6 +156,9 @@ fn shown(d: &DecisionRow) -> String {
     let mut text = format!("{} (CPUs {}): {}", d.target, d.target_cpus, d.rule);
     if let Some(weight) = d.weight {
         text += &format!("; weight {weight}");
+    }
+    if let Some((least, most)) = d.clamp {
+        text += &format!("; capacity {least} to {most}");
     }
     if !d.seen.is_empty() {
         text += &format!("; saw {}", list(&d.seen));
@@ -141,8 +179,12 @@ impl fmt::Display for Differences {
             f,
             "{recorded} decisions in the record, {replayed} in the replay: {same} the same, {elsewhere} elsewhere"
         )?;
+        if self.shares > 0 {
+            writeln!(f, "caches are divided otherwise {} times", self.shares)?;
+        }
         let Difference { at_s, thread, program, .. } = first;
-        writeln!(f, "first difference at {at_s:.3} s, thread {thread} of `{program}`:")?;
+        let whom = thread.map_or_else(|| "caches".into(), |thread| format!("thread {thread} of `{program}`"));
+        writeln!(f, "first difference at {at_s:.3} s, {whom}:")?;
         writeln!(f, "  record  {}", first.recorded.as_deref().unwrap_or("says nothing about it"))?;
         writeln!(f, "  replay  {}", first.replayed.as_deref().unwrap_or("says nothing about it"))
     }

@@ -234,13 +234,14 @@ pub(super) fn read_table(
 /// Rows refer to observations that exist, in order; everything downstream relies on it.
 fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
     let steps = record.steps.len();
-    let columns: [(&str, Vec<u32>); 9] = [
+    let columns: [(&str, Vec<u32>); 10] = [
         ("threads", record.threads.iter().map(|r| r.step).collect()),
         ("told", record.told.iter().map(|r| r.step).collect()),
         ("events", record.events.iter().map(|r| r.step).collect()),
         ("samples", record.samples.iter().map(|r| r.step).collect()),
         ("metrics", record.metrics.iter().map(|r| r.step).collect()),
         ("decisions", record.decisions.iter().map(|r| r.step).collect()),
+        ("shares", record.shares.iter().map(|r| r.step).collect()),
         ("spans", record.spans.iter().map(|r| r.step).collect()),
         ("readings", record.readings.iter().map(|r| r.step).collect()),
         ("virtuals", record.virtuals.iter().map(|r| r.step).collect()),

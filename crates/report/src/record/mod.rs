@@ -26,12 +26,12 @@ use countersteer_core::units::{Nanos, ThreadId};
 
 pub use collector::Collector;
 pub use counting::CountingRecorder;
-pub use differences::{Difference, Differences, compare_decisions};
+pub use differences::{Difference, Differences, compare_decisions, compare_shares};
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow, ToldRow,
-    VirtualRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, ShareRow, SpanRow, StepRow, ThreadRow,
+    ToldRow, VirtualRow,
 };
 
 use crate::error::ReportError;
@@ -57,6 +57,8 @@ pub struct Record {
     pub metrics: Vec<MetricRow>,
     /// Decisions with their reasons.
     pub decisions: Vec<DecisionRow>,
+    /// Parts of caches that were given.
+    pub shares: Vec<ShareRow>,
     /// Stretches of running.
     pub spans: Vec<SpanRow>,
     /// Columns of `readings` that are counts.
@@ -96,6 +98,7 @@ impl Record {
             metric_names: Vec::new(),
             metrics: Vec::new(),
             decisions: Vec::new(),
+            shares: Vec::new(),
             spans: Vec::new(),
             reading_counts: Vec::new(),
             reading_metrics: Vec::new(),
@@ -124,6 +127,7 @@ impl Record {
         self.samples.append(&mut rows.samples);
         self.metrics.append(&mut rows.metrics);
         self.decisions.append(&mut rows.decisions);
+        self.shares.append(&mut rows.shares);
         self.spans.append(&mut rows.spans);
         self.readings.append(&mut rows.readings);
         self.virtuals.append(&mut rows.virtuals);

@@ -139,6 +139,7 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
     record.told.retain(|r| r.step < steps);
     record.events.retain(|r| r.step < steps);
     record.samples.retain(|r| r.step < steps);
+    record.shares.retain(|r| r.step < steps);
     record.readings.retain(|r| r.step < steps);
     record.virtuals.retain(|r| r.step < steps);
     record.manifest.outcome.elapsed_s = record.end().as_secs_f64();

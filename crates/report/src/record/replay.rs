@@ -11,7 +11,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 use super::collector::Words;
-use super::rows::DecisionRow;
+use super::rows::{DecisionRow, ShareRow};
 use super::{Detail, Record};
 use crate::error::ReportError;
 
@@ -23,6 +23,7 @@ pub struct ReplayEngine<'a> {
     cursors: Cursors,
     words: Words,
     decisions: Vec<DecisionRow>,
+    shares: Vec<ShareRow>,
 }
 
 /// First rows that were not yet shown.
@@ -45,7 +46,7 @@ impl<'a> ReplayEngine<'a> {
             return Err(ReportError::NotRecorded { what: "observations", detail: Detail::Scores.name().into() });
         }
         let (topology, cursors, words) = (record.topology()?, Cursors::default(), Words::default());
-        Ok(Self { record, topology, next: 0, cursors, words, decisions: Vec::new() })
+        Ok(Self { record, topology, next: 0, cursors, words, decisions: Vec::new(), shares: Vec::new() })
     }
 
     /// What the policy decided so far.
@@ -54,10 +55,10 @@ impl<'a> ReplayEngine<'a> {
         &self.decisions
     }
 
-    /// What the policy decided.
+    /// Parts of caches that the policy gave so far.
     #[must_use]
-    pub fn into_decisions(self) -> Vec<DecisionRow> {
-        self.decisions
+    pub fn shares(&self) -> &[ShareRow] {
+        &self.shares
     }
 }
 
@@ -101,10 +102,13 @@ impl Engine for ReplayEngine<'_> {
         let Some(index) = self.next.checked_sub(1) else { return Ok(Applied::default()) };
         let row = &self.record.steps[index];
         let step = u32::try_from(index).unwrap_or(u32::MAX);
+        if let Some(classes) = &placement.caches {
+            self.words.shares(&self.topology, step, Nanos(row.at_ns), classes, &mut self.shares);
+        }
         for placed in &placement.threads {
             self.decisions.push(self.words.decision(&self.topology, step, Nanos(row.at_ns), placed));
         }
-        Ok(Applied { changed: row.changed, gone: row.gone, refused: row.refused })
+        Ok(Applied { changed: row.changed, gone: row.gone, refused: row.refused, unheeded: row.unheeded })
     }
 }
 

@@ -24,6 +24,8 @@ pub struct StepRow {
     pub gone: u32,
     /// Threads that may not run where they were sent.
     pub refused: u32,
+    /// Frequency hints and parts of caches that the machine does not have, or refuses.
+    pub unheeded: u32,
     /// The admission table that was set, if any.
     pub admission: Option<AdmissionRow>,
 }
@@ -123,6 +125,8 @@ pub struct DecisionRow {
     pub target_cpus: Arc<CpuSet>,
     /// Linux weight, where it was set.
     pub weight: Option<u32>,
+    /// Least and most of the capacity that its CPU was to be asked for, where that was said.
+    pub clamp: Option<(u32, u32)>,
     /// The rule in words.
     pub rule: Arc<str>,
     /// Metrics that were seen.
@@ -131,6 +135,27 @@ pub struct DecisionRow {
     pub alternatives: Vec<(Arc<str>, f64)>,
     /// Unit of the alternatives.
     pub unit: Arc<str>,
+}
+
+/// A class's part of a last-level cache, as a policy gave it. All rows of a step belong together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShareRow {
+    /// Row of steps: the observation it answers.
+    pub step: u32,
+    /// When.
+    pub at_ns: u64,
+    /// The class; empty where everything was given back.
+    pub class: Arc<str>,
+    /// Who is in it, as in `programs 1,2`.
+    pub members: Arc<str>,
+    /// The cache; empty where the class has all of every one.
+    pub llc: Arc<str>,
+    /// Its first way, where the policy chose it.
+    pub first: Option<u32>,
+    /// Its ways; absent for all.
+    pub ways: Option<u32>,
+    /// Its memory bandwidth in per cent; absent for all.
+    pub bandwidth: Option<u32>,
 }
 
 /// A stretch of running.

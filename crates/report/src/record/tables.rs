@@ -17,8 +17,8 @@ use super::Record;
 use super::collector::Words;
 use super::columns::{BatchBuilder, Columns, maybe};
 use super::rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, SpanRow, StepRow, ThreadRow, ToldRow,
-    VirtualRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, ShareRow, SpanRow, StepRow, ThreadRow,
+    ToldRow, VirtualRow,
 };
 
 /// Rows per batch: large enough to compress well, small enough not to double the memory of a long run.
@@ -72,6 +72,7 @@ pub(super) static TABLES: &[Table] = &[
         decode: decode_decisions,
         optional: false,
     },
+    Table { name: "shares", rows: |r| r.shares.len(), encode: encode_shares, decode: decode_shares, optional: true },
     Table { name: "spans", rows: |r| r.spans.len(), encode: encode_spans, decode: decode_spans, optional: false },
     Table {
         name: "programs",
@@ -134,6 +135,7 @@ fn encode_steps(record: &Record, _: &Topology, range: std::ops::Range<usize>) ->
         .u32("changed", rows.iter().map(|r| r.changed))
         .u32("gone", rows.iter().map(|r| r.gone))
         .u32("refused", rows.iter().map(|r| r.refused))
+        .u32("unheeded", rows.iter().map(|r| r.unheeded))
         .maybe_text("admission_metric", metrics.iter().map(Option::as_deref))
         .pairs("admission", "group", "least", swapped.iter().map(Vec::as_slice))
         .build(rows.len())
@@ -144,6 +146,7 @@ fn decode_steps(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> 
     let (at, finished, decided) = (c.u64("at_ns")?, c.bool("finished")?, c.bool("decided")?);
     let (changed, gone, refused) = (c.u32("changed")?, c.u32("gone")?, c.u32("refused")?);
     let (metric, admission) = (c.text("admission_metric")?, c.pairs("admission")?);
+    let unheeded = c.newer_u32("unheeded")?;
     for i in 0..batch.num_rows() {
         let table = metric.is_valid(i).then(|| AdmissionRow {
             metric: words.text(metric.value(i)),
@@ -156,6 +159,7 @@ fn decode_steps(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> 
             changed: changed.value(i),
             gone: gone.value(i),
             refused: refused.value(i),
+            unheeded: unheeded.map_or(0, |column| column.value(i)),
             admission: table,
         });
     }
@@ -352,6 +356,8 @@ fn encode_decisions(record: &Record, _: &Topology, range: std::ops::Range<usize>
         .text("target", rows.iter().map(|r| &r.target))
         .text("target_cpus", rows.iter().map(|r| r.target_cpus.to_string()))
         .maybe_u32("weight", rows.iter().map(|r| r.weight))
+        .maybe_u32("clamp_least", rows.iter().map(|r| r.clamp.map(|c| c.0)))
+        .maybe_u32("clamp_most", rows.iter().map(|r| r.clamp.map(|c| c.1)))
         .text("rule", rows.iter().map(|r| &r.rule))
         .pairs("seen", "metric", "value", rows.iter().map(|r| r.seen.as_slice()))
         .pairs("alternatives", "group", "value", rows.iter().map(|r| r.alternatives.as_slice()))
@@ -364,6 +370,7 @@ fn decode_decisions(record: &mut Record, words: &mut Words, batch: &RecordBatch)
     let (step, at, thread) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?);
     let (target, cpus, weight) = (c.text("target")?, c.text("target_cpus")?, c.u32("weight")?);
     let (rule, unit) = (c.text("rule")?, c.text("unit")?);
+    let (least, most) = (c.newer_u32("clamp_least")?, c.newer_u32("clamp_most")?);
     let (seen, alternatives) = (c.pairs("seen")?, c.pairs("alternatives")?);
     for i in 0..batch.num_rows() {
         record.decisions.push(DecisionRow {
@@ -373,10 +380,45 @@ fn decode_decisions(record: &mut Record, words: &mut Words, batch: &RecordBatch)
             target: words.text(target.value(i)),
             target_cpus: cpu_list(words, cpus.value(i))?,
             weight: maybe(weight, i),
+            clamp: least.and_then(|c| maybe(c, i)).zip(most.and_then(|c| maybe(c, i))),
             rule: words.text(rule.value(i)),
             seen: seen.row(i, |w| words.text(w)),
             alternatives: alternatives.row(i, |w| words.text(w)),
             unit: words.text(unit.value(i)),
+        });
+    }
+    Ok(())
+}
+
+fn encode_shares(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+    let rows = &record.shares[range];
+    BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .text("class", rows.iter().map(|r| &r.class))
+        .text("members", rows.iter().map(|r| &r.members))
+        .text("llc", rows.iter().map(|r| &r.llc))
+        .maybe_u32("first", rows.iter().map(|r| r.first))
+        .maybe_u32("ways", rows.iter().map(|r| r.ways))
+        .maybe_u32("bandwidth", rows.iter().map(|r| r.bandwidth))
+        .build(rows.len())
+}
+
+fn decode_shares(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+    let c = Columns(batch);
+    let (step, at, class) = (c.u32("step")?, c.u64("at_ns")?, c.text("class")?);
+    let (members, llc, first) = (c.text("members")?, c.text("llc")?, c.u32("first")?);
+    let (ways, bandwidth) = (c.u32("ways")?, c.u32("bandwidth")?);
+    for i in 0..batch.num_rows() {
+        record.shares.push(ShareRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            class: words.text(class.value(i)),
+            members: words.text(members.value(i)),
+            llc: words.text(llc.value(i)),
+            first: maybe(first, i),
+            ways: maybe(ways, i),
+            bandwidth: maybe(bandwidth, i),
         });
     }
     Ok(())
@@ -539,4 +581,32 @@ fn decode_virtuals(record: &mut Record, words: &mut Words, batch: &RecordBatch) 
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
+
+    #[test]
+    fn tables_of_earlier_versions_are_read_without_what_they_lack() {
+        let manifest =
+            super::super::Manifest::new(("m", MACHINE), ("w", ""), "linux", 0, Nanos(1), [], Default::default());
+        let mut record = Record::new(manifest);
+        record.steps.push(StepRow { unheeded: 3, ..StepRow::default() });
+        let mut words = Words::default();
+        let batch = encode_steps(&record, &record.topology().unwrap(), 0..1).unwrap();
+        let old: Vec<usize> =
+            (0..batch.num_columns()).filter(|c| batch.schema().field(*c).name() != "unheeded").collect();
+        let old = batch.project(&old).unwrap();
+        decode_steps(&mut record, &mut words, &batch).unwrap();
+        decode_steps(&mut record, &mut words, &old).unwrap();
+        assert_eq!(record.steps.iter().map(|s| s.unheeded).collect::<Vec<_>>(), [3, 3, 0]);
+        let decisions = encode_decisions(&record, &record.topology().unwrap(), 0..0).unwrap();
+        let old: Vec<usize> = (0..decisions.num_columns())
+            .filter(|c| !decisions.schema().field(*c).name().starts_with("clamp"))
+            .collect();
+        decode_decisions(&mut record, &mut words, &decisions.project(&old).unwrap()).unwrap();
+    }
 }

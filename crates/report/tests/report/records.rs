@@ -4,11 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 
 use countersteer_core::driver::{DriverConfig, NoRecord, drive};
-use countersteer_core::placement::{Placement, Target};
+use countersteer_core::placement::{CacheClass, CacheShare, Clamp, Members, Placement, Target, Ways};
 use countersteer_core::policy::{Policy, PolicyRng, View};
-use countersteer_core::units::Nanos;
+use countersteer_core::topology::GroupBy;
+use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_report::ReportError;
-use countersteer_report::record::{Detail, Differences, Record, ReplayEngine, compare_decisions};
+use countersteer_report::record::{
+    Collector, Detail, Differences, Record, ReplayEngine, compare_decisions, compare_shares,
+};
 use rand::SeedableRng;
 
 use crate::synthetic::{self, FastestFirst, HYBRID};
@@ -126,7 +129,9 @@ fn replayed(record: &Record, policy: &mut dyn Policy) -> Differences {
     let config = DriverConfig { period: Nanos(record.manifest.period_ns), until: Nanos::NEVER };
     let mut rng = PolicyRng::seed_from_u64(record.manifest.seed);
     drive(&mut engine, policy, &mut NoRecord, config, &mut rng).unwrap();
-    compare_decisions(record, engine.decisions())
+    let mut differences = compare_decisions(record, engine.decisions());
+    compare_shares(record, engine.shares(), &mut differences);
+    differences
 }
 
 #[test]
@@ -163,4 +168,49 @@ fn another_policy_differs_and_the_first_difference_is_shown() {
     assert!((first.at_s - 2.1).abs() < 0.011, "{differences}");
     assert!(differences.to_string().contains("anywhere (CPUs 0-15)"), "{differences}");
     assert!(differences.elsewhere > 0 && differences.same > 100);
+}
+
+/// Gives hints and parts of caches as well, from a moment on.
+struct Hinting(u64);
+
+impl Policy for Hinting {
+    fn metrics(&self) -> Vec<&'static str> {
+        FastestFirst.metrics()
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let mut placement = FastestFirst.decide(view, rng);
+        placement.threads.iter_mut().for_each(|t| t.clamp = Some(Clamp::at_most(500)));
+        let llc = view.topology.groups_by(GroupBy::Llc)[0].id;
+        let share = CacheShare { llc, ways: Some(Ways { first: None, count: 3 }), bandwidth: Some(50) };
+        let members = Members::Programs(vec![ProgramId(1), ProgramId(4)]);
+        let class = CacheClass { name: "one".into(), members, shares: vec![share] };
+        let late = view.now > Nanos::from_millis(self.0);
+        placement.caches = Some(if late { Vec::new() } else { vec![class] });
+        placement
+    }
+}
+
+#[test]
+fn hints_and_parts_of_caches_are_kept_and_compared() {
+    let scratch = Scratch::new("hints");
+    let sample = sample_record();
+    let mut engine = ReplayEngine::new(&sample).unwrap();
+    let mut collector = Collector::new(sample.manifest.clone(), Detail::NoSpans);
+    let config = DriverConfig { period: Nanos(sample.manifest.period_ns), until: Nanos::NEVER };
+    drive(&mut engine, &mut Hinting(1000), &mut collector, config, &mut PolicyRng::seed_from_u64(1)).unwrap();
+    let record = collector.finish(&sample.manifest.outcome, &sample.score());
+    let dir = scratch.0.join("hints.rec");
+    record.save(&dir).unwrap();
+    let loaded = Record::load(&dir).unwrap();
+    assert_eq!((&loaded.decisions, &loaded.shares), (&record.decisions, &record.shares));
+    assert_eq!(&*loaded.shares[0].members, "programs 1,4");
+    assert!(replayed(&loaded, &mut Hinting(1000)).is_empty());
+    let other = replayed(&loaded, &mut Hinting(2000));
+    assert!(other.shares > 1 && other.elsewhere == 0, "{other}");
+    assert!(other.to_string().contains("one (programs 1,4): llc0 ways 3 bandwidth % 50"), "{other}");
+    let without = replayed(&loaded, &mut FastestFirst);
+    assert!(without.same == 0 && without.shares == record.steps.iter().filter(|s| s.decided).count(), "{without}");
+    let nothing = compare_decisions(&loaded, &[]);
+    assert!(nothing.to_string().contains("capacity 0 to 500"), "{nothing}");
 }

@@ -298,9 +298,9 @@ impl Policy for FastestFirst {
                 .saw("ipc", view.metric(*thread, "ipc"))
                 .against("speed relative to slow cores", [(fast.id, *sf), (slow.id, 1.0)]);
             let target = Target::Group(if wins { fast.id } else { slow.id });
-            ThreadPlacement { thread: *thread, target, weight: None, reason }
+            ThreadPlacement::new(*thread, target, reason)
         };
-        Placement { threads: order.iter().enumerate().map(place).collect(), admission: None }
+        Placement { threads: order.iter().enumerate().map(place).collect(), ..Placement::default() }
     }
 }
 

@@ -17,7 +17,7 @@ use countersteer_core::engine::{
     Applied, Engine, Forecast, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo,
 };
 use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{AdmissionTable, Placement, Target};
+use countersteer_core::placement::{AdmissionTable, Clamp, Placement, Target};
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
 use countersteer_core::topology::Topology;
@@ -494,10 +494,13 @@ impl Engine for Simulation {
         let mut applied = Applied::default();
         for entry in &placement.threads {
             self.place(entry.thread, &entry.target, &mut applied);
+            // Clocks follow the machine's file, and caches are everybody's: neither is modelled otherwise.
+            applied.unheeded += u32::from(entry.clamp.is_some_and(|c| c != Clamp::FREE));
             if let Some(weight) = entry.weight {
                 self.linux.set_weight(entry.thread, weight, self.now);
             }
         }
+        applied.unheeded += placement.caches.as_ref().map_or(0, |classes| classes.len() as u32);
         if let Some(table) = &placement.admission {
             let bank = match self.admission.take() {
                 Some((old, bank)) if old.metric == table.metric => bank,

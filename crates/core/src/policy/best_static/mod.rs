@@ -175,13 +175,8 @@ impl Policy for BestStatic {
         let subjects = self.subjects(&topology);
         let Some(forecast) = view.forecast.as_deref_mut() else {
             let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
-            let nowhere = |s: &Subject| ThreadPlacement {
-                thread: s.thread,
-                target: Target::Anywhere,
-                weight: None,
-                reason: reason.clone(),
-            };
-            return Placement { threads: subjects.iter().map(nowhere).collect(), admission: None };
+            let nowhere = |s: &Subject| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());
+            return Placement { threads: subjects.iter().map(nowhere).collect(), ..Placement::default() };
         };
         let budget = (self.budget * (EXACT as f64 / subjects.len() as f64).min(1.0)).max(1.0) as usize;
         let present: Vec<CpuId> = view.threads.iter().map(|t| t.cpu).collect();
@@ -189,8 +184,8 @@ impl Policy for BestStatic {
         let place = |(row, subject): (usize, &Subject)| {
             let group = topology.group_of(*found.mapping.get(row)?, GroupBy::Cpu)?;
             let reason = self.reason(&found, row, &topology);
-            Some(ThreadPlacement { thread: subject.thread, target: Target::Group(group.id), weight: None, reason })
+            Some(ThreadPlacement::new(subject.thread, Target::Group(group.id), reason))
         };
-        Placement { threads: subjects.iter().enumerate().filter_map(place).collect(), admission: None }
+        Placement { threads: subjects.iter().enumerate().filter_map(place).collect(), ..Placement::default() }
     }
 }

@@ -7,6 +7,7 @@ mod evidence;
 mod exchange;
 mod mapping;
 mod paired;
+mod split;
 mod trial;
 
 use std::sync::Arc;
@@ -14,11 +15,12 @@ use std::sync::Arc;
 use self::evidence::{Class, Evidence};
 use self::exchange::Threads;
 use self::mapping::{Caches, Mapping, Spot};
+use self::split::{Claim, Split};
 use self::trial::{Groups, Step, Trials, Why};
 use super::seats::active;
 use super::{ParamDef, Params, Policy, PolicyError, PolicyRng, View};
 use crate::engine::ThreadInfo;
-use crate::placement::{Placement, Reason, Target, ThreadPlacement};
+use crate::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
 use crate::topology::{GroupBy, Topology};
 use crate::units::{GroupId, Nanos, ThreadId};
 
@@ -40,6 +42,13 @@ pub(super) const EVERY: ParamDef = ParamDef {
     key: "every_ms",
     default: "800",
     prose: "time between mappings, in ms; measurements in between are averaged",
+};
+
+pub(super) const WAYS: ParamDef = ParamDef {
+    key: "ways",
+    default: "off",
+    prose: "split: programs have ways of the last-level caches of their own, poison an eighth together, the others the rest in \
+            proportion to what they hold (resctrl of real machines; the simulator does not heed it)",
 };
 
 /// Which of the three policies.
@@ -72,6 +81,8 @@ pub(super) struct Contention {
     /// Measurements count from here on.
     settled: Nanos,
     trials: Trials,
+    /// Ways by program, where that was asked for.
+    split: Option<Split>,
 }
 
 /// A thread in this mapping.
@@ -82,11 +93,13 @@ struct Seated<'a> {
 
 impl Contention {
     pub fn boxed(mode: Mode, params: &Params, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
+        let caches = Caches::new(topology);
         Ok(Box::new(Self {
             mode,
             every: Nanos::from_secs_f64(params.number("every_ms", 1.0)? * 1e-3),
             topology: Arc::clone(topology),
-            caches: Caches::new(topology),
+            split: Split::of(params, &caches, topology)?,
+            caches,
             evidence: Vec::new(),
             told: Vec::new(),
             mapped: Nanos::ZERO,
@@ -220,6 +233,31 @@ impl Contention {
         self.trials.step(now, rng)
     }
 
+    /// Divides the caches anew, where that is wanted and worth it.
+    fn divide(&mut self, view: &View<'_>) -> Option<Vec<CacheClass>> {
+        let mut split = self.split.take()?;
+        let seated: Vec<Seated<'_>> =
+            self.told.iter().filter_map(|told| seated(&self.evidence, view.threads, told.0)).collect();
+        let last = |s: &Seated<'_>| self.evidence[s.evidence].last.unwrap_or_default();
+        let known = seated.iter().any(|s| last(s).occupancy > 0.0);
+        let appetite: Vec<f64> = seated.iter().map(|s| if known { last(s).occupancy } else { last(s).mpki }).collect();
+        if !matches!(self.mode, Mode::Both { .. }) {
+            // The others have no use for classes.
+            self.find_large(&seated, &appetite);
+            self.classify(&seated, split.mpki);
+        }
+        let claim = |(s, appetite): (&Seated<'_>, &f64)| Claim {
+            program: s.info.program,
+            cache: self.spot(s.info.id).map_or(0, |spot| spot.0),
+            appetite: *appetite,
+            poison: self.evidence[s.evidence].class == Class::Poison,
+        };
+        let claims: Vec<Claim> = seated.iter().zip(&appetite).map(claim).collect();
+        let classes = split.divide(&claims);
+        self.split = Some(split);
+        classes
+    }
+
     /// Maps everybody who stirred since the last time or within an interval.
     fn map(&mut self, view: &View<'_>, passed: Nanos, rng: &mut PolicyRng) -> Vec<ThreadPlacement> {
         let lately = passed.max(self.every);
@@ -274,7 +312,7 @@ impl Contention {
             let same = self.told.binary_search_by_key(&thread, |t| t.0).is_ok_and(|r| self.told[r].2 == group);
             if !same || !who.info.allowed.is_subset(&self.topology.group(group).cpus) {
                 let reason = self.reason(who, row, *demand, &loads, why);
-                placements.push(ThreadPlacement { thread, target: Target::Group(group), weight: None, reason });
+                placements.push(ThreadPlacement::new(thread, Target::Group(group), reason));
             }
         }
         self.told = told;
@@ -307,22 +345,26 @@ impl Contention {
     fn nothing_to_do(&mut self, seated: &[Seated<'_>]) -> Vec<ThreadPlacement> {
         let machine = self.topology.groups_by(GroupBy::Machine).first().map_or(GroupId(0), |g| g.id);
         let new = seated.iter().filter(|s| !self.told.iter().any(|t| t.0 == s.info.id && t.2 == machine));
-        let place = |s: &Seated<'_>| ThreadPlacement {
-            thread: s.info.id,
-            target: Target::Anywhere,
-            weight: None,
-            reason: Reason::rule("one last-level cache and a CPU for every thread: nothing to keep apart"),
-        };
+        let reason = || Reason::rule("one last-level cache and a CPU for every thread: nothing to keep apart");
+        let place = |s: &Seated<'_>| ThreadPlacement::new(s.info.id, Target::Anywhere, reason());
         let placements = new.map(place).collect();
         self.told = seated.iter().map(|s| (s.info.id, (0, 0), machine)).collect();
         placements
     }
 }
 
+/// A thread with what is known about it.
+fn seated<'a>(evidence: &[Evidence], threads: &'a [ThreadInfo], id: ThreadId) -> Option<Seated<'a>> {
+    let info = threads.binary_search_by_key(&id, |t| t.id).ok()?;
+    let evidence = evidence.binary_search_by_key(&id, |e| e.thread).ok()?;
+    Some(Seated { info: &threads[info], evidence })
+}
+
 impl Policy for Contention {
     fn metrics(&self) -> Vec<&'static str> {
         match self.mode {
             Mode::Mpi => vec!["llc_mpki"],
+            Mode::Capacity if self.split.is_some() => vec!["llc_occupancy", "llc_mpki"],
             Mode::Capacity => vec!["llc_occupancy"],
             Mode::Both { .. } => vec!["llc_occupancy", "llc_mpki", "ipc"],
         }
@@ -342,6 +384,6 @@ impl Policy for Contention {
             let filling = if self.trials.comparing() { COMPARING_FILLING } else { FILLING };
             self.settled = view.now + Nanos::from_secs_f64(self.every.as_secs_f64() * filling);
         }
-        Placement { threads, admission: None }
+        Placement { threads, admission: None, caches: self.divide(view) }
     }
 }

@@ -61,6 +61,26 @@ impl Watch {
         Ok(Self { request, backend, follower, origin, set: 0 })
     }
 
+    /// A watch over nobody yet, by the same clock and with the same CPUs, that counts something else.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn another(&self, counters: (Vec<Vec<Resolved>>, Plan), interval: Nanos) -> Result<Self, CounterError> {
+        let new = Self::new(counters, interval, self.request.cpus.clone(), self.request.core_types.clone())?;
+        Ok(Self { origin: self.origin, ..new })
+    }
+
+    /// Waits for the files too that another watch waited for.
+    pub fn take_over(&mut self, from: &mut Self) {
+        self.backend.take_over(&mut from.backend);
+    }
+
+    /// Whether a thread is counted.
+    #[must_use]
+    pub fn knows(&self, tid: u32) -> bool {
+        self.follower.ledger.is_alive(tid)
+    }
+
     /// Time since the beginning.
     #[must_use]
     pub fn now(&self) -> Nanos {

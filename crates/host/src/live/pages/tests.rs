@@ -160,7 +160,7 @@ fn info(topology: &Topology, tid: u32, cpu: u32) -> ThreadInfo {
 
 fn to(topology: &Topology, tid: u32, rank: usize) -> ThreadPlacement {
     let target = Target::Group(topology.groups_by(GroupBy::CoreType)[rank].id);
-    ThreadPlacement { thread: ThreadId(tid), target, weight: None, reason: Reason::default() }
+    ThreadPlacement::new(ThreadId(tid), target, Reason::default())
 }
 
 #[test]
@@ -179,13 +179,13 @@ fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_en
             seen.threads[0].told
         };
         assert_eq!(observe(&mut pages), Some(told));
-        pages.say(&Placement { threads: vec![to(&topology, tid, 1)], admission: None });
+        pages.say(&Placement { threads: vec![to(&topology, tid, 1)], ..Placement::default() });
         let advice = page.read().unwrap();
         assert_eq!((advice.core_type(), advice.rank, advice.core_types), ("small", 1, 2));
         assert_eq!((advice.sf, advice.speed, advice.share), (None, 1.0, 1.0));
-        pages.say(&Placement { threads: vec![to(&topology, tid, 1)], admission: None });
+        pages.say(&Placement { threads: vec![to(&topology, tid, 1)], ..Placement::default() });
         assert_eq!(page.epoch(), advice.epoch, "nothing new");
-        pages.say(&Placement { threads: vec![to(&topology, tid, 0)], admission: None });
+        pages.say(&Placement { threads: vec![to(&topology, tid, 0)], ..Placement::default() });
         let advice = page.read().unwrap();
         assert_eq!((advice.core_type(), advice.rank, advice.speed), ("big", 0, 2.56));
         page.close();

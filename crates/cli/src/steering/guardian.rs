@@ -1,0 +1,27 @@
+//! The guardian of a run: a process that puts everything back at once when this one is killed.
+//!
+//! Input: the folder of journals. Output: a process that ends with this one, and does nothing where the journal is gone by then.
+
+use std::io;
+use std::process::{Command, id};
+
+use countersteer_host::affinity::journal_folder;
+use countersteer_host::keeper::Keeper;
+
+/// Starts it. A run without one goes on: what a kill leaves is then put back by the next run.
+pub fn start() -> Option<Keeper> {
+    let started = start_here();
+    if let Err(error) = &started {
+        eprintln!(
+            "steer: no guardian could be started ({error}); should this run be killed, `steer restore` undoes it"
+        );
+    }
+    started.ok()
+}
+
+fn start_here() -> io::Result<Keeper> {
+    // This very program, even if its file has been replaced since.
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["internal", "guard"]).arg(std::path::absolute(journal_folder())?).arg(id().to_string());
+    Keeper::start(command)
+}

@@ -1,0 +1,22 @@
+//! Hints at frequencies and parts of caches for an engine of this machine.
+
+use std::sync::Arc;
+
+use countersteer_host::affinity::journal_folder;
+use countersteer_host::hints::{HintConfig, Hinted};
+use countersteer_host::live::LiveEngine;
+
+use super::here::Here;
+
+/// The engine, with what policies say beside places.
+pub fn hinted<E: LiveEngine>(engine: E, here: &Here, dry: bool) -> Hinted<E> {
+    let config = HintConfig {
+        topology: Arc::clone(&here.topology),
+        numbers: here.numbers.clone(),
+        journals: journal_folder(),
+        root: "/".into(),
+        dry,
+        say: |what| eprintln!("steer: {what}"),
+    };
+    Hinted::new(engine, config)
+}

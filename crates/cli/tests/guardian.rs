@@ -1,0 +1,128 @@
+//! What a run that is killed leaves behind: nothing, at once.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that ends with the test, whatever becomes of it.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+fn steer(args: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command.args(args).current_dir(dir).env("HOME", dir).env("RUNTIME_DIRECTORY", dir.join("runtime"));
+    command
+}
+
+fn status(pid: u32, key: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(":")).map(|v| v.trim().to_owned())
+}
+
+fn mask(pid: u32) -> Option<String> {
+    status(pid, "Cpus_allowed_list")
+}
+
+/// The guardian of a run.
+fn guardian(steer: u32) -> Option<u32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let is_guardian = |pid: &u32| {
+        status(*pid, "PPid") == Some(steer.to_string()) && status(*pid, "Name").as_deref() == Some("steer-guardian")
+    };
+    { pids }.find(is_guardian)
+}
+
+/// Waits until that is there; half a minute is more than any machine takes.
+fn until<T>(mut there: impl FnMut() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(30) {
+        if let Some(found) = there() {
+            return Some(found);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+fn kill(args: &[&str]) {
+    assert!(Command::new("kill").args(args).status().unwrap().success());
+}
+
+/// A program, and a run in a process group of its own that confines it to one CPU.
+fn confined(dir: &Path, test: &str) -> Option<(Process, Process, u32, String)> {
+    let own = mask(std::process::id()).unwrap();
+    if own.parse::<u32>().is_ok() {
+        println!("{test}: skipped: this machine has a single CPU");
+        return None;
+    }
+    let program = Process::start(Command::new("sh").args(["-c", "ulimit -t 60; while :; do :; done"]));
+    let args = ["run", "-P", "static:*=cpu0", "-i", "20ms", "-p", &program.pid().to_string()];
+    let run = Process::start(steer(&args, dir).process_group(0));
+    let guardian = until(|| guardian(run.pid()).filter(|_| mask(program.pid()).as_ref() != Some(&own)));
+    assert!(guardian.is_some(), "{:?}", mask(program.pid()));
+    Some((program, run, guardian.unwrap(), own))
+}
+
+fn journals(dir: &Path) -> usize {
+    let names = std::fs::read_dir(dir.join("runtime")).unwrap().flatten().map(|e| e.file_name());
+    names.filter(|n| n.to_string_lossy().contains("journal")).count()
+}
+
+#[test]
+fn what_a_killed_run_confined_is_free_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((program, run, guardian, own)) = confined(dir.path(), "what_a_killed_run_confined") else { return };
+    assert_eq!(journals(dir.path()), 1);
+    // What a terminal and a service manager send does not reach it, or is not heeded.
+    kill(&["-INT", &guardian.to_string()]);
+    kill(&["-HUP", &guardian.to_string()]);
+    kill(&["-TERM", &guardian.to_string()]);
+    // The whole process group is killed, as a shell does with a job.
+    kill(&["-KILL", "--", &format!("-{}", run.pid())]);
+    let free = until(|| mask(program.pid()).filter(|now| *now == own));
+    assert!(free.is_some(), "{:?}", mask(program.pid()));
+    let left = || std::fs::read_dir(dir.path().join("runtime")).unwrap().count();
+    assert!(until(|| (left() == 0).then_some(())).is_some(), "journal and socket are gone");
+    assert!(until(|| status(guardian, "Name").is_none_or(|n| n != "steer-guardian").then_some(())).is_some());
+}
+
+#[test]
+fn a_guardian_holds_nobody_elses_files_and_ends_with_its_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((program, run, guardian, own)) = confined(dir.path(), "a_guardian_holds") else { return };
+    let files = std::fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().flatten();
+    let files: Vec<String> =
+        files.filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string())).collect();
+    let (nothing, pipes) =
+        (files.iter().filter(|f| *f == "/dev/null"), files.iter().filter(|f| f.starts_with("pipe:")));
+    let of_process = files.iter().filter(|f| f.contains("pidfd"));
+    assert_eq!((nothing.count(), pipes.count(), of_process.count(), files.len()), (2, 1, 1, 4), "{files:?}");
+    let own_kib = status(guardian, "RssAnon").unwrap();
+    assert!(own_kib.trim_end_matches(" kB").parse::<u64>().unwrap() < 4096, "{own_kib}");
+    kill(&[&run.pid().to_string()]);
+    let mut run = run;
+    assert!(run.0.wait().unwrap().success());
+    assert_eq!(mask(program.pid()), Some(own));
+    assert!(status(guardian, "Name").is_none(), "the run has waited for it");
+    assert_eq!(std::fs::read_dir(dir.path().join("runtime")).unwrap().count(), 0);
+}

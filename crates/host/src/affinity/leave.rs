@@ -1,0 +1,121 @@
+//! Letting a process go while the engine goes on.
+//!
+//! Input: a root. Output: its threads, and those of what it has started for its program, have what they had before. They may be
+//! counted on, since counters are inherited from birth to birth; what is read of them is passed over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_core::units::ThreadId;
+
+use super::journal::Told;
+use super::restore::put_back;
+use super::{AffinityEngine, Restored, task};
+use crate::counters::Fate;
+use crate::live::Root;
+
+/// Rounds in which threads are looked for that were born while their process was let go.
+const MOST_ROUNDS: usize = 10;
+
+/// Threads that were let go, with their processes.
+#[derive(Debug, Default)]
+pub(super) struct Ignored(BTreeMap<u32, u32>);
+
+impl Ignored {
+    /// Whether what befell a thread is nobody's business here. Those that it gives birth to are none either.
+    pub(super) fn passes_over(&mut self, tid: u32, fate: &Fate) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        match fate {
+            Fate::Born { pid, parent } => {
+                let related = self.0.contains_key(parent) || self.has_process(*pid) || self.has_process(*parent);
+                if related {
+                    self.0.insert(tid, *pid);
+                }
+                related
+            }
+            Fate::Exec => self.0.contains_key(&tid),
+            Fate::Ended => self.0.remove(&tid).is_some(),
+        }
+    }
+
+    /// Whether a thread was let go.
+    pub(super) fn has(&self, tid: u32) -> bool {
+        self.0.contains_key(&tid)
+    }
+
+    /// Whether threads of a process were let go.
+    pub(super) fn has_process(&self, pid: u32) -> bool {
+        self.0.values().any(|of| *of == pid)
+    }
+
+    /// A process is steered again.
+    pub(super) fn take_back(&mut self, pid: u32) {
+        self.0.retain(|_, of| *of != pid);
+    }
+}
+
+impl AffinityEngine {
+    /// Lets a process go, and its program with it.
+    pub(super) fn let_go(&mut self, root: &Root) {
+        let members = self.roster.members.values();
+        let of = members.filter(|m| m.program == root.program || m.before.pid == root.pid);
+        let told = Told {
+            before: of.map(|m| (m.before.tid, m.before.clone())).collect(),
+            masks: self.journal.set_masks().clone(),
+            nices: self.roster.members.iter().filter_map(|(tid, m)| Some((*tid, m.nice?))).collect(),
+            ..Told::default()
+        };
+        let at = self.watch.now();
+        let pids: BTreeSet<u32> = told.before.values().map(|b| b.pid).chain([root.pid]).collect();
+        for before in told.before.values() {
+            put_back(before, &told, &mut Restored::default());
+            self.forget(before.pid, before.tid);
+            let thread = ThreadId(before.tid);
+            self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exit });
+        }
+        self.owns.remove(&root.program);
+        for pid in pids {
+            self.scan.forget(pid);
+            let Some(own) = told.before.values().find(|b| b.pid == pid) else { continue };
+            for _ in 0..MOST_ROUNDS {
+                let born = |tid: &u32| !told.before.contains_key(tid) && !self.ignored.has(*tid);
+                let born: Vec<u32> = task::threads(pid).into_iter().filter(born).collect();
+                if born.is_empty() {
+                    break;
+                }
+                for tid in born {
+                    if task::mask(tid).is_ok_and(|now| told.masks.contains(&now)) {
+                        // One that has ended is not missed.
+                        let _ = task::confine(tid, &own.cpus);
+                    }
+                    self.forget(pid, tid);
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, pid: u32, tid: u32) {
+        self.roster.remove(tid);
+        self.ignored.0.insert(tid, pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_let_go_is_passed_over_with_its_children_until_it_comes_back() {
+        let mut ignored = Ignored::default();
+        assert!(!ignored.passes_over(5, &Fate::Ended));
+        ignored.0.insert(7, 7);
+        let born = |pid, parent| Fate::Born { pid, parent };
+        assert!(ignored.passes_over(8, &born(7, 7)) && ignored.passes_over(20, &born(20, 8)));
+        assert!(!ignored.passes_over(30, &born(30, 29)) && !ignored.passes_over(30, &Fate::Exec));
+        assert!(ignored.passes_over(8, &Fate::Ended) && !ignored.has(8) && ignored.has(20));
+        ignored.take_back(20);
+        assert!(!ignored.has(20) && ignored.has_process(7));
+    }
+}

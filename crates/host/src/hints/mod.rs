@@ -1,0 +1,315 @@
+//! Hints at frequencies, and parts of caches: what any engine of a real machine does beside placing threads.
+//!
+//! Input: an engine, and placements with [`Clamp`]s and [`CacheClass`]es. Output: the engine again, which heeds them as far as
+//! the machine lets it: utilisation clamps of threads ([`clamps`]) and energy preferences of the CPUs where they run
+//! ([`preferences`]) for the frequency, control groups of resctrl ([`shares`]) for caches and bandwidth. What is missing is
+//! counted in [`Applied`] and said once. Each change is journalled before it is made, and put back when the engine is dropped
+//! or, if it was killed, with the masks ([`crate::affinity::restore`]). Nothing is opened until a policy asks.
+
+pub(crate) mod clamps;
+pub(crate) mod preferences;
+mod shares;
+mod threads;
+mod undo;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::engine::{Applied, Engine, Forecast, Observation, ThreadInfo};
+use countersteer_core::placement::{CacheClass, Clamp, Placement};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ThreadId};
+
+use crate::affinity::journal::{self, Journal, Told};
+use crate::affinity::{AffinityError, Restored, task};
+use crate::counters::process_of;
+use crate::live::{LiveEngine, Root};
+use crate::resctrl;
+
+pub(crate) use undo::undo;
+
+#[cfg(test)]
+mod tests;
+
+use clamps::Clamps;
+use preferences::Preferences;
+use shares::{Refused, Shares};
+
+/// What hints need to know.
+#[derive(Clone, Debug)]
+pub struct HintConfig {
+    /// The machine.
+    pub topology: Arc<Topology>,
+    /// The kernel's numbers of its CPUs.
+    pub numbers: CpuNumbers,
+    /// Where journals are.
+    pub journals: PathBuf,
+    /// Where sysfs and /proc are: `/`, or a fake root.
+    pub root: PathBuf,
+    /// Nothing is changed.
+    pub dry: bool,
+    /// Takes what is not heeded, once each.
+    pub say: fn(&str),
+}
+
+/// A thread's hint.
+struct Hint {
+    before: journal::Hinted,
+    /// What was set here.
+    set: Option<Clamp>,
+    /// What the policy wants.
+    wanted: Option<Clamp>,
+    /// It stands in the journal.
+    written: bool,
+}
+
+/// An engine whose placements' hints and parts of caches are heeded.
+pub struct Hinted<E> {
+    inner: E,
+    config: HintConfig,
+    journal: Option<Journal>,
+    clamps: Box<dyn Clamps>,
+    hints: BTreeMap<u32, Hint>,
+    /// All clamps that were set.
+    set: BTreeSet<Clamp>,
+    preferences: Preferences,
+    /// `None` until a policy asks, then what there is.
+    shares: Option<Option<Shares>>,
+    /// Threads as they were seen last.
+    threads: Vec<ThreadInfo>,
+    said: BTreeSet<String>,
+    /// What was not heeded since the last placement.
+    owed: u32,
+}
+
+impl<E: LiveEngine> Hinted<E> {
+    /// An engine that heeds hints from now on.
+    pub fn new(inner: E, config: HintConfig) -> Self {
+        Self::over(inner, config, Box::new(clamps::Kernel))
+    }
+
+    fn over(inner: E, config: HintConfig, clamps: Box<dyn Clamps>) -> Self {
+        let preferences = Preferences::new(config.root.clone());
+        Self {
+            inner,
+            config,
+            journal: None,
+            clamps,
+            hints: BTreeMap::new(),
+            set: BTreeSet::new(),
+            preferences,
+            shares: None,
+            threads: Vec::new(),
+            said: BTreeSet::new(),
+            owed: 0,
+        }
+    }
+
+    /// The engine that places threads.
+    pub const fn inner(&self) -> &E {
+        &self.inner
+    }
+
+    /// The same, to ask it something.
+    pub const fn inner_mut(&mut self) -> &mut E {
+        &mut self.inner
+    }
+
+    /// Says something once.
+    fn say(&mut self, what: String) {
+        if !self.said.contains(&what) {
+            (self.config.say)(&what);
+            self.said.insert(what);
+        }
+    }
+
+    /// Heeds what a placement says beside places; how much of it could not be.
+    fn heed(&mut self, placement: &Placement) -> u32 {
+        let hints: Vec<(u32, Clamp)> = placement.threads.iter().filter_map(|t| Some((t.thread.0, t.clamp?))).collect();
+        let idle = hints.iter().all(|(tid, clamp)| *clamp == Clamp::FREE && !self.hints.contains_key(tid));
+        let undivided = self.shares.is_none() && placement.caches.as_ref().is_none_or(Vec::is_empty);
+        if self.config.dry || (idle && undivided) {
+            return 0;
+        }
+        let mut journal = match self.journal.take().map_or_else(|| Journal::create(&self.config.journals), Ok) {
+            Ok(journal) => journal,
+            Err(error) => return self.without_journal(&error, hints.len()),
+        };
+        let done = self.heed_journalled(&hints, placement.caches.as_deref(), &mut journal);
+        self.journal = Some(journal);
+        done.unwrap_or_else(|error| self.without_journal(&error, hints.len()))
+    }
+
+    fn without_journal(&mut self, error: &AffinityError, hints: usize) -> u32 {
+        self.say(format!("hints are not heeded: {error}"));
+        u32::try_from(hints).unwrap_or(u32::MAX)
+    }
+
+    fn heed_journalled(
+        &mut self,
+        hints: &[(u32, Clamp)],
+        caches: Option<&[CacheClass]>,
+        journal: &mut Journal,
+    ) -> Result<u32, AffinityError> {
+        let mut unheeded = 0;
+        for (tid, clamp) in hints {
+            unheeded += self.hint(*tid, *clamp, journal)?;
+        }
+        if !hints.is_empty() {
+            let living = &self.hints;
+            journal.tidy(|anew| living.values().filter(|h| h.written).try_for_each(|h| anew.hinted(&h.before)))?;
+        }
+        match caches {
+            Some(classes) if !classes.is_empty() || self.shares.is_some() => {
+                Ok(unheeded + self.divide(classes, journal)?)
+            }
+            _ => Ok(unheeded),
+        }
+    }
+
+    fn divide(&mut self, classes: &[CacheClass], journal: &mut Journal) -> Result<u32, AffinityError> {
+        let config = &self.config;
+        let mut missing = None;
+        let shares = self.shares.get_or_insert_with(|| {
+            let opened = Shares::open(&config.root, &config.topology, &config.numbers, Box::new(resctrl::Kernel));
+            opened.map_err(|why| missing = Some(why)).ok()
+        });
+        let Some(shares) = shares else {
+            if let Some(why) = missing {
+                self.say(format!("caches are not divided: {why}"));
+            }
+            return Ok(u32::try_from(classes.len()).unwrap_or(u32::MAX));
+        };
+        let mut refused = Refused::new();
+        let done = shares.divide(classes, &self.threads, journal, &mut refused);
+        let unheeded = refused.values().sum();
+        refused.into_keys().for_each(|why| self.say(why));
+        done.map(|()| unheeded)
+    }
+
+    /// Takes in who is there.
+    fn note(&mut self, seen: &Observation) {
+        self.threads.clone_from(&seen.threads);
+        if self.journal.is_none() {
+            return;
+        }
+        let threads = &self.threads;
+        self.hints.retain(|tid, _| threads.binary_search_by_key(tid, |t| t.id.0).is_ok());
+        let mut refused = Refused::new();
+        if let Some(Some(shares)) = &mut self.shares {
+            shares.seat(threads, &mut refused);
+        }
+        self.owed += refused.values().sum::<u32>();
+        refused.into_keys().for_each(|why| self.say(why));
+        let Some(mut journal) = self.journal.take() else { return };
+        if let Err(error) = self.prefer(&mut journal) {
+            self.owed += self.without_journal(&error, 1);
+        }
+        self.journal = Some(journal);
+    }
+}
+
+impl<E> Hinted<E> {
+    /// Takes back what was said about threads that are not steered any more.
+    fn let_go(&mut self, threads: Vec<ThreadInfo>) {
+        for tid in threads.into_iter().map(|t| t.id.0) {
+            if let Some(hint) = self.hints.remove(&tid)
+                && hint.set.is_some_and(|set| self.clamps.get(tid).is_ok_and(|now| now == set))
+            {
+                // One that has ended is not missed.
+                let _ = self.clamps.set(tid, hint.before.clamp);
+            }
+            if let Some(Some(shares)) = &mut self.shares {
+                shares.let_go(tid);
+            }
+        }
+    }
+
+    /// Puts everything back.
+    fn release(&mut self) {
+        let Some(journal) = self.journal.take() else { return };
+        let of = |(tid, hint): (&u32, &Hint)| (*tid, hint.before);
+        let mut told = Told {
+            since: task::stat(std::process::id(), std::process::id()).map_or(0, |s| s.started),
+            hinted: self.hints.iter().map(of).collect(),
+            clamps: std::mem::take(&mut self.set),
+            preferences: self.preferences.changed(),
+            ..Told::default()
+        };
+        let mut restored = Restored::default();
+        match &mut self.shares {
+            Some(Some(shares)) => {
+                told.groups = shares.paths();
+                undo(&told, false, (&*self.clamps, shares.groups()), &mut restored);
+            }
+            _ => undo(&told, false, (&*self.clamps, &mut resctrl::Kernel), &mut restored),
+        }
+        if restored.failed == 0 {
+            journal.remove();
+        }
+    }
+}
+
+impl<E: LiveEngine> Engine for Hinted<E> {
+    type Error = E::Error;
+
+    fn topology(&self) -> &Arc<Topology> {
+        self.inner.topology()
+    }
+
+    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, E::Error> {
+        let seen = self.inner.observe(until, early)?;
+        self.note(&seen);
+        Ok(seen)
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, E::Error> {
+        let applied = self.inner.apply(placement)?;
+        let unheeded = applied.unheeded + self.heed(placement) + std::mem::take(&mut self.owed);
+        Ok(Applied { unheeded, ..applied })
+    }
+
+    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
+        self.inner.tune(metrics, period)
+    }
+
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        self.inner.forecast()
+    }
+}
+
+impl<E: LiveEngine> LiveEngine for Hinted<E> {
+    fn admit(&mut self, root: &Root) -> Result<(), E::Error> {
+        self.inner.admit(root)
+    }
+
+    fn dismiss(&mut self, root: &Root) -> Result<(), E::Error> {
+        let is_of =
+            |t: &ThreadInfo| t.program == root.program || process_of(t.id.0).is_ok_and(|process| process == root.pid);
+        let (gone, rest) = std::mem::take(&mut self.threads).into_iter().partition(is_of);
+        self.threads = rest;
+        self.let_go(gone);
+        self.inner.dismiss(root)
+    }
+
+    fn wake_on(&mut self, file: OwnedFd) {
+        self.inner.wake_on(file);
+    }
+
+    fn process_of(&self, thread: ThreadId) -> Option<u32> {
+        self.inner.process_of(thread)
+    }
+
+    fn is_dry(&self) -> bool {
+        self.inner.is_dry()
+    }
+}
+
+impl<E> Drop for Hinted<E> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -1,0 +1,112 @@
+//! Frequency hints by CPU: energy preferences (EPP), for processors that choose their frequency themselves.
+//!
+//! Input: a root directory, CPUs with what is wanted of them. Output: their files in sysfs say so, and said something else
+//! before, which is remembered.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use countersteer_core::placement::Clamp;
+
+use crate::affinity::AffinityError;
+use crate::affinity::journal::{Journal, Preference};
+
+/// What the processor is asked for: as fast as possible, or rather save energy, the milder first.
+const FAST: &[&str] = &["performance"];
+const SLOW: &[&str] = &["balance_power", "power"];
+
+/// A CPU that has a preference.
+struct Cpu {
+    file: PathBuf,
+    fast: Option<String>,
+    slow: Option<String>,
+    known: Preference,
+    /// What was set last.
+    now: Option<String>,
+}
+
+/// Energy preferences of CPUs.
+pub(super) struct Preferences {
+    root: PathBuf,
+    /// By the kernel's number; `None` where a CPU has none.
+    cpus: BTreeMap<u32, Option<Cpu>>,
+}
+
+/// The file of a CPU.
+fn file(root: &Path, cpu: u32) -> PathBuf {
+    root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/energy_performance_preference"))
+}
+
+fn read(path: &Path) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+impl Cpu {
+    fn find(root: &Path, cpu: u32) -> Option<Self> {
+        let file = file(root, cpu);
+        let before = read(&file)?;
+        let offered = read(&file.with_file_name("energy_performance_available_preferences"))?;
+        let choose =
+            |words: &[&str]| words.iter().find(|w| offered.split(' ').any(|o| o == **w)).map(|w| (*w).to_owned());
+        let known = Preference { before, ..Preference::default() };
+        Some(Self { fast: choose(FAST), slow: choose(SLOW), file, known, now: None })
+    }
+}
+
+impl Preferences {
+    pub(super) const fn new(root: PathBuf) -> Self {
+        Self { root, cpus: BTreeMap::new() }
+    }
+
+    /// Whether a CPU has a preference that can be told.
+    pub(super) fn exist(&mut self, cpu: u32) -> bool {
+        let root = &self.root;
+        self.cpus.entry(cpu).or_insert_with(|| Cpu::find(root, cpu)).is_some()
+    }
+
+    /// Sets what is wanted of each CPU, given the hints of who may run there; others have their own back. Says how many refused.
+    ///
+    /// # Errors
+    /// The journal cannot be written; nothing is changed from then on.
+    pub(super) fn set(&mut self, wanted: &BTreeMap<u32, Clamp>, journal: &mut Journal) -> Result<u32, AffinityError> {
+        let mut refused = 0;
+        for (number, cpu) in &mut self.cpus {
+            let Some(cpu) = cpu else { continue };
+            let word = match wanted.get(number) {
+                Some(clamp) if clamp.least == Clamp::MOST => cpu.fast.clone(),
+                Some(clamp) if clamp.most < Clamp::MOST => cpu.slow.clone(),
+                _ => None,
+            };
+            if word == cpu.now {
+                continue;
+            }
+            let text = word.as_ref().unwrap_or(&cpu.known.before);
+            if word.is_some() {
+                journal.preference(&cpu.file, &cpu.known.before, text)?;
+                cpu.known.set.insert(text.clone());
+            }
+            match std::fs::write(&cpu.file, text) {
+                Ok(()) => cpu.now = word,
+                Err(_) => refused += 1,
+            }
+        }
+        Ok(refused)
+    }
+
+    /// What was changed, to be put back.
+    pub(super) fn changed(&self) -> BTreeMap<PathBuf, Preference> {
+        let of = |cpu: &Option<Cpu>| cpu.as_ref().map(|cpu| (cpu.file.clone(), cpu.known.clone()));
+        self.cpus.values().filter_map(of).filter(|(_, known)| !known.set.is_empty()).collect()
+    }
+}
+
+/// The word for a CPU on which several threads may run: one that is to be fast decides, else one that has no hint at all.
+pub(super) fn strongest(a: Clamp, b: Clamp) -> Clamp {
+    Clamp { least: a.least.max(b.least), most: a.most.max(b.most) }
+}
+
+/// Puts a preference back where it is still one that was set. Whether that was needed, and done.
+pub(crate) fn put_back(file: &Path, known: &Preference) -> Option<bool> {
+    let now = read(file)?;
+    (now != known.before && known.set.contains(&now)).then(|| std::fs::write(file, &known.before).is_ok())
+}

@@ -1,0 +1,113 @@
+//! What single threads, and the CPUs where they run, are told about frequencies.
+//!
+//! Input: threads with hints. Output: their clamps; energy preferences of CPUs.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::placement::Clamp;
+use countersteer_core::units::CpuId;
+
+use super::{Hint, Hinted, preferences};
+use crate::affinity::journal::{self, Journal};
+use crate::affinity::{AffinityError, task};
+use crate::counters::process_of;
+use crate::live::LiveEngine;
+
+impl<E: LiveEngine> Hinted<E> {
+    /// Sets a thread's hint; 1 if it is not heeded.
+    pub(super) fn hint(&mut self, tid: u32, clamp: Clamp, journal: &mut Journal) -> Result<u32, AffinityError> {
+        let Ok(found) = self.clamps.get(tid) else { return Ok(0) };
+        if !self.hints.contains_key(&tid) {
+            let Some(before) = self.before(tid, found).filter(|b| clamp != Clamp::FREE || b.clamp != found) else {
+                return Ok(0);
+            };
+            let set = (before.clamp != found).then_some(found);
+            if set.is_some() {
+                journal.hinted(&before)?;
+            }
+            self.hints.insert(tid, Hint { set, before, wanted: None, written: set.is_some() });
+        }
+        let Some(hint) = self.hints.get_mut(&tid) else { return Ok(0) };
+        hint.wanted = Some(clamp).filter(|c| *c != Clamp::FREE);
+        if found != hint.set.unwrap_or(hint.before.clamp) {
+            // Somebody else has set it: that is the thread's own from now on.
+            (hint.before.clamp, hint.set, hint.written) = (found, None, false);
+            return Ok(1);
+        }
+        let wanted = hint.wanted.unwrap_or(hint.before.clamp);
+        if wanted == found {
+            return Ok(0);
+        }
+        if !hint.written {
+            journal.hinted(&hint.before)?;
+            hint.written = true;
+        }
+        journal.clamp(wanted)?;
+        self.set.insert(wanted);
+        match self.clamps.set(tid, wanted) {
+            Ok(()) => {
+                hint.set = Some(wanted).filter(|w| *w != hint.before.clamp);
+                Ok(0)
+            }
+            Err(error) => Ok(self.unset(clamp, &error)),
+        }
+    }
+
+    /// A hint that the kernel did not take; 1 if CPUs have none of their own either.
+    fn unset(&mut self, clamp: Clamp, error: &std::io::Error) -> u32 {
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => 0,
+            Some(libc::EOPNOTSUPP) => self.only_preferences(clamp),
+            _ => {
+                self.say(format!("frequency hints of some threads are refused ({error})"));
+                1
+            }
+        }
+    }
+
+    /// Where the kernel has no hints by thread.
+    fn only_preferences(&mut self, clamp: Clamp) -> u32 {
+        // Where one CPU has a preference, all have.
+        let cpu = self.config.numbers.os(CpuId(0));
+        if cpu.is_some_and(|cpu| self.preferences.exist(cpu.0)) {
+            return 0;
+        }
+        self.say(
+            "frequency hints are not heeded: this kernel has no utilisation clamps (CONFIG_UCLAMP_TASK), and its CPUs no \
+             energy preference"
+                .into(),
+        );
+        u32::from(clamp != Clamp::FREE)
+    }
+
+    /// A thread as it was before it was touched; one that was born to a hinted one inherited that hint.
+    fn before(&self, tid: u32, found: Clamp) -> Option<journal::Hinted> {
+        let pid = process_of(tid).ok()?;
+        let stat = task::stat(pid, tid)?;
+        let relative = || self.hints.values().find(|h| h.before.pid == pid || h.before.pid == stat.parent);
+        let inherited = self.set.contains(&found).then(relative).flatten();
+        let clamp = inherited.map_or(found, |relative| relative.before.clamp);
+        Some(journal::Hinted { pid, tid, started: stat.started, session: stat.session, clamp })
+    }
+
+    /// Tells CPUs what is wanted of them by the hints of who may run there.
+    pub(super) fn prefer(&mut self, journal: &mut Journal) -> Result<(), AffinityError> {
+        let mut wanted: BTreeMap<u32, Clamp> = BTreeMap::new();
+        for info in &self.threads {
+            let Some(clamp) = self.hints.get(&info.id.0).and_then(|h| h.wanted) else { continue };
+            for cpu in info.allowed.iter().filter_map(|cpu| self.config.numbers.os(cpu)) {
+                if self.preferences.exist(cpu.0) {
+                    let known = wanted.entry(cpu.0).or_insert(clamp);
+                    *known = preferences::strongest(*known, clamp);
+                }
+            }
+        }
+        let refused = self.preferences.set(&wanted, journal)?;
+        if refused > 0 {
+            let why = "only root may, and not while the governor is `performance`";
+            self.say(format!("energy preferences of some CPUs cannot be set: {why}"));
+        }
+        self.owed += refused;
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! A process that outlives this one for a moment, to put back what this one has changed.
+//!
+//! Input: a command that calls [`settle_in`] first. Output: that process, which learns of this one's end by the end of a pipe.
+//! It is in a session of its own, so that neither signals of the terminal nor those to a process group reach it, and has none
+//! of this one's streams, so that nobody who reads those waits for it.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+use crate::counters::pidfd;
+
+/// A process that waits for the end of this one.
+#[derive(Debug)]
+pub struct Keeper {
+    process: Child,
+    line: Option<ChildStdin>,
+}
+
+impl Keeper {
+    /// Starts it; what it is told it reads from its stdin.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(mut command: Command) -> io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: between fork and exec this makes one system call, on no memory.
+        unsafe { command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into)) };
+        let mut process = command.spawn()?;
+        let line = process.stdin.take();
+        Ok(Self { process, line })
+    }
+
+    /// Tells it something.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn tell(&mut self, text: &str) -> io::Result<()> {
+        let line = self.line.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        line.write_all(text.as_bytes())
+    }
+}
+
+impl Drop for Keeper {
+    /// Lets it know of the end, and waits for its own.
+    fn drop(&mut self) {
+        drop(self.line.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// What a process that was started by [`Keeper::start`] does first: it heeds no signal that can be refused, holds none of the
+/// files that others opened, keeps no folder in use, and is called by a name of its own in lists of processes.
+pub fn settle_in(name: &str) {
+    for refused in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        // SAFETY: no handler of this program's is replaced, and ignoring a signal runs no code.
+        let _ = unsafe { signal(refused, SigHandler::SigIgn) };
+    }
+    // SAFETY: this process has opened nothing yet but its standard streams, which stay.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    let _ = std::env::set_current_dir("/");
+    let _ = std::fs::write("/proc/self/comm", name);
+}
+
+/// Waits until the process that started this one has ended, or has closed its end of the pipe.
+pub fn wait_for_end(parent: u32, line: impl AsFd) {
+    let process = pidfd(parent).ok().filter(|_| std::os::unix::process::parent_id() == parent);
+    let Some(process) = process else { return };
+    let gone = PollFlags::POLLIN | PollFlags::POLLHUP;
+    let watched = |file: BorrowedFd<'_>| -> Result<bool, Errno> {
+        // Nothing is ever written into the pipe by those who only wait for its end.
+        let mut files = [PollFd::new(process.as_fd(), gone), PollFd::new(file, gone)];
+        poll(&mut files, PollTimeout::NONE).map(|n| n > 0)
+    };
+    while matches!(watched(line.as_fd()), Ok(false) | Err(Errno::EINTR)) {}
+}
