@@ -54,7 +54,7 @@ install:
 
 # What tests need that Rust's own tools don't bring.
 setup:
-	@scripts/install.sh gcc libc6-dev make pkg-config clang libelf-dev zlib1g-dev qemu-user python3
+	@scripts/install.sh gcc libc6-dev make pkg-config clang-19 libelf-dev zlib1g-dev qemu-user python3
 
 # What the demo profiles.
 setup-demo: setup

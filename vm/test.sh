@@ -9,7 +9,7 @@ skip() {
     exit 0
 }
 command -v rustup >/dev/null || skip "programs for other processors need a toolchain of rustup's"
-scripts/install.sh gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross clang libelf-dev zlib1g-dev make pkg-config python3 || skip "cross compilers are missing"
+scripts/install.sh gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross clang-19 libelf-dev zlib1g-dev make pkg-config python3 || skip "cross compilers are missing"
 cache=$(vm/fetch.sh) || skip "QEMU and kernels cannot be fetched (see above)"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

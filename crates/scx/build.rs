@@ -11,17 +11,28 @@ fn fail(what: &str) -> ! {
     process::exit(1)
 }
 
+/// What older ones say of the kernel's functions no kernel takes for its own.
+const OLDEST_CLANG: u32 = 19;
+
+/// The version of a compiler, if it is one.
+fn major(name: &str) -> Option<u32> {
+    let output = process::Command::new(name).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.split("clang version ").nth(1)?.split('.').next()?.parse().ok()
+}
+
 /// The compiler: `CLANG` of the environment, or the newest one found.
 fn clang() -> PathBuf {
     println!("cargo:rerun-if-env-changed=CLANG");
     if let Some(named) = env::var_os("CLANG") {
         return named.into();
     }
-    let names = (14..=24).rev().map(|n| format!("clang-{n}")).chain(["clang".to_owned()]);
-    let works = |name: &String| process::Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    let names = (OLDEST_CLANG..=24).rev().map(|n| format!("clang-{n}")).chain(["clang".to_owned()]);
+    let works = |name: &String| major(name).is_some_and(|version| version >= OLDEST_CLANG);
     let Some(found) = names.into_iter().find(works) else {
         fail(
-            "the sched_ext scheduler is compiled by clang, and there is none; on Debian: apt-get install clang libelf-dev zlib1g-dev",
+            "the sched_ext scheduler is compiled by clang 19 or newer, and there is none; on Debian: apt-get install clang-19 \
+             libelf-dev zlib1g-dev; or build `steer` with --no-default-features, without that scheduler",
         )
     };
     found.into()
