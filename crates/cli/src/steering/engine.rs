@@ -75,6 +75,7 @@ enum Inner {
 }
 
 /// One of the engines of this machine.
+#[cfg_attr(not(feature = "scx"), allow(dead_code, reason = "only a scheduler in the kernel may have to be replaced"))]
 pub struct Steered {
     inner: Inner,
     /// For masks, should they have to take over.
