@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Runs a command under a stock kernel in a virtual machine, without KVM:
-#   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--exact] [--seconds N] [FILE ...] -- COMMAND
+#   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--exact] [--speeds LIST] [--seconds N] [FILE ...] -- COMMAND
 # FILEs (static programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
 # here and its exit code is passed on. --exact counts instructions exactly on one CPU (arm64's PMU then counts them too).
+# --speeds 60,60,30,30 gives each CPU of an arm64 machine so many per cent of a host CPU at most, and tells the kernel that its
+# capacity is so; it needs a cgroup that it may divide. --untold: the kernel is not told.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= seconds=900 files=()
+arch=amd64 cpus=4 memory=1G exact= speeds= untold= seconds=900 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
@@ -14,17 +16,25 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --memory) memory=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
     --exact) exact=yes ;;
+    --speeds) speeds=$2 && shift ;;
+    --untold) untold=yes ;;
     -*) echo "run.sh: there is no option $1" >&2 && exit 2 ;;
     *) files+=("$1") ;;
     esac
     shift
 done
-[ $# -gt 1 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n '2,8s/^# //p' "$0" >&2; exit 2; }
 shift
 
 cache=$("$here/fetch.sh")
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+caps=() running=
+clean_up() {
+    [ -z "$running" ] || { kill "$running" && wait "$running"; } 2>/dev/null || true
+    [ ${#caps[@]} = 0 ] || rmdir "${caps[@]}" 2>/dev/null || true
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
 
 root=$scratch/root
 mkdir -p "$root"/{bin,dev,here,proc,sys,tmp}
@@ -49,11 +59,65 @@ esac
 share=$cache/qemu/usr
 # Libraries of QEMU's own release; no other program may see them.
 libraries=$(find "$cache/qemu" -name '*.so*' -printf '%h\n' | sort -u | paste -s -d :)
+emulator=(env LD_LIBRARY_PATH="$libraries" "$share/bin/$qemu")
+if [ -n "$speeds" ]; then
+    IFS=, read -r -a speed <<<"$speeds"
+    cpus=${#speed[@]}
+    [ "$arch$exact" = arm64 ] || { echo "run.sh: --speeds is for arm64, without --exact" >&2 && exit 2; }
+    "$here/../scripts/install.sh" device-tree-compiler
+    # What the machine is like, with each CPU's capacity added; QEMU adds the command line and the rest.
+    "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" -nodefaults -display none -machine dumpdtb="$scratch/tree" 2>/dev/null
+    most=$(printf '%s\n' "${speed[@]}" | sort -n | tail -n 1)
+    for n in "${!speed[@]}"; do
+        fdtput -t u "$scratch/tree" "/cpus/cpu@$n" capacity-dmips-mhz $((1024 * speed[n] / most))
+    done
+    [ -n "$untold" ] || machine+=(-dtb "$scratch/tree")
+    machine+=(-name vm,debug-threads=on)
+fi
+
+# Gives each CPU's thread its part of a host CPU, by a control group of its own.
+cap() {
+    local qemu=$1 group=/sys/fs/cgroup n found=()
+    until found=($(grep -lx 'CPU [0-9]*/TCG' "/proc/$qemu/task"/*/comm 2>/dev/null)) && [ ${#found[@]} = "$cpus" ]; do
+        kill -0 "$qemu" 2>/dev/null || return 0
+        sleep 0.05
+    done
+    if [ -e $group/cpu/cpu.cfs_quota_us ]; then
+        group=$group/cpu/countersteer-vm-$$
+        mkdir "$group" && caps=("$group")
+    else
+        group=$group$(sed -n 's/^0:://p' /proc/self/cgroup)
+        group=${group%/}/countersteer-vm-$$
+        mkdir "$group" && caps=("$group")
+        echo "$qemu" >"$group/cgroup.procs"
+    fi
+    for thread in "${found[@]}"; do
+        n=$(sed 's/CPU \(.*\)\/TCG/\1/' "$thread")
+        mkdir "$group/$n" && caps=("$group/$n" "${caps[@]}")
+        thread=${thread%/comm}
+        if [ -e "$group/$n/cpu.cfs_quota_us" ]; then
+            echo $cap_period_us >"$group/$n/cpu.cfs_period_us"
+            echo $((cap_period_us * speed[n] / 100)) >"$group/$n/cpu.cfs_quota_us"
+            echo "${thread##*/}" >"$group/$n/tasks"
+        else
+            echo threaded >"$group/$n/cgroup.type"
+            echo +cpu >"$group/cgroup.subtree_control"
+            echo "$((cap_period_us * speed[n] / 100)) $cap_period_us" >"$group/$n/cpu.max"
+            echo "${thread##*/}" >"$group/$n/cgroup.threads"
+        fi
+    done
+}
+cap_period_us=10000
+
 status=0
-timeout -k 5 "$seconds" env LD_LIBRARY_PATH="$libraries" "$share/bin/$qemu" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" \
+timeout -k 5 "$seconds" "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" \
     -L "$share/share/qemu" -L "$share/share/seabios" -nodefaults -no-reboot -display none -serial stdio -nic none \
     -kernel "$cache/$arch/vmlinuz" -initrd "$scratch/initrd" \
-    -append "console=$console panic=-1 loglevel=3 quiet cryptomgr.notests" </dev/null >"$scratch/console" 2>"$scratch/errors" || status=$?
+    -append "console=$console panic=-1 loglevel=3 quiet cryptomgr.notests" </dev/null >"$scratch/console" 2>"$scratch/errors" &
+running=$!
+[ -z "$speeds" ] || cap "$(pgrep -P $running)" || { echo "run.sh: no control groups to cap CPUs by" >&2 && exit 125; }
+wait $running || status=$?
+running=
 
 # The kernel's console ends lines with a carriage return; what the command printed lies between two marks.
 tr -d '\r' <"$scratch/console" | sed -n '/^countersteer-vm: begin$/,/^countersteer-vm: exit /p' |

@@ -210,6 +210,7 @@ void cs_meters_close(cs_meters *meters);
  *     if (cs_page_read(page, &advice) == 1)
  *         chunk = chunk_of(advice.speed * advice.share);
  *     cs_page_phase(page, CS_PHASE_SPINNING);
+ *     cs_page_work(page, 1);
  *
  * Telling and reading are loads and stores, never a system call. What is told is a hint: an engine reads it each period, and
  * its policy makes of it what it can (hsf, aarr). It gains a program nothing at another's cost. Without an engine nobody
@@ -250,6 +251,10 @@ int cs_page_open(cs_page **out);
 /* Tells everything, or only the phase. Return 0, or a code. */
 int cs_page_tell(cs_page *page, const cs_told *told);
 int cs_page_phase(cs_page *page, unsigned phase);
+
+/* Tells that so many more units of work are done; a unit is whatever the thread makes of it, best a few milliseconds or less. By
+   this hsf:sf=work finds out what the thread gains by a fast core, and trials measure it. Returns 0, or a code. */
+int cs_page_work(cs_page *page, uint64_t units);
 
 /* Writes what the engine says to *out and returns 1; returns 0 where there is no engine, or a code. */
 int cs_page_read(const cs_page *page, cs_advice *out);

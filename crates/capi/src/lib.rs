@@ -31,7 +31,7 @@ pub use meters::{
 };
 pub use pages::{
     CS_PHASE_BLOCKED, CS_PHASE_RUNNING, CS_PHASE_SPINNING, cs_advice, cs_page, cs_page_close, cs_page_epoch,
-    cs_page_open, cs_page_phase, cs_page_read, cs_page_tell, cs_told,
+    cs_page_open, cs_page_phase, cs_page_read, cs_page_tell, cs_page_work, cs_told,
 };
 
 /// Flag of [`cs_open`]: threads and processes born from then on are counted, too.

@@ -152,6 +152,19 @@ pub unsafe extern "C" fn cs_page_phase(page: *mut cs_page, phase: c_uint) -> c_i
     })
 }
 
+/// Tells that more work is done.
+///
+/// # Safety
+/// `page` is null or from [`cs_page_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cs_page_work(page: *mut cs_page, units: u64) -> c_int {
+    guarded(|| {
+        // SAFETY: as the caller says.
+        unsafe { used(page) }?.work(units);
+        Ok(0)
+    })
+}
+
 /// What the engine says: 1, or 0 where there is none.
 ///
 /// # Safety

@@ -241,6 +241,7 @@ fn pages_refuse_what_cannot_be_and_silence_is_no_advice() {
             assert_eq!(cs_page_tell(page, &raw const wrong), CS_ERROR_ARGUMENT, "{wrong:?}");
         }
         assert_eq!(cs_page_phase(page, CS_PHASE_RUNNING), 0);
+        assert_eq!((cs_page_work(page, 1), cs_page_work(ptr::null_mut(), 1)), (0, CS_ERROR_ARGUMENT));
         assert_eq!(cs_page_phase(page, 3), CS_ERROR_ARGUMENT);
         assert_eq!(cs_page_read(page, &raw mut advice), 0);
         assert_eq!(cs_page_read(page, ptr::null_mut()), CS_ERROR_ARGUMENT);
@@ -374,7 +375,7 @@ fn the_header_says_what_the_library_has() {
     let exported = source.lines().filter(|l| l.starts_with("pub ") && l.contains("extern \"C\" fn "));
     let name = |line: &str| line.split("fn ").nth(1).unwrap().split('(').next().unwrap().to_owned();
     let names: Vec<String> = exported.map(name).collect();
-    assert_eq!(names.len(), 30, "{names:?}");
+    assert_eq!(names.len(), 31, "{names:?}");
     for (name, phase) in [("RUNNING", CS_PHASE_RUNNING), ("SPINNING", CS_PHASE_SPINNING), ("BLOCKED", CS_PHASE_BLOCKED)]
     {
         assert!(header.contains(&format!("#define CS_PHASE_{name} {phase}u")), "{name}");

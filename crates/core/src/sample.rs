@@ -21,6 +21,7 @@ pub enum Event {
     EnergyNj,
     LlcOccupancyBytes,
     SfTrue,
+    Work,
 }
 
 /// How an event comes about.
@@ -46,7 +47,7 @@ pub struct EventDef {
 }
 
 /// Every event, in the order of [`Event`].
-pub const EVENTS: [EventDef; 10] = {
+pub const EVENTS: [EventDef; 11] = {
     use EventKind::{Hardware, Virtual};
     const fn row(event: Event, name: &'static str, kind: EventKind, prose: &'static str) -> EventDef {
         EventDef { event, name, kind, prose }
@@ -67,6 +68,7 @@ pub const EVENTS: [EventDef; 10] = {
             "bytes held in the last-level cache at the sample's end",
         ),
         row(Event::SfTrue, "sf_true", Virtual, "true speed-up factor of the current phase; only a simulator knows it"),
+        row(Event::Work, "work", Virtual, "units of work that the program says are done; in a simulator, instructions"),
     ]
 };
 

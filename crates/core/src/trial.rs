@@ -46,6 +46,8 @@ pub struct TrialPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
+    /// Work per second of wall time, in units of the programs' own, where they tell it.
+    Work,
     /// Instructions per second of wall time.
     Instructions,
     /// CPU time per second of wall time, where instructions are not counted: it tells who was kept waiting, not who was slow.
@@ -62,14 +64,23 @@ pub struct Trial {
     began: Nanos,
     last: Nanos,
     program_of: BTreeMap<ThreadId, Arc<str>>,
-    /// Work of the pair so far by program and arm, and the time over which it was measured.
-    work: BTreeMap<Arc<str>, [f64; 2]>,
+    /// What was done in the pair so far by program and arm, and the time over which it was measured.
+    done: BTreeMap<Arc<str>, [Done; 2]>,
     time_s: [f64; 2],
     /// Logarithms of ratios by program, and of all programs together.
     ratios: BTreeMap<Arc<str>, Vec<f64>>,
     overall: Vec<f64>,
-    instructions: bool,
+    measure: Measure,
     begun: bool,
+}
+
+/// What a program did in a block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    /// By its own word.
+    work: f64,
+    /// Instructions or CPU time.
+    counted: f64,
 }
 
 /// What a trial says of a program, or of all together.
@@ -96,11 +107,11 @@ impl Trial {
             began: Nanos::ZERO,
             last: Nanos::ZERO,
             program_of: BTreeMap::new(),
-            work: BTreeMap::new(),
+            done: BTreeMap::new(),
             time_s: [0.0; 2],
             ratios: BTreeMap::new(),
             overall: Vec::new(),
-            instructions: false,
+            measure: Measure::CpuTime,
             begun: false,
         }
     }
@@ -126,10 +137,17 @@ impl Trial {
             self.time_s[column] += span.as_secs_f64();
             for sample in &seen.samples {
                 let counted = sample.counts.get(Event::Instructions);
-                self.instructions |= counted.is_some();
+                let work = sample.counts.get(Event::Work);
+                self.measure = match (work, counted) {
+                    (Some(_), _) => Measure::Work,
+                    (None, Some(_)) if self.measure == Measure::CpuTime => Measure::Instructions,
+                    _ => self.measure,
+                };
                 let time = sample.running.max(sample.enabled).as_secs_f64();
                 if let Some(program) = self.program_of.get(&sample.thread) {
-                    self.work.entry(Arc::clone(program)).or_default()[column] += counted.unwrap_or(time);
+                    let done = &mut self.done.entry(Arc::clone(program)).or_default()[column];
+                    done.work += work.unwrap_or_default();
+                    done.counted += counted.unwrap_or(time);
                 }
             }
         }
@@ -170,12 +188,14 @@ impl Trial {
 
     fn end_pair(&mut self) {
         let time_s = std::mem::take(&mut self.time_s);
-        let rate = |work: &[f64; 2], arm: Arm| work[arm as usize] / time_s[arm as usize];
-        let ratio = |work: &[f64; 2]| (rate(work, Arm::Policy) / rate(work, Arm::Baseline)).ln();
-        let work = std::mem::take(&mut self.work);
         let mut logs = Vec::new();
-        for (program, work) in work {
-            let log = ratio(&work);
+        for (program, done) in std::mem::take(&mut self.done) {
+            let told = done.iter().all(|arm| arm.work > 0.0);
+            let rate = |arm: Arm| {
+                let done = done[arm as usize];
+                (if told { done.work } else { done.counted }) / time_s[arm as usize]
+            };
+            let log = (rate(Arm::Policy) / rate(Arm::Baseline)).ln();
             if log.is_finite() {
                 logs.push(log);
                 self.ratios.entry(program).or_default().push(log);
@@ -186,10 +206,10 @@ impl Trial {
         }
     }
 
-    /// What is measured here.
+    /// What is measured here. Where some programs tell their work, others are measured by what there is.
     #[must_use]
     pub const fn measure(&self) -> Measure {
-        if self.instructions { Measure::Instructions } else { Measure::CpuTime }
+        self.measure
     }
 
     /// What is known by now of each program.

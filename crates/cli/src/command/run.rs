@@ -14,7 +14,7 @@ use crate::steering::governed::Control;
 use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Whom;
-use crate::steering::tally::{Summary, Tell};
+use crate::steering::tally::{ProgramTally, Summary, Tell};
 
 /// Run programs of this machine under a policy, or steer what runs already.
 #[derive(Debug, clap::Args)]
@@ -89,11 +89,15 @@ fn text(summary: &Summary, args: &Args) -> String {
     let types: Vec<String> = summary.core_types.iter().map(|t| format!("CPU s on {t}")).collect();
     head.extend(types.iter().map(String::as_str));
     head.push("IPC");
+    let tells = |p: &ProgramTally| p.work > 0.0;
+    let told = summary.programs.iter().chain(&summary.short_lived).any(tells);
+    head.extend(told.then_some("work"));
     let rows = summary.programs.iter().chain(&summary.short_lived).map(|p| {
         let mut row =
             vec![p.name.clone(), p.threads.to_string(), p.elapsed_s.map_or_else(|| "-".into(), |s| number(s, 4))];
         row.extend(p.cpu_s.iter().map(|s| number(*s, 4)));
         row.push(if p.cycles > 0.0 { number(p.instructions / p.cycles, 4) } else { "-".into() });
+        row.extend(told.then(|| if tells(p) { number(p.work, 4) } else { "-".into() }));
         row
     });
     let mut text = table::plain(&head, rows);

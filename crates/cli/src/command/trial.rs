@@ -102,6 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn text(gains: &[Gain], overall: &Gain, measure: Measure, args: &Args) -> String {
     let of = match measure {
+        Measure::Work => "work per second by the programs' own word",
         Measure::Instructions => "instructions per second",
         Measure::CpuTime => "CPU time (instructions are not counted here)",
     };

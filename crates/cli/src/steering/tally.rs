@@ -36,6 +36,8 @@ pub struct ProgramTally {
     pub instructions: f64,
     /// Cycles, likewise.
     pub cycles: f64,
+    /// Work, in units of the program's own, if it tells (see `docs/steering.md`).
+    pub work: f64,
     /// How long it took, if it ended.
     pub elapsed_s: Option<f64>,
     /// Its exit code, as a shell would tell it.
@@ -254,6 +256,7 @@ impl Tally {
             if let Some(program) = program {
                 program.cpu_s[sample.core_type.index()] += time;
                 program.instructions += sample.counts.get(Event::Instructions).unwrap_or(0.0);
+                program.work += sample.counts.get(Event::Work).unwrap_or(0.0);
                 program.cycles += sample.counts.get(Event::Cycles).unwrap_or(0.0);
             }
         }

@@ -6,6 +6,7 @@
 mod ratio;
 mod sf;
 pub mod steps;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub static METRICS: &[MetricDef] = &[
     ratio::POWER,
     sf::SF_MODEL,
     sf::SF_SAMPLED,
+    work::SF_WORK,
     sf::SF_ORACLE,
     steps::SF_STEPS,
 ];

@@ -11,8 +11,8 @@
 //! does. A thread that was moved lately is held to twice the margin and patience for each move, which ends the ping-pong of a
 //! model that disagrees with itself across core types.
 //!
-//! Threads without SF count as average. `sf=sampled` needs a run on the fastest and on the slowest type: threads without
-//! are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again.
+//! Threads without SF count as average. `sf=sampled` and `sf=work` need a run on the fastest and on the slowest type: threads
+//! without are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again.
 //!
 //! What programs tell about their threads: a priority weighs the thread's SF, against those of its own program's threads only. A
 //! thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
@@ -44,7 +44,8 @@ pub(super) const DEF: PolicyDef = PolicyDef {
             default: "model",
             prose: "where speed-up factors come from: model (counters where the thread runs), steps (the same as the \
                     engine in the kernel computes it), sampled (its own speed on \
-                    either type), oracle (the truth; simulator only)",
+                    either type), work (the same by the work that programs say they do, sleep included, where nothing \
+                    counts instructions or they tell little), oracle (the truth; simulator only)",
         },
         ParamDef {
             key: "margin",
@@ -59,7 +60,7 @@ pub(super) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "refresh_ms",
             default: "2000",
-            prose: "sf=sampled: time between profiling moves once every thread is measured, in ms",
+            prose: "sf=sampled and sf=work: time between profiling moves once every thread is measured, in ms",
         },
         ParamDef {
             key: "clamp",
@@ -129,11 +130,17 @@ struct Hsf {
 
 impl Hsf {
     fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
-        let choices = [("model", "sf"), ("steps", "sf_steps"), ("sampled", "sf_sampled"), ("oracle", "sf_oracle")];
+        let choices = [
+            ("model", "sf"),
+            ("steps", "sf_steps"),
+            ("sampled", "sf_sampled"),
+            ("work", "sf_work"),
+            ("oracle", "sf_oracle"),
+        ];
         let metric = params.choice("sf", &choices)?;
         Ok(Self {
             metric,
-            explores: metric == "sf_sampled",
+            explores: ["sf_sampled", "sf_work"].contains(&metric),
             margin: params.number("margin", 0.0)?,
             patience: params.number("patience", 1.0)?,
             refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),

@@ -79,6 +79,8 @@ pub(crate) struct FromProgram {
     /// Number in [`countersteer_core::told::PHASES`]; it may change without `seq`, since one byte of it says all.
     pub(crate) phase: AtomicU32,
     pub(crate) workers: AtomicU32,
+    /// Units of work done so far, wrapping around; on its own like `phase`. 0 as long as none was told.
+    pub(crate) work: AtomicU64,
 }
 
 /// What an engine says to a thread.
@@ -232,6 +234,11 @@ pub(crate) fn told_of(slot: &[u8]) -> Told {
     )
 }
 
+/// How much work was done, by these bytes of a slot.
+pub(crate) fn work_of(slot: &[u8]) -> u64 {
+    long(slot, offset_of!(FromProgram, work))
+}
+
 /// What an engine says, as the bytes behind its half's number; nothing said is all zeros.
 pub(crate) fn bytes_of(advice: Option<&Advice>) -> [u8; SAID_BYTES] {
     let mut bytes = [0; SAID_BYTES];
@@ -261,6 +268,7 @@ mod tests {
         let told =
             [offset_of!(FromProgram, priority), offset_of!(FromProgram, phase), offset_of!(FromProgram, workers)];
         assert_eq!((offset_of!(FromProgram, tid), offset_of!(FromProgram, started), told), (0, 8, [16, 24, 28]));
+        assert_eq!(offset_of!(FromProgram, work), 32);
         let said = [offset_of!(FromEngine, rank), offset_of!(FromEngine, core_types), offset_of!(FromEngine, sf)];
         assert_eq!((said, offset_of!(FromEngine, share), offset_of!(FromEngine, core_type)), ([4, 8, 16], 32, 40));
         assert_eq!((SAID_BYTES, LENGTH), (68, 4096 + 4096 * 256));

@@ -1,6 +1,7 @@
 //! Pages: memory that each thread of a program shares with the engine that steers it.
 //!
-//! Input: what the program tells about its threads (priority, how fast is fast enough, what it does, how many share the work).
+//! Input: what the program tells about its threads (priority, how fast is fast enough, what it does, how many share the work, how
+//! much of it is done).
 //! Output: what an engine says to them (core type, speed-up factor, share of a CPU). Neither side waits for the other, and
 //! neither telling nor reading makes a system call. A page works the same where no engine is: nobody listens, nothing is said.
 //!
@@ -11,6 +12,7 @@
 //! let page = Page::open()?;
 //! page.tell(&Told { priority: 2, workers: 8, ..Told::default() });
 //! page.phase(Phase::Spinning);
+//! page.work(1);
 //! if let Some(advice) = page.read() {
 //!     println!("on {}, {} times as fast as the slowest", advice.core_type(), advice.speed);
 //! }
@@ -120,6 +122,12 @@ impl Page {
     /// Tells only what the thread does.
     pub fn phase(self, phase: Phase) {
         self.0.program.phase.store(phase as u32, Ordering::Relaxed);
+    }
+
+    /// Tells that so many more units of work are done, whatever a unit is for this thread. One thread may tell at a time.
+    pub fn work(self, units: u64) {
+        let work = &self.0.program.work;
+        work.store(work.load(Ordering::Relaxed).wrapping_add(units), Ordering::Relaxed);
     }
 
     /// What the engine says; nothing where there is none. Any thread may read.

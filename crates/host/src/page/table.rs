@@ -154,6 +154,7 @@ impl Table {
         let row = row.ok_or(PageError::Full)?;
         let slot = &self.slots()[row];
         slot.program.tell(&Default::default());
+        slot.program.work.store(0, Ordering::Relaxed);
         slot.engine.wipe();
         slot.program.started.store(started, Ordering::Relaxed);
         slot.program.tid.store(tid, Ordering::Release);

@@ -77,6 +77,7 @@ impl Pmu {
             counts.set(event, (value * factor).max(0.0));
         }
         counts.set(Event::SfTrue, sf_true);
+        counts.set(Event::Work, now.instructions - last.instructions);
         self.samples.push(Sample { thread, cpu, core_type, at, set: 0, enabled: ran, running: ran, counts });
     }
 

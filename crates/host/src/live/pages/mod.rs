@@ -1,7 +1,7 @@
 //! Pages of the programs that are steered: what they tell is heard before each decision, and what holds for a thread is said
 //! to it after each placement.
 //!
-//! Input: observations, placements. Output: [`ThreadInfo::told`], and pages that were written (see [`crate::page`]).
+//! Input: observations, placements. Output: [`ThreadInfo::told`], [`Event::Work`] in samples, and pages that were written (see [`crate::page`]).
 //!
 //! A process without pages costs a look now and then; one with pages a few system calls each period, however many threads it
 //! has, and a few for each thread that is told something new.
@@ -16,6 +16,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{Observation, ThreadEventKind, ThreadInfo};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
+use countersteer_core::sample::{Event, Sample};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
@@ -29,7 +30,7 @@ const LONGEST_PAUSE: u32 = 16;
 /// How fast what threads wanted in earlier periods is forgotten.
 const FADING: f64 = 0.25;
 /// Where speed-up factors come from, the first that knows one.
-const FACTORS: [&str; 2] = ["sf", "sf_sampled"];
+const FACTORS: [&str; 3] = ["sf", "sf_sampled", "sf_work"];
 
 /// A process of which threads are steered.
 #[derive(Default)]
@@ -53,6 +54,8 @@ struct Known {
     who: Option<(u32, u64)>,
     row: Option<usize>,
     told: Option<Told>,
+    /// Work done by the end of its last sample.
+    done: Option<u64>,
     /// What was said to it last.
     said: Option<Advice>,
     /// Part of the time in which it wants a CPU, lately; unknown before the first period with pages.
@@ -98,7 +101,6 @@ impl Pages {
             self.threads.values_mut().for_each(Known::forget);
             return;
         }
-        self.factors.update(seen);
         let mut ran: BTreeMap<ThreadId, Nanos> = BTreeMap::new();
         for sample in &seen.samples {
             let sum = ran.entry(sample.thread).or_default();
@@ -112,7 +114,23 @@ impl Pages {
             known.hear(info.id.0, self.processes.get(&known.pid));
             info.told = known.told;
         }
+        self.work(&mut seen.samples, &ran);
+        self.factors.update(seen);
         self.seen.clone_from(&seen.threads);
+    }
+
+    /// Adds to samples the work done since the thread's last one. Those of a thread that ran on several core types share it by time.
+    fn work(&mut self, samples: &mut [Sample], ran: &BTreeMap<ThreadId, Nanos>) {
+        let mut done = BTreeMap::new();
+        for sample in samples {
+            let Some(known) = self.threads.get_mut(&sample.thread) else { continue };
+            let new = *done.entry(sample.thread).or_insert_with(|| known.work(self.processes.get(&known.pid)));
+            let all = ran.get(&sample.thread).map_or(0.0, |ran| ran.as_secs_f64());
+            if let Some(new) = new.filter(|_| all > 0.0) {
+                let part = sample.enabled.max(sample.running).as_secs_f64() / all;
+                sample.counts.set(Event::Work, new as f64 * part);
+            }
+        }
     }
 
     /// Brings threads and processes up to date.
@@ -198,7 +216,15 @@ impl Process {
 impl Known {
     /// It has no page any more.
     fn forget(&mut self) {
-        (self.row, self.told, self.said) = (None, None, None);
+        (self.row, self.told, self.done, self.said) = (None, None, None, None);
+    }
+
+    /// Work done since the last call; none if the thread does not tell, or was asked for the first time.
+    fn work(&mut self, process: Option<&Process>) -> Option<u64> {
+        let total = process?.shared.as_ref()?.work(self.row?);
+        // Who has told nothing yet may begin with anything.
+        let before = self.done.replace(total).filter(|_| total > 0)?;
+        Some(total.wrapping_sub(before))
     }
 
     /// Takes in a period of which it ran a part, and at whose end it wanted a CPU or not.

@@ -123,6 +123,11 @@ impl Shared {
         whole.then(|| layout::told_of(between))
     }
 
+    /// Units of work done by the thread of a row; 0 if it never told.
+    pub(super) fn work(&self, row: usize) -> u64 {
+        self.slot(1, row).map_or(0, layout::work_of)
+    }
+
     /// Says something to the thread of a row, or takes everything back; whether it could.
     pub(super) fn say(&mut self, row: usize, advice: Option<&Advice>) -> bool {
         if self.lock.is_none() {

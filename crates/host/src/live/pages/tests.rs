@@ -7,9 +7,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::sample::Counts;
 use countersteer_core::told::Phase;
 use countersteer_core::topology::GroupBy;
-use countersteer_core::units::{CpuId, ProgramId};
+use countersteer_core::units::{CoreTypeId, CpuId, ProgramId};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -198,6 +199,54 @@ fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_en
         assert!(page.read().is_none(), "nobody looks after it any more");
     };
     // A thread of its own, that its page is, too.
+    std::thread::spawn(run).join().unwrap();
+}
+
+/// Work is counted from the first look on, shared by time among core types, kept for the next sample, and never goes back.
+#[test]
+fn work_done_since_the_last_sample_is_in_the_next() {
+    let run = || {
+        let topology = topology();
+        let (pid, tid) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
+        let page = Page::open().unwrap();
+        let mut pages = Pages::new(&topology);
+        let mut at = 0;
+        // Milliseconds that it ran on big and on small cores since the last look.
+        let mut observe = |ran: &[(u32, u64)]| {
+            at += 100;
+            let at = Nanos::from_millis(at);
+            let sample = |&(core_type, ms): &(u32, u64)| Sample {
+                thread: ThreadId(tid),
+                cpu: CpuId(2 * core_type),
+                core_type: CoreTypeId(core_type),
+                at,
+                set: 0,
+                enabled: Nanos::from_millis(ms),
+                running: Nanos::ZERO,
+                counts: Counts::default(),
+            };
+            let threads = vec![info(&topology, tid, 0)];
+            let samples = ran.iter().map(sample).collect();
+            let mut seen = Observation { at, threads, samples, ..Observation::default() };
+            pages.hear(&mut seen, |_| Some(pid));
+            seen.samples.iter().map(|s| s.counts.get(Event::Work)).collect::<Vec<_>>()
+        };
+        assert_eq!(observe(&[(0, 100)]), [None], "nothing told yet");
+        page.work(7);
+        assert_eq!(observe(&[(0, 100)]), [Some(7.0)]);
+        page.work(u64::MAX - 9);
+        page.work(12);
+        assert_eq!(observe(&[(0, 50), (1, 50)]), [Some(1.0), Some(1.0)], "it wraps around");
+        page.work(4);
+        assert!(observe(&[]).is_empty());
+        page.work(5);
+        assert_eq!(observe(&[(1, 10)]), [Some(9.0)]);
+        page.close();
+        assert_eq!(observe(&[(1, 10)]), [None]);
+        Page::open().unwrap().work(1000);
+        assert_eq!(observe(&[(1, 10)]), [None], "who had the slot before is not meant");
+        assert_eq!(observe(&[(1, 10)]), [Some(0.0)]);
+    };
     std::thread::spawn(run).join().unwrap();
 }
 

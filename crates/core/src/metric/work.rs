@@ -1,0 +1,156 @@
+//! Speed-up factors by work done: what a thread says it gets done in a second on the fastest core type over that on the slowest.
+//!
+//! Unlike factors by instructions these need no counter, and they know that a thread which mostly sleeps gains little by a fast
+//! core, as well as that one which spins gets nothing done (progress told by the program: Hoffmann et al., "Application
+//! Heartbeats", ICAC 2010). A second is one of wall time. Assumes: a thread waits as long for a CPU of either type, so with many
+//! more threads than CPUs factors shrink, for all alike. They are as honest as the program.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{MetricDef, MetricSource};
+use crate::sample::{Event, Sample};
+use crate::topology::Topology;
+use crate::units::{CoreTypeId, Nanos, ThreadId};
+
+pub(super) const SF_WORK: MetricDef = MetricDef {
+    name: "sf_work",
+    unit: "ratio",
+    prose: "speed-up factor from the work that the program says it did on the fastest and the slowest type",
+    needs: &[Event::Work],
+    helps: &[],
+    source: |topology| Box::new(Worked { topology: Arc::clone(topology), threads: BTreeMap::new() }),
+};
+
+/// Time after which work counts half: units may be as long as a period, so several periods are needed.
+const HALF_LIFE_S: f64 = 1.0;
+
+struct Worked {
+    topology: Arc<Topology>,
+    threads: BTreeMap<ThreadId, Log>,
+}
+
+/// What is known of a thread.
+struct Log {
+    /// Work done and time taken by core type, fading.
+    rates: Vec<(f64, f64)>,
+    /// The interval between its last two samples, until it is known that it ran on one type only.
+    since: Nanos,
+    at: Nanos,
+    open: Option<(CoreTypeId, f64)>,
+}
+
+impl Log {
+    /// Begins an interval where the last one ended, and counts that.
+    fn close(&mut self, at: Nanos) {
+        let span = self.at.since(self.since).as_secs_f64();
+        if let Some((core_type, work)) = self.open.take() {
+            let fading = 0.5f64.powf(span / HALF_LIFE_S);
+            let (done, seconds) = &mut self.rates[core_type.index()];
+            (*done, *seconds) = (*done * fading + work, *seconds * fading + span);
+        }
+        (self.since, self.at) = (self.at, at);
+    }
+
+    fn rate(&self, core_type: CoreTypeId) -> Option<f64> {
+        let (done, seconds) = self.rates[core_type.index()];
+        (done > 0.0 && seconds > 0.0).then(|| done / seconds)
+    }
+}
+
+impl MetricSource for Worked {
+    fn read(&mut self, sample: &Sample) -> Option<f64> {
+        let work = sample.counts.get(Event::Work)?;
+        let types = self.topology.core_types.len();
+        let log = self.threads.entry(sample.thread).or_insert_with(|| Log {
+            rates: vec![(0.0, 0.0); types],
+            since: sample.at,
+            at: sample.at,
+            open: None,
+        });
+        if sample.at > log.at {
+            log.close(sample.at);
+            log.open = Some((sample.core_type, work));
+        } else if log.open.is_some_and(|(core_type, _)| core_type != sample.core_type) {
+            // It ran on both; which did how much is not known.
+            log.open = None;
+        }
+        let (fast, slow) = self.topology.extremes();
+        Some(log.rate(fast)? / log.rate(slow)?)
+    }
+
+    fn forget(&mut self, thread: ThreadId) {
+        self.threads.remove(&thread);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing;
+    use crate::sample::Counts;
+    use crate::units::CpuId;
+
+    fn sample(core_type: u32, at_ms: u64, work: Option<f64>) -> Sample {
+        let mut counts = Counts::default();
+        work.into_iter().for_each(|work| counts.set(Event::Work, work));
+        let (at, ran) = (Nanos::from_millis(at_ms), Nanos::from_millis(10));
+        let (thread, cpu, core_type) = (ThreadId(7), CpuId(0), CoreTypeId(core_type));
+        Sample { thread, cpu, core_type, at, set: 0, enabled: ran, running: ran, counts }
+    }
+
+    fn worked() -> Worked {
+        Worked { topology: testing::topology(testing::SMT), threads: BTreeMap::new() }
+    }
+
+    #[test]
+    fn sleep_counts_as_time_and_periods_on_both_types_do_not_count() {
+        let mut source = worked();
+        let mut read = |core_type, at_ms, work| source.read(&sample(core_type, at_ms, Some(work)));
+        // 30 units a second on the fast type, though it ran for a tenth of the time only.
+        read(0, 0, 5.0);
+        read(0, 100, 3.0);
+        read(0, 200, 3.0);
+        // A move within the period: neither part is counted.
+        read(0, 300, 900.0);
+        read(1, 300, 900.0);
+        // No sample for 300 ms, since it slept: 20 units a second on the slow type.
+        read(1, 400, 2.0);
+        read(1, 700, 6.0);
+        let sf = read(1, 800, 2.0).unwrap();
+        assert!((sf - 1.5).abs() < 1e-9, "{sf}");
+    }
+
+    #[test]
+    fn who_tells_nothing_or_does_nothing_has_no_factor() {
+        let mut source = worked();
+        for at_ms in (0..1000).step_by(100) {
+            let silent = sample(u32::from(at_ms > 500), at_ms, None);
+            assert_eq!(source.read(&silent), None);
+        }
+        for at_ms in (1000..2000).step_by(100) {
+            let idle = sample(u32::from(at_ms > 1500), at_ms, Some(0.0));
+            assert_eq!(source.read(&idle), None);
+        }
+    }
+
+    #[test]
+    fn old_work_fades() {
+        let mut source = worked();
+        let mut sf = None;
+        for step in 1..200u64 {
+            let slow = step % 40 >= 20;
+            // After ten seconds it gains twice as much.
+            let work = if slow {
+                1.0
+            } else if step < 100 {
+                2.0
+            } else {
+                4.0
+            };
+            sf = source.read(&sample(u32::from(slow), step * 100, Some(work)));
+        }
+        let sf = sf.unwrap();
+        assert!((3.8..4.0).contains(&sf), "{sf}");
+    }
+}

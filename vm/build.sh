@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds what runs in virtual machines of one kind, static, and puts it into a folder: vm/build.sh amd64|arm64 FOLDER
+# Exits with 125 where the tools for that are missing; that a program does not compile is another matter (101).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+arch=$1 into=$2
+missing() {
+    echo "build.sh: $1" >&2
+    exit 125
+}
+command -v rustup >/dev/null || missing "programs for other processors need a toolchain of rustup's"
+scripts/install.sh gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross clang-19 libelf-dev zlib1g-dev make pkg-config ||
+    missing "compilers are missing"
+case $arch in
+arm64) target=aarch64-unknown-linux-gnu compiler=aarch64-linux-gnu-gcc ;;
+amd64) target=x86_64-unknown-linux-gnu compiler=gcc ;;
+*) missing "no machines of kind $arch; amd64 and arm64 are there" ;;
+esac
+if ! rustup target list --installed 2>/dev/null | grep -qx $target; then
+    rustup target add $target >&2 || missing "rustup cannot fetch the target $target"
+fi
+upper=${target^^}
+export "CARGO_TARGET_${upper//-/_}_LINKER=$compiler"
+export "CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static"
+if [ "$arch" = arm64 ]; then
+    dev=$(vm/fetch.sh)/arm64/dev/usr
+    export LIBBPF_SYS_EXTRA_CFLAGS="-I$dev/include -I$dev/include/aarch64-linux-gnu"
+    export LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu=$dev/lib/aarch64-linux-gnu
+fi
+"${CARGO:-cargo}" build --quiet --target $target -p countersteer-cli
+"${CARGO:-cargo}" rustc --quiet --target $target -p countersteer --lib --crate-type staticlib
+"${CARGO:-cargo}" build --quiet --target $target -p countersteer-scx --example judge
+built=${CARGO_TARGET_DIR:-target}/$target/debug
+mkdir -p "$into"
+cp vm/*.toml "$into/"
+for program in steer examples/judge; do
+    "${compiler%gcc}strip" -o "$into/${program##*/}" "$built/$program"
+done
+$compiler -O2 -static -pthread -o "$into/loop" vm/loop.c
+$compiler -O2 -static -pthread -o "$into/crowd" vm/crowd.c
+for program in vm/pretend.c crates/capi/examples/{region,every,work}.c; do
+    name=$(basename $program .c)
+    $compiler -O1 -static -pthread -Wl,--no-warnings -s -Icrates/capi/include -o "$into/$name" \
+        $program "$built/libcountersteer.a" -lm
+done

@@ -1,0 +1,19 @@
+"""Who gets more work done on the fast cores, by its own word and nothing else, is found out and sent there."""
+import json
+import re
+import sys
+
+text = sys.stdin.read()
+run = json.loads(text[text.index("{"):text.index("replay: ")])
+on_big = {p["name"]: p["cpu_s"][0] / sum(p["cpu_s"]) for p in run["programs"]}
+gains = [share for name, share in on_big.items() if name.startswith("gains")]
+stays = [share for name, share in on_big.items() if name.startswith("stays")]
+# Both are sent to the other cores now and then, to be measured.
+assert len(gains) == len(stays) == 2 and min(gains) > 0.6 and max(stays) < 0.4, on_big
+# Nanoseconds of CPU time, those on big cores twice for who gains by them.
+for program in run["programs"]:
+    big, small = program["cpu_s"]
+    told = (big * (2 if program["name"].startswith("gains") else 1) + small) * 1e9
+    assert 0.8 * told < program["work"] < 1.2 * told, program
+assert re.search(r"replay: all \d+ decisions are the same", text), text
+assert re.search(r"^program .* work *$", text, re.M), text
