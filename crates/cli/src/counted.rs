@@ -49,6 +49,15 @@ pub struct Counted {
     pub derived: Vec<&'static MetricDef>,
 }
 
+#[cfg(test)]
+impl Counted {
+    /// Nothing is counted.
+    pub fn nothing() -> Self {
+        let (sets, plan, metrics) = (Vec::new(), Plan::nothing(), Vec::new());
+        Self { sets, plan, metrics, every: None, outside: Vec::new(), derived: Vec::new() }
+    }
+}
+
 /// Plans what is asked for on this machine.
 pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::Result<Counted> {
     let mut sets = Vec::new();

@@ -260,7 +260,7 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
 fn the_sums_of_a_run_have_metrics_with_virtual_counters() {
     let (dir, machine) = (tempfile::tempdir().unwrap(), Spends::start());
     let line = format!(
-        "'{}' stat --root '{}' -i 100ms -m 'energy/energy,thread_energy/seconds' -- sh -c '{}'",
+        "'{}' stat --root '{}' -i 100ms -v energy -m 'energy/energy,thread_energy/seconds' -- sh -c '{}'",
         env!("CARGO_BIN_EXE_steer"),
         machine.root.path().display(),
         "n=0; while [ $n -lt 300000 ]; do n=$((n+1)); done"
@@ -281,6 +281,7 @@ fn the_sums_of_a_run_have_metrics_with_virtual_counters() {
     let cells: Vec<&str> = row.split_whitespace().collect();
     let [.., share, watts, _counted] = cells[..] else { panic!("{end:?}") };
     assert!(share == "1" || share == "1.000", "{end:?}");
+    assert!(end.contains("package-0       energy_j "), "{end:?}");
     assert!(watts.replace(',', "").parse::<f64>().unwrap() > 10.0, "{end:?}");
 }
 

@@ -221,11 +221,10 @@ impl<'a> Screen<'a> {
             self.text = self.writer.head();
         }
         let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
-        let outside = bank.outside();
-        self.writer.lines(rows, |id| tick.name(id), &*outside, &mut self.text);
+        self.writer.lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
         bank.each(|id| tick.name(id), |_, value| self.writer.value(tick.at, value, &mut self.text));
         if let Some(live) = &mut self.live {
-            live.virtuals.add(rows, &*outside);
+            live.virtuals.add(rows, bank);
             self.text = live.frame(tick, &self.writer, &self.text);
         }
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
@@ -268,6 +267,7 @@ impl Live {
         let mut text = writer.head();
         let name = |id: u32| self.names.get(&id).map_or("", String::as_str);
         writer.lines(self.whole.sums(), name, &|name, row| self.virtuals.of(name, row), &mut text);
+        self.virtuals.each(name, |_, value| writer.value(tick.at, value, &mut text));
         self.table.last(&text)
     }
 }

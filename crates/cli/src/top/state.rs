@@ -295,7 +295,8 @@ fn update(lines: &mut BTreeMap<Key, Line>, new: Measured) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::testing::{measured, snapshot, state};
+    use crate::top::columns::{Silent, columns, find};
+    use crate::top::testing::{self, measured, snapshot, state};
 
     fn names(state: &State) -> Vec<String> {
         state.visible().iter().map(|l| l.name.to_string()).collect()
@@ -397,6 +398,16 @@ mod tests {
         assert_eq!(state.visible().len(), 2);
         assert!(!state.shown().any(|c| c.name == "tid" || c.name == "cpu"));
         assert_eq!(state.running().1, 2);
+    }
+
+    #[test]
+    fn what_is_shown_is_what_is_read() {
+        let (columns, measures) = columns(&testing::counted(), 0, false, &Silent::new());
+        let mut state = State::new(columns, &measures, Vec::new());
+        assert_eq!(state.reads(), ["energy_share_percent"]);
+        state.mode = Mode::Columns(find(&state.columns, "watts").unwrap());
+        state.apply(Action::Toggle);
+        assert_eq!(state.reads(), ["energy_share_percent", "thread_energy_j"]);
     }
 
     #[test]

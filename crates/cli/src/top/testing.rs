@@ -23,7 +23,7 @@ pub fn counted() -> Counted {
         bound("task_clock/seconds", "clock_share", vec![Operand::Event(0), Operand::Seconds]),
     ];
     let plan = Plan::new(vec![set.clone()], None).unwrap();
-    Counted { sets: Vec::new(), plan, metrics, every: None, outside: Vec::new(), derived: Vec::new() }
+    Counted { plan, metrics, ..Counted::nothing() }
 }
 
 /// A machine without any virtual counter.

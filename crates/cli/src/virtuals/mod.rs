@@ -147,16 +147,65 @@ impl Bank {
     }
 
     /// Every value of -v, with what kind of place it is about.
-    pub fn each<'n>(&self, name: impl Fn(u32) -> &'n str, mut take: impl FnMut(&str, &VirtualValue<'_>)) {
-        for value in self.values.iter().filter(|v| self.names.contains(&v.name)) {
-            let (scope, place, tid, cpu) = match &value.place {
-                Place::Machine => ("machine", "machine", None, None),
-                Place::Zone { name, .. } => ("zone", &**name, None, None),
-                Place::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
-                Place::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
-            };
-            let Named { name, unit, value, .. } = *value;
-            take(scope, &VirtualValue { name, unit, place, tid, cpu, value });
-        }
+    pub fn each<'n>(&self, name: impl Fn(u32) -> &'n str, take: impl FnMut(&str, &VirtualValue<'_>)) {
+        tell(self.asked_for(), name, take);
+    }
+
+    /// The values of -v.
+    fn asked_for(&self) -> impl Iterator<Item = &Named> {
+        self.values.iter().filter(|v| self.names.contains(&v.name))
+    }
+}
+
+/// Tells values by what kind of place they are about.
+fn tell<'v, 'n>(
+    values: impl IntoIterator<Item = &'v Named>,
+    name: impl Fn(u32) -> &'n str,
+    mut take: impl FnMut(&str, &VirtualValue<'_>),
+) {
+    for value in values {
+        let (scope, place, tid, cpu) = match &value.place {
+            Place::Machine => ("machine", "machine", None, None),
+            Place::Zone { name, .. } => ("zone", &**name, None, None),
+            Place::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
+            Place::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
+        };
+        let Named { name, unit, value, .. } = *value;
+        take(scope, &VirtualValue { name, unit, place, tid, cpu, value });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_can_change_and_counts_from_then_on() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let (zone, chip) = ("sys/class/powercap/intel-rapl:0/energy_uj", "sys/class/hwmon/hwmon0/temp1_input");
+        write(zone, "1000000");
+        write(chip, "45000");
+        let mut bank = Bank::open(root.path(), &Wanted::default(), &Counted::nothing()).unwrap();
+        let read = |bank: &mut Bank| {
+            bank.read(&Readings::default());
+            let mut seen = Vec::new();
+            bank.each(|_| "", |_, value| seen.push((value.name.to_owned(), value.value)));
+            seen
+        };
+        assert_eq!(read(&mut bank), []);
+        write(zone, "5000000");
+        bank.turn_to(&["energy_j", "temperature_c"]).unwrap();
+        write(zone, "7500000");
+        assert_eq!(read(&mut bank), [("energy_j".to_owned(), 2.5), ("temperature_c".to_owned(), 45.0)]);
+        bank.turn_to(&["temperature_c"]).unwrap();
+        assert_eq!(read(&mut bank), [("temperature_c".to_owned(), 45.0)]);
+        let error = bank.turn_to(&["llc_occupancy_bytes"]).unwrap_err().to_string();
+        assert!(error.starts_with("`llc_occupancy_bytes` cannot be read"), "{error}");
+        assert_eq!((read(&mut bank), bank.turn_to(&["llc_occupancy_bytes"])), (Vec::new(), Ok(())), "it is said once");
     }
 }
