@@ -184,7 +184,7 @@ fn on_a_terminal_the_table_is_drawn_in_its_place_and_what_the_program_prints_sta
     assert!(!plain.contains('\x1b') && plain.matches("sh").count() >= 1, "{plain:?}");
 }
 
-/// A machine whose one package spends ten joules whenever its meter is looked at, and has no other virtual counter.
+/// Files of a machine whose one package spends a joule each ten milliseconds, and which has no other virtual counter.
 struct Spends {
     root: tempfile::TempDir,
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
@@ -237,13 +237,13 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
     let lines: Vec<serde_json::Value> =
         text(&output.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     // One thread has all that was spent.
-    let columns = lines.iter().map(|l| &l["columns"]).find(|c| !c["watts"].is_null()).unwrap();
-    assert_eq!(columns["energy%"], 100.0, "{columns}");
-    assert_eq!(columns["watts"], columns["energy_j/s"]);
+    let is = |value: &serde_json::Value, wanted: f64| (value.as_f64().unwrap() / wanted - 1.0).abs() < 1e-6;
+    let columns = lines.iter().map(|l| &l["columns"]).find(|c| !c["energy%"].is_null()).unwrap();
+    assert!(is(&columns["energy%"], 100.0) && columns["watts"].as_f64() > Some(0.0), "{columns}");
+    assert!(is(&columns["watts"], columns["energy_j/s"].as_f64().unwrap()), "{columns}");
     // Sets take turns, so the formula has nothing to say at first.
     let shares: Vec<f64> = lines.iter().filter_map(|l| l["columns"]["100*thread_energy/energy"].as_f64()).collect();
     assert!(!shares.is_empty() && shares.iter().all(|s| (s - 100.0).abs() < 1e-6), "{shares:?}");
-    assert!(columns["watts"].as_f64().unwrap() > 10.0 && columns["cpu%"].as_f64().unwrap() > 10.0, "{columns}");
     let record = countersteer_report::record::Record::load(&dir.path().join("r")).unwrap();
     let kept = |name: &str| record.virtuals.iter().any(|v| &*v.name == name && v.value > 0.0);
     assert!(kept("energy_j") && kept("thread_energy_j") && kept("energy_share_percent"));
@@ -282,7 +282,7 @@ fn the_sums_of_a_run_have_metrics_with_virtual_counters() {
     let [.., share, watts, _counted] = cells[..] else { panic!("{end:?}") };
     assert!(share == "1" || share == "1.000", "{end:?}");
     assert!(end.contains("package-0       energy_j "), "{end:?}");
-    assert!(watts.replace(',', "").parse::<f64>().unwrap() > 10.0, "{end:?}");
+    assert!(watts.replace(',', "").parse::<f64>().unwrap() > 0.0, "{end:?}");
 }
 
 #[test]
