@@ -187,7 +187,7 @@ typedef struct cs_value {
 /* Opens virtual counters by name, separated by commas. Returns 0 and an object in *out, or a code and NULL. */
 int cs_meters_open(const char *names, cs_meters **out);
 
-/* A thread is to be observed, or no longer, where values are by thread (cache occupancy, memory traffic). */
+/* A thread is to be observed, or no longer, where values are by thread (cache occupancy, memory traffic, energy). */
 int cs_meters_follow(cs_meters *meters, int tid);
 int cs_meters_leave(cs_meters *meters, int tid);
 

@@ -9,6 +9,7 @@ use countersteer_host::counters::{CatalogRow, CounterError, Pmus, Probe, Resolve
 use countersteer_host::virtuals::column_of;
 
 use crate::library;
+use crate::virtuals::derivable;
 
 /// What is counted when nothing is named: what every machine can count.
 const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";
@@ -43,8 +44,18 @@ pub struct Counted {
     pub metrics: Vec<BoundMetric>,
     /// Set, place in it and number of events after which a reading is due.
     pub every: Option<(usize, usize, u64)>,
-    /// Virtual counters that formulas name.
+    /// Virtual counters that formulas name: columns of providers, and metrics that come of counts.
     pub outside: Vec<&'static str>,
+    pub derived: Vec<&'static MetricDef>,
+}
+
+#[cfg(test)]
+impl Counted {
+    /// Nothing is counted.
+    pub fn nothing() -> Self {
+        let (sets, plan, metrics) = (Vec::new(), Plan::nothing(), Vec::new());
+        Self { sets, plan, metrics, every: None, outside: Vec::new(), derived: Vec::new() }
+    }
 }
 
 /// Plans what is asked for on this machine.
@@ -54,10 +65,11 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         sets.push(events(text, pmus)?);
     }
     let known = library::metrics(asked.files)?;
-    let (mut metrics, mut outside) = (Vec::new(), Vec::new());
+    let (mut metrics, mut outside, mut derived) = (Vec::new(), Vec::new(), Vec::new());
     for list in asked.metrics {
         let chosen = Metric::choose(list, &known).map_err(CounterError::Metric)?;
-        let mut found = OfMetrics { pmus, events: Vec::new(), outside: &mut outside };
+        let mut found =
+            OfMetrics { pmus, counts: counts_here, events: Vec::new(), outside: &mut outside, derived: &mut derived };
         metrics.extend(found.bind(&chosen, sets.len() as u32).map_err(CounterError::Metric)?);
         sets.push(found.events);
     }
@@ -76,7 +88,7 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     };
     let every = every.or_else(inside);
     let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval).map_err(CounterError::from)?;
-    Ok(Counted { sets, plan, metrics, every, outside })
+    Ok(Counted { sets, plan, metrics, every, outside, derived })
 }
 
 /// The events of derived virtual counters, as a set of their own unless one of the others has what they need.
@@ -87,14 +99,16 @@ fn of_derived(
 ) -> Result<Option<Vec<Resolved>>, CounterError> {
     let has = |set: &Vec<Resolved>, event| set.iter().any(|e| e.planned.event == Some(event));
     let served = |m: &&&MetricDef| sets.iter().any(|set| m.needs.iter().all(|event| has(set, *event)));
-    let metrics: Vec<_> = metrics.iter().filter(|m| !served(m)).collect();
+    let metrics: Vec<_> = metrics.iter().filter(|m| !served(m)).copied().collect();
     if metrics.is_empty() {
         return Ok(None);
     }
-    let helps = metrics.iter().flat_map(|m| m.helps).filter(|event| {
-        let row = CatalogRow::by_name(event.def().name);
-        row.is_some_and(|row| matches!(probe(row.kind, row.config), Probe::Counts | Probe::UserOnly))
-    });
+    events(&events_behind(&metrics, counts_here).join(","), pmus).map(Some)
+}
+
+/// What derived virtual counters come of, each event once: all that they need, and of what helps them what counts here.
+fn events_behind(metrics: &[&MetricDef], counts: fn(&str) -> bool) -> Vec<&'static str> {
+    let helps = metrics.iter().flat_map(|m| m.helps).filter(|event| counts(event.def().name));
     let mut names: Vec<&str> = Vec::new();
     for event in metrics.iter().flat_map(|m| m.needs).chain(helps) {
         let name = event.def().name;
@@ -102,7 +116,12 @@ fn of_derived(
             names.push(name);
         }
     }
-    events(&names.join(","), pmus).map(Some)
+    names
+}
+
+fn counts_here(name: &str) -> bool {
+    let row = CatalogRow::by_name(name);
+    row.is_some_and(|row| matches!(probe(row.kind, row.config), Probe::Counts | Probe::UserOnly))
 }
 
 fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
@@ -141,9 +160,12 @@ fn planned(set: &[Resolved]) -> PlannedSet {
 /// The events of metrics, each once.
 struct OfMetrics<'a> {
     pmus: &'a Pmus,
+    /// Whether an event of a portable name counts.
+    counts: fn(&str) -> bool,
     events: Vec<Resolved>,
     /// Virtual counters that were named.
     outside: &'a mut Vec<&'static str>,
+    derived: &'a mut Vec<&'static MetricDef>,
 }
 
 impl OfMetrics<'_> {
@@ -155,7 +177,7 @@ impl OfMetrics<'_> {
         }
         if self.events.is_empty() {
             // What only virtual counters tell has rows by the time that threads ran.
-            self.events = resolve(CLOCK, &parse_set(CLOCK)?, self.pmus)?;
+            self.events = self.resolve(CLOCK)?;
         }
         let columns = planned(&self.events);
         metrics.iter().zip(operands).map(|(m, operands)| BoundMetric::new(m, set, &columns, operands)).collect()
@@ -173,16 +195,94 @@ impl OfMetrics<'_> {
                 operands.push(Operand::Outside { name: column.name, unit: column.unit });
                 continue;
             }
-            let found = parse_set(text).and_then(|specs| resolve(text, &specs, self.pmus));
-            let found = found.map_err(|e| SpecError::new(metric.formula.text(), variable.offset, e.message))?;
-            for event in found {
-                let known = self.events.iter().position(|e| e.planned.name == event.planned.name);
-                operands.push(Operand::Event(known.unwrap_or(self.events.len())));
-                if known.is_none() {
-                    self.events.push(event);
+            let wrong = |message: String| SpecError::new(metric.formula.text(), variable.offset, message);
+            if let Some(metric) = derivable(text) {
+                let needed = events_behind(&[metric], self.counts);
+                let because = |e: SpecError| wrong(format!("`{text}` comes of {}: {}", needed.join(", "), e.message));
+                let found = self.resolve(&needed.join(",")).map_err(because)?;
+                let uncounted = metric.needs.iter().map(|e| e.def().name).find(|name| !(self.counts)(name));
+                if let Some(event) = uncounted {
+                    let why = "which this machine does not count (`steer events` says why)";
+                    return Err(wrong(format!("`{text}` comes of `{event}`, {why}")));
                 }
+                for event in found {
+                    self.place(event);
+                }
+                self.derived.push(metric);
+                operands.push(Operand::Outside { name: metric.name, unit: metric.unit });
+                continue;
             }
+            let found = self.resolve(text).map_err(|e| wrong(e.message))?;
+            operands.extend(found.into_iter().map(|event| Operand::Event(self.place(event))));
         }
         Ok(operands)
+    }
+
+    fn resolve(&self, text: &str) -> Result<Vec<Resolved>, SpecError> {
+        parse_set(text).and_then(|specs| resolve(text, &specs, self.pmus))
+    }
+
+    /// Where an event stands in the set.
+    fn place(&mut self, event: Resolved) -> usize {
+        let known = self.events.iter().position(|e| e.planned.name == event.planned.name);
+        known.unwrap_or_else(|| {
+            self.events.push(event);
+            self.events.len() - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with a PMU of cores, or none.
+    fn pmus(with: bool) -> Pmus {
+        let root = tempfile::tempdir().unwrap();
+        let cpu = root.path().join("sys/bus/event_source/devices/cpu");
+        std::fs::create_dir_all(if with { &cpu } else { root.path() }).unwrap();
+        if with {
+            std::fs::write(cpu.join("type"), "4\n").unwrap();
+        }
+        let online = root.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&online).unwrap();
+        std::fs::write(online.join("online"), "0-1\n").unwrap();
+        Pmus::read(root.path()).unwrap()
+    }
+
+    /// Names of the events that a formula needs, its unit, and what it names besides events.
+    fn bound(text: &str, with_pmu: bool, counts: fn(&str) -> bool) -> Result<(Vec<String>, String, usize), SpecError> {
+        let (mut outside, mut derived) = (Vec::new(), Vec::new());
+        let pmus = pmus(with_pmu);
+        let mut found =
+            OfMetrics { pmus: &pmus, counts, events: Vec::new(), outside: &mut outside, derived: &mut derived };
+        let metrics = found.bind(&Metric::choose(text, &[])?, 0)?;
+        let names = found.events.iter().map(|e| e.planned.name.clone()).collect();
+        Ok((names, metrics[0].unit.clone(), derived.len()))
+    }
+
+    #[test]
+    fn formulas_count_what_their_derived_virtual_counters_come_of() {
+        let (events, unit, derived) = bound("sf*ipc/llc_misses", true, |name| name != "branch_misses").unwrap();
+        assert_eq!(events, ["instructions", "cycles", "llc_references", "llc_misses"]);
+        assert_eq!((unit.as_str(), derived), ("event^-1", 2));
+        assert_eq!(bound("ips", true, |_| true).unwrap().1, "event s^-1");
+    }
+
+    #[test]
+    fn derived_virtual_counters_that_cannot_be_had_or_fit_are_pointed_at() {
+        let wrong = |text, with_pmu, counts| {
+            let error = bound(text, with_pmu, counts).unwrap_err();
+            (error.column(), error.message)
+        };
+        let (column, why) = wrong("1 + sf", false, |_| true);
+        assert!(
+            column == 5 && why.starts_with("`sf` comes of instructions, cycles, ") && why.contains("no hardware"),
+            "{why}"
+        );
+        let (column, why) = wrong("2*sf", true, |name| name != "cycles");
+        assert!(column == 3 && why.contains("`sf` comes of `cycles`, which this machine does not count"), "{why}");
+        let (column, why) = wrong("sf + ips", true, |_| true);
+        assert!(column == 4 && why.contains("joins a number and event s^-1"), "{why}");
     }
 }

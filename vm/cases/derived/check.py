@@ -9,5 +9,6 @@ sf = [row["value"] for row in values if row["name"] == "sf"]
 assert len(ipc) > 3 and all(abs(value - 0.25) < 0.01 for value in ipc), ipc
 assert len(sf) == len(ipc) and all(abs(value - 1) < 1e-6 for value in sf), sf
 assert all(row["tid"] and row["unit"] for row in values), values
-told = [row["metrics"]["instructions/cycles"] for row in rows if row["kind"] == "reading" and row.get("metrics")]
-assert told and all(abs(value - 0.25) < 0.01 for value in told), told
+for formula in ("instructions/cycles", "sf*ipc"):
+    told = [row["metrics"][formula] for row in rows if formula in (row.get("metrics") or {})]
+    assert told and all(abs(value - 0.25) < 0.01 for value in told), (formula, told)

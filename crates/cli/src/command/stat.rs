@@ -20,7 +20,7 @@ use crate::library;
 use crate::live_table::LiveTable;
 use crate::remote;
 use crate::session::{self, About, time};
-use crate::virtuals::{Bank, Wanted};
+use crate::virtuals::{Bank, Sums, Wanted};
 
 /// Count events of a program and all its threads, or of what runs already.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     event_lists: Option<PathBuf>,
     /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer
-    /// events` lists them); formulas of -m may name those that no counts are needed for
+    /// events` lists them); formulas of -m may name them too
     #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
     virtuals: Vec<String>,
     /// Read virtual counters below this folder
@@ -129,7 +129,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         derived: &wanted.derived,
     };
     let counted = counted::plan(&asked, &pmus, args.interval)?;
-    if let (Some(name), false) = (wanted.by_thread(&counted.outside), reads_threads(&args)) {
+    if let (Some(name), false) = (wanted.by_thread(&counted), reads_threads(&args)) {
         let mend = "it is for programs, -p or -t, without --per total";
         return Err(told(Kind::Usage, format!("`{name}` is read thread by thread: {mend}")));
     }
@@ -137,7 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let core_types = request.core_types.clone();
     let mut out = output(args.to.as_deref())?;
     let session = Session::open(request)?;
-    let mut bank = Bank::open(&args.root, &wanted, &counted.outside, &counted.plan)?;
+    let mut bank = Bank::open(&args.root, &wanted, &counted)?;
     let names = bank.names().to_vec();
     let period = args.interval.unwrap_or_default();
     let about = About { by: "steer stat", program: &args.command, asked: &asked, period };
@@ -149,7 +149,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if args.interval.is_some() || tick.last {
             bank.read(tick.readings)
         } else {
-            bank.clear()
+            bank.read_counts(tick.readings)
         }
         session::keep(recorder.as_mut(), tick, Some(&bank));
         let flow = screen.show(tick, &bank, &mut *out);
@@ -192,7 +192,7 @@ impl<'a> Screen<'a> {
         Self {
             writer,
             fold: Fold::new(per),
-            live: is_live(args).then(|| Live::new(per)),
+            live: is_live(args).then(|| Live::new(per, counted)),
             single: counted.every.is_some(),
             text: String::new(),
             failed: None,
@@ -224,6 +224,7 @@ impl<'a> Screen<'a> {
         self.writer.lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
         bank.each(|id| tick.name(id), |_, value| self.writer.value(tick.at, value, &mut self.text));
         if let Some(live) = &mut self.live {
+            live.virtuals.add(rows, bank);
             self.text = live.frame(tick, &self.writer, &self.text);
         }
         match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
@@ -240,13 +241,15 @@ impl<'a> Screen<'a> {
 struct Live {
     table: LiveTable,
     whole: Fold,
+    virtuals: Sums,
     /// Of threads that were read.
     names: HashMap<u32, String>,
 }
 
 impl Live {
-    fn new(per: Per) -> Self {
-        Self { table: LiveTable::default(), whole: Fold::new(per), names: HashMap::new() }
+    fn new(per: Per, counted: &Counted) -> Self {
+        let (table, names) = (LiveTable::default(), HashMap::new());
+        Self { table, whole: Fold::new(per), virtuals: Sums::new(counted), names }
     }
 
     fn frame(&mut self, tick: &Tick<'_>, writer: &Writer<'_>, text: &str) -> String {
@@ -263,7 +266,8 @@ impl Live {
         }
         let mut text = writer.head();
         let name = |id: u32| self.names.get(&id).map_or("", String::as_str);
-        writer.lines(self.whole.sums(), name, &|_, _| None, &mut text);
+        writer.lines(self.whole.sums(), name, &|name, row| self.virtuals.of(name, row), &mut text);
+        self.virtuals.each(name, |_, value| writer.value(tick.at, value, &mut text));
         self.table.last(&text)
     }
 }

@@ -8,23 +8,24 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, Crowd, Pmus, Request, Session, Target};
-use countersteer_report::record::CountingRecorder;
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::library;
 use crate::session::{self, About, time};
-use crate::top::columns::{base_metrics, columns};
+use crate::top::columns::{self, base_metrics, columns, silent};
 use crate::top::live::{self, Outcome};
 use crate::top::plain;
-use crate::top::sample::Sampler;
+use crate::top::sample::{Sampler, Taker};
 use crate::top::state::State;
+use crate::virtuals::{Bank, Wanted};
 
 /// Show what threads do to the hardware, interval by interval: of a program that is started, of processes, or of every process
 /// that may be looked at.
 ///
-/// On a terminal: q quits, h shows the other keys. With stdout in a file or pipe: a table per interval. A program that is started
-/// reads nothing, what it prints goes to /dev/null unless --to names a file, and quitting ends it.
+/// On a terminal: q quits, h shows the other keys, c all columns and why some have nothing to show here. With stdout in a file or
+/// pipe: a table per interval. A program that is started reads nothing, what it prints goes to /dev/null unless --to names a
+/// file, and quitting ends it.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
@@ -50,12 +51,25 @@ pub struct Args {
     /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
     #[arg(long, value_name = "DIR")]
     event_lists: Option<PathBuf>,
+    /// Columns with virtual counters: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer events` lists them); what
+    /// happened is shown per second
+    #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
+    virtuals: Vec<String>,
+    /// Only these columns, in this order: name,cpu%,energy%,llc_occupancy_bytes
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Read virtual counters below this folder
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
     /// A line for what
     #[arg(long, value_name = "WHAT", default_value = "thread")]
     per: LinePer,
     /// Sort by this column at first
     #[arg(long, value_name = "COLUMN", default_value = "cpu%")]
     sort: String,
+    /// JSON lines: an object per line and interval
+    #[arg(long)]
+    json: bool,
     /// A file for what the program prints
     #[arg(long, value_name = "FILE", default_value = "/dev/null")]
     to: PathBuf,
@@ -76,29 +90,36 @@ enum LinePer {
 /// Runs the command; passes on the exit code of a program that ended by itself.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
+    let core_types = CoreTypes::of(&pmus);
+    let hybrid = core_types.names.len() > 1;
+    let wanted = Wanted::find(&args.virtuals)?;
     let known = library::metrics(&args.metric_file)?;
-    let metrics: Vec<String> = std::iter::once(base_metrics(&known)).chain(args.metrics.iter().cloned()).collect();
+    let base = base_metrics(&known, hybrid, &wanted.derived);
+    let metrics: Vec<String> = std::iter::once(base).chain(args.metrics.iter().cloned()).collect();
     let asked = Asked { events: &args.events, metrics: &metrics, files: &args.metric_file, every: None, derived: &[] };
     let counted = counted::plan(&asked, &pmus, Some(args.interval))?;
-    if let Some(name) = counted.outside.first() {
-        return Err(told(Kind::Usage, format!("`{name}` is a virtual counter, which `steer stat` reads")));
+    let (mut columns, measures) = columns(&counted, args.events.len(), hybrid, &silent(&args.root));
+    if !args.columns.is_empty() {
+        columns::only(&mut columns, &args.columns)?;
     }
-    let core_types = CoreTypes::of(&pmus);
-    let (columns, measures) = columns(&counted, args.events.len(), core_types.names.len() > 1);
+    let of_virtuals = wanted.columns.iter().map(|c| c.name).chain(wanted.derived.iter().map(|m| m.name));
+    of_virtuals.into_iter().try_for_each(|name| columns::show(&mut columns, name))?;
     let mut state = State::new(columns, &measures, core_types.names.clone());
     state.by_process = args.per == LinePer::Process;
-    sort(&mut state, &args.sort)?;
+    state.set_sort(columns::find(&state.columns, &args.sort)?);
     let about = About { by: "steer top", program: &args.command, asked: &asked, period: args.interval };
     let (target, note) = target(args, &counted, &pmus)?;
     state.notes.extend(note);
     let session = Session::open(request(args, target, &pmus, &counted, core_types.clone()))?;
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let recorder = args.record.as_ref().map(keep).transpose()?;
-    let sampler = Sampler::new(measures, args.interval);
-    let outcome = if std::io::stdout().is_terminal() {
-        live::show(session, state, sampler, recorder, args.samples)?
+    let read = Wanted::find(&state.reads())?;
+    let bank = Bank::open(&args.root, &read, &counted)?;
+    let taker = Taker { sampler: Sampler::new(measures, args.interval), bank, recorder };
+    let outcome = if std::io::stdout().is_terminal() && !args.json {
+        live::show(session, state, taker, args.samples)?
     } else {
-        print(session, state, sampler, recorder, args.samples)?
+        print(session, state, taker, args)?
     };
     let summary = outcome.summary;
     if summary.lost > 0 {
@@ -108,16 +129,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     session::save(outcome.recorder, args.record.as_deref(), &summary)?;
     // A program that was told to end has not failed.
     Ok(if outcome.stopped { ExitCode::SUCCESS } else { session::exit_code(&summary) })
-}
-
-fn sort(state: &mut State, name: &str) -> anyhow::Result<()> {
-    let Some(column) = state.columns.iter().position(|c| c.name == name) else {
-        let names: Vec<&str> = state.columns.iter().map(|c| c.name.as_str()).collect();
-        let names = names.join(", ");
-        return Err(told(Kind::Usage, format!("there is no column `{name}` to sort by; there are {names}")));
-    };
-    state.set_sort(column);
-    Ok(())
 }
 
 /// Who is looked at, and what is to be said about who is not.
@@ -164,32 +175,26 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted, core_typ
 }
 
 /// Prints a table per interval.
-fn print(
-    session: Session,
-    mut state: State,
-    mut sampler: Sampler,
-    mut recorder: Option<CountingRecorder>,
-    samples: Option<u64>,
-) -> anyhow::Result<Outcome> {
+fn print(session: Session, mut state: State, mut taker: Taker, args: &Args) -> anyhow::Result<Outcome> {
     state.notes.iter().for_each(|note| eprintln!("steer: {note}"));
     let stopper = session.stopper()?;
     let mut out = std::io::stdout().lock();
     let mut failed = None;
     let mut stopped = false;
     let summary = session.run(|tick| {
-        session::keep(recorder.as_mut(), tick, None);
-        session::kept(recorder.as_mut());
+        let snapshot = taker.take(tick);
+        session::kept(taker.recorder.as_mut());
         if stopped {
             // The program was told to end and has not: now it has to.
             stopper.stop();
             return ControlFlow::Continue(());
         }
-        let times = (tick.number, tick.origin, tick.at);
-        state.ingest(sampler.take(times, tick.readings, |tid| tick.name(tid)));
-        if let Err(error) = out.write_all(plain::table(&state).as_bytes()).and_then(|()| out.flush()) {
+        state.ingest(snapshot);
+        let text = if args.json { plain::json(&state) } else { plain::table(&state) };
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             failed = Some(error);
         }
-        if failed.is_some() || samples.is_some_and(|n| tick.number + 1 >= n) {
+        if failed.is_some() || args.samples.is_some_and(|n| tick.number + 1 >= n) {
             // What ended by itself needs not be told.
             stopped = !tick.last;
             stopper.stop();
@@ -198,6 +203,6 @@ fn print(
     })?;
     match failed {
         Some(error) => Err(error.into()),
-        None => Ok(Outcome { summary, recorder, stopped }),
+        None => Ok(Outcome { summary, recorder: taker.recorder, stopped }),
     }
 }

@@ -1,11 +1,19 @@
-//! What `steer top` can show: one table, and the columns a user adds.
+//! What `steer top` can show: one table, every virtual counter, and the columns a user adds.
 //!
-//! Input: metrics and events as planned. Output: columns, and what to measure for them.
+//! Input: metrics and events as planned, which virtual counters this machine offers. Output: columns, and what to measure for
+//! them.
 
-use countersteer_core::counters::{BoundMetric, Metric, PlannedEvent, Readings};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use countersteer_core::counters::{BoundMetric, Metric, Outside, PlannedEvent, Readings};
+use countersteer_core::metric::MetricDef;
 use countersteer_host::counters::{CatalogRow, Probe, probe};
+use countersteer_host::virtuals::{self, Kind, PROVIDERS, ProviderDef, column_of};
 
 use crate::counted::Counted;
+use crate::error::{self, told};
+use crate::virtuals::derivable;
 
 /// A row of the table of columns.
 struct ColumnDef {
@@ -24,6 +32,8 @@ enum Of {
     Rate(&'static str),
     /// This metric as it is.
     Value(&'static str),
+    /// This virtual counter: per second if it tells what happened, else as it is.
+    Virtual(&'static str),
 }
 
 const fn def(name: &'static str, width: u16, of: Of, shown: bool, prose: &'static str) -> ColumnDef {
@@ -43,6 +53,21 @@ static COLUMNS: &[ColumnDef] = &[
     def("cs/s", 7, Of::Rate("context_switches"), true, "times per second that it left a CPU"),
     def("faults/s", 8, Of::Rate("page_faults"), true, "page faults per second"),
     def("migr/s", 7, Of::Rate("cpu_migrations"), false, "times per second that it came to another CPU"),
+    def(
+        "sf",
+        6,
+        Of::Value("sf"),
+        true,
+        "speed-up factor: its speed on the fastest type of core over that on the slowest",
+    ),
+    def(
+        "energy%",
+        7,
+        Of::Virtual("energy_share_percent"),
+        true,
+        "its share of the packages' energy, by time on their CPUs",
+    ),
+    def("watts", 7, Of::Virtual("thread_energy_j"), false, "that share, in watts"),
     def("history", 20, Of::Known(Source::History), true, "cpu% over the last intervals, the newest at the right"),
 ];
 
@@ -55,7 +80,7 @@ pub enum Source {
     Cpu,
     CoreType,
     Share,
-    /// A measure, by its number; absent where this machine does not count it.
+    /// A measure, by its number; none where this machine does not count it.
     Measure(Option<usize>),
     History,
 }
@@ -68,13 +93,17 @@ pub struct Column {
     pub source: Source,
     pub prose: String,
     pub shown: bool,
+    /// Virtual counters that it needs.
+    pub reads: Vec<&'static str>,
+    /// Why there is nothing to show.
+    pub absent: Option<String>,
 }
 
-/// Something that is computed from counts.
+/// Something that is computed from counts, or read beside them.
 #[derive(Clone, Debug)]
 pub struct Measure {
     what: What,
-    /// A rate: divided by the time of the interval, zero for who did not run.
+    /// A rate: divided by the time of the interval.
     pub per_second: bool,
 }
 
@@ -82,56 +111,87 @@ pub struct Measure {
 enum What {
     Metric(BoundMetric),
     Event { set: u32, place: usize, scale: f64 },
+    Virtual { column: &'static virtuals::Column, by_thread: bool },
 }
 
 impl Measure {
-    /// The set it is counted by.
-    pub const fn set(&self) -> u32 {
+    /// The set it is counted by; none if it is not counted.
+    pub const fn set(&self) -> Option<u32> {
         match &self.what {
-            What::Metric(metric) => metric.set,
-            What::Event { set, .. } => *set,
+            What::Metric(metric) => Some(metric.set),
+            What::Event { set, .. } => Some(*set),
+            What::Virtual { .. } => None,
+        }
+    }
+
+    /// Whether it is zero for who did not run.
+    pub fn rests(&self) -> bool {
+        match &self.what {
+            // What a thread holds it keeps; its part in what happened is none.
+            What::Virtual { column, by_thread } => *by_thread && (self.per_second || column.unit == "%"),
+            What::Metric(_) | What::Event { .. } => self.per_second,
         }
     }
 
     /// Its value for a row of its set.
-    pub fn value(&self, readings: &Readings, row: usize) -> Option<f64> {
+    pub fn value(&self, readings: &Readings, row: usize, outside: &Outside<'_>) -> Option<f64> {
         match &self.what {
-            What::Metric(metric) => metric.value(readings, row, &|_, _| None),
+            What::Metric(metric) => metric.value(readings, row, outside),
             What::Event { place, scale, .. } => readings.value(row, *place).map(|v| v as f64 * scale),
+            What::Virtual { column, .. } => outside(column.name, readings.rows().get(row)?),
         }
     }
 }
 
-/// The metrics of the table that this machine counts, as a list for [`Metric::choose`]. The clock is always among them, so
-/// that something is counted, and who may not count anything hears so.
-pub fn base_metrics(known: &[Metric]) -> String {
-    let names = COLUMNS.iter().filter_map(|def| match def.of {
-        Of::Rate(name) | Of::Value(name) => Some(name),
-        Of::Known(_) => None,
-    });
+/// Why providers have nothing to tell here, by their names.
+pub type Silent = BTreeMap<&'static str, String>;
+
+/// Asks every provider.
+pub fn silent(root: &Path) -> Silent {
+    PROVIDERS.iter().filter_map(|p| Some((p.name, (p.open)(root).err()?.to_string()))).collect()
+}
+
+/// The metrics of the table that this machine counts and those of `more`, as a list for [`Metric::choose`]. The clock is always
+/// among them, so that something is counted, and who may not count anything hears so.
+pub fn base_metrics(known: &[Metric], hybrid: bool, more: &[&'static MetricDef]) -> String {
+    let names = COLUMNS.iter().filter_map(|def| def.of.metric());
+    // Where all cores are alike nothing is gained by another.
+    let names = names.filter(|name| hybrid || *name != "sf");
     let here = names.filter(|name| Metric::choose(name, known).is_ok_and(|m| m.iter().all(counts_here)));
-    ["task_clock"].into_iter().chain(here).collect::<Vec<_>>().join(",")
+    let mut names: Vec<&str> = ["task_clock"].into_iter().chain(here).collect();
+    for metric in more {
+        if !names.contains(&metric.name) {
+            names.push(metric.name);
+        }
+    }
+    names.join(",")
 }
 
 fn counts_here(metric: &Metric) -> bool {
-    let events = metric.events.iter().flatten();
-    events.map(|name| CatalogRow::by_name(name)).all(|row| {
-        row.is_some_and(|row| match probe(row.kind, row.config) {
-            Probe::Counts => true,
-            Probe::UserOnly => !row.in_kernel,
-            _ => false,
-        })
+    metric.events.iter().flatten().all(|name| match derivable(name) {
+        Some(derived) => derived.needs.iter().all(|event| event_counts_here(event.def().name)),
+        None => event_counts_here(name),
+    })
+}
+
+fn event_counts_here(name: &str) -> bool {
+    CatalogRow::by_name(name).is_some_and(|row| match probe(row.kind, row.config) {
+        Probe::Counts => true,
+        Probe::UserOnly => !row.in_kernel,
+        _ => false,
     })
 }
 
 /// The columns and what is measured for them. `own` sets of events are the user's; so are metrics that the table lacks.
-pub fn columns(counted: &Counted, own: usize, hybrid: bool) -> (Vec<Column>, Vec<Measure>) {
+pub fn columns(counted: &Counted, own: usize, hybrid: bool, silent: &Silent) -> (Vec<Column>, Vec<Measure>) {
     let mut measures = Vec::new();
-    let mut columns: Vec<Column> = COLUMNS.iter().map(|def| column(def, counted, hybrid, &mut measures)).collect();
+    let mut columns: Vec<Column> =
+        COLUMNS.iter().map(|def| column(def, counted, hybrid, silent, &mut measures)).collect();
     let taken = |name: &str| name == "task_clock" || COLUMNS.iter().any(|def| def.of.metric() == Some(name));
     for metric in counted.metrics.iter().filter(|m| !taken(&m.name)) {
+        let reads = read_by(metric);
         let measure = Measure { what: What::Metric(metric.clone()), per_second: false };
-        columns.push(added(&metric.name, &metric.unit, measure, &mut measures));
+        columns.push(Column { reads, ..added(&metric.name, &metric.unit, measure, &mut measures) });
     }
     for (set, planned) in (0..).zip(&counted.plan.sets).take(own) {
         for (place, event) in planned.events.iter().enumerate() {
@@ -140,41 +200,118 @@ pub fn columns(counted: &Counted, own: usize, hybrid: bool) -> (Vec<Column>, Vec
             columns.push(added(&title(event), unit.trim_start_matches('/'), measure, &mut measures));
         }
     }
+    let has = |name: &str| COLUMNS.iter().any(|def| matches!(def.of, Of::Virtual(n) if n == name));
+    let others = PROVIDERS.iter().flat_map(|p| p.columns).filter(|c| !has(c.name));
+    columns.extend(others.map(|column| of_registry(column, silent, &mut measures)));
     (columns, measures)
+}
+
+/// Virtual counters that a metric names, those left out that are derived from counts.
+fn read_by(metric: &BoundMetric) -> Vec<&'static str> {
+    metric.outside().filter(|name| column_of(name).is_some()).collect()
+}
+
+/// A virtual counter that the table of columns has no other name for.
+fn of_registry(column: &'static virtuals::Column, silent: &Silent, measures: &mut Vec<Measure>) -> Column {
+    let per = if column.kind == Kind::Since { "/s" } else { "" };
+    let name = format!("{}{per}", column.name);
+    let prose = format!("{}, in {}{per}", column.prose, column.unit);
+    let (source, reads, absent) = of_virtual(column.name, silent, measures);
+    Column { name: name.clone(), width: width(&name), source, prose, shown: false, reads, absent }
+}
+
+/// Where a virtual counter's values come from, and if from nowhere, why.
+fn of_virtual(
+    name: &'static str,
+    silent: &Silent,
+    measures: &mut Vec<Measure>,
+) -> (Source, Vec<&'static str>, Option<String>) {
+    let Some((provider, column)) = column_of(name) else { return (Source::Measure(None), Vec::new(), None) };
+    if let Some(why) = silent.get(provider.name) {
+        return (Source::Measure(None), Vec::new(), Some(why.clone()));
+    }
+    let what = What::Virtual { column, by_thread: provider.by_thread };
+    measures.push(Measure { what, per_second: column.kind == Kind::Since });
+    (Source::Measure(Some(measures.len() - 1)), vec![column.name], None)
+}
+
+/// The place of a column among others, by its own name or that of the virtual counter it shows.
+pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
+    let of_counter = |(_, counter): (&ProviderDef, &virtuals::Column)| {
+        let short = COLUMNS.iter().find(|def| matches!(def.of, Of::Virtual(n) if n == counter.name));
+        let title = short.map_or(counter.name, |def| def.name);
+        columns.iter().position(|c| c.name.trim_end_matches("/s") == title)
+    };
+    let found = columns.iter().position(|c| c.name == name).or_else(|| column_of(name).and_then(of_counter));
+    found.ok_or_else(|| {
+        let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+        told(error::Kind::Usage, format!("there is no column `{name}`; there are {}", names.join(", ")))
+    })
+}
+
+/// Shows a column that was asked for.
+pub fn show(columns: &mut [Column], name: &str) -> anyhow::Result<()> {
+    let column = &mut columns[find(columns, name)?];
+    column.shown = true;
+    match &column.absent {
+        Some(why) => Err(told(error::Kind::Missing, format!("column `{name}` has nothing to show here: {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// Shows these columns first and no others.
+pub fn only(columns: &mut [Column], names: &[String]) -> anyhow::Result<()> {
+    columns.iter_mut().for_each(|c| c.shown = false);
+    for (place, name) in names.iter().enumerate() {
+        show(columns, name)?;
+        let from = find(columns, name)?;
+        // Twice is once.
+        if from >= place {
+            columns[place..=from].rotate_right(1);
+        }
+    }
+    Ok(())
 }
 
 fn title(event: &PlannedEvent) -> String {
     format!("{}/s", event.name)
 }
 
-fn column(def: &ColumnDef, counted: &Counted, hybrid: bool, measures: &mut Vec<Measure>) -> Column {
-    let source = match def.of {
-        Of::Known(source) => source,
-        Of::Rate(name) | Of::Value(name) => {
-            let found = counted.metrics.iter().find(|m| m.name == name);
-            Source::Measure(found.map(|metric| {
+fn column(def: &ColumnDef, counted: &Counted, hybrid: bool, silent: &Silent, measures: &mut Vec<Measure>) -> Column {
+    let (source, reads, absent) = match def.of {
+        Of::Known(source) => (source, Vec::new(), None),
+        Of::Virtual(name) => of_virtual(name, silent, measures),
+        Of::Rate(name) | Of::Value(name) => match counted.metrics.iter().find(|m| m.name == name) {
+            Some(metric) => {
                 let per_second = matches!(def.of, Of::Rate(_));
                 measures.push(Measure { what: What::Metric(metric.clone()), per_second });
-                measures.len() - 1
-            }))
-        }
+                (Source::Measure(Some(measures.len() - 1)), read_by(metric), None)
+            }
+            None => (Source::Measure(None), Vec::new(), Some("not counted here".into())),
+        },
     };
-    // Where all cores are alike, their type is no news.
-    let shown = def.shown && (hybrid || source != Source::CoreType);
-    Column { name: def.name.into(), width: def.width, source, prose: def.prose.into(), shown }
+    // Where all cores are alike, their type and what another would be worth are no news.
+    let of_types = source == Source::CoreType || def.name == "sf";
+    let offered = absent.is_none() || !matches!(def.of, Of::Virtual(_));
+    let shown = def.shown && offered && (hybrid || !of_types);
+    Column { name: def.name.into(), width: def.width, source, prose: def.prose.into(), shown, reads, absent }
 }
 
 fn added(name: &str, unit: &str, measure: Measure, measures: &mut Vec<Measure>) -> Column {
     measures.push(measure);
     let source = Source::Measure(Some(measures.len() - 1));
-    let width = u16::try_from(name.chars().count()).unwrap_or(u16::MAX).clamp(7, 24);
-    Column { name: name.into(), width, source, prose: unit.into(), shown: true }
+    let (width, reads, absent) = (width(name), Vec::new(), None);
+    Column { name: name.into(), width, source, prose: unit.into(), shown: true, reads, absent }
+}
+
+fn width(name: &str) -> u16 {
+    u16::try_from(name.chars().count()).unwrap_or(u16::MAX).clamp(7, 26)
 }
 
 impl Of {
     const fn metric(&self) -> Option<&'static str> {
         match self {
-            Self::Known(_) => None,
+            Self::Known(_) | Self::Virtual(_) => None,
             Self::Rate(name) | Self::Value(name) => Some(name),
         }
     }
@@ -199,7 +336,7 @@ mod tests {
 
     #[test]
     fn what_is_not_counted_here_keeps_its_column() {
-        let (columns, measures) = columns(&testing::counted(), 0, false);
+        let (columns, measures) = columns(&testing::counted(), 0, false, &testing::silent());
         let of = |name: &str| columns.iter().find(|c| c.name == name).map(|c| c.source);
         assert_eq!(of("ipc"), Some(Source::Measure(None)));
         assert_eq!(of("cs/s"), Some(Source::Measure(Some(0))));
@@ -209,10 +346,36 @@ mod tests {
 
     #[test]
     fn metrics_and_events_of_ones_own_come_last() {
-        let (columns, measures) = columns(&testing::counted(), 1, true);
-        let names: Vec<&str> = columns.iter().skip(COLUMNS.len()).map(|c| c.name.as_str()).collect();
+        let (columns, measures) = columns(&testing::counted(), 1, true, &testing::silent());
+        let names: Vec<&str> = columns.iter().skip(COLUMNS.len()).take(3).map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["clock_share", "task_clock/s", "context_switches/s"]);
         assert_eq!(measures.len(), 4);
+    }
+
+    #[test]
+    fn every_virtual_counter_has_a_column_and_what_is_not_offered_says_why() {
+        let silent = Silent::from([("resctrl", "no resctrl; mount it".to_owned())]);
+        let (mut columns, measures) = columns(&testing::counted(), 0, true, &silent);
+        for counter in PROVIDERS.iter().flat_map(|p| p.columns) {
+            let column = &columns[find(&columns, counter.name).unwrap()];
+            let absent = column_of(counter.name).unwrap().0.name == "resctrl";
+            assert_eq!((column.absent.is_some(), column.reads.is_empty()), (absent, absent), "{}", counter.name);
+            if let Source::Measure(Some(nth)) = column.source {
+                assert_eq!(measures[nth].per_second, counter.kind == Kind::Since, "{}", counter.name);
+            }
+        }
+        assert!(columns.iter().any(|c| c.name == "energy%" && c.shown));
+        let error = show(&mut columns, "llc_occupancy").unwrap_err().to_string();
+        assert!(error.contains("`llc_occupancy` has nothing to show here: no resctrl; mount it"), "{error}");
+    }
+
+    #[test]
+    fn columns_that_are_picked_come_alone_and_in_their_order() {
+        let (mut columns, _) = columns(&testing::counted(), 0, false, &Silent::new());
+        only(&mut columns, &["energy", "name", "name", "cs/s"].map(String::from)).unwrap();
+        let shown: Vec<&str> = columns.iter().filter(|c| c.shown).map(|c| c.name.as_str()).collect();
+        assert_eq!(shown, ["energy_j/s", "name", "cs/s"]);
+        assert!(only(&mut columns, &["ipc".into()]).is_err() && find(&columns, "nix").is_err());
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Input: a session. Output: what is shown, until a key, a signal or the number of intervals ends it; the terminal is given back
 //! in every case, a panic included.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,10 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::input;
-use super::sample::{Sampler, Snapshot};
+use super::sample::{Snapshot, Taker};
 use super::state::State;
 use super::view::{Theme, View};
 use crate::error::{Kind, told};
-use crate::session;
 
 /// How long a key or a snapshot may wait.
 const BEAT: Duration = Duration::from_millis(50);
@@ -55,13 +54,7 @@ impl Drop for Screen {
 }
 
 /// Shows a session on the terminal, at most so many intervals.
-pub fn show(
-    session: Session,
-    mut state: State,
-    sampler: Sampler,
-    recorder: Option<CountingRecorder>,
-    samples: Option<u64>,
-) -> anyhow::Result<Outcome> {
+pub fn show(session: Session, mut state: State, mut taker: Taker, samples: Option<u64>) -> anyhow::Result<Outcome> {
     let stopper = session.stopper()?;
     let signalled = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -69,21 +62,23 @@ pub fn show(
     }
     let mut screen = Screen::open()?;
     let (send, receive) = channel();
+    let reads = Arc::new(Mutex::new(state.reads()));
+    let wanted = Arc::clone(&reads);
     let count = move || {
-        let (mut sampler, mut recorder) = (sampler, recorder);
         let summary = session.run(|tick| {
-            session::keep(recorder.as_mut(), tick, None);
+            let mut snapshot = taker.take(tick);
             // A record that cannot be written any more is told of at the end: now the screen is in use.
-            let _ = recorder.as_mut().and_then(CountingRecorder::done);
-            let times = (tick.number, tick.origin, tick.at);
+            let _ = taker.recorder.as_mut().and_then(CountingRecorder::done);
+            let names = wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            snapshot.note = taker.bank.turn_to(&names).err().map(|why| why.to_string());
             // Nobody looks any more when the end is near; it comes as a signal does, with everything counted.
-            let _ = send.send(sampler.take(times, tick.readings, |tid| tick.name(tid)));
+            let _ = send.send(snapshot);
             std::ops::ControlFlow::Continue(())
         })?;
-        Ok((summary, recorder))
+        Ok((summary, taker.recorder))
     };
     let counting = std::thread::Builder::new().name("counting".into()).spawn(count).context("cannot start a thread")?;
-    let mut shown = Shown { receive, counting: Some(counting), samples, signalled };
+    let mut shown = Shown { receive, counting: Some(counting), samples, signalled, reads };
     let drawn = shown.until_quit(&mut screen, &mut state);
     drop(screen);
     let ended = drawn?;
@@ -96,6 +91,8 @@ struct Shown {
     counting: Option<JoinHandle<Counted>>,
     samples: Option<u64>,
     signalled: Arc<AtomicBool>,
+    /// Virtual counters that are to be read.
+    reads: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Shown {
@@ -118,9 +115,11 @@ impl Shown {
                 if let Event::Key(key) = event::read().context("cannot read keys")?
                     && key.kind != KeyEventKind::Release
                     && let Some(action) = input::action(state.mode, key)
-                    && state.apply(action)
                 {
-                    return Ok(ended);
+                    if state.apply(action) {
+                        return Ok(ended);
+                    }
+                    *self.reads.lock().unwrap_or_else(PoisonError::into_inner) = state.reads();
                 }
             }
             if self.signalled.load(Ordering::Relaxed) {

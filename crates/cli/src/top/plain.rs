@@ -32,6 +32,37 @@ fn padded(text: &str, column: &Column) -> String {
     if column.is_text() { format!("{text:<width$.width$}") } else { format!("{text:>width$}") }
 }
 
+/// One interval as JSON lines: an object per thread or process that ran; what is not known is absent.
+pub fn json(state: &State) -> String {
+    let mut text = String::new();
+    for line in state.visible().into_iter().filter(|line| line.idle == 0) {
+        let mut values = serde_json::Map::new();
+        for column in state.shown() {
+            match (column.source, state.cell(column.source, line)) {
+                (Source::Pid | Source::Tid | Source::Cpu | Source::History, _) => {}
+                (Source::Share, Cell::Number(share)) => {
+                    drop(values.insert(column.name.clone(), (share * 100.0).into()))
+                }
+                (_, Cell::Number(number)) => drop(values.insert(column.name.clone(), number.into())),
+                (_, Cell::Text(_) | Cell::Missing) => {}
+            }
+        }
+        let object = serde_json::json!({
+            "kind": if state.by_process { "process" } else { "thread" },
+            "time_s": state.at.as_secs_f64(),
+            "pid": line.key.pid,
+            "tid": (!state.by_process).then_some(line.key.tid),
+            "name": &*line.name,
+            "cpu": line.cpu,
+            "core_type": state.core_types.get(line.core_type as usize),
+            "ended": line.ended,
+            "columns": values,
+        });
+        let _ = writeln!(text, "{object}");
+    }
+    text
+}
+
 /// What stands in a cell; a dash for what is not known.
 pub fn value(state: &State, column: &Column, line: &Line) -> String {
     if column.source == Source::History {
@@ -82,6 +113,20 @@ mod tests {
     fn numbers_are_short() {
         let texts = [0.0, 0.333, 9.999, 42.04, 1234.4, 12_345.0, 9.87e8, 9_999.6].map(short);
         assert_eq!(texts, ["0", "0.33", "10.0", "42.0", "1234", "12.3k", "987M", "10.0k"]);
+    }
+
+    #[test]
+    fn json_has_an_object_for_each_who_ran_with_what_is_known() {
+        let mut state = state();
+        let silent = crate::top::sample::Measured { values: vec![None, None], ..measured(2, 20, "two", 0.5, 4.0) };
+        state.ingest(snapshot(0, vec![measured(1, 10, "one", 1.0, 2.0), silent]));
+        let lines: Vec<serde_json::Value> = json(&state).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(
+            (&lines[0]["tid"], &lines[0]["core_type"], &lines[0]["time_s"]),
+            (&10.into(), &"cpu".into(), &1.0.into())
+        );
+        assert_eq!(lines[0]["columns"], serde_json::json!({"cpu%": 100.0, "cs/s": 2.0, "clock_share": 1.0}));
+        assert_eq!(lines[1]["columns"], serde_json::json!({"cpu%": 50.0}));
     }
 
     #[test]

@@ -1,14 +1,19 @@
 //! Readings of an interval become a snapshot: a row per thread and per process.
 //!
-//! Input: readings as a session tells them. Output: [`Snapshot`]s, which stand for themselves and can be sent to another thread.
+//! Input: readings as a session tells them, what virtual counters said with them. Output: [`Snapshot`]s, which stand for
+//! themselves and can be sent to another thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use countersteer_core::counters::{Fold, Owner, Per, Readings};
+use countersteer_core::counters::{Fold, Outside, Owner, Per, Readings};
 use countersteer_core::units::Nanos;
+use countersteer_host::counters::Tick;
+use countersteer_report::record::CountingRecorder;
 
 use super::columns::Measure;
+use crate::session;
+use crate::virtuals::Bank;
 
 /// A thread, or with no thread's number a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +47,24 @@ pub struct Snapshot {
     pub at: Nanos,
     pub threads: Vec<Measured>,
     pub processes: Vec<Measured>,
+    /// Something went wrong that is to be known.
+    pub note: Option<String>,
+}
+
+/// What becomes of every interval: virtual counters are read, everything is kept, and a snapshot is made.
+pub struct Taker {
+    pub sampler: Sampler,
+    pub bank: Bank,
+    pub recorder: Option<CountingRecorder>,
+}
+
+impl Taker {
+    pub fn take(&mut self, tick: &Tick<'_>) -> Snapshot {
+        self.bank.read(tick.readings);
+        session::keep(self.recorder.as_mut(), tick, Some(&self.bank));
+        let times = (tick.number, tick.origin, tick.at);
+        self.sampler.take(times, tick.readings, |tid| tick.name(tid), &*self.bank.outside())
+    }
 }
 
 /// Makes snapshots, interval by interval.
@@ -73,6 +96,7 @@ impl Sampler {
         (number, origin, at): (u64, Nanos, Nanos),
         readings: &Readings,
         name: impl Fn(u32) -> &'n str,
+        outside: &Outside<'_>,
     ) -> Snapshot {
         let before = self.before.replace(at).unwrap_or(origin);
         let span = at.since(before);
@@ -84,7 +108,7 @@ impl Sampler {
         let thread = |part: Part| Measured {
             share: shares.get(&part.key).copied().unwrap_or_default(),
             name: name(part.key.tid).into(),
-            ..measured(&self.measures, rows, &part, span)
+            ..measured(&self.measures, (rows, outside), &part, span)
         };
         let threads = parts(rows).into_iter().map(thread).collect();
         let rows = self.processes.fold(readings);
@@ -94,10 +118,10 @@ impl Sampler {
             // What ended is a thread; whether others live on is not known here.
             ended: false,
             cpu: None,
-            ..measured(&self.measures, rows, &part, span)
+            ..measured(&self.measures, (rows, outside), &part, span)
         };
         let processes = parts(rows).into_iter().map(process).collect();
-        Snapshot { number, at: at.since(origin), processes, threads }
+        Snapshot { number, at: at.since(origin), processes, threads, note: None }
     }
 
     /// Shares of a CPU. A running thread is heard of at its own times: the share is of the stretch between two of those, as long
@@ -147,20 +171,26 @@ fn parts(readings: &Readings) -> Vec<Part> {
     parts
 }
 
-fn measured(measures: &[Measure], readings: &Readings, part: &Part, span: Nanos) -> Measured {
+fn measured(
+    measures: &[Measure],
+    (readings, outside): (&Readings, &Outside<'_>),
+    part: &Part,
+    span: Nanos,
+) -> Measured {
     let reading = |row: &usize| &readings.rows()[*row];
     let most = part.rows.iter().max_by_key(|row| reading(row).enabled);
-    let of_set = |set: u32| part.rows.iter().filter(move |row| reading(row).set == set);
     let value = |measure: &Measure| {
-        if measure.per_second {
+        let of_set = || part.rows.iter().filter(|row| measure.set().is_none_or(|set| reading(row).set == set));
+        let found = if measure.per_second && measure.set().is_some() {
             // Core types are added up: what the kernel does to a thread means the same on each, and of other events a rate is
             // asked for, not a comparison.
-            let counts = of_set(measure.set()).filter_map(|row| measure.value(readings, *row));
-            let sum = counts.fold(None, |sum: Option<f64>, count| Some(sum.unwrap_or(0.0) + count));
-            return sum.map(|sum| sum / span.as_secs_f64());
-        }
-        let row = of_set(measure.set()).max_by_key(|row| reading(row).enabled)?;
-        measure.value(readings, *row)
+            let counts = of_set().filter_map(|row| measure.value(readings, *row, outside));
+            counts.fold(None, |sum: Option<f64>, count| Some(sum.unwrap_or(0.0) + count))
+        } else {
+            let row = of_set().max_by_key(|row| reading(row).enabled)?;
+            measure.value(readings, *row, outside)
+        };
+        if measure.per_second { found.map(|value| value / span.as_secs_f64()) } else { found }
     };
     Measured {
         key: part.key,
@@ -179,13 +209,13 @@ mod tests {
     use countersteer_core::units::CpuId;
 
     use super::*;
-    use crate::top::columns::columns;
+    use crate::top::columns::{Silent, Source, columns};
     use crate::top::testing;
 
     const S: u64 = 1_000_000_000;
 
     fn sampler() -> Sampler {
-        Sampler::new(columns(&testing::counted(), 0, false).1, Nanos(S))
+        Sampler::new(columns(&testing::counted(), 0, false, &Silent::new()).1, Nanos(S))
     }
 
     fn row(tid: u32, cpu: u32, core_type: u32, (end, enabled): (u64, u64), switches: u64, into: &mut Readings) {
@@ -200,7 +230,7 @@ mod tests {
         let mut share = |number, end, enabled| {
             let mut readings = Readings::default();
             row(7, 0, 0, (end, enabled), 0, &mut readings);
-            sampler.take((number, Nanos(0), Nanos((number + 1) * S)), &readings, |_| "x").threads[0].share
+            sampler.take((number, Nanos(0), Nanos((number + 1) * S)), &readings, |_| "x", &|_, _| None).threads[0].share
         };
         assert!((share(0, S * 9 / 10, S * 9 / 10) - 1.0).abs() < 1e-9);
         assert!((share(1, 2 * S, S * 11 / 10) - 1.0).abs() < 1e-9);
@@ -213,12 +243,39 @@ mod tests {
         row(7, 0, 0, (S, S / 4), 10, &mut readings);
         row(7, 5, 1, (S, S / 2), 20, &mut readings);
         row(8, 1, 0, (S, S / 2), 40, &mut readings);
-        let snapshot = sampler().take((0, Nanos(0), Nanos(S)), &readings, |tid| if tid == 1 { "p" } else { "t" });
+        let snapshot =
+            sampler().take((0, Nanos(0), Nanos(S)), &readings, |tid| if tid == 1 { "p" } else { "t" }, &|_, _| None);
         let [first, second] = &snapshot.threads[..] else { unreachable!() };
         assert_eq!((first.core_type, first.cpu, first.values[0]), (1, Some(5), Some(30.0)));
         assert!((first.share - 0.75).abs() < 1e-9 && (second.share - 0.5).abs() < 1e-9);
         let [process] = &snapshot.processes[..] else { unreachable!() };
         assert_eq!((&*process.name, process.key, process.values[0]), ("p", Key { pid: 1, tid: 0 }, Some(70.0)));
         assert!((process.share - 1.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_a_thread_spent_is_per_second_and_once_whatever_cores_it_ran_on() {
+        let (columns, measures) = columns(&testing::counted(), 0, false, &Silent::new());
+        let place = |name: &str| match columns[crate::top::columns::find(&columns, name).unwrap()].source {
+            Source::Measure(Some(nth)) => nth,
+            other => unreachable!("{other:?}"),
+        };
+        let (spent, held, share) = (place("thread_energy_j"), place("llc_occupancy_bytes"), place("energy%"));
+        let rests: Vec<bool> = [spent, held, share].iter().map(|nth| measures[*nth].rests()).collect();
+        let mut readings = Readings::default();
+        row(7, 0, 0, (2 * S, S / 4), 10, &mut readings);
+        row(7, 5, 1, (2 * S, S / 2), 20, &mut readings);
+        let told = |name: &str, row: &Reading| match (name, row.owner) {
+            ("thread_energy_j", Owner::Thread { .. }) => Some(6.0),
+            ("thread_energy_j", Owner::Process { .. }) => Some(8.0),
+            ("llc_occupancy_bytes", Owner::Thread { .. }) => Some(4096.0),
+            _ => None,
+        };
+        let mut sampler = Sampler::new(measures, Nanos(S));
+        let snapshot = sampler.take((0, Nanos(0), Nanos(2 * S)), &readings, |_| "x", &told);
+        let values = |of: &[Measured]| [spent, held, share].map(|nth| of[0].values[nth]);
+        assert_eq!(values(&snapshot.threads), [Some(3.0), Some(4096.0), None]);
+        assert_eq!(values(&snapshot.processes), [Some(4.0), None, None]);
+        assert_eq!(rests, [true, false, true]);
     }
 }

@@ -70,8 +70,8 @@ pub struct State {
     pub notes: Vec<String>,
     /// Since the session began.
     pub at: Nanos,
-    /// By measure, whether it is a rate.
-    rates: Vec<bool>,
+    /// By measure, whether it is zero for who did not run.
+    rests: Vec<bool>,
     threads: BTreeMap<Key, Line>,
     processes: BTreeMap<Key, Line>,
     selected: Option<Key>,
@@ -91,7 +91,7 @@ impl State {
             descending: true,
             notes: Vec::new(),
             at: Nanos::ZERO,
-            rates: measures.iter().map(|m| m.per_second).collect(),
+            rests: measures.iter().map(Measure::rests).collect(),
             threads: BTreeMap::new(),
             processes: BTreeMap::new(),
             selected: None,
@@ -100,6 +100,7 @@ impl State {
 
     /// Takes in an interval; while paused, only counting goes on.
     pub fn ingest(&mut self, snapshot: Snapshot) {
+        self.notes.extend(snapshot.note);
         if self.paused {
             return;
         }
@@ -110,7 +111,7 @@ impl State {
         snapshot.processes.into_iter().for_each(|m| update(&mut self.processes, m));
         for lines in [&mut self.threads, &mut self.processes] {
             lines.retain(|_, line| line.idle <= KEPT);
-            still(lines, &self.rates);
+            still(lines, &self.rests);
         }
     }
 
@@ -136,6 +137,17 @@ impl State {
         // A process has no thread's number and no CPU.
         let meant = |c: &&Column| c.shown && !(self.by_process && matches!(c.source, Source::Tid | Source::Cpu));
         self.columns.iter().filter(meant)
+    }
+
+    /// Virtual counters that are needed for what is shown, each once.
+    pub fn reads(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for name in self.columns.iter().filter(|c| c.shown).flat_map(|c| &c.reads) {
+            if !names.contains(name) {
+                names.push(*name);
+            }
+        }
+        names
     }
 
     /// The value of a line.
@@ -249,9 +261,9 @@ fn age(lines: &mut BTreeMap<Key, Line>) {
 }
 
 /// Who does nothing does it at a rate of zero; a ratio stays what it was.
-fn still(lines: &mut BTreeMap<Key, Line>, rates: &[bool]) {
+fn still(lines: &mut BTreeMap<Key, Line>, rests: &[bool]) {
     for line in lines.values_mut().filter(|l| l.idle > 0) {
-        for (value, _) in line.values.iter_mut().zip(rates).filter(|(_, rate)| **rate) {
+        for (value, _) in line.values.iter_mut().zip(rests).filter(|(_, rests)| **rests) {
             *value = value.map(|_| 0.0);
         }
     }
@@ -283,7 +295,8 @@ fn update(lines: &mut BTreeMap<Key, Line>, new: Measured) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::testing::{measured, snapshot, state};
+    use crate::top::columns::{Silent, columns, find};
+    use crate::top::testing::{self, measured, snapshot, state};
 
     fn names(state: &State) -> Vec<String> {
         state.visible().iter().map(|l| l.name.to_string()).collect()
@@ -385,6 +398,16 @@ mod tests {
         assert_eq!(state.visible().len(), 2);
         assert!(!state.shown().any(|c| c.name == "tid" || c.name == "cpu"));
         assert_eq!(state.running().1, 2);
+    }
+
+    #[test]
+    fn what_is_shown_is_what_is_read() {
+        let (columns, measures) = columns(&testing::counted(), 0, false, &Silent::new());
+        let mut state = State::new(columns, &measures, Vec::new());
+        assert_eq!(state.reads(), ["energy_share_percent"]);
+        state.mode = Mode::Columns(find(&state.columns, "watts").unwrap());
+        state.apply(Action::Toggle);
+        assert_eq!(state.reads(), ["energy_share_percent", "thread_energy_j"]);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use countersteer_core::counters::{BoundMetric, Metric, Operand, Plan, PlannedEvent, PlannedSet};
 use countersteer_core::units::Nanos;
+use countersteer_host::virtuals::PROVIDERS;
 
-use super::columns::columns;
+use super::columns::{Silent, columns};
 use super::sample::{Key, Measured, Snapshot};
 use super::state::State;
 use crate::counted::Counted;
@@ -22,11 +23,16 @@ pub fn counted() -> Counted {
         bound("task_clock/seconds", "clock_share", vec![Operand::Event(0), Operand::Seconds]),
     ];
     let plan = Plan::new(vec![set.clone()], None).unwrap();
-    Counted { sets: Vec::new(), plan, metrics, every: None, outside: Vec::new() }
+    Counted { plan, metrics, ..Counted::nothing() }
+}
+
+/// A machine without any virtual counter.
+pub fn silent() -> Silent {
+    PROVIDERS.iter().map(|p| (p.name, "there is none".to_owned())).collect()
 }
 
 pub fn state() -> State {
-    let (columns, measures) = columns(&counted(), 0, false);
+    let (columns, measures) = columns(&counted(), 0, false, &silent());
     State::new(columns, &measures, vec!["cpu".into()])
 }
 
@@ -44,5 +50,6 @@ pub fn measured(pid: u32, tid: u32, name: &str, share: f64, switches: f64) -> Me
 
 pub fn snapshot(number: u64, threads: Vec<Measured>) -> Snapshot {
     let processes = threads.iter().map(|t| Measured { key: Key { pid: t.key.pid, tid: 0 }, cpu: None, ..t.clone() });
-    Snapshot { number, at: Nanos::from_millis(1000 * (number + 1)), processes: processes.collect(), threads }
+    let at = Nanos::from_millis(1000 * (number + 1));
+    Snapshot { number, at, processes: processes.collect(), threads, note: None }
 }

@@ -117,7 +117,7 @@ impl View {
             .zip(&state.columns)
             .map(|(nth, column)| {
                 let mark = if column.shown { 'x' } else { ' ' };
-                let missing = if column.source == Source::Measure(None) { " (not counted here)" } else { "" };
+                let missing = column.absent.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
                 let text = format!("[{mark}] {:<10} {}{missing}", column.name, column.prose);
                 let style = if nth == at { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
                 TextLine::styled(text, style)
@@ -162,7 +162,7 @@ fn help(frame: &mut Frame<'_>) {
     let mut lines: Vec<TextLine<'_>> = BINDINGS.iter().filter_map(|b| b.words).map(line).collect();
     lines.push(TextLine::raw(""));
     lines.push(TextLine::raw("Grey lines did not run in the last interval, or have ended."));
-    lines.push(TextLine::raw("A dash: this machine does not count that."));
+    lines.push(TextLine::raw("A dash: this machine does not count that; c says why."));
     lines.push(TextLine::raw("What a program started from here prints goes to /dev/null, or to --to FILE."));
     popup(frame, "Keys", lines, 0);
 }

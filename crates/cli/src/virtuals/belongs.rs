@@ -1,22 +1,26 @@
 //! What of the virtual counters' values belongs to a row of readings.
 //!
 //! Input: the values of a period and its readings. Output: by name and row, one number. A thread's value is its own, and a
-//! process has the sum of its threads'. A row of a CPU, or of a thread by the CPU it ran on last, has that CPU's clock and its
-//! package's energy. What is the whole machine's is the machine's in every row.
+//! process has the sum of its threads', of what is derived from counts their mean by time. A row of a CPU, or of a thread by
+//! the CPU it ran on last, has that CPU's clock and its package's energy. What is the whole machine's is the machine's in
+//! every row.
 
 use std::collections::HashMap;
 
 use countersteer_core::counters::{Owner, Reading, Readings};
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::CpuId;
+use countersteer_core::units::{CpuId, Nanos};
 use countersteer_host::virtuals::Place;
 
 use super::Named;
+use super::derived::OfRow;
 
 /// The values of a period, sorted by what they are about.
 #[derive(Debug, Default)]
 pub struct Belongings {
     columns: HashMap<&'static str, Column>,
+    /// What is derived from counts, by the rows that these may be added up to.
+    derived: HashMap<&'static str, HashMap<RowKey, Vec<Part>>>,
     /// Processes of the threads that were ever read.
     pids: HashMap<u32, u32>,
 }
@@ -31,10 +35,39 @@ struct Column {
     zones: Vec<(Option<CpuSet>, f64)>,
 }
 
+/// What tells a row from others of its period, and is the same in the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowKey {
+    owner: Owner,
+    /// Of rows that are a CPU's; a thread may be on another next time.
+    cpu: Option<CpuId>,
+    core_type: u32,
+    set: u32,
+}
+
+/// A row of counts, and what was derived with it.
+#[derive(Debug)]
+struct Part {
+    end: Nanos,
+    enabled: Nanos,
+    value: f64,
+}
+
+impl RowKey {
+    pub fn of(row: &Reading) -> Self {
+        let cpu = row.cpu.filter(|_| row.owner == Owner::Cpu);
+        Self { owner: row.owner, cpu, core_type: row.core_type, set: row.set }
+    }
+}
+
 impl Belongings {
     /// Sorts the values of a period.
-    pub fn sort(&mut self, values: &[Named], readings: &Readings) {
+    pub fn sort(&mut self, values: &[Named], of_rows: &[OfRow], readings: &Readings) {
         self.columns.clear();
+        self.derived.values_mut().for_each(HashMap::clear);
+        for OfRow { row, name, value } in of_rows {
+            self.derive(name, &readings.rows()[*row], *value);
+        }
         for row in readings.rows() {
             if let Owner::Thread { pid, tid } = row.owner {
                 self.pids.insert(tid, pid);
@@ -64,8 +97,23 @@ impl Belongings {
         }
     }
 
+    /// Keeps a derived value for its row and all that this may be added up to.
+    fn derive(&mut self, name: &'static str, row: &Reading, value: f64) {
+        let Owner::Thread { pid, .. } = row.owner else { return };
+        let rows = self.derived.entry(name).or_default();
+        for owner in [row.owner, Owner::Process { pid }, Owner::Cpu, Owner::Total] {
+            let part = Part { end: row.end, enabled: row.enabled, value };
+            rows.entry(RowKey::of(&Reading { owner, ..*row })).or_default().push(part);
+        }
+    }
+
     /// The value that belongs to a row.
     pub fn of(&self, name: &str, row: &Reading) -> Option<f64> {
+        if let Some(rows) = self.derived.get(name) {
+            let parts = rows.get(&RowKey::of(row))?;
+            let same = parts.iter().find(|p| (p.end, p.enabled) == (row.end, row.enabled));
+            return same.map_or_else(|| mean_by_time(parts), |part| Some(part.value));
+        }
         let column = self.columns.get(name)?;
         if !column.threads.is_empty() {
             return match row.owner {
@@ -87,6 +135,12 @@ impl Belongings {
             None => together(column.unit, column.zones.iter().map(|z| z.1)),
         }
     }
+}
+
+fn mean_by_time(parts: &[Part]) -> Option<f64> {
+    let all_ns: f64 = parts.iter().map(|p| p.enabled.0 as f64).sum();
+    let sum: f64 = parts.iter().map(|p| p.value * p.enabled.0 as f64).sum();
+    (all_ns > 0.0).then(|| sum / all_ns)
 }
 
 /// Whether a zone's energy is in no other zone that there is: packages, without their parts and what stands around them.
@@ -131,7 +185,7 @@ mod tests {
             zone("package-1", Some("2-3"), 4.0),
             zone("psys", None, 9.0),
         ];
-        belongings.sort(&values, &Readings::default());
+        belongings.sort(&values, &[], &Readings::default());
         let thread = Owner::Thread { pid: 1, tid: 1 };
         let of = |owner, cpu| belongings.of("energy_j", &row(owner, cpu));
         assert_eq!([of(thread, Some(1)), of(Owner::Cpu, Some(2)), of(Owner::Total, None)], [2.0, 4.0, 6.0].map(Some));
@@ -146,10 +200,37 @@ mod tests {
         for (pid, tid) in [(1, 1), (1, 2), (3, 3)] {
             readings.push(row(Owner::Thread { pid, tid }, None), []);
         }
-        belongings.sort(&[held(1, 10.0), held(2, 5.0), held(3, 1.0)], &readings);
+        belongings.sort(&[held(1, 10.0), held(2, 5.0), held(3, 1.0)], &[], &readings);
         let of = |owner| belongings.of("llc_occupancy_bytes", &row(owner, None));
         assert_eq!(of(Owner::Thread { pid: 1, tid: 2 }), Some(5.0));
         assert_eq!((of(Owner::Process { pid: 1 }), of(Owner::Total)), (Some(15.0), Some(16.0)));
         assert_eq!((of(Owner::Thread { pid: 1, tid: 9 }), of(Owner::Rest)), (None, None));
+    }
+
+    #[test]
+    fn what_is_derived_is_its_rows_own_and_a_mean_by_time_in_sums() {
+        let mut belongings = Belongings::default();
+        let mut readings = Readings::default();
+        let thread = |tid| Owner::Thread { pid: 1, tid };
+        let ran = |tid, cpu, core_type, ms| {
+            let enabled = Nanos::from_millis(ms);
+            Reading { enabled, end: enabled, core_type, ..row(thread(tid), Some(cpu)) }
+        };
+        let rows = [ran(1, 0, 0, 10), ran(1, 1, 0, 30), ran(1, 2, 1, 5), ran(2, 0, 0, 40)];
+        rows.iter().for_each(|row| readings.push(*row, []));
+        let of_rows: Vec<OfRow> =
+            (0..).zip([2.0, 1.0, 9.0, 3.0]).map(|(row, value)| OfRow { row, name: "sf", value }).collect();
+        belongings.sort(&[], &of_rows, &readings);
+        let sum = |owner, cpu, core_type| Reading { core_type, ..row(owner, cpu) };
+        let of = |row: &Reading| belongings.of("sf", row);
+        assert_eq!((of(&rows[0]), of(&rows[1]), of(&rows[2])), (Some(2.0), Some(1.0), Some(9.0)));
+        assert_eq!((of(&sum(thread(1), Some(1), 0)), of(&sum(thread(1), Some(2), 1))), (Some(1.25), Some(9.0)));
+        assert_eq!(
+            (of(&sum(Owner::Process { pid: 1 }, None, 0)), of(&sum(Owner::Total, None, 1))),
+            (Some(2.125), Some(9.0))
+        );
+        assert_eq!((of(&sum(Owner::Cpu, Some(0), 0)), of(&sum(thread(3), None, 0))), (Some(2.8), None));
+        belongings.sort(&[], &[], &Readings::default());
+        assert_eq!(belongings.of("sf", &rows[0]), None, "the next period has nothing to say");
     }
 }

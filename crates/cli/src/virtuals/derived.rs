@@ -1,6 +1,6 @@
-//! Virtual counters that are derived from counts: the metrics of the core's table, as policies see them (`-v sf`).
+//! Virtual counters that are derived from counts: the metrics of the core's table, as policies see them (`-v sf`, `-m sf*ipc`).
 //!
-//! Input: readings of threads. Output: by thread, the latest value of each metric.
+//! Input: readings of threads. Output: the latest value of each metric by thread, and by row what it was then, for formulas.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +31,13 @@ fn counted(metric: &MetricDef) -> bool {
     metric.needs.iter().all(|event| CatalogRow::by_name(event.def().name).is_some())
 }
 
+/// A metric as it was with a row of readings.
+pub struct OfRow {
+    pub row: usize,
+    pub name: &'static str,
+    pub value: f64,
+}
+
 /// Metrics that are kept up to date.
 pub struct Derived {
     metrics: Vec<&'static MetricDef>,
@@ -57,11 +64,22 @@ impl Derived {
         Self { metrics: metrics.to_vec(), bank, topology, cpus, plan: plan.clone() }
     }
 
-    /// Takes in the readings of a period, and tells the metrics of the threads in it.
-    pub fn read(&mut self, readings: &Readings, into: &mut Vec<Named>) {
-        let mut seen = Observation { samples: self.samples(readings), ..Observation::default() };
-        self.bank.update(&seen);
-        let mut threads: Vec<ThreadId> = seen.samples.iter().map(|s| s.thread).collect();
+    /// Takes in readings, and tells the metrics of the threads in them.
+    pub fn read(&mut self, readings: &Readings, into: &mut Vec<Named>, of_rows: &mut Vec<OfRow>) {
+        let mut seen = Observation::default();
+        let mut threads: Vec<ThreadId> = Vec::new();
+        for (row, sample) in self.samples(readings) {
+            let thread = sample.thread;
+            let counted = |m: &&&MetricDef| m.needs.iter().all(|event| sample.counts.get(*event).is_some());
+            let told: Vec<&MetricDef> = self.metrics.iter().filter(counted).copied().collect();
+            threads.push(thread);
+            seen.samples = vec![sample];
+            self.bank.update(&seen);
+            for metric in told {
+                let value = self.bank.get(thread, metric.name);
+                of_rows.extend(value.map(|value| OfRow { row, name: metric.name, value }));
+            }
+        }
         threads.dedup();
         for thread in &threads {
             for metric in &self.metrics {
@@ -81,16 +99,17 @@ impl Derived {
         self.bank.update(&seen);
     }
 
-    fn samples(&self, readings: &Readings) -> Vec<Sample> {
+    /// Rows of threads as samples, thread by thread in the order of time.
+    fn samples(&self, readings: &Readings) -> Vec<(usize, Sample)> {
         let sample = |row: usize| {
             let set = self.plan.sets.get(readings.rows()[row].set as usize)?;
             let mut sample = readings.sample(row, set)?;
             sample.cpu = self.cpus.own(sample.cpu)?;
             sample.core_type = self.topology.core_type_of(sample.cpu);
-            Some(sample)
+            Some((row, sample))
         };
-        let mut samples: Vec<Sample> = (0..readings.rows().len()).filter_map(sample).collect();
-        samples.sort_by_key(|s| (s.thread, s.at));
+        let mut samples: Vec<(usize, Sample)> = (0..readings.rows().len()).filter_map(sample).collect();
+        samples.sort_by_key(|(_, s)| (s.thread, s.at));
         samples
     }
 }
@@ -124,9 +143,10 @@ mod tests {
             let blank = Reading::new(Owner::Thread { pid: 1, tid: 7 }, Some(CpuId(0)), 0, 0);
             let time = Nanos(1_000_000);
             readings.push(Reading { enabled: time, running: time, present: 7, last, ..blank }, [4000, 2000, misses]);
-            let mut values = Vec::new();
-            derived.read(&readings, &mut values);
+            let (mut values, mut rows) = (Vec::new(), Vec::new());
+            derived.read(&readings, &mut values, &mut rows);
             assert_eq!((values.len(), &values[0].place), (1, &Place::Thread(7)));
+            assert_eq!((rows.len(), rows[0].row, rows[0].value), (1, 0, values[0].value));
             values[0].value
         };
         let (computes, waits) = (told(0, false), told(10, true));

@@ -1,23 +1,25 @@
-//! Virtual counters of `steer stat`: which were asked for, what they say at the end of each period, and what of it belongs to
-//! a row.
+//! Virtual counters: which were asked for, what they say at the end of each period, and what of it belongs to a row.
 //!
 //! Input: names of -v and of formulas, readings. Output: values for rows of their own, for the record, and for formulas.
 
 mod belongs;
 mod derived;
+mod sums;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use countersteer_core::counters::{Outside, Owner, Plan, Reading, Readings};
+use countersteer_core::counters::{Outside, Owner, Reading, Readings};
 use countersteer_core::metric::MetricDef;
-use countersteer_host::virtuals::{Column, Meters, PROVIDERS, Place, Value, column_of};
+use countersteer_host::virtuals::{Column, Meters, PROVIDERS, Place, Unavailable, Value, column_of};
 use countersteer_report::readings::VirtualValue;
 
 use self::belongs::Belongings;
-use self::derived::Derived;
+use self::derived::{Derived, OfRow};
+use crate::counted::Counted;
 use crate::error::{Kind, told};
 
 pub use derived::derivable;
+pub use sums::Sums;
 
 /// What was asked for with -v.
 #[derive(Default)]
@@ -39,18 +41,20 @@ pub struct Named {
 
 /// The providers of what was asked for.
 pub struct Bank {
+    root: PathBuf,
     names: Vec<&'static str>,
     meters: Meters,
     derived: Option<Derived>,
     values: Vec<Named>,
+    of_rows: Vec<OfRow>,
     belongings: Belongings,
 }
 
 impl Wanted {
     /// Looks the names up.
-    pub fn find(names: &[String]) -> anyhow::Result<Self> {
+    pub fn find<S: AsRef<str>>(names: &[S]) -> anyhow::Result<Self> {
         let mut wanted = Self::default();
-        for name in names {
+        for name in names.iter().map(AsRef::as_ref) {
             match (column_of(name), derivable(name)) {
                 (Some((_, column)), _) => wanted.columns.push(column),
                 (None, Some(metric)) => wanted.derived.push(metric),
@@ -59,14 +63,12 @@ impl Wanted {
         }
         Ok(wanted)
     }
-}
 
-impl Wanted {
     /// The first, of these and of what formulas name, that is read thread by thread.
-    pub fn by_thread(&self, of_formulas: &[&'static str]) -> Option<&'static str> {
+    pub fn by_thread(&self, counted: &Counted) -> Option<&'static str> {
         let of_threads = |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
-        let mut names = self.columns.iter().map(|c| c.name).chain(of_formulas.iter().copied());
-        names.find(of_threads).or_else(|| self.derived.first().map(|m| m.name))
+        let mut names = self.columns.iter().map(|c| c.name).chain(counted.outside.iter().copied());
+        names.find(of_threads).or_else(|| self.derived.iter().chain(&counted.derived).next().map(|m| m.name))
     }
 }
 
@@ -79,13 +81,26 @@ fn unknown(name: &str) -> String {
 impl Bank {
     /// Opens the providers of what is wanted and of what formulas name, and takes a first reading, from which differences count.
     /// `root` is where the machine's files are.
-    pub fn open(root: &Path, wanted: &Wanted, of_formulas: &[&'static str], plan: &Plan) -> anyhow::Result<Self> {
+    pub fn open(root: &Path, wanted: &Wanted, counted: &Counted) -> anyhow::Result<Self> {
         let names: Vec<&'static str> =
             wanted.columns.iter().map(|c| c.name).chain(wanted.derived.iter().map(|m| m.name)).collect();
-        let read: Vec<&str> = wanted.columns.iter().map(|c| c.name).chain(of_formulas.iter().copied()).collect();
+        let read: Vec<&str> = wanted.columns.iter().map(|c| c.name).chain(counted.outside.iter().copied()).collect();
         let meters = Meters::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
-        let (derived, belongings) = (Derived::open(&wanted.derived, plan)?, Belongings::default());
-        Ok(Self { names, meters, derived, values: Vec::new(), belongings })
+        let metrics: Vec<&MetricDef> = wanted.derived.iter().chain(&counted.derived).copied().collect();
+        let derived = Derived::open(&metrics, &counted.plan)?;
+        let (root, belongings) = (root.to_owned(), Belongings::default());
+        Ok(Self { root, names, meters, derived, values: Vec::new(), of_rows: Vec::new(), belongings })
+    }
+
+    /// Reads the columns of these names from now on, and no others.
+    pub fn turn_to(&mut self, names: &[&'static str]) -> Result<(), Unavailable> {
+        if self.names != names {
+            // What is read now is given back first: it may be needed.
+            self.meters = Meters::open(&self.root, &[])?;
+            names.clone_into(&mut self.names);
+            self.meters = Meters::open(&self.root, names)?;
+        }
+        Ok(())
     }
 
     /// The names of -v.
@@ -96,6 +111,11 @@ impl Bank {
     /// Reads everything at the end of a period; threads that were read are followed until they end.
     pub fn read(&mut self, readings: &Readings) {
         self.values.clear();
+        for row in readings.rows() {
+            if let (Owner::Thread { tid, .. }, Some(cpu)) = (row.owner, row.cpu) {
+                self.meters.ran(tid, cpu, row.enabled);
+            }
+        }
         let named =
             |v: &Value| Named { name: v.column.name, unit: v.column.unit, place: v.place.clone(), value: v.value };
         self.values.extend(self.meters.read().iter().map(named));
@@ -104,16 +124,21 @@ impl Bank {
                 if row.last { self.meters.leave(tid) } else { self.meters.follow(tid) }
             }
         }
-        if let Some(derived) = &mut self.derived {
-            derived.read(readings, &mut self.values);
-        }
-        self.belongings.sort(&self.values, readings);
+        self.count(readings);
     }
 
-    /// Forgets what was read: nothing is known of a moment that ends no period.
-    pub fn clear(&mut self) {
+    /// Takes in counts at a moment that ends no period: of that, nothing else is known.
+    pub fn read_counts(&mut self, readings: &Readings) {
         self.values.clear();
-        self.belongings = Belongings::default();
+        self.count(readings);
+    }
+
+    fn count(&mut self, readings: &Readings) {
+        self.of_rows.clear();
+        if let Some(derived) = &mut self.derived {
+            derived.read(readings, &mut self.values, &mut self.of_rows);
+        }
+        self.belongings.sort(&self.values, &self.of_rows, readings);
     }
 
     /// What belongs to a row, for formulas.
@@ -122,16 +147,65 @@ impl Bank {
     }
 
     /// Every value of -v, with what kind of place it is about.
-    pub fn each<'n>(&self, name: impl Fn(u32) -> &'n str, mut take: impl FnMut(&str, &VirtualValue<'_>)) {
-        for value in self.values.iter().filter(|v| self.names.contains(&v.name)) {
-            let (scope, place, tid, cpu) = match &value.place {
-                Place::Machine => ("machine", "machine", None, None),
-                Place::Zone { name, .. } => ("zone", &**name, None, None),
-                Place::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
-                Place::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
-            };
-            let Named { name, unit, value, .. } = *value;
-            take(scope, &VirtualValue { name, unit, place, tid, cpu, value });
-        }
+    pub fn each<'n>(&self, name: impl Fn(u32) -> &'n str, take: impl FnMut(&str, &VirtualValue<'_>)) {
+        tell(self.asked_for(), name, take);
+    }
+
+    /// The values of -v.
+    fn asked_for(&self) -> impl Iterator<Item = &Named> {
+        self.values.iter().filter(|v| self.names.contains(&v.name))
+    }
+}
+
+/// Tells values by what kind of place they are about.
+fn tell<'v, 'n>(
+    values: impl IntoIterator<Item = &'v Named>,
+    name: impl Fn(u32) -> &'n str,
+    mut take: impl FnMut(&str, &VirtualValue<'_>),
+) {
+    for value in values {
+        let (scope, place, tid, cpu) = match &value.place {
+            Place::Machine => ("machine", "machine", None, None),
+            Place::Zone { name, .. } => ("zone", &**name, None, None),
+            Place::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
+            Place::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
+        };
+        let Named { name, unit, value, .. } = *value;
+        take(scope, &VirtualValue { name, unit, place, tid, cpu, value });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_can_change_and_counts_from_then_on() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let (zone, chip) = ("sys/class/powercap/intel-rapl:0/energy_uj", "sys/class/hwmon/hwmon0/temp1_input");
+        write(zone, "1000000");
+        write(chip, "45000");
+        let mut bank = Bank::open(root.path(), &Wanted::default(), &Counted::nothing()).unwrap();
+        let read = |bank: &mut Bank| {
+            bank.read(&Readings::default());
+            let mut seen = Vec::new();
+            bank.each(|_| "", |_, value| seen.push((value.name.to_owned(), value.value)));
+            seen
+        };
+        assert_eq!(read(&mut bank), []);
+        write(zone, "5000000");
+        bank.turn_to(&["energy_j", "temperature_c"]).unwrap();
+        write(zone, "7500000");
+        assert_eq!(read(&mut bank), [("energy_j".to_owned(), 2.5), ("temperature_c".to_owned(), 45.0)]);
+        bank.turn_to(&["temperature_c"]).unwrap();
+        assert_eq!(read(&mut bank), [("temperature_c".to_owned(), 45.0)]);
+        let error = bank.turn_to(&["llc_occupancy_bytes"]).unwrap_err().to_string();
+        assert!(error.starts_with("`llc_occupancy_bytes` cannot be read"), "{error}");
+        assert_eq!((read(&mut bank), bank.turn_to(&["llc_occupancy_bytes"])), (Vec::new(), Ok(())), "it is said once");
     }
 }

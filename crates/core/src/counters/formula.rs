@@ -22,8 +22,8 @@ impl Dimension {
     /// A time.
     pub const SECONDS: Self = Self([0, 1, 0, 0, 0]);
 
-    /// The dimension of a unit as sysfs and virtual counters name it, and what a value is multiplied by to be in seconds, joules
-    /// or bytes.
+    /// The dimension of a unit as sysfs, metrics and virtual counters name it, and what a value is multiplied by to be in
+    /// seconds, joules, bytes or parts of one.
     #[must_use]
     pub fn of_unit(unit: &str) -> (Self, f64) {
         match unit {
@@ -36,7 +36,11 @@ impl Dimension {
             "MHz" => (Self([0, -1, 0, 0, 0]), 1e6),
             "°C" => (Self([0, 0, 0, 0, 1]), 1.0),
             "ratio" => (Self::NONE, 1.0),
-            _ => (Self::EVENTS, 1.0),
+            "%" => (Self::NONE, 0.01),
+            _ => unit.split_once('/').map_or((Self::EVENTS, 1.0), |(above, below)| {
+                let (above, below) = (Self::of_unit(above), Self::of_unit(below));
+                (above.0.combine(below.0, -1), above.1 / below.1)
+            }),
         }
     }
 
@@ -294,6 +298,15 @@ mod tests {
             (error.column(), error.message.as_str()),
             (7, "`+` joins event s^-1 and event; only like can be added")
         );
+    }
+
+    #[test]
+    fn units_of_metrics_are_what_their_formulas_would_be_of() {
+        let of = |unit| Dimension::of_unit(unit).0;
+        assert_eq!(of("instructions/cycle"), Dimension::NONE);
+        assert_eq!(of("1/kilo-instruction"), Dimension::NONE);
+        assert_eq!(of("instructions/s").to_string(), "event s^-1");
+        assert_eq!(Dimension::of_unit("%"), (Dimension::NONE, 0.01));
     }
 
     proptest! {

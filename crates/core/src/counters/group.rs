@@ -174,6 +174,14 @@ impl BoundMetric {
         Ok(Self { name: metric.name.clone(), unit, set, formula: metric.formula.clone(), operands })
     }
 
+    /// The virtual counters that it names.
+    pub fn outside(&self) -> impl Iterator<Item = &'static str> {
+        self.operands.iter().filter_map(|(operand, _)| match operand {
+            Operand::Outside { name, .. } => Some(*name),
+            Operand::Event(_) | Operand::Seconds => None,
+        })
+    }
+
     /// Its value for a row; unavailable for rows of other sets, where an event was not counted, and where a virtual counter
     /// had nothing to say.
     #[must_use]
@@ -237,7 +245,7 @@ mod tests {
         let chosen = |text| Metric::choose(text, &[]).unwrap().remove(0);
         let bound = |text, operands| BoundMetric::new(&chosen(text), 0, &set, operands);
         let metric = bound("energy_j/instructions", vec![energy(), Operand::Event(0)]).unwrap();
-        assert_eq!(metric.unit, "event^-1 J");
+        assert_eq!((metric.unit.as_str(), metric.outside().collect::<Vec<_>>()), ("event^-1 J", vec!["energy_j"]));
         let error = bound("energy_j+instructions", vec![energy(), Operand::Event(0)]).unwrap_err();
         assert!(error.to_string().contains("joins J and event"), "{error}");
         let mut readings = Readings::default();

@@ -100,15 +100,12 @@ pub enum CounterError {
         source: io::Error,
     },
     /// A control group that the kernel keeps no counters for.
-    #[error(
-        "the kernel keeps no counters for the control group {path} by itself: that begins when any controller is switched on \
-         around it, as by `echo +pids > {parent}/cgroup.subtree_control`"
-    )]
+    #[error("the kernel keeps no counters for the control group {}: {mend}", path.display())]
     CgroupUncounted {
         /// The folder.
-        path: String,
-        /// The one around it.
-        parent: String,
+        path: PathBuf,
+        /// What makes it keep some.
+        mend: String,
     },
     /// A CPU that is not there.
     #[error("CPU {cpu} is not online; {online} are")]

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use countersteer_core::units::{CpuId, Nanos};
+
 use super::{Column, PROVIDERS, Provider, Unavailable, Value, column_of};
 
 /// Providers of what was named, and what they said last.
@@ -68,6 +70,11 @@ impl Meters {
     /// A thread ended, or is no longer to be observed.
     pub fn leave(&mut self, tid: u32) {
         self.providers.iter_mut().for_each(|p| p.leave(tid));
+    }
+
+    /// A thread ran on a CPU for so long since the last reading.
+    pub fn ran(&mut self, tid: u32, cpu: CpuId, time: Nanos) {
+        self.providers.iter_mut().for_each(|p| p.ran(tid, cpu, time));
     }
 
     /// Reads everything that was named.

@@ -4,6 +4,7 @@
 //! Several providers run at once, each from one row of [`PROVIDERS`]; one that this machine lacks says so, and what would
 //! mend it.
 
+mod attribution;
 mod files;
 mod frequency;
 mod hwmon;
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::units::CpuId;
+use countersteer_core::units::{CpuId, Nanos};
 
 pub use meters::Meters;
 
@@ -97,6 +98,10 @@ pub trait Provider: Send {
 
     /// A thread ended, or is no longer to be observed.
     fn leave(&mut self, _tid: u32) {}
+
+    /// A thread ran on a CPU for so long since the last reading. Who counts that says so; of others' threads a provider that
+    /// goes by it looks it up.
+    fn ran(&mut self, _tid: u32, _cpu: CpuId, _time: Nanos) {}
 }
 
 /// A row of the table of providers.
@@ -114,7 +119,8 @@ pub struct ProviderDef {
 }
 
 /// Every provider.
-pub static PROVIDERS: &[ProviderDef] = &[powercap::DEF, hwmon::DEF, frequency::DEF, resctrl::DEF, pressure::DEF];
+pub static PROVIDERS: &[ProviderDef] =
+    &[powercap::DEF, attribution::DEF, hwmon::DEF, frequency::DEF, resctrl::DEF, pressure::DEF];
 
 /// The provider that has a column, and the column; the unit at the end of its name may be left out.
 #[must_use]

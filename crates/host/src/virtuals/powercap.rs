@@ -24,17 +24,19 @@ const ENERGY: Column = Column { name: "energy_j", unit: "J", kind: Kind::Since, 
 
 struct Zone {
     file: PathBuf,
+    /// A package, not a part of one nor what stands around it.
+    is_package: bool,
     range_uj: Option<f64>,
     place: Place,
     total: Growing,
 }
 
-struct Powercap {
+pub(super) struct Powercap {
     zones: Vec<Zone>,
 }
 
 impl Powercap {
-    fn open(root: &Path) -> Result<Self, Unavailable> {
+    pub(super) fn open(root: &Path) -> Result<Self, Unavailable> {
         let class = root.join("sys/class/powercap");
         let mut zones = Vec::new();
         let mut refused = None;
@@ -58,6 +60,12 @@ impl Powercap {
             )),
         }
     }
+
+    /// The packages alone, if there are any.
+    pub(super) fn of_packages(mut self) -> Option<Self> {
+        self.zones.retain(|z| z.is_package);
+        (!self.zones.is_empty()).then_some(self)
+    }
 }
 
 /// A zone by its own and its parents' names: `intel-rapl:0:1` lies within `intel-rapl:0`.
@@ -67,10 +75,11 @@ fn zone(root: &Path, class: &Path, folder: &Path, file: PathBuf) -> Zone {
     let named = |id: &str| text(&class.join(id).join("name")).unwrap_or_else(|| id.to_owned());
     let (outer, inner) = (named(top), named(id));
     let package = outer.strip_prefix("package-").and_then(|p| p.parse().ok());
+    let is_package = package.is_some() && top == id;
     let name = if top == id { outer } else { format!("{outer}/{inner}") };
     let cpus = package.map(|p| package_cpus(root, p)).filter(|c| !c.is_empty()).map(Arc::new);
     let range_uj = number(&folder.join("max_energy_range_uj"));
-    Zone { file, range_uj, place: Place::Zone { name: name.into(), cpus }, total: Growing::default() }
+    Zone { file, is_package, range_uj, place: Place::Zone { name: name.into(), cpus }, total: Growing::default() }
 }
 
 fn package_cpus(root: &Path, package: u32) -> CpuSet {

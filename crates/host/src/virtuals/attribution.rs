@@ -1,0 +1,221 @@
+//! Energy of packages, shared out among threads.
+//!
+//! Input: packages' energy (powercap), the time that their CPUs were busy (`/proc/stat`), and the time that threads ran on
+//! them: as told by who counts it, else as the kernel has it for threads that are followed (`/proc/TID/schedstat`). Output: by
+//! thread, joules and the part of what all packages spent.
+//!
+//! A package's energy, that of its idle CPUs included, is shared in proportion to time on its CPUs: clock, type of core and
+//! what an instruction costs are not told apart. What nobody who is looked at ran is nobody's here.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use countersteer_core::units::{CpuId, Nanos};
+
+use super::files::text;
+use super::powercap::Powercap;
+use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+
+pub(super) const DEF: ProviderDef = ProviderDef {
+    name: "attribution",
+    by_thread: true,
+    prose: "energy of packages by thread, by its part of the time that their CPUs were busy (powercap)",
+    columns: &[ENERGY, SHARE],
+    open: |root| Attribution::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
+};
+
+const ENERGY: Column = Column {
+    name: "thread_energy_j",
+    unit: "J",
+    kind: Kind::Since,
+    prose: "a thread's share of its packages' energy, by its part of the time that their CPUs were busy",
+};
+const SHARE: Column = Column {
+    name: "energy_share_percent",
+    unit: "%",
+    kind: Kind::Level,
+    prose: "the same as a part of the energy of all packages in the interval",
+};
+
+/// Ticks of `/proc/stat` per second, on every architecture.
+const TICKS_PER_S: f64 = 100.0;
+
+struct Attribution {
+    root: PathBuf,
+    packages: Powercap,
+    /// Seconds that a CPU was busy.
+    busy: BTreeMap<CpuId, Growing>,
+    /// Seconds by thread and CPU since the last reading.
+    ran: BTreeMap<(u32, CpuId), f64>,
+    /// Threads whose time is looked up, until somebody tells any.
+    followed: BTreeMap<u32, Growing>,
+    told: bool,
+}
+
+impl Attribution {
+    fn open(root: &Path) -> Result<Self, Unavailable> {
+        let packages = Powercap::open(root)?.of_packages().ok_or_else(|| {
+            Unavailable::new("no RAPL zone is a package's", "`energy_j` has the zones that there are")
+        })?;
+        let (busy, ran, followed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Self { root: root.to_owned(), packages, busy, ran, followed, told: false })
+    }
+
+    /// Seconds that each CPU was busy since the last time.
+    fn busy(&mut self) -> BTreeMap<CpuId, f64> {
+        let stat = text(&self.root.join("proc/stat")).unwrap_or_default();
+        let since = |line: &str| {
+            let (cpu, ticks) = busy_ticks(line)?;
+            Some((cpu, self.busy.entry(cpu).or_default().since(ticks, None)? / TICKS_PER_S))
+        };
+        stat.lines().filter_map(since).collect()
+    }
+
+    /// Adds the time of followed threads that nobody has told.
+    fn look_up(&mut self) {
+        for (tid, total) in &mut self.followed {
+            let folder = self.root.join("proc").join(tid.to_string());
+            let ns = text(&folder.join("schedstat")).and_then(|t| t.split(' ').next()?.parse().ok());
+            // What is behind the name counts from the third field; the name itself may have blanks and parentheses.
+            let stat = text(&folder.join("stat"));
+            let cpu = stat.and_then(|t| t.rsplit_once(") ")?.1.split(' ').nth(39 - 3)?.parse().ok());
+            if let (Some(ns), Some(cpu)) = (ns.and_then(|ns| total.since(ns, None)), cpu) {
+                *self.ran.entry((*tid, CpuId(cpu))).or_default() += ns * 1e-9;
+            }
+        }
+    }
+}
+
+/// The CPU of `cpu3 user nice system idle iowait irq softirq ...`, and the ticks in which it ran something.
+fn busy_ticks(line: &str) -> Option<(CpuId, f64)> {
+    let mut fields = line.strip_prefix("cpu")?.split_whitespace();
+    let cpu = CpuId(fields.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?);
+    let ticks: Vec<f64> = fields.map_while(|f| f.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else { return None };
+    Some((cpu, user + nice + system + irq + softirq))
+}
+
+impl Provider for Attribution {
+    fn read(&mut self, into: &mut Vec<Value>) {
+        let mut zones = Vec::new();
+        self.packages.read(&mut zones);
+        let busy = self.busy();
+        self.look_up();
+        let ran = std::mem::take(&mut self.ran);
+        let all_j: f64 = zones.iter().map(|z| z.value).sum();
+        let mut of_threads: BTreeMap<u32, f64> = BTreeMap::new();
+        for zone in &zones {
+            let Place::Zone { cpus, .. } = &zone.place else { continue };
+            let inside = |cpu: &CpuId| cpus.as_ref().is_none_or(|cpus| cpus.contains(*cpu));
+            let threads = || ran.iter().filter(|((_, cpu), _)| inside(cpu));
+            let of_cpus: f64 = busy.iter().filter(|(cpu, _)| inside(cpu)).map(|(_, s)| s).sum();
+            // The kernel's ticks are coarse: those who ran are told more exactly.
+            let all_s = of_cpus.max(threads().map(|(_, s)| s).sum());
+            for ((tid, _), s) in threads().filter(|(_, s)| **s > 0.0) {
+                *of_threads.entry(*tid).or_default() += zone.value * s / all_s;
+            }
+        }
+        for (tid, joules) in of_threads {
+            let value = |column, value| Value { column, place: Place::Thread(tid), value };
+            into.push(value(&ENERGY, joules));
+            into.extend((all_j > 0.0).then(|| value(&SHARE, 100.0 * joules / all_j)));
+        }
+    }
+
+    fn follow(&mut self, tid: u32) {
+        if !self.told {
+            self.followed.entry(tid).or_default();
+        }
+    }
+
+    fn leave(&mut self, tid: u32) {
+        self.followed.remove(&tid);
+    }
+
+    fn ran(&mut self, tid: u32, cpu: CpuId, time: Nanos) {
+        if !std::mem::replace(&mut self.told, true) {
+            self.followed.clear();
+        }
+        *self.ran.entry((tid, cpu)).or_default() += time.as_secs_f64();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::testing::write;
+    use super::*;
+
+    /// Two packages of two CPUs each; what they spent, and ticks by CPU.
+    fn machine(root: &Path, joules: [u32; 2], busy: [u32; 4]) {
+        let cpus = "sys/devices/system/cpu";
+        let stat: String =
+            (0..).zip(busy).map(|(cpu, ticks)| format!("cpu{cpu} {ticks} 0 0 70 7 0 0 5 0 0\n")).collect();
+        write(root, &[("proc/stat", &format!("cpu  9 9 9 9 9 9 9 9 9 9\n{stat}intr 5\n"))]);
+        for (nth, joules) in joules.iter().enumerate() {
+            let zone = format!("sys/class/powercap/intel-rapl:{nth}");
+            write(root, &[(&format!("{zone}/name"), &format!("package-{nth}"))]);
+            write(root, &[(&format!("{zone}/energy_uj"), &format!("{joules}000000"))]);
+            write(root, &[(&format!("{zone}:0/name"), "core"), (&format!("{zone}:0/energy_uj"), "5")]);
+            for cpu in [2 * nth, 2 * nth + 1] {
+                write(root, &[(&format!("{cpus}/cpu{cpu}/topology/physical_package_id"), &nth.to_string())]);
+            }
+        }
+    }
+
+    fn read(own: &mut Attribution) -> Vec<(&'static str, Place, f64)> {
+        let mut values = Vec::new();
+        own.read(&mut values);
+        values.into_iter().map(|v| (v.column.name, v.place, v.value)).collect()
+    }
+
+    fn opened(root: &Path) -> Attribution {
+        let mut own = Attribution::open(root).unwrap();
+        assert_eq!(read(&mut own), []);
+        own
+    }
+
+    #[test]
+    fn energy_goes_by_the_part_of_the_time_that_the_packages_cpus_were_busy() {
+        let root = tempfile::tempdir().unwrap();
+        machine(root.path(), [1, 1], [0; 4]);
+        let mut own = opened(root.path());
+        own.ran(7, CpuId(0), Nanos::from_millis(300));
+        own.ran(7, CpuId(2), Nanos::from_millis(500));
+        own.ran(8, CpuId(1), Nanos::from_millis(100));
+        // Of the first package's 80 ticks half are nobody's; the second's clock is behind what was told.
+        machine(root.path(), [9, 3], [50, 30, 20, 0]);
+        let (energy, share) = ("thread_energy_j", "energy_share_percent");
+        let of = |tid| (Place::Thread(tid), Place::Thread(tid));
+        let ((a, b), (c, d)) = (of(7), of(8));
+        assert_eq!(read(&mut own), [(energy, a, 5.0), (share, b, 50.0), (energy, c, 1.0), (share, d, 10.0)]);
+        machine(root.path(), [19, 13], [50, 30, 20, 0]);
+        assert_eq!(read(&mut own), [], "nobody who is known ran");
+    }
+
+    #[test]
+    fn threads_that_nobody_tells_of_are_looked_up() {
+        let root = tempfile::tempdir().unwrap();
+        machine(root.path(), [1, 1], [0; 4]);
+        let ran = |ns: &str| {
+            let after: Vec<String> = (4..53).map(|field| if field == 39 { "3".into() } else { "0".into() }).collect();
+            let stat = format!("7 (a) b (c)) S {}\n", after.join(" "));
+            write(root.path(), &[("proc/7/schedstat", ns), ("proc/7/stat", &stat)]);
+        };
+        ran("1000000000 5 6\n");
+        let mut own = opened(root.path());
+        own.follow(7);
+        assert_eq!(read(&mut own), []);
+        ran("1500000000 5 6\n");
+        machine(root.path(), [5, 5], [0, 0, 0, 100]);
+        let thread = || Place::Thread(7);
+        assert_eq!(
+            read(&mut own),
+            [("thread_energy_j", thread(), 2.0), ("energy_share_percent", thread(), 25.0)],
+            "half of what the second package spent"
+        );
+        own.leave(7);
+        ran("2500000000 5 6\n");
+        machine(root.path(), [6, 6], [0, 0, 0, 200]);
+        assert_eq!(read(&mut own), []);
+    }
+}
