@@ -1,4 +1,5 @@
 /* Tells work as if CPUs 0 and 1 were twice as fast: pretend yes; pretend no: as if they were like the others. Runs until it is killed. */
+#define _GNU_SOURCE
 #include <countersteer.h>
 #include <sched.h>
 #include <stdio.h>

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Runs a command under a stock kernel in a virtual machine, without KVM:
-#   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--exact] [--speeds LIST] [--seconds N] [FILE ...] -- COMMAND
+#   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--kernel newest|oldest|stable]
+#          [--exact] [--speeds LIST] [--seconds N] [FILE ...] -- COMMAND
 # FILEs (static programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
 # here and its exit code is passed on. --exact counts instructions exactly on one CPU (arm64's PMU then counts them too).
+# --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 gives each CPU of an arm64 machine so many per cent of a host CPU at most, and tells the kernel that its
 # capacity is so; it needs a cgroup that it may divide. --untold: the kernel is not told.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= speeds= untold= seconds=900 files=()
+arch=amd64 cpus=4 memory=1G exact= speeds= untold= kernel= seconds=900 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
     --cpus) cpus=$2 && shift ;;
     --memory) memory=$2 && shift ;;
+    --kernel) kernel=${2#newest} && shift ;;
     --seconds) seconds=$2 && shift ;;
     --exact) exact=yes ;;
     --speeds) speeds=$2 && shift ;;
@@ -23,7 +26,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     esac
     shift
 done
-[ $# -gt 1 ] || { sed -n '2,8s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n '2,10s/^# //p' "$0" >&2; exit 2; }
 shift
 
 cache=$("$here/fetch.sh")
@@ -49,7 +52,8 @@ accel=tcg,thread=multi
 machine=()
 case $arch in
 # QEMU's CPUs do not heed in time that a kernel changes its own code while others run it, as x86 kernels do; they take turns.
-amd64) qemu=qemu-system-x86_64 console=ttyS0 machine=(-M q35 -cpu max) accel=tcg,thread=single ;;
+# And flags are lost now and then in cmpxchg16b, by which kernels allocate memory.
+amd64) qemu=qemu-system-x86_64 console=ttyS0 machine=(-M q35 -cpu max,cx16=off) accel=tcg,thread=single ;;
 arm64) qemu=qemu-system-aarch64 console=ttyAMA0 machine=(-M virt -cpu max) ;;
 *) echo "run.sh: no machine for $arch; amd64 and arm64 are there" >&2 && exit 2 ;;
 esac
@@ -112,7 +116,7 @@ cap_period_us=10000
 status=0
 timeout -k 5 "$seconds" "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" \
     -L "$share/share/qemu" -L "$share/share/seabios" -nodefaults -no-reboot -display none -serial stdio -nic none \
-    -kernel "$cache/$arch/vmlinuz" -initrd "$scratch/initrd" \
+    -kernel "$cache/$arch/$kernel/vmlinuz" -initrd "$scratch/initrd" \
     -append "console=$console panic=-1 loglevel=3 quiet cryptomgr.notests" </dev/null >"$scratch/console" 2>"$scratch/errors" &
 running=$!
 [ -z "$speeds" ] || cap "$(pgrep -P $running)" || { echo "run.sh: no control groups to cap CPUs by" >&2 && exit 125; }

@@ -133,9 +133,14 @@ fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
     [machine, workload].into_iter().filter(|n| several(n.1)).chain([policy]).collect()
 }
 
+/// A terminal that is narrower does not know its width, as serial lines do not.
+const NARROWEST: u16 = 40;
+
 fn bare() -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    let wide = table.width().is_none_or(|columns| columns >= NARROWEST);
+    let arrangement = if wide { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
+    table.load_style(presets::NOTHING).set_content_arrangement(arrangement);
     table
 }
 

@@ -1,0 +1,1 @@
+../scx/check.py
