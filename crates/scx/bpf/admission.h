@@ -90,7 +90,7 @@ static __always_inline void admit_new(struct thread *t)
 	u32 target = admit(0);
 
 	if (target != NONE)
-		t->target = target;
+		settle(t, target);
 }
 
 /* One that wakes and of which nothing is known stays where the policy put it. */
@@ -100,5 +100,5 @@ static __always_inline void admit_waking(struct task_struct *p, struct thread *t
 	u32 target = l && l->metric_q16 ? admit(l->metric_q16) : NONE;
 
 	if (target != NONE)
-		t->target = target;
+		settle(t, target);
 }

@@ -59,8 +59,6 @@ struct settings {
 	u64 slice_ns; /* time on a CPU before others get their turn */
 	u64 period_ns; /* sampling period */
 	u32 nr_cpus; /* one more than the highest CPU of the kernel */
-	u32 nr_types; /* core types */
-	u32 steal_above; /* CPUs of other targets take threads from queues longer than this; NONE for never */
 	u32 tell_switches; /* tell wakes, sleeps and moves too */
 	u32 drop_target; /* fault injection: threads of this target are lost; NONE in earnest */
 	u32 unused;
@@ -86,7 +84,7 @@ struct control {
 	u32 set; /* the set of events that counts now */
 	u32 admission; /* which of the two tables is valid */
 	u32 nr_targets; /* one more than the highest target in use */
-	u32 unused;
+	u32 steal_above; /* idle CPUs of other targets take threads from queues longer than this; NONE for never */
 	u32 slots[MAX_TYPES * MAX_SETS]; /* by core type and set, which slots have counters: bits */
 	struct admission tables[2];
 };

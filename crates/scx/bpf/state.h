@@ -19,9 +19,12 @@ struct told_sum told_sum;
 /* A set of CPUs with a queue of its own. */
 struct target {
 	struct bpf_cpumask __kptr *mask;
-	u64 clock; /* virtual time of the queue */
+	u64 clock; /* virtual time of the queue; goes on when it becomes another target, so that nobody's is ahead of it */
+	u64 used_ns; /* when a thread came or left last */
+	u32 users; /* threads whose target it is; not kept for TARGET_ANYWHERE */
 	u32 online; /* how many of its CPUs are */
 	u32 known; /* has been defined */
+	u32 unused;
 };
 
 struct {
@@ -95,6 +98,25 @@ static __always_inline u32 type_of(u32 cpu)
 static __always_inline bool is_queue_of_cpu(u32 queue)
 {
 	return queue & QUEUE_OF_CPU;
+}
+
+static __always_inline void use_target(u32 id, s32 by)
+{
+	struct target *target = id == TARGET_ANYWHERE ? NULL : target_at(id);
+
+	if (!target)
+		return;
+	__sync_fetch_and_add(&target->users, by);
+	target->used_ns = bpf_ktime_get_ns();
+}
+
+/* From now on, this is a thread's target. Others may say so at the same time. */
+static __always_inline void settle(struct thread *t, u32 id)
+{
+	if (t->target == id)
+		return;
+	use_target(id, 1);
+	use_target(__sync_lock_test_and_set(&t->target, id), -1);
 }
 
 /* A target without a CPU that is online counts as any CPU. */

@@ -23,6 +23,7 @@ use crate::counting::Counting;
 use crate::generated::{shared, types};
 use crate::kernel::Kernel;
 use crate::roster::Roster;
+use crate::targets::Targets;
 use crate::tasks;
 
 /// Whom the scheduler schedules.
@@ -57,6 +58,8 @@ pub struct ScxConfig {
     pub watchdog: Duration,
     /// Fault injection for tests: threads of this target get lost.
     pub lose_target: Option<u32>,
+    /// For tests: fewer targets than the scheduler has room for.
+    pub most_targets: Option<u32>,
 }
 
 impl ScxConfig {
@@ -74,6 +77,7 @@ impl ScxConfig {
             tell_switches: true,
             watchdog: Duration::from_secs(5),
             lose_target: None,
+            most_targets: None,
         }
     }
 }
@@ -90,8 +94,11 @@ pub struct ScxEngine {
     kernel: Kernel,
     counting: Option<Counting>,
     roster: Roster,
-    /// CPU sets by target.
-    targets: Vec<Arc<CpuSet>>,
+    targets: Targets,
+    /// There was no room for a target, and that was said.
+    crowded: bool,
+    /// What is still to be said.
+    complaint: Option<ScxError>,
     /// Files that end waiting.
     wakers: Vec<OwnedFd>,
     /// The admission table, with its metric where user space computes that.
@@ -141,14 +148,21 @@ impl ScxEngine {
         }
         kernel.attach()?;
         let roster = Roster::new(config.numbers.clone(), topology.cpus.len(), layout, now_ns());
-        let (targets, wakers) = (vec![all], Vec::new());
-        Ok(Self { config, kernel, counting, roster, targets, wakers, admission: None, blind })
+        let most = config.most_targets.unwrap_or(shared::MAX_TARGETS).min(shared::MAX_TARGETS);
+        let targets = Targets::new(all, most as usize);
+        let (wakers, admission, crowded, complaint) = (Vec::new(), None, false, None);
+        Ok(Self { config, kernel, counting, roster, targets, crowded, complaint, wakers, admission, blind })
     }
 
     /// Why counters are not used, if they are not although they were asked for.
     #[must_use]
     pub fn blindness(&self) -> Option<&str> {
         self.blind.as_deref()
+    }
+
+    /// What users should be told once: placements that could not be, if there were any.
+    pub const fn complaint(&mut self) -> Option<ScxError> {
+        self.complaint.take()
     }
 
     /// Figures of the scheduler itself.
@@ -164,6 +178,14 @@ impl ScxEngine {
             phases: counters.phases,
             followed: counters.followed,
         })
+    }
+
+    /// From now on, CPUs without work take threads of other targets from queues longer than this; never, if absent.
+    ///
+    /// # Errors
+    /// The scheduler is not there any more.
+    pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), ScxError> {
+        self.kernel.steal_above(queued)
     }
 
     /// The metric of a thread by which the kernel admits it, when it was last looked at.
@@ -209,9 +231,12 @@ impl ScxEngine {
         self.wakers.len() < before
     }
 
-    fn listen(&mut self) {
+    /// Takes in what the kernel told; whether a thread ended.
+    fn listen(&mut self) -> bool {
         let Self { kernel, roster, .. } = self;
-        kernel.listen().iter().for_each(|t| roster.hear(t));
+        let told = kernel.listen();
+        told.iter().for_each(|t| roster.hear(t));
+        told.iter().any(|t| t.head.kind == shared::TOLD_EXIT)
     }
 
     /// Asks for every thread's sums and whereabouts.
@@ -232,19 +257,34 @@ impl ScxEngine {
         })
     }
 
-    /// The target of a set of CPUs, made if there is none.
-    fn target(&mut self, cpus: &Arc<CpuSet>) -> Result<u32, ScxError> {
-        if let Some(id) = self.targets.iter().position(|known| known == cpus) {
-            return Ok(id as u32);
+    /// The target of a set of CPUs, made if there is none; nothing where there is no room for another.
+    fn target(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
+        if let Some(id) = self.targets.find(cpus) {
+            return Ok(Some(id));
         }
-        let (have, most) = (self.targets.len() + 1, shared::MAX_TARGETS as usize);
-        if have > most {
-            return Err(ScxError::TooBig { what: "distinct CPU sets", have, most });
+        if let Some(id) = self.define(cpus)? {
+            return Ok(Some(id));
         }
-        let id = self.targets.len() as u32;
-        self.kernel.define(id, &self.config.numbers.os_set(cpus))?;
-        self.targets.push(Arc::clone(cpus));
+        let admitting = self.kernel.admitting()?;
+        for id in self.targets.idle() {
+            if !admitting.contains(&id) && self.kernel.retire(id)? {
+                self.targets.take(id);
+            }
+        }
+        let id = self.define(cpus)?;
+        if id.is_none() && !std::mem::replace(&mut self.crowded, true) {
+            self.complaint = Some(ScxError::Crowded { cpus: cpus.to_string() });
+        }
         Ok(id)
+    }
+
+    fn define(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
+        let Some(id) = self.targets.vacant() else { return Ok(None) };
+        if !self.kernel.define(id, &self.config.numbers.os_set(cpus))? {
+            return Ok(None);
+        }
+        self.targets.put(id, Arc::clone(cpus));
+        Ok(Some(id))
     }
 
     /// Publishes an admission table. What the kernel cannot compute is computed here and given to it.
@@ -252,7 +292,14 @@ impl ScxEngine {
         let mut rows = Vec::with_capacity(table.rows.len());
         for (least, group) in &table.rows {
             let cpus = Arc::clone(&self.config.topology.group(*group).cpus);
-            rows.push((*least, self.target(&cpus)?));
+            match self.target(&cpus)? {
+                Some(target) => rows.push((*least, target)),
+                // Half a table would send threads where they do not belong; decisions place them without.
+                None => {
+                    rows.clear();
+                    break;
+                }
+            }
         }
         let own = table.metric == "sf_steps" && self.counting.is_some();
         self.kernel.admit_by(if own { shared::METRIC_SF } else { shared::METRIC_GIVEN }, &rows)?;
@@ -305,12 +352,10 @@ impl Engine for ScxEngine {
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), early);
-            let followed = self.roster.threads.len();
-            self.listen();
-            self.kernel.ejected()?;
-            if self.roster.threads.len() < followed && self.roster.threads.is_empty() {
+            if self.listen() {
                 self.rule_out_ejection()?;
             }
+            self.kernel.ejected()?;
             if woken || self.now() >= until || (early && !self.roster.events.is_empty()) {
                 break;
             }
@@ -331,9 +376,14 @@ impl Engine for ScxEngine {
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
         self.kernel.ejected()?;
+        self.targets.begin();
+        let (mut applied, mut left) = (Applied::default(), BTreeSet::new());
         let mut commands = Vec::with_capacity(placement.threads.len());
         for thread in &placement.threads {
-            let target = self.target(&thread.target.cpus(&self.config.topology))?;
+            let Some(target) = self.target(&thread.target.cpus(&self.config.topology))? else {
+                applied.refused += 1;
+                continue;
+            };
             commands.push(types::command {
                 tid: thread.thread.0,
                 kind: shared::COMMAND_PLACE,
@@ -342,7 +392,6 @@ impl Engine for ScxEngine {
                 ..types::command::default()
             });
         }
-        let (mut applied, mut left) = (Applied::default(), BTreeSet::new());
         self.kernel.obey(&commands, |c, _| match c.result {
             0 if c.on_target == 0 => applied.refused += 1,
             0 if c.old_target != c.target => {

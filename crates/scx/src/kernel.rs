@@ -3,6 +3,7 @@
 //! Input: targets and commands. Output: their results, and what the kernel tells.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
@@ -10,6 +11,7 @@ use std::rc::Rc;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::metric::steps::{FixedFeature, FixedModel};
 use countersteer_core::sample::Event;
+use countersteer_core::units::CpuId;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 
@@ -68,7 +70,6 @@ impl Kernel {
             settings.slice_ns = config.slice.0;
             settings.period_ns = config.period.0;
             settings.nr_cpus = core_types.len() as u32;
-            settings.steal_above = config.steal_above.unwrap_or(shared::NONE);
             settings.tell_switches = u32::from(config.tell_switches);
             settings.drop_target = config.lose_target.unwrap_or(shared::NONE);
             settings.core_type[..core_types.len()].copy_from_slice(core_types);
@@ -79,7 +80,8 @@ impl Kernel {
         let told = Rc::new(RefCell::new(Vec::new()));
         let ring = ring(&skel, &told)?;
         let mut kernel = Self { links: Vec::new(), ring, told, skel };
-        kernel.serve(all, None)?;
+        kernel.steal_above(config.steal_above)?;
+        kernel.bring_online(all)?;
         kernel.define(shared::TARGET_ANYWHERE, all)?;
         Ok(kernel)
     }
@@ -127,6 +129,13 @@ impl Kernel {
         Ok(())
     }
 
+    /// From which backlogs idle CPUs of other targets take threads; none, if absent.
+    pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), ScxError> {
+        // The kernel compares signed numbers.
+        self.bss()?.control.steal_above = queued.map_or(shared::NONE, |n| n.min(i32::MAX as u32));
+        Ok(())
+    }
+
     /// From here on the scheduler schedules.
     pub fn attach(&mut self) -> Result<(), ScxError> {
         let exec = self.skel.progs.engine_exec.attach_trace().map_err(at("following execs"))?;
@@ -156,40 +165,46 @@ impl Kernel {
         Err(ScxError::Ejected { reason: text(&bss.exit_reason), message: text(&bss.exit_message) })
     }
 
-    /// CPUs serve a target's queue; without a target, only their own.
-    fn serve(&mut self, cpus: &CpuSet, target: Option<u32>) -> Result<(), ScxError> {
-        for cpu in cpus.iter() {
-            let key = cpu.0.to_ne_bytes();
-            let bytes = self.skel.maps.serving.lookup(&key, MapFlags::ANY).map_err(at("asking for a CPU's queues"))?;
-            let Some(mut served) = bytes.as_deref().and_then(read::<types::served>) else { continue };
-            match target {
-                None => served.online = 1,
-                Some(id) => {
-                    let count = served.count as usize;
-                    let (have, most) = (count + 1, served.targets.len());
-                    if count == most {
-                        return Err(ScxError::TooBig { what: "overlapping CPU sets", have, most });
-                    }
-                    served.targets[count] = id;
-                    served.count += 1;
-                }
-            }
-            // SAFETY: `served` is a structure without padding that lives longer than the slice.
-            let bytes = unsafe { std::slice::from_raw_parts((&raw const served).cast::<u8>(), size_of_val(&served)) };
-            self.skel.maps.serving.update(&key, bytes, MapFlags::ANY).map_err(at("giving a CPU its queues"))?;
-        }
-        Ok(())
+    /// Threads can run on these CPUs; before the scheduler schedules.
+    fn bring_online(&mut self, cpus: &CpuSet) -> Result<(), ScxError> {
+        let served = types::served { online: 1, ..types::served::default() };
+        // SAFETY: `served` is a structure without padding that lives longer than the slice.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const served).cast::<u8>(), size_of_val(&served)) };
+        let update = |cpu: CpuId| self.skel.maps.serving.update(&cpu.0.to_ne_bytes(), bytes, MapFlags::ANY);
+        cpus.iter().try_for_each(update).map_err(at("giving a CPU its queues"))
     }
 
-    /// Makes a target of CPUs by the kernel's numbers.
-    pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<(), ScxError> {
+    /// Makes a target of CPUs by the kernel's numbers; whether they can serve one more.
+    pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<bool, ScxError> {
         let bss = self.bss()?;
         bss.definition.target = id;
         bss.definition.cpus = Default::default();
         cpus.iter().for_each(|c| bss.definition.cpus[c.index() / 64] |= 1 << (c.index() % 64));
         bss.control.nr_targets = bss.control.nr_targets.max(id + 1);
         self.skel.progs.define_target.test_run(ProgramInput::default()).map_err(at("defining a target"))?;
-        self.serve(cpus, Some(id))
+        self.answer("defining a target", libc::ENOSPC)
+    }
+
+    /// Takes a target away; whether nobody has it, nor has had it lately.
+    pub fn retire(&mut self, id: u32) -> Result<bool, ScxError> {
+        self.bss()?.definition.target = id;
+        self.skel.progs.retire_target.test_run(ProgramInput::default()).map_err(at("taking a target away"))?;
+        self.answer("taking a target away", libc::EBUSY)
+    }
+
+    /// Whether what was asked of a target was done, or could not be for this reason.
+    fn answer(&mut self, what: &'static str, cannot: i32) -> Result<bool, ScxError> {
+        match -self.bss()?.definition.result {
+            0 => Ok(true),
+            error if error == cannot => Ok(false),
+            error => Err(at(what)(libbpf_rs::Error::from_raw_os_error(error))),
+        }
+    }
+
+    /// Targets that threads may be admitted to at any moment.
+    pub fn admitting(&mut self) -> Result<BTreeSet<u32>, ScxError> {
+        let tables = self.bss()?.control.tables.iter();
+        Ok(tables.flat_map(|t| t.rows.iter().take(t.nr_rows as usize)).map(|row| row.target).collect())
     }
 
     /// Sends on who waits in a target's queue and belongs elsewhere by now.

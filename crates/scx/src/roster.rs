@@ -14,6 +14,7 @@ use countersteer_host::affinity::task;
 
 use crate::generated::{shared, types};
 use crate::kernel::Told;
+use crate::targets::Targets;
 
 /// A thread that is followed.
 pub(crate) struct Known {
@@ -168,11 +169,11 @@ impl Roster {
         self.samples.push(Sample { thread, cpu, core_type, at, set, enabled, running, counts });
     }
 
-    /// Threads as a policy sees them, by id. `targets` are CPU sets by target.
-    pub fn infos(&self, targets: &[Arc<CpuSet>]) -> Vec<ThreadInfo> {
+    /// Threads as a policy sees them, by id.
+    pub fn infos(&self, targets: &Targets) -> Vec<ThreadInfo> {
         let unknown: Arc<str> = "?".into();
         let allowed = |k: &Known| {
-            let target = targets.get(k.target as usize).unwrap_or(&targets[0]);
+            let target = targets.cpus(k.target);
             let Some(narrow) = &k.narrow else { return Arc::clone(target) };
             let both = narrow.intersection(target);
             // Affinity goes before a placement.

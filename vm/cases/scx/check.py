@@ -47,6 +47,23 @@ assert set(swap["online"].split()) <= {"2", "3"}, swap
 assert swap["cgroup"].split() == ["0"], swap
 assert swap["state after"] == "disabled", swap
 
+stealing = lines(cases["stealing"])
+assert stealing["placed"].split() == ["0"] and stealing["never"] == "0", stealing
+assert len(stealing["above 2"].split()) > 1 and stealing["placed again"].split() == ["0"], stealing
+runs = summaries(cases["stealing"])
+assert len(runs) == 2 and all(run["stolen"] > 0 for run in runs), runs
+assert all(run["stolen"] == 0 for case in ("equal-shares 4", "swap") for run in summaries(cases[case])), cases
+
+# A set of CPUs that nobody is placed on makes room for another; where there is none, placements are refused.
+recycled = lines(cases["recycled"])
+for cpus, may in {"1": "1", "2": "2", "3": "3", "0-1": "0 1", "2-3": "2 3"}.items():
+    assert set(recycled[f"on {cpus}"].split()) <= set(may.split()), recycled
+(run,) = summaries(cases["recycled"])
+assert run["refused"] == 0, run
+(run,) = summaries(cases["crowded"])
+assert run["refused"] > 0 and run["programs"][0]["exit_code"] == 7, run
+assert "threads cannot be placed on CPUs 2-3" in cases["crowded"], cases["crowded"]
+
 killed = lines(cases["killed"])
 assert killed["killed"] == "disabled" and killed["alive"] == "16", killed
 assert set(killed["where"].split()) == {"0", "1", "2", "3"}, killed

@@ -61,6 +61,8 @@ pub struct Summary {
     pub refused: u64,
     /// Frequency hints and parts of caches that the machine does not have, or refuses.
     pub unheeded: u64,
+    /// Times that a thread ran outside of its place since too many waited there; none where places have no queues.
+    pub stolen: Option<u64>,
     /// Moves between CPUs that were seen.
     pub migrations: u64,
     /// Samples of threads outside of what they were told two periods before or earlier, and all samples of such threads.
@@ -133,6 +135,7 @@ impl Tally {
     /// The summary, with how the crew ended.
     pub fn finish(self, members: &[Member], elapsed: Nanos) -> (Summary, Outcome, Option<Collector>) {
         let mut summary = self.summary;
+        summary.stolen = self.control.lock().stolen;
         summary.programs = self.programs.into_values().collect();
         summary.elapsed_s = elapsed.as_secs_f64();
         let (here, there) = self.speeds;
@@ -172,6 +175,7 @@ impl Tally {
     fn publish(&mut self, topology: &Topology, at: Nanos, placement: &Placement) {
         self.summary.elapsed_s = at.as_secs_f64();
         let mut shared = self.control.lock();
+        self.summary.stolen = shared.stolen;
         shared.summary.clone_from(&self.summary);
         shared.summary.programs = self.programs.values().cloned().collect();
         shared.words.retain(|tid, _| self.names.contains_key(&ThreadId(*tid)));
