@@ -247,7 +247,7 @@ int retire_target(void *ctx)
 	struct served *served;
 
 	definition.result = -EBUSY;
-	if (!target || !target->known || target->users || bpf_ktime_get_ns() - target->used_ns < settings.period_ns)
+	if (!target || !target->known || target->users || bpf_ktime_get_ns() - target->used_ns < control.period_ns)
 		return 0;
 	/* Whoever waits there still belongs elsewhere. */
 	sweep(id);

@@ -248,7 +248,7 @@ void BPF_PROG(engine_tick, struct task_struct *p)
 	if (!l)
 		return;
 	stop_counting(p, l, now);
-	judge(l, now);
+	judge(p, l, now);
 	start_counting(p, l, now);
 }
 
@@ -269,7 +269,7 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	if (!l)
 		return;
 	stop_counting(p, l, now);
-	judge(l, now);
+	judge(p, l, now);
 }
 
 SEC("struct_ops/engine_runnable")

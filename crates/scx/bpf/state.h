@@ -146,7 +146,7 @@ static __always_inline u64 slice_of(const struct thread *t)
 	return t->slice_ns ? t->slice_ns : settings.slice_ns;
 }
 
-/* Tells user space that something befell a thread; what happens often does not wake it. */
+/* Tells user space that something befell a thread; only births, execs and ends wake it. */
 static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u32 from, u32 to)
 {
 	struct told *told = bpf_ringbuf_reserve(&ring, sizeof(*told), 0);
@@ -162,5 +162,5 @@ static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u
 	told->program = program;
 	told->from = from;
 	told->to = to;
-	bpf_ringbuf_submit(told, kind == TOLD_WAKE || kind == TOLD_SLEEP || kind == TOLD_MIGRATE ? BPF_RB_NO_WAKEUP : 0);
+	bpf_ringbuf_submit(told, kind == TOLD_NEW || kind == TOLD_EXEC || kind == TOLD_EXIT ? 0 : BPF_RB_NO_WAKEUP);
 }

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_core::counters::Plan;
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{Applied, Engine, Observation};
@@ -14,8 +13,7 @@ use countersteer_core::metric::steps::{FACTOR_BITS, step_models};
 use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
-use countersteer_host::affinity::task;
-use countersteer_host::counters::Resolved;
+use countersteer_host::affinity::{Counters, task};
 use countersteer_host::live::{LiveEngine, Root};
 
 use crate::ScxError;
@@ -42,8 +40,8 @@ pub struct ScxConfig {
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
-    /// Events to count, with their plan; none for none.
-    pub counters: Option<(Vec<Vec<Resolved>>, Plan)>,
+    /// Events to count at first, with their plan; none for none.
+    pub counters: Option<Counters>,
     /// Whom it schedules.
     pub mode: Mode,
     /// Sampling period.
@@ -85,6 +83,9 @@ impl ScxConfig {
 /// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
 const GLANCE: Duration = Duration::from_millis(50);
 
+/// How long counters are kept open that others have taken the place of: several ticks of the clock.
+const LINGER: Nanos = Nanos::from_millis(200);
+
 /// Rounds in which threads are looked for that were born while their process was let go.
 const DISMISSING_ROUNDS: usize = 10;
 
@@ -92,7 +93,13 @@ const DISMISSING_ROUNDS: usize = 10;
 pub struct ScxEngine {
     config: ScxConfig,
     kernel: Kernel,
+    /// By CPU of the kernel.
+    core_types: Vec<u8>,
     counting: Option<Counting>,
+    /// Counters that other ones have taken the place of, and since when.
+    exchanged: Vec<(Counting, Nanos)>,
+    /// The kernel computes speed-up factors from what is counted.
+    judges: bool,
     roster: Roster,
     targets: Targets,
     /// There was no room for a target, and that was said.
@@ -117,7 +124,7 @@ impl ScxEngine {
     ///
     /// # Errors
     /// The kernel refuses, or the machine is too big for the scheduler's tables.
-    pub fn open(config: ScxConfig) -> Result<Self, ScxError> {
+    pub fn open(mut config: ScxConfig) -> Result<Self, ScxError> {
         let topology = &config.topology;
         let all = Arc::clone(&topology.groups[0].cpus);
         let os = config.numbers.os_set(&all);
@@ -134,24 +141,87 @@ impl ScxEngine {
                 core_types[os.index()] = topology.core_type_of(cpu).0 as u8;
             }
         }
-        let opened = config.counters.clone().map(|(sets, plan)| Counting::open(&sets, plan, &os));
-        let (counting, blind) = match opened {
-            Some(Err(error @ ScxError::Counters(_))) => (None, Some(error.to_string())),
-            Some(opened) => (Some(opened?), None),
-            None => (None, None),
-        };
-        let layout = counting.as_ref().map(Counting::layout).unwrap_or_default();
-        let mut kernel = Kernel::load(&config, &core_types, &os)?;
-        if let Some(counting) = &counting {
-            kernel.count(counting, &core_types)?;
-            kernel.model(&step_models(topology), &layout[0])?;
-        }
-        kernel.attach()?;
-        let roster = Roster::new(config.numbers.clone(), topology.cpus.len(), layout, now_ns());
+        let kernel = Kernel::load(&config, &core_types, &os)?;
+        let roster = Roster::new(config.numbers.clone(), topology.cpus.len(), now_ns());
         let most = config.most_targets.unwrap_or(shared::MAX_TARGETS).min(shared::MAX_TARGETS);
         let targets = Targets::new(all, most as usize);
-        let (wakers, admission, crowded, complaint) = (Vec::new(), None, false, None);
-        Ok(Self { config, kernel, counting, roster, targets, crowded, complaint, wakers, admission, blind })
+        let counters = config.counters.take();
+        let mut engine = Self {
+            config,
+            kernel,
+            core_types,
+            counting: None,
+            exchanged: Vec::new(),
+            judges: false,
+            roster,
+            targets,
+            crowded: false,
+            complaint: None,
+            wakers: Vec::new(),
+            admission: None,
+            blind: None,
+        };
+        match counters.map_or(Ok(()), |counters| engine.recount(counters)) {
+            Err(error @ ScxError::Counters(_)) => engine.blind = Some(error.to_string()),
+            done => done?,
+        }
+        engine.kernel.attach()?;
+        Ok(engine)
+    }
+
+    /// Counts these events from now on, beside the former ones until nobody runs any more who began under them. Where they
+    /// cannot be opened the former ones stay.
+    ///
+    /// # Errors
+    /// They cannot be opened, or are too many.
+    pub fn recount(&mut self, (sets, plan): Counters) -> Result<(), ScxError> {
+        let first = self.vacant_sets(sets.len() as u32)?;
+        let topology = Arc::clone(&self.config.topology);
+        let cpus = self.config.numbers.os_set(&topology.groups[0].cpus);
+        let counting = Counting::open(&sets, plan, &cpus, first)?;
+        if let Err(error) = self.kernel.count(&counting, &self.core_types) {
+            self.kernel.uncount(&counting, &self.core_types)?;
+            return Err(error);
+        }
+        let layout = counting.layout();
+        self.judges = self.kernel.model(&step_models(&topology), first, layout.first().map_or(&[], Vec::as_slice))?;
+        self.roster.lay_out(first, layout);
+        self.kernel.turn(first)?;
+        let now = self.now();
+        self.exchanged.extend(self.counting.replace(counting).map(|old| (old, now)));
+        self.blind = None;
+        // Who computes its metric may have changed.
+        match self.admission.as_ref().map(|(table, _)| table.clone()) {
+            Some(table) => self.admit_by(&table),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets that no counters have: the first of so many, as long unused as can be, since a thread might still run that was
+    /// seen last under what they were then.
+    fn vacant_sets(&self, count: u32) -> Result<u32, ScxError> {
+        let taken: Vec<_> = self.exchanged.iter().map(|(c, _)| c).chain(&self.counting).map(Counting::sets).collect();
+        let vacant = |first: &u32| {
+            let end = first + count;
+            end <= shared::MAX_SETS && taken.iter().all(|t| end <= t.start || t.end <= *first)
+        };
+        let newest = taken.last().map_or(0, |t| t.end);
+        let (have, most) = (taken.iter().map(|t| t.len()).sum::<usize>() + count as usize, shared::MAX_SETS as usize);
+        let found = (newest..shared::MAX_SETS).chain(0..newest).find(vacant);
+        found.ok_or(ScxError::TooBig { what: "sets of events at a time", have, most })
+    }
+
+    /// Closes counters that were exchanged so long ago that every thread has met a tick of the clock since, or left its CPU.
+    fn close_exchanged(&mut self) -> Result<(), ScxError> {
+        let now = self.now();
+        let due = |(_, since): &(Counting, Nanos)| now.since(*since) >= LINGER;
+        let (due, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.exchanged).into_iter().partition(due);
+        self.exchanged = left;
+        for (counting, _) in &due {
+            self.kernel.uncount(counting, &self.core_types)?;
+            self.roster.lay_out(counting.sets().start, vec![Vec::new(); counting.sets().len()]);
+        }
+        Ok(())
     }
 
     /// Why counters are not used, if they are not although they were asked for.
@@ -301,7 +371,7 @@ impl ScxEngine {
                 }
             }
         }
-        let own = table.metric == "sf_steps" && self.counting.is_some();
+        let own = table.metric == "sf_steps" && self.judges;
         self.kernel.admit_by(if own { shared::METRIC_SF } else { shared::METRIC_GIVEN }, &rows)?;
         let bank = match self.admission.take() {
             _ if own => None,
@@ -361,6 +431,7 @@ impl Engine for ScxEngine {
             }
         }
         self.collect()?;
+        self.close_exchanged()?;
         if let Some(set) = self.counting.as_mut().map(Counting::turn).transpose()?.flatten() {
             self.kernel.turn(set)?;
         }
@@ -372,6 +443,11 @@ impl Engine for ScxEngine {
         let seen = Observation { at: self.now(), threads, events, samples, spans: Vec::new(), finished: false };
         self.give_metrics(&seen)?;
         Ok(seen)
+    }
+
+    /// The period alone; what to count is told by [`Self::recount`].
+    fn tune(&mut self, _: &[&'static str], period: Nanos) -> Result<(), ScxError> {
+        self.kernel.pace(period)
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {

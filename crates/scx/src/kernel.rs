@@ -11,12 +11,12 @@ use std::rc::Rc;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::metric::steps::{FixedFeature, FixedModel};
 use countersteer_core::sample::Event;
-use countersteer_core::units::CpuId;
+use countersteer_core::units::{CpuId, Nanos};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 
 use crate::ScxError;
-use crate::counting::Counting;
+use crate::counting::{Counting, Slot};
 use crate::engine::{Mode, ScxConfig};
 use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
 
@@ -54,6 +54,11 @@ fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
+/// A counter's key in the scheduler's table.
+fn key(place: Slot, core_types: &[u8]) -> [u8; 4] {
+    ((place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0).to_ne_bytes()
+}
+
 impl Kernel {
     /// Loads the scheduler and hands it the machine. `core_types` is by the kernel's CPU numbers.
     pub fn load(config: &ScxConfig, core_types: &[u8], all: &CpuSet) -> Result<Self, ScxError> {
@@ -68,7 +73,6 @@ impl Kernel {
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let settings = &mut rodata.settings;
             settings.slice_ns = config.slice.0;
-            settings.period_ns = config.period.0;
             settings.nr_cpus = core_types.len() as u32;
             settings.tell_switches = u32::from(config.tell_switches);
             settings.drop_target = config.lose_target.unwrap_or(shared::NONE);
@@ -81,6 +85,7 @@ impl Kernel {
         let ring = ring(&skel, &told)?;
         let mut kernel = Self { links: Vec::new(), ring, told, skel };
         kernel.steal_above(config.steal_above)?;
+        kernel.pace(config.period)?;
         kernel.bring_online(all)?;
         kernel.define(shared::TARGET_ANYWHERE, all)?;
         Ok(kernel)
@@ -89,9 +94,8 @@ impl Kernel {
     /// Hands the counters of the CPUs over.
     pub fn count(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
         for (place, event) in counting.files() {
-            let key = (place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0;
             let file = event.as_fd().as_raw_fd().to_ne_bytes();
-            let update = self.skel.maps.events.update(&key.to_ne_bytes(), &file, MapFlags::ANY);
+            let update = self.skel.maps.events.update(&key(place, core_types), &file, MapFlags::ANY);
             update.map_err(at("handing counters over"))?;
             let row = u32::from(core_types[place.cpu.index()]) * shared::MAX_SETS + place.set;
             self.bss()?.control.slots[row as usize] |= 1 << place.slot;
@@ -99,10 +103,24 @@ impl Kernel {
         Ok(())
     }
 
-    /// Says how speed-up factors follow from the events in the slots of the first set, by core type.
-    pub fn model(&mut self, models: &[FixedModel], slots: &[Option<Event>]) -> Result<(), ScxError> {
+    /// Takes counters back that nobody reads any more.
+    pub fn uncount(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
+        let sets = counting.sets();
+        let rows = self.bss()?.control.slots.iter_mut().zip((0..shared::MAX_SETS).cycle());
+        rows.filter(|(_, set)| sets.contains(set)).for_each(|(slots, _)| *slots = 0);
+        for (place, _) in counting.files() {
+            // One that was never handed over is not missed.
+            let _ = self.skel.maps.events.delete(&key(place, core_types));
+        }
+        Ok(())
+    }
+
+    /// Says how speed-up factors follow from the events in the slots of a set, by core type; whether any does.
+    pub fn model(&mut self, models: &[FixedModel], set: u32, slots: &[Option<Event>]) -> Result<bool, ScxError> {
         let slot = |event| slots.iter().position(|e| *e == Some(event)).map(|slot| slot as u32);
         let bss = self.bss()?;
+        bss.models.iter_mut().for_each(|model| model.nr_features = 0);
+        bss.control.judged_set = set;
         for (model, into) in models.iter().zip(&mut bss.models) {
             into.base_q16 = model.base_q16;
             let known = |f: &&FixedFeature| slot(f.above).is_some() && slot(f.below).is_some();
@@ -111,7 +129,7 @@ impl Kernel {
                 continue;
             }
             let features = model.features.iter().filter(known).take(into.features.len());
-            into.nr_features = features.clone().count() as u32;
+            let nr_features = features.clone().count() as u32;
             for (feature, into) in features.zip(&mut into.features) {
                 (into.above, into.below) = (slot(feature.above).unwrap_or(0), slot(feature.below).unwrap_or(0));
                 into.nr_steps = feature.steps.len().min(into.steps.len()) as u32;
@@ -119,13 +137,20 @@ impl Kernel {
                     (into.least_q20, into.add_q16) = (*least, *add);
                 }
             }
+            into.nr_features = nr_features;
         }
-        Ok(())
+        Ok(bss.models.iter().any(|model| model.nr_features > 0))
     }
 
     /// Another set counts from now on.
     pub fn turn(&mut self, set: u32) -> Result<(), ScxError> {
         self.bss()?.control.set = set;
+        Ok(())
+    }
+
+    /// How often metrics are computed.
+    pub fn pace(&mut self, period: Nanos) -> Result<(), ScxError> {
+        self.bss()?.control.period_ns = period.0;
         Ok(())
     }
 

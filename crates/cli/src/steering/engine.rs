@@ -312,11 +312,21 @@ impl Engine for Steered {
     }
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), EngineError> {
+        self.config.period = period;
         match &mut self.inner {
             Inner::Affinity(engine) => engine.tune(metrics, period).map_err(EngineError::Affinity),
-            // The scheduler's counters stay what they are.
             #[cfg(feature = "scx")]
-            Inner::Scx(_) => Ok(()),
+            Inner::Scx(engine) => {
+                engine.tune(metrics, period).map_err(EngineError::Scx)?;
+                let Some(recount) = &mut self.recount else { return Ok(()) };
+                let Some(counters) = recount.counters(metrics, period) else { return Ok(()) };
+                match engine.recount(counters.clone()) {
+                    // Masks would count the same, should they have to take over.
+                    Ok(()) => self.config.counters = Some(counters),
+                    Err(error) => recount.failed(&error.to_string()),
+                }
+                Ok(())
+            }
         }
     }
 

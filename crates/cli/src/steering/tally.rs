@@ -65,6 +65,8 @@ pub struct Summary {
     pub stolen: Option<u64>,
     /// Moves between CPUs that were seen.
     pub migrations: u64,
+    /// Changes of phase that the engine noticed.
+    pub phases: u64,
     /// Samples of threads outside of what they were told two periods before or earlier, and all samples of such threads.
     pub misplaced: (u64, u64),
     /// By how much faster threads would be where the policy wants them than where they are, by its speed-up factors.
@@ -264,6 +266,7 @@ impl Tally {
         for event in &observation.events {
             match event.kind {
                 ThreadEventKind::Migrate { .. } => self.summary.migrations += 1,
+                ThreadEventKind::Phase => self.summary.phases += 1,
                 ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => self.short_lived().threads += 1,
                 ThreadEventKind::Exit => self.forget(event.thread),
                 _ => {}
