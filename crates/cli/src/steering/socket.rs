@@ -200,3 +200,28 @@ pub fn answering(folder: &Path) -> Vec<PathBuf> {
     paths.sort();
     paths
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_got_as_they_were_set_and_wrong_ones_are_told() {
+        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let topology = Arc::new(Topology::new(&machine.unwrap_or_else(|e| unreachable!("{e}"))));
+        let control = Control::default();
+        let set = |key, value| reply(&json!({ "ask": "set", "key": key, "value": value }), &topology, &control);
+        assert_eq!(set("period", "50ms"), Ok(json!({ "period": "50ms" })));
+        assert_eq!(set("policy", "aarr"), Ok(json!({ "policy": "aarr" })));
+        assert_eq!(control.lock().pending.as_deref(), Some("aarr"));
+        assert!(set("steal_above", "2").is_err_and(|why| why.starts_with("masks have no queues")));
+        control.lock().stolen = Some(0);
+        assert_eq!(set("steal_above", "2"), Ok(json!({ "steal_above": 2 })));
+        let got = reply(&json!({ "ask": "get" }), &topology, &control);
+        assert_eq!(got, Ok(json!({ "policy": "", "period": "50ms", "paused": false, "steal_above": 2 })));
+        assert_eq!(set("steal_above", "never"), Ok(json!({ "steal_above": "never" })));
+        for (key, value) in [("steal_above", "some"), ("period", "1h"), ("paused", "perhaps"), ("speed", "1")] {
+            assert!(set(key, value).is_err(), "{key}={value}");
+        }
+    }
+}
