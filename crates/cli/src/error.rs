@@ -133,7 +133,7 @@ fn of_scx(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
         return Some(Kind::Missing);
     }
     Some(match cause.downcast_ref::<ScxError>()? {
-        ScxError::TooBig { .. } => Kind::Usage,
+        ScxError::TooBig { .. } | ScxError::Crowded { .. } => Kind::Usage,
         ScxError::Gone(_) => Kind::Missing,
         ScxError::Counters(error) => Kind::of_counter_error(error),
         ScxError::Kernel { .. } | ScxError::Ejected { .. } => Kind::Io,

@@ -117,6 +117,8 @@ pub enum ThreadEventKind {
         /// To there.
         to: CpuId,
     },
+    /// It does other things to the hardware than before; told by engines that look at counters by themselves.
+    Phase,
 }
 
 impl ThreadEventKind {
@@ -130,6 +132,7 @@ impl ThreadEventKind {
             Self::Wake => "wake",
             Self::Sleep => "sleep",
             Self::Migrate { .. } => "migrate",
+            Self::Phase => "phase",
         }
     }
 }

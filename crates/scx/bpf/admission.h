@@ -29,7 +29,7 @@ static __always_inline s64 factor_of(const struct feature *f, const struct sum *
  * A metric that keeps away from where it was when the phase began, by an eighth of that, for two judgements: another phase
  * has begun.
  */
-static __always_inline void follow_phase(struct ledger *l)
+static __always_inline void follow_phase(struct task_struct *p, struct ledger *l)
 {
 	u64 away = l->metric_q16 > l->phase_q16 ? l->metric_q16 - l->phase_q16 : l->phase_q16 - l->metric_q16;
 
@@ -41,30 +41,32 @@ static __always_inline void follow_phase(struct ledger *l)
 		return;
 	l->phase_q16 = l->metric_q16;
 	l->doubts = 0;
-	if (l->phase++)
-		__sync_fetch_and_add(&counters.phases, 1);
+	if (!l->phase++)
+		return;
+	__sync_fetch_and_add(&counters.phases, 1);
+	tell(p, TOLD_PHASE, l->program, 0, 0);
 }
 
 /* Computes the metric of a thread, once per sampling period, from what its core type counted since the last time. */
-static __always_inline void judge(struct ledger *l, u64 now)
+static __always_inline void judge(struct task_struct *p, struct ledger *l, u64 now)
 {
-	u32 type = BOUNDED(type_of(l->cpu), MAX_TYPES), i;
+	u32 type = BOUNDED(type_of(l->cpu), MAX_TYPES), set = BOUNDED(control.judged_set, MAX_SETS), row = row_of(type, set), i;
 	const struct model *model = &models[type];
-	const struct sum *sum = &l->sums[row_of(type, 0)];
+	const struct sum *sum = &l->sums[row];
 	s64 factor = model->base_q16;
 	u64 work;
 
-	if (!model->nr_features || l->set || now - l->judged_ns < settings.period_ns)
+	if (!model->nr_features || l->set != set || now - l->judged_ns < control.period_ns)
 		return;
 	work = sum->counts[BOUNDED(model->features[0].below, MAX_EVENTS)];
-	if (l->judged_ns && l->judged_type == type && work != l->judged.counts[BOUNDED(model->features[0].below, MAX_EVENTS)]) {
+	if (l->judged_ns && l->judged_row == row && work != l->judged.counts[BOUNDED(model->features[0].below, MAX_EVENTS)]) {
 		bpf_for(i, 0, model->nr_features)
 			factor += factor_of(&model->features[BOUNDED(i, MAX_FEATURES)], sum, &l->judged);
 		l->metric_q16 = factor > 1 ? factor : 1;
-		follow_phase(l);
+		follow_phase(p, l);
 	}
 	l->judged = *sum;
-	l->judged_type = type;
+	l->judged_row = row;
 	l->judged_ns = now;
 }
 
@@ -90,7 +92,7 @@ static __always_inline void admit_new(struct thread *t)
 	u32 target = admit(0);
 
 	if (target != NONE)
-		t->target = target;
+		settle(t, target);
 }
 
 /* One that wakes and of which nothing is known stays where the policy put it. */
@@ -100,5 +102,5 @@ static __always_inline void admit_waking(struct task_struct *p, struct thread *t
 	u32 target = l && l->metric_q16 ? admit(l->metric_q16) : NONE;
 
 	if (target != NONE)
-		t->target = target;
+		settle(t, target);
 }

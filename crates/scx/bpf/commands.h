@@ -32,7 +32,9 @@ static __always_inline s32 place(struct task_struct *p, struct thread *t, struct
 
 	if (!target || !target->known)
 		return -EINVAL;
-	t->target = c->target;
+	if (!t->followed)
+		return -ESRCH;
+	settle(t, c->target);
 	if (c->weight)
 		t->weight = c->weight;
 	if (c->slice_ns)
@@ -53,7 +55,7 @@ static __always_inline void dismiss(struct thread *t)
 	if (t->followed)
 		__sync_fetch_and_add(&counters.followed, -1);
 	t->followed = false;
-	t->target = TARGET_ANYWHERE;
+	settle(t, TARGET_ANYWHERE);
 	t->weight = 0;
 	t->slice_ns = 0;
 }
@@ -135,7 +137,12 @@ int obey_commands(void *ctx)
 	return 0;
 }
 
-/* Makes `definition` a target, in place of what it was. */
+static __always_inline bool is_defined(u32 cpu)
+{
+	return definition.cpus[BOUNDED(cpu / 64, CPU_WORDS)] >> (cpu % 64) & 1;
+}
+
+/* Makes `definition` a target, if each of its CPUs can serve one more. */
 SEC("syscall")
 int define_target(void *ctx)
 {
@@ -147,24 +154,47 @@ int define_target(void *ctx)
 	definition.result = -EINVAL;
 	if (!target)
 		return 0;
+	definition.result = -ENOSPC;
+	bpf_for(cpu, 0, settings.nr_cpus) {
+		served = is_defined(cpu) ? served_by(cpu) : NULL;
+		if (served && served->count >= MAX_CPU_QUEUES)
+			return 0;
+	}
 	definition.result = -ENOMEM;
 	mask = bpf_cpumask_create();
 	if (!mask)
 		return 0;
 	bpf_for(cpu, 0, settings.nr_cpus) {
-		if (!(definition.cpus[BOUNDED(cpu / 64, CPU_WORDS)] >> (cpu % 64) & 1))
+		served = is_defined(cpu) ? served_by(cpu) : NULL;
+		if (!served)
 			continue;
 		bpf_cpumask_set_cpu(cpu, mask);
-		served = served_by(cpu);
-		online += served && served->online;
+		served->targets[BOUNDED(served->count, MAX_CPU_QUEUES)] = definition.target;
+		__sync_fetch_and_add(&served->count, 1);
+		online += served->online;
 	}
 	target->online = online;
 	target->known = true;
+	target->used_ns = bpf_ktime_get_ns();
 	old = bpf_kptr_xchg(&target->mask, mask);
 	if (old)
 		bpf_cpumask_release(old);
 	definition.result = 0;
 	return 0;
+}
+
+/* A CPU serves a queue no longer. The last one takes its place, so that whoever looks meanwhile misses none. */
+static __always_inline void stop_serving(struct served *served, u32 id)
+{
+	u32 i, last = served->count - 1;
+
+	bpf_for(i, 0, MAX_CPU_QUEUES) {
+		if (i > last || served->targets[BOUNDED(i, MAX_CPU_QUEUES)] != id)
+			continue;
+		served->targets[BOUNDED(i, MAX_CPU_QUEUES)] = served->targets[BOUNDED(last, MAX_CPU_QUEUES)];
+		__sync_fetch_and_add(&served->count, -1);
+		return;
+	}
 }
 
 /* Threads that wait in a target's queue and belong elsewhere by now go there. */
@@ -201,5 +231,38 @@ SEC("syscall")
 int sweep_target(void *ctx)
 {
 	sweep(definition.target);
+	return 0;
+}
+
+/*
+ * Takes a target away that no thread has, nor has had for a sampling period: one that is just being born, or being admitted,
+ * may be about to.
+ */
+SEC("syscall")
+int retire_target(void *ctx)
+{
+	u32 id = definition.target, cpu;
+	struct target *target = target_at(id);
+	struct bpf_cpumask *old;
+	struct served *served;
+
+	definition.result = -EBUSY;
+	if (!target || !target->known || target->users || bpf_ktime_get_ns() - target->used_ns < control.period_ns)
+		return 0;
+	/* Whoever waits there still belongs elsewhere. */
+	sweep(id);
+	if (scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id))
+		return 0;
+	target->known = false;
+	target->online = 0;
+	bpf_for(cpu, 0, settings.nr_cpus) {
+		served = served_by(cpu);
+		if (served && served->count)
+			stop_serving(served, id);
+	}
+	old = bpf_kptr_xchg(&target->mask, NULL);
+	if (old)
+		bpf_cpumask_release(old);
+	definition.result = 0;
 	return 0;
 }

@@ -118,13 +118,20 @@ static __always_inline u32 queue_for_narrow(struct task_struct *p, const struct 
 	return QUEUE_OF_CPU + BOUNDED(cpu, MAX_CPUS);
 }
 
+/* More threads wait than a target's own CPUs should have to serve. */
+static __always_inline bool is_backlog(u32 id)
+{
+	u32 above = control.steal_above;
+
+	return above != NONE && scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id) > (s32)above;
+}
+
 /* Wakes a CPU for a queue that has just got longer. */
 static __always_inline void find_server(u32 id)
 {
 	s32 cpu = pick_idle(id);
 
-	if (cpu < 0 && settings.steal_above != NONE && id != TARGET_ANYWHERE &&
-	    scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id) > (s32)settings.steal_above)
+	if (cpu < 0 && id != TARGET_ANYWHERE && is_backlog(id))
 		cpu = pick_idle(TARGET_ANYWHERE);
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -169,12 +176,14 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 }
 
 /* Takes a thread from another target's backlog. */
-static __always_inline void steal(void)
+static __always_inline void steal(s32 cpu)
 {
+	struct target *target;
 	u32 id;
 
 	bpf_for(id, 0, control.nr_targets) {
-		if (scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id) <= (s32)settings.steal_above)
+		target = target_at(id);
+		if (!target || is_on(target, cpu) || !is_backlog(id))
 			continue;
 		if (scx_bpf_dsq_move_to_local(QUEUE_OF_TARGET + id)) {
 			__sync_fetch_and_add(&counters.stolen, 1);
@@ -202,8 +211,8 @@ void BPF_PROG(engine_dispatch, s32 cpu, struct task_struct *prev)
 			return;
 		}
 	}
-	if (settings.steal_above != NONE)
-		steal();
+	if (control.steal_above != NONE)
+		steal(cpu);
 }
 
 SEC("struct_ops/engine_running")
@@ -239,7 +248,7 @@ void BPF_PROG(engine_tick, struct task_struct *p)
 	if (!l)
 		return;
 	stop_counting(p, l, now);
-	judge(l, now);
+	judge(p, l, now);
 	start_counting(p, l, now);
 }
 
@@ -260,7 +269,7 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	if (!l)
 		return;
 	stop_counting(p, l, now);
-	judge(l, now);
+	judge(p, l, now);
 }
 
 SEC("struct_ops/engine_runnable")
@@ -311,11 +320,13 @@ s32 BPF_PROG(engine_init_task, struct task_struct *p, struct scx_init_task_args 
 	l = ledger_of(current, parent);
 	if (!l)
 		return 0;
-	t->target = parent->target;
 	t->weight = parent->weight;
 	t->slice_ns = parent->slice_ns;
 	if (follow(p, t, l->program))
 		return -ENOMEM;
+	settle(t, parent->target);
+	/* Had the parent left it meanwhile, it might have been taken away before this thread was counted. */
+	settle(t, *(volatile u32 *)&parent->target);
 	admit_new(t);
 	tell(p, TOLD_NEW, l->program, 0, t->cpu);
 	return 0;
@@ -327,6 +338,8 @@ void BPF_PROG(engine_exit_task, struct task_struct *p, struct scx_exit_task_args
 	struct thread *t = thread_of(p);
 	struct ledger *l = t ? ledger_of(p, t) : NULL;
 
+	if (t)
+		settle(t, TARGET_ANYWHERE);
 	if (!l)
 		return;
 	tell_sums(p, l);

@@ -30,7 +30,9 @@ typedef _Bool bool;
 
 #define ESRCH 3
 #define ENOMEM 12
+#define EBUSY 16
 #define EINVAL 22
+#define ENOSPC 28
 
 enum {
 	BPF_MAP_TYPE_HASH = 1,

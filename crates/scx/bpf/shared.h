@@ -34,8 +34,9 @@
 #define TOLD_WAKE 4
 #define TOLD_SLEEP 5
 #define TOLD_MIGRATE 6
+#define TOLD_PHASE 7
 /* Not an event: what one set counted on one core type until the thread ended. */
-#define TOLD_SUM 7
+#define TOLD_SUM 8
 
 /* What a command asks for. */
 #define COMMAND_ADMIT 1
@@ -57,10 +58,7 @@
 /* Set once, before the scheduler is loaded. */
 struct settings {
 	u64 slice_ns; /* time on a CPU before others get their turn */
-	u64 period_ns; /* sampling period */
 	u32 nr_cpus; /* one more than the highest CPU of the kernel */
-	u32 nr_types; /* core types */
-	u32 steal_above; /* CPUs of other targets take threads from queues longer than this; NONE for never */
 	u32 tell_switches; /* tell wakes, sleeps and moves too */
 	u32 drop_target; /* fault injection: threads of this target are lost; NONE in earnest */
 	u32 unused;
@@ -83,9 +81,12 @@ struct admission {
 
 /* Changed by user space at any time. */
 struct control {
+	u64 period_ns; /* sampling period */
 	u32 set; /* the set of events that counts now */
 	u32 admission; /* which of the two tables is valid */
 	u32 nr_targets; /* one more than the highest target in use */
+	u32 steal_above; /* idle CPUs of other targets take threads from queues longer than this; NONE for never */
+	u32 judged_set; /* the set that models are about */
 	u32 unused;
 	u32 slots[MAX_TYPES * MAX_SETS]; /* by core type and set, which slots have counters: bits */
 	struct admission tables[2];
@@ -97,7 +98,7 @@ struct step {
 	s64 add_q16;
 };
 
-/* One feature of a model: a ratio of two counters of the first set, and what it adds to the speed-up factor. */
+/* One feature of a model: a ratio of two counters, and what it adds to the speed-up factor. */
 struct feature {
 	u32 above; /* slot of the numerator */
 	u32 below; /* slot of the denominator */
@@ -128,7 +129,7 @@ struct ledger {
 	u32 program; /* of the workload */
 	u32 set; /* which set the readings below are of */
 	u32 cpu; /* where they were taken */
-	u32 judged_type; /* on which core type the sum below was counted */
+	u32 judged_row; /* which of the sums the one below was */
 	u64 since_ns; /* when they were taken; 0 while the thread does not run */
 	u64 readings[MAX_EVENTS * 3]; /* counter, enabled, running */
 	u64 metric_q16; /* the metric of the admission table; 0 for unknown */

@@ -19,9 +19,12 @@ struct told_sum told_sum;
 /* A set of CPUs with a queue of its own. */
 struct target {
 	struct bpf_cpumask __kptr *mask;
-	u64 clock; /* virtual time of the queue */
+	u64 clock; /* virtual time of the queue; goes on when it becomes another target, so that nobody's is ahead of it */
+	u64 used_ns; /* when a thread came or left last */
+	u32 users; /* threads whose target it is; not kept for TARGET_ANYWHERE */
 	u32 online; /* how many of its CPUs are */
 	u32 known; /* has been defined */
+	u32 unused;
 };
 
 struct {
@@ -97,6 +100,25 @@ static __always_inline bool is_queue_of_cpu(u32 queue)
 	return queue & QUEUE_OF_CPU;
 }
 
+static __always_inline void use_target(u32 id, s32 by)
+{
+	struct target *target = id == TARGET_ANYWHERE ? NULL : target_at(id);
+
+	if (!target)
+		return;
+	__sync_fetch_and_add(&target->users, by);
+	target->used_ns = bpf_ktime_get_ns();
+}
+
+/* From now on, this is a thread's target. Others may say so at the same time. */
+static __always_inline void settle(struct thread *t, u32 id)
+{
+	if (t->target == id)
+		return;
+	use_target(id, 1);
+	use_target(__sync_lock_test_and_set(&t->target, id), -1);
+}
+
 /* A target without a CPU that is online counts as any CPU. */
 static __always_inline u32 target_of(const struct thread *t)
 {
@@ -124,7 +146,7 @@ static __always_inline u64 slice_of(const struct thread *t)
 	return t->slice_ns ? t->slice_ns : settings.slice_ns;
 }
 
-/* Tells user space that something befell a thread; what happens often does not wake it. */
+/* Tells user space that something befell a thread; only births, execs and ends wake it. */
 static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u32 from, u32 to)
 {
 	struct told *told = bpf_ringbuf_reserve(&ring, sizeof(*told), 0);
@@ -140,5 +162,5 @@ static __always_inline void tell(struct task_struct *p, u32 kind, u32 program, u
 	told->program = program;
 	told->from = from;
 	told->to = to;
-	bpf_ringbuf_submit(told, kind == TOLD_WAKE || kind == TOLD_SLEEP || kind == TOLD_MIGRATE ? BPF_RB_NO_WAKEUP : 0);
+	bpf_ringbuf_submit(told, kind == TOLD_NEW || kind == TOLD_EXEC || kind == TOLD_EXIT ? 0 : BPF_RB_NO_WAKEUP);
 }

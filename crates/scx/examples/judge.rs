@@ -1,7 +1,8 @@
-//! What the kernel makes of a thread's counters, beside what user space makes of them: judge MACHINE.toml COMMAND...
+//! What the kernel makes of a thread's counters, beside what user space makes of them: judge MACHINE.toml EVENTS COMMAND...
 //!
 //! Prints, once per period and thread, the speed-up factor by step tables as the scheduler in the kernel computed it and as
-//! metric `sf_steps` is. Needs what `steer run --engine scx` needs.
+//! metric `sf_steps` is; changes of phase; at the end, the instructions of all samples. EVENTS may be several lists with `;`
+//! between them: they take each other's place every five periods. Needs what `steer run --engine scx` needs.
 
 use std::error::Error;
 use std::process::Command;
@@ -10,46 +11,67 @@ use std::time::Duration;
 
 use countersteer_core::counters::{Plan, PlannedSet, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::engine::Engine;
+use countersteer_core::engine::{Engine, ThreadEventKind};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
+use countersteer_core::sample::Event;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
+use countersteer_host::affinity::Counters;
 use countersteer_host::counters::{Pmus, resolve};
 use countersteer_host::live::{LiveEngine, Root};
 use countersteer_scx::{ScxConfig, ScxEngine, probe};
 
-const EVENTS: &str = "instructions,cycles";
+const PERIOD: Nanos = Nanos::from_millis(100);
+
+fn counters(pmus: &Pmus, events: &str) -> Result<Counters, Box<dyn Error>> {
+    let set = resolve(events, &parse_set(events)?, pmus)?;
+    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    Ok((vec![set], Plan::new(vec![planned], Some(PERIOD))?))
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [machine, program, words @ ..] = &arguments[..] else { return Err("judge MACHINE.toml COMMAND...".into()) };
+    let [machine, events, program, words @ ..] = &arguments[..] else {
+        return Err("judge MACHINE.toml EVENTS COMMAND...".into());
+    };
     probe()?;
     let machine = Machine::parse(machine, &std::fs::read_to_string(machine)?)?;
     let topology = Arc::new(Topology::new(&machine));
-    let set = resolve(EVENTS, &parse_set(EVENTS)?, &Pmus::read(std::path::Path::new("/"))?)?;
-    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
-    let period = Nanos::from_millis(100);
+    let pmus = Pmus::read(std::path::Path::new("/"))?;
+    let lists = events.split(';').map(|events| counters(&pmus, events)).collect::<Result<Vec<_>, _>>()?;
     let config = ScxConfig {
-        counters: Some((vec![set], Plan::new(vec![planned], Some(period))?)),
-        period,
+        counters: lists.first().cloned(),
+        period: PERIOD,
         ..ScxConfig::new(Arc::clone(&topology), CpuNumbers::new(machine.os_cpu_numbers()))
     };
     let mut engine = ScxEngine::open(config)?;
     let mut child = Command::new(program).args(words).spawn()?;
     engine.admit(&Root { pid: child.id(), program: ProgramId(0), name: "program".into() })?;
     let mut bank = MetricBank::new(&topology, &["sf_steps"]);
-    let mut next = Nanos::ZERO;
-    while child.try_wait()?.is_none() {
-        next += period;
+    let (mut next, mut instructions, mut ended) = (Nanos::ZERO, 0.0, false);
+    for round in 1.. {
+        if ended {
+            break;
+        }
+        ended = child.try_wait()?.is_some();
+        next += PERIOD;
         let seen = engine.observe(next, false)?;
+        instructions += seen.samples.iter().filter_map(|s| s.counts.get(Event::Instructions)).sum::<f64>();
+        for event in seen.events.iter().filter(|e| e.kind == ThreadEventKind::Phase) {
+            println!("phase {}", event.thread.0);
+        }
         bank.update(&seen);
         for thread in &seen.threads {
             let (kernel, user) = (engine.metric(thread.id), bank.get(thread.id, "sf_steps"));
             println!("{} {kernel:?} {user:?}", thread.id.0);
         }
+        if lists.len() > 1 && round % 5 == 0 {
+            engine.recount(lists[round / 5 % lists.len()].clone())?;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
+    println!("instructions {instructions}");
     println!("{:?}", engine.figures()?);
     Ok(())
 }

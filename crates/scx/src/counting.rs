@@ -2,6 +2,8 @@
 //!
 //! Input: sets of events with their plan. Output: which slots hold which event, and the sets' turns.
 
+use std::ops::Range;
+
 use countersteer_core::counters::Plan;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::sample::Event;
@@ -19,6 +21,8 @@ pub(crate) struct Counting {
     slots: Vec<Vec<usize>>,
     /// The set whose turn it is.
     set: usize,
+    /// What the scheduler calls the first set.
+    first: u32,
 }
 
 /// A counter's place in the scheduler's table.
@@ -30,18 +34,21 @@ pub(crate) struct Slot {
 }
 
 impl Counting {
-    /// Opens all sets on all CPUs, by the kernel's numbers, and starts the first.
-    pub fn open(sets: &[Vec<Resolved>], plan: Plan, cpus: &CpuSet) -> Result<Self, ScxError> {
-        let fits = |what, have, most: u32| {
-            let most = most as usize;
-            if have <= most { Ok(()) } else { Err(ScxError::TooBig { what, have, most }) }
-        };
-        fits("sets of events", sets.len(), shared::MAX_SETS)?;
-        fits("events of a set", sets.iter().map(Vec::len).max().unwrap_or(0), shared::MAX_EVENTS)?;
+    /// Opens all sets on all CPUs, by the kernel's numbers, and starts the first, which the scheduler calls so.
+    pub fn open(sets: &[Vec<Resolved>], plan: Plan, cpus: &CpuSet, first: u32) -> Result<Self, ScxError> {
+        let (have, most) = (sets.iter().map(Vec::len).max().unwrap_or(0), shared::MAX_EVENTS as usize);
+        if have > most {
+            return Err(ScxError::TooBig { what: "events of a set", have, most });
+        }
         let counters = CpuCounters::open(sets, cpus)?;
-        let counting = Self { counters, plan, slots: sets.iter().map(|s| slots(s)).collect(), set: 0 };
+        let counting = Self { counters, plan, slots: sets.iter().map(|s| slots(s)).collect(), set: 0, first };
         counting.counters.switch(0, true)?;
         Ok(counting)
+    }
+
+    /// What the scheduler calls the sets.
+    pub const fn sets(&self) -> Range<u32> {
+        self.first..self.first + self.slots.len() as u32
     }
 
     /// By set and slot, the event.
@@ -60,7 +67,7 @@ impl Counting {
     pub fn files(&self) -> impl Iterator<Item = (Slot, &countersteer_host::counters::CpuEvent)> {
         self.counters.events().iter().map(|event| {
             let slot = self.slots[event.set as usize][event.place as usize] as u32;
-            (Slot { cpu: event.cpu, set: event.set, slot }, event)
+            (Slot { cpu: event.cpu, set: self.first + event.set, slot }, event)
         })
     }
 
@@ -73,7 +80,7 @@ impl Counting {
         self.counters.switch(self.set as u32, false)?;
         self.counters.switch(next as u32, true)?;
         self.set = next;
-        Ok(Some(next as u32))
+        Ok(Some(self.first + next as u32))
     }
 }
 

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_core::counters::Plan;
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{Applied, Engine, Observation};
@@ -14,8 +13,7 @@ use countersteer_core::metric::steps::{FACTOR_BITS, step_models};
 use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
-use countersteer_host::affinity::task;
-use countersteer_host::counters::Resolved;
+use countersteer_host::affinity::{Counters, task};
 use countersteer_host::live::{LiveEngine, Root};
 
 use crate::ScxError;
@@ -23,6 +21,7 @@ use crate::counting::Counting;
 use crate::generated::{shared, types};
 use crate::kernel::Kernel;
 use crate::roster::Roster;
+use crate::targets::Targets;
 use crate::tasks;
 
 /// Whom the scheduler schedules.
@@ -41,8 +40,8 @@ pub struct ScxConfig {
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
-    /// Events to count, with their plan; none for none.
-    pub counters: Option<(Vec<Vec<Resolved>>, Plan)>,
+    /// Events to count at first, with their plan; none for none.
+    pub counters: Option<Counters>,
     /// Whom it schedules.
     pub mode: Mode,
     /// Sampling period.
@@ -57,6 +56,8 @@ pub struct ScxConfig {
     pub watchdog: Duration,
     /// Fault injection for tests: threads of this target get lost.
     pub lose_target: Option<u32>,
+    /// For tests: fewer targets than the scheduler has room for.
+    pub most_targets: Option<u32>,
 }
 
 impl ScxConfig {
@@ -74,12 +75,16 @@ impl ScxConfig {
             tell_switches: true,
             watchdog: Duration::from_secs(5),
             lose_target: None,
+            most_targets: None,
         }
     }
 }
 
 /// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// How long counters are kept open that others have taken the place of: several ticks of the clock.
+const LINGER: Nanos = Nanos::from_millis(200);
 
 /// Rounds in which threads are looked for that were born while their process was let go.
 const DISMISSING_ROUNDS: usize = 10;
@@ -88,10 +93,19 @@ const DISMISSING_ROUNDS: usize = 10;
 pub struct ScxEngine {
     config: ScxConfig,
     kernel: Kernel,
+    /// By CPU of the kernel.
+    core_types: Vec<u8>,
     counting: Option<Counting>,
+    /// Counters that other ones have taken the place of, and since when.
+    exchanged: Vec<(Counting, Nanos)>,
+    /// The kernel computes speed-up factors from what is counted.
+    judges: bool,
     roster: Roster,
-    /// CPU sets by target.
-    targets: Vec<Arc<CpuSet>>,
+    targets: Targets,
+    /// There was no room for a target, and that was said.
+    crowded: bool,
+    /// What is still to be said.
+    complaint: Option<ScxError>,
     /// Files that end waiting.
     wakers: Vec<OwnedFd>,
     /// The admission table, with its metric where user space computes that.
@@ -110,7 +124,7 @@ impl ScxEngine {
     ///
     /// # Errors
     /// The kernel refuses, or the machine is too big for the scheduler's tables.
-    pub fn open(config: ScxConfig) -> Result<Self, ScxError> {
+    pub fn open(mut config: ScxConfig) -> Result<Self, ScxError> {
         let topology = &config.topology;
         let all = Arc::clone(&topology.groups[0].cpus);
         let os = config.numbers.os_set(&all);
@@ -127,28 +141,98 @@ impl ScxEngine {
                 core_types[os.index()] = topology.core_type_of(cpu).0 as u8;
             }
         }
-        let opened = config.counters.clone().map(|(sets, plan)| Counting::open(&sets, plan, &os));
-        let (counting, blind) = match opened {
-            Some(Err(error @ ScxError::Counters(_))) => (None, Some(error.to_string())),
-            Some(opened) => (Some(opened?), None),
-            None => (None, None),
+        let kernel = Kernel::load(&config, &core_types, &os)?;
+        let roster = Roster::new(config.numbers.clone(), topology.cpus.len(), now_ns());
+        let most = config.most_targets.unwrap_or(shared::MAX_TARGETS).min(shared::MAX_TARGETS);
+        let targets = Targets::new(all, most as usize);
+        let counters = config.counters.take();
+        let mut engine = Self {
+            config,
+            kernel,
+            core_types,
+            counting: None,
+            exchanged: Vec::new(),
+            judges: false,
+            roster,
+            targets,
+            crowded: false,
+            complaint: None,
+            wakers: Vec::new(),
+            admission: None,
+            blind: None,
         };
-        let layout = counting.as_ref().map(Counting::layout).unwrap_or_default();
-        let mut kernel = Kernel::load(&config, &core_types, &os)?;
-        if let Some(counting) = &counting {
-            kernel.count(counting, &core_types)?;
-            kernel.model(&step_models(topology), &layout[0])?;
+        match counters.map_or(Ok(()), |counters| engine.recount(counters)) {
+            Err(error @ ScxError::Counters(_)) => engine.blind = Some(error.to_string()),
+            done => done?,
         }
-        kernel.attach()?;
-        let roster = Roster::new(config.numbers.clone(), topology.cpus.len(), layout, now_ns());
-        let (targets, wakers) = (vec![all], Vec::new());
-        Ok(Self { config, kernel, counting, roster, targets, wakers, admission: None, blind })
+        engine.kernel.attach()?;
+        Ok(engine)
+    }
+
+    /// Counts these events from now on, beside the former ones until nobody runs any more who began under them. Where they
+    /// cannot be opened the former ones stay.
+    ///
+    /// # Errors
+    /// They cannot be opened, or are too many.
+    pub fn recount(&mut self, (sets, plan): Counters) -> Result<(), ScxError> {
+        let first = self.vacant_sets(sets.len() as u32)?;
+        let topology = Arc::clone(&self.config.topology);
+        let cpus = self.config.numbers.os_set(&topology.groups[0].cpus);
+        let counting = Counting::open(&sets, plan, &cpus, first)?;
+        if let Err(error) = self.kernel.count(&counting, &self.core_types) {
+            self.kernel.uncount(&counting, &self.core_types)?;
+            return Err(error);
+        }
+        let layout = counting.layout();
+        self.judges = self.kernel.model(&step_models(&topology), first, layout.first().map_or(&[], Vec::as_slice))?;
+        self.roster.lay_out(first, layout);
+        self.kernel.turn(first)?;
+        let now = self.now();
+        self.exchanged.extend(self.counting.replace(counting).map(|old| (old, now)));
+        self.blind = None;
+        // Who computes its metric may have changed.
+        match self.admission.as_ref().map(|(table, _)| table.clone()) {
+            Some(table) => self.admit_by(&table),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets that no counters have: the first of so many, as long unused as can be, since a thread might still run that was
+    /// seen last under what they were then.
+    fn vacant_sets(&self, count: u32) -> Result<u32, ScxError> {
+        let taken: Vec<_> = self.exchanged.iter().map(|(c, _)| c).chain(&self.counting).map(Counting::sets).collect();
+        let vacant = |first: &u32| {
+            let end = first + count;
+            end <= shared::MAX_SETS && taken.iter().all(|t| end <= t.start || t.end <= *first)
+        };
+        let newest = taken.last().map_or(0, |t| t.end);
+        let (have, most) = (taken.iter().map(|t| t.len()).sum::<usize>() + count as usize, shared::MAX_SETS as usize);
+        let found = (newest..shared::MAX_SETS).chain(0..newest).find(vacant);
+        found.ok_or(ScxError::TooBig { what: "sets of events at a time", have, most })
+    }
+
+    /// Closes counters that were exchanged so long ago that every thread has met a tick of the clock since, or left its CPU.
+    fn close_exchanged(&mut self) -> Result<(), ScxError> {
+        let now = self.now();
+        let due = |(_, since): &(Counting, Nanos)| now.since(*since) >= LINGER;
+        let (due, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.exchanged).into_iter().partition(due);
+        self.exchanged = left;
+        for (counting, _) in &due {
+            self.kernel.uncount(counting, &self.core_types)?;
+            self.roster.lay_out(counting.sets().start, vec![Vec::new(); counting.sets().len()]);
+        }
+        Ok(())
     }
 
     /// Why counters are not used, if they are not although they were asked for.
     #[must_use]
     pub fn blindness(&self) -> Option<&str> {
         self.blind.as_deref()
+    }
+
+    /// What users should be told once: placements that could not be, if there were any.
+    pub const fn complaint(&mut self) -> Option<ScxError> {
+        self.complaint.take()
     }
 
     /// Figures of the scheduler itself.
@@ -164,6 +248,14 @@ impl ScxEngine {
             phases: counters.phases,
             followed: counters.followed,
         })
+    }
+
+    /// From now on, CPUs without work take threads of other targets from queues longer than this; never, if absent.
+    ///
+    /// # Errors
+    /// The scheduler is not there any more.
+    pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), ScxError> {
+        self.kernel.steal_above(queued)
     }
 
     /// The metric of a thread by which the kernel admits it, when it was last looked at.
@@ -209,9 +301,12 @@ impl ScxEngine {
         self.wakers.len() < before
     }
 
-    fn listen(&mut self) {
+    /// Takes in what the kernel told; whether a thread ended.
+    fn listen(&mut self) -> bool {
         let Self { kernel, roster, .. } = self;
-        kernel.listen().iter().for_each(|t| roster.hear(t));
+        let told = kernel.listen();
+        told.iter().for_each(|t| roster.hear(t));
+        told.iter().any(|t| t.head.kind == shared::TOLD_EXIT)
     }
 
     /// Asks for every thread's sums and whereabouts.
@@ -232,19 +327,34 @@ impl ScxEngine {
         })
     }
 
-    /// The target of a set of CPUs, made if there is none.
-    fn target(&mut self, cpus: &Arc<CpuSet>) -> Result<u32, ScxError> {
-        if let Some(id) = self.targets.iter().position(|known| known == cpus) {
-            return Ok(id as u32);
+    /// The target of a set of CPUs, made if there is none; nothing where there is no room for another.
+    fn target(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
+        if let Some(id) = self.targets.find(cpus) {
+            return Ok(Some(id));
         }
-        let (have, most) = (self.targets.len() + 1, shared::MAX_TARGETS as usize);
-        if have > most {
-            return Err(ScxError::TooBig { what: "distinct CPU sets", have, most });
+        if let Some(id) = self.define(cpus)? {
+            return Ok(Some(id));
         }
-        let id = self.targets.len() as u32;
-        self.kernel.define(id, &self.config.numbers.os_set(cpus))?;
-        self.targets.push(Arc::clone(cpus));
+        let admitting = self.kernel.admitting()?;
+        for id in self.targets.idle() {
+            if !admitting.contains(&id) && self.kernel.retire(id)? {
+                self.targets.take(id);
+            }
+        }
+        let id = self.define(cpus)?;
+        if id.is_none() && !std::mem::replace(&mut self.crowded, true) {
+            self.complaint = Some(ScxError::Crowded { cpus: cpus.to_string() });
+        }
         Ok(id)
+    }
+
+    fn define(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
+        let Some(id) = self.targets.vacant() else { return Ok(None) };
+        if !self.kernel.define(id, &self.config.numbers.os_set(cpus))? {
+            return Ok(None);
+        }
+        self.targets.put(id, Arc::clone(cpus));
+        Ok(Some(id))
     }
 
     /// Publishes an admission table. What the kernel cannot compute is computed here and given to it.
@@ -252,9 +362,16 @@ impl ScxEngine {
         let mut rows = Vec::with_capacity(table.rows.len());
         for (least, group) in &table.rows {
             let cpus = Arc::clone(&self.config.topology.group(*group).cpus);
-            rows.push((*least, self.target(&cpus)?));
+            match self.target(&cpus)? {
+                Some(target) => rows.push((*least, target)),
+                // Half a table would send threads where they do not belong; decisions place them without.
+                None => {
+                    rows.clear();
+                    break;
+                }
+            }
         }
-        let own = table.metric == "sf_steps" && self.counting.is_some();
+        let own = table.metric == "sf_steps" && self.judges;
         self.kernel.admit_by(if own { shared::METRIC_SF } else { shared::METRIC_GIVEN }, &rows)?;
         let bank = match self.admission.take() {
             _ if own => None,
@@ -305,17 +422,16 @@ impl Engine for ScxEngine {
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), early);
-            let followed = self.roster.threads.len();
-            self.listen();
-            self.kernel.ejected()?;
-            if self.roster.threads.len() < followed && self.roster.threads.is_empty() {
+            if self.listen() {
                 self.rule_out_ejection()?;
             }
+            self.kernel.ejected()?;
             if woken || self.now() >= until || (early && !self.roster.events.is_empty()) {
                 break;
             }
         }
         self.collect()?;
+        self.close_exchanged()?;
         if let Some(set) = self.counting.as_mut().map(Counting::turn).transpose()?.flatten() {
             self.kernel.turn(set)?;
         }
@@ -329,11 +445,21 @@ impl Engine for ScxEngine {
         Ok(seen)
     }
 
+    /// The period alone; what to count is told by [`Self::recount`].
+    fn tune(&mut self, _: &[&'static str], period: Nanos) -> Result<(), ScxError> {
+        self.kernel.pace(period)
+    }
+
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
         self.kernel.ejected()?;
+        self.targets.begin();
+        let (mut applied, mut left) = (Applied::default(), BTreeSet::new());
         let mut commands = Vec::with_capacity(placement.threads.len());
         for thread in &placement.threads {
-            let target = self.target(&thread.target.cpus(&self.config.topology))?;
+            let Some(target) = self.target(&thread.target.cpus(&self.config.topology))? else {
+                applied.refused += 1;
+                continue;
+            };
             commands.push(types::command {
                 tid: thread.thread.0,
                 kind: shared::COMMAND_PLACE,
@@ -342,7 +468,6 @@ impl Engine for ScxEngine {
                 ..types::command::default()
             });
         }
-        let (mut applied, mut left) = (Applied::default(), BTreeSet::new());
         self.kernel.obey(&commands, |c, _| match c.result {
             0 if c.on_target == 0 => applied.refused += 1,
             0 if c.old_target != c.target => {

@@ -23,6 +23,15 @@ pub enum ScxError {
         /// The limit.
         most: usize,
     },
+    /// No room for another set of CPUs to place threads on.
+    #[error(
+        "sched_ext: threads cannot be placed on CPUs {cpus}: so many sets of CPUs are in use that the scheduler, or one of these \
+         CPUs, has no queue left; they stay where they are and are counted as refused; use fewer sets, or `--engine affinity`"
+    )]
+    Crowded {
+        /// The set.
+        cpus: String,
+    },
     /// The kernel threw the scheduler out, and all threads run on as without it.
     #[error("sched_ext: the kernel ended the scheduler ({reason}{}{message})", if message.is_empty() { "" } else { ": " })]
     Ejected {

@@ -3,6 +3,7 @@
 //! Input: targets and commands. Output: their results, and what the kernel tells.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
@@ -10,11 +11,12 @@ use std::rc::Rc;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::metric::steps::{FixedFeature, FixedModel};
 use countersteer_core::sample::Event;
+use countersteer_core::units::{CpuId, Nanos};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 
 use crate::ScxError;
-use crate::counting::Counting;
+use crate::counting::{Counting, Slot};
 use crate::engine::{Mode, ScxConfig};
 use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
 
@@ -52,6 +54,11 @@ fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
+/// A counter's key in the scheduler's table.
+fn key(place: Slot, core_types: &[u8]) -> [u8; 4] {
+    ((place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0).to_ne_bytes()
+}
+
 impl Kernel {
     /// Loads the scheduler and hands it the machine. `core_types` is by the kernel's CPU numbers.
     pub fn load(config: &ScxConfig, core_types: &[u8], all: &CpuSet) -> Result<Self, ScxError> {
@@ -66,9 +73,7 @@ impl Kernel {
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let settings = &mut rodata.settings;
             settings.slice_ns = config.slice.0;
-            settings.period_ns = config.period.0;
             settings.nr_cpus = core_types.len() as u32;
-            settings.steal_above = config.steal_above.unwrap_or(shared::NONE);
             settings.tell_switches = u32::from(config.tell_switches);
             settings.drop_target = config.lose_target.unwrap_or(shared::NONE);
             settings.core_type[..core_types.len()].copy_from_slice(core_types);
@@ -79,7 +84,9 @@ impl Kernel {
         let told = Rc::new(RefCell::new(Vec::new()));
         let ring = ring(&skel, &told)?;
         let mut kernel = Self { links: Vec::new(), ring, told, skel };
-        kernel.serve(all, None)?;
+        kernel.steal_above(config.steal_above)?;
+        kernel.pace(config.period)?;
+        kernel.bring_online(all)?;
         kernel.define(shared::TARGET_ANYWHERE, all)?;
         Ok(kernel)
     }
@@ -87,9 +94,8 @@ impl Kernel {
     /// Hands the counters of the CPUs over.
     pub fn count(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
         for (place, event) in counting.files() {
-            let key = (place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0;
             let file = event.as_fd().as_raw_fd().to_ne_bytes();
-            let update = self.skel.maps.events.update(&key.to_ne_bytes(), &file, MapFlags::ANY);
+            let update = self.skel.maps.events.update(&key(place, core_types), &file, MapFlags::ANY);
             update.map_err(at("handing counters over"))?;
             let row = u32::from(core_types[place.cpu.index()]) * shared::MAX_SETS + place.set;
             self.bss()?.control.slots[row as usize] |= 1 << place.slot;
@@ -97,10 +103,24 @@ impl Kernel {
         Ok(())
     }
 
-    /// Says how speed-up factors follow from the events in the slots of the first set, by core type.
-    pub fn model(&mut self, models: &[FixedModel], slots: &[Option<Event>]) -> Result<(), ScxError> {
+    /// Takes counters back that nobody reads any more.
+    pub fn uncount(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
+        let sets = counting.sets();
+        let rows = self.bss()?.control.slots.iter_mut().zip((0..shared::MAX_SETS).cycle());
+        rows.filter(|(_, set)| sets.contains(set)).for_each(|(slots, _)| *slots = 0);
+        for (place, _) in counting.files() {
+            // One that was never handed over is not missed.
+            let _ = self.skel.maps.events.delete(&key(place, core_types));
+        }
+        Ok(())
+    }
+
+    /// Says how speed-up factors follow from the events in the slots of a set, by core type; whether any does.
+    pub fn model(&mut self, models: &[FixedModel], set: u32, slots: &[Option<Event>]) -> Result<bool, ScxError> {
         let slot = |event| slots.iter().position(|e| *e == Some(event)).map(|slot| slot as u32);
         let bss = self.bss()?;
+        bss.models.iter_mut().for_each(|model| model.nr_features = 0);
+        bss.control.judged_set = set;
         for (model, into) in models.iter().zip(&mut bss.models) {
             into.base_q16 = model.base_q16;
             let known = |f: &&FixedFeature| slot(f.above).is_some() && slot(f.below).is_some();
@@ -109,7 +129,7 @@ impl Kernel {
                 continue;
             }
             let features = model.features.iter().filter(known).take(into.features.len());
-            into.nr_features = features.clone().count() as u32;
+            let nr_features = features.clone().count() as u32;
             for (feature, into) in features.zip(&mut into.features) {
                 (into.above, into.below) = (slot(feature.above).unwrap_or(0), slot(feature.below).unwrap_or(0));
                 into.nr_steps = feature.steps.len().min(into.steps.len()) as u32;
@@ -117,13 +137,27 @@ impl Kernel {
                     (into.least_q20, into.add_q16) = (*least, *add);
                 }
             }
+            into.nr_features = nr_features;
         }
-        Ok(())
+        Ok(bss.models.iter().any(|model| model.nr_features > 0))
     }
 
     /// Another set counts from now on.
     pub fn turn(&mut self, set: u32) -> Result<(), ScxError> {
         self.bss()?.control.set = set;
+        Ok(())
+    }
+
+    /// How often metrics are computed.
+    pub fn pace(&mut self, period: Nanos) -> Result<(), ScxError> {
+        self.bss()?.control.period_ns = period.0;
+        Ok(())
+    }
+
+    /// From which backlogs idle CPUs of other targets take threads; none, if absent.
+    pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), ScxError> {
+        // The kernel compares signed numbers.
+        self.bss()?.control.steal_above = queued.map_or(shared::NONE, |n| n.min(i32::MAX as u32));
         Ok(())
     }
 
@@ -156,40 +190,46 @@ impl Kernel {
         Err(ScxError::Ejected { reason: text(&bss.exit_reason), message: text(&bss.exit_message) })
     }
 
-    /// CPUs serve a target's queue; without a target, only their own.
-    fn serve(&mut self, cpus: &CpuSet, target: Option<u32>) -> Result<(), ScxError> {
-        for cpu in cpus.iter() {
-            let key = cpu.0.to_ne_bytes();
-            let bytes = self.skel.maps.serving.lookup(&key, MapFlags::ANY).map_err(at("asking for a CPU's queues"))?;
-            let Some(mut served) = bytes.as_deref().and_then(read::<types::served>) else { continue };
-            match target {
-                None => served.online = 1,
-                Some(id) => {
-                    let count = served.count as usize;
-                    let (have, most) = (count + 1, served.targets.len());
-                    if count == most {
-                        return Err(ScxError::TooBig { what: "overlapping CPU sets", have, most });
-                    }
-                    served.targets[count] = id;
-                    served.count += 1;
-                }
-            }
-            // SAFETY: `served` is a structure without padding that lives longer than the slice.
-            let bytes = unsafe { std::slice::from_raw_parts((&raw const served).cast::<u8>(), size_of_val(&served)) };
-            self.skel.maps.serving.update(&key, bytes, MapFlags::ANY).map_err(at("giving a CPU its queues"))?;
-        }
-        Ok(())
+    /// Threads can run on these CPUs; before the scheduler schedules.
+    fn bring_online(&mut self, cpus: &CpuSet) -> Result<(), ScxError> {
+        let served = types::served { online: 1, ..types::served::default() };
+        // SAFETY: `served` is a structure without padding that lives longer than the slice.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const served).cast::<u8>(), size_of_val(&served)) };
+        let update = |cpu: CpuId| self.skel.maps.serving.update(&cpu.0.to_ne_bytes(), bytes, MapFlags::ANY);
+        cpus.iter().try_for_each(update).map_err(at("giving a CPU its queues"))
     }
 
-    /// Makes a target of CPUs by the kernel's numbers.
-    pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<(), ScxError> {
+    /// Makes a target of CPUs by the kernel's numbers; whether they can serve one more.
+    pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<bool, ScxError> {
         let bss = self.bss()?;
         bss.definition.target = id;
         bss.definition.cpus = Default::default();
         cpus.iter().for_each(|c| bss.definition.cpus[c.index() / 64] |= 1 << (c.index() % 64));
         bss.control.nr_targets = bss.control.nr_targets.max(id + 1);
         self.skel.progs.define_target.test_run(ProgramInput::default()).map_err(at("defining a target"))?;
-        self.serve(cpus, Some(id))
+        self.answer("defining a target", libc::ENOSPC)
+    }
+
+    /// Takes a target away; whether nobody has it, nor has had it lately.
+    pub fn retire(&mut self, id: u32) -> Result<bool, ScxError> {
+        self.bss()?.definition.target = id;
+        self.skel.progs.retire_target.test_run(ProgramInput::default()).map_err(at("taking a target away"))?;
+        self.answer("taking a target away", libc::EBUSY)
+    }
+
+    /// Whether what was asked of a target was done, or could not be for this reason.
+    fn answer(&mut self, what: &'static str, cannot: i32) -> Result<bool, ScxError> {
+        match -self.bss()?.definition.result {
+            0 => Ok(true),
+            error if error == cannot => Ok(false),
+            error => Err(at(what)(libbpf_rs::Error::from_raw_os_error(error))),
+        }
+    }
+
+    /// Targets that threads may be admitted to at any moment.
+    pub fn admitting(&mut self) -> Result<BTreeSet<u32>, ScxError> {
+        let tables = self.bss()?.control.tables.iter();
+        Ok(tables.flat_map(|t| t.rows.iter().take(t.nr_rows as usize)).map(|row| row.target).collect())
     }
 
     /// Sends on who waits in a target's queue and belongs elsewhere by now.

@@ -9,6 +9,7 @@ mod error;
 mod kernel;
 mod probe;
 mod roster;
+mod targets;
 mod tasks;
 
 pub use engine::{Figures, Mode, ScxConfig, ScxEngine};

@@ -14,6 +14,7 @@ use countersteer_host::affinity::task;
 
 use crate::generated::{shared, types};
 use crate::kernel::Told;
+use crate::targets::Targets;
 
 /// A thread that is followed.
 pub(crate) struct Known {
@@ -41,8 +42,8 @@ pub(crate) struct Roster {
     pub samples: Vec<Sample>,
     names: BTreeMap<u32, Arc<str>>,
     numbers: CpuNumbers,
-    /// By set and slot.
-    layout: Vec<Vec<Option<Event>>>,
+    /// By the scheduler's sets: which it is in its plan, and its events by slot.
+    layout: Vec<(u32, Vec<Option<Event>>)>,
     /// CPUs of the machine.
     cpus: u32,
     /// The beginning on the kernel's clock.
@@ -50,13 +51,19 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    pub fn new(numbers: CpuNumbers, cpus: usize, layout: Vec<Vec<Option<Event>>>, start_ns: u64) -> Self {
+    pub fn new(numbers: CpuNumbers, cpus: usize, start_ns: u64) -> Self {
         let (threads, events, samples, names) = Default::default();
+        let layout = vec![(0, Vec::new()); shared::MAX_SETS as usize];
         Self { threads, events, samples, names, numbers, layout, cpus: cpus as u32, start_ns }
     }
 
     pub fn name(&mut self, program: u32, name: Arc<str>) {
         self.names.insert(program, name);
+    }
+
+    /// What the sets from `first` on hold now.
+    pub fn lay_out(&mut self, first: u32, sets: Vec<Vec<Option<Event>>>) {
+        self.layout[first as usize..].iter_mut().zip((0..).zip(sets)).for_each(|(into, set)| *into = set);
     }
 
     pub fn since(&self, at_ns: u64) -> Nanos {
@@ -113,6 +120,7 @@ impl Roster {
             }
             shared::TOLD_WAKE => ThreadEventKind::Wake,
             shared::TOLD_SLEEP => ThreadEventKind::Sleep,
+            shared::TOLD_PHASE => ThreadEventKind::Phase,
             shared::TOLD_MIGRATE => ThreadEventKind::Migrate { from: self.own(head.from), to: self.own(head.to) },
             _ => {
                 if let Some(sum) = &told.sum {
@@ -152,7 +160,7 @@ impl Roster {
             return;
         }
         let set = row % shared::MAX_SETS as usize;
-        let slots = self.layout.get(set).map_or(&[][..], |s| s);
+        let (nth, slots) = &self.layout[set];
         let counted = sum.running_ns.saturating_sub(before.running_ns);
         let mut counts = Counts::default();
         for (slot, event) in slots.iter().enumerate().filter(|_| counted > 0) {
@@ -164,15 +172,15 @@ impl Roster {
             if slots.is_empty() { time } else { sum.enabled_ns.saturating_sub(before.enabled_ns).max(counted) };
         let running = if slots.is_empty() { time } else { counted };
         let core_type = CoreTypeId::from_index(row / shared::MAX_SETS as usize);
-        let (thread, set, enabled, running) = (ThreadId(tid), set as u32, Nanos(enabled), Nanos(running));
+        let (thread, set, enabled, running) = (ThreadId(tid), *nth, Nanos(enabled), Nanos(running));
         self.samples.push(Sample { thread, cpu, core_type, at, set, enabled, running, counts });
     }
 
-    /// Threads as a policy sees them, by id. `targets` are CPU sets by target.
-    pub fn infos(&self, targets: &[Arc<CpuSet>]) -> Vec<ThreadInfo> {
+    /// Threads as a policy sees them, by id.
+    pub fn infos(&self, targets: &Targets) -> Vec<ThreadInfo> {
         let unknown: Arc<str> = "?".into();
         let allowed = |k: &Known| {
-            let target = targets.get(k.target as usize).unwrap_or(&targets[0]);
+            let target = targets.cpus(k.target);
             let Some(narrow) = &k.narrow else { return Arc::clone(target) };
             let both = narrow.intersection(target);
             // Affinity goes before a placement.

@@ -1,5 +1,6 @@
-"""Counters that the scheduler in the kernel reads: the loop's instructions, two a round, and little else."""
+"""Counters that the scheduler in the kernel reads: the loop's instructions, two a round, and little else; phases."""
 import json
+import re
 import sys
 
 cases = dict(case.split("\n", 1) for case in sys.stdin.read().split("case ")[1:])
@@ -20,3 +21,19 @@ assert abs(by_masks / by_scheduler - 1) < 0.03, (by_masks, by_scheduler)
 # Once a thread has run for two periods, kernel and user space agree bit by bit: 1.25 + 0.5 - 0.0625.
 judged = [line.split() for line in cases["judge"].splitlines() if line[0].isdigit()]
 assert len(judged) > 10 and all(kernel == user == "Some(1.6875)" for _, kernel, user in judged[4:]), judged
+
+# Counters that take each other's place, in other slots, lose nothing and mix nothing up.
+def instructions(body):
+    return float(re.search("^instructions (.*)", body, re.M)[1])
+
+
+exact = 2 * 300_000_000
+assert 0.97 * exact <= instructions(cases["judge"]) <= 1.04 * exact, cases["judge"]
+assert 0.97 * exact <= instructions(cases["exchange"]) <= 1.04 * exact, cases["exchange"]
+swap = cases["swap"]
+swapped = program(swap[swap.index('{\n  "programs"'):])["instructions"]
+assert 3 * exact <= swapped <= 3 * 1.04 * exact and '"50ms"' in swap and '"20ms"' in swap, swap
+
+# A shell that counts by itself and then keeps the kernel busy: another phase. A loop that goes on as it was: none.
+assert "phase " in cases["phases"], cases["phases"]
+assert "phase " not in cases["judge"], cases["judge"]

@@ -26,9 +26,10 @@ enum What {
     List,
     /// How it stands, as JSON
     Status,
-    /// Its policy, the time between its decisions, and whether it is paused
+    /// What can be set: its policy, the time between its decisions, whether it is paused, from which backlogs it steals
     Get,
-    /// Exchange the policy (policy=hsf:margin=0.1), decide more or less often (period=50ms), pause and go on (paused=true)
+    /// Exchange the policy (policy=hsf:margin=0.1), decide more or less often (period=50ms), pause and go on (paused=true),
+    /// let idle CPUs take threads from where more than two wait (steal_above=2, or never)
     Set {
         /// What to change
         #[arg(value_name = "KEY=VALUE")]

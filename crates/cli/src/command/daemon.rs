@@ -33,6 +33,9 @@ pub struct Args {
     /// How threads are placed
     #[arg(long, value_enum, default_value_t = EngineName::Auto)]
     engine: EngineName,
+    /// Let CPUs without work take threads from elsewhere where more than so many wait; the scheduler in the kernel only
+    #[arg(long, value_name = "THREADS")]
+    steal_above: Option<u32>,
     /// Print which processes the rules cover now, and end
     #[arg(long)]
     list: bool,
@@ -80,6 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let job = Job {
         spec: &spec,
         engine,
+        steal_above: args.steal_above,
         period,
         until: Nanos::NEVER,
         dry: false,

@@ -26,6 +26,9 @@ pub struct Args {
     /// How threads are placed
     #[arg(long, value_enum, default_value_t = EngineName::Auto)]
     engine: EngineName,
+    /// Let CPUs without work take threads from elsewhere where more than so many wait; the scheduler in the kernel only
+    #[arg(long, value_name = "THREADS")]
+    steal_above: Option<u32>,
     #[command(flatten)]
     whom: Whom,
     /// Time between decisions
@@ -63,6 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let job = Job {
         spec: &args.policy,
         engine: args.engine,
+        steal_above: args.steal_above,
         period: args.period,
         until: args.duration.unwrap_or(Nanos::NEVER),
         dry: args.dry_run || args.observe,
@@ -109,6 +113,9 @@ fn text(summary: &Summary, args: &Args) -> String {
     }
     if summary.unheeded > 0 {
         text += &format!("; {} hints were not heeded", summary.unheeded);
+    }
+    if let Some(stolen) = summary.stolen.filter(|n| *n > 0) {
+        text += &format!("; {stolen} times a thread ran elsewhere since too many waited");
     }
     text.push('\n');
     if let Some(gain) = summary.predicted_gain.filter(|_| args.observe) {

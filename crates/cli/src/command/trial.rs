@@ -76,6 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         spec: &spec,
         // Under the scheduler in the kernel the baseline would not be Linux's own.
         engine: EngineName::Affinity,
+        steal_above: None,
         period: args.period,
         until: args.duration.unwrap_or(Nanos::NEVER),
         dry: false,

@@ -13,10 +13,12 @@ use countersteer_core::placement::{Placement, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::affinity::{AffinityConfig, AffinityEngine, AffinityError, Recount};
-use countersteer_host::counters::CounterError;
+use countersteer_host::counters::{CounterError, process_of};
 use countersteer_host::live::{LiveEngine, Root};
 #[cfg(feature = "scx")]
 use countersteer_scx::{Mode, ScxConfig, ScxEngine, ScxError, probe};
+
+use super::governed::Control;
 
 /// How threads are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -90,6 +92,10 @@ pub struct Steered {
     base: Nanos,
     /// Names of the engines that there were.
     engines: Vec<&'static str>,
+    /// Where others ask for stealing, and are told of it.
+    control: Control,
+    /// From which backlogs threads may be taken now.
+    steal_above: Option<u32>,
 }
 
 impl Steered {
@@ -100,23 +106,30 @@ impl Steered {
         config: AffinityConfig,
         events: bool,
         recount: Box<dyn Recount>,
+        control: &Control,
     ) -> anyhow::Result<Self> {
+        let steal_above = control.lock().steal_above;
         let inner = match name {
             EngineName::Affinity => None,
             _ if config.dry => None,
-            EngineName::Auto => match in_kernel(&config, events, name) {
+            EngineName::Auto => match in_kernel(&config, events, name, steal_above) {
                 Ok(engine) => Some(engine),
                 Err(why) => {
                     eprintln!("steer: threads are steered by their masks: {why}");
                     None
                 }
             },
-            _ => Some(in_kernel(&config, events, name)?),
+            _ => Some(in_kernel(&config, events, name, steal_above)?),
         };
         let mut recount = Some(recount);
         let inner = match inner {
             Some(inner) => inner,
-            None => masks(&config, recount.take())?,
+            None => {
+                if steal_above.is_some() {
+                    eprintln!("steer: --steal-above has no effect by masks, which have no queues");
+                }
+                masks(&config, recount.take())?
+            }
         };
         let mut steered = Self {
             inner,
@@ -127,6 +140,8 @@ impl Steered {
             placed: BTreeMap::new(),
             base: Nanos::ZERO,
             engines: vec![],
+            control: control.clone(),
+            steal_above,
         };
         steered.engines.push(steered.name());
         Ok(steered)
@@ -170,7 +185,8 @@ impl Steered {
         let mut engine = with_masks(&self.config, self.recount.take()).map_err(EngineError::Affinity)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
-            let Some(pid) = self.process_of(thread.id) else { continue };
+            // The scheduler's engine took leave of them.
+            let Ok(pid) = process_of(thread.id.0) else { continue };
             let name = self.names.get(&thread.program.0).unwrap_or(&thread.name);
             roots.insert(pid, Root { pid, program: thread.program, name: Arc::clone(name) });
         }
@@ -183,6 +199,23 @@ impl Steered {
         self.base = at;
         self.inner = Inner::Affinity(Box::new(engine));
         self.engines.push(self.name());
+        Ok(())
+    }
+
+    /// Passes on from which backlogs threads may be taken, and tells how often one was.
+    fn share_stealing(&mut self) -> Result<(), EngineError> {
+        let mut shared = self.control.lock();
+        shared.stolen = match &mut self.inner {
+            Inner::Affinity(_) => None,
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => {
+                if self.steal_above != shared.steal_above {
+                    engine.steal_above(shared.steal_above).map_err(EngineError::Scx)?;
+                    self.steal_above = shared.steal_above;
+                }
+                Some(engine.figures().map_err(EngineError::Scx)?.stolen)
+            }
+        };
         Ok(())
     }
 
@@ -214,28 +247,35 @@ fn masks(config: &AffinityConfig, recount: Option<Box<dyn Recount>>) -> anyhow::
 }
 
 #[cfg(feature = "scx")]
-fn in_kernel(config: &AffinityConfig, events: bool, name: EngineName) -> anyhow::Result<Inner> {
+fn in_kernel(
+    config: &AffinityConfig,
+    events: bool,
+    name: EngineName,
+    steal_above: Option<u32>,
+) -> anyhow::Result<Inner> {
     probe()?;
     let mode = if name == EngineName::ScxFull { Mode::Full } else { Mode::Partial };
     let engine = ScxEngine::open(ScxConfig {
         counters: config.counters.clone(),
         mode,
         period: config.period,
+        steal_above,
         tell_switches: events,
-        lose_target: lost_target(),
+        lose_target: number_of("COUNTERSTEER_LOSE_TARGET"),
+        most_targets: number_of("COUNTERSTEER_MOST_TARGETS"),
         ..ScxConfig::new(Arc::clone(&config.topology), config.numbers.clone())
     })?;
     Ok(Inner::Scx(Box::new(engine)))
 }
 
-/// Fault injection, for tests of what happens when the kernel throws the scheduler out.
+/// Fault injection, for tests of what happens when the kernel throws the scheduler out, or has no room left.
 #[cfg(feature = "scx")]
-fn lost_target() -> Option<u32> {
-    std::env::var("COUNTERSTEER_LOSE_TARGET").ok()?.parse().ok()
+fn number_of(variable: &str) -> Option<u32> {
+    std::env::var(variable).ok()?.parse().ok()
 }
 
 #[cfg(not(feature = "scx"))]
-fn in_kernel(_: &AffinityConfig, _: bool, _: EngineName) -> anyhow::Result<Inner> {
+fn in_kernel(_: &AffinityConfig, _: bool, _: EngineName, _: Option<u32>) -> anyhow::Result<Inner> {
     let why = "this program was built without the scheduler in the kernel (feature `scx`)";
     Err(crate::error::told(crate::error::Kind::Missing, why))
 }
@@ -267,15 +307,26 @@ impl Engine for Steered {
                 Err(error) => return Err(EngineError::Scx(error)),
             },
         };
+        self.share_stealing()?;
         Ok(self.outward(seen))
     }
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), EngineError> {
+        self.config.period = period;
         match &mut self.inner {
             Inner::Affinity(engine) => engine.tune(metrics, period).map_err(EngineError::Affinity),
-            // The scheduler's counters stay what they are.
             #[cfg(feature = "scx")]
-            Inner::Scx(_) => Ok(()),
+            Inner::Scx(engine) => {
+                engine.tune(metrics, period).map_err(EngineError::Scx)?;
+                let Some(recount) = &mut self.recount else { return Ok(()) };
+                let Some(counters) = recount.counters(metrics, period) else { return Ok(()) };
+                match engine.recount(counters.clone()) {
+                    // Masks would count the same, should they have to take over.
+                    Ok(()) => self.config.counters = Some(counters),
+                    Err(error) => recount.failed(&error.to_string()),
+                }
+                Ok(())
+            }
         }
     }
 
@@ -285,7 +336,11 @@ impl Engine for Steered {
             #[cfg(feature = "scx")]
             Inner::Scx(engine) => {
                 self.placed.extend(placement.threads.iter().map(|t| (t.thread, t.clone())));
-                match engine.apply(placement) {
+                let applied = engine.apply(placement);
+                if let Some(complaint) = engine.complaint() {
+                    eprintln!("steer: {complaint}");
+                }
+                match applied {
                     // The next observation finds out.
                     Err(ScxError::Ejected { .. }) => Ok(Applied::default()),
                     done => done.map_err(EngineError::Scx),

@@ -53,6 +53,11 @@ fn exposition(control: &Control) -> String {
     plain("decisions", "Decisions since the start", run.decisions as f64);
     plain("confined", "Threads that were confined anew, summed over decisions", run.changed as f64);
     plain("refused", "Threads that could not be confined", run.refused as f64);
+    plain(
+        "stolen",
+        "Times a thread ran outside of its place since too many waited there",
+        run.stolen.unwrap_or(0) as f64,
+    );
     plain("migrations", "Moves between CPUs that were seen", run.migrations as f64);
     plain("threads", "Threads that are steered now", run.programs.iter().map(|p| p.living as f64).sum());
     plain("paused", "Nothing is decided", f64::from(u8::from(shared.paused)));

@@ -34,6 +34,10 @@ pub struct Shared {
     pub period: Duration,
     /// Threads are let go, and nothing is decided.
     pub paused: bool,
+    /// From which backlogs threads may be taken; none, if absent.
+    pub steal_above: Option<u32>,
+    /// How often one was, where there are backlogs.
+    pub stolen: Option<u64>,
     /// Why the policy was dropped, if it was.
     pub dropped: Option<String>,
     /// How things stand.

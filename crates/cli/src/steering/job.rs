@@ -22,7 +22,7 @@ use super::hints::hinted;
 use super::programs::Programs;
 use super::socket::Socket;
 use super::tally::{Summary, Tally, Tell};
-use crate::error::Kind;
+use crate::error::{Kind, told};
 use crate::experiment::policy_rng;
 
 /// The engine that is meant: what leaves threads to Linux needs no scheduler of its own.
@@ -37,6 +37,8 @@ pub struct Job<'a> {
     pub spec: &'a str,
     /// How threads are placed.
     pub engine: EngineName,
+    /// From which backlogs the scheduler in the kernel lets others take threads; none, if absent.
+    pub steal_above: Option<u32>,
     /// Time between decisions.
     pub period: Nanos,
     /// When it ends in any case.
@@ -79,6 +81,11 @@ pub fn put_back() -> anyhow::Result<()> {
 
 /// Does a job with a policy.
 pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Programs) -> anyhow::Result<Done> {
+    if job.steal_above.is_some() && job.engine == EngineName::Affinity {
+        let why = "masks have no queues to steal from: --steal-above needs `--engine scx`, `scx-full` or `auto`";
+        return Err(told(Kind::Usage, why));
+    }
+    job.control.lock().steal_above = job.steal_above;
     // The first to come and the last to go.
     let _guardian = if job.dry { None } else { guardian::start() };
     let engine = engine(&job, here, policy.as_ref())?;
@@ -141,7 +148,7 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
         dry: job.dry,
     };
     let recount = here.recount(policy, job.period);
-    Steered::open(chosen(job), config, policy.wants_events() || job.record.is_some(), recount)
+    Steered::open(chosen(job), config, policy.wants_events() || job.record.is_some(), recount, &job.control)
 }
 
 fn manifest(job: &Job<'_>, here: &Here, programs: &Programs, engine: String) -> Manifest {

@@ -26,6 +26,55 @@ const MOST_BYTES: u64 = 1 << 16;
 /// How long a client may take over its request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Something of a run that can be asked for and changed.
+struct Key {
+    name: &'static str,
+    get: fn(&Shared) -> Value,
+    /// Takes a value, or says what is wrong with it; what is set now.
+    set: fn(&mut Shared, &Arc<Topology>, &str) -> Result<Value, String>,
+}
+
+/// Every key.
+static KEYS: &[Key] = &[
+    Key {
+        name: "policy",
+        get: |shared| json!(shared.policy),
+        set: |shared, topology, spec| {
+            policy::parse(spec, topology).map_err(|e| e.to_string())?;
+            shared.pending = Some(spec.to_owned());
+            Ok(json!(spec))
+        },
+    },
+    Key {
+        name: "period",
+        get: |shared| json!(period_text(shared.period)),
+        set: |shared, _, value| {
+            shared.period = period(value)?;
+            Ok(json!(period_text(shared.period)))
+        },
+    },
+    Key {
+        name: "paused",
+        get: |shared| json!(shared.paused),
+        set: |shared, _, value| {
+            shared.paused = value.parse().map_err(|_| format!("`{value}` is neither true nor false"))?;
+            Ok(json!(shared.paused))
+        },
+    },
+    Key {
+        name: "steal_above",
+        get: stealing,
+        set: |shared, _, value| {
+            if shared.stolen.is_none() {
+                return Err("masks have no queues to steal from; the scheduler in the kernel has (--engine scx)".into());
+            }
+            let wrong = |_| format!("`{value}` is neither a number of waiting threads nor `never`");
+            shared.steal_above = if value == "never" { None } else { Some(value.parse().map_err(wrong)?) };
+            Ok(stealing(shared))
+        },
+    },
+];
+
 /// A socket that answers as long as it lives.
 pub struct Socket {
     path: PathBuf,
@@ -86,26 +135,16 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
                 "run": summary,
             }))
         }
-        Some("get") => {
-            let period = period_text(shared.period);
-            Ok(json!({ "policy": shared.policy, "period": period, "paused": shared.paused }))
+        Some("get") => Ok(KEYS.iter().map(|key| (key.name.to_owned(), (key.get)(&shared))).collect()),
+        Some("set") => {
+            let name = text("key").unwrap_or_default();
+            let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+                let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+                return Err(format!("`{name}` cannot be set; there are {}", names.join(", ")));
+            };
+            let value = (key.set)(&mut shared, topology, text("value").unwrap_or_default())?;
+            Ok(json!({ name: value }))
         }
-        Some("set") => match (text("key"), text("value").unwrap_or_default()) {
-            (Some("policy"), spec) => {
-                policy::parse(spec, topology).map_err(|e| e.to_string())?;
-                shared.pending = Some(spec.to_owned());
-                Ok(json!({ "policy": spec }))
-            }
-            (Some("period"), value) => {
-                shared.period = period(value)?;
-                Ok(json!({ "period": period_text(shared.period) }))
-            }
-            (Some("paused"), value) => {
-                shared.paused = value.parse().map_err(|_| format!("`{value}` is neither true nor false"))?;
-                Ok(json!({ "paused": shared.paused }))
-            }
-            (key, _) => Err(format!("`{}` cannot be set; policy, period and paused can", key.unwrap_or_default())),
-        },
         Some("why") => {
             let thread = request.get("thread").and_then(Value::as_u64).unwrap_or_default();
             why(&shared, u32::try_from(thread).unwrap_or_default())
@@ -134,6 +173,10 @@ fn period(text: &str) -> Result<Duration, String> {
     Err(format!("`{text}` is no time between decisions; {:?} to {:?} are", PERIODS.start(), PERIODS.end()))
 }
 
+fn stealing(shared: &Shared) -> Value {
+    shared.steal_above.map_or(json!("never"), |n| json!(n))
+}
+
 fn period_text(period: Duration) -> String {
     format!("{period:?}")
 }
@@ -156,4 +199,29 @@ pub fn answering(folder: &Path) -> Vec<PathBuf> {
         entries.filter(|p| p.extension().is_some_and(|e| e == "sock") && UnixStream::connect(p).is_ok()).collect();
     paths.sort();
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_got_as_they_were_set_and_wrong_ones_are_told() {
+        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let topology = Arc::new(Topology::new(&machine.unwrap_or_else(|e| unreachable!("{e}"))));
+        let control = Control::default();
+        let set = |key, value| reply(&json!({ "ask": "set", "key": key, "value": value }), &topology, &control);
+        assert_eq!(set("period", "50ms"), Ok(json!({ "period": "50ms" })));
+        assert_eq!(set("policy", "aarr"), Ok(json!({ "policy": "aarr" })));
+        assert_eq!(control.lock().pending.as_deref(), Some("aarr"));
+        assert!(set("steal_above", "2").is_err_and(|why| why.starts_with("masks have no queues")));
+        control.lock().stolen = Some(0);
+        assert_eq!(set("steal_above", "2"), Ok(json!({ "steal_above": 2 })));
+        let got = reply(&json!({ "ask": "get" }), &topology, &control);
+        assert_eq!(got, Ok(json!({ "policy": "", "period": "50ms", "paused": false, "steal_above": 2 })));
+        assert_eq!(set("steal_above", "never"), Ok(json!({ "steal_above": "never" })));
+        for (key, value) in [("steal_above", "some"), ("period", "1h"), ("paused", "perhaps"), ("speed", "1")] {
+            assert!(set(key, value).is_err(), "{key}={value}");
+        }
+    }
 }

@@ -63,8 +63,12 @@ pub struct Summary {
     pub refused: u64,
     /// Frequency hints and parts of caches that the machine does not have, or refuses.
     pub unheeded: u64,
+    /// Times that a thread ran outside of its place since too many waited there; none where places have no queues.
+    pub stolen: Option<u64>,
     /// Moves between CPUs that were seen.
     pub migrations: u64,
+    /// Changes of phase that the engine noticed.
+    pub phases: u64,
     /// Samples of threads outside of what they were told two periods before or earlier, and all samples of such threads.
     pub misplaced: (u64, u64),
     /// By how much faster threads would be where the policy wants them than where they are, by its speed-up factors.
@@ -135,6 +139,7 @@ impl Tally {
     /// The summary, with how the crew ended.
     pub fn finish(self, members: &[Member], elapsed: Nanos) -> (Summary, Outcome, Option<Collector>) {
         let mut summary = self.summary;
+        summary.stolen = self.control.lock().stolen;
         summary.programs = self.programs.into_values().collect();
         summary.elapsed_s = elapsed.as_secs_f64();
         let (here, there) = self.speeds;
@@ -174,6 +179,7 @@ impl Tally {
     fn publish(&mut self, topology: &Topology, at: Nanos, placement: &Placement) {
         self.summary.elapsed_s = at.as_secs_f64();
         let mut shared = self.control.lock();
+        self.summary.stolen = shared.stolen;
         shared.summary.clone_from(&self.summary);
         shared.summary.programs = self.programs.values().cloned().collect();
         shared.words.retain(|tid, _| self.names.contains_key(&ThreadId(*tid)));
@@ -263,6 +269,7 @@ impl Tally {
         for event in &observation.events {
             match event.kind {
                 ThreadEventKind::Migrate { .. } => self.summary.migrations += 1,
+                ThreadEventKind::Phase => self.summary.phases += 1,
                 ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => self.short_lived().threads += 1,
                 ThreadEventKind::Exit => self.forget(event.thread),
                 _ => {}

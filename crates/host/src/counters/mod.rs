@@ -37,6 +37,5 @@ pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
 pub use session::{Request, Session, Stopper, Summary, Target, Tick, Watch};
 pub(crate) use sys::pidfd;
-pub(crate) use tasks::process_of;
-pub use tasks::sees_exits;
+pub use tasks::{process_of, sees_exits};
 pub use vendor::{VendorError, add as add_vendor_events, own as own_vendor_lists};

@@ -23,7 +23,10 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
 }
 
 /// The process of a thread.
-pub(crate) fn process_of(tid: u32) -> Result<u32, CounterError> {
+///
+/// # Errors
+/// It has ended.
+pub fn process_of(tid: u32) -> Result<u32, CounterError> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
     line.and_then(|l| l.trim().parse().ok()).ok_or(CounterError::Gone { what: "thread", id: tid })

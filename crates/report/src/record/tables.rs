@@ -262,6 +262,7 @@ fn decode_events(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Res
             ("exit", ..) => ThreadEventKind::Exit,
             ("wake", ..) => ThreadEventKind::Wake,
             ("sleep", ..) => ThreadEventKind::Sleep,
+            ("phase", ..) => ThreadEventKind::Phase,
             ("migrate", Some(from), Some(to)) => ThreadEventKind::Migrate { from: CpuId(from), to: CpuId(to) },
             (other, ..) => return Err(format!("event kind `{other}` is unknown or lacks its CPUs")),
         };
@@ -588,6 +589,21 @@ mod tests {
     use super::*;
 
     const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
+
+    #[test]
+    fn every_kind_of_event_is_read_as_it_was_written() {
+        let manifest =
+            super::super::Manifest::new(("m", MACHINE), ("w", ""), "linux", 0, Nanos(1), [], Default::default());
+        let mut record = Record::new(manifest);
+        let migrate = ThreadEventKind::Migrate { from: CpuId(1), to: CpuId(2) };
+        use ThreadEventKind::{Exec, Exit, New, Phase, Sleep, Wake};
+        let kinds = [New, Exec, Exit, Wake, Sleep, migrate, Phase];
+        record.events.extend(kinds.map(|kind| EventRow { step: 1, at_ns: 2, thread: 3, kind }));
+        let batch = encode_events(&record, &record.topology().unwrap(), 0..kinds.len()).unwrap();
+        let written = std::mem::take(&mut record.events);
+        decode_events(&mut record, &mut Words::default(), &batch).unwrap();
+        assert_eq!(record.events, written);
+    }
 
     #[test]
     fn tables_of_earlier_versions_are_read_without_what_they_lack() {
