@@ -161,6 +161,8 @@ pub struct Applied {
     pub refused: u32,
     /// Frequency hints and parts of caches that the machine does not have, or refuses.
     pub unheeded: u32,
+    /// From what was seen until all that changed held, the decision included; zero where nobody measures, as in replays.
+    pub took: Nanos,
 }
 
 /// Predicts the steady state of static assignments.

@@ -117,6 +117,9 @@ fn text(summary: &Summary, args: &Args) -> String {
     if let Some(stolen) = summary.stolen.filter(|n| *n > 0) {
         text += &format!("; {stolen} times a thread ran elsewhere since too many waited");
     }
+    if let Some(effect) = summary.effect {
+        text += &format!("; 99 of 100 decisions held within {} ms", number(effect.p99_ms, 2));
+    }
     text.push('\n');
     if let Some(gain) = summary.predicted_gain.filter(|_| args.observe) {
         let policy = &args.policy;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::ValueEnum;
 use countersteer_core::engine::{Applied, Engine, Observation, ThreadInfo};
@@ -90,6 +91,8 @@ pub struct Steered {
     placed: BTreeMap<ThreadId, ThreadPlacement>,
     /// When this engine began.
     base: Nanos,
+    /// When it was last known how things stand.
+    observed: Instant,
     /// Names of the engines that there were.
     engines: Vec<&'static str>,
     /// Where others ask for stealing, and are told of it.
@@ -139,6 +142,7 @@ impl Steered {
             names: BTreeMap::new(),
             placed: BTreeMap::new(),
             base: Nanos::ZERO,
+            observed: Instant::now(),
             engines: vec![],
             control: control.clone(),
             steal_above,
@@ -308,6 +312,7 @@ impl Engine for Steered {
             },
         };
         self.share_stealing()?;
+        self.observed = Instant::now();
         Ok(self.outward(seen))
     }
 
@@ -331,8 +336,8 @@ impl Engine for Steered {
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
-        match &mut self.inner {
-            Inner::Affinity(engine) => engine.apply(placement).map_err(EngineError::Affinity),
+        let applied = match &mut self.inner {
+            Inner::Affinity(engine) => engine.apply(placement).map_err(EngineError::Affinity)?,
             #[cfg(feature = "scx")]
             Inner::Scx(engine) => {
                 self.placed.extend(placement.threads.iter().map(|t| (t.thread, t.clone())));
@@ -342,11 +347,12 @@ impl Engine for Steered {
                 }
                 match applied {
                     // The next observation finds out.
-                    Err(ScxError::Ejected { .. }) => Ok(Applied::default()),
-                    done => done.map_err(EngineError::Scx),
+                    Err(ScxError::Ejected { .. }) => Applied::default(),
+                    done => done.map_err(EngineError::Scx)?,
                 }
             }
-        }
+        };
+        Ok(Applied { took: Nanos(self.observed.elapsed().as_nanos() as u64), ..applied })
     }
 }
 

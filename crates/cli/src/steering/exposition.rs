@@ -58,6 +58,11 @@ fn exposition(control: &Control) -> String {
         "Times a thread ran outside of its place since too many waited there",
         run.stolen.unwrap_or(0) as f64,
     );
+    plain(
+        "effect_p99_seconds",
+        "Time in which 99 of 100 decisions held, from what was seen",
+        run.effect.map_or(0.0, |effect| effect.p99_ms * 1e-3),
+    );
     plain("migrations", "Moves between CPUs that were seen", run.migrations as f64);
     plain("threads", "Threads that are steered now", run.programs.iter().map(|p| p.living as f64).sum());
     plain("paused", "Nothing is decided", f64::from(u8::from(shared.paused)));

@@ -16,6 +16,7 @@ use countersteer_core::units::{GroupId, Nanos, ThreadId};
 use countersteer_host::live::Member;
 
 use countersteer_report::record::Collector;
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::contest::Contest;
@@ -44,6 +45,17 @@ pub struct ProgramTally {
     pub exit_code: Option<i32>,
 }
 
+/// How long it took from what was seen until all threads were where the policy wanted them, over decisions that moved any.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EffectTimes {
+    /// Half of the decisions took less.
+    pub median_ms: f64,
+    /// All but a hundredth took less.
+    pub p99_ms: f64,
+    /// The longest.
+    pub most_ms: f64,
+}
+
 /// What was done.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
@@ -65,6 +77,8 @@ pub struct Summary {
     pub unheeded: u64,
     /// Times that a thread ran outside of its place since too many waited there; none where places have no queues.
     pub stolen: Option<u64>,
+    /// How long decisions took to hold; none if nothing was ever changed.
+    pub effect: Option<EffectTimes>,
     /// Moves between CPUs that were seen.
     pub migrations: u64,
     /// Changes of phase that the engine noticed.
@@ -81,6 +95,9 @@ const SHORT_LIVED: &str = "(ended)";
 /// Observations after which a decision must have taken effect.
 const SETTLED: u64 = 2;
 
+/// Decisions that take longer to hold count as this long.
+const LONGEST_EFFECT_US: u64 = 60_000_000;
+
 /// Takes a line of what is decided.
 pub type Tell = Box<dyn FnMut(&str)>;
 
@@ -89,6 +106,8 @@ pub struct Tally {
     pub collector: Option<Collector>,
     pub contest: Option<Contest>,
     summary: Summary,
+    /// Microseconds from what was seen to what was done about it.
+    effects: Option<Histogram<u32>>,
     /// By the program's number.
     programs: BTreeMap<u32, ProgramTally>,
     /// Programs that have ended keep their rows.
@@ -114,6 +133,7 @@ impl Tally {
         let (speeds, keep_ended, control) = ((0.0, 0.0), true, control.clone());
         let (contest, observations) = (None, 0);
         Self {
+            effects: Histogram::new_with_bounds(1, LONGEST_EFFECT_US, 2).ok(),
             collector,
             contest,
             observations,
@@ -316,6 +336,15 @@ impl Recorder for Tally {
         self.summary.changed += u64::from(applied.changed);
         self.summary.refused += u64::from(applied.refused);
         self.summary.unheeded += u64::from(applied.unheeded);
+        if let Some(effects) = self.effects.as_mut().filter(|_| applied.changed > 0) {
+            effects.saturating_record(applied.took.0 / 1000);
+            let ms = |us: u64| us as f64 * 1e-3;
+            self.summary.effect = Some(EffectTimes {
+                median_ms: ms(effects.value_at_quantile(0.5)),
+                p99_ms: ms(effects.value_at_quantile(0.99)),
+                most_ms: ms(effects.max()),
+            });
+        }
         self.publish(topology, at, placement);
         for placed in &placement.threads {
             if self.wanted.get(&placed.thread).is_some_and(|(target, _)| *target == placed.target) {

@@ -108,7 +108,13 @@ impl Engine for ReplayEngine<'_> {
         for placed in &placement.threads {
             self.decisions.push(self.words.decision(&self.topology, step, Nanos(row.at_ns), placed));
         }
-        Ok(Applied { changed: row.changed, gone: row.gone, refused: row.refused, unheeded: row.unheeded })
+        Ok(Applied {
+            changed: row.changed,
+            gone: row.gone,
+            refused: row.refused,
+            unheeded: row.unheeded,
+            ..Applied::default()
+        })
     }
 }
 
