@@ -14,7 +14,7 @@ use countersteer_core::placement::{Placement, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::affinity::{AffinityConfig, AffinityEngine, AffinityError, Recount};
-use countersteer_host::counters::{CounterError, process_of};
+use countersteer_host::counters::CounterError;
 use countersteer_host::live::{LiveEngine, Root};
 #[cfg(feature = "scx")]
 use countersteer_scx::{Mode, ScxConfig, ScxEngine, ScxError, probe};
@@ -190,7 +190,7 @@ impl Steered {
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
             // The scheduler's engine took leave of them.
-            let Ok(pid) = process_of(thread.id.0) else { continue };
+            let Ok(pid) = countersteer_host::counters::process_of(thread.id.0) else { continue };
             let name = self.names.get(&thread.program.0).unwrap_or(&thread.name);
             roots.insert(pid, Root { pid, program: thread.program, name: Arc::clone(name) });
         }
