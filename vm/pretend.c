@@ -1,4 +1,4 @@
-/* Tells work as if CPUs 0 and 1 were twice as fast: pretend yes; pretend no: as if they were like the others. Runs until it is killed. */
+/* Tells work as if CPU 0 were twice as fast: pretend yes; pretend no: as if they were like the others. Runs until it is killed. */
 #define _GNU_SOURCE
 #include <countersteer.h>
 #include <sched.h>
@@ -18,9 +18,11 @@ int main(int argc, char **argv)
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
     for (;;) {
+        for (volatile int round = 0; round < 300000; round++)
+            ;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
         long ns = (now.tv_sec - before.tv_sec) * 1000000000 + now.tv_nsec - before.tv_nsec;
         before = now;
-        cs_page_work(page, ns * (gains && sched_getcpu() < 2 ? 2 : 1));
+        cs_page_work(page, ns * (gains && sched_getcpu() == 0 ? 2 : 1));
     }
 }

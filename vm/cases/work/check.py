@@ -6,14 +6,12 @@ import sys
 text = sys.stdin.read()
 run = json.loads(text[text.index("{"):text.index("replay: ")])
 on_big = {p["name"]: p["cpu_s"][0] / sum(p["cpu_s"]) for p in run["programs"]}
-gains = [share for name, share in on_big.items() if name.startswith("gains")]
-stays = [share for name, share in on_big.items() if name.startswith("stays")]
-# Both are sent to the other cores now and then, to be measured, and CPUs that take turns measure badly.
-assert len(gains) == len(stays) == 2 and sum(gains) - sum(stays) > 0.4, on_big
+# Both are sent to the other core now and then, to be measured.
+assert on_big["gains"] > 0.65 and on_big["stays"] < 0.35, on_big
 # Nanoseconds of CPU time, those on big cores twice for who gains by them.
 for program in run["programs"]:
     big, small = program["cpu_s"]
-    told = (big * (2 if program["name"].startswith("gains") else 1) + small) * 1e9
+    told = (big * (2 if program["name"] == "gains" else 1) + small) * 1e9
     assert 0.8 * told < program["work"] < 1.2 * told, program
 assert re.search(r"replay: all \d+ decisions are the same", text), text
 assert re.search(r"^program .* work *$", text, re.M), text
