@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds what runs in virtual machines of one kind, static, and puts it into a folder: vm/build.sh amd64|arm64 FOLDER
+# Builds what runs in virtual machines of one kind, static, and puts it into a folder: vm/build.sh amd64|arm64 FOLDER [--release]
 # Exits with 125 where the tools for that are missing; that a program does not compile is another matter (101).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-arch=$1 into=$2
+arch=$1 into=$2 release=${3:-}
 missing() {
     echo "build.sh: $1" >&2
     exit 125
@@ -27,10 +27,10 @@ if [ "$arch" = arm64 ]; then
     export LIBBPF_SYS_EXTRA_CFLAGS="-I$dev/include -I$dev/include/aarch64-linux-gnu"
     export LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu=$dev/lib/aarch64-linux-gnu
 fi
-"${CARGO:-cargo}" build --quiet --target $target -p countersteer-cli
-"${CARGO:-cargo}" rustc --quiet --target $target -p countersteer --lib --crate-type staticlib
-"${CARGO:-cargo}" build --quiet --target $target -p countersteer-scx --example judge
-built=${CARGO_TARGET_DIR:-target}/$target/debug
+"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli
+"${CARGO:-cargo}" rustc --quiet $release --target $target -p countersteer --lib --crate-type staticlib
+"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-scx --example judge
+built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
 mkdir -p "$into"
 cp vm/*.toml "$into/"
 for program in steer examples/judge; do

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # What a policy gains on real threads, beside what the simulator says that it gains: bench/gain/run.sh [ROUNDS [SPEEDS]]
 # In a virtual machine with two fast CPUs and two at half their speed, once with a kernel that knows of it, once without.
-# Prints a table in Markdown. Takes some ten minutes on two idle host CPUs, which the machine's CPUs must not outweigh.
+# Prints tables in Markdown. The host must be idle; its CPUs that are threads of one core disturb each other less where SPEEDS,
+# parts of a host CPU in per cent, are small.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=${1:-5} speeds=${2:-50,50,25,25}
+rounds=${1:-8} speeds=${2:-30,30,15,15}
 here=bench/gain
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -14,11 +15,11 @@ cargo build --quiet --release -p countersteer-cli -p countersteer-capture
 cargo rustc --quiet --release -p countersteer --lib --crate-type staticlib
 release=${CARGO_TARGET_DIR:-target}/release
 gcc -O1 -pthread -Icrates/capi/include crates/capi/examples/work.c "$release/libcountersteer.a" -lm -o "$scratch/work"
-vm/build.sh arm64 "$scratch/arm64"
-
-"$release/steer" profile -o "$scratch/work.json" --max-instructions 300M -- "$scratch/work" 60000 >&2
+"$release/steer" profile -o "$scratch/work.json" --max-instructions 300M -- "$scratch/work" 20000 >&2
+vm/build.sh arm64 "$scratch/arm64" --release
 for untold in '' --untold; do
     vm/run.sh --arch arm64 --speeds "$speeds" $untold "$scratch"/arm64/{steer,work} $here/{machine,mix}.toml -- \
         "ROUNDS=$rounds; $(cat $here/command)" >"$scratch/live$untold"
+    cat "$scratch/live$untold" >&2
 done
 python3 $here/table.py "$release/steer" "$scratch"

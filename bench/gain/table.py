@@ -67,7 +67,7 @@ def simulated(alone, told):
     path, workload = machine(3.0 * alone["slow-hog"] / alone["fast-hog"], told), FOLDER / "mix.toml"
     workload.write_text(program("hog", 1, 1))
     (alone_run,) = compare(path, workload, ["linux"], seeds=1)
-    seconds = alone_run["score"]["programs"][0]["alone_fast_s"]
+    seconds = alone_run["programs"][0]["alone_fast_s"]
     instructions = json.loads((FOLDER / "work.json").read_text())["instructions"]
     # Each run of a program takes some seconds; bursts take as long as they did.
     scale, text = 5 / seconds, ""
@@ -81,7 +81,7 @@ def simulated(alone, told):
     workload.write_text(text)
     scores = {}
     for run in compare(path, workload, ["linux", POLICY], SEEDS):
-        scores.setdefault(run["policy"], []).append(run["score"]["asp"])
+        scores.setdefault(run["policy"], []).append(run["asp"])
     return scores
 
 
