@@ -77,9 +77,12 @@ fn confined(dir: &Path, test: &str) -> Option<(Process, Process, u32, String)> {
     }
     let program = Process::start(Command::new("sh").args(["-c", "ulimit -t 60; while :; do :; done"]));
     let args = ["run", "-P", "static:*=cpu0", "-i", "20ms", "-p", &program.pid().to_string()];
-    let run = Process::start(steer(&args, dir).process_group(0));
+    let (mut command, said) = (steer(&args, dir), dir.join("said"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&said).unwrap());
+    let run = Process(command.process_group(0).spawn().unwrap());
     let guardian = until(|| guardian(run.pid()).filter(|_| mask(program.pid()).as_ref() != Some(&own)));
-    assert!(guardian.is_some(), "{:?}", mask(program.pid()));
+    let found = || (mask(program.pid()), status(run.pid(), "State"), std::fs::read_to_string(&said));
+    assert!(guardian.is_some(), "{:?}", found());
     Some((program, run, guardian.unwrap(), own))
 }
 
