@@ -52,8 +52,8 @@ accel=tcg,thread=multi
 machine=()
 case $arch in
 # QEMU's CPUs do not heed in time that a kernel changes its own code while others run it, as x86 kernels do; they take turns.
-# And flags are lost now and then in cmpxchg16b, of which kernels of 6.12 die; newer ones have no storage for tasks without it.
-amd64) qemu=qemu-system-x86_64 console=ttyS0 machine=(-M q35 -cpu "max$([ "$kernel" != stable ] || echo ,cx16=off)") accel=tcg,thread=single ;;
+# And flags are lost now and then in cmpxchg16b, of which old kernels die; the newest has no storage for tasks without it.
+amd64) qemu=qemu-system-x86_64 console=ttyS0 machine=(-M q35 -cpu "max$([ -z "$kernel" ] || echo ,cx16=off)") accel=tcg,thread=single ;;
 arm64) qemu=qemu-system-aarch64 console=ttyAMA0 machine=(-M virt -cpu max) ;;
 *) echo "run.sh: no machine for $arch; amd64 and arm64 are there" >&2 && exit 2 ;;
 esac
