@@ -27,12 +27,11 @@ if [ "$arch" = arm64 ]; then
     export LIBBPF_SYS_EXTRA_CFLAGS="-I$dev/include -I$dev/include/aarch64-linux-gnu"
     export LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu=$dev/lib/aarch64-linux-gnu
 fi
-"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli
-"${CARGO:-cargo}" rustc --quiet $release --target $target -p countersteer --lib --crate-type staticlib
-"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-scx --example judge
+# In one go: what each package wants of the others is put together, so nothing is built twice.
+"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli -p countersteer -p countersteer-scx --lib --bins --example judge
 built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
 mkdir -p "$into"
-cp vm/*.toml "$into/"
+cp vm/*.toml vm/shared.sh "$into/"
 for program in steer examples/judge; do
     "${compiler%gcc}strip" -o "$into/${program##*/}" "$built/$program"
 done

@@ -10,7 +10,7 @@ skip() {
 }
 scripts/install.sh python3 || skip "python3 is missing"
 vm/fetch.sh >/dev/null || skip "QEMU and kernels cannot be fetched (see above)"
-export scratch=$(mktemp -d)
+export scratch=$(mktemp -d) PYTHONPATH=$PWD/vm PYTHONDONTWRITEBYTECODE=1
 trap 'rm -rf "$scratch"' EXIT
 
 # Options of a case's machine.

@@ -1,0 +1,1 @@
+../scx-ends/check.py

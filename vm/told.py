@@ -1,0 +1,20 @@
+"""What cases print, taken apart: parts that begin with `case NAME`, with summaries and lines `key: value` in them."""
+import json
+import sys
+
+text = sys.stdin.read()
+cases = dict(case.split("\n", 1) for case in text.split("case ")[1:])
+
+
+def summaries(case):
+    body = cases[case]
+    decoder, found, at = json.JSONDecoder(), [], body.find("{\n")
+    while at >= 0:
+        value, length = decoder.raw_decode(body[at:])
+        found.append(value)
+        at = body.find("{\n", at + length)
+    return found
+
+
+def lines(case):
+    return dict(line.split(": ", 1) for line in cases[case].splitlines() if ": " in line and line[0] not in " [{")
