@@ -16,6 +16,7 @@ char _license[] SEC("license") = "GPL";
 
 #include "state.h"
 #include "ledger.h"
+#include "alarm.h"
 
 /* Claims an idle CPU of a target. */
 static __always_inline s32 pick_idle(u32 id)
@@ -89,18 +90,19 @@ s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 	return cpu < (s32)settings.nr_cpus ? cpu : prev;
 }
 
-/* Puts a thread into a queue, at its place by virtual time: one that slept does not make up for all of it. */
+/*
+ * Puts a thread into a queue, at its place by virtual time. One that slept does not make up for it: were it let go before those that
+ * wait, who wakes often and runs shortly would make everybody change places all the time.
+ */
 static __always_inline void queue_up(struct task_struct *p, struct thread *t, u32 queue, u64 flags)
 {
-	u64 *clock = clock_of(queue), now = clock ? *clock : 0, slice = slice_of(t);
+	u64 *clock = clock_of(queue), now = clock ? *clock : 0;
 
-	if (t->queue != queue) {
+	if (t->queue != queue || (s64)(t->vtime - now) < 0) {
 		t->queue = queue;
 		t->vtime = now;
-	} else if ((s64)(t->vtime - (now - slice)) < 0) {
-		t->vtime = now - slice;
 	}
-	insert(p, queue, slice, t->vtime, flags);
+	insert(p, queue, slice_of(t), t->vtime, flags);
 }
 
 /* Where a thread waits that may not use all CPUs of its target: the queue of one that it may use. */
@@ -126,15 +128,20 @@ static __always_inline bool is_backlog(u32 id)
 	return above != NONE && scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id) > (s32)above;
 }
 
-/* Wakes a CPU for a queue that has just got longer. */
-static __always_inline void find_server(u32 id)
+/* Wakes a CPU for a queue that is about to get longer; if all are busy, one of them will be free when its slice ends. */
+static __always_inline void find_server(u32 id, const struct bpf_cpumask *mask, s32 own)
 {
 	s32 cpu = pick_idle(id);
 
 	if (cpu < 0 && id != TARGET_ANYWHERE && is_backlog(id))
 		cpu = pick_idle(TARGET_ANYWHERE);
-	if (cpu >= 0)
+	if (cpu >= 0) {
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	if (!bpf_cpumask_test_cpu(own, cpus_of(mask)))
+		own = bpf_cpumask_any_distribute(cpus_of(mask));
+	set_alarm(own);
 }
 
 SEC("struct_ops/engine_enqueue")
@@ -163,7 +170,7 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 			return;
 		}
 		queue_up(p, t, QUEUE_OF_TARGET + id, flags);
-		find_server(id);
+		find_server(id, mask, cpu);
 		return;
 	}
 	queue = queue_for_narrow(p, mask);
@@ -173,6 +180,7 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 	}
 	queue_up(p, t, queue, flags);
 	scx_bpf_kick_cpu(queue - QUEUE_OF_CPU, SCX_KICK_IDLE);
+	set_alarm(queue - QUEUE_OF_CPU);
 }
 
 /* Takes a thread from another target's backlog. */
@@ -226,6 +234,7 @@ void BPF_PROG(engine_running, struct task_struct *p)
 	if (!t)
 		return;
 	t->started_ns = now;
+	note_slice(cpu, now + slice_of(t));
 	clock = clock_of(t->queue);
 	if (clock && (s64)(t->vtime - *clock) > 0)
 		*clock = t->vtime;
@@ -265,6 +274,7 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	weight = t->weight ? t->weight : p->scx.weight * 1024 / 100;
 	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
 	t->started_ns = 0;
+	note_slice(bpf_get_smp_processor_id(), 0);
 	l = ledger_of(p, t);
 	if (!l)
 		return;
@@ -409,7 +419,7 @@ s32 BPF_PROG(engine_init)
 		if (error)
 			return error;
 	}
-	return 0;
+	return prepare_alarms();
 }
 
 SEC("struct_ops/engine_exit")

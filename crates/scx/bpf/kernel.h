@@ -46,6 +46,9 @@ enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024, BPF_LOCAL_STORAGE_GET_F_CRE
 struct bpf_perf_event_value {
 	__u64 counter, enabled, running;
 };
+struct bpf_timer {
+	__u64 __opaque[2];
+} __attribute__((aligned(8)));
 struct bpf_iter_num {
 	__u64 __opaque[1];
 } __attribute__((aligned(8)));

@@ -63,14 +63,14 @@ pub struct ScxConfig {
 impl ScxConfig {
     /// What fits most, on this machine.
     #[must_use]
-    pub const fn new(topology: Arc<Topology>, numbers: CpuNumbers) -> Self {
+    pub fn new(topology: Arc<Topology>, numbers: CpuNumbers) -> Self {
         Self {
+            slice: usual_slice(topology.groups[0].cpus.len()),
             topology,
             numbers,
             counters: None,
             mode: Mode::Partial,
             period: Nanos::from_millis(100),
-            slice: Nanos::from_millis(3),
             steal_above: None,
             tell_switches: true,
             watchdog: Duration::from_secs(5),
@@ -78,6 +78,11 @@ impl ScxConfig {
             most_targets: None,
         }
     }
+}
+
+/// The slice of the kernel's own scheduler: longer with more CPUs, up to eight.
+fn usual_slice(cpus: usize) -> Nanos {
+    Nanos::from_micros(700 * u64::from(1 + cpus.clamp(1, 8).ilog2()))
 }
 
 /// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.

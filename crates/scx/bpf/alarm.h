@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Ends slices in time. The kernel looks at slices when its clock ticks, every few milliseconds, and who waits would wait for
+ * that; so a timer goes off at their end, but only while somebody waits, once a slice and CPU at most.
+ */
+#pragma once
+
+#define CLOCK_MONOTONIC 1
+/* A slice with less than this left is at its end. */
+#define NEARLY_NS 50000
+
+struct alarm {
+	struct bpf_timer timer;
+	u64 until_ns; /* when the slice ends of who runs on the CPU; 0 if nobody of ours does */
+	u32 set; /* will go off */
+	u32 unused;
+};
+
+/* By the CPU whose slices they end; they go off on the one where they were set. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct alarm);
+} alarms SEC(".maps");
+
+static __always_inline struct alarm *alarm_of(s32 cpu)
+{
+	u32 key = cpu;
+
+	return bpf_map_lookup_elem(&alarms, &key);
+}
+
+/* Whose slice ends when, on the CPU that asks. */
+static __always_inline void note_slice(u32 cpu, u64 until_ns)
+{
+	struct alarm *alarm = alarm_of(cpu);
+
+	if (alarm)
+		alarm->until_ns = until_ns;
+}
+
+static __always_inline void start_alarm(struct alarm *alarm, u64 now)
+{
+	u64 until = alarm->until_ns;
+
+	if (!until)
+		until = now + settings.slice_ns;
+	bpf_timer_start(&alarm->timer, (s64)(until - now) > 0 ? until - now : 0, 0);
+}
+
+/*
+ * Somebody is about to wait for this CPU. If the alarm goes off just before that thread is in its queue, nobody seems to wait, and
+ * the slice ends by the kernel's clock after all.
+ */
+static __always_inline void set_alarm(s32 cpu)
+{
+	struct alarm *alarm = alarm_of(cpu);
+
+	if (alarm && !alarm->set && !__sync_lock_test_and_set(&alarm->set, 1))
+		start_alarm(alarm, bpf_ktime_get_ns());
+}
+
+/* Threads wait in a queue that the CPU serves. */
+static __always_inline bool is_wanted(s32 cpu)
+{
+	struct served *served = served_by(cpu);
+	u32 i, count;
+
+	if (scx_bpf_dsq_nr_queued(QUEUE_OF_CPU + cpu) > 0)
+		return true;
+	if (!served)
+		return false;
+	count = served->count < MAX_CPU_QUEUES ? served->count : MAX_CPU_QUEUES;
+	bpf_for(i, 0, count) {
+		if (scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + served->targets[BOUNDED(i, MAX_CPU_QUEUES)]) > 0)
+			return true;
+	}
+	return false;
+}
+
+static int go_off(void *map, u32 *key, struct alarm *alarm)
+{
+	u64 now = bpf_ktime_get_ns(), until = alarm->until_ns;
+	s32 cpu = *key;
+
+	alarm->set = 0;
+	if (!is_wanted(cpu))
+		return 0;
+	if (until && (s64)(until - now) < NEARLY_NS) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		/* Until the next thread has been noted. */
+		alarm->until_ns = 0;
+	}
+	if (!__sync_lock_test_and_set(&alarm->set, 1))
+		start_alarm(alarm, now);
+	return 0;
+}
+
+static __always_inline s32 prepare_alarms(void)
+{
+	struct alarm *alarm;
+	s32 error;
+	u32 cpu;
+
+	bpf_for(cpu, 0, settings.nr_cpus) {
+		alarm = alarm_of(cpu);
+		if (!alarm)
+			return -EINVAL;
+		error = bpf_timer_init(&alarm->timer, &alarms, CLOCK_MONOTONIC);
+		if (!error)
+			error = bpf_timer_set_callback(&alarm->timer, go_off);
+		if (error)
+			return error;
+	}
+	return 0;
+}
