@@ -105,12 +105,14 @@ impl Nanos {
 
 impl std::ops::Add for Nanos {
     type Output = Self;
+    #[inline]
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 }
 
 impl std::ops::AddAssign for Nanos {
+    #[inline]
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }

@@ -222,10 +222,6 @@ impl Tally {
         }
     }
 
-    fn program(&mut self, thread: ThreadId) -> Option<&mut ProgramTally> {
-        self.programs.get_mut(self.program_of.get(&thread)?)
-    }
-
     /// Threads that were born and ended between two observations: whose they were is not known any more.
     fn short_lived(&mut self) -> &mut ProgramTally {
         let types = self.summary.core_types.len();
@@ -234,6 +230,9 @@ impl Tally {
     }
 
     fn meet(&mut self, observation: &Observation) {
+        if self.program_of.keys().eq(observation.threads.iter().map(|t| &t.id)) {
+            return;
+        }
         let types = self.summary.core_types.len();
         for info in &observation.threads {
             if self.program_of.insert(info.id, info.program.0).is_some() {
@@ -277,8 +276,10 @@ impl Tally {
                 self.summary.misplaced.0 += u64::from(!there);
                 self.summary.misplaced.1 += 1;
             }
-            let short_lived = !self.program_of.contains_key(&sample.thread);
-            let program = if short_lived { Some(self.short_lived()) } else { self.program(sample.thread) };
+            let program = match self.program_of.get(&sample.thread) {
+                Some(number) => self.programs.get_mut(number),
+                None => Some(self.short_lived()),
+            };
             if let Some(program) = program {
                 program.cpu_s[sample.core_type.index()] += time;
                 program.instructions += sample.counts.get(Event::Instructions).unwrap_or(0.0);

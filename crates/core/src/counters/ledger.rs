@@ -7,7 +7,7 @@
 //! A *tree* is a thread that was there first (its root) and all that it and its descendants gave birth to. The kernel tells
 //! the counts of descendants when they end; of the root it tells only the tree's total, so the root's own is the difference.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::units::{CpuId, Nanos};
 
@@ -55,15 +55,15 @@ struct Thread {
 /// What each thread has counted so far.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    threads: HashMap<u32, Thread>,
+    threads: FxHashMap<u32, Thread>,
     /// Core type by CPU.
     core_types: Vec<u32>,
     /// Events counted by (cpu, set), as bits.
-    present: HashMap<(u32, u32), u64>,
+    present: FxHashMap<(u32, u32), u64>,
     /// Root of each tree.
     roots: Vec<u32>,
     /// By (tree, cpu, set): what threads other than the root were told to have counted.
-    others: HashMap<(u32, u32, u32), Vec<u64>>,
+    others: FxHashMap<(u32, u32, u32), Vec<u64>>,
     /// Threads with something to report, in the order in which they got it.
     dirty: Vec<u32>,
     /// Threads whose number was taken by another before they were reported.
@@ -209,19 +209,17 @@ impl Ledger {
         let mut dirty = std::mem::take(&mut self.dirty);
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
-            self.report(&mut thread, into);
+            thread.report(&self.core_types, &self.present, into);
             self.spare.append(&mut thread.slots);
         }
         dirty.retain(|tid| {
             // A number may be listed twice: once for its former owner.
-            let Some(mut thread) = self.threads.remove(tid) else { return false };
+            let Some(thread) = self.threads.get_mut(tid) else { return false };
             let stays = ended && !thread.ended;
             if !stays && std::mem::take(&mut thread.listed) {
-                self.report(&mut thread, into);
+                thread.report(&self.core_types, &self.present, into);
             }
-            let forget = thread.ended && !stays;
-            self.threads.insert(*tid, thread);
-            if forget {
+            if thread.ended && !stays {
                 self.recycle(*tid);
             }
             stays
@@ -242,14 +240,6 @@ impl Ledger {
         }
     }
 
-    fn report(&self, thread: &mut Thread, into: &mut Readings) {
-        for slot in thread.slots.iter_mut().filter(|s| s.dirty) {
-            let core_type = self.core_types.get(slot.cpu as usize).copied().unwrap_or_default();
-            let present = self.present.get(&(slot.cpu, slot.set)).copied().unwrap_or(u64::MAX);
-            slot.report(thread.owner.unwrap_or(Owner::Rest), core_type, present, thread.ended, into);
-        }
-    }
-
     fn recycle(&mut self, tid: u32) {
         // A root's slots say what of the tree's total is its own, so they stay until the end.
         if self.roots.contains(&tid) {
@@ -257,6 +247,16 @@ impl Ledger {
         }
         if let Some(thread) = self.threads.remove(&tid) {
             self.spare.extend(thread.slots);
+        }
+    }
+}
+
+impl Thread {
+    fn report(&mut self, core_types: &[u32], present: &FxHashMap<(u32, u32), u64>, into: &mut Readings) {
+        for slot in self.slots.iter_mut().filter(|s| s.dirty) {
+            let core_type = core_types.get(slot.cpu as usize).copied().unwrap_or_default();
+            let present = present.get(&(slot.cpu, slot.set)).copied().unwrap_or(u64::MAX);
+            slot.report(self.owner.unwrap_or(Owner::Rest), core_type, present, self.ended, into);
         }
     }
 }

@@ -66,7 +66,7 @@ const BUSY: f64 = 0.9;
 /// One in so many threads that did not run is looked at each period.
 const LOOKED_AT: usize = 20;
 /// Threads of which /proc is asked in a period; where more are in doubt they have their turns, and are taken for what they were.
-const MOST_LOOKS: usize = 128;
+const MOST_LOOKS: usize = 64;
 
 /// At most so many of these, from `next` on and round; where that goes on next time. In order.
 fn turn(tids: &[u32], most: usize, next: &mut u32) -> Vec<u32> {

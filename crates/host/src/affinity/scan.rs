@@ -17,7 +17,14 @@ pub(super) struct Scan {
     parents: BTreeMap<u32, u32>,
     /// Processes that were followed, and are not although their parents may be.
     left: BTreeSet<u32>,
+    /// Parents of the processes that nobody follows. Asking costs more than all the rest, so it is done once.
+    strangers: BTreeMap<u32, u32>,
+    /// Looks since all were asked anew: a number may have gone to another process between two looks.
+    looks: u32,
 }
+
+/// Looks after which all strangers are asked again.
+const ASKED_AGAIN: u32 = 64;
 
 impl Scan {
     /// A thread that is known already, of a process that is followed from now on.
@@ -63,12 +70,15 @@ impl Scan {
     fn find_children(&mut self) {
         let processes = task::processes();
         self.left.retain(|pid| processes.binary_search(pid).is_ok());
-        let unknown: Vec<u32> = processes.into_iter().filter(|pid| !self.known.contains_key(pid)).collect();
-        let parents: Vec<(u32, u32)> =
-            unknown.into_iter().filter_map(|pid| Some((pid, task::stat(pid, pid)?.parent))).collect();
+        let before = std::mem::take(&mut self.strangers);
+        let before = if self.looks.is_multiple_of(ASKED_AGAIN) { BTreeMap::new() } else { before };
+        self.looks = self.looks.wrapping_add(1);
+        let parent_of = |pid: u32| before.get(&pid).copied().or_else(|| Some(task::stat(pid, pid)?.parent));
+        let unknown = processes.into_iter().filter(|pid| !self.known.contains_key(pid));
+        self.strangers = unknown.filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
         loop {
             let before = self.known.len();
-            for (pid, parent) in &parents {
+            for (pid, parent) in &self.strangers {
                 if self.known.contains_key(parent) && !self.known.contains_key(pid) && !self.left.contains(pid) {
                     self.known.insert(*pid, BTreeSet::new());
                     self.parents.insert(*pid, *parent);

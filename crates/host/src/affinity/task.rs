@@ -2,7 +2,8 @@
 //!
 //! The only unsafe code of this engine: the C library's masks end at CPU 1,023, the kernel's do not.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
@@ -64,30 +65,40 @@ pub(crate) struct Stat {
     pub(crate) kernel: bool,
 }
 
+/// A line of a thread is shorter: fifty numbers and a name.
+const LONGEST_LINE: usize = 2048;
+
 /// Reads it; nothing of a thread that has ended.
 pub(crate) fn stat(pid: u32, tid: u32) -> Option<Stat> {
-    parse(&std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
+    // Of some threads this is asked every period: no memory is asked for, and no more of the kernel than one reading.
+    let mut line = [0; LONGEST_LINE];
+    let mut path = [0u8; 64];
+    let mut rest = path.as_mut_slice();
+    write!(rest, "/proc/{pid}/task/{tid}/stat").ok()?;
+    let left = rest.len();
+    let path = str::from_utf8(&path[..path.len() - left]).ok()?;
+    let length = File::open(path).ok()?.read(&mut line).ok()?;
+    parse(&line[..length])
 }
 
-fn parse(line: &str) -> Option<Stat> {
+fn parse(line: &[u8]) -> Option<Stat> {
     const KERNEL_THREAD: u64 = 0x0020_0000;
     // A name may hold blanks and parentheses; what follows the last one is numbers.
-    let (_, rest) = line.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let number = |nth: usize| fields.get(nth)?.parse::<i64>().ok();
-    let state = *fields.first()?;
+    let name_ends = line.iter().rposition(|b| *b == b')')?;
+    let mut fields = str::from_utf8(&line[name_ends + 1..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
     if matches!(state, "Z" | "X" | "x") {
         return None;
     }
-    Some(Stat {
-        runnable: state == "R",
-        parent: u32::try_from(number(1)?).ok()?,
-        session: u32::try_from(number(3)?).ok()?,
-        nice: i8::try_from(number(16)?).ok()?,
-        started: u64::try_from(number(19)?).ok()?,
-        cpu: CpuId(u32::try_from(number(36)?).ok()?),
-        kernel: number(6)? as u64 & KERNEL_THREAD != 0,
-    })
+    // So many fields are passed over before each number.
+    let mut number = |skip: usize| fields.nth(skip)?.parse::<i64>().ok();
+    let parent = u32::try_from(number(0)?).ok()?;
+    let session = u32::try_from(number(1)?).ok()?;
+    let kernel = number(2)? as u64 & KERNEL_THREAD != 0;
+    let nice = i8::try_from(number(9)?).ok()?;
+    let started = u64::try_from(number(2)?).ok()?;
+    let cpu = CpuId(u32::try_from(number(16)?).ok()?);
+    Some(Stat { runnable: state == "R", parent, session, nice, started, cpu, kernel })
 }
 
 /// The threads of a process; none of one that has ended.
@@ -122,12 +133,12 @@ mod tests {
 
     #[test]
     fn a_line_of_stat_is_read_behind_the_name() {
-        let stat = parse(LINE).unwrap();
+        let stat = parse(LINE.as_bytes()).unwrap();
         assert_eq!((stat.runnable, stat.parent, stat.session, stat.nice), (true, 7, 41, 5));
         assert_eq!((stat.started, stat.cpu, stat.kernel), (99, CpuId(3), false));
-        assert_eq!(parse(&LINE.replace(") R ", ") Z ")), None, "one that has ended");
-        assert!(parse(&LINE.replace("4194304", "2129984")).unwrap().kernel);
-        assert_eq!(parse("42 (cut"), None);
+        assert_eq!(parse(LINE.replace(") R ", ") Z ").as_bytes()), None, "one that has ended");
+        assert!(parse(LINE.replace("4194304", "2129984").as_bytes()).unwrap().kernel);
+        assert_eq!(parse(b"42 (cut"), None);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! Input: notes in the order of time, totals. Output: a ledger that is up to date, and the names of threads.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use countersteer_core::counters::{Cumulative, Ledger, Owner, Readings};
 use countersteer_core::units::{CpuId, Nanos};
+use rustc_hash::FxHashMap;
 
 use super::CounterError;
 use super::backend::Backend;
@@ -18,7 +18,7 @@ use super::tasks;
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) ledger: Ledger,
-    names: HashMap<u32, Arc<str>>,
+    names: FxHashMap<u32, Arc<str>>,
     notes: Notes,
     /// What was read and not told yet.
     pub(super) readings: Readings,
@@ -59,7 +59,7 @@ impl Follower {
     pub(super) fn new(core_types: Vec<u32>, groups: &[GroupInfo]) -> Self {
         let mut follower = Self {
             ledger: Ledger::new(core_types),
-            names: HashMap::new(),
+            names: FxHashMap::default(),
             notes: Notes::default(),
             readings: Readings::default(),
             farewells: false,
@@ -77,7 +77,7 @@ impl Follower {
 
     /// Takes note of what groups count, all those of a thread together.
     pub(super) fn groups(&mut self, groups: &[GroupInfo]) {
-        let mut present: HashMap<(CpuId, u32), u64> = HashMap::new();
+        let mut present: FxHashMap<(CpuId, u32), u64> = FxHashMap::default();
         for group in groups {
             let bits = group.places.iter().flatten().fold(0, |bits, place| bits | 1u64 << (place % 64));
             *present.entry((group.cpu, group.set)).or_default() |= bits;
@@ -189,7 +189,7 @@ impl Follower {
         // a little after their farewell.
         let all_told = self.ledger.alive() == 0 && self.lost() == 0 && self.partial == 0;
         let only_root = all_told && (!self.farewells || (self.born == 0 && self.ledger.trees() == 1));
-        let mut rest: HashMap<(CpuId, u32), Vec<u64>> = HashMap::new();
+        let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
         let mut values = std::mem::take(&mut self.values);
         for index in 0..backend.groups().len() {
             let (_, running) = backend.total(index, &mut values)?;

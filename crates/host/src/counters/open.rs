@@ -12,13 +12,13 @@
 //! events from the CPU on which the thread ends, and two CPUs that write into one ring at once leave it silent for good (seen
 //! on 6.18 within a second of busy births). It is used only where the tracepoint of ends may not be.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
+use rustc_hash::FxHashMap;
 
 use super::CounterError;
 use super::catalog::{CatalogRow, Probe, TASK_CLOCK, probe};
@@ -83,10 +83,10 @@ pub(super) struct Opened {
     members: Vec<OwnedFd>,
     /// Group by the identifier of its events, and whether that event asks for readings, as opposed to one that only tells
     /// what was counted until a thread left a CPU.
-    pub(super) ids: HashMap<u64, (usize, bool)>,
+    pub(super) ids: FxHashMap<u64, (usize, bool)>,
     /// By CPU: the ring, and the group whose leader has it.
     pub(super) rings: Vec<(Ring, usize)>,
-    ring_of: HashMap<u32, usize>,
+    ring_of: FxHashMap<u32, usize>,
     trees: u32,
     pub(super) user_only: bool,
 }

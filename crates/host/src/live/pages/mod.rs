@@ -135,6 +135,19 @@ impl Pages {
 
     /// Brings threads and processes up to date.
     fn meet(&mut self, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
+        if !self.threads.keys().eq(threads.iter().map(|t| &t.id)) {
+            self.take_stock(threads, process_of);
+        }
+        for (pid, process) in &mut self.processes {
+            if process.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
+                *process = Process::default();
+            }
+            process.seek(*pid);
+        }
+    }
+
+    /// Finds out who is new and who is gone.
+    fn take_stock(&mut self, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
         self.threads.retain(|id, _| threads.binary_search_by_key(id, |t| t.id).is_ok());
         self.processes.values_mut().for_each(|p| p.alive = false);
         for info in threads {
@@ -151,12 +164,6 @@ impl Pages {
             }
         }
         self.processes.retain(|_, p| p.alive);
-        for (pid, process) in &mut self.processes {
-            if process.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
-                *process = Process { alive: true, ..Process::default() };
-            }
-            process.seek(*pid);
-        }
     }
 
     /// Says to threads what holds for them from now on.
