@@ -34,7 +34,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         perfetto::export(record)
     } else {
         let runs: Vec<CompareRun> = records.iter().map(CompareRun::of_record).collect();
-        let title = "Comparison of records".to_owned();
+        let title = match runs.as_slice() {
+            [run] => format!("{} on {} under {}", run.workload, run.machine, run.policy),
+            _ => "Comparison of records".to_owned(),
+        };
         render(&ReportInput { title, runs: &runs, records: records.iter().collect() })?.into_bytes()
     };
     write_atomically(&args.output, &bytes)?;

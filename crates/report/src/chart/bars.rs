@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::{ChartDef, Experiment};
 use crate::error::ReportError;
 use crate::format::{change, number};
-use crate::table::{Better, METRICS, Metric, Spread};
+use crate::table::{Better, Metric, Spread, measured};
 
 pub(super) const DEF: ChartDef = ChartDef {
     key: "scores",
@@ -16,7 +16,7 @@ pub(super) const DEF: ChartDef = ChartDef {
 };
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
-    let drawn = METRICS.iter().map(|metric| panel(experiment, metric));
+    let drawn = measured(&experiment.summaries).into_iter().map(|metric| panel(experiment, metric));
     Ok(Some(html! { div.panels { @for markup in drawn { (markup) } } }))
 }
 

@@ -53,8 +53,15 @@ pub struct ChartDef {
 }
 
 /// Every chart, in the order of the page.
-pub static CHARTS: &[ChartDef] =
-    &[bars::DEF, slowdowns::DEF, timeline::BY_PROGRAM, timeline::BY_CPU, occupancy::DEF, curves::DEF];
+pub static CHARTS: &[ChartDef] = &[
+    bars::DEF,
+    slowdowns::DEF,
+    slowdowns::COMPLETIONS,
+    timeline::BY_PROGRAM,
+    timeline::BY_CPU,
+    occupancy::DEF,
+    curves::DEF,
+];
 
 /// Timelines beyond this many records would make the page heavy.
 const RECORDS_DRAWN: usize = 8;

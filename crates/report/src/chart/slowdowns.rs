@@ -1,11 +1,11 @@
-//! Slowdown of each program under each policy, as a table whose cells are shaded.
+//! Slowdown of each program under each policy, as a table whose cells are shaded; its completion time where nobody knows how
+//! fast it is alone.
 
 use maud::{Markup, html};
 
 use super::{ChartDef, Experiment};
-use crate::error::ReportError;
 use crate::format::number;
-use crate::table::{Spread, Summary};
+use crate::table::{CompareProgram, CompareRun, Spread, Summary};
 
 pub(super) const DEF: ChartDef = ChartDef {
     key: "slowdowns",
@@ -13,21 +13,48 @@ pub(super) const DEF: ChartDef = ChartDef {
     prose: "Completion time over the time alone on the fastest cores, median over seeds: 1 is undisturbed, a \
             stronger colour is slower. A strong cell in a pale row tells of a program that one policy sacrificed.",
     heavy: false,
-    draw,
+    draw: |experiment| Ok(draw(experiment, "Slowdown of each program", |p| p.slowdown, |_| 1.0)),
+};
+
+pub(super) const COMPLETIONS: ChartDef = ChartDef {
+    key: "completions",
+    title: "Completion time of each program",
+    prose: "Seconds, median over runs; a stronger colour is slower than under the best policy. How fast the programs are alone is \
+            not known, so there are no slowdowns.",
+    heavy: false,
+    draw: |experiment| {
+        let known = |s: &Summary<'_>| s.runs.iter().flat_map(|r| &r.programs).any(|p| !p.slowdown.is_nan());
+        let needed = !experiment.summaries.iter().any(known);
+        let best = |row: &Row| row.iter().flatten().map(|s| s.median).fold(f64::INFINITY, f64::min);
+        Ok(draw(experiment, "Completion time of each program", |p| p.completion_s, best).filter(|_| needed))
+    },
 };
 
 /// Shade of the slowest cell; text stays readable on it.
 const DARKEST: f64 = 50.0;
 
-fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
-    let Some(first) = experiment.summaries.first().and_then(|s| s.runs.first()) else { return Ok(None) };
+/// The cells of a program, by policy.
+type Row = Vec<Option<Spread>>;
+
+/// The table; nothing where there are no figures. A cell is the darker, the more often it holds its row's `base`.
+fn draw(
+    experiment: &Experiment<'_>,
+    label: &str,
+    of: fn(&CompareProgram) -> f64,
+    base: fn(&Row) -> f64,
+) -> Option<Markup> {
+    let first = experiment.summaries.first().and_then(|s| s.runs.first())?;
     let names: Vec<&str> = first.programs.iter().map(|p| p.name.as_str()).collect();
-    let rows: Vec<Vec<Option<Spread>>> =
-        names.iter().map(|n| experiment.summaries.iter().map(|s| spread(s, n)).collect()).collect();
-    let worst = rows.iter().flatten().flatten().map(|s| s.median).fold(1.0, f64::max);
+    let rows: Vec<Row> =
+        names.iter().map(|n| experiment.summaries.iter().map(|s| spread(s, n, of)).collect()).collect();
+    let times = |row: &Row, s: &Spread| s.median / base(row);
+    let worst = rows
+        .iter()
+        .flat_map(|r| r.iter().flatten().map(|s| times(r, s)))
+        .fold(None, |a: Option<f64>, b| Some(a.map_or(b, |a| a.max(b))))?;
     let shade = |v: f64| if worst > 1.0 { ((v - 1.0) / (worst - 1.0)).clamp(0.0, 1.0) * DARKEST } else { 0.0 };
-    Ok(Some(html! {
-        div.scroll tabindex="0" role="region" aria-label="Slowdown of each program" {
+    Some(html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) {
             table.heat {
                 thead { tr { th scope="col" { "program" } @for s in &experiment.summaries { th scope="col" { (s.policy) } } } }
                 tbody {
@@ -36,7 +63,7 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
                             th scope="row" { (name) }
                             @for (cell, summary) in row.iter().zip(&experiment.summaries) {
                                 @match cell {
-                                    Some(s) => td style={ "--shade:" (format!("{:.0}%", shade(s.median))) }
+                                    Some(s) => td style={ "--shade:" (format!("{:.0}%", shade(times(row, s)))) }
                                         title={ (name) " under " (summary.policy) ": " (number(s.median, 3)) " (" (number(s.min, 3)) " to " (number(s.max, 3)) ")" }
                                         { (format!("{:.2}", s.median)) },
                                     None => td { "–" },
@@ -47,11 +74,11 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
                 }
             }
         }
-    }))
+    })
 }
 
-fn spread(summary: &Summary<'_>, program: &str) -> Option<Spread> {
-    let of = |run: &&crate::table::CompareRun| run.programs.iter().find(|p| p.name == program).map(|p| p.slowdown);
-    let values: Vec<f64> = summary.runs.iter().filter_map(of).collect();
+fn spread(summary: &Summary<'_>, program: &str, of: fn(&CompareProgram) -> f64) -> Option<Spread> {
+    let value = |run: &&CompareRun| run.programs.iter().find(|p| p.name == program).map(of).filter(|v| !v.is_nan());
+    let values: Vec<f64> = summary.runs.iter().filter_map(value).collect();
     (!values.is_empty()).then(|| Spread::of(values))
 }

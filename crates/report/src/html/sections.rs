@@ -7,7 +7,7 @@ use crate::chart::Experiment;
 use crate::error::ReportError;
 use crate::format::{bytes, number, seconds};
 use crate::record::{DecisionRow, Record};
-use crate::table::{Better, METRICS, Metric, Spread, Summary};
+use crate::table::{Better, Metric, Spread, Summary, measured};
 use crate::why::{self, Answer};
 
 /// A machine in one sentence.
@@ -30,6 +30,7 @@ pub(super) fn machine(topology: &Topology) -> String {
 /// The table behind the bars.
 pub(super) fn scores(e: &Experiment<'_>) -> Markup {
     let several = e.summaries.iter().any(|s| s.runs.len() > 1);
+    let metrics = measured(&e.summaries);
     html! {
         details {
             summary { "The same as a table" }
@@ -37,11 +38,11 @@ pub(super) fn scores(e: &Experiment<'_>) -> Markup {
                 table {
                     thead { tr {
                         th scope="col" { "policy" } th scope="col" { "seeds" }
-                        @for m in METRICS { th scope="col" title=(m.prose) { (m.label) (arrow(m)) } }
+                        @for m in &metrics { th scope="col" title=(m.prose) { (m.label) (arrow(m)) } }
                     } }
                     tbody { @for s in &e.summaries { tr {
                         th scope="row" { (s.policy) } td { (s.runs.len()) }
-                        @for m in METRICS { (cell(e, s, m)) }
+                        @for m in &metrics { (cell(e, s, m)) }
                     } } }
                 }
             }
@@ -137,7 +138,11 @@ pub(super) fn repeat(records: &[&Record]) -> Markup {
     html! {
         section {
             h2 { "How to repeat this" }
-            p.prose { "The same inputs give the same bytes. Records hold machine, workload and profiles as they were used." }
+            p.prose {
+                @if records.iter().any(|r| is_simulated(r)) { "The same inputs give the same bytes. " }
+                @if !records.iter().all(|r| is_simulated(r)) { "What ran on a real machine runs differently each time; " code { "steer replay RECORD" } " repeats its decisions. " }
+                "Records hold machine, workload and profiles as they were used."
+            }
             @for record in records.iter().take(REPEATED) {
                 @let m = &record.manifest;
                 details {
@@ -162,6 +167,10 @@ pub(super) fn repeat(records: &[&Record]) -> Markup {
     }
 }
 
+fn is_simulated(record: &Record) -> bool {
+    record.manifest.engine == "sim"
+}
+
 fn command(record: &Record) -> String {
     let m = &record.manifest;
     let quoted = |s: &str| {
@@ -169,6 +178,13 @@ fn command(record: &Record) -> String {
         if plain { s.to_owned() } else { format!("'{}'", s.replace('\'', "'\\''")) }
     };
     let [machine, workload, policy] = [&m.machine.name, &m.workload.name, &m.policy].map(|s| quoted(s));
+    if !is_simulated(record) {
+        let period_ms = m.period_ns as f64 * 1e-6;
+        let engine = quoted(m.engine.split(',').next().unwrap_or_default());
+        return format!(
+            "steer run --workload {workload} --policy {policy} --engine {engine} -i {period_ms}ms --output run.rec"
+        );
+    }
     format!("steer sim --machine {machine} --workload {workload} --policy {policy} --seed {} --output run.rec", m.seed)
 }
 

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use crate::chart::{Experiment, Residence};
 use crate::format::{change, count, number};
 use crate::record::Record;
-use crate::table::{Better, METRICS, Metric, Spread, Summary};
+use crate::table::{Better, COMPLETION, METRICS, Metric, Spread, Summary};
 
 /// The opening words about all experiments: how often each policy was best, and the scores in one table.
 pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
@@ -50,7 +50,11 @@ pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
 
 /// The opening words about one experiment.
 pub(super) fn verdict(e: &Experiment<'_>) -> Markup {
-    let Some(best) = best(e, metric("asp")) else { return html! {} };
+    let asp = metric("asp");
+    if e.summaries.iter().all(|s| s.spread(asp).median.is_nan()) {
+        return html! { div.verdict { p { (completions(e)) } } };
+    }
+    let Some(best) = best(e, asp) else { return html! {} };
     if e.summaries.len() == 1 {
         return html! { div.verdict { p { (alone(best)) } } };
     }
@@ -92,6 +96,23 @@ fn alone(s: &Summary<'_>) -> Markup {
     html! {
         b { (s.policy) } " reached an aggregate speed-up (ASP) of " (of("asp")) " over the slowest cores, with a mean slowdown (ANTT) of "
         (of("antt")) " and an unfairness of " (of("unfairness")) ". With a second policy this page would compare them."
+    }
+}
+
+/// Who was done soonest: all that can be said where nobody knows how fast programs are alone.
+fn completions(e: &Experiment<'_>) -> Markup {
+    let Some(best) = best(e, &COMPLETION) else { return html! {} };
+    let time = |s: &Summary<'_>| s.spread(&COMPLETION).median;
+    let other = e.linux().filter(|l| l.policy != best.policy).or_else(|| {
+        let others = e.summaries.iter().filter(|s| s.policy != best.policy);
+        others.min_by(|a, b| time(a).total_cmp(&time(b)))
+    });
+    html! {
+        "Under " b { (best.policy) } " programs took " (number(time(best), 3)) " s in their geometric mean"
+        @if let Some(other) = other { ", " (gap(time(best), time(other))) " against " b { (other.policy) } " (" (number(time(other), 3)) " s)" }
+        @else { "; with a second policy this page would compare them" }
+        ". "
+        @if best.runs.len() == 1 && other.is_some() { "These are single runs on a real machine, where chance has its part; " code { "steer trial" } " tells how large." }
     }
 }
 

@@ -9,4 +9,4 @@ mod summary;
 
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison};
 pub use render::{comparison, csv, csv_summary, markdown, plain, programs};
-pub use summary::{Better, METRICS, Metric, Spread, Summary, summarise};
+pub use summary::{Better, COMPLETION, METRICS, Metric, Spread, Summary, measured, summarise};

@@ -26,6 +26,8 @@ pub struct Metric {
     pub prose: &'static str,
     /// Which way is better.
     pub better: Better,
+    /// Never zero where it was measured.
+    pub positive: bool,
     /// Its value in a run.
     pub of: fn(&CompareRun) -> f64,
 }
@@ -37,15 +39,31 @@ pub const METRICS: &[Metric] = &[
         label: "ASP",
         prose: "aggregate speed-up over the slowest cores",
         better: Better::Higher,
+        positive: false,
         of: |r| r.asp,
     },
-    Metric { key: "stp", label: "STP", prose: "system throughput", better: Better::Higher, of: |r| r.stp },
-    Metric { key: "antt", label: "ANTT", prose: "mean slowdown", better: Better::Lower, of: |r| r.antt },
+    Metric {
+        key: "stp",
+        label: "STP",
+        prose: "system throughput",
+        better: Better::Higher,
+        positive: true,
+        of: |r| r.stp,
+    },
+    Metric {
+        key: "antt",
+        label: "ANTT",
+        prose: "mean slowdown",
+        better: Better::Lower,
+        positive: true,
+        of: |r| r.antt,
+    },
     Metric {
         key: "unfairness",
         label: "unfairness",
         prose: "largest over smallest slowdown",
         better: Better::Lower,
+        positive: true,
         of: |r| r.unfairness,
     },
     Metric {
@@ -53,6 +71,7 @@ pub const METRICS: &[Metric] = &[
         label: "IPC",
         prose: "instructions per cycle, mean over programs",
         better: Better::Higher,
+        positive: true,
         of: |r| r.ipc,
     },
     Metric {
@@ -60,6 +79,7 @@ pub const METRICS: &[Metric] = &[
         label: "energy (J)",
         prose: "energy of the whole machine",
         better: Better::Lower,
+        positive: true,
         of: |r| r.energy_j,
     },
     Metric {
@@ -67,6 +87,7 @@ pub const METRICS: &[Metric] = &[
         label: "EDP (Js)",
         prose: "energy times delay, each per 10⁹ instructions",
         better: Better::Lower,
+        positive: true,
         of: |r| r.edp_js,
     },
     Metric {
@@ -74,9 +95,35 @@ pub const METRICS: &[Metric] = &[
         label: "migrations",
         prose: "moves between CPUs",
         better: Better::Neither,
+        positive: false,
         of: |r| r.migrations as f64,
     },
 ];
+
+/// What stands first where nobody knows how fast programs are alone, as in runs on real machines.
+pub const COMPLETION: Metric = Metric {
+    key: "completion_s",
+    label: "completion (s)",
+    prose: "geometric mean of the programs' completion times",
+    better: Better::Lower,
+    positive: true,
+    of: |r| {
+        let logs: f64 = r.programs.iter().map(|p| p.completion_s.ln()).sum();
+        (logs / r.programs.len().max(1) as f64).exp()
+    },
+};
+
+/// The metrics that some of these runs have, in column order.
+#[must_use]
+pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
+    let has = |m: &Metric| {
+        let values = summaries.iter().flat_map(|s| &s.runs).map(|r| (m.of)(r));
+        values.filter(|v| !v.is_nan()).any(|v| v != 0.0 || !m.positive)
+    };
+    let known = METRICS.iter().filter(|m| has(m));
+    let first = (!has(&METRICS[0])).then_some(&COMPLETION);
+    first.into_iter().chain(known).collect()
+}
 
 /// Median and range of a metric over seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -162,6 +209,37 @@ pub fn summarise(runs: &[CompareRun]) -> Vec<Summary<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_measured_is_not_shown() {
+        let program = |completion_s, alone| super::super::CompareProgram {
+            name: "p".into(),
+            completion_s,
+            alone_fast_s: alone,
+            alone_slow_s: alone,
+            slowdown: completion_s / alone,
+        };
+        let run = |known: f64| CompareRun {
+            machine: "m".into(),
+            workload: "w".into(),
+            policy: "linux".into(),
+            seed: 1,
+            asp: known - 1.0,
+            stp: known,
+            antt: known,
+            unfairness: known,
+            jain: known,
+            ipc: if known.is_nan() { 0.0 } else { known },
+            energy_j: 0.0,
+            edp_js: 0.0,
+            migrations: 0,
+            programs: vec![program(2.0, known), program(8.0, known)],
+        };
+        let keys = |run: CompareRun| measured(&summarise(&[run])).iter().map(|m| m.key).collect::<Vec<_>>();
+        assert_eq!(keys(run(1.0)), ["asp", "stp", "antt", "unfairness", "ipc", "migrations"]);
+        assert_eq!(keys(run(f64::NAN)), ["completion_s", "migrations"]);
+        assert!(((COMPLETION.of)(&run(1.0)) - 4.0).abs() < 1e-12);
+    }
 
     #[test]
     fn medians_of_even_and_odd_numbers() {

@@ -47,6 +47,31 @@ fn a_report_opens_with_words_and_shows_every_chart() {
     }
 }
 
+/// A record as a run on a real machine leaves it: nobody knows how fast programs are alone, nor what the machine drew.
+fn live(policy: &str) -> Record {
+    let mut record = synthetic::record(HYBRID, policy, 3, 1, Detail::Everything);
+    record.manifest.engine = "affinity".into();
+    record.manifest.outcome.energy_j = 0.0;
+    for program in &mut record.manifest.outcome.programs {
+        (program.alone_fast_s, program.alone_slow_s, program.cycles) = (0.0, 0.0, 0.0);
+    }
+    record
+}
+
+#[test]
+fn a_run_on_a_real_machine_is_told_by_what_is_known() {
+    let html = page(&[live("linux"), live("aarr")], "Test");
+    for part in
+        ["programs took", "id=\"e0-completions\"", "completion (s)", "steer run --workload", "steer replay RECORD"]
+    {
+        assert!(html.contains(part), "{part}");
+    }
+    for part in ["NaN", "id=\"e0-slowdowns\"", "<h4>ASP</h4>", "<h4>energy (J)</h4>", "The same inputs"] {
+        assert!(!html.contains(part), "{part}");
+    }
+    assert!(page(&[live("aarr")], "Test").contains("with a second policy this page would compare them"));
+}
+
 #[test]
 fn every_tag_is_closed() {
     let html = page(&records(Detail::Everything), "Test");
