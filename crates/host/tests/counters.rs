@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use countersteer_core::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
-    CATALOG, CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target, probe, resolve,
+    CATALOG, CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target, Watch, probe, resolve,
 };
 
 /// Set in a child of the test: threads that it is to start, four at a time.
@@ -104,6 +105,30 @@ fn no_thread_is_missed_and_no_file_left_open() {
         // Other tests of this process open files too; none of them opens hundreds.
         assert!(open_files() < files + 30);
     }
+}
+
+#[test]
+fn counters_of_who_has_ended_are_closed() {
+    let period = Nanos::from_millis(20);
+    let Some(request) = request(words(&["true"]), &["task_clock"], Some(period)) else { return };
+    let mut watch = Watch::new((request.sets, request.plan), period, request.cpus, request.core_types).unwrap();
+    let (mut open, mut read) = (Vec::new(), 0);
+    for _ in 0..10 {
+        // It goes on when its input ends, and starts another.
+        let mut child = Command::new("sh").args(["-c", "read line; sleep 0.01"]).stdin(Stdio::piped()).spawn().unwrap();
+        watch.add(child.id()).unwrap();
+        assert!(open.last().is_none_or(|before| watch.open() > *before));
+        child.wait().unwrap();
+        let until = watch.now() + period;
+        while watch.now() < until {
+            watch.wait(until).unwrap();
+        }
+        watch.listen();
+        watch.turn(|readings, _| read += readings.rows().len()).unwrap();
+        open.push(watch.open());
+    }
+    // Those of the first one stay: rings are theirs.
+    assert_eq!((open[0], read >= 20), (open[9], true), "{open:?}, {read} rows");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! A *tree* is a thread that was there first (its root) and all that it and its descendants gave birth to. The kernel tells
 //! the counts of descendants when they end; of the root it tells only the tree's total, so the root's own is the difference.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::units::{CpuId, Nanos};
 
@@ -60,8 +60,12 @@ pub struct Ledger {
     core_types: Vec<u32>,
     /// Events counted by (cpu, set), as bits.
     present: FxHashMap<(u32, u32), u64>,
-    /// Root of each tree.
-    roots: Vec<u32>,
+    /// Root of each tree that is not over.
+    roots: FxHashMap<u32, u32>,
+    /// Roots of those trees.
+    is_root: FxHashSet<u32>,
+    /// Trees that there ever were.
+    trees: u32,
     /// By (tree, cpu, set): what threads other than the root were told to have counted.
     others: FxHashMap<(u32, u32, u32), Vec<u64>>,
     /// Threads with something to report, in the order in which they got it.
@@ -90,8 +94,23 @@ impl Ledger {
     /// Adds a tree by its root; returns the tree.
     pub fn root(&mut self, pid: u32, tid: u32, at: Nanos) -> u32 {
         self.birth(Owner::Thread { pid, tid }, at);
-        self.roots.push(tid);
-        u32::try_from(self.roots.len() - 1).unwrap_or(u32::MAX)
+        let tree = self.trees;
+        self.trees += 1;
+        self.roots.insert(tree, tid);
+        self.is_root.insert(tid);
+        tree
+    }
+
+    /// Forgets a tree whose threads have all ended and been reported.
+    pub fn fell(&mut self, tree: u32) {
+        let Some(tid) = self.roots.remove(&tree) else { return };
+        self.others.retain(|(of, _, _), _| *of != tree);
+        if !self.roots.values().any(|root| *root == tid) {
+            self.is_root.remove(&tid);
+        }
+        if !self.is_alive(tid) {
+            self.recycle(tid);
+        }
     }
 
     /// A thread came to life. One of the same number, whose end was not told, ends.
@@ -126,14 +145,14 @@ impl Ledger {
 
     /// How many trees there are.
     #[must_use]
-    pub const fn trees(&self) -> usize {
+    pub fn trees(&self) -> usize {
         self.roots.len()
     }
 
     /// Threads that have not ended, roots left out.
     #[must_use]
     pub fn alive(&self) -> usize {
-        self.threads.iter().filter(|(tid, t)| !t.ended && !self.roots.contains(tid)).count()
+        self.threads.iter().filter(|(tid, t)| !t.ended && !self.is_root.contains(tid)).count()
     }
 
     /// Takes in what a thread has counted since its birth. What goes backwards is old news.
@@ -141,7 +160,7 @@ impl Ledger {
     /// A set's counts may be told in parts: what a part does not know is zero in it.
     pub fn tell(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) {
         let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
-        let is_root = self.roots.get(tree as usize) == Some(&tid);
+        let is_root = self.roots.get(&tree) == Some(&tid);
         let Self { threads, others, spare, dirty, .. } = self;
         let thread = threads.entry(tid).or_insert_with(|| Thread {
             owner: Some(owner),
@@ -181,7 +200,7 @@ impl Ledger {
         total: &Cumulative<'_>,
         only_root: bool,
     ) -> Option<Vec<u64>> {
-        let tid = *self.roots.get(tree as usize)?;
+        let tid = *self.roots.get(&tree)?;
         let others = self.others.get(&(tree, cpu.0, set));
         let all = [total.enabled.0, total.running.0].into_iter().chain(total.values.iter().copied());
         let mut own: Vec<u64> = all.collect();
@@ -242,7 +261,7 @@ impl Ledger {
 
     fn recycle(&mut self, tid: u32) {
         // A root's slots say what of the tree's total is its own, so they stay until the end.
-        if self.roots.contains(&tid) {
+        if self.is_root.contains(&tid) {
             return;
         }
         if let Some(thread) = self.threads.remove(&tid) {
@@ -363,6 +382,22 @@ mod tests {
         ledger.birth(thread(2), Nanos(9));
         ledger.tell(thread(2), tree, CPU, 0, &told(20, &[8]));
         assert_eq!(rows(&mut ledger), [(thread(2), 8, false)]);
+    }
+
+    #[test]
+    fn a_tree_that_is_over_leaves_nothing() {
+        let mut ledger = Ledger::new(vec![0]);
+        for round in 0..3 {
+            let tree = ledger.root(1, 1, Nanos(round));
+            ledger.tell(thread(1), tree, CPU, 0, &told(round + 1, &[5]));
+            ledger.tell(thread(2), tree, CPU, 0, &told(round + 1, &[4]));
+            ledger.exit(2);
+            ledger.exit(1);
+            assert_eq!(rows(&mut ledger).iter().map(|r| r.1).sum::<u64>(), 9);
+            ledger.fell(tree);
+            assert_eq!((ledger.trees(), ledger.threads.len(), ledger.others.len()), (0, 0, 0));
+        }
+        assert_eq!(ledger.spare.len(), 2, "slots are used again");
     }
 
     #[test]

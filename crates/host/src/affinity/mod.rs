@@ -179,7 +179,7 @@ impl AffinityEngine {
                 Fate::Born { pid, parent } => self.born(at, (pid, tid), parent)?,
                 Fate::Exec => self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exec }),
                 Fate::Ended => {
-                    self.roster.remove(tid);
+                    self.end(tid);
                     self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exit });
                 }
             }
@@ -187,6 +187,13 @@ impl AffinityEngine {
         let members = self.roster.members.values();
         let mut living = members.filter(|m| m.placed.is_some() || m.nice.is_some());
         self.journal.tidy(|anew| living.try_for_each(|m| anew.before(&m.before)))
+    }
+
+    /// Forgets a thread, and with its last thread a program.
+    fn end(&mut self, tid: u32) {
+        if let Some(program) = self.roster.remove(tid).filter(|program| !self.roster.has_of(*program)) {
+            self.owns.remove(&program);
+        }
     }
 
     fn born(&mut self, at: Nanos, (pid, tid): (u32, u32), parent: u32) -> Result<(), AffinityError> {
@@ -403,6 +410,9 @@ impl Engine for AffinityEngine {
 
 impl LiveEngine for AffinityEngine {
     fn admit(&mut self, root: &Root) -> Result<(), AffinityError> {
+        // A birth may have been told since.
+        self.watch.listen();
+        self.follow()?;
         if self.roster.knows(root.pid) {
             // It was born to one that is steered.
             return Ok(());

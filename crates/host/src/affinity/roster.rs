@@ -140,10 +140,15 @@ impl Roster {
         self.members.get(&pid).is_some_and(|m| m.before.pid == pid)
     }
 
-    /// Forgets a thread that has ended.
-    pub(super) fn remove(&mut self, tid: u32) {
-        self.members.remove(&tid);
-        self.ghosts.remove(&tid);
+    /// Forgets a thread that has ended; tells of which program it was.
+    pub(super) fn remove(&mut self, tid: u32) -> Option<ProgramId> {
+        let (member, ghost) = (self.members.remove(&tid), self.ghosts.remove(&tid));
+        member.map(|m| m.program).or_else(|| Some(ghost?.0))
+    }
+
+    /// Whether a program has a thread that lives, or that may have given birth.
+    pub(super) fn has_of(&self, program: ProgramId) -> bool {
+        self.members.values().any(|m| m.program == program) || self.ghosts.values().any(|(of, _)| *of == program)
     }
 
     /// Takes note that a thread was confined here, or let go.

@@ -13,6 +13,7 @@ use super::backend::Backend;
 use super::notes::{Note, Notes, What};
 use super::open::GroupInfo;
 use super::tasks;
+use super::trees::Trees;
 
 /// Everything that is known of the threads that are looked at.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Follower {
     pub(super) partial: u64,
     /// What befell threads, by time, for who asked to be told.
     pub(super) fates: Option<Vec<(Nanos, u32, Fate)>>,
+    /// Who hangs together.
+    pub(super) trees: Trees,
 }
 
 /// What may befall a thread.
@@ -70,6 +73,7 @@ impl Follower {
             born: 0,
             partial: 0,
             fates: None,
+            trees: Trees::default(),
         };
         follower.groups(groups);
         follower
@@ -87,7 +91,8 @@ impl Follower {
 
     /// A thread that was there first.
     pub(super) fn root(&mut self, pid: u32, tid: u32, at: Nanos) {
-        self.ledger.root(pid, tid, at);
+        let tree = self.ledger.root(pid, tid, at);
+        self.trees.root(tid, tree);
         self.names.insert(tid, name_of(tid));
     }
 
@@ -115,6 +120,7 @@ impl Follower {
         match note.what {
             What::Born { pid, parent } => {
                 self.born += 1;
+                self.trees.born(tid, parent);
                 self.ledger.birth(Owner::Thread { pid, tid }, Nanos(note.at));
                 let name = self.names.get(&parent).cloned().unwrap_or_else(|| name_of(tid));
                 self.names.insert(tid, name);
@@ -129,6 +135,7 @@ impl Follower {
             }
             What::Ended => {
                 self.ledger.exit(tid);
+                self.trees.ended(tid);
                 self.befell(note, Fate::Ended);
                 self.ended.push(tid);
             }

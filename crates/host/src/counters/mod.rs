@@ -25,6 +25,7 @@ mod resolve;
 mod session;
 mod sys;
 mod tasks;
+mod trees;
 mod vendor;
 
 pub use catalog::{CATALOG, CatalogRow, Probe, probe};

@@ -80,7 +80,8 @@ pub(super) struct Opening<'a> {
 pub(super) struct Opened {
     pub(super) infos: Vec<GroupInfo>,
     pub(super) leaders: Vec<OwnedFd>,
-    members: Vec<OwnedFd>,
+    /// The other events of each group.
+    members: Vec<Vec<OwnedFd>>,
     /// Group by the identifier of its events, and whether that event asks for readings, as opposed to one that only tells
     /// what was counted until a thread left a CPU.
     pub(super) ids: FxHashMap<u64, (usize, bool)>,
@@ -251,9 +252,28 @@ impl Opened {
             }
         }
         self.infos.push(info);
-        self.members.extend(fds.drain(1..));
+        self.members.push(fds.drain(1..).collect());
         self.leaders.extend(fds);
         Ok(())
+    }
+
+    /// Closes the groups of trees, but for those that own a ring: others write to it.
+    pub(super) fn close(&mut self, trees: &[u32]) {
+        let owners: Vec<usize> = self.rings.iter().map(|(_, owner)| *owner).collect();
+        let goes = |(nth, info): (usize, &GroupInfo)| trees.contains(&info.tree) && !owners.contains(&nth);
+        let going: Vec<bool> = self.infos.iter().enumerate().map(goes).collect();
+        let mut next = 0;
+        let place = |goes: &bool| {
+            next += usize::from(!goes);
+            (!goes).then(|| next - 1)
+        };
+        let places: Vec<Option<usize>> = going.iter().map(place).collect();
+        retain_not(&mut self.infos, &going);
+        retain_not(&mut self.leaders, &going);
+        retain_not(&mut self.members, &going);
+        self.ids.retain(|_, (group, _)| places[*group].map(|place| *group = place).is_some());
+        let owners = self.rings.iter_mut().map(|(_, owner)| owner).chain(self.ring_of.values_mut());
+        owners.for_each(|owner| *owner = places[*owner].unwrap_or(*owner));
     }
 
     /// Switches the groups of a set on or off.
@@ -264,6 +284,11 @@ impl Opened {
         }
         Ok(())
     }
+}
+
+fn retain_not<T>(rows: &mut Vec<T>, going: &[bool]) {
+    let mut going = going.iter();
+    rows.retain(|_| going.next().is_none_or(|goes| !goes));
 }
 
 /// What targets that are control groups are called, in front of their path.

@@ -150,13 +150,31 @@ impl Watch {
         take(&self.follower.readings, &self.request.plan);
         self.follower.readings.clear();
         self.follower.reported();
+        self.close();
         Ok(())
+    }
+
+    /// Closes the counters of roots that have ended with all that they gave birth to. Where births may have been missed nobody knows
+    /// that.
+    fn close(&mut self) {
+        let over = self.follower.trees.take_over();
+        if over.is_empty() || self.follower.lost() > 0 {
+            return;
+        }
+        self.backend.opened.close(&over);
+        over.iter().for_each(|tree| self.follower.ledger.fell(*tree));
     }
 
     /// Since the watch began, by the clock of the readings.
     #[must_use]
     pub const fn origin(&self) -> Nanos {
         self.origin
+    }
+
+    /// Groups of counters that are open.
+    #[must_use]
+    pub const fn open(&self) -> usize {
+        self.backend.opened.infos.len()
     }
 
     /// Records that did not fit into a ring.
