@@ -121,6 +121,8 @@ pub struct Tally {
     /// Says each change as it happens.
     tell: Option<Tell>,
     names: BTreeMap<ThreadId, Arc<str>>,
+    /// Threads that have ended since the last decision.
+    ended: Vec<u32>,
     control: Control,
 }
 
@@ -129,7 +131,7 @@ impl Tally {
     pub fn new(topology: &Topology, collector: Option<Collector>, tell: Option<Tell>, control: &Control) -> Self {
         let core_types = topology.core_types.iter().map(|t| t.name.clone()).collect();
         let summary = Summary { core_types, ..Summary::default() };
-        let (programs, program_of, wanted, names) = Default::default();
+        let (programs, program_of, wanted, names, ended) = Default::default();
         let (speeds, keep_ended, control) = ((0.0, 0.0), true, control.clone());
         let (contest, observations) = (None, 0);
         Self {
@@ -145,6 +147,7 @@ impl Tally {
             speeds,
             tell,
             names,
+            ended,
             control,
         }
     }
@@ -202,7 +205,7 @@ impl Tally {
         self.summary.stolen = shared.stolen;
         shared.summary.clone_from(&self.summary);
         shared.summary.programs = self.programs.values().cloned().collect();
-        shared.words.retain(|tid, _| self.names.contains_key(&ThreadId(*tid)));
+        self.ended.drain(..).for_each(|tid| drop(shared.words.remove(&tid)));
         for placed in &placement.threads {
             let reason = &placed.reason;
             let names = |(group, value): &(GroupId, f64)| (topology.group(*group).name.clone(), *value);
@@ -251,6 +254,7 @@ impl Tally {
     fn forget(&mut self, thread: ThreadId) {
         self.wanted.remove(&thread);
         self.names.remove(&thread);
+        self.ended.push(thread.0);
         let Some(number) = self.program_of.remove(&thread) else { return };
         let Some(program) = self.programs.get_mut(&number) else { return };
         program.living = program.living.saturating_sub(1);
