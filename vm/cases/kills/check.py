@@ -2,6 +2,6 @@
 import sys
 
 lines = sys.stdin.read().splitlines()
-assert "kills: 15 wrong: 0 left: 0" in lines, lines
+assert "kills: 10 wrong: 0 left: 0" in lines, lines
 # There was something to look at: a shell and three that it started, at least.
-assert int(lines[-1].split()[1]) >= 60, lines
+assert int(lines[-1].split()[1]) >= 40, lines
