@@ -19,11 +19,11 @@ pub(super) struct Scan {
     left: BTreeSet<u32>,
     /// Parents of the processes that nobody follows. Asking costs more than all the rest, so it is done once.
     strangers: BTreeMap<u32, u32>,
-    /// Looks since all were asked anew: a number may have gone to another process between two looks.
+    /// Looks so far.
     looks: u32,
 }
 
-/// Looks after which all strangers are asked again.
+/// After so many looks all strangers are asked again: a number may have gone to another process between two of them.
 const ASKED_AGAIN: u32 = 64;
 
 impl Scan {
