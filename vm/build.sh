@@ -39,6 +39,6 @@ $compiler -O2 -static -pthread -o "$into/loop" vm/loop.c
 $compiler -O2 -static -pthread -o "$into/crowd" vm/crowd.c
 for program in vm/pretend.c crates/capi/examples/{region,every,work}.c; do
     name=$(basename $program .c)
-    $compiler -O1 -static -pthread -Wl,--no-warnings -s -Icrates/capi/include -o "$into/$name" \
+    $compiler -O1 -static -pthread -Wl,--no-warnings,--gc-sections -s -Icrates/capi/include -o "$into/$name" \
         $program "$built/libcountersteer.a" -lm
 done

@@ -3,14 +3,15 @@
 #   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--kernel newest|oldest|stable]
 #          [--exact] [--speeds LIST] [--seconds N] [FILE ...] -- COMMAND
 # FILEs (static programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
-# here and its exit code is passed on. --exact counts instructions exactly on one CPU (arm64's PMU then counts them too).
+# here and its exit code is passed on. Time in the machine passes with the instructions that it executes, however busy the host
+# is: 2 ns each, its CPUs taking turns. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 gives each CPU of an arm64 machine so many per cent of a host CPU at most, and tells the kernel that its
-# capacity is so; it needs a cgroup that it may divide. --untold: the kernel is not told.
+# capacity is so; it needs a cgroup that it may divide, and time passes as on the host. --untold: the kernel is not told.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= speeds= untold= kernel= seconds=900 files=()
+arch=amd64 cpus=4 memory=1G exact= speeds= untold= kernel= seconds=1800 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
@@ -26,7 +27,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     esac
     shift
 done
-[ $# -gt 1 ] || { sed -n '2,10s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n '2,11s/^# //p' "$0" >&2; exit 2; }
 shift
 
 cache=$("$here/fetch.sh")
@@ -47,17 +48,22 @@ cp "$here/init" "$root/init"
 printf '%s\n' "$*" >"$root/command"
 (cd "$root" && find . | "$cache/amd64/busybox" cpio -o -H newc 2>/dev/null) | gzip -1 >"$scratch/initrd"
 
-[ -n "$exact" ] && cpus=1
-accel=tcg,thread=multi
 machine=()
 case $arch in
-# QEMU's CPUs do not heed in time that a kernel changes its own code while others run it, as x86 kernels do; they take turns.
-# And flags are lost now and then in cmpxchg16b, of which old kernels die; the newest has no storage for tasks without it.
-amd64) qemu=qemu-system-x86_64 console=ttyS0 machine=(-M q35 -cpu "max$([ -z "$kernel" ] || echo ,cx16=off)") accel=tcg,thread=single ;;
-arm64) qemu=qemu-system-aarch64 console=ttyAMA0 machine=(-M virt -cpu max) ;;
+# Flags are lost now and then in cmpxchg16b, of which old kernels die; the newest has no storage for tasks without it.
+amd64) qemu=qemu-system-x86_64 console=ttyS0 machine=(-M q35 -cpu "max$([ -z "$kernel" ] || echo ,cx16=off)") ;;
+# Signing addresses the way that processors do would take half of an emulated CPU.
+arm64) qemu=qemu-system-aarch64 console=ttyAMA0 machine=(-M virt -cpu max,pauth-impdef=on) ;;
 *) echo "run.sh: no machine for $arch; amd64 and arm64 are there" >&2 && exit 2 ;;
 esac
-[ -n "$exact" ] && accel=tcg,thread=single machine+=(-icount shift=2,sleep=off)
+accel=tcg,thread=single shift=1
+[ -z "$exact" ] || cpus=1 shift=2
+if [ -n "$speeds" ]; then
+    [ "$arch$exact" = arm64 ] || { echo "run.sh: --speeds is for arm64, without --exact" >&2 && exit 2; }
+    accel=tcg,thread=multi
+else
+    machine+=(-icount "shift=$shift,sleep=off" -rtc "base=2026-01-01T00:00:00,clock=vm" -seed 1)
+fi
 
 # Self-tests of ciphers would take most of an emulated CPU for the first ten seconds.
 share=$cache/qemu/usr
@@ -67,7 +73,6 @@ emulator=(env LD_LIBRARY_PATH="$libraries" "$share/bin/$qemu")
 if [ -n "$speeds" ]; then
     IFS=, read -r -a speed <<<"$speeds"
     cpus=${#speed[@]}
-    [ "$arch$exact" = arm64 ] || { echo "run.sh: --speeds is for arm64, without --exact" >&2 && exit 2; }
     "$here/../scripts/install.sh" device-tree-compiler
     # What the machine is like, with each CPU's capacity added; QEMU adds the command line and the rest.
     "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" -nodefaults -display none -machine dumpdtb="$scratch/tree" 2>/dev/null

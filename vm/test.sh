@@ -20,34 +20,33 @@ options() {
     [ "${options[0]}" != --arch ] || arch=${options[1]}
 }
 
-# Tries a case.
+# Tries a case, with the programs and files that it names.
 try() {
-    local folder=$1 output=$scratch/${1##*/} status=0
+    local folder=$1 output=$scratch/${1##*/} status=0 text file files=()
     options "$folder"
-    vm/run.sh "${options[@]}" "$scratch/programs/$arch/"* -- "$(cat "$folder/command")" >"$output" 2>"$output.log" || status=$?
+    text=$(cat "$folder/command")
+    [[ $text != *shared.sh* ]] || text+=$(cat vm/shared.sh)
+    for file in "$scratch/programs/$arch"/*; do
+        ! grep -qwF -- "${file##*/}" <<<"$text" || files+=("$file")
+    done
+    vm/run.sh "${options[@]}" "${files[@]}" -- "$(cat "$folder/command")" >"$output" 2>"$output.log" || status=$?
     if [ $status = 0 ] && python3 "$folder/check.py" <"$output" 2>>"$output.log"; then
-        echo "vm: $folder ... ok" | tee -a "$scratch/results"
+        echo "test vm::${folder##*/} ... ok" | tee -a "$scratch/results"
     else
         {
-            echo "vm: $folder ... FAILED (exit code $status); it printed:"
             tail -n 300 "$output"
             cat "$output.log"
+            echo "exit code $status"
         } >"$output.told"
-        cat "$output.told"
-        echo "vm: $folder ... FAILED" >>"$scratch/results"
+        echo "test vm::${folder##*/} ... FAILED" | tee -a "$scratch/results"
     fi
 }
 export -f options try
 
-# Machines whose CPUs take turns on one host CPU run side by side; those that use all there are run alone.
-narrow=() wide=()
+folders=()
 for folder in ${@:-vm/cases/*}; do
-    folder=${folder%/}
+    folders=("${folder%/}" "${folders[@]}")
     options "$folder"
-    case $arch:${options[*]} in
-    amd64:* | *--exact*) narrow+=("$folder") ;;
-    *) wide+=("$folder") ;;
-    esac
     if [ ! -d "$scratch/programs/$arch" ]; then
         vm/build.sh "$arch" "$scratch/programs/$arch" || {
             [ $? != 125 ] || skip "programs for $arch cannot be built (see above)"
@@ -55,8 +54,12 @@ for folder in ${@:-vm/cases/*}; do
         }
     fi
 done
-[ ${#narrow[@]} = 0 ] || printf '%s\0' "${narrow[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'try "$1"' try
-[ ${#wide[@]} = 0 ] || for folder in "${wide[@]}"; do try "$folder"; done
-failed=$(grep -c FAILED "$scratch/results" || true)
-echo "vm: result: $(grep -c ok$ "$scratch/results" || true) passed; $failed failed"
+# Each machine keeps one host CPU busy.
+printf '%s\0' "${folders[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'try "$1"' try
+for told in "$scratch"/*.told; do
+    [ ! -e "$told" ] || { name=${told##*/} && printf '\n---- vm::%s printed ----\n' "${name%.told}" && cat "$told"; }
+done
+failed=$(grep -c FAILED$ "$scratch/results" || true)
+grep FAILED$ "$scratch/results" || true
+echo "vm: $(grep -c ok$ "$scratch/results" || true) passed, $failed failed"
 [ "$failed" = 0 ]
