@@ -6,8 +6,8 @@
 # here and its exit code is passed on. Time in the machine passes with the instructions that it executes, however busy the host
 # is: 2 ns each, its CPUs taking turns. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
-# --speeds 60,60,30,30 gives each CPU of an arm64 machine so many per cent of a host CPU at most, and tells the kernel that its
-# capacity is so; it needs a cgroup that it may divide, and time passes as on the host. --untold: the kernel is not told.
+# --speeds 60,60,30,30 lets each CPU of an arm64 machine execute so many million instructions a second, and tells the kernel its
+# capacity; time passes as on the host, which must be able to execute all that. --untold: the kernel is not told.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
@@ -32,10 +32,9 @@ shift
 
 cache=$("$here/fetch.sh")
 scratch=$(mktemp -d)
-caps=() running=
+running=
 clean_up() {
     [ -z "$running" ] || { kill "$running" && wait "$running"; } 2>/dev/null || true
-    [ ${#caps[@]} = 0 ] || rmdir "${caps[@]}" 2>/dev/null || true
     rm -rf "$scratch"
 }
 trap clean_up EXIT
@@ -73,7 +72,8 @@ emulator=(env LD_LIBRARY_PATH="$libraries" "$share/bin/$qemu")
 if [ -n "$speeds" ]; then
     IFS=, read -r -a speed <<<"$speeds"
     cpus=${#speed[@]}
-    "$here/../scripts/install.sh" device-tree-compiler
+    "$here/../scripts/install.sh" device-tree-compiler gcc libc6-dev
+    gcc -O2 -shared -fPIC -o "$scratch/pace.so" "$here/pace.c"
     # What the machine is like, with each CPU's capacity added; QEMU adds the command line and the rest.
     "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" -nodefaults -display none -machine dumpdtb="$scratch/tree" 2>/dev/null
     most=$(printf '%s\n' "${speed[@]}" | sort -n | tail -n 1)
@@ -81,42 +81,8 @@ if [ -n "$speeds" ]; then
         fdtput -t u "$scratch/tree" "/cpus/cpu@$n" capacity-dmips-mhz $((1024 * speed[n] / most))
     done
     [ -n "$untold" ] || machine+=(-dtb "$scratch/tree")
-    machine+=(-name vm,debug-threads=on)
+    machine+=(-plugin "$scratch/pace.so,mips=${speeds//,/:}")
 fi
-
-# Gives each CPU's thread its part of a host CPU, by a control group of its own.
-cap() {
-    local qemu=$1 group=/sys/fs/cgroup n found=()
-    until found=($(grep -lx 'CPU [0-9]*/TCG' "/proc/$qemu/task"/*/comm 2>/dev/null)) && [ ${#found[@]} = "$cpus" ]; do
-        kill -0 "$qemu" 2>/dev/null || return 0
-        sleep 0.05
-    done
-    if [ -e $group/cpu/cpu.cfs_quota_us ]; then
-        group=$group/cpu/countersteer-vm-$$
-        mkdir "$group" && caps=("$group")
-    else
-        group=$group$(sed -n 's/^0:://p' /proc/self/cgroup)
-        group=${group%/}/countersteer-vm-$$
-        mkdir "$group" && caps=("$group")
-        echo "$qemu" >"$group/cgroup.procs"
-    fi
-    for thread in "${found[@]}"; do
-        n=$(sed 's/CPU \(.*\)\/TCG/\1/' "$thread")
-        mkdir "$group/$n" && caps=("$group/$n" "${caps[@]}")
-        thread=${thread%/comm}
-        if [ -e "$group/$n/cpu.cfs_quota_us" ]; then
-            echo $cap_period_us >"$group/$n/cpu.cfs_period_us"
-            echo $((cap_period_us * speed[n] / 100)) >"$group/$n/cpu.cfs_quota_us"
-            echo "${thread##*/}" >"$group/$n/tasks"
-        else
-            echo threaded >"$group/$n/cgroup.type"
-            echo +cpu >"$group/cgroup.subtree_control"
-            echo "$((cap_period_us * speed[n] / 100)) $cap_period_us" >"$group/$n/cpu.max"
-            echo "${thread##*/}" >"$group/$n/cgroup.threads"
-        fi
-    done
-}
-cap_period_us=10000
 
 status=0
 timeout -k 5 "$seconds" "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" \
@@ -124,7 +90,11 @@ timeout -k 5 "$seconds" "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$
     -kernel "$cache/$arch/$kernel/vmlinuz" -initrd "$scratch/initrd" \
     -append "console=$console panic=-1 loglevel=3 quiet cryptomgr.notests" </dev/null >"$scratch/console" 2>"$scratch/errors" &
 running=$!
-[ -z "$speeds" ] || cap "$(pgrep -P $running)" || { echo "run.sh: no control groups to cap CPUs by" >&2 && exit 125; }
+if [ -n "$speeds" ]; then
+    # From the command on; the kernel has started at full speed.
+    until grep -q '^countersteer-vm: begin' "$scratch/console" || ! kill -0 $running 2>/dev/null; do sleep 0.1; done
+    pkill -RTMIN -P $running || true
+fi
 wait $running || status=$?
 running=
 

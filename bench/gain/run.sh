@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # What a policy gains on real threads, beside what the simulator says that it gains: bench/gain/run.sh [ROUNDS [SPEEDS]]
 # In a virtual machine with two fast CPUs and two at half their speed, once with a kernel that knows of it, once without.
-# Prints tables in Markdown. The host must be idle; its CPUs that are threads of one core disturb each other less where SPEEDS,
-# parts of a host CPU in per cent, are small.
+# Prints tables in Markdown. SPEEDS are millions of instructions a second by CPU; the host must be able to execute all of them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=${1:-8} speeds=${2:-30,30,15,15}
+rounds=${1:-5} speeds=${2:-240,240,120,120}
 here=bench/gain
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
