@@ -98,9 +98,13 @@ static __always_inline void admit_new(struct thread *t)
 /* One that wakes and of which nothing is known stays where the policy put it. */
 static __always_inline void admit_waking(struct task_struct *p, struct thread *t)
 {
-	struct ledger *l = ledger_of(p, t);
-	u32 target = l && l->metric_q16 ? admit(l->metric_q16) : NONE;
+	struct ledger *l;
+	u32 target;
 
+	if (!control.tables[control.admission & 1].nr_rows)
+		return;
+	l = ledger_of(p, t);
+	target = l && l->metric_q16 ? admit(l->metric_q16) : NONE;
 	if (target != NONE)
 		settle(t, target);
 }

@@ -13,7 +13,7 @@ struct alarm {
 	struct bpf_timer timer;
 	u64 until_ns; /* when the slice ends of who runs on the CPU; 0 if nobody of ours does */
 	u32 set; /* will go off */
-	u32 unused;
+	u32 favoured; /* how many threads have woken since and been let go first */
 };
 
 /* By the CPU whose slices they end; they go off on the one where they were set. */
@@ -36,8 +36,18 @@ static __always_inline void note_slice(u32 cpu, u64 until_ns)
 {
 	struct alarm *alarm = alarm_of(cpu);
 
-	if (alarm)
-		alarm->until_ns = until_ns;
+	if (!alarm)
+		return;
+	alarm->until_ns = until_ns;
+	alarm->favoured = 0;
+}
+
+/* Claims the favour that each slice has for one thread that wakes. */
+static __always_inline bool claim_favour(s32 cpu)
+{
+	struct alarm *alarm = alarm_of(cpu);
+
+	return alarm && !alarm->favoured++;
 }
 
 static __always_inline void start_alarm(struct alarm *alarm, u64 now)

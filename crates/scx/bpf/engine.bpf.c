@@ -91,18 +91,35 @@ s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 }
 
 /*
- * Puts a thread into a queue, at its place by virtual time. One that slept does not make up for it: were it let go before those that
- * wait, who wakes often and runs shortly would make everybody change places all the time.
+ * How far a thread that wakes is ahead of its queue: it has paid back its part of the time that it slept, and owes half a slice at
+ * most. Were more forgiven, who wakes often and runs shortly would make everybody change places all the time.
+ */
+static __always_inline s64 ahead_after_sleep(const struct thread *t, u32 queue, s64 ahead)
+{
+	u64 slept = bpf_ktime_get_ns() - t->stopped_ns;
+	s64 most = settings.slice_ns / 2;
+
+	ahead -= slept / (u32)(scx_bpf_dsq_nr_queued(queue) + 2);
+	return ahead < most ? ahead : most;
+}
+
+/*
+ * Puts a thread into a queue, at its place by virtual time. One that slept does not make up for it. But of those that wake during a
+ * slice the first goes before all that owe nothing: it waits for this slice to end, and not for the others' too.
  */
 static __always_inline void queue_up(struct task_struct *p, struct thread *t, u32 queue, u64 flags)
 {
-	u64 *clock = clock_of(queue), now = clock ? *clock : 0;
+	u64 *clock = clock_of(queue), now = clock ? *clock : 0, favour = 0;
+	s64 ahead = t->queue == queue ? t->vtime - now : 0;
 
-	if (t->queue != queue || (s64)(t->vtime - now) < 0) {
-		t->queue = queue;
-		t->vtime = now;
+	if (flags & SCX_ENQ_WAKEUP) {
+		ahead = ahead_after_sleep(t, queue, ahead);
+		if (claim_favour(scx_bpf_task_cpu(p)))
+			favour = settings.slice_ns / 2;
 	}
-	insert(p, queue, slice_of(t), t->vtime, flags);
+	t->queue = queue;
+	t->vtime = now + (ahead > 0 ? ahead : 0);
+	insert(p, queue, slice_of(t), t->vtime - favour, flags);
 }
 
 /* Where a thread waits that may not use all CPUs of its target: the queue of one that it may use. */
@@ -274,6 +291,7 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	weight = t->weight ? t->weight : p->scx.weight * 1024 / 100;
 	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
 	t->started_ns = 0;
+	t->stopped_ns = now;
 	note_slice(bpf_get_smp_processor_id(), 0);
 	l = ledger_of(p, t);
 	if (!l)
@@ -291,8 +309,10 @@ void BPF_PROG(engine_runnable, struct task_struct *p, u64 flags)
 	if (!t)
 		return;
 	t->runnable = true;
+	if (!settings.tell_switches || !(flags & SCX_ENQ_WAKEUP))
+		return;
 	l = ledger_of(p, t);
-	if (l && settings.tell_switches && (flags & SCX_ENQ_WAKEUP))
+	if (l)
 		tell(p, TOLD_WAKE, l->program, 0, 0);
 }
 
@@ -305,8 +325,10 @@ void BPF_PROG(engine_quiescent, struct task_struct *p, u64 flags)
 	if (!t)
 		return;
 	t->runnable = false;
+	if (!settings.tell_switches || !(flags & SCX_DEQ_SLEEP))
+		return;
 	l = ledger_of(p, t);
-	if (l && settings.tell_switches && (flags & SCX_DEQ_SLEEP))
+	if (l)
 		tell(p, TOLD_SLEEP, l->program, 0, 0);
 }
 

@@ -35,7 +35,7 @@ static __always_inline void open_stretch(struct ledger *l, u32 cpu, u64 now)
 	l->set = set;
 	l->cpu = cpu;
 	slots = control.slots[row_of(type_of(cpu), set)];
-	bpf_for(slot, 0, MAX_EVENTS) {
+	for (slot = 0; slot < MAX_EVENTS && slots >> slot; slot++) {
 		u64 *reading = &l->readings[BOUNDED(slot, MAX_EVENTS) * 3];
 
 		if (!(slots >> slot & 1) || !read_event(set, slot, cpu, &value))
@@ -58,7 +58,7 @@ static __always_inline void add_stretch(struct ledger *l, u32 cpu, u64 now)
 	first = slots & -slots;
 	__sync_fetch_and_add(&l->changes, 1);
 	sum->time_ns += now - l->since_ns;
-	bpf_for(slot, 0, MAX_EVENTS) {
+	for (slot = 0; slot < MAX_EVENTS && slots >> slot; slot++) {
 		u64 *reading = &l->readings[BOUNDED(slot, MAX_EVENTS) * 3];
 
 		if (!(slots >> slot & 1) || !read_event(set, slot, cpu, &value))

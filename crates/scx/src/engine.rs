@@ -147,7 +147,7 @@ impl ScxEngine {
             }
         }
         let kernel = Kernel::load(&config, &core_types, &os)?;
-        let roster = Roster::new(config.numbers.clone(), topology.cpus.len(), now_ns());
+        let roster = Roster::new(config.numbers.clone(), topology.cpus.len());
         let most = config.most_targets.unwrap_or(shared::MAX_TARGETS).min(shared::MAX_TARGETS);
         let targets = Targets::new(all, most as usize);
         let counters = config.counters.take();
@@ -171,6 +171,8 @@ impl ScxEngine {
             done => done?,
         }
         engine.kernel.attach()?;
+        // That it took a while to start is nobody's time.
+        engine.roster.begin(now_ns());
         Ok(engine)
     }
 

@@ -51,10 +51,15 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    pub fn new(numbers: CpuNumbers, cpus: usize, start_ns: u64) -> Self {
+    pub fn new(numbers: CpuNumbers, cpus: usize) -> Self {
         let (threads, events, samples, names) = Default::default();
         let layout = vec![(0, Vec::new()); shared::MAX_SETS as usize];
-        Self { threads, events, samples, names, numbers, layout, cpus: cpus as u32, start_ns }
+        Self { threads, events, samples, names, numbers, layout, cpus: cpus as u32, start_ns: 0 }
+    }
+
+    /// Time begins.
+    pub const fn begin(&mut self, now_ns: u64) {
+        self.start_ns = now_ns;
     }
 
     pub fn name(&mut self, program: u32, name: Arc<str>) {
