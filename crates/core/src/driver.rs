@@ -50,6 +50,8 @@ pub fn drive<E: Engine>(
     let mut wanted = policy.metrics();
     let mut period = config.period;
     let mut metrics = MetricBank::new(&topology, &wanted);
+    let mut places = policy.places();
+    engine.expect(places)?;
     let mut next = Nanos::ZERO;
     loop {
         let seen = engine.observe(next.min(config.until), policy.wants_events())?;
@@ -81,6 +83,10 @@ pub fn drive<E: Engine>(
         }
         if changed.0 || changed.1 {
             engine.tune(&wanted, period)?;
+        }
+        if places != policy.places() {
+            places = !places;
+            engine.expect(places)?;
         }
     }
 }

@@ -42,6 +42,16 @@ pub trait Engine {
         Ok(())
     }
 
+    /// Whether threads are to be placed from now on. Where they are not, nobody decides by what is seen of them, and an engine may
+    /// spare them being looked at one by one: it then says who lives, and what threads have used stands in samples of whoever
+    /// represents them. An engine that was not told goes on seeing everything.
+    ///
+    /// # Errors
+    /// The engine lost its threads or its source of counters.
+    fn expect(&mut self, _placements: bool) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// Predicts what static assignments would be worth, where the engine can.
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         None

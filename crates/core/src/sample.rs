@@ -73,19 +73,25 @@ pub const EVENTS: [EventDef; 11] = {
 };
 
 /// Values by event; `None` is unavailable, never zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counts([Option<f64>; EVENTS.len()]);
+#[derive(Clone, Copy, Default, PartialEq)]
+pub struct Counts {
+    /// A bit per event: available. One word for all keeps samples small, of which thousands are moved about each period.
+    present: u32,
+    /// Zero where unavailable.
+    values: [f64; EVENTS.len()],
+}
 
 impl Counts {
     /// The value of an event.
     #[must_use]
     pub const fn get(&self, event: Event) -> Option<f64> {
-        self.0[event as usize]
+        if self.present >> event as u32 & 1 == 1 { Some(self.values[event as usize]) } else { None }
     }
 
     /// Sets the value of an event.
     pub const fn set(&mut self, event: Event, value: f64) {
-        self.0[event as usize] = Some(value);
+        self.present |= 1 << event as u32;
+        self.values[event as usize] = value;
     }
 
     /// `numerator / denominator`, when both are there and the denominator is positive.
@@ -93,6 +99,12 @@ impl Counts {
     pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
         let below = self.get(denominator).filter(|d| *d > 0.0)?;
         Some(self.get(numerator)? / below)
+    }
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(EVENTS.iter().filter_map(|row| Some((row.name, self.get(row.event)?)))).finish()
     }
 }
 

@@ -84,6 +84,7 @@ fn engine(folder: &Path, counted: bool, dry: bool) -> AffinityEngine {
         period: Nanos::from_millis(20),
         journals: folder.to_owned(),
         dry,
+        sparing: true,
     };
     AffinityEngine::open(config).unwrap()
 }
@@ -356,4 +357,39 @@ fn other_counters_are_opened_while_threads_run_on() {
     let children: Vec<u32> = engine.observe(Nanos::ZERO, false).unwrap().threads.iter().map(|t| t.id.0).collect();
     drop(engine);
     end(&children);
+}
+
+#[test]
+fn who_is_left_alone_is_counted_with_its_family_until_it_is_placed() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("go");
+    let mut engine = engine(folder.path(), true, false);
+    if engine.blindness().is_some() {
+        println!("who_is_left_alone: skipped: counting is not permitted here");
+        return;
+    }
+    engine.expect(false).unwrap();
+    // The first thread ends, and what it has started runs on.
+    let program = Program::start(&format!("{}; ({SPIN}) & sleep 0.3", wait_for(&gate)));
+    let pid = program.pid();
+    engine.admit(&root(&program)).unwrap();
+    std::fs::write(&gate, "").unwrap();
+    let (mut born, mut used, mut ended) = (Vec::new(), BTreeMap::new(), false);
+    until(&mut engine, |seen| {
+        born.extend(seen.events.iter().filter(|e| e.kind == ThreadEventKind::New).map(|e| e.thread.0));
+        ended |= seen.events.iter().any(|e| e.kind == ThreadEventKind::Exit && e.thread.0 == pid);
+        for sample in &seen.samples {
+            *used.entry((sample.thread.0, ended)).or_insert(0) += sample.enabled.0;
+        }
+        used.iter().any(|((_, ended), time)| *ended && *time > 50_000_000)
+    });
+    let spins = *used.iter().find(|((tid, _), _)| *tid != pid).unwrap().0;
+    assert!(born.contains(&spins.0) && used.contains_key(&(pid, false)), "{born:?} {used:?}");
+    assert!(used.keys().all(|(tid, ended)| (*tid == pid) != *ended), "told in the name of who is there: {used:?}");
+    engine.expect(true).unwrap();
+    until(&mut engine, |seen| {
+        seen.threads.iter().any(|t| t.id.0 == spins.0 && t.runnable)
+            && seen.samples.iter().any(|s| s.thread.0 == spins.0 && s.enabled < Nanos::from_millis(25))
+    });
+    end(&[spins.0]);
 }

@@ -99,6 +99,8 @@ pub struct Steered {
     control: Control,
     /// From which backlogs threads may be taken now.
     steal_above: Option<u32>,
+    /// Threads are to be placed.
+    expected: bool,
 }
 
 impl Steered {
@@ -146,6 +148,7 @@ impl Steered {
             engines: vec![],
             control: control.clone(),
             steal_above,
+            expected: true,
         };
         steered.engines.push(steered.name());
         Ok(steered)
@@ -187,6 +190,7 @@ impl Steered {
     fn fall_back(&mut self, why: &ScxError, at: Nanos) -> Result<(), EngineError> {
         eprintln!("steer: {why}; masks take over");
         let mut engine = with_masks(&self.config, self.recount.take()).map_err(EngineError::Affinity)?;
+        engine.expect(self.expected).map_err(EngineError::Affinity)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
             // The scheduler's engine took leave of them.
@@ -332,6 +336,16 @@ impl Engine for Steered {
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn expect(&mut self, placements: bool) -> Result<(), EngineError> {
+        self.expected = placements;
+        match &mut self.inner {
+            Inner::Affinity(engine) => engine.expect(placements).map_err(EngineError::Affinity),
+            // Births, ends and sums come from the kernel's side in any case.
+            #[cfg(feature = "scx")]
+            Inner::Scx(_) => Ok(()),
         }
     }
 

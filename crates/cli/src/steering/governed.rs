@@ -159,6 +159,10 @@ impl Policy for Governed {
         self.inner.wants_events()
     }
 
+    fn places(&self) -> bool {
+        self.inner.places()
+    }
+
     fn period(&self) -> Option<Nanos> {
         Some(Nanos(self.period.as_nanos() as u64))
     }

@@ -32,12 +32,14 @@ struct Slot {
     cpu: u32,
     set: u32,
     tree: u32,
+    /// The thread is the tree's root.
+    own: bool,
     dirty: bool,
     at: Nanos,
     reported_at: Nanos,
-    /// enabled, running, then values: as told, and as reported.
-    told: Vec<u64>,
-    reported: Vec<u64>,
+    /// enabled, running, then values: as told, then as reported. Side by side, since they are read together, of thousands of
+    /// threads, each time from memory.
+    counts: Vec<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -98,6 +100,9 @@ impl Ledger {
         self.trees += 1;
         self.roots.insert(tree, tid);
         self.is_root.insert(tid);
+        for slot in self.threads.get_mut(&tid).into_iter().flat_map(|t| &mut t.slots) {
+            slot.own |= slot.tree == tree;
+        }
         tree
     }
 
@@ -160,8 +165,7 @@ impl Ledger {
     /// A set's counts may be told in parts: what a part does not know is zero in it.
     pub fn tell(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) {
         let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
-        let is_root = self.roots.get(&tree) == Some(&tid);
-        let Self { threads, others, spare, dirty, .. } = self;
+        let Self { threads, others, roots, spare, dirty, .. } = self;
         let thread = threads.entry(tid).or_insert_with(|| Thread {
             owner: Some(owner),
             born: told.at,
@@ -172,16 +176,21 @@ impl Ledger {
         let index = found.unwrap_or_else(|| {
             let mut slot = spare.pop().unwrap_or_default();
             slot.reset((cpu.0, set, tree), told.values.len(), thread.born);
+            slot.own = roots.get(&tree) == Some(&tid);
             thread.slots.push(slot);
             thread.slots.len() - 1
         });
         let slot = &mut thread.slots[index];
-        let shared = others.entry((tree, cpu.0, set)).or_insert_with(|| vec![0; TIMES + told.values.len()]);
+        // Where each thread is a tree of its own this table is as long as that of the threads, and far from the processor.
+        let mut shared = (!slot.own)
+            .then(|| others.entry((tree, cpu.0, set)).or_insert_with(|| vec![0; TIMES + told.values.len()]).iter_mut());
         let news = [told.enabled.0, told.running.0].into_iter().chain(told.values.iter().copied());
-        for ((known, sum), new) in slot.told.iter_mut().zip(shared).zip(news) {
+        for (known, new) in slot.counts.iter_mut().zip(news) {
             let more = new.saturating_sub(*known);
             *known += more;
-            *sum += if is_root { 0 } else { more };
+            if let Some(sum) = shared.as_mut().and_then(Iterator::next) {
+                *sum += more;
+            }
             slot.dirty |= more > 0;
         }
         slot.at = slot.at.max(told.at);
@@ -218,7 +227,7 @@ impl Ledger {
         }
         let slots = self.threads.get(&tid).map_or(&[][..], |t| t.slots.as_slice());
         if let Some(slot) = slots.iter().find(|s| (s.cpu, s.set, s.tree) == (cpu.0, set, tree)) {
-            own.iter_mut().zip(&slot.told).for_each(|(v, told)| *v = v.saturating_sub(*told));
+            own.iter_mut().zip(&slot.counts).for_each(|(v, told)| *v = v.saturating_sub(*told));
         }
         own.iter().any(|v| *v > 0).then_some(own)
     }
@@ -284,14 +293,14 @@ impl Slot {
     fn reset(&mut self, (cpu, set, tree): (u32, u32, u32), values: usize, at: Nanos) {
         (self.cpu, self.set, self.tree, self.dirty) = (cpu, set, tree, false);
         (self.at, self.reported_at) = (at, at);
-        for counts in [&mut self.told, &mut self.reported] {
-            counts.clear();
-            counts.resize(TIMES + values, 0);
-        }
+        self.counts.clear();
+        self.counts.resize(2 * (TIMES + values), 0);
     }
 
     fn report(&mut self, owner: Owner, core_type: u32, present: u64, last: bool, into: &mut Readings) {
-        let news = |i: usize| self.told[i] - self.reported[i];
+        let half = self.counts.len() / 2;
+        let (told, reported) = self.counts.split_at_mut(half);
+        let news = |i: usize| told[i] - reported[i];
         let reading = Reading {
             start: self.reported_at,
             end: self.at,
@@ -301,8 +310,8 @@ impl Slot {
             last,
             ..Reading::new(owner, Some(CpuId(self.cpu)), core_type, self.set)
         };
-        into.push(reading, (TIMES..self.told.len()).map(news));
-        self.reported.copy_from_slice(&self.told);
+        into.push(reading, (TIMES..told.len()).map(news));
+        reported.copy_from_slice(told);
         (self.reported_at, self.dirty) = (self.at, false);
     }
 }

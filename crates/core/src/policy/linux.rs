@@ -18,6 +18,10 @@ pub(super) const DEF: PolicyDef = PolicyDef {
 struct Linux;
 
 impl Policy for Linux {
+    fn places(&self) -> bool {
+        false
+    }
+
     fn decide(&mut self, _: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         Placement::default()
     }

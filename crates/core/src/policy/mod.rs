@@ -48,6 +48,11 @@ pub trait Policy: Send {
         false
     }
 
+    /// Whether it places threads at all, and so looks at them. It may change with a decision.
+    fn places(&self) -> bool {
+        true
+    }
+
     /// Another time between decisions than was planned, from now on.
     fn period(&self) -> Option<Nanos> {
         None

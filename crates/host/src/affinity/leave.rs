@@ -76,6 +76,7 @@ impl AffinityEngine {
             self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exit });
         }
         self.owns.remove(&root.program);
+        self.roots.retain(|_, of| *of != root.program);
         for pid in pids {
             self.scan.forget(pid);
             let Some(own) = told.before.values().find(|b| b.pid == pid) else { continue };

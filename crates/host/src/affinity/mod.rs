@@ -25,7 +25,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use countersteer_core::counters::Plan;
+use countersteer_core::counters::{Owner, Plan, Reading};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{Applied, Engine, Observation, ThreadEvent, ThreadEventKind};
@@ -49,6 +49,9 @@ use scan::Scan;
 
 /// How soon a new thread is placed by an admission table.
 pub const ADMISSION: Nanos = Nanos::from_millis(10);
+
+/// How often it is summed up what threads use that are not looked at one by one.
+const SUMMED_UP: Nanos = Nanos::from_millis(1000);
 
 /// Why threads could not be steered.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +87,8 @@ pub struct AffinityConfig {
     pub journals: PathBuf,
     /// Nothing is changed; [`Applied`] tells what would have been.
     pub dry: bool,
+    /// Nobody keeps what is seen: while no placements are expected threads need not be looked at one by one.
+    pub sparing: bool,
 }
 
 /// Steers threads by their masks.
@@ -109,6 +114,12 @@ pub struct AffinityEngine {
     recount: Option<Box<dyn Recount>>,
     /// What former counters have read and nobody has seen yet.
     read_before: Vec<Sample>,
+    /// Each thread is looked at; else only who lives, and what they use together.
+    close: bool,
+    /// Then: threads whose samples are those of all that they gave birth to, and their programs.
+    roots: BTreeMap<u32, ProgramId>,
+    /// Then: when it was last summed up what they used.
+    summed_up: Nanos,
 }
 
 impl AffinityEngine {
@@ -137,6 +148,7 @@ impl AffinityEngine {
         let renices = may_renice();
         let (owns, events, last) = (BTreeMap::new(), Vec::new(), Nanos::ZERO);
         let (admission, recount, read_before, ignored) = (None, None, Vec::new(), Ignored::default());
+        let (close, roots, summed_up) = (true, BTreeMap::new(), Nanos::ZERO);
         Ok(Self {
             config,
             watch,
@@ -153,6 +165,9 @@ impl AffinityEngine {
             ignored,
             recount,
             read_before,
+            close,
+            roots,
+            summed_up,
         })
     }
 
@@ -193,6 +208,7 @@ impl AffinityEngine {
     fn end(&mut self, tid: u32) {
         if let Some(program) = self.roster.remove(tid).filter(|program| !self.roster.has_of(*program)) {
             self.owns.remove(&program);
+            self.roots.retain(|_, of| *of != program);
         }
     }
 
@@ -236,21 +252,31 @@ impl AffinityEngine {
 
     /// The readings of the period as samples; who ran where.
     fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, AffinityError> {
-        let Self { watch, roster, config, events, ignored, .. } = self;
+        let Self { watch, roster, config, events, ignored, roots, .. } = self;
+        let sparing = watch.is_sparing();
         let (origin, mut samples) = (watch.origin(), std::mem::take(&mut self.read_before));
+        let before = samples.len();
         watch.turn(|readings, plan| {
-            for row in 0..readings.rows().len() {
+            samples.reserve(readings.rows().len());
+            for row in in_order(readings.rows()) {
                 let set = plan.sets.get(readings.rows()[row].set as usize);
                 let sample = set.and_then(|set| readings.sample(row, set)).filter(|s| !ignored.has(s.thread.0));
                 let Some(mut sample) = sample else { continue };
                 let Some(cpu) = config.numbers.own(sample.cpu) else { continue };
                 (sample.cpu, sample.core_type) = (cpu, config.topology.core_type_of(cpu));
                 sample.at = sample.at.since(origin).min(at);
-                roster.ran(sample.thread.0, cpu, sample.running.max(sample.enabled), sample.at, events);
+                if !sparing {
+                    roster.ran(sample.thread.0, cpu, sample.running.max(sample.enabled), sample.at, events);
+                } else if let Some(heir) = roots.get(&sample.thread.0).and_then(|of| roster.heir(sample.thread.0, *of))
+                {
+                    sample.thread = ThreadId(heir);
+                }
                 samples.push(sample);
             }
         })?;
-        samples.sort_by_key(|s| (s.thread, s.at));
+        if before > 0 || sparing {
+            samples.sort_by_key(|s| (s.thread, s.at));
+        }
         Ok(samples)
     }
 
@@ -357,6 +383,8 @@ impl Engine for AffinityEngine {
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, AffinityError> {
         let hasty = early || self.admission.is_some();
+        // A period that is cut short may be the last.
+        let mut sums_up = until.since(self.last) < self.config.period;
         loop {
             let now = self.watch.now();
             if now >= until {
@@ -364,6 +392,7 @@ impl Engine for AffinityEngine {
             }
             let woken = self.watch.wait(if hasty { until.min(now + ADMISSION) } else { until })?;
             self.follow()?;
+            sums_up |= woken;
             if woken || (early && !self.events.is_empty()) {
                 break;
             }
@@ -371,8 +400,15 @@ impl Engine for AffinityEngine {
         self.watch.listen();
         self.follow()?;
         let at = self.watch.now();
+        if sums_up || at.since(self.summed_up) >= SUMMED_UP {
+            self.watch.sum_up()?;
+            self.summed_up = at;
+        }
         let samples = self.read(at)?;
-        self.roster.look(at, at.since(self.last), !self.scan.is_empty(), &mut self.events);
+        if self.close {
+            let nobody_tells = !self.scan.is_empty() || self.watch.is_sparing();
+            self.roster.look(at, at.since(self.last), nobody_tells, &mut self.events);
+        }
         self.last = at;
         if let Some((_, bank)) = &mut self.admission {
             bank.update(&Observation {
@@ -389,6 +425,10 @@ impl Engine for AffinityEngine {
         self.count_anew(metrics, period)
     }
 
+    fn expect(&mut self, placements: bool) -> Result<(), AffinityError> {
+        self.look_closely(placements || !self.config.sparing)
+    }
+
     fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {
         let mut applied = Applied::default();
         for entry in &placement.threads {
@@ -402,7 +442,8 @@ impl Engine for AffinityEngine {
                 Some((old, bank)) if old.metric == table.metric => bank,
                 _ => MetricBank::new(&self.config.topology, &[table.metric.as_ref()]),
             };
-            self.admission = Some((table.clone(), bank));
+            // Without rows it places nobody, and nobody need be waited for.
+            self.admission = (!table.rows.is_empty()).then(|| (table.clone(), bank));
         }
         Ok(applied)
     }
@@ -440,6 +481,9 @@ impl LiveEngine for AffinityEngine {
             self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::New });
             self.take_in((root.pid, tid), (root.program, Arc::clone(&root.name)), None)?;
             if let Some(member) = self.roster.members.get(&tid) {
+                if self.watch.is_sparing() {
+                    self.roots.insert(tid, root.program);
+                }
                 self.owns.entry(root.program).or_insert_with(|| (member.before.cpus.clone(), member.before.nice));
             }
         }
@@ -470,6 +514,17 @@ impl Drop for AffinityEngine {
     }
 }
 
+/// The places of readings, by thread, then time. Samples are ten times as large as what is sorted by.
+fn in_order(readings: &[Reading]) -> Vec<usize> {
+    let key = |(place, reading): (usize, &Reading)| match reading.owner {
+        Owner::Thread { tid, .. } => Some((tid, reading.end, place)),
+        _ => None,
+    };
+    let mut keys: Vec<(u32, Nanos, usize)> = readings.iter().enumerate().filter_map(key).collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|(.., place)| place).collect()
+}
+
 /// Whether a nice value that was raised can be lowered again.
 fn may_renice() -> bool {
     use nix::sys::resource::{Resource, getrlimit};
@@ -485,6 +540,14 @@ fn nice_of(weight: u32) -> i8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readings_are_taken_by_thread_then_time() {
+        let reading = |tid, end| Reading { end: Nanos(end), ..Reading::new(Owner::Thread { pid: 1, tid }, None, 0, 0) };
+        let rest = Reading::new(Owner::Rest, None, 0, 0);
+        let readings = [reading(7, 5), reading(3, 9), rest, reading(7, 2), reading(3, 9)];
+        assert_eq!(in_order(&readings), [1, 4, 3, 0]);
+    }
 
     #[test]
     fn weights_are_nice_values() {

@@ -34,10 +34,14 @@ impl AffinityEngine {
     pub(super) fn count_anew(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), AffinityError> {
         let Some(mut recount) = self.recount.take() else { return Ok(()) };
         let mut done = Ok(());
+        self.config.period = period;
         if let Some(counters) = recount.counters(metrics, period) {
             if self.counting {
-                match self.another_watch(counters, period) {
-                    Ok(watch) => done = self.go_over(watch),
+                match self.another_watch(counters.clone(), self.close) {
+                    Ok(watch) => {
+                        done = self.go_over(watch);
+                        self.config.counters = Some(counters);
+                    }
                     Err(error) => recount.failed(&error.to_string()),
                 }
             } else {
@@ -52,8 +56,24 @@ impl AffinityEngine {
         self.roster.members.values().map(|m| m.before.pid).collect()
     }
 
-    fn another_watch(&self, counters: Counters, period: Nanos) -> Result<Watch, CounterError> {
-        let mut watch = self.watch.another(counters, period)?;
+    /// Looks at each thread from now on, or spares them that.
+    pub(super) fn look_closely(&mut self, close: bool) -> Result<(), AffinityError> {
+        if close == std::mem::replace(&mut self.close, close) || !self.counting {
+            return Ok(());
+        }
+        let Some(counters) = self.config.counters.clone() else { return Ok(()) };
+        match (self.another_watch(counters, close), &mut self.recount) {
+            (Ok(watch), _) => self.go_over(watch)?,
+            // Who is to be placed is looked at in any case.
+            (Err(error), Some(recount)) if close => recount.failed(&error.to_string()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn another_watch(&self, counters: Counters, close: bool) -> Result<Watch, CounterError> {
+        let watch = self.watch.another(counters, self.config.period)?;
+        let mut watch = if close { watch } else { watch.sparing() };
         for pid in self.processes() {
             ignore_gone(watch.add(pid))?;
         }
@@ -65,6 +85,7 @@ impl AffinityEngine {
         // What befell threads meanwhile.
         self.watch.listen();
         self.follow()?;
+        self.watch.sum_up()?;
         let samples = self.read(self.watch.now())?;
         self.read_before.extend(samples);
         watch.listen();
@@ -75,6 +96,8 @@ impl AffinityEngine {
         }
         watch.take_over(&mut self.watch);
         self.watch = watch;
+        let sparing = self.watch.is_sparing();
+        self.roots = self.roster.members.iter().filter(|_| sparing).map(|(tid, m)| (*tid, m.program)).collect();
         Ok(())
     }
 }

@@ -82,10 +82,13 @@ pub fn undo_own(folder: &Path) -> Restored {
 
 /// Undoes what a journal tells of. Relatives are sought in whole sessions, where other engines may be at work, only on demand.
 pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
-    for before in told.before.values() {
-        put_back(before, told, restored);
+    // Where nothing was ever set, nobody has it, nor has inherited it.
+    if !told.masks.is_empty() || !told.nices.is_empty() {
+        for before in told.before.values() {
+            put_back(before, told, restored);
+        }
+        undo_inherited(told, sessions, restored);
     }
-    undo_inherited(told, sessions, restored);
     hints::undo(told, sessions, (&hints::clamps::Kernel, &mut Kernel), restored);
 }
 

@@ -50,6 +50,10 @@ pub(super) trait Backend {
     fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError>;
 }
 
+/// How often rings are looked at while threads end faster than that. Whoever polls them is woken at each end, by every counter of
+/// the thread, though there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
+const LOOK_NS: u64 = 4_000_000;
+
 /// The kernel.
 pub(super) struct Kernel {
     pub(super) opened: Opened,
@@ -58,6 +62,10 @@ pub(super) struct Kernel {
     signals: Signals,
     /// Rings whose threads have all ended would wake for ever.
     silent: Vec<bool>,
+    /// When rings were drained last.
+    drained: u64,
+    /// Threads ended faster then than rings need to be looked at.
+    hectic: bool,
     bytes: Vec<u8>,
     /// A byte here ends the session, as a signal would.
     stop: (UnixStream, UnixStream),
@@ -71,7 +79,8 @@ impl Kernel {
         let stop = UnixStream::pair().map_err(&system)?;
         stop.0.set_nonblocking(true).map_err(&system)?;
         let signals = Signals::listen().map_err(&system)?;
-        Ok(Self { opened, processes, signals, silent, bytes: Vec::new(), stop })
+        let (drained, hectic) = (sys::now(), false);
+        Ok(Self { opened, processes, signals, silent, drained, hectic, bytes: Vec::new(), stop })
     }
 
     /// Makes waiting end early, once, when something can be read here.
@@ -96,17 +105,19 @@ impl Backend for Kernel {
     }
 
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
-        let left = until.since(self.now()).0.min(3_600_000_000_000);
+        let most = if self.hectic { LOOK_NS } else { 3_600_000_000_000 };
+        let left = until.since(self.now()).0.min(most);
         let left = TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64);
         let heard = [self.signals.as_fd(), self.stop.0.as_fd()];
         let mut fds: Vec<PollFd<'_>> = heard.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).into();
         fds.extend(self.processes.iter().map(|p| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
-        let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent);
+        let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent && !self.hectic);
         fds.extend(rings.map(|((_, group), _)| PollFd::new(self.opened.leaders[*group].as_fd(), PollFlags::POLLIN)));
-        match ppoll(&mut fds, Some(left), None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+        let interrupted = match ppoll(&mut fds, Some(left), None) {
+            Ok(_) => false,
+            Err(nix::errno::Errno::EINTR) => true,
             Err(e) => return Err(CounterError::System { doing: "waiting for counters", source: e.into() }),
-        }
+        };
         let came: Vec<PollFlags> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
         let (processes, rings) = came[2..].split_at(self.processes.len());
         self.silent.resize(self.opened.rings.len(), false);
@@ -117,15 +128,20 @@ impl Backend for Kernel {
         let before = self.processes.len();
         self.processes.retain(|_| living.next().unwrap_or(true));
         let ended = before > 0 && self.processes.is_empty();
-        let (signal, file) = (self.signals.pending(), self.processes.len() < before);
-        let stopped = self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0).then_some((SIGTERM, true));
-        Ok(Wake { ended, signal: signal.or(stopped), file })
+        let heard = |nth: usize| interrupted || !came[nth].is_empty();
+        let signal = if heard(0) { self.signals.pending() } else { None };
+        let stopped = heard(1) && self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0);
+        let file = self.processes.len() < before;
+        Ok(Wake { ended, signal: signal.or(stopped.then_some((SIGTERM, true))), file })
     }
 
     fn drain(&mut self, notes: &mut Notes) {
+        let (now, ended) = (sys::now(), notes.ended);
         for (ring, _) in &mut self.opened.rings {
             ring.drain(&mut self.bytes, |record| notes.record(record));
         }
+        self.hectic = (notes.ended - ended) * LOOK_NS > now - self.drained;
+        self.drained = now;
     }
 
     fn groups(&self) -> &[GroupInfo] {

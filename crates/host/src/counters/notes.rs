@@ -36,6 +36,8 @@ pub(super) struct Notes {
     spare: (Vec<Note>, Vec<u64>),
     /// Records that did not fit into a ring.
     pub(super) lost: u64,
+    /// Ends that were told.
+    pub(super) ended: u64,
 }
 
 /// How long a record may take from its time stamp into the ring.
@@ -49,7 +51,10 @@ impl Notes {
     pub(super) fn record(&mut self, bytes: &[u8]) {
         match parse(bytes) {
             Record::Fork { pid, tid, parent, at } => self.note(at, tid, What::Born { pid, parent }),
-            Record::Exit { tid, at } => self.note(at + FAREWELL_NS, tid, What::Ended),
+            Record::Exit { tid, at } => {
+                self.ended += 1;
+                self.note(at + FAREWELL_NS, tid, What::Ended);
+            }
             Record::Comm { tid, name, exec, at } => {
                 let mut kept = [0; 16];
                 kept.iter_mut().zip(name).for_each(|(to, from)| *to = *from);

@@ -26,6 +26,9 @@ use super::limits;
 use super::resolve::{CoreTypes, Encoding, Resolved};
 use super::sys::{self, Attr, Ring, Scope, abi};
 
+/// Config of the kernel's own event of a thread that leaves its CPU.
+const SWITCHES: u64 = abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64;
+
 /// What a group's times and values mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupInfo {
@@ -89,6 +92,8 @@ pub(super) struct Opened {
     pub(super) rings: Vec<(Ring, usize)>,
     ring_of: FxHashMap<u32, usize>,
     trees: u32,
+    /// Each group's last member is a counter of ends.
+    farewells: bool,
     pub(super) user_only: bool,
 }
 
@@ -167,10 +172,10 @@ impl Opened {
         let others: Vec<&Member<'_>> = group.members.iter().filter(|m| !is_clock(m)).collect();
         // What belongs to a package has no clock and counts alone.
         let alone = others.iter().any(|m| m.2.system);
-        let farewells = opening.has_farewells(ring, self.user_only);
+        let farewells = opening.farewells(ring, self.user_only, &others);
         let inherit = matches!(scope, Scope::Thread(..));
         let mut clock = self.clock(opening, group, ring, lead);
-        (clock.inherit, clock.tell_at_exit) = (inherit, others.is_empty() && !farewells);
+        (clock.inherit, clock.tell_at_exit) = (inherit, others.is_empty() && farewells.is_empty());
         let mut fds: Vec<OwnedFd> = Vec::with_capacity(others.len() + 1);
         let mut places = Vec::with_capacity(others.len() + 1);
         if !alone {
@@ -180,15 +185,18 @@ impl Opened {
         for (nth, member) in others.iter().enumerate() {
             let mut attr = self.member(&clock, member, fds.is_empty());
             let asked = opening.every.filter(|e| ring && (e.0, e.1) == (group.set, member.0));
-            attr.period = asked.map_or(0, |e| e.2);
+            // What tells already when the thread leaves a CPU need not be opened twice.
+            let tells = farewells.len() == 1 && is_switches(member);
+            attr.period = asked.map_or(tells.into(), |e| e.2);
             // The kernel ends the members last to first, and the first to go still sees the whole group.
-            attr.tell_at_exit = nth + 1 == others.len() && !farewells;
+            attr.tell_at_exit = nth + 1 == others.len() && farewells.is_empty();
             let refused = |e| opening.refused(&member.1.planned.name, e);
             fds.push(sys::open(&attr, scope, fds.first()).map_err(refused)?);
             places.push(Some(member.0));
         }
         let asking = fds.len();
-        for (kind, config) in opening.farewells().into_iter().filter(|_| farewells) {
+        self.farewells |= !farewells.is_empty();
+        for (kind, config) in farewells {
             let (config, period) = ([config, 0, 0, 0], 1);
             let (disabled, enable_on_exec, follow) = (false, false, false);
             let attr = Attr { kind, config, period, disabled, enable_on_exec, follow, ..clock.clone() };
@@ -276,6 +284,11 @@ impl Opened {
         owners.for_each(|owner| *owner = places[*owner].unwrap_or(*owner));
     }
 
+    /// One of the counters of ends, the last of which is slow to close.
+    pub(super) fn slow(&self) -> Option<&OwnedFd> {
+        self.members.first().and_then(|members| members.last()).filter(|_| self.farewells)
+    }
+
     /// Switches the groups of a set on or off.
     pub(super) fn switch(&self, set: u32, on: bool) -> Result<(), CounterError> {
         let groups = self.infos.iter().zip(&self.leaders).filter(|(info, _)| info.set == set);
@@ -306,15 +319,14 @@ impl Opening<'_> {
         blind.map_or(Ok(true), |event| Err(self.forbidden(&event.planned.name, 1)))
     }
 
-    /// Whether a thread's counts are told when it leaves a CPU and when it ends, by events of their own.
-    const fn has_farewells(&self, ring: bool, user_only: bool) -> bool {
-        ring && !user_only && self.exit_point.is_some()
-    }
-
-    /// Kind and config of those events.
-    fn farewells(&self) -> [(u32, u64); 2] {
-        let switch = abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64;
-        [(abi::PERF_TYPE_SOFTWARE, switch), (abi::PERF_TYPE_TRACEPOINT, self.exit_point.unwrap_or_default())]
+    /// Kind and config of the events that a group of these needs besides, so that a thread's counts are told when it leaves a CPU
+    /// and, the last one, when it ends.
+    fn farewells(&self, ring: bool, user_only: bool, members: &[&Member<'_>]) -> Vec<(u32, u64)> {
+        let Some(exit) = self.exit_point.filter(|_| ring && !user_only) else { return Vec::new() };
+        let (switch, exit) = ((abi::PERF_TYPE_SOFTWARE, SWITCHES), (abi::PERF_TYPE_TRACEPOINT, exit));
+        // An event that asks for readings must not be taken for one that only tells.
+        let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
+        if is_there { vec![exit] } else { vec![switch, exit] }
     }
 
     /// After how much running the clock of a set's groups asks for a sample; 0 for never.
@@ -389,6 +401,12 @@ fn mend_of_cgroup(path: &Path) -> String {
 
 fn is_clock((_, _, encoding): &Member<'_>) -> bool {
     encoding.software && encoding.config[0] == TASK_CLOCK
+}
+
+/// Whether this counts every switch of its thread.
+fn is_switches((_, event, encoding): &Member<'_>) -> bool {
+    let everywhere = event.space.user && event.space.kernel;
+    encoding.software && encoding.config[0] == SWITCHES && everywhere
 }
 
 /// Counters that one thread needs.

@@ -18,7 +18,7 @@ use super::follow::Follower;
 use super::launch::{self, Ending, Held};
 use super::open::{CGROUP, Opened, Opening, Whom};
 use super::resolve::{CoreTypes, Resolved};
-use super::{sys, tasks};
+use super::{linger, sys, tasks};
 
 /// What is looked at.
 #[derive(Clone, Debug)]
@@ -117,6 +117,8 @@ pub struct Session {
 
 /// Parts of a period after which a running thread is sampled.
 const SAMPLES_PER_PERIOD: u64 = 10;
+/// Of a short period, as many parts as are this long, but at least two: each sample interrupts the thread.
+const SPARING_NS: u64 = 5_000_000;
 /// Least time of running between two samples of a thread.
 const LEAST_SAMPLE_NS: u64 = 500_000;
 /// How often rings are looked at when there is no period.
@@ -135,7 +137,7 @@ impl Session {
         let roots = roots(&request.target, child.as_ref())?;
         let tids: Vec<u32> = roots.iter().map(|r| r.1).collect();
         let folder = cgroup(&request.target)?;
-        let opening = request.opening();
+        let opening = request.opening(SPARING_NS);
         let whom = match (&request.target, &folder) {
             (Target::Cpus, _) => Whom::Cpus,
             (_, Some(folder)) => Whom::Cgroup(folder),
@@ -196,6 +198,9 @@ impl Session {
         let ending = child.map(Held::wait);
         let Follower { born, partial, .. } = self.follower;
         let (lost, user_only) = (self.follower.lost(), self.backend.opened.user_only);
+        if let Some(counter) = self.backend.opened.slow() {
+            linger::keep(counter, linger::LINGERING);
+        }
         Ok(Summary { ending, elapsed, born, lost, partial, user_only })
     }
 }
@@ -213,9 +218,10 @@ impl Stopper {
 }
 
 impl Request {
-    fn opening(&self) -> Opening<'_> {
+    /// How counters are opened, with samples of short periods no closer than so, if that gives two.
+    fn opening(&self, sparing_ns: u64) -> Opening<'_> {
         let launched = matches!(self.target, Target::Launch(_));
-        let sample_ns = self.interval.map_or(0, |i| (i.0 / SAMPLES_PER_PERIOD).max(LEAST_SAMPLE_NS));
+        let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, sparing_ns));
         let numbers = |ids: &[u32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let target = match &self.target {
             Target::Launch(command) => format!("`{}`", command.first().map_or("", String::as_str)),
@@ -237,6 +243,11 @@ impl Request {
             target,
         }
     }
+}
+
+/// After how much running a thread is sampled, by the length of a period.
+fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
+    (period / SAMPLES_PER_PERIOD).max(sparing_ns.min(period / 2)).max(LEAST_SAMPLE_NS)
 }
 
 /// Threads that are there first, with their processes.

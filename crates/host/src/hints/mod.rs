@@ -276,6 +276,10 @@ impl<E: LiveEngine> Engine for Hinted<E> {
         self.inner.tune(metrics, period)
     }
 
+    fn expect(&mut self, placements: bool) -> Result<(), E::Error> {
+        self.inner.expect(placements)
+    }
+
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         self.inner.forecast()
     }

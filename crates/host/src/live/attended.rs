@@ -27,6 +27,10 @@ pub struct Attended<E> {
     now: Nanos,
     begun: bool,
     asked_to_end: bool,
+    /// Threads are to be placed.
+    expected: bool,
+    /// The engine looks at each thread.
+    close: bool,
 }
 
 impl<E: LiveEngine> Attended<E>
@@ -42,7 +46,8 @@ where
         let signals = Signals::listen().map_err(&system)?;
         inner.wake_on(signals.as_fd().try_clone_to_owned().map_err(&system)?);
         let pages = Pages::new(inner.topology());
-        Ok(Self { inner, crew, signals, pages, now: Nanos::ZERO, begun: false, asked_to_end: false })
+        let (begun, asked_to_end, expected, close) = (false, false, true, true);
+        Ok(Self { inner, crew, signals, pages, now: Nanos::ZERO, begun, asked_to_end, expected, close })
     }
 
     /// The engine.
@@ -94,6 +99,15 @@ where
         Ok(())
     }
 
+    /// Has the engine look at each thread where it is placed, or told what holds for it.
+    fn look(&mut self) -> Result<(), E::Error> {
+        let close = self.expected || self.pages.are_there();
+        if close != std::mem::replace(&mut self.close, close) {
+            self.inner.expect(close)?;
+        }
+        Ok(())
+    }
+
     fn wake_at_end(&mut self, pid: u32) {
         // One that has ended already is found by the next look.
         if let Ok(file) = pidfd(pid) {
@@ -123,6 +137,16 @@ fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
     Placement { threads: vec![ThreadPlacement::new(thread, target, reason)], ..Placement::default() }
 }
 
+/// Adds what came to what there is; whether there was anything. Most of the time there is not, and nothing is copied.
+fn append<T>(all: &mut Vec<T>, mut more: Vec<T>) -> bool {
+    if all.is_empty() {
+        *all = more;
+        return false;
+    }
+    all.append(&mut more);
+    true
+}
+
 impl<E: LiveEngine> Engine for Attended<E>
 where
     E::Error: From<CounterError>,
@@ -134,18 +158,21 @@ where
     }
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, E::Error> {
-        let mut seen = Observation::default();
+        let (mut seen, mut joined) = (Observation::default(), false);
         loop {
             self.start()?;
             let part = self.inner.observe(until.min(self.crew.next_start()), early)?;
             self.now = part.at;
             (seen.at, seen.threads) = (part.at, part.threads);
-            seen.events.extend(part.events);
-            seen.samples.extend(part.samples);
+            append(&mut seen.events, part.events);
+            joined |= append(&mut seen.samples, part.samples);
             seen.finished = self.crew.reap(part.at) | self.heed();
             if seen.finished || self.now >= until || (early && !seen.events.is_empty()) {
-                seen.samples.sort_by_key(|s| (s.thread, s.at));
+                if joined {
+                    seen.samples.sort_by_key(|s| (s.thread, s.at));
+                }
                 self.pages.hear(&mut seen, |thread| self.inner.process_of(thread));
+                self.look()?;
                 return Ok(seen);
             }
         }
@@ -161,6 +188,11 @@ where
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
         self.inner.tune(metrics, period)
+    }
+
+    fn expect(&mut self, placements: bool) -> Result<(), E::Error> {
+        self.expected = placements;
+        self.look()
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

@@ -202,3 +202,11 @@ fn every_sample_is_a_reading_of_its_own_where_events_decide() {
     let faults: Vec<u64> = seen.iter().map(|s| s.3[1]).collect();
     assert_eq!(faults, [10, 10, 10, 1], "{seen:?}");
 }
+
+#[test]
+fn samples_of_short_periods_are_fewer_but_never_less_than_two() {
+    let ms = |period| sample_ns(period * MS, SPARING_NS);
+    assert_eq!([1, 4, 10, 20, 50, 100, 1000].map(ms), [MS / 2, 2 * MS, 5 * MS, 5 * MS, 5 * MS, 10 * MS, 100 * MS]);
+    assert_eq!([10, 100].map(|period| sample_ns(period * MS, LEAST_SAMPLE_NS)), [MS, 10 * MS]);
+    assert_eq!(sample_ns(MS / 10, SPARING_NS), MS / 2);
+}

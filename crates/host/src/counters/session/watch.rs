@@ -1,8 +1,12 @@
 //! A session that is asked instead of one that tells: what engines look through.
 //!
-//! Input: processes, one after the other. Output: what befell their threads, and readings of the time since the last ones.
+//! Input: processes, one after the other. Output: what befell their threads, and readings of the time since the last ones: thread by
+//! thread, or of trees of threads, which costs them less.
+
+mod census;
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use countersteer_core::counters::{Plan, Readings};
 use countersteer_core::cpuset::CpuSet;
@@ -10,10 +14,11 @@ use countersteer_core::units::Nanos;
 
 use super::super::backend::{Backend, Kernel};
 use super::super::follow::{Fate, Follower};
-use super::super::open::{Opened, Whom};
+use super::super::open::{Opened, Opening, Whom};
 use super::super::resolve::{CoreTypes, Resolved};
 use super::super::{CounterError, tasks};
-use super::{HOUSEKEEPING, Request, Target, add_newborn};
+use super::{HOUSEKEEPING, LEAST_SAMPLE_NS, Request, Target, add_newborn};
+use census::Census;
 
 /// Counters over processes that are added one by one.
 pub struct Watch {
@@ -22,7 +27,13 @@ pub struct Watch {
     follower: Follower,
     origin: Nanos,
     set: usize,
+    /// Trees of threads are counted instead of threads.
+    census: Option<Census>,
 }
+
+/// Rounds in which threads are looked for that were born while others were taken in, and how long their births may take to be told.
+const MOST_ROUNDS: usize = 10;
+const TOLD: Duration = Duration::from_millis(2);
 
 impl Watch {
     /// A watch over nobody yet; it counts `sets` every `interval` on `cpus`.
@@ -49,7 +60,8 @@ impl Watch {
             output: None,
             core_types,
         };
-        let opening = request.opening();
+        // Engines act on whether a thread ran all through a period, so they want its samples close together.
+        let opening = request.opening(LEAST_SAMPLE_NS);
         let nothing = request.sets.iter().all(Vec::is_empty);
         let opened = if nothing { Opened::default() } else { Opened::open(&opening, Whom::Threads(&[]))? };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
@@ -58,7 +70,7 @@ impl Watch {
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
         let origin = backend.now();
-        Ok(Self { request, backend, follower, origin, set: 0 })
+        Ok(Self { request, backend, follower, origin, set: 0, census: None })
     }
 
     /// A watch over nobody yet, by the same clock and with the same CPUs, that counts something else.
@@ -68,6 +80,28 @@ impl Watch {
     pub fn another(&self, counters: (Vec<Vec<Resolved>>, Plan), interval: Nanos) -> Result<Self, CounterError> {
         let new = Self::new(counters, interval, self.request.cpus.clone(), self.request.core_types.clone())?;
         Ok(Self { origin: self.origin, ..new })
+    }
+
+    /// The same over nobody yet, for who leaves threads alone: births and ends are told, and what threads have counted stands, when
+    /// [`Watch::sum_up`] asks, in the readings of those that were there first, together with what they gave birth to.
+    #[must_use]
+    pub fn sparing(self) -> Self {
+        Self { census: Some(Census::default()), ..self }
+    }
+
+    /// Whether trees of threads are counted instead of threads.
+    #[must_use]
+    pub const fn is_sparing(&self) -> bool {
+        self.census.is_some()
+    }
+
+    /// Has the next readings tell what trees of threads have counted so far; where each thread is counted they do anyway.
+    ///
+    /// # Errors
+    /// Counters cannot be read any more.
+    pub fn sum_up(&mut self) -> Result<(), CounterError> {
+        let now = self.backend.now();
+        self.census.as_mut().map_or(Ok(()), |census| census.read(&mut self.follower, now, None))
     }
 
     /// Waits for the files too that another watch waited for.
@@ -95,7 +129,10 @@ impl Watch {
         let tids = tasks::of_process(pid)?;
         let target = Target::Processes(vec![pid]);
         let request = Request { target, ..self.request.clone() };
-        let opening = request.opening();
+        let opening = request.opening(LEAST_SAMPLE_NS);
+        if self.census.is_some() {
+            return self.take_in(&opening, pid, tids);
+        }
         let known = self.backend.opened.infos.len();
         self.backend.opened.add_threads(&opening, &tids)?;
         self.follower.groups(&self.backend.opened.infos[known..]);
@@ -103,6 +140,30 @@ impl Watch {
         tids.iter().for_each(|tid| self.follower.root(pid, *tid, now));
         add_newborn(&opening, &[pid], &mut self.backend, &mut self.follower)?;
         self.backend.switch(self.set as u32, true)
+    }
+
+    /// Takes in threads of a process, and again those that were born meanwhile to others than those.
+    fn take_in(&mut self, opening: &Opening<'_>, pid: u32, mut tids: Vec<u32>) -> Result<(), CounterError> {
+        let Self { census: Some(census), backend, follower, set, .. } = self else { return Ok(()) };
+        for _ in 0..MOST_ROUNDS {
+            let now = backend.now();
+            census.add(opening, (pid, &tids), *set, (&mut backend.opened, follower), now)?;
+            tids = unknown(pid, follower);
+            if tids.is_empty() {
+                break;
+            }
+            std::thread::sleep(TOLD);
+            follower.listen(backend, true);
+            tids.retain(|tid| !follower.ledger.is_alive(*tid));
+        }
+        Ok(())
+    }
+
+    fn switch(&mut self, set: usize, on: bool) -> Result<(), CounterError> {
+        match &self.census {
+            Some(census) => census.switch(set, on),
+            None => self.backend.switch(set as u32, on),
+        }
     }
 
     /// Makes [`Watch::wait`] return when something can be read here, once.
@@ -140,28 +201,44 @@ impl Watch {
     pub fn turn(&mut self, mut take: impl FnMut(&Readings, &Plan)) -> Result<(), CounterError> {
         let next = self.request.plan.after(self.set);
         if next != self.set {
-            self.backend.switch(self.set as u32, false)?;
+            self.switch(self.set, false)?;
         }
+        let over = self.over()?;
         self.follower.flush(false);
         if next != self.set {
-            self.backend.switch(next as u32, true)?;
+            self.switch(next, true)?;
             self.set = next;
         }
         take(&self.follower.readings, &self.request.plan);
         self.follower.readings.clear();
         self.follower.reported();
-        self.close();
+        self.close(&over);
         Ok(())
     }
 
-    /// Closes the counters of roots that have ended with all that they gave birth to. Where births may have been missed nobody knows
-    /// that.
-    fn close(&mut self) {
+    /// Trees of roots that have ended with all that they gave birth to, when their last word was heard. Where births may have been
+    /// missed nobody knows them.
+    fn over(&mut self) -> Result<Vec<u32>, CounterError> {
         let over = self.follower.trees.take_over();
         if over.is_empty() || self.follower.lost() > 0 {
+            return Ok(Vec::new());
+        }
+        let now = self.backend.now();
+        if let Some(census) = &mut self.census {
+            census.read(&mut self.follower, now, Some(&over))?;
+        }
+        Ok(over)
+    }
+
+    /// Closes the counters of trees that are over.
+    fn close(&mut self, over: &[u32]) {
+        if over.is_empty() {
             return;
         }
-        self.backend.opened.close(&over);
+        self.backend.opened.close(over);
+        if let Some(census) = &mut self.census {
+            census.close(over);
+        }
         over.iter().for_each(|tree| self.follower.ledger.fell(*tree));
     }
 
@@ -182,4 +259,11 @@ impl Watch {
     pub const fn lost(&self) -> u64 {
         self.follower.lost()
     }
+}
+
+/// Threads of a process whose births nobody has told of.
+fn unknown(pid: u32, follower: &Follower) -> Vec<u32> {
+    let mut tids = tasks::of_process(pid).unwrap_or_default();
+    tids.retain(|tid| !follower.ledger.is_alive(*tid));
+    tids
 }

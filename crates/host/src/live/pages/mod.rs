@@ -119,6 +119,11 @@ impl Pages {
         self.seen.clone_from(&seen.threads);
     }
 
+    /// Whether any program tells of its threads.
+    pub(super) fn are_there(&self) -> bool {
+        self.processes.values().any(|process| process.shared.is_some())
+    }
+
     /// Adds to samples the work done since the thread's last one. Those of a thread that ran on several core types share it by time.
     fn work(&mut self, samples: &mut [Sample], ran: &BTreeMap<ThreadId, Nanos>) {
         let mut done = BTreeMap::new();
