@@ -1,0 +1,85 @@
+/*
+ * Programs to be counted: `load compute N` adds up for N million rounds in one thread; `load births N` has N threads, one after the
+ * other, that run for 20 us each; `load threads T N` has T threads at once, each N times at work for 100 us or so and asleep for 100.
+ * `load timed NAME COMMAND...` prints the name and how many microseconds the command takes, whose output goes nowhere.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static long rounds;
+
+static void compute(long n)
+{
+    for (volatile long i = 0; i < n; i++)
+        ;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+
+static void *brief(void *unused)
+{
+    for (double begun = now(); now() - begun < 20;)
+        ;
+    return unused;
+}
+
+static void *restless(void *unused)
+{
+    struct timespec pause = {0, 100000};
+    for (long i = 0; i < rounds; i++) {
+        compute(60000);
+        nanosleep(&pause, NULL);
+    }
+    return unused;
+}
+
+static int timed(const char *name, char **command)
+{
+    int status = 1;
+    double begun = now();
+    pid_t child = fork();
+    if (!child) {
+        dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+        execvp(command[0], command);
+        _exit(127);
+    }
+    waitpid(child, &status, 0);
+    printf("%s %.0f\n", name, now() - begun);
+    return status != 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 2 ? argv[1] : "";
+    long n = argc > 2 ? atol(argv[2]) : 0;
+    if (!strcmp(what, "timed") && argc > 3)
+        return timed(argv[2], argv + 3);
+    if (!strcmp(what, "compute"))
+        compute(n * 1000000);
+    for (long i = 0; i < n && !strcmp(what, "births"); i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, brief, NULL) || pthread_join(thread, NULL))
+            return 1;
+    }
+    if (!strcmp(what, "threads") && argc > 3) {
+        pthread_t *threads = calloc(n, sizeof *threads);
+        rounds = atol(argv[3]);
+        for (long i = 0; i < n; i++)
+            if (pthread_create(&threads[i], NULL, restless, NULL))
+                return 1;
+        for (long i = 0; i < n; i++)
+            pthread_join(threads[i], NULL);
+    }
+    return 0;
+}
