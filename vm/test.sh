@@ -33,10 +33,14 @@ try() {
     if [ $status = 0 ] && python3 "$folder/check.py" <"$output" 2>>"$output.log"; then
         echo "test vm::${folder##*/} ... ok" | tee -a "$scratch/results"
     else
+        # What the judge or the machine said last comes first: logs are often cut short.
         {
-            tail -n 300 "$output"
-            cat "$output.log"
             echo "exit code $status"
+            tail -n 12 "$output.log"
+            echo "-- printed in the machine:"
+            tail -n 300 "$output"
+            echo "-- log:"
+            cat "$output.log"
         } >"$output.told"
         echo "test vm::${folder##*/} ... FAILED" | tee -a "$scratch/results"
     fi

@@ -4,7 +4,7 @@
 //! longer than a period several times in a row, is dropped: all threads are let go, and Linux's own scheduler goes on. One
 //! that does not come back from a decision at all cannot be interrupted; a watcher then lets all threads go and ends the run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlace
 use countersteer_core::policy::{self, Policy, PolicyRng, View};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_core::units::{GroupId, Nanos, ThreadId};
 
 use super::tally::Summary;
 
@@ -43,9 +43,40 @@ pub struct Shared {
     /// How things stand.
     pub summary: Summary,
     /// The last word on each thread.
-    pub words: std::collections::BTreeMap<u32, serde_json::Value>,
+    pub words: BTreeMap<u32, Word>,
     /// What programs tell about their threads.
-    pub told: std::collections::BTreeMap<u32, Told>,
+    pub told: BTreeMap<u32, Told>,
+}
+
+/// What was decided about a thread, kept as it is until somebody asks.
+#[derive(Clone)]
+pub struct Word {
+    /// The decision.
+    pub placed: ThreadPlacement,
+    /// Of which program.
+    pub program: Option<Arc<str>>,
+    /// When.
+    pub at: Nanos,
+}
+
+impl Word {
+    /// For the control socket.
+    pub fn spell_out(&self, topology: &Topology) -> serde_json::Value {
+        let (placed, reason) = (&self.placed, &self.placed.reason);
+        let group = |(group, value): &(GroupId, f64)| (topology.group(*group).name.clone(), *value);
+        serde_json::json!({
+            "thread": placed.thread.0,
+            "program": self.program,
+            "since_s": self.at.as_secs_f64(),
+            "target": placed.target.name(topology),
+            "cpus": placed.target.cpus(topology).to_string(),
+            "clamp": placed.clamp.map(|c| [c.least, c.most]),
+            "rule": reason.rule,
+            "saw": reason.seen.iter().cloned().collect::<BTreeMap<_, _>>(),
+            "alternatives": reason.alternatives.iter().map(group).collect::<BTreeMap<_, _>>(),
+            "unit": reason.unit,
+        })
+    }
 }
 
 /// A handle on it.

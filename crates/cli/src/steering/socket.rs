@@ -147,15 +147,15 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
         }
         Some("why") => {
             let thread = request.get("thread").and_then(Value::as_u64).unwrap_or_default();
-            why(&shared, u32::try_from(thread).unwrap_or_default())
+            why(&shared, topology, u32::try_from(thread).unwrap_or_default())
         }
         other => Err(format!("nobody asks `{}`; status, get, set and why are understood", other.unwrap_or_default())),
     }
 }
 
 /// The last word on a thread, with what its program tells about it.
-fn why(shared: &Shared, thread: u32) -> Result<Value, String> {
-    let word = shared.words.get(&thread).cloned();
+fn why(shared: &Shared, topology: &Topology, thread: u32) -> Result<Value, String> {
+    let word = shared.words.get(&thread).map(|word| word.spell_out(topology));
     let Some(told) = shared.told.get(&thread) else {
         return word.ok_or_else(|| format!("no decision about thread {thread} is known"));
     };

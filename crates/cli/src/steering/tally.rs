@@ -12,7 +12,7 @@ use countersteer_core::placement::{Placement, Target};
 use countersteer_core::sample::Event;
 use countersteer_core::score::{Outcome, ProgramOutcome};
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{GroupId, Nanos, ThreadId};
+use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::live::Member;
 
 use countersteer_report::record::Collector;
@@ -20,7 +20,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::contest::Contest;
-use super::governed::Control;
+use super::governed::{Control, Word};
 
 /// What a program did.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -116,6 +116,8 @@ pub struct Tally {
     /// Where threads should be, and since which observation.
     wanted: BTreeMap<ThreadId, (Target, u64)>,
     observations: u64,
+    /// When the last one was.
+    seen_at: Nanos,
     /// Speeds where threads are and where they are wanted, summed.
     speeds: (f64, f64),
     /// Says each change as it happens.
@@ -133,12 +135,13 @@ impl Tally {
         let summary = Summary { core_types, ..Summary::default() };
         let (programs, program_of, wanted, names, ended) = Default::default();
         let (speeds, keep_ended, control) = ((0.0, 0.0), true, control.clone());
-        let (contest, observations) = (None, 0);
+        let (contest, observations, seen_at) = (None, 0, Nanos::ZERO);
         Self {
             effects: Histogram::new_with_bounds(1, LONGEST_EFFECT_US, 2).ok(),
             collector,
             contest,
             observations,
+            seen_at,
             summary,
             programs,
             keep_ended,
@@ -199,7 +202,7 @@ impl Tally {
     }
 
     /// Lets the control socket know how things stand.
-    fn publish(&mut self, topology: &Topology, at: Nanos, placement: &Placement) {
+    fn publish(&mut self, at: Nanos, placement: &Placement) {
         self.summary.elapsed_s = at.as_secs_f64();
         let mut shared = self.control.lock();
         self.summary.stolen = shared.stolen;
@@ -207,20 +210,7 @@ impl Tally {
         shared.summary.programs = self.programs.values().cloned().collect();
         self.ended.drain(..).for_each(|tid| drop(shared.words.remove(&tid)));
         for placed in &placement.threads {
-            let reason = &placed.reason;
-            let names = |(group, value): &(GroupId, f64)| (topology.group(*group).name.clone(), *value);
-            let word = serde_json::json!({
-                "thread": placed.thread.0,
-                "program": self.names.get(&placed.thread),
-                "since_s": at.as_secs_f64(),
-                "target": placed.target.name(topology),
-                "cpus": placed.target.cpus(topology).to_string(),
-                "clamp": placed.clamp.map(|c| [c.least, c.most]),
-                "rule": reason.rule,
-                "saw": reason.seen.iter().cloned().collect::<BTreeMap<_, _>>(),
-                "alternatives": reason.alternatives.iter().map(names).collect::<BTreeMap<_, _>>(),
-                "unit": reason.unit,
-            });
+            let word = Word { placed: placed.clone(), program: self.names.get(&placed.thread).cloned(), at };
             shared.words.insert(placed.thread.0, word);
         }
     }
@@ -273,8 +263,8 @@ impl Tally {
     fn count(&mut self, topology: &Topology, observation: &Observation) {
         for sample in &observation.samples {
             let time = sample.enabled.max(sample.running).as_secs_f64();
-            // The first samples after a decision tell of what was before it as well.
-            let settled = |since: u64| self.observations >= since + SETTLED;
+            // The first samples after a decision tell of what was before it as well, and so do those that come late.
+            let settled = |since: u64| self.observations >= since + SETTLED && sample.at > self.seen_at;
             if let Some((target, _)) = self.wanted.get(&sample.thread).filter(|(_, since)| settled(*since)) {
                 let there = target.cpus(topology).contains(sample.cpu);
                 self.summary.misplaced.0 += u64::from(!there);
@@ -328,6 +318,7 @@ impl Recorder for Tally {
             contest.observe(observation);
         }
         self.count(topology, observation);
+        self.seen_at = observation.at;
         self.predict(topology, observation, metrics);
         let told = observation.threads.iter().filter_map(|t| Some((t.id.0, t.told?)));
         self.control.lock().told = told.collect();
@@ -350,7 +341,7 @@ impl Recorder for Tally {
                 most_ms: ms(effects.max()),
             });
         }
-        self.publish(topology, at, placement);
+        self.publish(at, placement);
         for placed in &placement.threads {
             if self.wanted.get(&placed.thread).is_some_and(|(target, _)| *target == placed.target) {
                 continue;

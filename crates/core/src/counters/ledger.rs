@@ -42,6 +42,28 @@ struct Slot {
     counts: Vec<u64>,
 }
 
+/// Whether a thread has something to report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    #[default]
+    Nothing,
+    /// Next to nothing: it is in that list.
+    Little,
+    /// It is in the list of those.
+    Something,
+}
+
+/// Who is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Threads that ended.
+    Ended,
+    /// All but those that hardly ran, see [`Ledger::pass_over`].
+    Due,
+    /// Everybody.
+    All,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Thread {
     owner: Option<Owner>,
@@ -49,8 +71,9 @@ struct Thread {
     ended: bool,
     /// It counted before its birth was told.
     unannounced: bool,
-    /// It is in the list of threads with something to report.
-    listed: bool,
+    standing: Standing,
+    /// Time that it ran and that was not reported.
+    fresh_ns: u64,
     slots: Vec<Slot>,
 }
 
@@ -72,6 +95,10 @@ pub struct Ledger {
     others: FxHashMap<(u32, u32, u32), Vec<u64>>,
     /// Threads with something to report, in the order in which they got it.
     dirty: Vec<u32>,
+    /// Those with next to nothing.
+    idle: Vec<u32>,
+    /// That is: they ran for less.
+    little_ns: u64,
     /// Threads whose number was taken by another before they were reported.
     limbo: Vec<Thread>,
     /// Slots of threads that ended, to be used again.
@@ -86,6 +113,11 @@ impl Ledger {
     #[must_use]
     pub fn new(core_types: Vec<u32>) -> Self {
         Self { core_types, ..Self::default() }
+    }
+
+    /// Has [`Which::Due`] pass over threads that ran for less than this since they were last reported.
+    pub const fn pass_over(&mut self, less_than: Nanos) {
+        self.little_ns = less_than.0;
     }
 
     /// Says which events of a set are counted on a CPU.
@@ -125,7 +157,7 @@ impl Ledger {
             early.unannounced = false;
             return;
         }
-        if self.threads.get(&tid).is_some_and(|t| t.listed) {
+        if self.threads.get(&tid).is_some_and(|t| t.standing != Standing::Nothing) {
             self.limbo.extend(self.threads.remove(&tid));
         }
         self.recycle(tid);
@@ -136,7 +168,7 @@ impl Ledger {
     pub fn exit(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.ended = true;
-            if !std::mem::replace(&mut thread.listed, true) {
+            if std::mem::replace(&mut thread.standing, Standing::Something) != Standing::Something {
                 self.dirty.push(tid);
             }
         }
@@ -162,15 +194,14 @@ impl Ledger {
 
     /// Takes in what a thread has counted since its birth. What goes backwards is old news.
     ///
-    /// A set's counts may be told in parts: what a part does not know is zero in it.
-    pub fn tell(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) {
+    /// A set's counts may be told in parts: what a part does not know is zero in it. Returns whether the thread was unknown.
+    pub fn tell(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) -> bool {
         let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
-        let Self { threads, others, roots, spare, dirty, .. } = self;
-        let thread = threads.entry(tid).or_insert_with(|| Thread {
-            owner: Some(owner),
-            born: told.at,
-            unannounced: true,
-            ..Thread::default()
+        let Self { threads, others, roots, spare, dirty, idle, little_ns, .. } = self;
+        let mut unknown = false;
+        let thread = threads.entry(tid).or_insert_with(|| {
+            unknown = true;
+            Thread { owner: Some(owner), born: told.at, unannounced: true, ..Thread::default() }
         });
         let found = thread.slots.iter().position(|s| (s.cpu, s.set, s.tree) == (cpu.0, set, tree));
         let index = found.unwrap_or_else(|| {
@@ -185,18 +216,22 @@ impl Ledger {
         let mut shared = (!slot.own)
             .then(|| others.entry((tree, cpu.0, set)).or_insert_with(|| vec![0; TIMES + told.values.len()]).iter_mut());
         let news = [told.enabled.0, told.running.0].into_iter().chain(told.values.iter().copied());
-        for (known, new) in slot.counts.iter_mut().zip(news) {
+        for (place, (known, new)) in slot.counts.iter_mut().zip(news).enumerate() {
             let more = new.saturating_sub(*known);
             *known += more;
+            thread.fresh_ns += if place == 0 { more } else { 0 };
             if let Some(sum) = shared.as_mut().and_then(Iterator::next) {
                 *sum += more;
             }
             slot.dirty |= more > 0;
         }
         slot.at = slot.at.max(told.at);
-        if slot.dirty && !std::mem::replace(&mut thread.listed, true) {
-            dirty.push(tid);
+        let now = if thread.fresh_ns < *little_ns { Standing::Little } else { Standing::Something };
+        if slot.dirty && thread.standing != now && thread.standing != Standing::Something {
+            thread.standing = now;
+            if now == Standing::Little { idle } else { dirty }.push(tid);
         }
+        unknown
     }
 
     /// Takes in what a whole tree has counted. Where only the root is left to have counted the difference, it is the root's;
@@ -232,9 +267,9 @@ impl Ledger {
         own.iter().any(|v| *v > 0).then_some(own)
     }
 
-    /// Reports what is new, thread by thread, and forgets threads that ended; with `ended`, reports only those.
-    pub fn flush(&mut self, ended: bool, into: &mut Readings) {
-        let mut dirty = std::mem::take(&mut self.dirty);
+    /// Reports what is new, thread by thread, and forgets threads that ended.
+    pub fn flush(&mut self, which: Which, into: &mut Readings) {
+        let (mut dirty, idle) = (std::mem::take(&mut self.dirty), std::mem::take(&mut self.idle));
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
             thread.report(&self.core_types, &self.present, into);
@@ -243,8 +278,8 @@ impl Ledger {
         dirty.retain(|tid| {
             // A number may be listed twice: once for its former owner.
             let Some(thread) = self.threads.get_mut(tid) else { return false };
-            let stays = ended && !thread.ended;
-            if !stays && std::mem::take(&mut thread.listed) {
+            let stays = which == Which::Ended && !thread.ended;
+            if !stays && thread.standing == Standing::Something {
                 thread.report(&self.core_types, &self.present, into);
             }
             if thread.ended && !stays {
@@ -253,6 +288,16 @@ impl Ledger {
             stays
         });
         self.dirty = dirty;
+        if which != Which::All {
+            self.idle = idle;
+            return;
+        }
+        for tid in idle {
+            // It may have been reported as one of the others since.
+            if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.standing == Standing::Little) {
+                thread.report(&self.core_types, &self.present, into);
+            }
+        }
     }
 
     /// Reports what is known only together, by CPU and set: enabled and running time, then values.
@@ -281,6 +326,7 @@ impl Ledger {
 
 impl Thread {
     fn report(&mut self, core_types: &[u32], present: &FxHashMap<(u32, u32), u64>, into: &mut Readings) {
+        (self.standing, self.fresh_ns) = (Standing::Nothing, 0);
         for slot in self.slots.iter_mut().filter(|s| s.dirty) {
             let core_type = core_types.get(slot.cpu as usize).copied().unwrap_or_default();
             let present = present.get(&(slot.cpu, slot.set)).copied().unwrap_or(u64::MAX);
@@ -333,8 +379,12 @@ mod tests {
     }
 
     fn rows(ledger: &mut Ledger) -> Vec<(Owner, u64, bool)> {
+        rows_of(ledger, Which::All)
+    }
+
+    fn rows_of(ledger: &mut Ledger, which: Which) -> Vec<(Owner, u64, bool)> {
         let mut readings = Readings::default();
-        ledger.flush(false, &mut readings);
+        ledger.flush(which, &mut readings);
         (0..readings.rows().len())
             .map(|i| (readings.rows()[i].owner, readings.values(i)[0], readings.rows()[i].last))
             .collect()
@@ -359,6 +409,26 @@ mod tests {
     }
 
     #[test]
+    fn who_hardly_ran_is_reported_when_everybody_is() {
+        let mut ledger = Ledger::new(vec![0]);
+        ledger.pass_over(Nanos(5));
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        let two = thread(2);
+        ledger.birth(two, Nanos::ZERO);
+        ledger.tell(two, tree, CPU, 0, &told(4, &[1]));
+        assert_eq!(rows_of(&mut ledger, Which::Due), []);
+        ledger.tell(two, tree, CPU, 0, &told(6, &[3]));
+        assert_eq!(rows_of(&mut ledger, Which::Due), [(two, 3, false)]);
+        ledger.tell(two, tree, CPU, 0, &told(7, &[4]));
+        assert_eq!(rows_of(&mut ledger, Which::Due), []);
+        assert_eq!(rows(&mut ledger), [(two, 1, false)]);
+        assert_eq!(rows(&mut ledger), []);
+        ledger.tell(two, tree, CPU, 0, &told(8, &[9]));
+        ledger.exit(2);
+        assert_eq!(rows_of(&mut ledger, Which::Ended), [(two, 5, true)]);
+    }
+
+    #[test]
     fn what_living_threads_counted_last_is_told_apart() {
         let mut ledger = Ledger::new(vec![0]);
         let tree = ledger.root(1, 1, Nanos::ZERO);
@@ -378,7 +448,7 @@ mod tests {
             ledger.exit(2);
         }
         let mut readings = Readings::default();
-        ledger.flush(true, &mut readings);
+        ledger.flush(Which::Ended, &mut readings);
         let values: Vec<u64> = (0..readings.rows().len()).map(|i| readings.values(i)[0]).collect();
         assert_eq!(values, [5, 6, 7]);
     }
@@ -427,6 +497,7 @@ mod tests {
         #[test]
         fn readings_add_up_to_the_total(steps in prop::collection::vec((1..6u32, 0..100u64, any::<bool>(), any::<bool>(), any::<bool>()), 1..60)) {
             let mut ledger = Ledger::new(vec![0]);
+            ledger.pass_over(Nanos(10));
             let tree = ledger.root(1, 1, Nanos::ZERO);
             let (mut counts, mut total, mut seen) = ([0u64; 6], 0, 0);
             for (now, (tid, more, sampled, ends, flush)) in steps.into_iter().enumerate() {
@@ -443,7 +514,7 @@ mod tests {
                     counts[tid as usize] = 0;
                 }
                 if flush {
-                    seen += rows(&mut ledger).iter().map(|r| r.1).sum::<u64>();
+                    seen += rows_of(&mut ledger, Which::Due).iter().map(|r| r.1).sum::<u64>();
                 }
             }
             let rest = ledger.total(tree, CPU, 0, &told(1000, &[total]), false).map_or(0, |r| r[2]);

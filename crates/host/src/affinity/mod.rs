@@ -6,8 +6,8 @@
 //! - A thread's own mask, and what a cpuset leaves of it, is never exceeded: a target without any of its CPUs is refused.
 //! - A mask that is neither the thread's own nor the one set here was set by somebody else: it becomes the thread's own.
 //! - Threads of the kernel are never touched.
-//! - New threads inherit the confinement of who gave birth to them; an admission table places them within [`ADMISSION`], the
-//!   policy at its next decision. Other events reach the policy with at most one period's delay.
+//! - New threads inherit the confinement of who gave birth to them; an admission table places them within [`ADMISSION`] (the first
+//!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay.
 //! - Each change is journalled before it is made ([`journal`]), and put back when the engine is dropped or, if it was killed,
 //!   by [`restore`].
 
@@ -50,8 +50,15 @@ use scan::Scan;
 /// How soon a new thread is placed by an admission table.
 pub const ADMISSION: Nanos = Nanos::from_millis(10);
 
-/// How often it is summed up what threads use that are not looked at one by one.
+/// How soon the first one is after so long without births: looking for them wakes this process.
+const FIRST_ADMISSION: Nanos = Nanos::from_millis(50);
+const QUIET: Nanos = Nanos::from_millis(2000);
+
+/// How often it is summed up what threads use that are not looked at one by one, or hardly ran.
 const SUMMED_UP: Nanos = Nanos::from_millis(1000);
+
+/// Threads hardly ran that did not run for this part of a period.
+const HARDLY: u64 = 200;
 
 /// Why threads could not be steered.
 #[derive(Debug, thiserror::Error)]
@@ -87,8 +94,16 @@ pub struct AffinityConfig {
     pub journals: PathBuf,
     /// Nothing is changed; [`Applied`] tells what would have been.
     pub dry: bool,
-    /// Nobody keeps what is seen: while no placements are expected threads need not be looked at one by one.
+    /// Nobody keeps what is seen: while no placements are expected threads need not be looked at one by one, and samples of those
+    /// that hardly ran may come late.
     pub sparing: bool,
+}
+
+impl AffinityConfig {
+    /// A watch that takes its time to tell of threads that hardly ran, if it may.
+    fn with_patience(&self, watch: Watch) -> Watch {
+        if self.sparing { watch.patient(Nanos(self.period.0 / HARDLY)) } else { watch }
+    }
 }
 
 /// Steers threads by their masks.
@@ -120,6 +135,8 @@ pub struct AffinityEngine {
     roots: BTreeMap<u32, ProgramId>,
     /// Then: when it was last summed up what they used.
     summed_up: Nanos,
+    /// When a thread was last born.
+    born: Nanos,
 }
 
 impl AffinityEngine {
@@ -142,13 +159,14 @@ impl AffinityEngine {
             Ok(watch) => (watch, None),
             Err(error) => (Watch::new(nothing(), config.period, online, core_types)?, Some(error.to_string())),
         };
+        let watch = config.with_patience(watch);
         let (counting, scan) = (config.counters.is_some() && blind.is_none(), Scan::default());
         let journal = Journal::create(&config.journals)?;
         let roster = Roster::new(config.numbers.clone());
         let renices = may_renice();
         let (owns, events, last) = (BTreeMap::new(), Vec::new(), Nanos::ZERO);
         let (admission, recount, read_before, ignored) = (None, None, Vec::new(), Ignored::default());
-        let (close, roots, summed_up) = (true, BTreeMap::new(), Nanos::ZERO);
+        let (close, roots, summed_up, born) = (true, BTreeMap::new(), Nanos::ZERO, Nanos::ZERO);
         Ok(Self {
             config,
             watch,
@@ -168,6 +186,7 @@ impl AffinityEngine {
             close,
             roots,
             summed_up,
+            born,
         })
     }
 
@@ -216,6 +235,7 @@ impl AffinityEngine {
         if self.roster.members.contains_key(&tid) {
             return Ok(());
         }
+        self.born = at;
         self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::New });
         let Some((of, own)) = self.roster.family(parent, pid) else { return Ok(()) };
         self.take_in((pid, tid), of, own)
@@ -390,7 +410,8 @@ impl Engine for AffinityEngine {
             if now >= until {
                 break;
             }
-            let woken = self.watch.wait(if hasty { until.min(now + ADMISSION) } else { until })?;
+            let soon = if now.since(self.born) < QUIET { ADMISSION } else { FIRST_ADMISSION };
+            let woken = self.watch.wait(if hasty { until.min(now + soon) } else { until })?;
             self.follow()?;
             sums_up |= woken;
             if woken || (early && !self.events.is_empty()) {

@@ -73,7 +73,7 @@ impl AffinityEngine {
 
     fn another_watch(&self, counters: Counters, close: bool) -> Result<Watch, CounterError> {
         let watch = self.watch.another(counters, self.config.period)?;
-        let mut watch = if close { watch } else { watch.sparing() };
+        let mut watch = if close { self.config.with_patience(watch) } else { watch.sparing() };
         for pid in self.processes() {
             ignore_gone(watch.add(pid))?;
         }

@@ -63,8 +63,10 @@ pub(super) type Family = (ProgramId, Arc<str>);
 
 /// Part of a period for which a thread must have run to be taken for one that never slept.
 const BUSY: f64 = 0.9;
-/// One in so many threads that did not run is looked at each period.
-const LOOKED_AT: usize = 20;
+/// Part of a period below which one that was asleep is taken for one that is asleep again.
+const HARDLY: f64 = 0.01;
+/// So many of those who slept and hardly ran or not at all are looked at each period.
+const LOOKED_AT: usize = 8;
 /// Threads of which /proc is asked in a period; where more are in doubt they have their turns, and are taken for what they were.
 const MOST_LOOKS: usize = 64;
 
@@ -183,15 +185,18 @@ impl Roster {
         }
     }
 
-    /// Ends a period: finds out who sleeps, and where everybody is. Of who did not run only some are looked at, since a sleeper
-    /// that wakes runs soon; all of them where nobody tells who ran.
+    /// Ends a period: finds out who sleeps, and where everybody is. Of sleepers that hardly ran only some are looked at, since one
+    /// that wakes for longer runs soon; all of them where nobody tells who ran.
     pub(super) fn look(&mut self, at: Nanos, period: Nanos, all: bool, events: &mut Vec<ThreadEvent>) {
-        let busy = (period.0 as f64 * BUSY) as u64;
-        let idle = if all { self.members.len() + 1 } else { self.members.len() / LOOKED_AT + 1 };
-        let chosen: Vec<u32> = self.members.range(self.next..).take(idle).map(|(tid, _)| *tid).collect();
+        let part = |part: f64| (period.0 as f64 * part) as u64;
+        let (busy, hardly) = (part(BUSY), part(HARDLY));
+        let idle = if all { self.members.len() + 1 } else { LOOKED_AT };
+        let asleep = |m: &Member| m.ran.0 < hardly && !m.runnable;
+        let sleepers = self.members.range(self.next..).filter(|(_, m)| asleep(m));
+        let chosen: Vec<u32> = sleepers.take(idle).map(|(tid, _)| *tid).collect();
         self.next = chosen.last().filter(|_| chosen.len() == idle).map_or(0, |last| last + 1);
         let doubtful = |(tid, m): (&u32, &Member)| {
-            let doubtful = m.ran.0 < busy && (m.ran.0 > 0 || m.runnable || chosen.binary_search(tid).is_ok());
+            let doubtful = m.ran.0 < busy && (!asleep(m) || chosen.binary_search(tid).is_ok());
             doubtful.then_some(*tid)
         };
         let doubted: Vec<u32> = self.members.iter().filter_map(doubtful).collect();

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use countersteer_core::counters::{Cumulative, Ledger, Owner, Readings};
+use countersteer_core::counters::{Cumulative, Ledger, Owner, Readings, Which};
 use countersteer_core::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
@@ -146,10 +146,11 @@ impl Follower {
                     self.partial += u64::from(last);
                     return;
                 }
-                self.names.entry(tid).or_insert_with(|| name_of(tid));
-                self.tell(group, Owner::Thread { pid, tid }, Nanos(note.at), running, values);
+                if self.tell(group, Owner::Thread { pid, tid }, Nanos(note.at), running, values) {
+                    self.names.entry(tid).or_insert_with(|| name_of(tid));
+                }
                 if self.each_sample && asks && !last {
-                    self.ledger.flush(false, &mut self.readings);
+                    self.ledger.flush(Which::All, &mut self.readings);
                 }
             }
         }
@@ -161,14 +162,15 @@ impl Follower {
         }
     }
 
-    fn tell(&mut self, group: &GroupInfo, owner: Owner, at: Nanos, running: u64, values: &[u64]) {
+    /// Whether the thread was unknown.
+    fn tell(&mut self, group: &GroupInfo, owner: Owner, at: Nanos, running: u64, values: &[u64]) -> bool {
         place(group, values, &mut self.scratch);
         let mut told = cumulative(group, at, running, &self.scratch);
         if self.each_sample {
             // One group alone told this, at an instant of its own: how long others had run by then is not known.
             told.enabled = told.running;
         }
-        self.ledger.tell(owner, group.tree, group.cpu, group.set, &told);
+        self.ledger.tell(owner, group.tree, group.cpu, group.set, &told)
     }
 
     /// Reads what CPUs, control groups or whole trees have counted.
@@ -185,9 +187,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Reports what is new; with `ended`, only of threads that ended.
-    pub(super) fn flush(&mut self, ended: bool) {
-        self.ledger.flush(ended, &mut self.readings);
+    /// Reports what is new.
+    pub(super) fn flush(&mut self, which: Which) {
+        self.ledger.flush(which, &mut self.readings);
     }
 
     /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
@@ -210,7 +212,7 @@ impl Follower {
             }
         }
         self.values = values;
-        self.flush(false);
+        self.flush(Which::All);
         self.ledger.rest(backend.now(), rest.into_iter(), &mut self.readings);
         Ok(())
     }

@@ -70,6 +70,8 @@ pub(super) struct Opening<'a> {
     pub(super) every: Option<(usize, usize, u64)>,
     /// The tracepoint of a thread's end, where it may be used.
     pub(super) exit_point: Option<u64>,
+    /// Then a thread's counts are told each so many times that it leaves a CPU.
+    pub(super) each_switch: u64,
     /// The first set begins with the program.
     pub(super) on_exec: bool,
     /// Threads that cannot be looked at are passed over.
@@ -187,7 +189,7 @@ impl Opened {
             let asked = opening.every.filter(|e| ring && (e.0, e.1) == (group.set, member.0));
             // What tells already when the thread leaves a CPU need not be opened twice.
             let tells = farewells.len() == 1 && is_switches(member);
-            attr.period = asked.map_or(tells.into(), |e| e.2);
+            attr.period = asked.map_or(if tells { opening.each_switch } else { 0 }, |e| e.2);
             // The kernel ends the members last to first, and the first to go still sees the whole group.
             attr.tell_at_exit = nth + 1 == others.len() && farewells.is_empty();
             let refused = |e| opening.refused(&member.1.planned.name, e);
@@ -197,7 +199,8 @@ impl Opened {
         let asking = fds.len();
         self.farewells |= !farewells.is_empty();
         for (kind, config) in farewells {
-            let (config, period) = ([config, 0, 0, 0], 1);
+            let period = if kind == abi::PERF_TYPE_TRACEPOINT { 1 } else { opening.each_switch };
+            let config = [config, 0, 0, 0];
             let (disabled, enable_on_exec, follow) = (false, false, false);
             let attr = Attr { kind, config, period, disabled, enable_on_exec, follow, ..clock.clone() };
             fds.push(sys::open(&attr, scope, fds.first()).map_err(|e| opening.refused("context_switches", e))?);

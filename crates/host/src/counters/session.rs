@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use countersteer_core::counters::{Owner, Plan, Readings};
+use countersteer_core::counters::{Owner, Plan, Readings, Which};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
 
@@ -238,6 +238,7 @@ impl Request {
             sample_ns,
             every: self.every,
             exit_point: tasks::exit_point(),
+            each_switch: 1,
             on_exec: launched,
             lenient: matches!(self.target, Target::Present(_)),
             target,
@@ -385,7 +386,7 @@ impl<B: Backend> Counting<'_, B> {
 
     /// Looks at who has ended within a period; without one, tells of them. Whether that was enough.
     fn between(&mut self, now: Nanos, tells: bool, sink: Sink<'_>) -> bool {
-        self.follower.flush(true);
+        self.follower.flush(Which::Ended);
         tells && !self.follower.readings.rows().is_empty() && self.tell(now, false, sink)
     }
 
@@ -398,7 +399,7 @@ impl<B: Backend> Counting<'_, B> {
         if let Some(owner) = self.owner {
             self.follower.read(self.backend, owner)?;
         }
-        self.follower.flush(false);
+        self.follower.flush(Which::All);
         if next != self.set {
             self.backend.switch(next as u32, true)?;
             self.set = next;
@@ -412,7 +413,7 @@ impl<B: Backend> Counting<'_, B> {
         match self.owner {
             Some(owner) => {
                 self.follower.read(self.backend, owner)?;
-                self.follower.flush(false);
+                self.follower.flush(Which::All);
             }
             None => self.follower.settle(self.backend)?,
         }

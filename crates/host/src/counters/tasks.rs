@@ -4,6 +4,7 @@
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use super::CounterError;
 
@@ -44,8 +45,13 @@ pub fn sees_exits() -> bool {
     exit_point().is_some()
 }
 
-/// The number of the tracepoint of a thread's end. Its table is root's, as a rule, and not mounted everywhere.
+/// The number of the tracepoint of a thread's end, looked up once. Its table is root's, as a rule, and not mounted everywhere.
 pub(super) fn exit_point() -> Option<u64> {
+    static POINT: OnceLock<Option<u64>> = OnceLock::new();
+    *POINT.get_or_init(find_exit_point)
+}
+
+fn find_exit_point() -> Option<u64> {
     let read = |root: &str| std::fs::read_to_string(format!("{root}/events/sched/sched_process_exit/id")).ok();
     let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find_map(read);
     let private = || {

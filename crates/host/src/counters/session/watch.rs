@@ -8,7 +8,7 @@ mod census;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use countersteer_core::counters::{Plan, Readings};
+use countersteer_core::counters::{Plan, Readings, Which};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
 
@@ -29,7 +29,15 @@ pub struct Watch {
     set: usize,
     /// Trees of threads are counted instead of threads.
     census: Option<Census>,
+    /// Who the next readings are of.
+    which: Which,
+    /// What threads have counted may be told late.
+    patient: bool,
 }
+
+/// A thread that may tell late what it counted does so each so many times that it leaves a CPU: it is interrupted for that. One that
+/// runs for long tells anyway, as the clock goes.
+const SWITCHES: u64 = 8;
 
 /// Rounds in which threads are looked for that were born while others were taken in, and how long their births may take to be told.
 const MOST_ROUNDS: usize = 10;
@@ -70,7 +78,7 @@ impl Watch {
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
         let origin = backend.now();
-        Ok(Self { request, backend, follower, origin, set: 0, census: None })
+        Ok(Self { request, backend, follower, origin, set: 0, census: None, which: Which::All, patient: false })
     }
 
     /// A watch over nobody yet, by the same clock and with the same CPUs, that counts something else.
@@ -95,11 +103,20 @@ impl Watch {
         self.census.is_some()
     }
 
-    /// Has the next readings tell what trees of threads have counted so far; where each thread is counted they do anyway.
+    /// Leaves threads out of readings that ran for less than this since they were last in them, until [`Watch::sum_up`] asks; and
+    /// has those that leave their CPU often tell less often what they counted.
+    #[must_use]
+    pub fn patient(mut self, less_than: Nanos) -> Self {
+        self.follower.ledger.pass_over(less_than);
+        Self { which: Which::Due, patient: true, ..self }
+    }
+
+    /// Has the next readings tell everything: what trees of threads have counted so far, and of threads that hardly ran.
     ///
     /// # Errors
     /// Counters cannot be read any more.
     pub fn sum_up(&mut self) -> Result<(), CounterError> {
+        self.which = Which::All;
         let now = self.backend.now();
         self.census.as_mut().map_or(Ok(()), |census| census.read(&mut self.follower, now, None))
     }
@@ -129,7 +146,8 @@ impl Watch {
         let tids = tasks::of_process(pid)?;
         let target = Target::Processes(vec![pid]);
         let request = Request { target, ..self.request.clone() };
-        let opening = request.opening(LEAST_SAMPLE_NS);
+        let mut opening = request.opening(LEAST_SAMPLE_NS);
+        opening.each_switch = if self.patient { SWITCHES } else { 1 };
         if self.census.is_some() {
             return self.take_in(&opening, pid, tids);
         }
@@ -204,7 +222,7 @@ impl Watch {
             self.switch(self.set, false)?;
         }
         let over = self.over()?;
-        self.follower.flush(false);
+        self.follower.flush(std::mem::replace(&mut self.which, Which::Due));
         if next != self.set {
             self.switch(next, true)?;
             self.set = next;
