@@ -106,7 +106,7 @@ static __always_inline void obey(struct command *c, struct ledger *into)
 		c->result = 0;
 		c->old_target = t->target;
 		c->cpu = scx_bpf_task_cpu(p);
-		c->runnable = t->runnable;
+		c->runnable = p->scx.flags & SCX_TASK_QUEUED;
 		c->nice = p->static_prio - DEFAULT_PRIO;
 		c->tgid = p->tgid;
 		c->nr_allowed = p->nr_cpus_allowed;

@@ -90,6 +90,28 @@ s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 	return cpu < (s32)settings.nr_cpus ? cpu : prev;
 }
 
+/* Somebody waits in a CPU's own queue, said after that is so. */
+static __always_inline void expect_own(s32 cpu)
+{
+	struct served *served = served_by(cpu);
+
+	if (served)
+		__sync_lock_test_and_set(&served->own, 1);
+}
+
+/* Takes a thread from a CPU's own queue, which is looked at only if somebody waits there: it hardly ever happens. */
+static __always_inline bool take_own(struct served *served, s32 cpu)
+{
+	if (!served->own)
+		return false;
+	__sync_lock_test_and_set(&served->own, 0);
+	if (!scx_bpf_dsq_move_to_local(QUEUE_OF_CPU + cpu))
+		return false;
+	/* There may be more. */
+	__sync_lock_test_and_set(&served->own, 1);
+	return true;
+}
+
 /*
  * How far a thread that wakes is ahead of its queue: it has paid back its part of the time that it slept, and owes half a slice at
  * most. Were more forgiven, who wakes often and runs shortly would make everybody change places all the time.
@@ -120,6 +142,8 @@ static __always_inline void queue_up(struct task_struct *p, struct thread *t, u3
 	t->queue = queue;
 	t->vtime = now + (ahead > 0 ? ahead : 0);
 	insert(p, queue, slice_of(t), t->vtime - favour, flags);
+	if (is_queue_of_cpu(queue))
+		expect_own(queue - QUEUE_OF_CPU);
 }
 
 /* Where a thread waits that may not use all CPUs of its target: the queue of one that it may use. */
@@ -222,6 +246,7 @@ void BPF_PROG(engine_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct served *served = served_by(cpu);
 	u32 i, turn, count;
+	bool took;
 
 	if (!served)
 		return;
@@ -229,9 +254,11 @@ void BPF_PROG(engine_dispatch, s32 cpu, struct task_struct *prev)
 	bpf_for(i, 0, count + 1) {
 		/* The last of the round is the CPU's own queue. */
 		turn = (served->next + i) % (count + 1);
-		u64 queue = turn < count ? QUEUE_OF_TARGET + served->targets[BOUNDED(turn, MAX_CPU_QUEUES)] : QUEUE_OF_CPU + cpu;
-
-		if (scx_bpf_dsq_move_to_local(queue)) {
+		if (turn < count)
+			took = scx_bpf_dsq_move_to_local(QUEUE_OF_TARGET + served->targets[BOUNDED(turn, MAX_CPU_QUEUES)]);
+		else
+			took = take_own(served, cpu);
+		if (took) {
 			served->next = turn + 1;
 			return;
 		}
@@ -300,18 +327,13 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	judge(p, l, now);
 }
 
+/* These two are there only where switches are told. */
 SEC("struct_ops/engine_runnable")
 void BPF_PROG(engine_runnable, struct task_struct *p, u64 flags)
 {
-	struct thread *t = thread_of(p);
-	struct ledger *l;
+	struct thread *t = flags & SCX_ENQ_WAKEUP ? thread_of(p) : NULL;
+	struct ledger *l = t ? ledger_of(p, t) : NULL;
 
-	if (!t)
-		return;
-	t->runnable = true;
-	if (!settings.tell_switches || !(flags & SCX_ENQ_WAKEUP))
-		return;
-	l = ledger_of(p, t);
 	if (l)
 		tell(p, TOLD_WAKE, l->program, 0, 0);
 }
@@ -319,15 +341,9 @@ void BPF_PROG(engine_runnable, struct task_struct *p, u64 flags)
 SEC("struct_ops/engine_quiescent")
 void BPF_PROG(engine_quiescent, struct task_struct *p, u64 flags)
 {
-	struct thread *t = thread_of(p);
-	struct ledger *l;
+	struct thread *t = flags & SCX_DEQ_SLEEP ? thread_of(p) : NULL;
+	struct ledger *l = t ? ledger_of(p, t) : NULL;
 
-	if (!t)
-		return;
-	t->runnable = false;
-	if (!settings.tell_switches || !(flags & SCX_DEQ_SLEEP))
-		return;
-	l = ledger_of(p, t);
 	if (l)
 		tell(p, TOLD_SLEEP, l->program, 0, 0);
 }

@@ -63,7 +63,10 @@ struct bpf_cpumask {
 };
 #define cpus_of(mask) ((const struct cpumask *)(mask))
 
+/* Waits for a CPU, or has one. */
+#define SCX_TASK_QUEUED 1
 struct sched_ext_entity {
+	u32 flags;
 	u32 weight;
 } __attribute__((preserve_access_index));
 struct task_struct {

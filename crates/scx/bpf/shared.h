@@ -151,8 +151,8 @@ struct thread {
 	u32 target; /* where it may run */
 	u32 weight; /* 1024 is nice 0; 0 for its own */
 	u32 cpu; /* where it last ran */
-	u32 runnable; /* wants a CPU */
 	u32 followed; /* has a ledger */
+	u32 unused;
 };
 
 /* What user space asks about a thread, and the answer. */
@@ -189,7 +189,7 @@ struct served {
 	u32 next; /* whose turn it is */
 	u64 clock; /* virtual time of the CPU's own queue */
 	u32 online; /* threads can run here */
-	u32 unused;
+	u32 own; /* somebody may wait in the CPU's own queue */
 	u32 targets[MAX_CPU_QUEUES]; /* whose queues */
 };
 

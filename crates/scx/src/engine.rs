@@ -52,6 +52,8 @@ pub struct ScxConfig {
     pub steal_above: Option<u32>,
     /// Tell wakes, sleeps and moves, not only births, execs and ends.
     pub tell_switches: bool,
+    /// Nobody keeps what is seen: while no placements are expected threads need not be looked at each period.
+    pub sparing: bool,
     /// The kernel ejects the scheduler when a thread that could run has waited so long.
     pub watchdog: Duration,
     /// Fault injection for tests: threads of this target get lost.
@@ -73,6 +75,7 @@ impl ScxConfig {
             period: Nanos::from_millis(100),
             steal_above: None,
             tell_switches: true,
+            sparing: false,
             watchdog: Duration::from_secs(5),
             lose_target: None,
             most_targets: None,
@@ -87,6 +90,9 @@ fn usual_slice(cpus: usize) -> Nanos {
 
 /// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// How often threads are looked at that nobody places.
+const SELDOM: Nanos = Nanos::from_millis(1000);
 
 /// How long counters are kept open that others have taken the place of: several ticks of the clock.
 const LINGER: Nanos = Nanos::from_millis(200);
@@ -116,6 +122,11 @@ pub struct ScxEngine {
     /// The admission table, with its metric where user space computes that.
     admission: Option<(AdmissionTable, Option<MetricBank>)>,
     blind: Option<String>,
+    /// Threads are to be placed, so each is looked at every period.
+    expected: bool,
+    /// When they were looked at last, and what was seen told.
+    collected: Nanos,
+    last: Nanos,
 }
 
 fn now_ns() -> u64 {
@@ -165,6 +176,9 @@ impl ScxEngine {
             wakers: Vec::new(),
             admission: None,
             blind: None,
+            expected: true,
+            collected: Nanos::ZERO,
+            last: Nanos::ZERO,
         };
         match counters.map_or(Ok(()), |counters| engine.recount(counters)) {
             Err(error @ ScxError::Counters(_)) => engine.blind = Some(error.to_string()),
@@ -426,6 +440,8 @@ impl Engine for ScxEngine {
     }
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, ScxError> {
+        // A period that is cut short may be the last.
+        let mut looks = self.expected || until.since(self.last) < self.config.period;
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), early);
@@ -433,11 +449,15 @@ impl Engine for ScxEngine {
                 self.rule_out_ejection()?;
             }
             self.kernel.ejected()?;
+            looks |= woken;
             if woken || self.now() >= until || (early && !self.roster.events.is_empty()) {
                 break;
             }
         }
-        self.collect()?;
+        if looks || self.now().since(self.collected) >= SELDOM {
+            self.collect()?;
+            self.collected = self.now();
+        }
         self.close_exchanged()?;
         if let Some(set) = self.counting.as_mut().map(Counting::turn).transpose()?.flatten() {
             self.kernel.turn(set)?;
@@ -449,12 +469,19 @@ impl Engine for ScxEngine {
         let threads = self.roster.infos(&self.targets);
         let seen = Observation { at: self.now(), threads, events, samples, spans: Vec::new(), finished: false };
         self.give_metrics(&seen)?;
+        self.last = seen.at;
         Ok(seen)
     }
 
     /// The period alone; what to count is told by [`Self::recount`].
     fn tune(&mut self, _: &[&'static str], period: Nanos) -> Result<(), ScxError> {
+        self.config.period = period;
         self.kernel.pace(period)
+    }
+
+    fn expect(&mut self, placements: bool) -> Result<(), ScxError> {
+        self.expected = placements || !self.config.sparing;
+        Ok(())
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {

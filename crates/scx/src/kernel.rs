@@ -70,6 +70,9 @@ impl Kernel {
         if config.mode == Mode::Partial {
             operations.flags |= SWITCH_PARTIAL;
         }
+        if !config.tell_switches {
+            (operations.runnable, operations.quiescent) = (std::ptr::null_mut(), std::ptr::null_mut());
+        }
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let settings = &mut rodata.settings;
             settings.slice_ns = config.slice.0;

@@ -269,6 +269,7 @@ fn in_kernel(
         period: config.period,
         steal_above,
         tell_switches: events,
+        sparing: config.sparing,
         lose_target: number_of("COUNTERSTEER_LOSE_TARGET"),
         most_targets: number_of("COUNTERSTEER_MOST_TARGETS"),
         ..ScxConfig::new(Arc::clone(&config.topology), config.numbers.clone())
@@ -343,9 +344,8 @@ impl Engine for Steered {
         self.expected = placements;
         match &mut self.inner {
             Inner::Affinity(engine) => engine.expect(placements).map_err(EngineError::Affinity),
-            // Births, ends and sums come from the kernel's side in any case.
             #[cfg(feature = "scx")]
-            Inner::Scx(_) => Ok(()),
+            Inner::Scx(engine) => engine.expect(placements).map_err(EngineError::Scx),
         }
     }
 

@@ -40,11 +40,9 @@ const READ_FORMAT: u64 = (abi::PERF_FORMAT_TOTAL_TIME_ENABLED
     | abi::PERF_FORMAT_GROUP) as u64;
 
 /// What every sample holds; [`super::record`] reads it.
-const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
-    | abi::PERF_SAMPLE_TID
-    | abi::PERF_SAMPLE_TIME
-    | abi::PERF_SAMPLE_CPU
-    | abi::PERF_SAMPLE_READ) as u64;
+const SAMPLE_TYPE: u64 =
+    (abi::PERF_SAMPLE_IDENTIFIER | abi::PERF_SAMPLE_TID | abi::PERF_SAMPLE_TIME | abi::PERF_SAMPLE_CPU) as u64 | READ;
+const READ: u64 = abi::PERF_SAMPLE_READ as u64;
 
 /// Which events a file descriptor counts for.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +88,8 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_enable_on_exec(attr.enable_on_exec.into());
     raw.set_inherit(attr.inherit.into());
     if attr.ring {
-        raw.sample_type = SAMPLE_TYPE;
+        // The kernel swaps the counters of relatives when they take turns, which costs next to nothing, unless samples tell of one.
+        raw.sample_type = if attr.period > 0 { SAMPLE_TYPE } else { SAMPLE_TYPE & !READ };
         raw.__bindgen_anon_1.sample_period = attr.period;
         raw.set_inherit_stat(attr.tell_at_exit.into());
         raw.set_task(attr.follow.into());
