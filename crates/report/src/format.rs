@@ -20,13 +20,13 @@ pub fn number(value: f64, digits: usize) -> String {
 
 /// Thousands apart by commas.
 fn grouped(integer: &str) -> String {
-    let (sign, digits) = integer.strip_prefix('-').map_or(("", integer), |d| ("-", d));
-    let mut text = String::from(sign);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(c);
+    let digits = integer.len() - usize::from(integer.starts_with('-'));
+    let mut text = String::with_capacity(integer.len() + digits / 3);
+    let (first, rest) = integer.split_at(integer.len() - digits + (digits + 2) % 3 + 1);
+    text.push_str(first);
+    for place in (0..rest.len()).step_by(3) {
+        text.push(',');
+        text.push_str(&rest[place..place + 3]);
     }
     text
 }
@@ -92,6 +92,11 @@ mod tests {
             assert_eq!(number(value, 3), text);
         }
         assert_eq!(number(f64::NAN, 3), "–");
+        assert_eq!(
+            [0, 12, 123, 1_234, 123_456, 1_234_567].map(count),
+            ["0", "12", "123", "1,234", "123,456", "1,234,567"]
+        );
+        assert_eq!(number(-123_456.0, 3), "-123,456");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Input: readings of one period. Output: readings with fewer rows. Sets and core types are never added up: counts of two
 //! sets are of different stretches of time, and those of two core types mean different things.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::reading::{Owner, Reading, Readings};
 
@@ -24,7 +24,7 @@ pub enum Per {
 #[derive(Debug)]
 pub struct Fold {
     per: Per,
-    rows: HashMap<(Owner, Option<u32>, u32, u32), usize>,
+    rows: FxHashMap<(Owner, Option<u32>, u32, u32), usize>,
     sums: Readings,
 }
 
@@ -32,7 +32,7 @@ impl Fold {
     /// Adds up per thread, process, CPU or altogether.
     #[must_use]
     pub fn new(per: Per) -> Self {
-        Self { per, rows: HashMap::new(), sums: Readings::default() }
+        Self { per, rows: FxHashMap::default(), sums: Readings::default() }
     }
 
     /// The readings added up; rows come in the order of their first part.

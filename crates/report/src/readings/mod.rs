@@ -96,6 +96,7 @@ impl Writer<'_> {
     ) {
         let places = self.plan.places();
         let columns = self.plan.columns().len();
+        let layout = table::Layout::new(self);
         for (index, reading) in readings.rows().iter().enumerate() {
             let (pid, tid) = numbers(reading.owner);
             let mut counts = vec![None; columns];
@@ -114,7 +115,7 @@ impl Writer<'_> {
                 metrics: self.metrics.iter().map(|m| m.value(readings, index, outside)).collect(),
             };
             match self.style {
-                Style::Table => table::line(self, &row, into),
+                Style::Table => table::line(self, &layout, &row, into),
                 Style::Csv => csv::line(self, &row, into),
                 Style::Json => json::line(self, &row, into),
             }

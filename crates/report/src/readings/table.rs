@@ -6,30 +6,66 @@ use countersteer_core::counters::{Per, PlannedEvent};
 
 use super::{Row, VirtualValue, Writer};
 
+/// Width of the time's column.
+const TIME: usize = 10;
 /// Width of a count's column, unless its head is wider.
 const COUNT: usize = 13;
 /// Width of a metric's.
 const METRIC: usize = 10;
+/// Between columns of numbers.
+const GAP: &str = "  ";
 
-pub(super) fn head(writer: &Writer<'_>) -> String {
-    let mut line = format!("{:>10}", "time_s");
-    for (width, _, name, wanted) in keys(writer) {
-        if wanted {
-            let _ = if name == "name" { write!(line, " {name:<15}") } else { write!(line, " {name:>width$}") };
-        }
-    }
-    for column in counts(writer) {
-        let head = title(column);
-        let _ = write!(line, "  {head:>COUNT$}");
-    }
-    for metric in writer.metrics {
-        let _ = write!(line, "  {:>METRIC$}", metric.name);
-    }
-    line + "  counted\n"
+/// What all lines of a table have in common.
+pub(super) struct Layout<'a> {
+    /// Width of each that is shown, what it says of a row, and its head.
+    keys: Vec<(usize, Tell, &'static str)>,
+    counts: Vec<(&'a PlannedEvent, usize)>,
+    metrics: Vec<usize>,
 }
 
-fn counts<'a>(writer: &Writer<'a>) -> Vec<&'a PlannedEvent> {
-    if writer.only_metrics { Vec::new() } else { writer.plan.columns() }
+/// Says something of a row, in so many characters.
+type Tell = fn(&Row<'_>, usize, &mut String);
+
+impl<'a> Layout<'a> {
+    pub(super) fn new(writer: &Writer<'a>) -> Self {
+        let keys: [(usize, Tell, &'static str, bool); 6] = [
+            (7, |r, width, into| number(r.pid, width, into), "pid", matches!(writer.per, Per::Thread | Per::Process)),
+            (7, |r, width, into| number(r.tid, width, into), "tid", writer.per == Per::Thread),
+            (15, |r, width, into| left(r.name, width, into), NAME, writer.per != Per::Cpu),
+            (5, |r, width, into| number(r.reading.cpu.map(|c| c.0), width, into), "cpu", writer.per == Per::Cpu),
+            (9, |r, width, into| right(r.core_type, width, into), "core_type", writer.is_hybrid()),
+            (4, |r, width, into| number(Some(r.reading.set), width, into), "set", writer.rotates()),
+        ];
+        let columns = if writer.only_metrics { Vec::new() } else { writer.plan.columns() };
+        let count = |column: &'a PlannedEvent| (column, COUNT.max(title(column).chars().count()));
+        Self {
+            keys: keys.into_iter().filter(|key| key.3).map(|(width, tell, name, _)| (width, tell, name)).collect(),
+            counts: columns.into_iter().map(count).collect(),
+            metrics: writer.metrics.iter().map(|metric| METRIC.max(metric.name.chars().count())).collect(),
+        }
+    }
+}
+
+/// The one key whose column is filled from the left.
+const NAME: &str = "name";
+
+pub(super) fn head(writer: &Writer<'_>) -> String {
+    let layout = Layout::new(writer);
+    let mut line = String::new();
+    right("time_s", TIME, &mut line);
+    for (width, _, name) in &layout.keys {
+        line.push(' ');
+        if *name == NAME { left(name, *width, &mut line) } else { right(name, *width, &mut line) }
+    }
+    for (column, width) in &layout.counts {
+        line += GAP;
+        right(&title(column), *width, &mut line);
+    }
+    for (metric, width) in writer.metrics.iter().zip(&layout.metrics) {
+        line += GAP;
+        right(&metric.name, *width, &mut line);
+    }
+    line + "  counted\n"
 }
 
 fn title(column: &PlannedEvent) -> String {
@@ -40,42 +76,67 @@ fn title(column: &PlannedEvent) -> String {
     }
 }
 
-type Key = (usize, fn(&Row<'_>) -> String, &'static str, bool);
-
-fn keys(writer: &Writer<'_>) -> [Key; 6] {
-    [
-        (7, |r| or_dash(r.pid), "pid", matches!(writer.per, Per::Thread | Per::Process)),
-        (7, |r| or_dash(r.tid), "tid", writer.per == Per::Thread),
-        (15, |r| r.name.to_owned(), "name", writer.per != Per::Cpu),
-        (5, |r| or_dash(r.reading.cpu.map(|c| c.0)), "cpu", writer.per == Per::Cpu),
-        (9, |r| r.core_type.to_owned(), "core_type", writer.is_hybrid()),
-        (4, |r| r.reading.set.to_string(), "set", writer.rotates()),
-    ]
-}
-
-fn or_dash(number: Option<u32>) -> String {
-    number.map_or_else(|| "-".into(), |n| n.to_string())
-}
-
-pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
-    let _ = write!(into, "{:>10.4}", row.end_s);
-    for (width, text, name, wanted) in keys(writer) {
-        if wanted {
-            let text = text(row);
-            let _ = if name == "name" { write!(into, " {text:<15.15}") } else { write!(into, " {text:>width$}") };
+/// Rows may be many and come a hundred times a second: numbers are put down as the integers that they are, without a detour by
+/// way of the exact decimals of a fraction.
+pub(super) fn line(writer: &Writer<'_>, layout: &Layout<'_>, row: &Row<'_>, into: &mut String) {
+    let time = row.reading.end.since(writer.origin).0;
+    right(&fixed(time, 100_000, 4), TIME, into);
+    for (width, tell, _) in &layout.keys {
+        into.push(' ');
+        tell(row, *width, into);
+    }
+    for ((column, width), count) in layout.counts.iter().zip(&row.counts) {
+        into.push_str(GAP);
+        match count {
+            Some(count) => right(&cell(writer, row, column, *count), *width, into),
+            None => right("-", *width, into),
         }
     }
-    for (column, count) in counts(writer).iter().zip(&row.counts) {
-        let width = COUNT.max(title(column).chars().count());
-        let text = count.map_or_else(|| "-".into(), |count| cell(writer, row, column, count));
-        let _ = write!(into, "  {text:>width$}");
+    for (width, value) in layout.metrics.iter().zip(&row.metrics) {
+        into.push_str(GAP);
+        match value {
+            Some(value) => right(&crate::format::number(*value, 4), *width, into),
+            None => right("-", *width, into),
+        }
     }
-    for (metric, value) in writer.metrics.iter().zip(&row.metrics) {
-        let width = METRIC.max(metric.name.chars().count());
-        let text = value.map_or_else(|| "-".into(), |v| crate::format::number(v, 4));
-        let _ = write!(into, "  {text:>width$}");
+    into.push_str(GAP);
+    number(Some((row.reading.share() * 100.0).round() as u32), 6, into);
+    into.push_str("%\n");
+}
+
+/// So many `units` as a decimal of the last of `decimals` places, rounded.
+fn fixed(value: u64, units: u64, decimals: u32) -> String {
+    let places = 10u64.pow(decimals);
+    let rounded = (value + units / 2) / units;
+    format!("{}.{:0width$}", rounded / places, rounded % places, width = decimals as usize)
+}
+
+fn number(number: Option<u32>, width: usize, into: &mut String) {
+    match number {
+        Some(number) => right(&number.to_string(), width, into),
+        None => right("-", width, into),
     }
-    let _ = writeln!(into, "  {:>6.0}%", row.reading.share() * 100.0);
+}
+
+fn right(text: &str, width: usize, into: &mut String) {
+    blank(width.saturating_sub(text.chars().count()), into);
+    into.push_str(text);
+}
+
+fn blank(mut width: usize, into: &mut String) {
+    const BLANK: &str = "                ";
+    while width > 0 {
+        let part = width.min(BLANK.len());
+        into.push_str(&BLANK[..part]);
+        width -= part;
+    }
+}
+
+/// Cut off where it is too long.
+fn left(text: &str, width: usize, into: &mut String) {
+    let end = text.char_indices().nth(width).map_or(text.len(), |(end, _)| end);
+    into.push_str(&text[..end]);
+    blank(width.saturating_sub(text.chars().count()), into);
 }
 
 /// A line between the rows: values of virtual counters are about all kinds of places.
@@ -88,6 +149,11 @@ pub(super) fn value(at_s: f64, value: &VirtualValue<'_>, into: &mut String) {
 
 fn cell(writer: &Writer<'_>, row: &Row<'_>, column: &PlannedEvent, count: u64) -> String {
     let (value, estimate) = writer.shown(row, count);
+    match column.unit.as_str() {
+        "ns" if !estimate => return fixed(count, 1_000, 3),
+        "" if !estimate => return crate::format::count(count),
+        _ => {}
+    }
     let mark = if estimate { "~" } else { "" };
     match column.unit.as_str() {
         "ns" => format!("{mark}{:.3}", value / 1e6),
