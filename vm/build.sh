@@ -31,7 +31,7 @@ fi
 "${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli -p countersteer -p countersteer-scx --lib --bins --example judge
 built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
 mkdir -p "$into"
-cp vm/*.toml vm/shared.sh "$into/"
+cp vm/*.toml vm/shared.sh systemd/countersteer.service "$into/"
 for program in steer examples/judge; do
     "${compiler%gcc}strip" -o "$into/${program##*/}" "$built/$program"
 done

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Runs a command under a stock kernel in a virtual machine, without KVM:
 #   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--kernel newest|oldest|stable]
-#          [--exact] [--speeds LIST] [--seconds N] [FILE ...] -- COMMAND
+#          [--exact] [--speeds LIST] [--systemd] [--seconds N] [FILE ...] -- COMMAND
 # FILEs (static programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
 # here and its exit code is passed on. Time in the machine passes with the instructions that it executes, however busy the host
 # is: 2 ns each, its CPUs taking turns. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 lets each CPU of an arm64 machine execute so many million instructions a second, and tells the kernel its
 # capacity; time passes as on the host, which must be able to execute all that. --untold: the kernel is not told.
+# --systemd, for amd64: the host's systemd is the first process, and runs COMMAND.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= speeds= untold= kernel= seconds=1800 files=()
+arch=amd64 cpus=4 memory=1G exact= systemd= speeds= untold= kernel= seconds=1800 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
@@ -20,6 +21,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --kernel) kernel=${2#newest} && shift ;;
     --seconds) seconds=$2 && shift ;;
     --exact) exact=yes ;;
+    --systemd) systemd=yes ;;
     --speeds) speeds=$2 && shift ;;
     --untold) untold=yes ;;
     -*) echo "run.sh: there is no option $1" >&2 && exit 2 ;;
@@ -27,7 +29,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     esac
     shift
 done
-[ $# -gt 1 ] || { sed -n '2,11s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n '2,12s/^# //p' "$0" >&2; exit 2; }
 shift
 
 cache=$("$here/fetch.sh")
@@ -45,6 +47,7 @@ cp "$cache/$arch/busybox" "$root/bin/busybox"
 cp "$here/init" "$root/init"
 [ ${#files[@]} = 0 ] || cp -r "${files[@]}" "$root/here/"
 printf '%s\n' "$*" >"$root/command"
+[ -z "$systemd" ] || "$here/systemd.sh" "$root"
 (cd "$root" && find . | "$cache/amd64/busybox" cpio -o -H newc 2>/dev/null) | gzip -1 >"$scratch/initrd"
 
 machine=()

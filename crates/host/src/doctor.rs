@@ -151,14 +151,8 @@ fn counting(root: &Path) -> Finding {
     let found = |what: &str| format!("{what} (kernel.perf_event_paranoid is {paranoid})");
     match probed("task_clock") {
         Probe::Counts => Finding::works(found("user and kernel mode")),
-        Probe::UserOnly => Finding::limited(
-            found("user mode only"),
-            "`sysctl kernel.perf_event_paranoid=1`, or the capability CAP_PERFMON",
-        ),
-        Probe::Forbidden => Finding::missing(
-            found("not permitted"),
-            "`sysctl kernel.perf_event_paranoid=2`, or the capability CAP_PERFMON",
-        ),
+        Probe::UserOnly => Finding::limited(found("user mode only"), counters::permission(1)),
+        Probe::Forbidden => Finding::missing(found("not permitted"), counters::permission(2)),
         Probe::NoCounter => Finding::missing("the kernel counts nothing", "a kernel with CONFIG_PERF_EVENTS is needed"),
         Probe::Other(why) => {
             Finding::missing(why, "a container may filter perf_event_open: allow it in its seccomp profile")

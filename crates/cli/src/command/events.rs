@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::counters::Metric;
 use countersteer_core::metric::{METRICS, MetricDef};
-use countersteer_host::counters::{CATALOG, CatalogRow, CoreTypes, Pmu, Pmus, Probe, probe};
+use countersteer_host::counters::{CATALOG, CatalogRow, CoreTypes, Pmu, Pmus, Probe, permission, probe};
 use countersteer_host::virtuals::{Column, PROVIDERS, ProviderDef};
 use countersteer_report::table::plain;
 use serde::Serialize;
@@ -156,7 +156,7 @@ const fn severity(probe: &Probe) -> u8 {
 }
 
 fn paranoid(level: i32) -> String {
-    format!("`sysctl kernel.perf_event_paranoid={level}` or CAP_PERFMON permits it")
+    format!("{} permits it", permission(level))
 }
 
 /// Events that a PMU names in sysfs.

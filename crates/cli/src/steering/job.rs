@@ -10,6 +10,7 @@ use countersteer_core::policy::Policy;
 use countersteer_core::score::{Outcome, Score};
 use countersteer_core::units::Nanos;
 use countersteer_host::affinity::{self, AffinityConfig, journal_folder};
+use countersteer_host::counters::permission;
 use countersteer_host::live::Attended;
 use countersteer_report::record::{Collector, Detail, Manifest};
 
@@ -136,7 +137,7 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
     let counters = here.counters(policy, job.period)?;
     counters.tell(job.spec);
     if counters.sets.is_none() {
-        eprintln!("steer: steered without counters: none is permitted here; `steer doctor` knows the mend");
+        eprintln!("steer: steered without counters: none is permitted here; {} permits them", permission(2));
     }
     let journals: PathBuf = journal_folder();
     let config = AffinityConfig {

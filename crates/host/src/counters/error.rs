@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use countersteer_core::counters::{PlanError, SpecError};
 
+use super::limits::permission;
 use super::vendor::VendorError;
 
 /// Why nothing was counted.
@@ -22,7 +23,8 @@ pub enum CounterError {
     /// Not allowed.
     #[error(
         "counting `{event}` of {target} is not permitted (kernel.perf_event_paranoid is {paranoid}); \
-         `sysctl kernel.perf_event_paranoid={wanted}` or the capability CAP_PERFMON allows it"
+         {} allows it",
+        permission(*wanted)
     )]
     Forbidden {
         /// The event.

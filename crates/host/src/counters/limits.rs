@@ -1,4 +1,4 @@
-//! The limit of open files: a counter is one.
+//! The limit of open files, of which a counter is one, and that of the kernel's permission.
 //!
 //! Input: how many are needed. Effect: the limits are raised as far as they must be and may be.
 
@@ -12,6 +12,19 @@ const OTHERS: u64 = 64;
 /// Files that may be open at most.
 pub(super) fn most() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(OTHERS, |(_, hard)| hard)
+}
+
+/// What permits counting for which kernel.perf_event_paranoid would have to be `wanted`. Above 2, a value that only distributions'
+/// kernels know (Debian's, Ubuntu's), those ask for all of an administrator's powers.
+#[must_use]
+pub fn permission(wanted: i32) -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let capability = if text.trim().parse().is_ok_and(|level: i32| level > 2) {
+        "CAP_SYS_ADMIN (above 2, this kernel does not heed CAP_PERFMON)"
+    } else {
+        "CAP_PERFMON"
+    };
+    format!("`sysctl kernel.perf_event_paranoid={wanted}` or the capability {capability}")
 }
 
 /// Makes room for so many open counters.

@@ -34,6 +34,7 @@ pub use crowd::Crowd;
 pub use error::CounterError;
 pub use follow::Fate;
 pub use launch::{Ending, Held, find_program, hold};
+pub use limits::permission;
 pub use percpu::{CpuCounters, CpuEvent};
 pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
