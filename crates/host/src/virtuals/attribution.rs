@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use countersteer_core::units::{CpuId, Nanos};
 
 use super::files::text;
-use super::powercap::Powercap;
+use super::powercap::{self, Powercap};
 use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Unavailable, Value};
 
 pub(super) const DEF: ProviderDef = ProviderDef {
@@ -97,8 +97,13 @@ fn busy_ticks(line: &str) -> Option<(CpuId, f64)> {
 
 impl Provider for Attribution {
     fn read(&mut self, into: &mut Vec<Value>) {
-        let mut zones = Vec::new();
-        self.packages.read(&mut zones);
+        // Meters go on all the time: what somebody has read of them just now is what is shared out.
+        let mut zones: Vec<Value> = into.iter().filter(|v| powercap::is_package(v)).cloned().collect();
+        let mut own = Vec::new();
+        self.packages.read(&mut own);
+        if zones.is_empty() {
+            zones = own;
+        }
         let busy = self.busy();
         self.look_up();
         let ran = std::mem::take(&mut self.ran);
@@ -217,5 +222,22 @@ mod tests {
         ran("2500000000 5 6\n");
         machine(root.path(), [6, 6], [0, 0, 0, 200]);
         assert_eq!(read(&mut own), []);
+    }
+
+    #[test]
+    fn what_was_read_of_packages_just_before_is_what_is_shared_out() {
+        let root = tempfile::tempdir().unwrap();
+        machine(root.path(), [1, 1], [0; 4]);
+        let mut own = opened(root.path());
+        own.ran(7, CpuId(0), Nanos::from_millis(100));
+        let mut powercap = Powercap::open(root.path()).unwrap();
+        powercap.read(&mut Vec::new());
+        machine(root.path(), [9, 1], [10, 0, 0, 0]);
+        let mut values = Vec::new();
+        powercap.read(&mut values);
+        machine(root.path(), [10, 1], [10, 0, 0, 0]);
+        own.read(&mut values);
+        let shared = values.iter().find(|v| *v.column == ENERGY).map(|v| v.value);
+        assert_eq!(shared, Some(8.0), "not what was spent between the two looks as well");
     }
 }

@@ -11,6 +11,7 @@ use super::{Column, PROVIDERS, Provider, Unavailable, Value, column_of};
 /// Providers of what was named, and what they said last.
 pub struct Meters {
     columns: Vec<&'static Column>,
+    /// In the order of their table.
     providers: Vec<Box<dyn Provider>>,
     values: Vec<Value>,
 }
@@ -41,17 +42,18 @@ impl Meters {
     /// A name is none, or this machine has nothing to tell for it.
     pub fn open(root: &Path, names: &[&str]) -> Result<Self, Unavailable> {
         let mut meters = Self { columns: Vec::new(), providers: Vec::new(), values: Vec::new() };
-        let mut opened: Vec<&str> = Vec::new();
+        let mut opened: Vec<usize> = Vec::new();
         for name in names {
             let Some((provider, column)) = column_of(name) else {
                 let known: Vec<&str> = PROVIDERS.iter().flat_map(|p| p.columns).map(|c| c.name).collect();
                 let mend = format!("there are {}", known.join(", "));
                 return Err(Unavailable::new(format!("there is no virtual counter `{name}`"), mend));
             };
-            if !opened.contains(&provider.name) {
-                opened.push(provider.name);
+            let row = PROVIDERS.iter().position(|p| p.name == provider.name).unwrap_or_default();
+            if let Err(place) = opened.binary_search(&row) {
+                opened.insert(place, row);
                 let of_name = |e: Unavailable| Unavailable::new(format!("`{name}` cannot be read: {}", e.why), e.mend);
-                meters.providers.push((provider.open)(root).map_err(of_name)?);
+                meters.providers.insert(place, (provider.open)(root).map_err(of_name)?);
             }
             if !meters.columns.contains(&column) {
                 meters.columns.push(column);

@@ -90,7 +90,8 @@ impl Unavailable {
 
 /// A source of virtual counters. What it changed on the machine it undoes when dropped.
 pub trait Provider: Send {
-    /// Adds what is known now. Of columns that tell what happened since the last reading, the first has nothing to say.
+    /// Adds what is known now; what providers told that stand before it in the table is there already. Of columns that tell what
+    /// happened since the last reading, the first has nothing to say.
     fn read(&mut self, into: &mut Vec<Value>);
 
     /// A thread is to be observed.

@@ -22,6 +22,12 @@ pub(super) const DEF: ProviderDef = ProviderDef {
 
 const ENERGY: Column = Column { name: "energy_j", unit: "J", kind: Kind::Since, prose: "energy spent by a RAPL zone" };
 
+/// Whether this is the energy of a package, not of a part of one nor of what stands around it.
+pub(super) fn is_package(value: &Value) -> bool {
+    let Place::Zone { name, .. } = &value.place else { return false };
+    *value.column == ENERGY && name.starts_with("package-") && !name.contains('/')
+}
+
 struct Zone {
     file: PathBuf,
     /// A package, not a part of one nor what stands around it.
