@@ -17,7 +17,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
 use countersteer_core::told::Told;
-use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
+use nix::fcntl::{AtFlags, FcntlArg, Flock, FlockArg, SealFlag, fcntl};
+use nix::sys::stat::fstatat;
 
 use crate::page::layout::{self, Advice, FIRST, HEAD, LENGTH, SAID_SEQ, SLOT, TOLD_SEQ, TRIES};
 use crate::page::who;
@@ -58,8 +59,14 @@ pub(super) struct Shared {
 impl Shared {
     /// The pages of a process, if it has any and they may be read.
     pub(super) fn find(pid: u32) -> Option<Self> {
-        let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-        (FIRST..FIRST + TRIES).find_map(|n| Self::open(pid, owner, format!("/proc/{pid}/fd/{n}").into()))
+        let files = PathBuf::from(format!("/proc/{pid}/fd"));
+        // All programs are asked again and again, and hardly any has pages: that has to cost little.
+        let folder = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&files).ok()?;
+        let is_open = |n: &i32| fstatat(&folder, n.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok();
+        (FIRST..FIRST + TRIES).filter(is_open).find_map(|n| {
+            let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+            Self::open(pid, owner, files.join(n.to_string()))
+        })
     }
 
     pub(super) fn open(pid: u32, owner: u32, path: PathBuf) -> Option<Self> {
