@@ -55,6 +55,28 @@ fn errors_are_one_paragraph_with_place_mend_and_exit_code() {
 }
 
 #[test]
+fn a_program_may_bring_its_own_policies() {
+    let dir = tempfile::tempdir().unwrap();
+    let example = Path::new(env!("CARGO_BIN_EXE_steer")).with_file_name("examples").join("big_cache");
+    assert!(
+        example.exists(),
+        "`cargo test` builds examples only when all tests are run: `cargo build --examples` does it"
+    );
+    let run = |args: &[&str]| Command::new(&example).args(args).current_dir(dir.path()).output().unwrap();
+    let listed = text(&run(&["policy", "list"]).stdout);
+    assert!(listed.contains("big-cache") && listed.contains("capacity+mpi"), "{listed}");
+    let sim = ["sim", "--machine", "ryzen-7950x3d", "--workload", "shared-caches", "--policy", "big-cache:mpki=2"];
+    let simulated = run(&[&sim[..], &["--output", "run.rec"]].concat());
+    assert!(simulated.status.success(), "{}", text(&simulated.stderr));
+    let replayed = run(&["replay", "run.rec"]);
+    assert!(replayed.status.success(), "{}", text(&replayed.stderr));
+    // Whoever does not have the policy cannot repeat what it decided, and is told so.
+    let other = steer(&["replay", "run.rec"], dir.path());
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("there is no policy `big-cache`"), "{}", text(&other.stderr));
+}
+
+#[test]
 fn the_same_comparison_gives_the_same_bytes_on_one_and_two_workers() {
     let dir = tempfile::tempdir().unwrap();
     let run = |jobs: &str| {
@@ -446,11 +468,13 @@ fn who_leaves_the_rules_is_let_go_and_the_period_can_be_set() {
     std::fs::write(dir.path().join("moved"), "").unwrap();
     let free = until(|| cpus_of(pid) == all);
     let ctl = |args: &[&str]| steered(&[&["ctl"], args].concat(), dir.path()).output().unwrap();
-    let status = text(&ctl(&["status"]).stdout);
+    let status = text(&ctl(&["status", "--json"]).stdout);
+    let legible = text(&ctl(&["status"]).stdout);
     let set = [ctl(&["set", "period=20ms"]), ctl(&["set", "period=0.1ms"])].map(|output| output.status.code());
     let told = text(&ctl(&["get"]).stdout);
     assert!(confined && free, "{confined} {free}");
     assert!(status.contains("\"period\": \"100ms\"") && !status.contains(&format!("#{pid}\"")), "{status}");
+    assert!(legible.contains("period: 100ms\n") && legible.contains("\n  decisions: "), "{legible}");
     assert_eq!(set, [Some(0), Some(2)]);
     assert!(told.contains("20ms"), "{told}");
     nix_kill(daemon.0.id());

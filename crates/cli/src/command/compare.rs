@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(short, long = "workload", required = true, value_name = "NAME|FILE")]
     workloads: Vec<String>,
     /// Policies: names, or name:key=value; separated by commas, or given several times
-    #[arg(short, long = "policy", required = true, value_name = "P,...")]
+    #[arg(short = 'P', short_alias = 'p', long = "policy", required = true, value_name = "P,...")]
     policies: Vec<String>,
     /// Seeds 1 to N
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]

@@ -1,9 +1,11 @@
 //! `steer ctl`: ask a run how it stands, and tell it to go on otherwise.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use countersteer_host::affinity::journal_folder;
+use countersteer_report::table::plain;
 use serde_json::{Value, json};
 
 use super::{print, print_json};
@@ -16,6 +18,9 @@ pub struct Args {
     /// Its socket; the only run's when absent
     #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
+    /// As JSON
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     what: What,
 }
@@ -24,7 +29,7 @@ pub struct Args {
 enum What {
     /// Sockets of runs
     List,
-    /// How it stands, as JSON
+    /// How it stands
     Status,
     /// What can be set: its policy, the time between its decisions, whether it is paused, from which backlogs it steals
     Get,
@@ -46,9 +51,13 @@ enum What {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let request = match &args.what {
         What::List => {
-            let lines: Vec<String> =
-                socket::answering(&journal_folder()).iter().map(|p| p.display().to_string()).collect();
-            return if lines.is_empty() { print("no run answers") } else { print(&lines.join("\n")) };
+            let sockets = socket::answering(&journal_folder());
+            let lines: Vec<String> = sockets.iter().map(|p| p.display().to_string()).collect();
+            return match lines.as_slice() {
+                lines if args.json => print_json(&lines),
+                [] => print("no run answers"),
+                lines => print(&lines.join("\n")),
+            };
         }
         What::Status => json!({ "ask": "status" }),
         What::Get => json!({ "ask": "get" }),
@@ -67,7 +76,41 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let reply = socket::ask(&path, &request)?;
     match reply.get("error").and_then(Value::as_str) {
         Some(error) => Err(told(Kind::Usage, error)),
-        None => print_json(&reply),
+        None if args.json => print_json(&reply),
+        None => print(&legible(&reply, 0)),
+    }
+}
+
+/// A reply for people: a line for each name, and a table for what has the same names again and again.
+fn legible(reply: &Value, depth: usize) -> String {
+    let line = |(name, value): (&String, &Value)| {
+        let indent = "  ".repeat(depth);
+        match value {
+            Value::Object(inside) if !inside.is_empty() => format!("{indent}{name}:\n{}", legible(value, depth + 1)),
+            Value::Array(rows) if rows.iter().any(Value::is_object) => format!("{indent}{name}:\n{}", rows_of(rows)),
+            other => format!("{indent}{name}: {}", word(other)),
+        }
+    };
+    match reply {
+        Value::Object(inside) => inside.iter().map(line).collect::<Vec<_>>().join("\n"),
+        other => word(other),
+    }
+}
+
+fn rows_of(rows: &[Value]) -> String {
+    let names: BTreeSet<&str> =
+        rows.iter().filter_map(Value::as_object).flat_map(|r| r.keys().map(String::as_str)).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    plain(&names, rows.iter().map(|row| names.iter().map(|name| word(&row[name])).collect()))
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone(),
+        Value::Number(n) if n.is_f64() => format!("{:.3}", n.as_f64().unwrap_or_default()),
+        Value::Array(values) => values.iter().map(word).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
     }
 }
 

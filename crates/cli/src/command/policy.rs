@@ -1,6 +1,6 @@
 //! `steer policy list|show`.
 
-use countersteer_core::policy::{POLICIES, PolicyDef};
+use countersteer_core::policy::{self, PolicyDef};
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -50,15 +50,14 @@ impl From<&PolicyDef> for Row {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
-        Args::List { json: true } => print_json(&POLICIES.iter().map(Row::from).collect::<Vec<_>>()),
+        Args::List { json: true } => print_json(&policy::all().into_iter().map(Row::from).collect::<Vec<_>>()),
         Args::List { json: false } => {
-            let rows = POLICIES.iter().map(|p| vec![p.name.to_owned(), p.summary.to_owned(), p.source.to_owned()]);
+            let rows = policy::all().into_iter().map(|p| vec![p.name.into(), p.summary.into(), p.source.into()]);
             print(&countersteer_report::table::plain(&["policy", "what", "source"], rows))
         }
-        Args::Show { policy, json } => {
-            let known = || POLICIES.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
-            let def = countersteer_core::policy::by_name(&policy)
-                .ok_or_else(|| told(Kind::Usage, format!("there is no policy `{policy}`; there are {}", known())))?;
+        Args::Show { policy: name, json } => {
+            let unknown = || format!("there is no policy `{name}`; there are {}", policy::names().join(", "));
+            let def = policy::by_name(&name).ok_or_else(|| told(Kind::Usage, unknown()))?;
             if json { print_json(&Row::from(def)) } else { print(&describe(def)) }
         }
     }

@@ -24,7 +24,7 @@ pub struct Args {
     /// Record
     record: PathBuf,
     /// Policy; the recorded one when absent
-    #[arg(short, long)]
+    #[arg(short = 'P', short_alias = 'p', long)]
     policy: Option<String>,
     /// Seed; the recorded one when absent
     #[arg(long)]

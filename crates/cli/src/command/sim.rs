@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(short, long)]
     workload: String,
     /// Policy: name or name:key=value,...
-    #[arg(short, long, default_value = "linux")]
+    #[arg(short = 'P', short_alias = 'p', long, default_value = "linux")]
     policy: String,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]

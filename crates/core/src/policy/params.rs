@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{POLICIES, Policy, PolicyDef, by_name};
+use super::{Policy, PolicyDef, by_name, names};
 use crate::topology::Topology;
 
 /// A parameter of a policy.
@@ -33,6 +33,9 @@ pub enum PolicyError {
         /// Every name.
         known: String,
     },
+    /// A policy that was to be added.
+    #[error("there is a policy `{0}` already: give yours another name")]
+    Taken(String),
     /// No such parameter.
     #[error("policy `{policy}` has no parameter `{key}`; it has {known}")]
     UnknownKey {
@@ -100,10 +103,8 @@ impl Params {
 /// Unknown names, keys and values, with those that exist.
 pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
     let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
-    let def = by_name(name.trim()).ok_or_else(|| PolicyError::Unknown {
-        name: name.into(),
-        known: POLICIES.iter().map(|p| p.name).collect::<Vec<_>>().join(", "),
-    })?;
+    let def =
+        by_name(name.trim()).ok_or_else(|| PolicyError::Unknown { name: name.into(), known: names().join(", ") })?;
     (def.make)(&read(def, rest)?, topology)
 }
 

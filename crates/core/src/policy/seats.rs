@@ -16,7 +16,7 @@ use crate::units::{CpuId, GroupId, ThreadId};
 const MOST_TRIES: u8 = 3;
 
 /// A core type that has CPUs.
-pub(super) struct Rank {
+pub struct Rank {
     /// Its group.
     pub group: GroupId,
     /// Capacity of one core, as the kernel has it.
@@ -38,7 +38,7 @@ struct Held {
 }
 
 /// Where threads sit.
-pub(super) struct Seats {
+pub struct Seats {
     topology: Arc<Topology>,
     ranks: Vec<Rank>,
     /// Rank of each core.
@@ -49,6 +49,8 @@ pub(super) struct Seats {
 }
 
 impl Seats {
+    /// Nobody sits anywhere yet.
+    #[must_use]
     pub fn new(topology: &Arc<Topology>) -> Self {
         let groups = topology.groups_by(GroupBy::CoreType);
         let cores = topology.groups_by(GroupBy::Core).len();
@@ -70,12 +72,14 @@ impl Seats {
     }
 
     /// Core types that have CPUs, fastest first.
+    #[must_use]
     pub fn ranks(&self) -> &[Rank] {
         &self.ranks
     }
 
     /// How many of `threads` each type takes: one per core, fastest first; then one per SMT sibling; then in proportion to
     /// capacity.
+    #[must_use]
     pub fn quota(&self, threads: usize) -> Vec<usize> {
         let mut quota = vec![0; self.ranks.len()];
         let mut left = threads;
@@ -98,11 +102,13 @@ impl Seats {
     }
 
     /// The rank of a CPU's core.
+    #[must_use]
     pub fn rank_of(&self, cpu: CpuId) -> usize {
         self.topology.cpus.get(cpu.index()).map_or(0, |c| self.rank_of_core[c.core as usize])
     }
 
     /// The rank that a thread was last given, else that of the CPU it is on, and whether it was given.
+    #[must_use]
     pub fn present(&self, thread: &ThreadInfo) -> (usize, bool) {
         match self.held.binary_search_by_key(&thread.id, |h| h.thread) {
             Ok(row) => (self.held[row].rank, true),
@@ -212,7 +218,8 @@ fn spread(topology: &Topology, cpus: impl Iterator<Item = CpuId>) -> Vec<u32> {
 
 /// The threads that want a CPU, by id: runnable, or something befell them since the last call. A thread that sleeps right
 /// now but ran since then is one of them.
-pub(super) fn active<'a>(view: &View<'a>) -> Vec<&'a ThreadInfo> {
+#[must_use]
+pub fn active<'a>(view: &View<'a>) -> Vec<&'a ThreadInfo> {
     let mut stirred: Vec<ThreadId> = view
         .events
         .iter()

@@ -1,0 +1,113 @@
+//! `steer` with a policy of one's own: what a package outside this repository looks like, in one file.
+//!
+//! ```toml
+//! [dependencies]
+//! countersteer-cli = { git = "..." }   # or path = "..."; it brings countersteer-core along, as countersteer_cli::core
+//! ```
+//!
+//! `cargo run --release --example big_cache -- policy show big-cache`, and everything else that `steer` does: `compare` tries it in
+//! the simulator, `run --dry-run` prints what it would do to real threads, `run`, `trial` and `daemon` do it, by masks or in the
+//! kernel, `why` gives its reasons and `replay` repeats its decisions.
+//!
+//! The policy is for machines whose last-level caches differ in size, such as desktops with a stacked cache on one of two dies:
+//! those who miss most there get the big one. A thread is judged by what it missed in the small one: in the big one it may look as
+//! if it needed no cache at all, and would be sent back.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use countersteer_cli::core::cpuset::CpuSet;
+use countersteer_cli::core::engine::{ThreadEventKind, ThreadInfo};
+use countersteer_cli::core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_cli::core::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_cli::core::topology::{GroupBy, Topology};
+use countersteer_cli::core::units::ThreadId;
+
+static POLICIES: &[PolicyDef] = &[PolicyDef {
+    name: "big-cache",
+    summary: "the largest last-level cache for those who miss most without it",
+    source: "an example",
+    params: &[ParamDef {
+        key: "mpki",
+        default: "1",
+        prose: "last-level cache misses per kilo-instruction from which on a thread is sent to the largest cache",
+    }],
+    make: |params, topology| Ok(Box::new(BigCache::new(topology, params.number("mpki", 0.0)?))),
+}];
+
+fn main() -> ExitCode {
+    countersteer_cli::steer(POLICIES)
+}
+
+struct BigCache {
+    mpki: f64,
+    /// The CPUs of the largest cache, and all others; nothing where all caches are as large.
+    places: Option<(Arc<CpuSet>, Arc<CpuSet>)>,
+    /// What threads missed with a small cache, per kilo-instruction.
+    missed: BTreeMap<ThreadId, f64>,
+    /// Where each thread was told to be.
+    told: BTreeMap<ThreadId, bool>,
+}
+
+impl BigCache {
+    fn new(topology: &Topology, mpki: f64) -> Self {
+        let lines =
+            |cpus: &CpuSet| cpus.lowest().map_or(0.0, |cpu| topology.caches[topology.llc_of(cpu).index()].lines);
+        let groups = topology.groups_by(GroupBy::Llc);
+        let largest = groups.iter().max_by(|a, b| lines(&a.cpus).total_cmp(&lines(&b.cpus)));
+        let places = largest.and_then(|big| {
+            let small = |cpus: &&Arc<CpuSet>| lines(cpus) < lines(&big.cpus);
+            let rest: CpuSet = groups.iter().map(|g| &g.cpus).filter(small).flat_map(|cpus| cpus.iter()).collect();
+            (!rest.is_empty()).then(|| (Arc::clone(&big.cpus), Arc::new(rest)))
+        });
+        Self { mpki, places, missed: BTreeMap::new(), told: BTreeMap::new() }
+    }
+
+    /// Keeps in mind what threads miss that are not on the big cache, and forgets what is no longer true.
+    fn learn(&mut self, view: &View<'_>, big: &CpuSet) {
+        for event in view.events {
+            if matches!(event.kind, ThreadEventKind::Exec | ThreadEventKind::Exit | ThreadEventKind::Phase) {
+                self.missed.remove(&event.thread);
+            }
+            if event.kind == ThreadEventKind::Exit {
+                self.told.remove(&event.thread);
+            }
+        }
+        for thread in view.threads {
+            let moved = self.told.get(&thread.id).is_some_and(|told| *told != big.contains(thread.cpu));
+            let Some(mpki) = view.metric(thread.id, "llc_mpki").filter(|_| !moved) else { continue };
+            let missed = self.missed.entry(thread.id).or_insert(mpki);
+            // Who misses even with the big cache would miss with a small one as well.
+            *missed = if big.contains(thread.cpu) { missed.max(mpki) } else { mpki };
+        }
+    }
+}
+
+impl Policy for BigCache {
+    fn metrics(&self) -> Vec<&'static str> {
+        vec!["llc_mpki"]
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let Some((big, small)) = self.places.clone() else { return Placement::default() };
+        self.learn(view, &big);
+        let missed = |thread: &ThreadInfo| self.missed.get(&thread.id).copied();
+        let mut known: Vec<&ThreadInfo> = view.threads.iter().filter(|t| missed(t).is_some()).collect();
+        known.sort_by(|a, b| missed(b).partial_cmp(&missed(a)).unwrap_or(std::cmp::Ordering::Equal));
+        let mut threads = Vec::new();
+        for (rank, thread) in known.into_iter().enumerate() {
+            let mpki = self.missed.get(&thread.id).copied();
+            let wanted = rank < big.len() && mpki.is_some_and(|m| m >= self.mpki);
+            if self.told.insert(thread.id, wanted) == Some(wanted) {
+                continue;
+            }
+            let (cpus, rule) =
+                if wanted { (&big, "among those who miss most") } else { (&small, "does as well with a small cache") };
+            let reason = Reason::rule(rule).saw("llc_mpki", mpki).saw("rank", Some(rank as f64));
+            threads.push(ThreadPlacement::new(thread.id, Target::Cpus(Arc::clone(cpus)), reason));
+        }
+        threads.sort_by_key(|t| t.thread);
+        Placement { threads, ..Placement::default() }
+    }
+}

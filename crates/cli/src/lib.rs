@@ -1,0 +1,55 @@
+//! `steer`: profile programs, simulate machines, compare schedulers, show why; and the same with policies of one's own.
+//!
+//! stdout is data, stderr is log. Exit codes: see `error::Kind`.
+//!
+//! A program that calls [`steer`] with policies is `steer` with these policies added to its own:
+//! `examples/big_cache.rs` is one.
+
+mod command;
+mod counted;
+mod error;
+mod experiment;
+mod library;
+mod live_table;
+mod online;
+mod output;
+mod plan;
+mod progress;
+mod remote;
+mod session;
+mod steering;
+mod top;
+mod virtuals;
+
+/// What the guide shows compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/policies.md")]
+mod guide {}
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use countersteer_core as core;
+
+use error::{Kind, paragraph};
+
+/// Does what the command line asks for, with these policies besides those that are there anyway.
+///
+/// To be called first of all by `main`: what a run leaves behind when it is killed is put back by processes that it starts with
+/// the same program, and that begin here.
+pub fn steer(policies: &'static [core::policy::PolicyDef]) -> ExitCode {
+    if command::internal::guarded() {
+        return ExitCode::SUCCESS;
+    }
+    // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
+    countersteer_host::signals::default_sigpipe();
+    let added = core::policy::add(policies).map_err(anyhow::Error::from);
+    match added.and_then(|()| command::dispatch(command::Cli::parse())) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("steer: {}", paragraph(&error));
+            ExitCode::from(Kind::of(&error) as u8)
+        }
+    }
+}
