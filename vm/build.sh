@@ -28,11 +28,11 @@ if [ "$arch" = arm64 ]; then
     export LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu=$dev/lib/aarch64-linux-gnu
 fi
 # In one go: what each package wants of the others is put together, so nothing is built twice.
-"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli -p countersteer -p countersteer-scx --lib --bins --example judge
+"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli -p countersteer -p countersteer-scx --lib --bins --example judge --example faulty
 built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
 mkdir -p "$into"
 cp vm/*.toml vm/shared.sh systemd/countersteer.service "$into/"
-for program in steer examples/judge; do
+for program in steer examples/{judge,faulty}; do
     "${compiler%gcc}strip" -o "$into/${program##*/}" "$built/$program"
 done
 $compiler -O2 -static -pthread -o "$into/loop" vm/loop.c
