@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::{Applied, Engine, Observation};
 use crate::metric::MetricBank;
+use crate::phase::Phases;
 use crate::placement::Placement;
 use crate::policy::{Policy, PolicyRng, View};
 use crate::topology::Topology;
@@ -50,11 +51,15 @@ pub fn drive<E: Engine>(
     let mut wanted = policy.metrics();
     let mut period = config.period;
     let mut metrics = MetricBank::new(&topology, &wanted);
+    let mut phases = None;
     let mut places = policy.places();
     engine.expect(places)?;
     let mut next = Nanos::ZERO;
     loop {
-        let seen = engine.observe(next.min(config.until), policy.wants_events())?;
+        let mut seen = engine.observe(next.min(config.until), policy.wants_events())?;
+        if policy.heeds_phases() {
+            phases.get_or_insert_with(|| Phases::new(&topology)).notice(&mut seen);
+        }
         metrics.update(&seen);
         recorder.observation(&topology, &seen, &metrics);
         if seen.finished || seen.at >= config.until {

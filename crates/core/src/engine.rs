@@ -73,6 +73,8 @@ pub struct Observation {
     pub spans: Vec<Span>,
     /// The workload has ended.
     pub finished: bool,
+    /// Changes of phase are among the events, if there were any: whoever made this looks for them.
+    pub tells_phases: bool,
 }
 
 /// A thread that is alive.
@@ -127,7 +129,7 @@ pub enum ThreadEventKind {
         /// To there.
         to: CpuId,
     },
-    /// It does other things to the hardware than before; told by engines that look at counters by themselves.
+    /// It does other things to the hardware than before; see [`crate::phase`].
     Phase,
 }
 

@@ -10,6 +10,7 @@ pub mod driver;
 pub mod engine;
 pub mod machine;
 pub mod metric;
+pub mod phase;
 pub mod placement;
 pub mod policy;
 pub mod profile;

@@ -132,6 +132,51 @@ fn high_speed_up_first_reaches_the_ideal() {
     }
 }
 
+/// After a while the thread that gains least by a fast core does other things, and gains most.
+struct Changing {
+    inner: Toy,
+    at: Nanos,
+    changed: Option<usize>,
+}
+
+impl Engine for Changing {
+    type Error = std::convert::Infallible;
+
+    fn topology(&self) -> &Arc<Topology> {
+        self.inner.topology()
+    }
+
+    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Self::Error> {
+        if until >= self.at && self.changed.is_none() {
+            let rows = 0..self.inner.threads.len();
+            let least = rows.min_by(|a, b| self.inner.threads[*a].sf.total_cmp(&self.inner.threads[*b].sf)).unwrap();
+            let thread = &mut self.inner.threads[least];
+            (thread.speed, thread.sf) = (3.0 * thread.speed / thread.sf * 5.0, 5.0);
+            self.changed = Some(least);
+        }
+        self.inner.observe(until, early)
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error> {
+        self.inner.apply(placement)
+    }
+}
+
+#[test]
+fn who_begins_another_phase_is_measured_before_its_turn() {
+    let topology = machine("two-big-two-small");
+    let ends_on_big = |phases: &str| {
+        let inner = Toy::new(&topology, Life { threads: 4, changes: false }, 7);
+        let mut engine = Changing { inner, at: Nanos::from_millis(20_000), changed: None };
+        let mut policy = parse(&format!("hsf:sf=sampled,refresh_ms=8000,phases={phases}"), &topology).unwrap();
+        let config = DriverConfig { period: PERIOD, until: Nanos::from_millis(23_000) };
+        drive(&mut engine, policy.as_mut(), &mut Ledger::default(), config, &mut PolicyRng::seed_from_u64(1)).unwrap();
+        topology.core_type_of(engine.inner.threads[engine.changed.unwrap()].info.cpu).index() == 0
+    };
+    assert!(ends_on_big("on"), "two periods until it is noticed, two seconds at most until it may be measured");
+    assert!(!ends_on_big("off"), "its turn comes half a minute later");
+}
+
 /// Median time of a decision on an engine in which little happens, in nanoseconds.
 fn cost(spec: &str, topology: &Arc<Topology>, threads: usize) -> f64 {
     let mut engine = Toy::new(topology, Life { threads, changes: false }, 3);

@@ -5,16 +5,27 @@
  */
 #pragma once
 
+/* The ratio that a feature is about, since another time; whether there was anything to take it by. */
+static __always_inline bool ratio_of(const struct feature *f, const struct sum *now, const struct sum *before, u64 *ratio)
+{
+	u32 above = BOUNDED(f->above, MAX_EVENTS), below = BOUNDED(f->below, MAX_EVENTS);
+	u64 under = now->counts[below] - before->counts[below];
+
+	if (!under)
+		return false;
+	*ratio = ((now->counts[above] - before->counts[above]) << FEATURE_BITS) / under;
+	return true;
+}
+
 /* What one feature adds: the last step that its value reaches. */
 static __always_inline s64 factor_of(const struct feature *f, const struct sum *now, const struct sum *before)
 {
-	u32 above = BOUNDED(f->above, MAX_EVENTS), below = BOUNDED(f->below, MAX_EVENTS), i;
-	u64 under = now->counts[below] - before->counts[below], value;
+	u64 value;
 	s64 add = 0;
+	u32 i;
 
-	if (!under)
+	if (!ratio_of(f, now, before, &value))
 		return 0;
-	value = ((now->counts[above] - before->counts[above]) << FEATURE_BITS) / under;
 	bpf_for(i, 0, f->nr_steps) {
 		const struct step *step = &f->steps[BOUNDED(i, MAX_STEPS)];
 
@@ -26,25 +37,30 @@ static __always_inline s64 factor_of(const struct feature *f, const struct sum *
 }
 
 /*
- * A metric that keeps away from where it was when the phase began, by an eighth of that, for two judgements: another phase
- * has begun.
+ * A ratio that keeps away from what it was when the phase began, by a quarter of that, for two judgements: another phase has
+ * begun. What threads are like on other core types is another matter, and unknown from then on.
  */
-static __always_inline void follow_phase(struct task_struct *p, struct ledger *l)
+static __always_inline void follow_phase(struct task_struct *p, struct ledger *l, u32 type, u64 ratio)
 {
-	u64 away = l->metric_q16 > l->phase_q16 ? l->metric_q16 - l->phase_q16 : l->phase_q16 - l->metric_q16;
+	struct phase *phase = &l->phases[BOUNDED(type, MAX_TYPES)];
+	u64 away = ratio > phase->began_q20 ? ratio - phase->began_q20 : phase->began_q20 - ratio;
+	bool known = phase->began_q20;
+	u32 i;
 
-	if (l->phase_q16 && away <= l->phase_q16 / 8) {
-		l->doubts = 0;
+	if (known && away <= phase->began_q20 / 4) {
+		phase->doubts = 0;
 		return;
 	}
-	if (l->phase_q16 && !l->doubts++)
+	if (known && !phase->doubts++)
 		return;
-	l->phase_q16 = l->metric_q16;
-	l->doubts = 0;
-	if (!l->phase++)
-		return;
-	__sync_fetch_and_add(&counters.phases, 1);
-	tell(p, TOLD_PHASE, l->program, 0, 0);
+	if (known) {
+		for (i = 0; i < MAX_TYPES; i++)
+			l->phases[i].began_q20 = 0;
+		__sync_fetch_and_add(&counters.phases, 1);
+		tell(p, TOLD_PHASE, l->program, 0, 0);
+	}
+	phase->began_q20 = ratio;
+	phase->doubts = 0;
 }
 
 /* Computes the metric of a thread, once per sampling period, from what its core type counted since the last time. */
@@ -54,16 +70,15 @@ static __always_inline void judge(struct task_struct *p, struct ledger *l, u64 n
 	const struct model *model = &models[type];
 	const struct sum *sum = &l->sums[row];
 	s64 factor = model->base_q16;
-	u64 work;
+	u64 ratio;
 
 	if (!model->nr_features || l->set != set || now - l->judged_ns < control.period_ns)
 		return;
-	work = sum->counts[BOUNDED(model->features[0].below, MAX_EVENTS)];
-	if (l->judged_ns && l->judged_row == row && work != l->judged.counts[BOUNDED(model->features[0].below, MAX_EVENTS)]) {
+	if (l->judged_ns && l->judged_row == row && ratio_of(&model->features[0], sum, &l->judged, &ratio)) {
 		bpf_for(i, 0, model->nr_features)
 			factor += factor_of(&model->features[BOUNDED(i, MAX_FEATURES)], sum, &l->judged);
 		l->metric_q16 = factor > 1 ? factor : 1;
-		follow_phase(p, l);
+		follow_phase(p, l, type, ratio);
 	}
 	l->judged = *sum;
 	l->judged_row = row;

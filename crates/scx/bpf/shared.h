@@ -123,6 +123,13 @@ struct sum {
 	u64 counts[MAX_EVENTS];
 };
 
+/* What a thread was like when its phase began. */
+struct phase {
+	u64 began_q20; /* ratio of the first feature; 0 for unknown */
+	u32 doubts; /* judgements in a row that do not fit */
+	u32 unused;
+};
+
 /* A thread that is followed. */
 struct ledger {
 	u64 changes; /* odd while the sums are being written */
@@ -134,9 +141,7 @@ struct ledger {
 	u64 readings[MAX_EVENTS * 3]; /* counter, enabled, running */
 	u64 metric_q16; /* the metric of the admission table; 0 for unknown */
 	u64 judged_ns; /* when it was last computed */
-	u64 phase_q16; /* the metric when the phase began */
-	u32 phase; /* how many phases there were */
-	u32 doubts; /* judgements in a row that do not fit the phase */
+	struct phase phases[MAX_TYPES]; /* by core type, the one that it is in */
 	struct sum judged; /* the sum at that time */
 	struct sum sums[MAX_TYPES * MAX_SETS];
 };

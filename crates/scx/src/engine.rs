@@ -467,7 +467,8 @@ impl Engine for ScxEngine {
         let mut events = std::mem::take(&mut self.roster.events);
         events.sort_by_key(|e| e.at);
         let threads = self.roster.infos(&self.targets);
-        let seen = Observation { at: self.now(), threads, events, samples, spans: Vec::new(), finished: false };
+        let (at, tells_phases) = (self.now(), true);
+        let seen = Observation { at, threads, events, samples, tells_phases, ..Observation::default() };
         self.give_metrics(&seen)?;
         self.last = seen.at;
         Ok(seen)

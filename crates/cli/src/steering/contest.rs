@@ -93,6 +93,10 @@ impl Policy for Contestants {
         self.policy.wants_events() || self.baseline.wants_events()
     }
 
+    fn heeds_phases(&self) -> bool {
+        self.policy.heeds_phases() || self.baseline.heeds_phases()
+    }
+
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let changed = self.contest.trial().turn(view.now, rng);
         if changed {

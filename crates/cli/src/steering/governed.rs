@@ -190,6 +190,10 @@ impl Policy for Governed {
         self.inner.wants_events()
     }
 
+    fn heeds_phases(&self) -> bool {
+        self.inner.heeds_phases()
+    }
+
     fn places(&self) -> bool {
         self.inner.places()
     }

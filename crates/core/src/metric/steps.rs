@@ -38,7 +38,7 @@ pub const MAX_STEPS: usize = 64;
 pub struct StepModel {
     /// The speed-up factor to which features add.
     pub base: f64,
-    /// At most 8.
+    /// At most 8. What the first one is a ratio of tells phases apart.
     pub features: Vec<StepFeature>,
 }
 
@@ -123,17 +123,24 @@ impl FixedModel {
     /// The speed-up factor from counts; none of a thread that did nothing. An event that is not counted counts as zero.
     #[must_use]
     pub fn factor_q16(&self, counts: &Counts) -> Option<u64> {
-        let count = |event| counts.get(event).map_or(0, |v| v as u64);
-        if count(self.features.first()?.below) == 0 {
-            return None;
-        }
+        self.features.first()?.ratio_q20(counts)?;
         let add = |f: &FixedFeature| {
-            let value = (count(f.above) << FEATURE_BITS).checked_div(count(f.below))?;
+            let value = f.ratio_q20(counts)?;
             let reached = f.steps.partition_point(|(least, _)| *least <= value);
             Some(f.steps[reached.checked_sub(1)?].1)
         };
         let sum: i64 = self.base_q16 + self.features.iter().filter_map(add).sum::<i64>();
         Some(sum.max(1) as u64)
+    }
+}
+
+impl FixedFeature {
+    /// The ratio of its counts; none of a thread of which nothing was counted that it is taken by. An event that is not counted
+    /// counts as zero.
+    #[must_use]
+    pub fn ratio_q20(&self, counts: &Counts) -> Option<u64> {
+        let count = |event| counts.get(event).map_or(0, |v| v as u64);
+        (count(self.above) << FEATURE_BITS).checked_div(count(self.below))
     }
 }
 

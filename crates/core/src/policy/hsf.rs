@@ -12,7 +12,11 @@
 //! model that disagrees with itself across core types.
 //!
 //! Threads without SF count as average. `sf=sampled` and `sf=work` need a run on the fastest and on the slowest type: threads
-//! without are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again.
+//! without are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again. With
+//! `phases=on` those go first that have begun another phase since they were measured, and need not wait for `refresh_ms` to pass but
+//! for a quarter of it. Simulated with 16 recorded programs (STP, medians of 15 seeds) that is worth 2 % on phones, small Arm boards
+//! and the Apple M1, 1 % on a hybrid desktop, and costs 5 % where two of twelve cores are fast and little faster than the others:
+//! being measured takes their seats from those who gain.
 //!
 //! What programs tell about their threads: a priority weighs the thread's SF, against those of its own program's threads only. A
 //! thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
@@ -28,10 +32,11 @@
 use super::seats::{Seats, active};
 use super::standing::{Standing, weights};
 use super::{ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View};
-use crate::engine::ThreadInfo;
+use crate::engine::{ThreadEventKind, ThreadInfo};
 use crate::placement::{AdmissionTable, Clamp, Placement, Reason, Target, ThreadPlacement};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, GroupId, Nanos, ThreadId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub(super) const DEF: PolicyDef = PolicyDef {
@@ -63,6 +68,11 @@ pub(super) const DEF: PolicyDef = PolicyDef {
             prose: "sf=sampled and sf=work: time between profiling moves once every thread is measured, in ms",
         },
         ParamDef {
+            key: "phases",
+            default: "off",
+            prose: "on, with sf=sampled: threads that begin another phase are measured again first, and up to four times as often",
+        },
+        ParamDef {
             key: "clamp",
             default: "off",
             prose: "on: threads on the fastest cores are taken to ask for all of them, those on slower ones for no more than \
@@ -72,6 +82,9 @@ pub(super) const DEF: PolicyDef = PolicyDef {
     ],
     make: |params, topology| Ok(Box::new(Hsf::new(params, topology)?)),
 };
+
+/// How many times as often those may be measured that have begun another phase.
+const SOONER: u64 = 4;
 
 /// What is remembered about a thread.
 #[derive(Clone, Copy, Default)]
@@ -83,6 +96,8 @@ struct Memory {
     restless: f64,
     /// When it last had a whole interval on the fastest and on the slowest type.
     been: [Option<Nanos>; 2],
+    /// It has begun another phase since.
+    changed: bool,
 }
 
 /// A thread in this decision.
@@ -113,6 +128,7 @@ struct Bid {
 struct Hsf {
     metric: &'static str,
     explores: bool,
+    phases: bool,
     margin: f64,
     patience: f64,
     refresh: Nanos,
@@ -141,6 +157,7 @@ impl Hsf {
         Ok(Self {
             metric,
             explores: ["sf_sampled", "sf_work"].contains(&metric),
+            phases: params.choice("phases", &[("off", false), ("on", true)])? && metric == "sf_sampled",
             margin: params.number("margin", 0.0)?,
             patience: params.number("patience", 1.0)?,
             refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
@@ -176,11 +193,14 @@ impl Hsf {
             }
         };
         let active = active(view);
+        let phases = view.events.iter().filter(|e| self.phases && e.kind == ThreadEventKind::Phase);
+        let changed: BTreeSet<ThreadId> = phases.map(|e| e.thread).collect();
         let mut all: Vec<Candidate<'a>> = active.iter().copied().map(candidate).collect();
         let known = all.iter().filter(|c| c.standing != Standing::Waiting).filter_map(|c| c.sf);
         let (sum, count) = known.fold((0.0, 0u32), |(sum, count), sf| (sum + sf, count + 1));
         let average = if count > 0 { sum / f64::from(count) } else { 1.0 };
         for (c, weight) in all.iter_mut().zip(weights(&active)) {
+            c.memory.changed |= changed.contains(&c.info.id);
             c.key = c.sf.unwrap_or(average) * weight * c.standing.factor();
         }
         all
@@ -204,14 +224,20 @@ impl Hsf {
                 _ => {}
             }
         }
-        if now.since(self.last_refresh) < self.refresh || all.iter().any(|c| c.profiled) {
+        if all.iter().any(|c| c.profiled) {
             return;
         }
-        self.last_refresh = now;
+        let since = now.since(self.last_refresh).0;
+        if since < self.refresh.0 / SOONER {
+            return;
+        }
+        let due = since >= self.refresh.0;
         let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
         let stale = all.iter_mut().filter(|c| c.sf.is_some() && c.standing == Standing::Full);
-        let stale = stale.min_by_key(|c| (oldest(c), c.info.id));
-        if let Some(c) = stale {
+        let stale = stale.filter(|c| due || c.memory.changed);
+        if let Some(c) = stale.min_by_key(|c| (!c.memory.changed, oldest(c), c.info.id)) {
+            c.memory.changed = false;
+            self.last_refresh = now;
             let [fast, slow] = c.memory.been;
             c.send(if fast <= slow { f64::INFINITY } else { f64::NEG_INFINITY });
         }
@@ -346,7 +372,12 @@ impl Candidate<'_> {
 
 impl Policy for Hsf {
     fn metrics(&self) -> Vec<&'static str> {
-        vec![self.metric]
+        // Of phases the same counters tell.
+        if self.phases { vec![self.metric, "sf_steps"] } else { vec![self.metric] }
+    }
+
+    fn heeds_phases(&self) -> bool {
+        self.phases
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {

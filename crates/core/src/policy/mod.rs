@@ -50,6 +50,12 @@ pub trait Policy: Send {
         false
     }
 
+    /// Whether it makes use of changes of phase. They are told where instructions and cycles are counted, so it should name a metric
+    /// that needs them.
+    fn heeds_phases(&self) -> bool {
+        false
+    }
+
     /// Whether it places threads at all, and so looks at them. It may change with a decision.
     fn places(&self) -> bool {
         true

@@ -190,7 +190,7 @@ impl Engine for Toy {
         if let Some(gone) = self.threads.pop_if(|_| vanishes) {
             self.event(gone.info.id, ThreadEventKind::Exit);
         }
-        Ok(Observation { at: until, threads, events, samples, spans: Vec::new(), finished: false })
+        Ok(Observation { at: until, threads, events, samples, ..Observation::default() })
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error> {

@@ -439,7 +439,7 @@ impl Engine for AffinityEngine {
             });
         }
         let (threads, events) = (self.roster.infos(), std::mem::take(&mut self.events));
-        Ok(Observation { at, threads, events, samples, spans: Vec::new(), finished: false })
+        Ok(Observation { at, threads, events, samples, ..Observation::default() })
     }
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), AffinityError> {

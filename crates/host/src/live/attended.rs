@@ -163,7 +163,7 @@ where
             self.start()?;
             let part = self.inner.observe(until.min(self.crew.next_start()), early)?;
             self.now = part.at;
-            (seen.at, seen.threads) = (part.at, part.threads);
+            (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
             append(&mut seen.events, part.events);
             joined |= append(&mut seen.samples, part.samples);
             seen.finished = self.crew.reap(part.at) | self.heed();

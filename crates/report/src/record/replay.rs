@@ -95,6 +95,7 @@ impl Engine for ReplayEngine<'_> {
             spans: spans.iter().map(span).collect(),
             // A run that was stopped by its time limit ends here too.
             finished: row.finished || self.next == record.steps.len(),
+            tells_phases: true,
         })
     }
 
