@@ -14,6 +14,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::affinity::{Counters, Recount};
 use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, probe, resolve};
+use countersteer_host::live::Gauges;
 
 use crate::error::{Kind, told};
 use crate::library;
@@ -132,6 +133,7 @@ fn counters(pmus: &Pmus, metrics: &[&str], period: Nanos) -> anyhow::Result<Poli
     for event in wanted {
         let found = match event.def().kind {
             EventKind::Hardware => find(pmus, event.def().name),
+            EventKind::Virtual if Gauges::offers(Path::new("/"), event).is_ok() => continue,
             EventKind::Virtual => None,
         };
         match found {

@@ -11,7 +11,7 @@ use countersteer_core::score::{Outcome, Score};
 use countersteer_core::units::Nanos;
 use countersteer_host::affinity::{self, AffinityConfig, journal_folder};
 use countersteer_host::counters::permission;
-use countersteer_host::live::Attended;
+use countersteer_host::live::{Attended, Gauges};
 use countersteer_report::record::{Collector, Detail, Manifest};
 
 use super::contest::Contest;
@@ -101,7 +101,8 @@ pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Pro
     let _socket = Socket::open(&journal_folder().join(&job.socket), &here.topology, &job.control)?;
     let period = Duration::from_nanos(job.period.0);
     let mut policy = Governed::new((job.spec, policy), &here.topology, &job.control, period, give_up);
-    let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?;
+    let gauges = Gauges::new(Path::new("/"), here.numbers.clone(), &policy.metrics());
+    let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?.reading(gauges);
     let driver = DriverConfig { period: job.period, until: job.until };
     let elapsed = drive(&mut attended, &mut policy, &mut tally, driver, &mut policy_rng(job.seed))?;
     if let Some(why) = attended.inner().inner().blindness() {

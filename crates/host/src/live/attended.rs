@@ -14,7 +14,7 @@ use countersteer_core::units::{Nanos, ThreadId};
 
 use super::crew::{Found, Started};
 use super::pages::Pages;
-use super::{Crew, LiveEngine};
+use super::{Crew, Gauges, LiveEngine};
 use crate::counters::{CounterError, pidfd};
 use crate::signals::Signals;
 
@@ -24,6 +24,7 @@ pub struct Attended<E> {
     crew: Crew,
     signals: Signals,
     pages: Pages,
+    gauges: Option<Gauges>,
     now: Nanos,
     begun: bool,
     asked_to_end: bool,
@@ -47,7 +48,14 @@ where
         inner.wake_on(signals.as_fd().try_clone_to_owned().map_err(&system)?);
         let pages = Pages::new(inner.topology());
         let (begun, asked_to_end, expected, close) = (false, false, true, true);
-        Ok(Self { inner, crew, signals, pages, now: Nanos::ZERO, begun, asked_to_end, expected, close })
+        let (gauges, now) = (None, Nanos::ZERO);
+        Ok(Self { inner, crew, signals, pages, gauges, now, begun, asked_to_end, expected, close })
+    }
+
+    /// The same, whose samples have what these gauges read as well.
+    #[must_use]
+    pub fn reading(self, gauges: Gauges) -> Self {
+        Self { gauges: Some(gauges), ..self }
     }
 
     /// The engine.
@@ -171,6 +179,9 @@ where
                 if joined {
                     seen.samples.sort_by_key(|s| (s.thread, s.at));
                 }
+                if let Some(gauges) = &mut self.gauges {
+                    gauges.read(&mut seen);
+                }
                 self.pages.hear(&mut seen, |thread| self.inner.process_of(thread));
                 self.look()?;
                 return Ok(seen);
@@ -187,6 +198,9 @@ where
     }
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
+        if let Some(gauges) = &mut self.gauges {
+            gauges.turn_to(metrics);
+        }
         self.inner.tune(metrics, period)
     }
 

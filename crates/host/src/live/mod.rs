@@ -6,6 +6,7 @@
 
 mod attended;
 mod crew;
+mod gauges;
 mod pages;
 
 use std::os::fd::OwnedFd;
@@ -16,6 +17,7 @@ use countersteer_core::units::{ProgramId, ThreadId};
 
 pub use attended::Attended;
 pub use crew::{Crew, Find, Member, Start};
+pub use gauges::Gauges;
 
 /// A process that an engine steers, with all its threads and whatever it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,6 +53,7 @@ struct Group {
 
 struct Resctrl<G: Groups> {
     folder: PathBuf,
+    processes: PathBuf,
     groups: G,
     of: HashMap<u32, Group>,
     /// Followed threads, the longest first.
@@ -82,6 +83,7 @@ impl<G: Groups> Resctrl<G> {
         }
         let mut own = Self {
             folder,
+            processes: root.join("proc"),
             groups,
             of: HashMap::new(),
             order: VecDeque::new(),
@@ -126,8 +128,20 @@ impl<G: Groups> Resctrl<G> {
     }
 }
 
+/// Whether a thread is in a group.
+fn has(group: &Path, tid: u32) -> bool {
+    text(&group.join("tasks")).unwrap_or_default().lines().any(|line| line.parse() == Ok(tid))
+}
+
 impl<G: Groups> Provider for Resctrl<G> {
     fn read(&mut self, into: &mut Vec<Value>) {
+        // Who was put into a control group by somebody is not counted here any more: what its group still has goes away. Who has
+        // ended is in no group, and what it did counts.
+        let is_there = |tid: &u32| self.of.get(tid).is_some_and(|group| has(&group.path, *tid));
+        let is_moved = |tid: &u32| !is_there(tid) && self.processes.join(tid.to_string()).exists();
+        for moved in self.order.iter().copied().filter(is_moved).collect::<Vec<_>>() {
+            self.leave(moved);
+        }
         for tid in &self.order {
             let Some(group) = self.of.get_mut(tid) else { continue };
             let caches = folders(&group.path.join("mon_data"));
@@ -241,6 +255,26 @@ mod tests {
         let seen: Vec<_> = values.iter().map(|v| (v.column.name, v.value)).collect();
         let held = ("llc_occupancy_bytes", 12288.0);
         assert_eq!(seen, [held, held, ("memory_traffic_bytes", 500.0)]);
+    }
+
+    #[test]
+    fn a_thread_that_was_put_elsewhere_holds_nothing_that_is_known() {
+        let (root, kernel) = machine(2);
+        let mut resctrl = Resctrl::open(root.path(), kernel).unwrap();
+        resctrl.follow(70);
+        let group = group_of(root.path(), 70).unwrap();
+        write(&group, &[("mon_data/mon_L3_00/llc_occupancy", "4096"), ("tasks", "")]);
+        let read = |resctrl: &mut Resctrl<Pretend>| {
+            let mut values = Vec::new();
+            resctrl.read(&mut values);
+            values.len()
+        };
+        assert_eq!(read(&mut resctrl), 1, "it has ended, and held so much");
+        write(root.path(), &[("proc/70/comm", "p")]);
+        assert_eq!(read(&mut resctrl), 0);
+        resctrl.follow(71);
+        resctrl.follow(72);
+        assert!(group_of(root.path(), 71).is_some() && group_of(root.path(), 72).is_some(), "its group is free");
     }
 
     #[test]
