@@ -1,6 +1,7 @@
 /*
  * Programs to be counted: `load compute N` adds up for N million rounds in one thread; `load births N` has N threads, one after the
- * other, that run for 20 us each; `load threads T N` has T threads at once, each N times at work for 100 us or so and asleep for 100.
+ * other, that run for 20 us each; `load threads T N` has T threads at once, each N times at work for 100 us or so and asleep for 100;
+ * `load team T N` has T threads that are each N times at work for 1 ms or so and then wait for all others.
  * `load timed NAME COMMAND...` prints the name and how many microseconds the command takes, whose output goes nowhere.
  */
 #include <fcntl.h>
@@ -44,6 +45,17 @@ static void *restless(void *unused)
     return unused;
 }
 
+static pthread_barrier_t meeting;
+
+static void *member(void *unused)
+{
+    for (long i = 0; i < rounds; i++) {
+        compute(600000);
+        pthread_barrier_wait(&meeting);
+    }
+    return unused;
+}
+
 static int timed(const char *name, char **command)
 {
     int status = 1;
@@ -72,11 +84,13 @@ int main(int argc, char **argv)
         if (pthread_create(&thread, NULL, brief, NULL) || pthread_join(thread, NULL))
             return 1;
     }
-    if (!strcmp(what, "threads") && argc > 3) {
+    void *(*work)(void *) = !strcmp(what, "threads") ? restless : !strcmp(what, "team") ? member : NULL;
+    if (work && argc > 3) {
         pthread_t *threads = calloc(n, sizeof *threads);
         rounds = atol(argv[3]);
+        pthread_barrier_init(&meeting, NULL, n);
         for (long i = 0; i < n; i++)
-            if (pthread_create(&threads[i], NULL, restless, NULL))
+            if (pthread_create(&threads[i], NULL, work, NULL))
                 return 1;
         for (long i = 0; i < n; i++)
             pthread_join(threads[i], NULL);
