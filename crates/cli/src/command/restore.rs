@@ -18,7 +18,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         return print_json(&restored);
     }
-    if restored.journals == 0 {
+    if (restored.journals, restored.hints) == (0, 0) {
         return print("nothing is left to put back");
     }
     let (threads, journals) = (restored.threads, restored.journals);

@@ -63,6 +63,8 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, AffinityEr
             std::fs::remove_file(&path).map_err(failed)?;
         }
     }
+    // In these, threads were only watched.
+    restored.hints += crate::virtuals::remove_stale(Path::new("/"));
     Ok(restored)
 }
 

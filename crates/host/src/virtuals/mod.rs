@@ -123,6 +123,12 @@ pub struct ProviderDef {
 pub static PROVIDERS: &[ProviderDef] =
     &[powercap::DEF, attribution::DEF, hwmon::DEF, frequency::DEF, resctrl::DEF, pressure::DEF];
 
+/// Removes what providers of processes that were killed have left on the machine whose file systems are below `root`: groups of
+/// resctrl; how many. Providers do the same when they are opened.
+pub fn remove_stale(root: &Path) -> usize {
+    resctrl::sweep(root, &mut crate::resctrl::Kernel)
+}
+
 /// The provider that has a column, and the column; the unit at the end of its name may be left out.
 #[must_use]
 pub fn column_of(name: &str) -> Option<(&'static ProviderDef, &'static Column)> {

@@ -73,14 +73,8 @@ impl<G: Groups> Resctrl<G> {
             let mend = "the processor or the firmware lacks cache monitoring";
             return Err(unavailable(root, ("resctrl does not monitor caches here", mend)));
         }
+        sweep(root, &mut groups);
         let folder = mount.join("mon_groups");
-        for stale in folders(&folder) {
-            let owner = name(&stale).strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
-            if owner.is_some_and(|pid| !root.join("proc").join(pid).exists()) {
-                // Somebody else may be doing the same.
-                let _ = groups.remove(&stale);
-            }
-        }
         let mut own = Self {
             folder,
             processes: root.join("proc"),
@@ -126,6 +120,17 @@ impl<G: Groups> Resctrl<G> {
         let longest = self.order.pop_front()?;
         self.of.remove(&longest).map(|g| g.path)
     }
+}
+
+/// Removes the groups of processes that were killed; how many.
+pub(super) fn sweep(root: &Path, groups: &mut impl Groups) -> usize {
+    let is_stale = |group: &PathBuf| {
+        let owner = name(group).strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        owner.is_some_and(|pid| !root.join("proc").join(pid).exists())
+    };
+    let stale = folders(&mount(root).join("mon_groups")).into_iter().filter(is_stale);
+    // Somebody else may be doing the same.
+    stale.filter(|group| groups.remove(group).is_ok()).count()
 }
 
 /// Whether a thread is in a group.
