@@ -1,23 +1,26 @@
 """A table of what engines cost, from what the machines printed: table.py FOLDER"""
 import pathlib
+import statistics
 import sys
 
 ENGINES = ["scx", "scx-full", "affinity"]
 
 
 def figures(path):
-    """What was measured, by name: seconds, or microseconds of the 50th, 90th and 99th percentile."""
-    found = {}
+    """What was measured, by name: seconds, summed up, or microseconds of the 50th, 90th and 99th percentile, each the median."""
+    found, latencies = {}, {}
     for words in map(str.split, path.read_text().splitlines()):
         if words[:2] == ["hackbench", "seconds"]:
             name = "hackbench, 2 groups, 400 to 700 loops"
             found[name] = [found.get(name, [0])[0] + float(words[2])]
         elif words[:2] == ["build", "seconds"]:
-            found["compiling 24 files, 8 at a time"] = [float(words[3]) - float(words[2])]
+            name = "compiling 24 files, 8 at a time, three times"
+            found[name] = [found.get(name, [0])[0] + float(words[3]) - float(words[2])]
         elif words[:1] == ["schbench"]:
             requests = "0.5 ms" if words[2] == "4" else "12 ms"
-            found[f"schbench, 2 x {words[1]} threads, requests of {requests}"] = [float(w) for w in words[3:]]
-    return found
+            name = f"schbench, 2 x {words[1]} threads, requests of {requests}"
+            latencies.setdefault(name, []).append([float(w) for w in words[3:]])
+    return found | {name: [statistics.median(runs) for runs in zip(*told)] for name, told in latencies.items()}
 
 
 def cell(bare, steered):
