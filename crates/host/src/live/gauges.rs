@@ -137,14 +137,7 @@ mod tests {
     use countersteer_core::units::{CoreTypeId, CpuId};
 
     use super::*;
-
-    fn write(root: &Path, files: &[(&str, &str)]) {
-        for (path, text) in files {
-            let path = root.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-    }
+    use crate::virtuals::testing::write;
 
     fn thread(id: u32) -> ThreadInfo {
         let (name, allowed, cpu) = ("p".into(), Arc::default(), CpuId(0));

@@ -47,7 +47,7 @@ fn name_key(path: &Path) -> (String, u64, String) {
 }
 
 #[cfg(test)]
-pub(super) mod testing {
+pub(crate) mod testing {
     use std::path::Path;
 
     /// Writes files below a root: (path, content).

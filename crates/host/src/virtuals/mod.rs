@@ -19,6 +19,8 @@ use std::sync::Arc;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::{CpuId, Nanos};
 
+#[cfg(test)]
+pub(crate) use files::testing;
 pub use meters::Meters;
 
 /// How values of a column relate to time.
