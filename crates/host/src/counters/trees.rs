@@ -1,9 +1,10 @@
 //! Which tree each living thread belongs to, and which trees are over.
 //!
 //! Input: roots, births, ends in the order of time. Output: trees without a living thread. Counters are inherited from birth to
-//! birth and hang together, so those of a tree can be closed when its last thread has ended, and not before.
+//! birth and hang together, so those of a tree can be closed when its last thread has ended, and not before. Where births may have
+//! been missed nobody knows when that is; of trees that come later it is known again.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Living threads by tree.
 #[derive(Debug, Default)]
@@ -11,6 +12,8 @@ pub(super) struct Trees {
     of: FxHashMap<u32, u32>,
     living: FxHashMap<u32, u32>,
     over: Vec<u32>,
+    /// Trees that may have threads that nobody knows.
+    doubtful: FxHashSet<u32>,
 }
 
 impl Trees {
@@ -31,13 +34,21 @@ impl Trees {
         *living -= 1;
         if *living == 0 {
             self.living.remove(&tree);
-            self.over.push(tree);
+            if !self.doubtful.remove(&tree) {
+                self.over.push(tree);
+            }
         }
     }
 
     /// Trees that are over since the last call.
     pub(super) fn take_over(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.over)
+    }
+
+    /// Births may have been missed: of the trees that there are, nobody knows any more when they are over.
+    pub(super) fn doubt(&mut self) {
+        self.over.clear();
+        self.doubtful.extend(self.living.keys());
     }
 
     /// The end of whoever had the number before was not told.
@@ -74,5 +85,19 @@ mod tests {
         trees.ended(11);
         assert_eq!(trees.take_over(), [1, 2]);
         assert!(trees.of.is_empty() && trees.living.is_empty());
+    }
+
+    #[test]
+    fn where_births_may_have_been_missed_only_trees_that_come_later_are_over() {
+        let mut trees = Trees::default();
+        trees.root(1, 0);
+        trees.root(2, 1);
+        trees.ended(2);
+        trees.doubt();
+        trees.root(3, 2);
+        trees.ended(1);
+        trees.ended(3);
+        assert_eq!(trees.take_over(), [2]);
+        assert!(trees.doubtful.is_empty());
     }
 }

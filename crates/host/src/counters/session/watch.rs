@@ -33,6 +33,8 @@ pub struct Watch {
     which: Which,
     /// What threads have counted may be told late.
     patient: bool,
+    /// Records that were lost when trees were last looked at.
+    lost: u64,
 }
 
 /// A thread that may tell late what it counted does so each so many times that it leaves a CPU: it is interrupted for that. One that
@@ -78,7 +80,8 @@ impl Watch {
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
         let origin = backend.now();
-        Ok(Self { request, backend, follower, origin, set: 0, census: None, which: Which::All, patient: false })
+        let (set, census, which, patient, lost) = (0, None, Which::All, false, 0);
+        Ok(Self { request, backend, follower, origin, set, census, which, patient, lost })
     }
 
     /// A watch over nobody yet, by the same clock and with the same CPUs, that counts something else.
@@ -237,9 +240,13 @@ impl Watch {
     /// Trees of roots that have ended with all that they gave birth to, when their last word was heard. Where births may have been
     /// missed nobody knows them.
     fn over(&mut self) -> Result<Vec<u32>, CounterError> {
+        if self.follower.lost() > self.lost {
+            self.lost = self.follower.lost();
+            self.follower.trees.doubt();
+        }
         let over = self.follower.trees.take_over();
-        if over.is_empty() || self.follower.lost() > 0 {
-            return Ok(Vec::new());
+        if over.is_empty() {
+            return Ok(over);
         }
         let now = self.backend.now();
         if let Some(census) = &mut self.census {
