@@ -108,7 +108,10 @@ fn word(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
         Value::String(text) => text.clone(),
-        Value::Number(n) if n.is_f64() => format!("{:.3}", n.as_f64().unwrap_or_default()),
+        Value::Number(n) if n.is_f64() => {
+            let n = n.as_f64().unwrap_or_default();
+            if n.fract() == 0.0 { format!("{n:.0}") } else { format!("{n:.3}") }
+        }
         Value::Array(values) => values.iter().map(word).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
