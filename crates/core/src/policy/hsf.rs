@@ -14,9 +14,9 @@
 //! Threads without SF count as average. `sf=sampled` and `sf=work` need a run on the fastest and on the slowest type: threads
 //! without are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again. With
 //! `phases=on` those go first that have begun another phase since they were measured, and need not wait for `refresh_ms` to pass but
-//! for a quarter of it. Simulated with 16 recorded programs (STP, medians of 15 seeds) that is worth 2 % on phones, small Arm boards
-//! and the Apple M1, 1 % on a hybrid desktop, and costs 5 % where two of twelve cores are fast and little faster than the others:
-//! being measured takes their seats from those who gain.
+//! for a quarter of it. Simulated with 16 recorded programs (STP, medians of 15 seeds) that is worth 2 % on a phone, the Apple M1 and
+//! QuickIA, 1 % on a hybrid desktop, nothing on Juno, and costs 5 % where two of twelve cores are fast and little faster than the
+//! others: being measured takes their seats from those who gain.
 //!
 //! What programs tell about their threads: a priority weighs the thread's SF, against those of its own program's threads only. A
 //! thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
