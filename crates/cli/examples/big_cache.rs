@@ -86,7 +86,12 @@ impl BigCache {
 
 impl Policy for BigCache {
     fn metrics(&self) -> Vec<&'static str> {
-        vec!["llc_mpki"]
+        // Phases are told by what the second one is counted for.
+        vec!["llc_mpki", "ipc"]
+    }
+
+    fn heeds_phases(&self) -> bool {
+        true
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
