@@ -163,7 +163,8 @@ pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<
     let trace = detail == Some(Detail::Everything);
     let config = options.config(seed, trace);
     let mut simulation = Simulation::new(Arc::clone(&machine.topology), &plan, config)
-        .with_context(|| format!("workload {} on machine {}", workload.text.path, machine.machine.name))?;
+        .with_context(|| format!("workload {} on machine {}", workload.text.path, machine.machine.name))?
+        .counting(&policy.metrics());
     let mut collector = detail.map(|d| Collector::new(manifest(experiment, options), d));
     let recorder: &mut dyn Recorder = match &mut collector {
         Some(collector) => collector,

@@ -17,6 +17,12 @@ use crate::units::{CoreTypeId, ThreadId};
 
 /// A ratio that is away by more than one part in so many may belong to another phase.
 const AWAY: u64 = 4;
+/// Whether it is.
+#[must_use]
+pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
+    ratio_q20.abs_diff(began_q20) > began_q20 / AWAY
+}
+
 /// After so many of them in a row it does.
 const MOST_DOUBTS: u32 = 2;
 
@@ -72,8 +78,7 @@ impl Phases {
         let types = self.present.entry(sample.thread).or_default();
         let anew = Present { began_q20: ratio, doubts: 0 };
         let present = types.entry(sample.core_type).or_insert(anew);
-        present.doubts =
-            if ratio.abs_diff(present.began_q20) > present.began_q20 / AWAY { present.doubts + 1 } else { 0 };
+        present.doubts = if is_away(ratio, present.began_q20) { present.doubts + 1 } else { 0 };
         if present.doubts < MOST_DOUBTS {
             return false;
         }
@@ -97,7 +102,7 @@ mod tests {
         counts.set(Event::Cycles, cycles * 1e8);
         let (cpu, set, time) = (Default::default(), 0, Nanos::from_millis(100));
         let (thread, core_type, at) = (ThreadId(7), CoreTypeId(core_type), Nanos(nth * time.0));
-        let sample = Sample { thread, cpu, core_type, at, set, enabled: time, running: time, counts };
+        let sample = Sample { thread, cpu, core_type, at, set, sets: 1, enabled: time, running: time, counts };
         Observation { at, samples: vec![sample], ..Observation::default() }
     }
 

@@ -123,6 +123,8 @@ pub struct Sample {
     pub at: Nanos,
     /// Which event set was counting.
     pub set: u32,
+    /// Of how many that take turns; 1 where one counts all the time.
+    pub sets: u32,
     /// Time the set was enabled for the thread while it ran on this core type.
     pub enabled: Nanos,
     /// Time it was really counting; less than `enabled` when others took the counters.

@@ -279,6 +279,7 @@ mod tests {
                 core_type: CoreTypeId(0),
                 at,
                 set: 0,
+                sets: 1,
                 enabled: tenth,
                 running: tenth,
                 counts,

@@ -37,7 +37,7 @@ impl Bench {
             counts.set(Event::SfTrue, *sf);
             let (thread, cpu, core_type) = (ThreadId(row as u32), CpuId(0), CoreTypeId(0));
             let (at, enabled) = (Nanos::ZERO, Nanos::from_millis(100));
-            Sample { thread, cpu, core_type, at, set: 0, enabled, running: enabled, counts }
+            Sample { thread, cpu, core_type, at, set: 0, sets: 1, enabled, running: enabled, counts }
         };
         let samples = factors.iter().enumerate().map(sample).collect();
         metrics.update(&Observation { samples, ..Observation::default() });

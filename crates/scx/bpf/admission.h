@@ -5,10 +5,12 @@
  */
 #pragma once
 
-/* The ratio that a feature is about, since another time; whether there was anything to take it by. */
-static __always_inline bool ratio_of(const struct feature *f, const struct sum *now, const struct sum *before, u64 *ratio)
+/* The ratio that a feature is about, as a set has it, since another time; whether there was anything to take it by. */
+static __always_inline bool ratio_of(const struct feature *f, u32 set, const struct sum *now, const struct sum *before,
+				     u64 *ratio)
 {
-	u32 above = BOUNDED(f->above, MAX_EVENTS), below = BOUNDED(f->below, MAX_EVENTS);
+	u32 above = BOUNDED(f->above[BOUNDED(set, MAX_SETS)], MAX_EVENTS);
+	u32 below = BOUNDED(f->below[BOUNDED(set, MAX_SETS)], MAX_EVENTS);
 	u64 under = now->counts[below] - before->counts[below];
 
 	if (!under)
@@ -18,14 +20,11 @@ static __always_inline bool ratio_of(const struct feature *f, const struct sum *
 }
 
 /* What one feature adds: the last step that its value reaches. */
-static __always_inline s64 factor_of(const struct feature *f, const struct sum *now, const struct sum *before)
+static __always_inline s64 factor_of(const struct feature *f, u64 value)
 {
-	u64 value;
 	s64 add = 0;
 	u32 i;
 
-	if (!ratio_of(f, now, before, &value))
-		return 0;
 	bpf_for(i, 0, f->nr_steps) {
 		const struct step *step = &f->steps[BOUNDED(i, MAX_STEPS)];
 
@@ -36,6 +35,12 @@ static __always_inline s64 factor_of(const struct feature *f, const struct sum *
 	return add;
 }
 
+/* By more than a quarter. */
+static __always_inline bool is_away(u64 ratio, u64 began)
+{
+	return (ratio > began ? ratio - began : began - ratio) > began / 4;
+}
+
 /*
  * A ratio that keeps away from what it was when the phase began, by a quarter of that, for two judgements: another phase has
  * begun. What threads are like on other core types is another matter, and unknown from then on.
@@ -43,11 +48,10 @@ static __always_inline s64 factor_of(const struct feature *f, const struct sum *
 static __always_inline void follow_phase(struct task_struct *p, struct ledger *l, u32 type, u64 ratio)
 {
 	struct phase *phase = &l->phases[BOUNDED(type, MAX_TYPES)];
-	u64 away = ratio > phase->began_q20 ? ratio - phase->began_q20 : phase->began_q20 - ratio;
 	bool known = phase->began_q20;
 	u32 i;
 
-	if (known && away <= phase->began_q20 / 4) {
+	if (known && !is_away(ratio, phase->began_q20)) {
 		phase->doubts = 0;
 		return;
 	}
@@ -63,26 +67,76 @@ static __always_inline void follow_phase(struct task_struct *p, struct ledger *l
 	phase->doubts = 0;
 }
 
-/* Computes the metric of a thread, once per sampling period, from what its core type counted since the last time. */
-static __always_inline void judge(struct task_struct *p, struct ledger *l, u64 now)
+/*
+ * Takes what a set has counted into the round of its core type: see metric/round.rs, which has the same rule. A set that cannot
+ * tell phases apart belongs to any; one in which the thread did nothing to none.
+ */
+static __noinline void weigh(struct task_struct *p, struct ledger *l, u32 row)
 {
-	u32 type = BOUNDED(type_of(l->cpu), MAX_TYPES), set = BOUNDED(control.judged_set, MAX_SETS), row = row_of(type, set), i;
+	u32 type = BOUNDED(row / MAX_SETS, MAX_TYPES), set = BOUNDED(row, MAX_SETS), i;
+	const struct sum *sum = &l->sums[BOUNDED(row, MAX_TYPES * MAX_SETS)];
 	const struct model *model = &models[type];
-	const struct sum *sum = &l->sums[row];
+	struct round *round = &l->rounds[type];
 	s64 factor = model->base_q16;
 	u64 ratio;
 
-	if (!model->nr_features || l->set != set || now - l->judged_ns < control.period_ns)
+	if (!model->nr_features || !(control.sets >> set & 1))
 		return;
-	if (l->judged_ns && l->judged_row == row && ratio_of(&model->features[0], sum, &l->judged, &ratio)) {
-		bpf_for(i, 0, model->nr_features)
-			factor += factor_of(&model->features[BOUNDED(i, MAX_FEATURES)], sum, &l->judged);
-		l->metric_q16 = factor > 1 ? factor : 1;
+	if (model->features[0].sets >> set & 1) {
+		if (!ratio_of(&model->features[0], set, sum, &l->judged, &ratio))
+			return;
+		if (round->began_q20 && is_away(ratio, round->began_q20))
+			round->began_q20 = round->seen = 0;
+		if (!round->began_q20)
+			round->began_q20 = ratio;
 		follow_phase(p, l, type, ratio);
 	}
-	l->judged = *sum;
+	/* Of sets that count no more nothing is left. */
+	round->seen = (round->seen & control.sets) | 1U << set;
+	bpf_for(i, 0, model->nr_features) {
+		const struct feature *f = &model->features[BOUNDED(i, MAX_FEATURES)];
+		s64 *add = &round->adds[BOUNDED(i, MAX_FEATURES)];
+
+		if (f->sets >> set & 1)
+			*add = ratio_of(f, set, sum, &l->judged, &ratio) ? factor_of(f, ratio) : 0;
+		factor += *add;
+	}
+	if (round->seen == control.sets)
+		l->metric_q16 = factor > 1 ? factor : 1;
+}
+
+/* What a thread is judged by next begins here. */
+static __always_inline void judge_from(struct ledger *l, u32 row, u64 now)
+{
+	l->judged = l->sums[row];
 	l->judged_row = row;
 	l->judged_ns = now;
+}
+
+/* Computes the metric of a thread, once per sampling period, from what a set counted on a core type since the last time. */
+static __always_inline void judge(struct task_struct *p, struct ledger *l, u64 now)
+{
+	u32 row = row_of(type_of(l->cpu), l->set);
+
+	if (!l->judged_ns || l->judged_row != row || now - l->judged_ns < control.period_ns)
+		return;
+	weigh(p, l, row);
+	judge_from(l, row, now);
+}
+
+/*
+ * A thread that is about to be counted by another set, or on another core type, than before: what that counted is weighed, if
+ * there was enough of it.
+ */
+static __always_inline void judge_turn(struct task_struct *p, struct ledger *l, u64 now)
+{
+	u32 row = row_of(type_of(l->cpu), l->set);
+
+	if (!l->since_ns || (l->judged_ns && l->judged_row == row))
+		return;
+	if (l->judged_ns && now - l->judged_ns >= control.period_ns / 2)
+		weigh(p, l, l->judged_row);
+	judge_from(l, row, now);
 }
 
 /* The target of the first row that a value reaches; a thread without the metric goes to the last. */

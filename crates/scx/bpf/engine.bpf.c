@@ -287,6 +287,7 @@ void BPF_PROG(engine_running, struct task_struct *p)
 		if (t->cpu != cpu && settings.tell_switches)
 			tell(p, TOLD_MIGRATE, l->program, t->cpu, cpu);
 		start_counting(p, l, now);
+		judge_turn(p, l, now);
 	}
 	t->cpu = cpu;
 }
@@ -303,6 +304,7 @@ void BPF_PROG(engine_tick, struct task_struct *p)
 	stop_counting(p, l, now);
 	judge(p, l, now);
 	start_counting(p, l, now);
+	judge_turn(p, l, now);
 }
 
 SEC("struct_ops/engine_stopping")

@@ -86,7 +86,7 @@ struct control {
 	u32 admission; /* which of the two tables is valid */
 	u32 nr_targets; /* one more than the highest target in use */
 	u32 steal_above; /* idle CPUs of other targets take threads from queues longer than this; NONE for never */
-	u32 judged_set; /* the set that models are about */
+	u32 sets; /* those that take turns, which models are about: bits */
 	u32 unused;
 	u32 slots[MAX_TYPES * MAX_SETS]; /* by core type and set, which slots have counters: bits */
 	struct admission tables[2];
@@ -100,10 +100,10 @@ struct step {
 
 /* One feature of a model: a ratio of two counters, and what it adds to the speed-up factor. */
 struct feature {
-	u32 above; /* slot of the numerator */
-	u32 below; /* slot of the denominator */
+	u8 above[MAX_SETS]; /* by set, the slot of the numerator */
+	u8 below[MAX_SETS]; /* and that of the denominator */
+	u32 sets; /* those that have both: bits */
 	u32 nr_steps;
-	u32 unused;
 	struct step steps[MAX_STEPS]; /* ascending */
 };
 
@@ -130,6 +130,17 @@ struct phase {
 	u32 unused;
 };
 
+/*
+ * What sets that take turns have told of a thread on a core type, within one phase. Once each of them has, it is whole, and the
+ * speed-up factor is what its features add.
+ */
+struct round {
+	u64 began_q20; /* ratio of the first feature when it began; 0 for unknown */
+	u32 seen; /* sets: bits */
+	u32 unused;
+	s64 adds[MAX_FEATURES];
+};
+
 /* A thread that is followed. */
 struct ledger {
 	u64 changes; /* odd while the sums are being written */
@@ -142,6 +153,7 @@ struct ledger {
 	u64 metric_q16; /* the metric of the admission table; 0 for unknown */
 	u64 judged_ns; /* when it was last computed */
 	struct phase phases[MAX_TYPES]; /* by core type, the one that it is in */
+	struct round rounds[MAX_TYPES];
 	struct sum judged; /* the sum at that time */
 	struct sum sums[MAX_TYPES * MAX_SETS];
 };

@@ -25,6 +25,34 @@ pub(crate) struct Counting {
     first: u32,
 }
 
+/// What a set holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// Which it is in its plan.
+    pub set: u32,
+    /// Of how many that take turns.
+    pub sets: u32,
+    /// By slot.
+    pub events: Vec<Option<Event>>,
+    /// By core type, slots that are counted there: bits.
+    pub present: [u32; shared::MAX_TYPES as usize],
+}
+
+impl Layout {
+    /// Of a set that nobody counts.
+    pub const fn none() -> Self {
+        Self { set: 0, sets: 1, events: Vec::new(), present: [0; shared::MAX_TYPES as usize] }
+    }
+
+    /// By slot, what is counted on a core type.
+    pub fn on(&self, core_type: usize) -> impl Iterator<Item = (usize, Event)> {
+        let present = self.present[core_type];
+        let event =
+            move |(slot, event): (usize, &Option<Event>)| event.filter(|_| present >> slot & 1 == 1).map(|e| (slot, e));
+        self.events.iter().enumerate().filter_map(event)
+    }
+}
+
 /// A counter's place in the scheduler's table.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
@@ -51,16 +79,23 @@ impl Counting {
         self.first..self.first + self.slots.len() as u32
     }
 
-    /// By set and slot, the event.
-    pub fn layout(&self) -> Vec<Vec<Option<Event>>> {
+    /// What the sets hold, on CPUs of these core types.
+    pub fn layout(&self, core_types: &[u8]) -> Vec<Layout> {
+        let sets = self.slots.len() as u32;
         let set = |(nth, slots): (usize, &Vec<usize>)| {
-            let mut layout = vec![None; slots.len()];
+            let (present, events) = ([0; shared::MAX_TYPES as usize], vec![None; slots.len()]);
+            let mut layout = Layout { set: nth as u32, sets, events, present };
             for (place, slot) in slots.iter().enumerate() {
-                layout[*slot] = self.plan.sets[nth].events[place].event;
+                layout.events[*slot] = self.plan.sets[nth].events[place].event;
             }
             layout
         };
-        self.slots.iter().enumerate().map(set).collect()
+        let mut layout: Vec<Layout> = self.slots.iter().enumerate().map(set).collect();
+        for (place, _) in self.files() {
+            let core_type = usize::from(core_types[place.cpu.index()]);
+            layout[(place.set - self.first) as usize].present[core_type] |= 1 << place.slot;
+        }
+        layout
     }
 
     /// Every counter that is open, with its place.

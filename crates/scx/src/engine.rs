@@ -17,7 +17,7 @@ use countersteer_host::affinity::{Counters, task};
 use countersteer_host::live::{LiveEngine, Root};
 
 use crate::ScxError;
-use crate::counting::Counting;
+use crate::counting::{Counting, Layout};
 use crate::generated::{shared, types};
 use crate::kernel::Kernel;
 use crate::roster::Roster;
@@ -127,6 +127,8 @@ pub struct ScxEngine {
     /// When they were looked at last, and what was seen told.
     collected: Nanos,
     last: Nanos,
+    /// When the turn of the set that counts began.
+    turned: Nanos,
 }
 
 fn now_ns() -> u64 {
@@ -179,6 +181,7 @@ impl ScxEngine {
             expected: true,
             collected: Nanos::ZERO,
             last: Nanos::ZERO,
+            turned: Nanos::ZERO,
         };
         match counters.map_or(Ok(()), |counters| engine.recount(counters)) {
             Err(error @ ScxError::Counters(_)) => engine.blind = Some(error.to_string()),
@@ -204,11 +207,12 @@ impl ScxEngine {
             self.kernel.uncount(&counting, &self.core_types)?;
             return Err(error);
         }
-        let layout = counting.layout();
-        self.judges = self.kernel.model(&step_models(&topology), first, layout.first().map_or(&[], Vec::as_slice))?;
+        let layout = counting.layout(&self.core_types);
+        self.judges = self.kernel.model(&step_models(&topology), first, &layout)?;
         self.roster.lay_out(first, layout);
         self.kernel.turn(first)?;
         let now = self.now();
+        self.turned = now;
         self.exchanged.extend(self.counting.replace(counting).map(|old| (old, now)));
         self.blind = None;
         // Who computes its metric may have changed.
@@ -240,7 +244,7 @@ impl ScxEngine {
         self.exchanged = left;
         for (counting, _) in &due {
             self.kernel.uncount(counting, &self.core_types)?;
-            self.roster.lay_out(counting.sets().start, vec![Vec::new(); counting.sets().len()]);
+            self.roster.lay_out(counting.sets().start, vec![Layout::none(); counting.sets().len()]);
         }
         Ok(())
     }
@@ -459,8 +463,12 @@ impl Engine for ScxEngine {
             self.collected = self.now();
         }
         self.close_exchanged()?;
-        if let Some(set) = self.counting.as_mut().map(Counting::turn).transpose()?.flatten() {
-            self.kernel.turn(set)?;
+        // One that is cut short by an event is not a turn.
+        if self.now().since(self.turned) >= Nanos(self.config.period.0 * 3 / 4) {
+            self.turned = self.now();
+            if let Some(set) = self.counting.as_mut().map(Counting::turn).transpose()?.flatten() {
+                self.kernel.turn(set)?;
+            }
         }
         let mut samples = std::mem::take(&mut self.roster.samples);
         samples.sort_by_key(|s| (s.thread, s.at));

@@ -10,13 +10,12 @@ use std::rc::Rc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::metric::steps::{FixedFeature, FixedModel};
-use countersteer_core::sample::Event;
 use countersteer_core::units::{CpuId, Nanos};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 
 use crate::ScxError;
-use crate::counting::{Counting, Slot};
+use crate::counting::{Counting, Layout, Slot};
 use crate::engine::{Mode, ScxConfig};
 use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
 
@@ -118,15 +117,18 @@ impl Kernel {
         Ok(())
     }
 
-    /// Says how speed-up factors follow from the events in the slots of a set, by core type; whether any does.
-    pub fn model(&mut self, models: &[FixedModel], set: u32, slots: &[Option<Event>]) -> Result<bool, ScxError> {
-        let slot = |event| slots.iter().position(|e| *e == Some(event)).map(|slot| slot as u32);
+    /// Says how speed-up factors follow from the events in the slots of sets that take turns, by core type; whether any does.
+    pub fn model(&mut self, models: &[FixedModel], first: u32, sets: &[Layout]) -> Result<bool, ScxError> {
         let bss = self.bss()?;
         bss.models.iter_mut().for_each(|model| model.nr_features = 0);
-        bss.control.judged_set = set;
-        for (model, into) in models.iter().zip(&mut bss.models) {
+        bss.control.sets = (first..).zip(sets).fold(0, |bits, (set, _)| bits | 1 << set);
+        for ((core_type, model), into) in models.iter().enumerate().zip(&mut bss.models) {
             into.base_q16 = model.base_q16;
-            let known = |f: &&FixedFeature| slot(f.above).is_some() && slot(f.below).is_some();
+            let slots = |f: &FixedFeature, set: &Layout| {
+                let slot = |event| set.on(core_type).find(|(_, e)| *e == event).map(|(slot, _)| slot as u8);
+                Some((slot(f.above)?, slot(f.below)?))
+            };
+            let known = |f: &&FixedFeature| sets.iter().any(|set| slots(f, set).is_some());
             // How much a thread did is the first feature's denominator: without it there is no model.
             if model.features.first().is_none_or(|f| !known(&f)) {
                 continue;
@@ -134,7 +136,12 @@ impl Kernel {
             let features = model.features.iter().filter(known).take(into.features.len());
             let nr_features = features.clone().count() as u32;
             for (feature, into) in features.zip(&mut into.features) {
-                (into.above, into.below) = (slot(feature.above).unwrap_or(0), slot(feature.below).unwrap_or(0));
+                into.sets = 0;
+                for (set, layout) in (first as usize..).zip(sets) {
+                    let Some((above, below)) = slots(feature, layout) else { continue };
+                    (into.above[set], into.below[set]) = (above, below);
+                    into.sets |= 1 << set;
+                }
                 into.nr_steps = feature.steps.len().min(into.steps.len()) as u32;
                 for ((least, add), into) in feature.steps.iter().zip(&mut into.steps) {
                     (into.least_q20, into.add_q16) = (*least, *add);

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::sample::{Counts, Sample};
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_host::affinity::task;
 
+use crate::counting::Layout;
 use crate::generated::{shared, types};
 use crate::kernel::Told;
 use crate::targets::Targets;
@@ -42,8 +43,8 @@ pub(crate) struct Roster {
     pub samples: Vec<Sample>,
     names: BTreeMap<u32, Arc<str>>,
     numbers: CpuNumbers,
-    /// By the scheduler's sets: which it is in its plan, and its events by slot.
-    layout: Vec<(u32, Vec<Option<Event>>)>,
+    /// By the scheduler's sets.
+    layout: Vec<Layout>,
     /// CPUs of the machine.
     cpus: u32,
     /// The beginning on the kernel's clock.
@@ -53,7 +54,7 @@ pub(crate) struct Roster {
 impl Roster {
     pub fn new(numbers: CpuNumbers, cpus: usize) -> Self {
         let (threads, events, samples, names) = Default::default();
-        let layout = vec![(0, Vec::new()); shared::MAX_SETS as usize];
+        let layout = vec![Layout::none(); shared::MAX_SETS as usize];
         Self { threads, events, samples, names, numbers, layout, cpus: cpus as u32, start_ns: 0 }
     }
 
@@ -67,8 +68,8 @@ impl Roster {
     }
 
     /// What the sets from `first` on hold now.
-    pub fn lay_out(&mut self, first: u32, sets: Vec<Vec<Option<Event>>>) {
-        self.layout[first as usize..].iter_mut().zip((0..).zip(sets)).for_each(|(into, set)| *into = set);
+    pub fn lay_out(&mut self, first: u32, sets: Vec<Layout>) {
+        self.layout[first as usize..].iter_mut().zip(sets).for_each(|(into, set)| *into = set);
     }
 
     pub fn since(&self, at_ns: u64) -> Nanos {
@@ -164,21 +165,19 @@ impl Roster {
         if time == 0 {
             return;
         }
-        let set = row % shared::MAX_SETS as usize;
-        let (nth, slots) = &self.layout[set];
+        let (core_type, set) = (row / shared::MAX_SETS as usize, row % shared::MAX_SETS as usize);
+        let layout = &self.layout[set];
         let counted = sum.running_ns.saturating_sub(before.running_ns);
         let mut counts = Counts::default();
-        for (slot, event) in slots.iter().enumerate().filter(|_| counted > 0) {
-            if let Some(event) = event {
-                counts.set(*event, sum.counts[slot].saturating_sub(before.counts[slot]) as f64);
-            }
+        for (slot, event) in layout.on(core_type).filter(|_| counted > 0) {
+            counts.set(event, sum.counts[slot].saturating_sub(before.counts[slot]) as f64);
         }
-        let enabled =
-            if slots.is_empty() { time } else { sum.enabled_ns.saturating_sub(before.enabled_ns).max(counted) };
-        let running = if slots.is_empty() { time } else { counted };
-        let core_type = CoreTypeId::from_index(row / shared::MAX_SETS as usize);
-        let (thread, set, enabled, running) = (ThreadId(tid), *nth, Nanos(enabled), Nanos(running));
-        self.samples.push(Sample { thread, cpu, core_type, at, set, enabled, running, counts });
+        let blind = layout.events.is_empty();
+        let enabled = if blind { time } else { sum.enabled_ns.saturating_sub(before.enabled_ns).max(counted) };
+        let running = if blind { time } else { counted };
+        let (set, sets, core_type) = (layout.set, layout.sets, CoreTypeId::from_index(core_type));
+        let (thread, enabled, running) = (ThreadId(tid), Nanos(enabled), Nanos(running));
+        self.samples.push(Sample { thread, cpu, core_type, at, set, sets, enabled, running, counts });
     }
 
     /// Threads as a policy sees them, by id.

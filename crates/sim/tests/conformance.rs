@@ -68,8 +68,8 @@ fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> (u64, St
         rounds: 3,
         trace: false,
     };
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap();
     let mut policy = policy::parse(spec, topology).unwrap();
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap().counting(&policy.metrics());
     let driver = DriverConfig { period: Nanos::from_millis(100), until: Nanos::from_millis(2_000) };
     let mut check = Check::default();
     let mut rng = PolicyRng::seed_from_u64(seed);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use countersteer_core::driver::{DriverConfig, NoRecord, drive};
 use countersteer_core::engine::{Engine, ThreadEventKind};
 use countersteer_core::machine::Machine;
+use countersteer_core::metric::MetricBank;
 use countersteer_core::policy::{self, PolicyRng};
 use countersteer_core::profile::Profile;
 use countersteer_core::sample::Event;
@@ -53,8 +54,8 @@ fn config(ideal: bool, seed: u64) -> SimConfig {
 
 fn score(topology: &Arc<Topology>, plan: &Plan, spec: &str, config: SimConfig) -> Score {
     let seed = config.seed;
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap();
     let mut policy = policy::parse(spec, topology).unwrap();
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap().counting(&policy.metrics());
     let driver = DriverConfig { period: Nanos::from_millis(100), until: Nanos::NEVER };
     let mut rng = PolicyRng::seed_from_u64(seed);
     drive(&mut simulation, policy.as_mut(), &mut NoRecord, driver, &mut rng).unwrap();
@@ -163,7 +164,7 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
         let mut policy = policy::parse(&format!("static:*={}", group.name), &topology).unwrap();
         let seen = simulation.observe(Nanos::from_millis(at), false).unwrap();
         let placement = {
-            let bank = countersteer_core::metric::MetricBank::new(&topology, &[]);
+            let bank = MetricBank::new(&topology, &[]);
             let mut view = policy::View {
                 now: seen.at,
                 topology: &topology,
@@ -184,6 +185,44 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
     }
     assert_eq!(types, [0]);
     assert!(seen.events.iter().any(|e| matches!(e.kind, ThreadEventKind::Migrate { .. })));
+}
+
+/// Speed-up factors of sixteen threads that stay where they are, by the model over counters; and how many sets took turns for it.
+fn factors(counters: u32) -> (Vec<f64>, u32) {
+    let path = "machines/i9-12900k-8p8e.toml";
+    let mut machine = Machine::parse(path, &read(path)).unwrap();
+    machine.core_type.iter_mut().for_each(|t| t.counters = counters);
+    let topology = Arc::new(Topology::new(&machine));
+    let mut simulation = Simulation::new(Arc::clone(&topology), &sixteen(), config(true, 1)).unwrap().counting(&["sf"]);
+    let mut bank = MetricBank::new(&topology, &["sf"]);
+    let rare = [Event::LlcReferences, Event::LlcMisses, Event::BranchMisses];
+    let (mut threads, mut sets) = (Vec::new(), 0);
+    for at in 0..20 {
+        let seen = simulation.observe(Nanos::from_millis(at * 100), false).unwrap();
+        for sample in &seen.samples {
+            let counted = rare.iter().filter(|event| sample.counts.get(**event).is_some()).count();
+            assert!(counted <= counters as usize && sample.counts.get(Event::Cycles).is_some());
+            sets = sample.sets;
+        }
+        bank.update(&seen);
+        threads = seen.threads;
+    }
+    (threads.iter().filter_map(|t| bank.get(t.id, "sf")).collect(), sets)
+}
+
+#[test]
+fn with_few_counters_sets_take_turns_and_tell_the_same_factors() {
+    let (at_once, one) = factors(8);
+    let (in_turns, two) = factors(2);
+    let (each, three) = factors(1);
+    assert_eq!((one, two, three, at_once.len(), in_turns.len(), each.len()), (1, 2, 3, 16, 16, 16));
+    for few in [in_turns, each] {
+        let off = at_once.iter().zip(&few).map(|(all, few)| (few / all - 1.0).abs()).fold(0.0, f64::max);
+        assert!(off < 0.05, "{off} {at_once:?} {few:?}");
+    }
+    // None is left for what the model would like to know besides.
+    let (blind, sets) = factors(0);
+    assert_eq!((sets, blind.len()), (1, 16));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_core::counters::{Plan, PlannedSet, parse_set};
+use countersteer_core::counters::{Plan, PlannedSet, divide, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::events_of;
@@ -13,7 +13,7 @@ use countersteer_core::sample::{Event, EventKind};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::affinity::{Counters, Recount};
-use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, probe, resolve};
+use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe, resolve};
 use countersteer_host::live::Gauges;
 
 use crate::error::{Kind, told};
@@ -124,34 +124,41 @@ impl Recount for Recounting {
     }
 }
 
-/// Counters for metrics, and for how far threads get.
+/// How far threads get: what every set counts where sets have to take turns.
+const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
+
+/// Counters for metrics, and for how far threads get: in one set if this machine can count all of it at once.
 fn counters(pmus: &Pmus, metrics: &[&str], period: Nanos) -> anyhow::Result<PolicyCounters> {
     let read = events_of(metrics);
-    let mut wanted = vec![Event::Instructions, Event::Cycles];
-    wanted.extend(read.iter().filter(|e| ![Event::Instructions, Event::Cycles].contains(e)));
-    let (mut set, mut missing) = (Vec::new(), Vec::new());
-    for event in wanted {
+    let wanted = BASE.iter().chain(read.iter().filter(|e| !BASE.contains(e)));
+    let (mut base, mut others, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    for event in wanted.copied() {
         let found = match event.def().kind {
             EventKind::Hardware => find(pmus, event.def().name),
             EventKind::Virtual if Gauges::offers(Path::new("/"), event).is_ok() => continue,
             EventKind::Virtual => None,
         };
         match found {
-            Some(found) => set.push(found),
+            Some(found) if BASE.contains(&event) => base.push(found),
+            Some(found) => others.push(found),
             // Programs tell it, no machine does.
             None if event == Event::Work => {}
             None if read.contains(&event) => missing.push(event.def().name),
             None => {}
         }
     }
-    if set.is_empty() {
-        set.extend(find(pmus, "task_clock"));
+    if base.is_empty() && others.is_empty() {
+        base.extend(find(pmus, "task_clock"));
     }
-    if set.is_empty() {
+    if base.is_empty() && others.is_empty() {
         return Ok(PolicyCounters { sets: None, missing });
     }
-    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
-    Ok(PolicyCounters { sets: Some((vec![set], Plan::new(vec![planned], Some(period))?)), missing })
+    let (sets, left_out) = divide(&base, &others, fit_together);
+    let left_out = |event: &&Event| left_out.iter().any(|e: &Resolved| e.planned.event == Some(**event));
+    missing.extend(read.iter().filter(left_out).map(|event| event.def().name));
+    let planned = |set: &Vec<Resolved>| PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let plan = Plan::new(sets.iter().map(planned).collect(), Some(period))?;
+    Ok(PolicyCounters { sets: Some((sets, plan)), missing })
 }
 
 /// An event, if a PMU really counts it: some have names for what they do not have.

@@ -102,8 +102,7 @@ impl Derived {
     /// Rows of threads as samples, thread by thread in the order of time.
     fn samples(&self, readings: &Readings) -> Vec<(usize, Sample)> {
         let sample = |row: usize| {
-            let set = self.plan.sets.get(readings.rows()[row].set as usize)?;
-            let mut sample = readings.sample(row, set)?;
+            let mut sample = readings.sample(row, &self.plan)?;
             sample.cpu = self.cpus.own(sample.cpu)?;
             sample.core_type = self.topology.core_type_of(sample.cpu);
             Some((row, sample))

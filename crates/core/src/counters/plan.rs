@@ -112,6 +112,36 @@ impl Plan {
     }
 }
 
+/// Divides events among sets that fit, few and in order; what fits nowhere is left out, and comes second. Each set has those of
+/// `base` besides, which others are compared with and by which it is known whether sets tell of the same phase; where not even
+/// one more event fits beside all of them, the first of them has to do, and the others are counted in their turn.
+#[must_use]
+pub fn divide<E: Clone>(base: &[E], others: &[E], mut fits: impl FnMut(&[E]) -> bool) -> (Vec<Vec<E>>, Vec<E>) {
+    let all = [base, others].concat();
+    if fits(&all) {
+        return (vec![all], Vec::new());
+    }
+    let with = |base: &[E], event: &E| [base, std::slice::from_ref(event)].concat();
+    let narrow = !others.iter().any(|event| fits(&with(base, event)));
+    let (base, rest) = if narrow { base.split_at(base.len().min(1)) } else { (base, &[][..]) };
+    let mut sets: Vec<Vec<E>> = Vec::new();
+    let mut left_out = Vec::new();
+    for event in rest.iter().chain(others) {
+        let joined = sets.last().map(|set| with(set, event)).filter(|set| fits(set));
+        match (joined, sets.last_mut()) {
+            (Some(joined), Some(last)) => *last = joined,
+            _ => match Some(with(base, event)).filter(|set| fits(set)) {
+                Some(set) => sets.push(set),
+                None => left_out.push(event.clone()),
+            },
+        }
+    }
+    if sets.is_empty() {
+        sets.push(base.to_vec());
+    }
+    (sets, left_out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +166,31 @@ mod tests {
         assert!(error.to_string().contains("-i"), "{error}");
         assert_eq!(Plan::new(vec![set(&["a"])], None).unwrap().turn, None);
         assert_eq!(Plan::new(vec![set(&[])], None), Err(PlanError::Empty));
+    }
+
+    /// A PMU with so many counters, the first two events having counters of their own on some.
+    fn divided(counters: usize, fixed: usize, others: &[&str]) -> (Vec<String>, String) {
+        let base = ["i", "c"];
+        let fits = |set: &[&str]| set.iter().filter(|e| !base[..fixed].contains(e)).count() <= counters;
+        let (sets, left_out) = divide(&base, others, fits);
+        (sets.iter().map(|set| set.concat()).collect(), left_out.concat())
+    }
+
+    #[test]
+    fn events_that_do_not_fit_together_take_turns() {
+        let sets = |counters, fixed, others| divided(counters, fixed, others).0.join(" ");
+        assert_eq!(sets(4, 2, &["1", "2", "3"]), "ic123");
+        assert_eq!(sets(2, 2, &["1", "2", "3"]), "ic12 ic3");
+        assert_eq!(sets(4, 0, &["1", "2", "3", "4", "5"]), "ic12 ic34 ic5");
+        assert_eq!(sets(2, 0, &["1", "2"]), "ic i1 i2");
+        assert_eq!(sets(2, 0, &[]), "ic");
+        assert_eq!(divided(1, 0, &["1"]), (vec!["i".to_owned()], "c1".to_owned()));
+    }
+
+    #[test]
+    fn what_fits_nowhere_is_left_out() {
+        let fits = |set: &[&str]| set.len() <= 3 && !set.contains(&"x");
+        let (sets, left_out) = divide(&["i", "c"], &["1", "x", "2"], fits);
+        assert_eq!((sets, left_out), (vec![vec!["i", "c", "1"], vec!["i", "c", "2"]], vec!["x"]));
     }
 }

@@ -6,7 +6,7 @@
 use crate::sample::{Counts, Sample};
 use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
-use super::PlannedSet;
+use super::Plan;
 
 /// Whose counts they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,8 +135,9 @@ impl Readings {
 
     /// A thread's row as a sample, with the portable ones of its events.
     #[must_use]
-    pub fn sample(&self, row: usize, set: &PlannedSet) -> Option<Sample> {
+    pub fn sample(&self, row: usize, plan: &Plan) -> Option<Sample> {
         let reading = self.rows.get(row)?;
+        let set = plan.sets.get(reading.set as usize)?;
         let Owner::Thread { tid, .. } = reading.owner else { return None };
         let mut counts = Counts::default();
         for (i, planned) in set.events.iter().enumerate() {
@@ -150,6 +151,7 @@ impl Readings {
             core_type: CoreTypeId(reading.core_type),
             at: reading.end,
             set: reading.set,
+            sets: plan.sets.len() as u32,
             enabled: reading.enabled,
             running: reading.running,
             counts,

@@ -134,7 +134,7 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-fn core_type_rules(t: &CoreType) -> [Rule<'static>; 7] {
+fn core_type_rules(t: &CoreType) -> [Rule<'static>; 8] {
     [
         ("dispatch_width", t.dispatch_width, f64::MIN_POSITIVE..=64.0, "above 0 and at most 64"),
         ("window", f64::from(t.window), 1.0..=65_536.0, "1 to 65536"),
@@ -143,6 +143,7 @@ fn core_type_rules(t: &CoreType) -> [Rule<'static>; 7] {
         ("capacity", f64::from(t.capacity), 1.0..=1024.0, "1 to 1024"),
         ("branch_penalty_cycles", t.branch_penalty_cycles, NOT_NEGATIVE, "0 or more"),
         ("counters", f64::from(t.counters), 0.0..=64.0, "at most 64"),
+        ("fixed_counters", f64::from(t.fixed_counters), 0.0..=2.0, "0 to 2"),
     ]
 }
 

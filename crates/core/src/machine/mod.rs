@@ -93,9 +93,12 @@ pub struct CoreType {
     /// Level-two cache private to the core, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2: Option<PrivateCache>,
-    /// Programmable performance counters.
+    /// Performance counters that take any event.
     #[serde(default = "four")]
     pub counters: u32,
+    /// Counters besides that count cycles alone, and, with a second one, instructions.
+    #[serde(default = "two")]
+    pub fixed_counters: u32,
     /// Energy model.
     pub power: CorePower,
     /// Speed-up factors of threads that run here, as step tables over counters; derived where there are none.
@@ -201,6 +204,10 @@ const fn default_hz() -> u32 {
 
 const fn one() -> u32 {
     1
+}
+
+const fn two() -> u32 {
+    2
 }
 
 const fn four() -> u32 {

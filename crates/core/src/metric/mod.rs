@@ -4,6 +4,7 @@
 //! architecture-independent; a metric source is not. Several sources run at once.
 
 mod ratio;
+mod round;
 mod sf;
 pub mod steps;
 mod work;
@@ -12,14 +13,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Observation;
-use crate::sample::{Event, Sample};
+use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::ThreadId;
+use round::Rounds;
+
+pub use round::Round;
 
 /// Turns the samples of all threads into one metric.
 pub trait MetricSource: Send {
-    /// The metric after this sample; `None` when the sample cannot tell.
-    fn read(&mut self, sample: &Sample) -> Option<f64>;
+    /// The metric after the newest sample of this round; `None` when that cannot tell.
+    fn read(&mut self, round: &Round<'_>) -> Option<f64>;
 
     /// Forgets a thread that ended.
     fn forget(&mut self, _thread: ThreadId) {}
@@ -33,7 +37,7 @@ pub struct MetricDef {
     pub unit: &'static str,
     /// What it tells.
     pub prose: &'static str,
-    /// Events that a sample must have.
+    /// Events that a sample, or the samples of a round, must have.
     pub needs: &'static [Event],
     /// Events that make it more exact.
     pub helps: &'static [Event],
@@ -80,6 +84,7 @@ pub fn events_of(names: &[&str]) -> Vec<Event> {
 pub struct MetricBank {
     names: Vec<&'static str>,
     sources: Vec<Box<dyn MetricSource>>,
+    rounds: Rounds,
     values: BTreeMap<ThreadId, Box<[Option<f64>]>>,
 }
 
@@ -93,6 +98,7 @@ impl MetricBank {
         Self {
             names: rows.iter().map(|m| m.name).collect(),
             sources: rows.iter().map(|m| (m.source)(topology)).collect(),
+            rounds: Rounds::new(Arc::clone(topology)),
             values: BTreeMap::new(),
         }
     }
@@ -101,13 +107,15 @@ impl MetricBank {
     pub fn update(&mut self, observation: &Observation) {
         for sample in &observation.samples {
             let row = self.values.entry(sample.thread).or_insert_with(|| vec![None; self.names.len()].into());
+            let round = self.rounds.add(sample);
             for (value, source) in row.iter_mut().zip(&mut self.sources) {
-                *value = source.read(sample).or(*value);
+                *value = source.read(&round).or(*value);
             }
         }
         for event in &observation.events {
             if event.kind == crate::engine::ThreadEventKind::Exit {
                 self.values.remove(&event.thread);
+                self.rounds.forget(event.thread);
                 self.sources.iter_mut().for_each(|s| s.forget(event.thread));
             }
         }

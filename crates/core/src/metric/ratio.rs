@@ -1,14 +1,14 @@
 //! Metrics that are plain ratios of a sample's counts.
 
-use super::{MetricDef, MetricSource};
+use super::{MetricDef, MetricSource, Round};
 use crate::sample::{Event, Sample};
 
 /// A formula over one sample.
 struct Formula(fn(&Sample) -> Option<f64>);
 
 impl MetricSource for Formula {
-    fn read(&mut self, sample: &Sample) -> Option<f64> {
-        (self.0)(sample)
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        (self.0)(round.sample)
     }
 }
 

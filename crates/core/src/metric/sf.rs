@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{MetricDef, MetricSource};
-use crate::sample::{Event, Sample};
+use super::{MetricDef, MetricSource, Round};
+use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
@@ -41,8 +41,8 @@ pub(super) const SF_ORACLE: MetricDef = MetricDef {
 struct Oracle;
 
 impl MetricSource for Oracle {
-    fn read(&mut self, sample: &Sample) -> Option<f64> {
-        sample.counts.get(Event::SfTrue)
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        round.sample.counts.get(Event::SfTrue)
     }
 }
 
@@ -53,7 +53,8 @@ struct Sampled {
 }
 
 impl MetricSource for Sampled {
-    fn read(&mut self, sample: &Sample) -> Option<f64> {
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        let sample = round.sample;
         let seconds = sample.running.as_secs_f64();
         let types = self.topology.core_types.len();
         let speeds = self.speeds.entry(sample.thread).or_insert_with(|| vec![None; types]);
@@ -128,18 +129,20 @@ const CLOSE: f64 = 5e-3;
 const WINDOW_PER_BUFFER: f64 = 20.0;
 
 impl MetricSource for Model {
-    fn read(&mut self, sample: &Sample) -> Option<f64> {
-        let cpi = sample.counts.ratio(Event::Cycles, Event::Instructions)?;
-        let per_instruction = |event| sample.counts.ratio(event, Event::Instructions).unwrap_or(0.0);
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        if !round.is_whole() {
+            return None;
+        }
+        let cpi = round.ratio(Event::Cycles, Event::Instructions)?;
+        let per_instruction = |event| round.ratio(event, Event::Instructions).unwrap_or(0.0);
         let demand = Demand {
-            llc_references: sample
-                .counts
+            llc_references: round
                 .ratio(Event::LlcReferences, Event::Instructions)
                 .unwrap_or_else(|| per_instruction(Event::L2Misses)),
             llc_misses: per_instruction(Event::LlcMisses),
             branch_misses: per_instruction(Event::BranchMisses),
         };
-        let here = self.types.get(sample.core_type.index())?;
+        let here = self.types.get(round.sample.core_type.index())?;
         let (base, independent) = here.split(cpi, &demand);
         let speed = |there: &Type| {
             let demand = demand.moved(here, there);
@@ -270,6 +273,7 @@ impl Type {
 mod tests {
     use super::*;
     use crate::policy::testing;
+    use crate::sample::Sample;
     use crate::units::{CpuId, Nanos};
 
     /// Cycles, references to and misses of the last-level cache, mispredictions, each per 1,000 instructions.
@@ -286,7 +290,17 @@ mod tests {
         }
         let (thread, length) = (ThreadId(0), Nanos::from_millis(1));
         let core_type = CoreTypeId(core_type);
-        Sample { thread, cpu: CpuId(0), core_type, at: length, set: 0, enabled: length, running: length, counts }
+        Sample {
+            thread,
+            cpu: CpuId(0),
+            core_type,
+            at: length,
+            set: 0,
+            sets: 1,
+            enabled: length,
+            running: length,
+            counts,
+        }
     }
 
     /// Two core types that differ in frequency alone: 3 and 1.5 GHz.
@@ -300,11 +314,11 @@ mod tests {
     #[test]
     fn without_misses_only_clocks_and_widths_count() {
         let mut model = Model::new(&two_clocks());
-        let sf = model.read(&sample(0, 600.0, 0.0, 0.0, 5.0)).unwrap();
+        let sf = model.read(&Round::of(&sample(0, 600.0, 0.0, 0.0, 5.0))).unwrap();
         assert!((sf - 2.0).abs() < 1e-9, "{sf}");
         // Full width on the big core: 4 wide at 3 GHz against 2 wide at 2 GHz.
         let mut model = Model::new(&testing::topology(testing::SMT));
-        let sf = model.read(&sample(0, 250.0, 0.0, 0.0, 0.0)).unwrap();
+        let sf = model.read(&Round::of(&sample(0, 250.0, 0.0, 0.0, 0.0))).unwrap();
         assert!((sf - 3.0).abs() < 1e-9, "{sf}");
     }
 
@@ -319,7 +333,7 @@ mod tests {
         let slow = typical + 20.0 * (135.0 - covered);
         let truth = slow * 2.0 / fast;
         for (core_type, cycles) in [(0, fast), (1, slow)] {
-            let sf = model.read(&sample(core_type, cycles, 20.0, 20.0, 0.0)).unwrap();
+            let sf = model.read(&Round::of(&sample(core_type, cycles, 20.0, 20.0, 0.0))).unwrap();
             assert!((sf / truth - 1.0).abs() < 0.01, "from type {core_type}: {sf}, in truth {truth}");
         }
     }
@@ -327,7 +341,7 @@ mod tests {
     #[test]
     fn more_misses_mean_less_to_gain_from_the_clock() {
         let mut model = Model::new(&two_clocks());
-        let sf = |misses: f64| model.read(&sample(0, 500.0 + misses * 200.0, misses, misses, 1.0)).unwrap();
+        let sf = |misses: f64| model.read(&Round::of(&sample(0, 500.0 + misses * 200.0, misses, misses, 1.0))).unwrap();
         let factors: Vec<f64> = [0.0, 1.0, 5.0, 20.0, 50.0].map(sf).to_vec();
         assert!(factors.is_sorted_by(|a, b| a >= b), "{factors:?}");
         assert!(factors.iter().all(|sf| (1.0..=2.0 + 1e-9).contains(sf)), "{factors:?}");
@@ -337,7 +351,7 @@ mod tests {
     fn a_sample_that_retired_nothing_tells_nothing() {
         let mut empty = sample(0, 100.0, 0.0, 0.0, 0.0);
         empty.counts.set(Event::Instructions, 0.0);
-        assert_eq!(Model::new(&two_clocks()).read(&empty), None);
+        assert_eq!(Model::new(&two_clocks()).read(&Round::of(&empty)), None);
     }
 
     #[test]
@@ -346,10 +360,10 @@ mod tests {
         let mut sampled = Sampled { topology, speeds: BTreeMap::new() };
         let mut fast = sample(0, 500.0, 0.0, 0.0, 0.0);
         fast.counts.set(Event::Instructions, 3e3);
-        assert_eq!(sampled.read(&fast), None);
-        let sf = sampled.read(&sample(1, 500.0, 0.0, 0.0, 0.0)).unwrap();
+        assert_eq!(sampled.read(&Round::of(&fast)), None);
+        let sf = sampled.read(&Round::of(&sample(1, 500.0, 0.0, 0.0, 0.0))).unwrap();
         assert!((sf - 3.0).abs() < 1e-9, "{sf}");
         sampled.forget(ThreadId(0));
-        assert_eq!(sampled.read(&fast), None);
+        assert_eq!(sampled.read(&Round::of(&fast)), None);
     }
 }

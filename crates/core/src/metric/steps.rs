@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::sf::Model;
-use super::{MetricDef, MetricSource};
+use super::{MetricDef, MetricSource, Round};
 use crate::sample::{Counts, Event, Sample};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, Nanos};
@@ -120,12 +120,13 @@ fn fixed(value: f64, bits: u32) -> i64 {
 }
 
 impl FixedModel {
-    /// The speed-up factor from counts; none of a thread that did nothing. An event that is not counted counts as zero.
+    /// The speed-up factor from a round; none of a thread that did nothing. A feature whose events are not counted adds nothing.
     #[must_use]
-    pub fn factor_q16(&self, counts: &Counts) -> Option<u64> {
-        self.features.first()?.ratio_q20(counts)?;
+    pub fn factor_q16(&self, round: &Round<'_>) -> Option<u64> {
+        let ratio = |f: &FixedFeature| f.ratio_q20(&round.with(&[f.above, f.below])?.counts);
+        ratio(self.features.first()?)?;
         let add = |f: &FixedFeature| {
-            let value = f.ratio_q20(counts)?;
+            let value = ratio(f)?;
             let reached = f.steps.partition_point(|(least, _)| *least <= value);
             Some(f.steps[reached.checked_sub(1)?].1)
         };
@@ -135,12 +136,11 @@ impl FixedModel {
 }
 
 impl FixedFeature {
-    /// The ratio of its counts; none of a thread of which nothing was counted that it is taken by. An event that is not counted
-    /// counts as zero.
+    /// The ratio of its counts; none where an event is not counted, or nothing that the ratio is taken by.
     #[must_use]
     pub fn ratio_q20(&self, counts: &Counts) -> Option<u64> {
-        let count = |event| counts.get(event).map_or(0, |v| v as u64);
-        (count(self.above) << FEATURE_BITS).checked_div(count(self.below))
+        let (above, below) = (counts.get(self.above)? as u64, counts.get(self.below)? as u64);
+        (above << FEATURE_BITS).checked_div(below)
     }
 }
 
@@ -157,8 +157,9 @@ pub fn step_models(topology: &Topology) -> Vec<FixedModel> {
 struct Steps(Vec<FixedModel>);
 
 impl MetricSource for Steps {
-    fn read(&mut self, sample: &Sample) -> Option<f64> {
-        let factor = self.0.get(sample.core_type.index())?.factor_q16(&sample.counts)?;
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        let model = self.0.get(round.sample.core_type.index()).filter(|_| round.is_whole())?;
+        let factor = model.factor_q16(round)?;
         Some(factor as f64 / f64::from(1u32 << FACTOR_BITS))
     }
 }
@@ -202,7 +203,8 @@ fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
         counts.set(Event::BranchMisses, values[3] * cycles);
         let time = Nanos::from_millis(1);
         let (thread, cpu, at, set) = Default::default();
-        model.read(&Sample { thread, cpu, core_type, at, set, enabled: time, running: time, counts }).unwrap_or(1.0)
+        let sample = Sample { thread, cpu, core_type, at, set, sets: 1, enabled: time, running: time, counts };
+        model.read(&Round::of(&sample)).unwrap_or(1.0)
     };
     let mut mean_with = |fixed: Option<(usize, f64)>| {
         let free: Vec<usize> = (0..GRID.len()).filter(|f| fixed.is_none_or(|(row, _)| row != *f)).collect();
@@ -244,10 +246,16 @@ mod tests {
     use super::*;
     use rand::RngExt as _;
 
-    fn counts(values: &[(Event, f64)]) -> Counts {
+    fn sample(values: &[(Event, f64)]) -> Sample {
         let mut counts = Counts::default();
         values.iter().for_each(|(event, value)| counts.set(*event, *value));
-        counts
+        let (thread, cpu, at, set) = Default::default();
+        let time = Nanos::from_millis(100);
+        Sample { thread, cpu, core_type: CoreTypeId(0), at, set, sets: 1, enabled: time, running: time, counts }
+    }
+
+    fn factor_of(model: &FixedModel, values: &[(Event, f64)]) -> Option<u64> {
+        model.factor_q16(&Round::of(&sample(values)))
     }
 
     fn toy() -> StepModel {
@@ -264,7 +272,7 @@ mod tests {
         let model = toy().fixed();
         let factor = |cycles: f64, misses: f64| {
             let read = [(Event::Instructions, 1e6), (Event::Cycles, cycles * 1e6), (Event::LlcMisses, misses * 1e6)];
-            model.factor_q16(&counts(&read)).map(|q| q as f64 / 65536.0)
+            factor_of(&model, &read).map(|q| q as f64 / 65536.0)
         };
         assert_eq!(factor(0.4, 0.0), Some(2.0));
         assert_eq!(factor(0.5, 0.0), Some(2.25));
@@ -272,7 +280,12 @@ mod tests {
         assert_eq!(factor(3.0, 0.005), Some(1.25));
         // Never below what can be told from "unknown".
         assert_eq!(factor(3.0, 0.5), Some(1.0 / 65536.0));
-        assert_eq!(model.factor_q16(&counts(&[(Event::Cycles, 5.0)])), None);
+        assert_eq!(factor_of(&model, &[(Event::Cycles, 5.0)]), None);
+        // What is not counted adds nothing, not what none of it would add.
+        let mut model = model;
+        model.features[1].steps.insert(0, (0, 1 << 20));
+        let cycles = [(Event::Instructions, 1e6), (Event::Cycles, 3e6)];
+        assert_eq!(factor_of(&model, &cycles).map(|q| q as f64 / 65536.0), Some(1.5));
     }
 
     /// Both models of the same counts agree on who gains more, as far as a sum can say what a model of queues says.
@@ -293,12 +306,9 @@ mod tests {
                 (Event::LlcMisses, 1e8 * misses),
                 (Event::BranchMisses, 1e8 * 1e-4 * 100f64.powf(uniform())),
             ];
-            let (thread, cpu, at, set) = Default::default();
-            let time = Nanos::from_millis(100);
-            let core_type = CoreTypeId(0);
-            let counts = counts(&read);
-            let sample = Sample { thread, cpu, core_type, at, set, enabled: time, running: time, counts };
-            (model.read(&sample).unwrap(), steps[0].factor_q16(&counts).unwrap() as f64 / 65536.0)
+            let sample = sample(&read);
+            let round = Round::of(&sample);
+            (model.read(&round).unwrap(), steps[0].factor_q16(&round).unwrap() as f64 / 65536.0)
         };
         let drawn: Vec<(f64, f64)> = (0..200).map(&mut draw).collect();
         for (i, a) in drawn.iter().enumerate() {

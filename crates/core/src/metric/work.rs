@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{MetricDef, MetricSource};
-use crate::sample::{Event, Sample};
+use super::{MetricDef, MetricSource, Round};
+use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, Nanos, ThreadId};
 
@@ -59,7 +59,8 @@ impl Log {
 }
 
 impl MetricSource for Worked {
-    fn read(&mut self, sample: &Sample) -> Option<f64> {
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        let sample = round.sample;
         let work = sample.counts.get(Event::Work)?;
         let types = self.topology.core_types.len();
         let log = self.threads.entry(sample.thread).or_insert_with(|| Log {
@@ -88,7 +89,7 @@ impl MetricSource for Worked {
 mod tests {
     use super::*;
     use crate::policy::testing;
-    use crate::sample::Counts;
+    use crate::sample::{Counts, Sample};
     use crate::units::CpuId;
 
     fn sample(core_type: u32, at_ms: u64, work: Option<f64>) -> Sample {
@@ -96,7 +97,7 @@ mod tests {
         work.into_iter().for_each(|work| counts.set(Event::Work, work));
         let (at, ran) = (Nanos::from_millis(at_ms), Nanos::from_millis(10));
         let (thread, cpu, core_type) = (ThreadId(7), CpuId(0), CoreTypeId(core_type));
-        Sample { thread, cpu, core_type, at, set: 0, enabled: ran, running: ran, counts }
+        Sample { thread, cpu, core_type, at, set: 0, sets: 1, enabled: ran, running: ran, counts }
     }
 
     fn worked() -> Worked {
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn sleep_counts_as_time_and_periods_on_both_types_do_not_count() {
         let mut source = worked();
-        let mut read = |core_type, at_ms, work| source.read(&sample(core_type, at_ms, Some(work)));
+        let mut read = |core_type, at_ms, work| source.read(&Round::of(&sample(core_type, at_ms, Some(work))));
         // 30 units a second on the fast type, though it ran for a tenth of the time only.
         read(0, 0, 5.0);
         read(0, 100, 3.0);
@@ -126,11 +127,11 @@ mod tests {
         let mut source = worked();
         for at_ms in (0..1000).step_by(100) {
             let silent = sample(u32::from(at_ms > 500), at_ms, None);
-            assert_eq!(source.read(&silent), None);
+            assert_eq!(source.read(&Round::of(&silent)), None);
         }
         for at_ms in (1000..2000).step_by(100) {
             let idle = sample(u32::from(at_ms > 1500), at_ms, Some(0.0));
-            assert_eq!(source.read(&idle), None);
+            assert_eq!(source.read(&Round::of(&idle)), None);
         }
     }
 
@@ -148,7 +149,7 @@ mod tests {
             } else {
                 4.0
             };
-            sf = source.read(&sample(u32::from(slow), step * 100, Some(work)));
+            sf = source.read(&Round::of(&sample(u32::from(slow), step * 100, Some(work))));
         }
         let sf = sf.unwrap();
         assert!((3.8..4.0).contains(&sf), "{sf}");

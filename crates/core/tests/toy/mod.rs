@@ -154,6 +154,7 @@ impl Toy {
                 core_type,
                 at,
                 set: 0,
+                sets: 1,
                 enabled: running,
                 running,
                 counts,

@@ -279,8 +279,7 @@ impl AffinityEngine {
         watch.turn(|readings, plan| {
             samples.reserve(readings.rows().len());
             for row in in_order(readings.rows()) {
-                let set = plan.sets.get(readings.rows()[row].set as usize);
-                let sample = set.and_then(|set| readings.sample(row, set)).filter(|s| !ignored.has(s.thread.0));
+                let sample = readings.sample(row, plan).filter(|s| !ignored.has(s.thread.0));
                 let Some(mut sample) = sample else { continue };
                 let Some(cpu) = config.numbers.own(sample.cpu) else { continue };
                 (sample.cpu, sample.core_type) = (cpu, config.topology.core_type_of(cpu));

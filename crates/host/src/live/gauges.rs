@@ -148,7 +148,7 @@ mod tests {
     fn sample(id: u32, core_type: u32, ms: u64) -> Sample {
         let (thread, core_type, running) = (ThreadId(id), CoreTypeId(core_type), Nanos::from_millis(ms));
         let counts = Counts::default();
-        Sample { thread, cpu: CpuId(0), core_type, at: Nanos(ms), set: 0, enabled: running, running, counts }
+        Sample { thread, cpu: CpuId(0), core_type, at: Nanos(ms), set: 0, sets: 1, enabled: running, running, counts }
     }
 
     /// Threads 7, which ran on two core types, and 8, which slept.

@@ -7,7 +7,7 @@ use super::uarch::{GENERIC, Uarch, named};
 
 const ARM: u32 = 0x41;
 const QUALCOMM: u32 = 0x51;
-const APPLE: u32 = 0x61;
+pub(super) const APPLE: u32 = 0x61;
 
 /// Qualcomm's Kryo cores up to 4xx are Arm's designs with numbers of their own.
 const PARTS: &[(u32, &[u32], &str)] = &[

@@ -12,9 +12,10 @@ use countersteer_core::machine::{
 use countersteer_core::units::CpuId;
 
 use super::DetectError;
+use super::arm::APPLE;
 use super::classify::Class;
 use super::cpus::{CacheFacts, CpuFacts, Cpus, USUAL_KIB};
-use super::platform::Platform;
+use super::platform::{Platform, Vendor};
 use super::tree::Tree;
 
 /// Where no clock is reported at all.
@@ -124,6 +125,7 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
         l1d: private(l1, u.l1_cycles),
         l2: l2.map(|l2| private(l2, u.l2_cycles)),
         counters: u.counters,
+        fixed_counters: fixed_counters(platform, first),
         power: CorePower {
             idle_w: u.power.idle_w,
             active_w: u.power.active_w,
@@ -132,6 +134,16 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
             simd_nj: 0.0,
         },
         sf_steps: None,
+    }
+}
+
+/// Intel has had counters for cycles and for instructions since its first 64-bit cores, and so has Apple; Arm has one for cycles,
+/// AMD none.
+fn fixed_counters(platform: &Platform, cpu: &CpuFacts) -> u32 {
+    match platform.vendor {
+        Vendor::Amd { .. } => 0,
+        Vendor::Arm if cpu.part.is_none_or(|part| part.implementer != APPLE) => 1,
+        Vendor::Intel { .. } | Vendor::Arm | Vendor::Other => 2,
     }
 }
 

@@ -191,8 +191,7 @@ impl CountingRecorder {
     }
 
     fn sample(&mut self, readings: &Readings, index: usize, cpu: CpuId, origin: Nanos) {
-        let set = self.plan.sets.get(readings.rows()[index].set as usize);
-        let Some(mut sample) = set.and_then(|set| readings.sample(index, set)) else { return };
+        let Some(mut sample) = readings.sample(index, &self.plan) else { return };
         sample.at = Nanos(sample.at.since(origin).0);
         (sample.cpu, sample.core_type) = (cpu, self.topology.core_type_of(cpu));
         self.rows.samples.push(SampleRow { step: self.step, sample });

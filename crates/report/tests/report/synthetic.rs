@@ -223,6 +223,7 @@ impl Room {
             core_type,
             at,
             set: 0,
+            sets: 1,
             enabled: running,
             running,
             counts,

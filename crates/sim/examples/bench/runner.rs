@@ -87,8 +87,8 @@ pub fn run(
         rounds: setup.rounds,
         trace: false,
     };
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?;
     let mut policy = policy::parse(spec, topology)?;
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?.counting(&policy.metrics());
     let mut rng = PolicyRng::seed_from_u64(setup.seed);
     let driver = DriverConfig { period: setup.period, until: setup.until };
     drive(&mut simulation, policy.as_mut(), &mut NoRecord, driver, &mut rng)?;

@@ -146,6 +146,14 @@ impl Simulation {
         Ok(sim)
     }
 
+    /// The same, for a policy that reads these metrics: where the machine cannot count at once all that they are made of, sets of
+    /// events take turns.
+    #[must_use]
+    pub fn counting(mut self, metrics: &[&str]) -> Self {
+        self.pmu.count(metrics, &self.topology);
+        self
+    }
+
     fn add_program(&mut self, planned: &PlannedProgram) -> Result<(), SimError> {
         let model = self.model_of(&planned.profile)?;
         let row = self.programs.len();
@@ -476,6 +484,9 @@ impl Engine for Simulation {
         if finished {
             (0..self.threads.len()).for_each(|row| self.close_span(row));
         }
+        if self.now >= until && until > Nanos::ZERO {
+            self.pmu.turn();
+        }
         let observation = Observation {
             at: self.now,
             threads,
@@ -489,6 +500,11 @@ impl Engine for Simulation {
             bank.update(&observation);
         }
         Ok(observation)
+    }
+
+    fn tune(&mut self, metrics: &[&'static str], _: Nanos) -> Result<(), SimError> {
+        self.pmu.count(metrics, &self.topology);
+        Ok(())
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, SimError> {

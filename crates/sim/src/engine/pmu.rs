@@ -1,12 +1,20 @@
 //! The simulated PMU: what counters would show of the progress model's truth.
 //!
-//! Input: cumulative counters at the ends of intervals. Output: [`Sample`]s with the noise that real readings have.
+//! Input: cumulative counters at the ends of intervals. Output: [`Sample`]s with the noise that real readings have. Events that
+//! a policy reads take turns where the machine cannot count all of them at once; what nobody reads is there all the same, for
+//! records to tell.
 
-use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::counters::divide;
+use countersteer_core::metric::events_of;
+use countersteer_core::sample::{Counts, Event, EventKind, Sample};
+use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 
 use crate::progress::Counters;
+
+/// What each set counts besides; those that may have counters of their own, which is which first.
+const BASE: [Event; 2] = [Event::Cycles, Event::Instructions];
 
 /// Counting state of all threads.
 pub(super) struct Pmu {
@@ -14,6 +22,10 @@ pub(super) struct Pmu {
     rng: rand_pcg::Pcg64,
     threads: Vec<State>,
     samples: Vec<Sample>,
+    /// By set that takes turns, the events that others of them count; none where one counts all the time.
+    uncounted: Vec<Vec<Event>>,
+    /// Whose turn it is.
+    set: usize,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -28,7 +40,32 @@ impl Pmu {
     pub fn new(seed: u64, noise: f64) -> Self {
         // A stream of its own: counter noise must not shift the kernel model's draws.
         let rng = rand_pcg::Pcg64::seed_from_u64(seed ^ 0x005a_3b1e_5eed);
-        Self { noise, rng, threads: Vec::new(), samples: Vec::new() }
+        Self { noise, rng, threads: Vec::new(), samples: Vec::new(), uncounted: Vec::new(), set: 0 }
+    }
+
+    /// Counts what these metrics are made of: at once, if every core type can.
+    pub fn count(&mut self, metrics: &[&str], topology: &Topology) {
+        let mut read = events_of(metrics);
+        read.retain(|event| event.def().kind == EventKind::Hardware && !BASE.contains(event));
+        let fits = |set: &[Event]| {
+            topology.core_types.iter().all(|t| {
+                let fixed = &BASE[..(t.fixed_counters as usize).min(BASE.len())];
+                set.iter().filter(|event| !fixed.contains(event)).count() <= t.counters as usize
+            })
+        };
+        let (sets, left_out) = divide(&BASE, &read, fits);
+        let all = || BASE.iter().chain(&read);
+        let not_in = |set: &Vec<Event>| all().filter(|event| !set.contains(event)).copied().collect();
+        self.uncounted = sets.iter().map(not_in).collect();
+        if self.uncounted.len() == 1 && left_out.is_empty() {
+            self.uncounted.clear();
+        }
+        self.set = 0;
+    }
+
+    /// A period is over: the next set's turn.
+    pub fn turn(&mut self) {
+        self.set = (self.set + 1) % self.uncounted.len().max(1);
     }
 
     pub fn add_thread(&mut self) {
@@ -62,6 +99,7 @@ impl Pmu {
         let (sum, count) = (std::mem::take(&mut state.occupancy_sum), std::mem::take(&mut state.occupancy_count));
         let lines = if count > 0 { sum / f64::from(count) } else { occupancy_lines };
         let mut counts = Counts::default();
+        let uncounted = self.uncounted.get(self.set).map_or(&[][..], Vec::as_slice);
         for (event, value) in [
             (Event::Instructions, now.instructions - last.instructions),
             (Event::Cycles, now.cycles - last.cycles),
@@ -74,11 +112,14 @@ impl Pmu {
             (Event::LlcOccupancyBytes, lines * LINE_BYTES as f64),
         ] {
             let factor = if self.noise > 0.0 { 1.0 + self.noise * deviate(&mut self.rng) } else { 1.0 };
-            counts.set(event, (value * factor).max(0.0));
+            if !uncounted.contains(&event) {
+                counts.set(event, (value * factor).max(0.0));
+            }
         }
         counts.set(Event::SfTrue, sf_true);
         counts.set(Event::Work, now.instructions - last.instructions);
-        self.samples.push(Sample { thread, cpu, core_type, at, set: 0, enabled: ran, running: ran, counts });
+        let (set, sets) = (self.set as u32, self.uncounted.len().max(1) as u32);
+        self.samples.push(Sample { thread, cpu, core_type, at, set, sets, enabled: ran, running: ran, counts });
     }
 
     /// The samples since the last call, by thread, then time.

@@ -26,7 +26,9 @@ pub struct Watch {
     backend: Kernel,
     follower: Follower,
     origin: Nanos,
+    /// The set whose turn it is, and since when.
     set: usize,
+    turned: Nanos,
     /// Trees of threads are counted instead of threads.
     census: Option<Census>,
     /// Who the next readings are of.
@@ -80,8 +82,8 @@ impl Watch {
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
         let origin = backend.now();
-        let (set, census, which, patient, lost) = (0, None, Which::All, false, 0);
-        Ok(Self { request, backend, follower, origin, set, census, which, patient, lost })
+        let (set, turned, census, which, patient, lost) = (0, origin, None, Which::All, false, 0);
+        Ok(Self { request, backend, follower, origin, set, turned, census, which, patient, lost })
     }
 
     /// A watch over nobody yet, by the same clock and with the same CPUs, that counts something else.
@@ -215,12 +217,15 @@ impl Watch {
         fates
     }
 
-    /// Ends a period: the readings of the time since the last end, and the next set's turn.
+    /// Ends a period: the readings of the time since the last end, and the next set's turn, unless this one's has hardly begun.
     ///
     /// # Errors
     /// Counters cannot be switched any more.
     pub fn turn(&mut self, mut take: impl FnMut(&Readings, &Plan)) -> Result<(), CounterError> {
-        let next = self.request.plan.after(self.set);
+        let now = self.backend.now();
+        let least = self.request.interval.map_or(Nanos::ZERO, |interval| Nanos(interval.0 * 3 / 4));
+        let begun = now.since(self.turned) < least;
+        let next = if begun { self.set } else { self.request.plan.after(self.set) };
         if next != self.set {
             self.switch(self.set, false)?;
         }
@@ -228,7 +233,7 @@ impl Watch {
         self.follower.flush(std::mem::replace(&mut self.which, Which::Due));
         if next != self.set {
             self.switch(next, true)?;
-            self.set = next;
+            (self.set, self.turned) = (next, now);
         }
         take(&self.follower.readings, &self.request.plan);
         self.follower.readings.clear();

@@ -221,6 +221,7 @@ fn work_done_since_the_last_sample_is_in_the_next() {
                 core_type: CoreTypeId(core_type),
                 at,
                 set: 0,
+                sets: 1,
                 enabled: Nanos::from_millis(ms),
                 running: Nanos::ZERO,
                 counts: Counts::default(),

@@ -24,6 +24,7 @@ pub(super) fn encode_samples(record: &Record, topology: &Topology, range: std::o
         .u32("core_type_id", rows.iter().map(|r| r.sample.core_type.0))
         .text("core_type", rows.iter().map(type_name))
         .u32("set", rows.iter().map(|r| r.sample.set))
+        .u32("sets", rows.iter().map(|r| r.sample.sets))
         .u64("enabled_ns", rows.iter().map(|r| r.sample.enabled.0))
         .u64("running_ns", rows.iter().map(|r| r.sample.running.0));
     for def in &EVENTS {
@@ -36,6 +37,8 @@ pub(super) fn decode_samples(record: &mut Record, _: &mut Words, batch: &RecordB
     let c = Columns(batch);
     let (step, at, thread, cpu) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.u32("cpu")?);
     let (core_type, set) = (c.u32("core_type_id")?, c.u32("set")?);
+    // Records of earlier versions do not say of how many: they were taken as if there were one.
+    let sets = c.newer_u32("sets")?;
     let (enabled, running) = (c.u64("enabled_ns")?, c.u64("running_ns")?);
     // An event that a newer version counts and this record lacks is unavailable, not an error.
     let events: Vec<_> = EVENTS.iter().filter_map(|d| Some((d.event, c.f64(d.name).ok()?))).collect();
@@ -52,6 +55,7 @@ pub(super) fn decode_samples(record: &mut Record, _: &mut Words, batch: &RecordB
             core_type: CoreTypeId(core_type.value(i)),
             at: Nanos(at.value(i)),
             set: set.value(i),
+            sets: sets.map_or(1, |sets| sets.value(i)),
             enabled: Nanos(enabled.value(i)),
             running: Nanos(running.value(i)),
             counts,

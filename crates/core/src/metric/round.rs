@@ -1,0 +1,201 @@
+//! Rounds: what sets of events that take turns have told of a thread since its phase began.
+//!
+//! Where a PMU cannot count at once all that a metric is made of, sets of events take turns. Their counts are of different
+//! stretches of time, so they are never added up or scaled: a ratio is taken from the newest sample that has both its sides, and
+//! a metric from ratios of samples that belong together. Those of a *round* do: of one core type, one of each set, and all of one
+//! phase. A sample whose first ratio of the step table ([`super::steps`]; cycles per instruction unless the machine's file says
+//! otherwise) is away by more than a quarter from that of the round's first begins another round, and those before it are
+//! dropped. The engine in the kernel goes by the same rule.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::steps::{FixedModel, step_models};
+use crate::phase::is_away;
+use crate::sample::{Event, Sample};
+use crate::topology::Topology;
+use crate::units::{CoreTypeId, ThreadId};
+
+/// A sample, and those of other sets that belong to the same round.
+#[derive(Clone, Copy)]
+pub struct Round<'a> {
+    /// The newest.
+    pub sample: &'a Sample,
+    /// The round, oldest first, the newest sample included; empty where one set counts all the time.
+    parts: &'a [Sample],
+}
+
+impl<'a> Round<'a> {
+    /// A sample of a set that does not take turns.
+    #[must_use]
+    pub const fn of(sample: &'a Sample) -> Self {
+        Self { sample, parts: &[] }
+    }
+
+    /// Each set has been seen.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.parts.len() >= self.sample.sets as usize || self.sample.sets <= 1
+    }
+
+    /// The newest sample that has all of these.
+    #[must_use]
+    pub fn with(&self, events: &[Event]) -> Option<&'a Sample> {
+        let has = |sample: &&Sample| events.iter().all(|event| sample.counts.get(*event).is_some());
+        Some(self.sample).filter(has).or_else(|| self.parts.iter().rev().find(has))
+    }
+
+    /// `numerator / denominator` in the newest sample that has both; none where nothing was counted of the denominator.
+    #[must_use]
+    pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
+        self.with(&[numerator, denominator])?.counts.ratio(numerator, denominator)
+    }
+}
+
+/// What is known of a round.
+#[derive(Default)]
+struct Known {
+    /// The ratio that its first sample had which had one.
+    began_q20: Option<u64>,
+    parts: Vec<Sample>,
+}
+
+/// The rounds of all threads.
+pub(super) struct Rounds {
+    topology: Arc<Topology>,
+    /// By core type, once something takes turns.
+    models: Vec<FixedModel>,
+    threads: BTreeMap<ThreadId, BTreeMap<CoreTypeId, Known>>,
+}
+
+impl Rounds {
+    pub(super) const fn new(topology: Arc<Topology>) -> Self {
+        Self { topology, models: Vec::new(), threads: BTreeMap::new() }
+    }
+
+    pub(super) fn forget(&mut self, thread: ThreadId) {
+        self.threads.remove(&thread);
+    }
+
+    /// The round to which a sample belongs.
+    pub(super) fn add<'a>(&'a mut self, sample: &'a Sample) -> Round<'a> {
+        if sample.sets <= 1 {
+            self.threads.remove(&sample.thread);
+            return Round::of(sample);
+        }
+        if self.models.is_empty() {
+            self.models = step_models(&self.topology);
+        }
+        let told_by = self.models.get(sample.core_type.index()).and_then(|model| model.features.first());
+        // A thread that did nothing belongs nowhere; a set that cannot tell belongs anywhere.
+        let tells = told_by.filter(|f| sample.counts.get(f.above).is_some() && sample.counts.get(f.below).is_some());
+        let ratio = tells.and_then(|f| f.ratio_q20(&sample.counts));
+        if tells.is_some() && ratio.is_none() {
+            return Round::of(sample);
+        }
+        let known = self.threads.entry(sample.thread).or_default().entry(sample.core_type).or_default();
+        let other_sets = known.parts.first().is_some_and(|part| part.sets != sample.sets);
+        let broken = ratio.zip(known.began_q20).is_some_and(|(ratio, began)| is_away(ratio, began));
+        if other_sets || broken {
+            *known = Known::default();
+        }
+        known.began_q20 = known.began_q20.or(ratio);
+        known.parts.retain(|part| part.set != sample.set);
+        known.parts.push(*sample);
+        Round { sample, parts: &known.parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{SMT, topology};
+    use crate::sample::Counts;
+    use crate::units::{CpuId, Nanos};
+
+    /// A sample of one of two sets: both count instructions and cycles, one misses and the other mispredictions.
+    fn sample(set: u32, core_type: u32, cycles: f64, rare: f64) -> Sample {
+        let mut counts = Counts::default();
+        counts.set(Event::Instructions, 1e6);
+        counts.set(Event::Cycles, cycles * 1e6);
+        counts.set(if set == 0 { Event::LlcMisses } else { Event::BranchMisses }, rare);
+        let (thread, time) = (ThreadId(7), Nanos::from_millis(100));
+        let (cpu, core_type) = (CpuId(0), CoreTypeId(core_type));
+        Sample { thread, cpu, core_type, at: time, set, sets: 2, enabled: time, running: time, counts }
+    }
+
+    /// After each sample, whether its round is whole, and what misses and mispredictions it knows.
+    fn told(samples: &[Sample]) -> Vec<(bool, Option<f64>, Option<f64>)> {
+        let mut rounds = Rounds::new(topology(SMT));
+        let mut tell = |sample: &Sample| {
+            let round = rounds.add(sample);
+            let per_mega = |event| round.ratio(event, Event::Instructions).map(|r| (r * 1e6).round());
+            (round.is_whole(), per_mega(Event::LlcMisses), per_mega(Event::BranchMisses))
+        };
+        samples.iter().map(&mut tell).collect()
+    }
+
+    #[test]
+    fn a_round_is_whole_once_each_set_was_seen() {
+        let samples = [sample(0, 0, 1.0, 5.0), sample(1, 0, 1.1, 3.0), sample(0, 0, 0.9, 6.0)];
+        let wanted = [(false, Some(5.0), None), (true, Some(5.0), Some(3.0)), (true, Some(6.0), Some(3.0))];
+        assert_eq!(told(&samples), wanted);
+    }
+
+    #[test]
+    fn another_phase_drops_what_was_seen_before() {
+        let samples = [sample(0, 0, 1.0, 5.0), sample(1, 0, 2.0, 3.0), sample(0, 0, 2.1, 6.0), sample(1, 0, 2.0, 4.0)];
+        let whole: Vec<bool> = told(&samples).iter().map(|t| t.0).collect();
+        assert_eq!(whole, [false, false, true, true]);
+        assert_eq!(told(&samples)[1], (false, None, Some(3.0)));
+    }
+
+    #[test]
+    fn each_core_type_has_rounds_of_its_own() {
+        let samples = [sample(0, 0, 1.0, 5.0), sample(1, 1, 1.0, 3.0), sample(1, 0, 1.0, 4.0), sample(0, 1, 1.0, 2.0)];
+        let wanted = [
+            (false, Some(5.0), None),
+            (false, None, Some(3.0)),
+            (true, Some(5.0), Some(4.0)),
+            (true, Some(2.0), Some(3.0)),
+        ];
+        assert_eq!(told(&samples), wanted);
+    }
+
+    #[test]
+    fn who_did_nothing_neither_breaks_a_round_nor_belongs_to_it() {
+        let mut idle = sample(1, 0, 0.0, 0.0);
+        idle.counts.set(Event::Instructions, 0.0);
+        let wholes =
+            told(&[sample(0, 0, 1.0, 5.0), idle, sample(1, 0, 1.0, 3.0)]).iter().map(|t| t.0).collect::<Vec<_>>();
+        assert_eq!(wholes, [false, false, true]);
+    }
+
+    #[test]
+    fn sets_that_cannot_tell_phases_belong_to_any() {
+        let mut blind = sample(1, 0, 0.0, 9.0);
+        let mut counts = Counts::default();
+        counts.set(Event::Instructions, 1e6);
+        counts.set(Event::BranchMisses, 9.0);
+        blind.counts = counts;
+        let told = told(&[sample(0, 0, 1.0, 5.0), blind, sample(0, 0, 3.0, 6.0), blind]);
+        assert_eq!(told[1], (true, Some(5.0), Some(9.0)));
+        assert_eq!((told[2].0, told[3].0), (false, true));
+    }
+
+    #[test]
+    fn other_sets_begin_anew() {
+        let alone = Sample { sets: 1, ..sample(0, 0, 1.0, 5.0) };
+        let three = Sample { sets: 3, ..sample(1, 0, 1.0, 5.0) };
+        let told = told(&[
+            sample(0, 0, 1.0, 4.0),
+            three,
+            sample(1, 0, 1.0, 3.0),
+            sample(0, 0, 1.0, 2.0),
+            alone,
+            sample(0, 0, 1.0, 1.0),
+        ]);
+        let wholes: Vec<bool> = told.iter().map(|t| t.0).collect();
+        assert_eq!(wholes, [false, false, false, true, true, false]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Whether events can count at the same time.
+//!
+//! Input: a set. Output: yes, if the kernel takes all of it as one group on each PMU, and really counts that: what others have
+//! taken for good, such as the watchdog for hung CPUs, the kernel knows only when it tries.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use countersteer_core::units::CpuId;
+
+use super::catalog::{Probe, TASK_CLOCK, probe};
+use super::resolve::{Encoding, Resolved};
+use super::sys::{self, Attr, Scope, abi};
+
+/// How long a group may wait for its turn: several ticks of the clock, at which the kernel has groups take turns.
+const PATIENCE: Duration = Duration::from_millis(12);
+
+/// Whether these can count together, by trying with the calling thread. An event that cannot be counted even alone is no
+/// hindrance: it is unavailable with or without the others.
+#[must_use]
+pub fn fit_together(events: &[Resolved]) -> bool {
+    let encodings = || events.iter().flat_map(|event| event.encodings.iter().map(move |encoding| (event, encoding)));
+    let mut pmus: Vec<&str> =
+        encodings().filter(|(_, e)| !e.software && !e.system).map(|(_, e)| e.pmu.as_str()).collect();
+    pmus.sort_unstable();
+    pmus.dedup();
+    let user_only = probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) == Probe::UserOnly;
+    pmus.iter().all(|pmu| {
+        let of_pmu: Vec<_> = encodings().filter(|(_, e)| e.pmu == *pmu).collect();
+        fit_on_pmu(&of_pmu, user_only)
+    })
+}
+
+fn fit_on_pmu(members: &[(&Resolved, &Encoding)], user_only: bool) -> bool {
+    let mut group: Vec<OwnedFd> = Vec::new();
+    for (event, encoding) in members {
+        let attr = |leads| Attr {
+            kind: encoding.kind,
+            config: encoding.config,
+            exclude_user: !event.space.user,
+            exclude_kernel: !event.space.kernel || user_only,
+            disabled: leads,
+            ..Attr::default()
+        };
+        let open = |leader: Option<&OwnedFd>| sys::open(&attr(leader.is_none()), Scope::Thread(0, None), leader);
+        match open(group.first()) {
+            Ok(file) => group.push(file),
+            Err(_) if group.is_empty() || open(None).is_err() => {}
+            Err(_) => return false,
+        }
+    }
+    let here = || {
+        let cpu = CpuId(nix::sched::sched_getcpu().unwrap_or(0) as u32);
+        members.iter().all(|(_, e)| e.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)))
+    };
+    group.first().is_none_or(|leader| counts(leader, here))
+}
+
+/// Whether a group counts, where it can; on a CPU that another PMU counts it cannot.
+fn counts(leader: &OwnedFd, here: impl Fn() -> bool) -> bool {
+    let (mut bytes, mut values) = (Vec::new(), Vec::new());
+    if sys::switch(leader, true).is_err() {
+        return true;
+    }
+    let since = Instant::now();
+    while here() {
+        // A group that cannot be read is not judged.
+        let Ok((enabled, running)) = sys::read_group(leader, &mut bytes, &mut values) else { break };
+        if running > 0 || enabled == 0 {
+            break;
+        }
+        if since.elapsed() > PATIENCE {
+            return false;
+        }
+    }
+    true
+}
