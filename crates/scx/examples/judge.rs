@@ -2,7 +2,9 @@
 //!
 //! Prints, once per period and thread, the speed-up factor by step tables as the scheduler in the kernel computed it and as
 //! metric `sf_steps` is; changes of phase; at the end, the instructions of all samples. EVENTS may be several lists with `;`
-//! between them: they take each other's place every five periods. Needs what `steer run --engine scx` needs.
+//! between them: they take each other's place every five periods. Lists with `|` between them take turns, a period each. An
+//! event of the kernel's own stands for misses of the last-level cache, of which emulated machines count none. Needs what
+//! `steer run --engine scx` needs.
 
 use std::error::Error;
 use std::process::Command;
@@ -18,16 +20,22 @@ use countersteer_core::sample::Event;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_host::affinity::Counters;
-use countersteer_host::counters::{Pmus, resolve};
+use countersteer_host::counters::{Pmus, Resolved, resolve};
 use countersteer_host::live::{LiveEngine, Root};
 use countersteer_scx::{ScxConfig, ScxEngine, probe};
 
 const PERIOD: Nanos = Nanos::from_millis(100);
 
 fn counters(pmus: &Pmus, events: &str) -> Result<Counters, Box<dyn Error>> {
-    let set = resolve(events, &parse_set(events)?, pmus)?;
-    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
-    Ok((vec![set], Plan::new(vec![planned], Some(PERIOD))?))
+    let mut sets = Vec::new();
+    for list in events.split('|') {
+        let mut set = resolve(list, &parse_set(list)?, pmus)?;
+        set.iter_mut().for_each(|e| e.planned.event = e.planned.event.or(Some(Event::LlcMisses)));
+        sets.push(set);
+    }
+    let planned = |set: &Vec<Resolved>| PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let plan = Plan::new(sets.iter().map(planned).collect(), Some(PERIOD))?;
+    Ok((sets, plan))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -190,6 +190,7 @@ impl ScxEngine {
         engine.kernel.attach()?;
         // That it took a while to start is nobody's time.
         engine.roster.begin(now_ns());
+        engine.turned = Nanos::ZERO;
         Ok(engine)
     }
 
