@@ -2,12 +2,16 @@
 
 use std::path::PathBuf;
 
-use countersteer_core::counters::{BoundMetric, Metric, Operand, Plan, PlannedSet, SpecError, parse_count, parse_set};
+use countersteer_core::counters::{
+    BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count, parse_set,
+};
 use countersteer_core::metric::MetricDef;
+use countersteer_core::sample::Event;
 use countersteer_core::units::Nanos;
-use countersteer_host::counters::{CatalogRow, CounterError, Pmus, Probe, Resolved, probe, resolve};
+use countersteer_host::counters::{CatalogRow, CounterError, Pmus, Probe, Resolved, fit_together, probe, resolve};
 use countersteer_host::virtuals::column_of;
 
+use crate::error::{Kind, told};
 use crate::library;
 use crate::virtuals::derivable;
 
@@ -68,10 +72,11 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     let (mut metrics, mut outside, mut derived) = (Vec::new(), Vec::new(), Vec::new());
     for list in asked.metrics {
         let chosen = Metric::choose(list, &known).map_err(CounterError::Metric)?;
-        let mut found =
-            OfMetrics { pmus, counts: counts_here, events: Vec::new(), outside: &mut outside, derived: &mut derived };
-        metrics.extend(found.bind(&chosen, sets.len() as u32).map_err(CounterError::Metric)?);
-        sets.push(found.events);
+        let (counts, fits) = (counts_here as _, fit_together as _);
+        let mut found = OfMetrics { pmus, counts, fits, outside: &mut outside, derived: &mut derived };
+        let of_list = found.bind(&chosen, sets.len() as u32).map_err(CounterError::Metric)?;
+        sets.extend(of_list.sets);
+        metrics.extend(of_list.metrics);
     }
     sets.extend(of_derived(asked.derived, &sets, pmus)?);
     if sets.is_empty() {
@@ -87,36 +92,65 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         sets.iter().enumerate().find_map(places)
     };
     let every = every.or_else(inside);
-    let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval).map_err(CounterError::from)?;
+    let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval);
+    let divided = sets.len() > asked.events.len() + asked.metrics.len() + usize::from(!asked.derived.is_empty());
+    if let (Err(PlanError::NoPeriod { sets }), true) = (&plan, divided) {
+        let why = "what is asked for is more than this machine counts at once";
+        let then =
+            format!("{sets} sets of events would take turns, which needs a period: give one with -i, as in -i 100ms");
+        return Err(told(Kind::Usage, format!("{why}; {then}")));
+    }
+    let plan = plan.map_err(CounterError::from)?;
     Ok(Counted { sets, plan, metrics, every, outside, derived })
 }
 
-/// The events of derived virtual counters, as a set of their own unless one of the others has what they need.
-fn of_derived(
-    metrics: &[&MetricDef],
-    sets: &[Vec<Resolved>],
-    pmus: &Pmus,
-) -> Result<Option<Vec<Resolved>>, CounterError> {
+/// The events of derived virtual counters, as sets of their own unless one of the others has what they need.
+fn of_derived(metrics: &[&MetricDef], sets: &[Vec<Resolved>], pmus: &Pmus) -> Result<Vec<Vec<Resolved>>, CounterError> {
     let has = |set: &Vec<Resolved>, event| set.iter().any(|e| e.planned.event == Some(event));
     let served = |m: &&&MetricDef| sets.iter().any(|set| m.needs.iter().all(|event| has(set, *event)));
     let metrics: Vec<_> = metrics.iter().filter(|m| !served(m)).copied().collect();
     if metrics.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    events(&events_behind(&metrics, counts_here).join(","), pmus).map(Some)
+    let (needed, helpful) = events_behind(&metrics, counts_here);
+    let needed = events(&needed.join(","), pmus)?;
+    let helpful = if helpful.is_empty() { Vec::new() } else { events(&helpful.join(","), pmus)? };
+    Ok(spread(needed.clone(), &needed, &helpful, fit_together))
 }
 
 /// What derived virtual counters come of, each event once: all that they need, and of what helps them what counts here.
-fn events_behind(metrics: &[&MetricDef], counts: fn(&str) -> bool) -> Vec<&'static str> {
-    let helps = metrics.iter().flat_map(|m| m.helps).filter(|event| counts(event.def().name));
-    let mut names: Vec<&str> = Vec::new();
-    for event in metrics.iter().flat_map(|m| m.needs).chain(helps) {
-        let name = event.def().name;
-        if !names.contains(&name) {
-            names.push(name);
+fn events_behind(metrics: &[&MetricDef], counts: fn(&str) -> bool) -> (Vec<&'static str>, Vec<&'static str>) {
+    let names = |events: &[Event]| events.iter().map(|event| event.def().name).collect::<Vec<_>>();
+    let (mut needed, mut helpful) = (Vec::new(), Vec::new());
+    for name in metrics.iter().flat_map(|m| names(m.needs)) {
+        if !needed.contains(&name) {
+            needed.push(name);
         }
     }
-    names
+    for name in metrics.iter().flat_map(|m| names(m.helps)).filter(|name| counts(name)) {
+        if !needed.contains(&name) && !helpful.contains(&name) {
+            helpful.push(name);
+        }
+    }
+    (needed, helpful)
+}
+
+/// A set with what helps, as far as that fits; the rest beside what is needed, in sets that take turns with it.
+fn spread(
+    mut set: Vec<Resolved>,
+    needed: &[Resolved],
+    helpful: &[Resolved],
+    fits: fn(&[Resolved]) -> bool,
+) -> Vec<Vec<Resolved>> {
+    let mut rest = Vec::new();
+    for event in helpful.iter().filter(|event| !set.contains(event)).cloned().collect::<Vec<_>>() {
+        set.push(event);
+        if !fits(&set) {
+            rest.extend(set.pop());
+        }
+    }
+    let more = if rest.is_empty() { Vec::new() } else { divide(needed, &rest, fits).0 };
+    std::iter::once(set).chain(more).collect()
 }
 
 fn counts_here(name: &str) -> bool {
@@ -157,33 +191,75 @@ fn planned(set: &[Resolved]) -> PlannedSet {
     PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() }
 }
 
-/// The events of metrics, each once.
+/// Finds out what metrics are made of.
 struct OfMetrics<'a> {
     pmus: &'a Pmus,
     /// Whether an event of a portable name counts.
     counts: fn(&str) -> bool,
-    events: Vec<Resolved>,
+    /// Whether events can count together.
+    fits: fn(&[Resolved]) -> bool,
     /// Virtual counters that were named.
     outside: &'a mut Vec<&'static str>,
     derived: &'a mut Vec<&'static MetricDef>,
 }
 
+/// The events of metrics that count together.
+#[derive(Clone, Default)]
+struct Together {
+    /// Each once.
+    events: Vec<Resolved>,
+    /// What derived virtual counters need of them, and what would help those besides.
+    needed: Vec<Resolved>,
+    helpful: Vec<Resolved>,
+}
+
+/// Metrics with the sets of their events.
+struct Bound {
+    sets: Vec<Vec<Resolved>>,
+    metrics: Vec<BoundMetric>,
+}
+
 impl OfMetrics<'_> {
-    /// Metrics bound to a set of their events.
-    fn bind(&mut self, metrics: &[Metric], set: u32) -> Result<Vec<BoundMetric>, SpecError> {
-        let mut operands = Vec::new();
+    /// Metrics bound to sets of their events: to one, if that can count all of them together. The first set will be called `first`.
+    fn bind(&mut self, metrics: &[Metric], first: u32) -> Result<Bound, SpecError> {
+        let mut bound = Bound { sets: Vec::new(), metrics: Vec::new() };
+        let (mut together, mut of_set): (Together, Vec<(&Metric, Vec<Operand>)>) = Default::default();
         for metric in metrics {
-            operands.push(self.operands(metric)?);
+            let before = together.clone();
+            let mut operands = self.operands(metric, &mut together)?;
+            if !of_set.is_empty() && together.events.len() > before.events.len() && !(self.fits)(&together.events) {
+                self.close(&before, &of_set, first, &mut bound)?;
+                (together, of_set) = Default::default();
+                operands = self.operands(metric, &mut together)?;
+            }
+            of_set.push((metric, operands));
         }
-        if self.events.is_empty() {
-            // What only virtual counters tell has rows by the time that threads ran.
-            self.events = self.resolve(CLOCK)?;
-        }
-        let columns = planned(&self.events);
-        metrics.iter().zip(operands).map(|(m, operands)| BoundMetric::new(m, set, &columns, operands)).collect()
+        self.close(&together, &of_set, first, &mut bound)?;
+        Ok(bound)
     }
 
-    fn operands(&mut self, metric: &Metric) -> Result<Vec<Operand>, SpecError> {
+    /// Adds a set with its metrics, and those that take turns with it for what derived virtual counters come of.
+    fn close(
+        &self,
+        together: &Together,
+        metrics: &[(&Metric, Vec<Operand>)],
+        first: u32,
+        bound: &mut Bound,
+    ) -> Result<(), SpecError> {
+        let Together { mut events, needed, helpful } = together.clone();
+        if events.is_empty() {
+            // What only virtual counters tell has rows by the time that threads ran.
+            events = self.resolve(CLOCK)?;
+        }
+        let (columns, set) = (planned(&events), first + bound.sets.len() as u32);
+        for (metric, operands) in metrics {
+            bound.metrics.push(BoundMetric::new(metric, set, &columns, operands.clone())?);
+        }
+        bound.sets.extend(spread(events, &needed, &helpful, self.fits));
+        Ok(())
+    }
+
+    fn operands(&mut self, metric: &Metric, together: &mut Together) -> Result<Vec<Operand>, SpecError> {
         let mut operands = Vec::new();
         for (variable, event) in metric.formula.variables.iter().zip(&metric.events) {
             let Some(text) = event else {
@@ -191,29 +267,37 @@ impl OfMetrics<'_> {
                 continue;
             };
             if let Some((_, column)) = column_of(text) {
-                self.outside.push(column.name);
+                if !self.outside.contains(&column.name) {
+                    self.outside.push(column.name);
+                }
                 operands.push(Operand::Outside { name: column.name, unit: column.unit });
                 continue;
             }
             let wrong = |message: String| SpecError::new(metric.formula.text(), variable.offset, message);
             if let Some(metric) = derivable(text) {
-                let needed = events_behind(&[metric], self.counts);
-                let because = |e: SpecError| wrong(format!("`{text}` comes of {}: {}", needed.join(", "), e.message));
-                let found = self.resolve(&needed.join(",")).map_err(because)?;
+                let (needed, helpful) = events_behind(&[metric], self.counts);
+                let all = [&needed[..], &helpful].concat();
+                let because = |e: SpecError| wrong(format!("`{text}` comes of {}: {}", all.join(", "), e.message));
+                let mut found = self.resolve(&all.join(",")).map_err(because)?;
                 let uncounted = metric.needs.iter().map(|e| e.def().name).find(|name| !(self.counts)(name));
                 if let Some(event) = uncounted {
                     let why = "which this machine does not count (`steer events` says why)";
                     return Err(wrong(format!("`{text}` comes of `{event}`, {why}")));
                 }
+                let helpful = found.split_off(needed.len());
                 for event in found {
-                    self.place(event);
+                    place(&mut together.events, event.clone());
+                    place(&mut together.needed, event);
                 }
-                self.derived.push(metric);
+                helpful.into_iter().for_each(|event| _ = place(&mut together.helpful, event));
+                if self.derived.iter().all(|known| known.name != metric.name) {
+                    self.derived.push(metric);
+                }
                 operands.push(Operand::Outside { name: metric.name, unit: metric.unit });
                 continue;
             }
             let found = self.resolve(text).map_err(|e| wrong(e.message))?;
-            operands.extend(found.into_iter().map(|event| Operand::Event(self.place(event))));
+            operands.extend(found.into_iter().map(|event| Operand::Event(place(&mut together.events, event))));
         }
         Ok(operands)
     }
@@ -221,15 +305,15 @@ impl OfMetrics<'_> {
     fn resolve(&self, text: &str) -> Result<Vec<Resolved>, SpecError> {
         parse_set(text).and_then(|specs| resolve(text, &specs, self.pmus))
     }
+}
 
-    /// Where an event stands in the set.
-    fn place(&mut self, event: Resolved) -> usize {
-        let known = self.events.iter().position(|e| e.planned.name == event.planned.name);
-        known.unwrap_or_else(|| {
-            self.events.push(event);
-            self.events.len() - 1
-        })
-    }
+/// Where an event stands in a list, which has each once.
+fn place(events: &mut Vec<Resolved>, event: Resolved) -> usize {
+    let known = events.iter().position(|e| e.planned.name == event.planned.name);
+    known.unwrap_or_else(|| {
+        events.push(event);
+        events.len() - 1
+    })
 }
 
 #[cfg(test)]
@@ -254,17 +338,44 @@ mod tests {
     fn bound(text: &str, with_pmu: bool, counts: fn(&str) -> bool) -> Result<(Vec<String>, String, usize), SpecError> {
         let (mut outside, mut derived) = (Vec::new(), Vec::new());
         let pmus = pmus(with_pmu);
-        let mut found =
-            OfMetrics { pmus: &pmus, counts, events: Vec::new(), outside: &mut outside, derived: &mut derived };
-        let metrics = found.bind(&Metric::choose(text, &[])?, 0)?;
-        let names = found.events.iter().map(|e| e.planned.name.clone()).collect();
-        Ok((names, metrics[0].unit.clone(), derived.len()))
+        let fits = |_: &[Resolved]| true;
+        let mut found = OfMetrics { pmus: &pmus, counts, fits, outside: &mut outside, derived: &mut derived };
+        let bound = found.bind(&Metric::choose(text, &[])?, 0)?;
+        let names = bound.sets[0].iter().map(|e| e.planned.name.clone()).collect();
+        Ok((names, bound.metrics[0].unit.clone(), derived.len()))
+    }
+
+    /// The same on a PMU with so many counters: events by set, and by metric its set.
+    fn divided(list: &str, fits: fn(&[Resolved]) -> bool) -> (Vec<String>, Vec<u32>) {
+        let (mut outside, mut derived) = (Vec::new(), Vec::new());
+        let pmus = pmus(true);
+        let mut found = OfMetrics { pmus: &pmus, counts: |_| true, fits, outside: &mut outside, derived: &mut derived };
+        let bound = found.bind(&Metric::choose(list, &[]).unwrap(), 3).unwrap();
+        let names = |set: &Vec<Resolved>| set.iter().map(|e| &e.planned.name[..]).collect::<Vec<_>>().join(" ");
+        (bound.sets.iter().map(names).collect(), bound.metrics.iter().map(|m| m.set).collect())
+    }
+
+    #[test]
+    fn metrics_that_do_not_fit_together_take_turns() {
+        let list = "instructions/cycles,llc_misses/instructions,branch_misses/branches,branches/instructions";
+        let (sets, of) = divided(list, |set| set.len() <= 3);
+        let wanted = ["instructions cycles llc_misses", "branch_misses branches instructions"];
+        assert_eq!((sets, of), (wanted.map(str::to_owned).to_vec(), vec![3, 3, 4, 4]));
+        // What does not fit even alone is for the kernel to refuse.
+        assert_eq!(divided("instructions/cycles", |set| set.len() <= 1).0, ["instructions cycles"]);
+    }
+
+    #[test]
+    fn what_helps_a_derived_virtual_counter_takes_turns_where_it_must() {
+        let (sets, of) = divided("sf*branches,ipc", |set| set.len() <= 4);
+        let wanted = ["instructions cycles branches llc_references", "instructions cycles llc_misses branch_misses"];
+        assert_eq!((sets, of), (wanted.map(str::to_owned).to_vec(), vec![3, 3]));
     }
 
     #[test]
     fn formulas_count_what_their_derived_virtual_counters_come_of() {
         let (events, unit, derived) = bound("sf*ipc/llc_misses", true, |name| name != "branch_misses").unwrap();
-        assert_eq!(events, ["instructions", "cycles", "llc_references", "llc_misses"]);
+        assert_eq!(events, ["instructions", "cycles", "llc_misses", "llc_references"]);
         assert_eq!((unit.as_str(), derived), ("event^-1", 2));
         assert_eq!(bound("ips", true, |_| true).unwrap().1, "event s^-1");
     }

@@ -215,7 +215,9 @@ impl Ledger {
         // Where each thread is a tree of its own this table is as long as that of the threads, and far from the processor.
         let mut shared = (!slot.own)
             .then(|| others.entry((tree, cpu.0, set)).or_insert_with(|| vec![0; TIMES + told.values.len()]).iter_mut());
-        let news = [told.enabled.0, told.running.0].into_iter().chain(told.values.iter().copied());
+        // The clock and what a PMU counts are told one after the other: who counted so long ran as long.
+        let enabled = told.enabled.0.max(told.running.0).max(slot.counts[1]);
+        let news = [enabled, told.running.0].into_iter().chain(told.values.iter().copied());
         for (place, (known, new)) in slot.counts.iter_mut().zip(news).enumerate() {
             let more = new.saturating_sub(*known);
             *known += more;
@@ -406,6 +408,29 @@ mod tests {
         assert_eq!(ledger.alive(), 0);
         assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[20]), true), None);
         assert_eq!(rows(&mut ledger), [(thread(1), 8, false)]);
+    }
+
+    #[test]
+    fn nobody_counts_for_longer_than_it_ran() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        let part = |enabled, running| Cumulative {
+            at: Nanos(9),
+            enabled: Nanos(enabled),
+            running: Nanos(running),
+            values: &[1],
+        };
+        let mut times = |told: Cumulative<'_>| {
+            let mut readings = Readings::default();
+            ledger.tell(thread(2), tree, CPU, 0, &told);
+            ledger.flush(Which::All, &mut readings);
+            readings.rows().first().map(|r| (r.enabled.0, r.running.0))
+        };
+        let told = [part(5, 0), part(0, 8), part(7, 0), part(10, 0)].map(&mut times);
+        assert_eq!(told, [Some((5, 0)), Some((3, 8)), None, Some((2, 0))]);
+        ledger.exit(2);
+        let rest = ledger.total(tree, CPU, 0, &Cumulative { values: &[1], ..part(12, 9) }, false).unwrap();
+        assert_eq!(rest[..2], [2, 1]);
     }
 
     #[test]
