@@ -14,8 +14,8 @@ use countersteer_core::engine::{Engine, ThreadEventKind};
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
-use countersteer_host::affinity::{AffinityConfig, AffinityEngine, restore};
-use countersteer_host::counters::{Pmus, resolve};
+use countersteer_host::affinity::{AffinityConfig, AffinityEngine, Counters, restore};
+use countersteer_host::counters::{Pmus, Resolved, resolve};
 use countersteer_host::live::{LiveEngine, Root};
 
 /// Ends with the test, whatever becomes of it.
@@ -71,17 +71,28 @@ fn two_cpus(test: &str) -> Option<(String, Vec<u32>)> {
     Some((all, cpus))
 }
 
-fn engine(folder: &Path, counted: bool, dry: bool) -> AffinityEngine {
-    let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
+const PERIOD: Nanos = Nanos::from_millis(20);
+
+/// Counters that take turns, a set of events each.
+fn counters(sets: &[&str], period: Nanos) -> Counters {
     let pmus = Pmus::read(Path::new("/")).unwrap();
-    let set = resolve("task_clock", &parse_set("task_clock").unwrap(), &pmus).unwrap();
-    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
-    let plan = Plan::new(vec![planned], Some(Nanos::from_millis(20))).unwrap();
+    let sets: Vec<_> = sets.iter().map(|set| resolve(set, &parse_set(set).unwrap(), &pmus).unwrap()).collect();
+    let planned = |set: &Vec<Resolved>| PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let plan = Plan::new(sets.iter().map(planned).collect(), Some(period)).unwrap();
+    (sets, plan)
+}
+
+fn engine(folder: &Path, counted: bool, dry: bool) -> AffinityEngine {
+    engine_that(counted.then(|| counters(&["task_clock"], PERIOD)), folder, dry)
+}
+
+fn engine_that(counters: Option<Counters>, folder: &Path, dry: bool) -> AffinityEngine {
+    let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
     let config = AffinityConfig {
         topology: Arc::new(Topology::new(&machine)),
         numbers: CpuNumbers::new(machine.os_cpu_numbers()),
-        counters: counted.then(|| (vec![set], plan)),
-        period: Nanos::from_millis(20),
+        counters,
+        period: PERIOD,
         journals: folder.to_owned(),
         dry,
         sparing: true,
@@ -326,14 +337,8 @@ fn other_counters_are_opened_while_threads_run_on() {
         println!("other_counters: skipped: counting is not permitted here");
         return;
     }
-    let pmus = Pmus::read(Path::new("/")).unwrap();
-    let set: Vec<_> = ["task_clock", "page_faults"]
-        .iter()
-        .flat_map(|name| resolve(name, &parse_set(name).unwrap(), &pmus).unwrap())
-        .collect();
-    let planned = PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
-    let plan = Plan::new(vec![planned], Some(Nanos::from_millis(10))).unwrap();
-    engine = engine.recounting(Box::new(Other(Some((vec![set], plan)))));
+    let other = counters(&["task_clock,page_faults"], Nanos::from_millis(10));
+    engine = engine.recounting(Box::new(Other(Some(other))));
     engine.admit(&root(&program)).unwrap();
     std::fs::write(&gate, "").unwrap();
     let mut threads = std::collections::BTreeMap::new();
@@ -357,6 +362,36 @@ fn other_counters_are_opened_while_threads_run_on() {
     let children: Vec<u32> = engine.observe(Nanos::ZERO, false).unwrap().threads.iter().map(|t| t.id.0).collect();
     drop(engine);
     end(&children);
+}
+
+#[test]
+fn counters_that_take_turns_tell_of_all_that_ran() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start(SPIN);
+    let mut engine =
+        engine_that(Some(counters(&["task_clock", "page_faults,task_clock"], PERIOD)), folder.path(), false);
+    if engine.blindness().is_some() {
+        println!("take_turns: skipped: counting is not permitted here");
+        return;
+    }
+    engine.admit(&root(&program)).unwrap();
+    let ran = || {
+        let stat = std::fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", program.pid())).unwrap();
+        stat.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let (since, mut told, mut turns) = (ran(), 0, [0; 2]);
+    for period in 1..=40 {
+        let seen = engine.observe(Nanos(period * PERIOD.0), false).unwrap();
+        for sample in &seen.samples {
+            assert_eq!(sample.sets, 2);
+            told += sample.running.0;
+            turns[sample.set as usize] += 1;
+        }
+    }
+    // What it ran for last may not have been told yet.
+    let share = told as f64 / (ran() - since) as f64;
+    assert!((0.7..1.05).contains(&share), "{share}");
+    assert!(turns.iter().all(|samples| *samples >= 5), "{turns:?}");
 }
 
 #[test]
