@@ -98,6 +98,7 @@ fn no_thread_is_missed_and_no_file_left_open() {
         assert!(summary.born >= 3000, "{summary:?}");
         let ended = counted.iter().filter(|(owner, c)| matches!(owner, Owner::Thread { .. }) && c.0[0] > 0).count();
         assert_eq!(ended as u64, summary.born + 1, "every birth has its counts, and so has the first thread");
+        assert!(counted.iter().all(|(owner, c)| !matches!(owner, Owner::Thread { .. }) || c.1), "every end is told");
         // What a thread does after its last word is known only together; it is little, and no fault of a page.
         let rest = counted.get(&Owner::Rest).map_or([0, 0], |c| [c.0[0], c.0[1]]);
         let all: u64 = counted.values().map(|c| c.0[0]).sum();

@@ -1,11 +1,13 @@
 """A thousand births a second, if the emulated machine keeps up: none is missed, no descriptor leaks, and memory stays flat.
 
-Ten seconds of them instead of a minute: emulated, they take several times as long."""
+Ten seconds of them instead of a minute: emulated, they take several times as long. Then the same for an ordinary user, of threads
+that end on all CPUs at once."""
 import json
 import sys
 
 BIRTHS = 10_000
-lines = sys.stdin.read().splitlines()
+root, ordinary = (part.splitlines() for part in sys.stdin.read().split("ordinary\n"))
+lines = root
 print(next(line for line in lines if line.startswith("births")), file=sys.stderr)
 samples = [tuple(map(int, line.split()[1:])) for line in lines if line.startswith("sample") and len(line.split()) == 3]
 distinct = next(int(line) for line in lines if line.isdigit())
@@ -19,3 +21,9 @@ assert len(files) > 4, samples
 assert max(files) == min(files), files
 third = len(memory) // 3
 assert memory[-1] < memory[third] * 1.1 + 1024, memory
+
+*_, ends, end = ordinary
+end = json.loads(end)
+assert (end["user_only"], end["records_lost"], end["threads_born"]) == (True, 0, 4 * 1500 + 4), end
+# The shell ends besides.
+assert int(ends) == end["threads_born"] + 1, (ends, end)

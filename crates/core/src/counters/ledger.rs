@@ -69,6 +69,8 @@ struct Thread {
     owner: Option<Owner>,
     born: Nanos,
     ended: bool,
+    /// Its final counts were told, its end was not: with the next flush both are.
+    leaving: bool,
     /// It counted before its birth was told.
     unannounced: bool,
     standing: Standing,
@@ -236,6 +238,13 @@ impl Ledger {
         unknown
     }
 
+    /// What a thread was told to have counted last was all: if its end comes before the flush after the next, it is reported with it.
+    pub fn leaves(&mut self, tid: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.leaving = true;
+        }
+    }
+
     /// Takes in what a whole tree has counted. Where only the root is left to have counted the difference, it is the root's;
     /// otherwise it is returned: threads that are still alive counted it after they were last heard of.
     pub fn total(
@@ -280,7 +289,8 @@ impl Ledger {
         dirty.retain(|tid| {
             // A number may be listed twice: once for its former owner.
             let Some(thread) = self.threads.get_mut(tid) else { return false };
-            let stays = which == Which::Ended && !thread.ended;
+            let waits = which == Which::Ended || std::mem::take(&mut thread.leaving);
+            let stays = waits && !thread.ended;
             if !stays && thread.standing == Standing::Something {
                 thread.report(&self.core_types, &self.present, into);
             }
@@ -408,6 +418,22 @@ mod tests {
         assert_eq!(ledger.alive(), 0);
         assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[20]), true), None);
         assert_eq!(rows(&mut ledger), [(thread(1), 8, false)]);
+    }
+
+    #[test]
+    fn final_counts_wait_for_the_end_but_not_for_long() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        for ends in [true, false] {
+            ledger.birth(thread(2), Nanos::ZERO);
+            ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
+            ledger.leaves(2);
+            assert_eq!(rows(&mut ledger), []);
+            if ends {
+                ledger.exit(2);
+            }
+            assert_eq!(rows(&mut ledger), [(thread(2), 7, ends)]);
+        }
     }
 
     #[test]

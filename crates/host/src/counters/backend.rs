@@ -11,7 +11,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::CounterError;
 use super::notes::Notes;
-use super::open::{GroupInfo, Opened};
+use super::open::{GroupInfo, Opened, Says};
 use super::sys;
 use crate::signals::Signals;
 
@@ -40,8 +40,8 @@ pub(super) trait Backend {
     /// The groups.
     fn groups(&self) -> &[GroupInfo];
 
-    /// The group of an event's identifier, and whether the event asks for readings.
-    fn group_of(&self, id: u64) -> Option<(usize, bool)>;
+    /// The group of an event's identifier, and what it means when the event tells.
+    fn group_of(&self, id: u64) -> Option<(usize, Says)>;
 
     /// Reads a group's total: enabled and running time; values by member.
     fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError>;
@@ -137,7 +137,7 @@ impl Backend for Kernel {
 
     fn drain(&mut self, notes: &mut Notes) {
         let (now, ended) = (sys::now(), notes.ended);
-        for (ring, _) in &mut self.opened.rings {
+        for (ring, _) in self.opened.rings.iter_mut().chain(&mut self.opened.last_words) {
             ring.drain(&mut self.bytes, |record| notes.record(record));
         }
         self.hectic = (notes.ended - ended) * LOOK_NS > now - self.drained;
@@ -148,7 +148,7 @@ impl Backend for Kernel {
         &self.opened.infos
     }
 
-    fn group_of(&self, id: u64) -> Option<(usize, bool)> {
+    fn group_of(&self, id: u64) -> Option<(usize, Says)> {
         self.opened.ids.get(&id).copied()
     }
 

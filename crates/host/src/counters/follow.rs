@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::CounterError;
 use super::backend::Backend;
 use super::notes::{Note, Notes, What};
-use super::open::GroupInfo;
+use super::open::{GroupInfo, Says};
 use super::tasks;
 use super::trees::Trees;
 
@@ -34,6 +34,8 @@ pub(super) struct Follower {
     ended: Vec<u32>,
     /// Births that were told.
     pub(super) born: u64,
+    /// Final counts that the kernel told.
+    last_words: u64,
     /// Final counts in which an event was missing.
     pub(super) partial: u64,
     /// What befell threads, by time, for who asked to be told.
@@ -71,6 +73,7 @@ impl Follower {
             values: Vec::new(),
             ended: Vec::new(),
             born: 0,
+            last_words: 0,
             partial: 0,
             fates: None,
             trees: Trees::default(),
@@ -140,8 +143,9 @@ impl Follower {
                 self.ended.push(tid);
             }
             What::Counted { pid, id, last, enabled: _, running, .. } => {
-                let Some((group, asks)) = backend.group_of(id) else { return };
+                let Some((group, says)) = backend.group_of(id) else { return };
                 let Some(group) = backend.groups().get(group) else { return };
+                self.last_words += u64::from(last);
                 if values.len() != group.places.len() {
                     self.partial += u64::from(last);
                     return;
@@ -149,7 +153,10 @@ impl Follower {
                 if self.tell(group, Owner::Thread { pid, tid }, Nanos(note.at), running, values) {
                     self.names.entry(tid).or_insert_with(|| name_of(tid));
                 }
-                if self.each_sample && asks && !last {
+                if last || says == Says::Ends {
+                    self.ledger.leaves(tid);
+                }
+                if self.each_sample && says == Says::Due && !last {
                     self.ledger.flush(Which::All, &mut self.readings);
                 }
             }
@@ -195,9 +202,10 @@ impl Follower {
     /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
     pub(super) fn settle(&mut self, backend: &mut impl Backend) -> Result<(), CounterError> {
         // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
-        // a little after their farewell.
+        // a little after their farewell, or said none.
         let all_told = self.ledger.alive() == 0 && self.lost() == 0 && self.partial == 0;
-        let only_root = all_told && (!self.farewells || (self.born == 0 && self.ledger.trees() == 1));
+        let last_words = !self.farewells && self.last_words >= self.born;
+        let only_root = all_told && (last_words || (self.born == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
         let mut values = std::mem::take(&mut self.values);
         for index in 0..backend.groups().len() {

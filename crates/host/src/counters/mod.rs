@@ -11,6 +11,7 @@
 mod backend;
 mod catalog;
 mod crowd;
+mod ends;
 mod error;
 mod fit;
 mod follow;
@@ -32,6 +33,7 @@ mod vendor;
 
 pub use catalog::{CATALOG, CatalogRow, Probe, probe};
 pub use crowd::Crowd;
+pub use ends::sees_exits;
 pub use error::CounterError;
 pub use fit::fit_together;
 pub use follow::Fate;
@@ -42,5 +44,5 @@ pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
 pub use session::{Request, Session, Stopper, Summary, Target, Tick, Watch};
 pub(crate) use sys::pidfd;
-pub use tasks::{process_of, sees_exits};
+pub use tasks::process_of;
 pub use vendor::{VendorError, add as add_vendor_events, own as own_vendor_lists};

@@ -10,7 +10,8 @@
 //! A thread's counts are also told whenever it leaves a CPU, and when it ends: two more members of each group ask for a sample
 //! then. The kernel has a simpler way, `inherit_stat`, which tells final counts itself; but it writes those of every CPU's
 //! events from the CPU on which the thread ends, and two CPUs that write into one ring at once leave it silent for good (seen
-//! on 6.18 within a second of busy births). It is used only where the tracepoint of ends may not be.
+//! on 6.18 within seconds of busy births). It is used only where the tracepoint of ends may not be, and by an event whose
+//! ring takes nothing else: what one event tells of several ends the kernel writes one after the other.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,12 +23,13 @@ use rustc_hash::FxHashMap;
 
 use super::CounterError;
 use super::catalog::{CatalogRow, Probe, TASK_CLOCK, probe};
+use super::ends::{NOTHING, SAMPLED};
 use super::limits;
 use super::resolve::{CoreTypes, Encoding, Resolved};
-use super::sys::{self, Attr, Ring, Scope, abi};
+use super::sys::{self, Attr, RING_BYTES, Ring, Scope, abi};
 
-/// Config of the kernel's own event of a thread that leaves its CPU.
-const SWITCHES: u64 = abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64;
+/// Kind and config of the kernel's own event of a thread that leaves its CPU.
+const SWITCHES: (u32, u64) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64);
 
 /// What a group's times and values mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,17 @@ pub(super) struct GroupInfo {
     pub(super) clock: bool,
     /// Its running time is the time that the set counted.
     pub(super) counts: bool,
+}
+
+/// What it means when an event tells what its group has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// A reading is due.
+    Due,
+    /// The thread leaves a CPU.
+    Leaves,
+    /// It ends.
+    Ends,
 }
 
 /// Whose events are opened.
@@ -70,7 +83,11 @@ pub(super) struct Opening<'a> {
     pub(super) every: Option<(usize, usize, u64)>,
     /// The tracepoint of a thread's end, where it may be used.
     pub(super) exit_point: Option<u64>,
-    /// Then a thread's counts are told each so many times that it leaves a CPU.
+    /// The kernel tells final counts itself, too.
+    pub(super) kernel_tells: bool,
+    /// All threads stem from one that was there first.
+    pub(super) one_root: bool,
+    /// A thread's counts are told each so many times that it leaves a CPU.
     pub(super) each_switch: u64,
     /// The first set begins with the program.
     pub(super) on_exec: bool,
@@ -87,12 +104,15 @@ pub(super) struct Opened {
     pub(super) leaders: Vec<OwnedFd>,
     /// The other events of each group.
     members: Vec<Vec<OwnedFd>>,
-    /// Group by the identifier of its events, and whether that event asks for readings, as opposed to one that only tells
-    /// what was counted until a thread left a CPU.
-    pub(super) ids: FxHashMap<u64, (usize, bool)>,
+    /// Group by the identifier of its events, and what it means when that event tells.
+    pub(super) ids: FxHashMap<u64, (usize, Says)>,
     /// By CPU: the ring, and the group whose leader has it.
     pub(super) rings: Vec<(Ring, usize)>,
     ring_of: FxHashMap<u32, usize>,
+    /// Rings of final counts alone, each with the group whose last member has it, by CPU and place of the group among those of its
+    /// thread there. Only groups of several threads that were there first share one.
+    pub(super) last_words: Vec<(Ring, usize)>,
+    last_words_of: FxHashMap<(u32, usize), usize>,
     trees: u32,
     /// Each group's last member is a counter of ends.
     farewells: bool,
@@ -106,6 +126,8 @@ type Member<'a> = (usize, &'a Resolved, &'a Encoding);
 struct Group<'a> {
     cpu: CpuId,
     set: usize,
+    /// Among those of the CPU.
+    nth: usize,
     members: Vec<Member<'a>>,
     clock: bool,
     counts: bool,
@@ -177,39 +199,46 @@ impl Opened {
         let farewells = opening.farewells(ring, self.user_only, &others);
         let inherit = matches!(scope, Scope::Thread(..));
         let mut clock = self.clock(opening, group, ring, lead);
-        (clock.inherit, clock.tell_at_exit) = (inherit, others.is_empty() && farewells.is_empty());
+        clock.inherit = inherit;
         let mut fds: Vec<OwnedFd> = Vec::with_capacity(others.len() + 1);
         let mut places = Vec::with_capacity(others.len() + 1);
         if !alone {
             fds.push(sys::open(&clock, scope, None).map_err(|e| opening.refused("task_clock", e))?);
             places.push(lead);
         }
-        for (nth, member) in others.iter().enumerate() {
+        for member in &others {
             let mut attr = self.member(&clock, member, fds.is_empty());
             let asked = opening.every.filter(|e| ring && (e.0, e.1) == (group.set, member.0));
             // What tells already when the thread leaves a CPU need not be opened twice.
-            let tells = farewells.len() == 1 && is_switches(member);
+            let tells = is_switches(member) && !farewells.contains(&SWITCHES);
             attr.period = asked.map_or(if tells { opening.each_switch } else { 0 }, |e| e.2);
-            // The kernel ends the members last to first, and the first to go still sees the whole group.
-            attr.tell_at_exit = nth + 1 == others.len() && farewells.is_empty();
             let refused = |e| opening.refused(&member.1.planned.name, e);
             fds.push(sys::open(&attr, scope, fds.first()).map_err(refused)?);
             places.push(Some(member.0));
         }
-        let asking = fds.len();
-        self.farewells |= !farewells.is_empty();
-        for (kind, config) in farewells {
-            let period = if kind == abi::PERF_TYPE_TRACEPOINT { 1 } else { opening.each_switch };
+        let mut says = vec![Says::Due; fds.len()];
+        self.farewells |= farewells.iter().any(|f| f.0 == abi::PERF_TYPE_TRACEPOINT);
+        let tells_last = farewells.last() == Some(&NOTHING);
+        for farewell in farewells {
+            // The kernel ends the members last to first, and the first to go still sees the whole group.
+            let (tell_at_exit, (kind, config)) = (farewell == NOTHING, farewell);
+            let period = match kind {
+                _ if tell_at_exit => SAMPLED,
+                abi::PERF_TYPE_TRACEPOINT => 1,
+                _ => opening.each_switch,
+            };
             let config = [config, 0, 0, 0];
             let (disabled, enable_on_exec, follow) = (false, false, false);
-            let attr = Attr { kind, config, period, disabled, enable_on_exec, follow, ..clock.clone() };
+            let attr = Attr { kind, config, period, tell_at_exit, disabled, enable_on_exec, follow, ..clock.clone() };
             fds.push(sys::open(&attr, scope, fds.first()).map_err(|e| opening.refused("context_switches", e))?);
             places.push(None);
+            says.push(if farewell == SWITCHES { Says::Leaves } else { Says::Ends });
         }
         let width = opening.sets[group.set].len();
         let (set, cpu) = (group.set as u32, group.cpu);
         let info = GroupInfo { tree, cpu, set, places, width, clock: group.clock, counts: group.counts };
-        self.keep(info, fds, asking, ring)
+        let last_words = tells_last.then_some(group.nth);
+        self.keep(info, (fds, says), ring, last_words)
     }
 
     /// The clock that leads a group and asks for its samples.
@@ -242,22 +271,37 @@ impl Opened {
         }
     }
 
-    fn keep(&mut self, info: GroupInfo, mut fds: Vec<OwnedFd>, asking: usize, ring: bool) -> Result<(), CounterError> {
+    /// Keeps a group, which may have a ring, and its last member one for final counts.
+    fn keep(
+        &mut self,
+        info: GroupInfo,
+        (mut fds, says): (Vec<OwnedFd>, Vec<Says>),
+        ring: bool,
+        last_words: Option<usize>,
+    ) -> Result<(), CounterError> {
         let (cpu, index) = (info.cpu.0, self.infos.len());
         if ring {
             let system = CounterError::system("asking for a counter's identifier");
-            for (nth, fd) in fds.iter().enumerate() {
-                self.ids.insert(sys::id(fd).map_err(&system)?, (index, nth < asking));
+            for (fd, says) in fds.iter().zip(says) {
+                self.ids.insert(sys::id(fd).map_err(&system)?, (index, says));
             }
             let failed = |source| CounterError::Ring { cpu, source };
             let mut first = 0;
             if !self.ring_of.contains_key(&cpu) {
-                self.rings.push((Ring::map(&fds[0]).map_err(failed)?, index));
+                // Both kinds of rings have to do with what an ordinary user may have.
+                let size = if last_words.is_some() { RING_BYTES / 2 } else { RING_BYTES };
+                self.rings.push((Ring::map_sized(&fds[0], size).map_err(failed)?, index));
                 self.ring_of.insert(cpu, index);
                 first = 1;
             }
             let owner = self.ring_of[&cpu];
-            for fd in &fds[first..] {
+            let mut others = fds.split_at(first).1;
+            if let (Some(nth), Some((last, before))) = (last_words, others.split_last())
+                && self.tell_last_words(last, (cpu, nth), index).map_err(failed)?
+            {
+                others = before;
+            }
+            for fd in others {
                 let target = if owner == index { &fds[0] } else { &self.leaders[owner] };
                 sys::redirect(fd, target).map_err(failed)?;
             }
@@ -268,9 +312,23 @@ impl Opened {
         Ok(())
     }
 
+    /// Gives an event of final counts a ring for those alone; whether there is room for one.
+    fn tell_last_words(&mut self, fd: &OwnedFd, of: (u32, usize), group: usize) -> io::Result<bool> {
+        if let Some(owner) = self.last_words_of.get(&of) {
+            return match self.members[*owner].last() {
+                Some(owner) => sys::redirect(fd, owner).map(|()| true),
+                None => Ok(false),
+            };
+        }
+        let Ok(ring) = Ring::map_sized(fd, RING_BYTES / 4) else { return Ok(false) };
+        self.last_words.push((ring, group));
+        self.last_words_of.insert(of, group);
+        Ok(true)
+    }
+
     /// Closes the groups of trees, but for those that own a ring: others write to it.
     pub(super) fn close(&mut self, trees: &[u32]) {
-        let owners: Vec<usize> = self.rings.iter().map(|(_, owner)| *owner).collect();
+        let owners: Vec<usize> = self.rings.iter().chain(&self.last_words).map(|(_, owner)| *owner).collect();
         let goes = |(nth, info): (usize, &GroupInfo)| trees.contains(&info.tree) && !owners.contains(&nth);
         let going: Vec<bool> = self.infos.iter().enumerate().map(goes).collect();
         let mut next = 0;
@@ -283,7 +341,8 @@ impl Opened {
         retain_not(&mut self.leaders, &going);
         retain_not(&mut self.members, &going);
         self.ids.retain(|_, (group, _)| places[*group].map(|place| *group = place).is_some());
-        let owners = self.rings.iter_mut().map(|(_, owner)| owner).chain(self.ring_of.values_mut());
+        let rings = self.rings.iter_mut().chain(&mut self.last_words).map(|(_, owner)| owner);
+        let owners = rings.chain(self.ring_of.values_mut()).chain(self.last_words_of.values_mut());
         owners.for_each(|owner| *owner = places[*owner].unwrap_or(*owner));
     }
 
@@ -323,13 +382,22 @@ impl Opening<'_> {
     }
 
     /// Kind and config of the events that a group of these needs besides, so that a thread's counts are told when it leaves a CPU
-    /// and, the last one, when it ends.
+    /// and, the last one, when it ends; or one that tells only that.
     fn farewells(&self, ring: bool, user_only: bool, members: &[&Member<'_>]) -> Vec<(u32, u64)> {
-        let Some(exit) = self.exit_point.filter(|_| ring && !user_only) else { return Vec::new() };
-        let (switch, exit) = ((abi::PERF_TYPE_SOFTWARE, SWITCHES), (abi::PERF_TYPE_TRACEPOINT, exit));
+        if !ring {
+            return Vec::new();
+        }
         // An event that asks for readings must not be taken for one that only tells.
         let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
-        if is_there { vec![exit] } else { vec![switch, exit] }
+        let switch = (!user_only && !is_there).then_some(SWITCHES);
+        let exit = self.traces(user_only).map(|point| (abi::PERF_TYPE_TRACEPOINT, point));
+        switch.into_iter().chain(exit.or(self.kernel_tells.then_some(NOTHING))).collect()
+    }
+
+    /// The tracepoint of a thread's end, if that is what tells its final counts.
+    pub(super) fn traces(&self, user_only: bool) -> Option<u64> {
+        let spared = self.kernel_tells && self.one_root;
+        self.exit_point.filter(|_| !user_only && !spared)
     }
 
     /// After how much running the clock of a set's groups asks for a sample; 0 for never.
@@ -371,7 +439,12 @@ impl Opening<'_> {
         let together = matches!(whom, Whom::Total(_)) && self.core_types.names.len() == 1;
         let cpus: Vec<CpuId> = self.cpus.iter().take(if together { 1 } else { usize::MAX }).collect();
         let sets = || self.sets.iter().enumerate();
-        cpus.iter().flat_map(|cpu| sets().flat_map(|(nth, set)| groups_of_set(*cpu, nth, set))).collect()
+        let on = |cpu: &CpuId| {
+            let mut groups: Vec<_> = sets().flat_map(|(nth, set)| groups_of_set(*cpu, nth, set)).collect();
+            groups.iter_mut().enumerate().for_each(|(nth, group)| group.nth = nth);
+            groups
+        };
+        cpus.iter().flat_map(on).collect()
     }
 }
 
@@ -409,7 +482,7 @@ fn is_clock((_, _, encoding): &Member<'_>) -> bool {
 /// Whether this counts every switch of its thread.
 fn is_switches((_, event, encoding): &Member<'_>) -> bool {
     let everywhere = event.space.user && event.space.kernel;
-    encoding.software && encoding.config[0] == SWITCHES && everywhere
+    (encoding.kind, encoding.config[0]) == SWITCHES && everywhere
 }
 
 /// Counters that one thread needs.
@@ -424,7 +497,7 @@ fn files(groups: &[Group<'_>]) -> u64 {
 }
 
 fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> {
-    let mut groups = vec![Group { cpu, set, members: Vec::new(), clock: true, counts: true }];
+    let mut groups = vec![Group { cpu, set, nth: 0, members: Vec::new(), clock: true, counts: true }];
     for (place, event) in events.iter().enumerate() {
         let Some(encoding) = event.on(cpu) else { continue };
         let found = groups.iter_mut().find(|g| match g.members.first() {
@@ -437,6 +510,7 @@ fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> 
             None => groups.push(Group {
                 cpu,
                 set,
+                nth: 0,
                 members: vec![(place, event, encoding)],
                 clock: false,
                 counts: !encoding.system,

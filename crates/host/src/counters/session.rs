@@ -18,7 +18,7 @@ use super::follow::Follower;
 use super::launch::{self, Ending, Held};
 use super::open::{CGROUP, Opened, Opening, Whom};
 use super::resolve::{CoreTypes, Resolved};
-use super::{linger, sys, tasks};
+use super::{ends, linger, sys, tasks};
 
 /// What is looked at.
 #[derive(Clone, Debug)]
@@ -137,7 +137,8 @@ impl Session {
         let roots = roots(&request.target, child.as_ref())?;
         let tids: Vec<u32> = roots.iter().map(|r| r.1).collect();
         let folder = cgroup(&request.target)?;
-        let opening = request.opening(SPARING_NS);
+        let mut opening = request.opening(SPARING_NS);
+        opening.one_root = tids.len() == 1;
         let whom = match (&request.target, &folder) {
             (Target::Cpus, _) => Whom::Cpus,
             (_, Some(folder)) => Whom::Cgroup(folder),
@@ -152,7 +153,7 @@ impl Session {
         };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.each_sample = request.every.is_some();
-        follower.farewells = opening.exit_point.is_some() && !opened.user_only;
+        follower.farewells = opening.traces(opened.user_only).is_some();
         let awaited = if opening.lenient { Vec::new() } else { awaited(&roots)? };
         let mut backend = Kernel::new(opened, awaited)?;
         let now = backend.now();
@@ -237,7 +238,9 @@ impl Request {
             core_types: &self.core_types,
             sample_ns,
             every: self.every,
-            exit_point: tasks::exit_point(),
+            exit_point: ends::exit_point(),
+            kernel_tells: ends::kernel_tells(),
+            one_root: launched,
             each_switch: 1,
             on_exec: launched,
             lenient: matches!(self.target, Target::Present(_)),

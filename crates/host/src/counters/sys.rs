@@ -102,7 +102,7 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
         if attr.wake_each {
             raw.__bindgen_anon_2.wakeup_events = 1;
         } else {
-            raw.__bindgen_anon_2.wakeup_watermark = (RING_BYTES / 4) as u32;
+            raw.__bindgen_anon_2.wakeup_watermark = (RING_BYTES / 8) as u32;
         }
     }
     raw
@@ -162,7 +162,7 @@ fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// Bytes of a ring: an ordinary user may have half a megabyte per CPU.
-const RING_BYTES: usize = 512 << 10;
+pub(super) const RING_BYTES: usize = 512 << 10;
 
 /// A ring buffer that the kernel writes and this program reads.
 pub(super) struct Ring {

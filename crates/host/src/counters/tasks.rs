@@ -2,9 +2,7 @@
 //!
 //! Input: process and thread numbers. Output: which threads a process has, which process a thread belongs to, names.
 
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use super::CounterError;
 
@@ -37,26 +35,4 @@ pub fn process_of(tid: u32) -> Result<u32, CounterError> {
 pub(super) fn name(tid: u32) -> Option<String> {
     let bytes = std::fs::read(PathBuf::from(format!("/proc/{tid}/comm"))).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
-}
-
-/// Whether the kernel tells us when threads end, so that their last counts are exact.
-#[must_use]
-pub fn sees_exits() -> bool {
-    exit_point().is_some()
-}
-
-/// The number of the tracepoint of a thread's end, looked up once. Its table is root's, as a rule, and not mounted everywhere.
-pub(super) fn exit_point() -> Option<u64> {
-    static POINT: OnceLock<Option<u64>> = OnceLock::new();
-    *POINT.get_or_init(find_exit_point)
-}
-
-fn find_exit_point() -> Option<u64> {
-    let read = |root: &str| std::fs::read_to_string(format!("{root}/events/sched/sched_process_exit/id")).ok();
-    let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find_map(read);
-    let private = || {
-        let folder = super::sys::tracefs().ok()?;
-        read(&format!("/proc/self/fd/{}", folder.as_raw_fd()))
-    };
-    mounted.or_else(private)?.trim().parse().ok()
 }

@@ -7,7 +7,7 @@ use countersteer_core::units::CpuId;
 
 use super::super::backend::Wake;
 use super::super::notes::Notes;
-use super::super::open::GroupInfo;
+use super::super::open::{GroupInfo, Says};
 use super::super::record::testing as record;
 use super::*;
 
@@ -56,8 +56,8 @@ impl Backend for Fake {
         &self.infos
     }
 
-    fn group_of(&self, id: u64) -> Option<(usize, bool)> {
-        (id as usize).checked_sub(1).map(|group| (group, true))
+    fn group_of(&self, id: u64) -> Option<(usize, Says)> {
+        (id as usize).checked_sub(1).map(|group| (group, Says::Due))
     }
 
     fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {

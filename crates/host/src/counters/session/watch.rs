@@ -77,7 +77,7 @@ impl Watch {
         let nothing = request.sets.iter().all(Vec::is_empty);
         let opened = if nothing { Opened::default() } else { Opened::open(&opening, Whom::Threads(&[]))? };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
-        follower.farewells = opening.exit_point.is_some() && !opened.user_only;
+        follower.farewells = opening.traces(opened.user_only).is_some();
         follower.fates = Some(Vec::new());
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
