@@ -195,10 +195,10 @@ fn nmi_watchdog(root: &Path) -> Finding {
 
 fn ends_of_threads(_: &Path) -> Finding {
     if counters::sees_exits() {
-        return Finding::works("the kernel tells when a thread ends (tracepoint)");
+        return Finding::works("final counts of threads are told");
     }
-    let mend = "run as root, or let a group read `/sys/kernel/tracing/events/sched`";
-    Finding::limited("final counts can be lost where threads end on several CPUs at once", mend)
+    let mend = "a newer kernel (6.18), or run as root, or let a group read `/sys/kernel/tracing/events/sched`";
+    Finding::limited("what threads counted last is known only together", mend)
 }
 
 fn open_files(_: &Path) -> Finding {

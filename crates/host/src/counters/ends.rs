@@ -1,9 +1,8 @@
 //! How threads' final counts are told.
 //!
-//! Two ways. With `inherit_stat` the kernel tells them itself, to whoever may count; but kernels before 6.18 forgot to, those that
-//! mended it have the same numbers as others, and what several events tell may not be mixed ([`super::open`]). The tracepoint of
-//! ends tells them on any kernel; but its number is in a table that is root's as a rule, and each event of it makes births and
-//! ends dearer.
+//! Two ways. With `inherit_stat` the kernel tells them itself, to whoever may count; but some kernels forget to (6.12 and 6.16 of
+//! Debian, not 6.18 and 7.2), and what several events tell may not be mixed ([`super::open`]). The tracepoint of ends tells them on
+//! any kernel; but its number is in a table that is root's as a rule, and each event of it makes births and ends dearer.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;

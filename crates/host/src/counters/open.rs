@@ -7,11 +7,12 @@
 //! that CPU while the set had its turn; the events of each PMU form another, whose running time says how much of that they
 //! really counted.
 //!
-//! A thread's counts are also told whenever it leaves a CPU, and when it ends: two more members of each group ask for a sample
-//! then. The kernel has a simpler way, `inherit_stat`, which tells final counts itself; but it writes those of every CPU's
-//! events from the CPU on which the thread ends, and two CPUs that write into one ring at once leave it silent for good (seen
-//! on 6.18 within seconds of busy births). It is used only where the tracepoint of ends may not be, and by an event whose
-//! ring takes nothing else: what one event tells of several ends the kernel writes one after the other.
+//! A thread's counts are also told whenever it leaves a CPU, and when it ends: two more members of each group see to that. The
+//! kernel tells final counts itself (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread
+//! ends, and two CPUs that write into one ring at once leave it silent for good (seen on 6.18 within seconds of busy births).
+//! So an event that does nothing else has them told, into a ring that takes nothing else: what one event tells of several ends the
+//! kernel writes one after the other. Where there are several threads first, whose offspring's events are not the same, or the
+//! kernel does not tell ([`super::ends`]), the tracepoint of ends asks for a sample instead, where it may.
 
 use std::io;
 use std::os::fd::OwnedFd;
