@@ -14,6 +14,12 @@ pub(super) fn most() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(OTHERS, |(_, hard)| hard)
 }
 
+/// Samples that an event may have a second; the kernel lowers that by itself where they take it long.
+pub(super) fn samples_per_second() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
+    text.trim().parse().unwrap_or(u64::MAX)
+}
+
 /// What permits counting for which kernel.perf_event_paranoid would have to be `wanted`. Above 2, a value that only distributions'
 /// kernels know (Debian's, Ubuntu's), those ask for all of an administrator's powers.
 #[must_use]

@@ -73,6 +73,15 @@ pub(super) enum Whom<'a> {
     Cgroup(&'a OwnedFd),
 }
 
+/// When a thread tells its counts as it leaves a CPU: it is interrupted for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// Each so many times.
+    Each(u64),
+    /// Each time, but of those who leave more often only about so many times a second.
+    PerSecond(u64),
+}
+
 /// How events are opened.
 pub(super) struct Opening<'a> {
     pub(super) sets: &'a [Vec<Resolved>],
@@ -88,8 +97,8 @@ pub(super) struct Opening<'a> {
     pub(super) kernel_tells: bool,
     /// All threads stem from one that was there first.
     pub(super) one_root: bool,
-    /// A thread's counts are told each so many times that it leaves a CPU.
-    pub(super) each_switch: u64,
+    /// When a thread's counts are told as it leaves a CPU.
+    pub(super) leaving: Leaving,
     /// The first set begins with the program.
     pub(super) on_exec: bool,
     /// Threads that cannot be looked at are passed over.
@@ -212,7 +221,8 @@ impl Opened {
             let asked = opening.every.filter(|e| ring && (e.0, e.1) == (group.set, member.0));
             // What tells already when the thread leaves a CPU need not be opened twice.
             let tells = is_switches(member) && !farewells.contains(&SWITCHES);
-            attr.period = asked.map_or(if tells { opening.each_switch } else { 0 }, |e| e.2);
+            (attr.period, attr.frequency) =
+                asked.map_or(if tells { opening.leaving.rate() } else { (0, false) }, |e| (e.2, false));
             let refused = |e| opening.refused(&member.1.planned.name, e);
             fds.push(sys::open(&attr, scope, fds.first()).map_err(refused)?);
             places.push(Some(member.0));
@@ -223,14 +233,15 @@ impl Opened {
         for farewell in farewells {
             // The kernel ends the members last to first, and the first to go still sees the whole group.
             let (tell_at_exit, (kind, config)) = (farewell == NOTHING, farewell);
-            let period = match kind {
-                _ if tell_at_exit => SAMPLED,
-                abi::PERF_TYPE_TRACEPOINT => 1,
-                _ => opening.each_switch,
+            let (period, frequency) = match kind {
+                _ if tell_at_exit => (SAMPLED, false),
+                abi::PERF_TYPE_TRACEPOINT => (1, false),
+                _ => opening.leaving.rate(),
             };
             let config = [config, 0, 0, 0];
             let (disabled, enable_on_exec, follow) = (false, false, false);
-            let attr = Attr { kind, config, period, tell_at_exit, disabled, enable_on_exec, follow, ..clock.clone() };
+            let lead = Attr { disabled, enable_on_exec, follow, ..clock.clone() };
+            let attr = Attr { kind, config, period, frequency, tell_at_exit, ..lead };
             fds.push(sys::open(&attr, scope, fds.first()).map_err(|e| opening.refused("context_switches", e))?);
             places.push(None);
             says.push(if farewell == SWITCHES { Says::Leaves } else { Says::Ends });
@@ -359,6 +370,16 @@ impl Opened {
             sys::switch(leader, on).map_err(CounterError::system("switching counters"))?;
         }
         Ok(())
+    }
+}
+
+impl Leaving {
+    /// A period, and whether it is a frequency.
+    const fn rate(self) -> (u64, bool) {
+        match self {
+            Self::Each(times) => (times, false),
+            Self::PerSecond(times) => (times, true),
+        }
     }
 }
 

@@ -16,9 +16,9 @@ use super::CounterError;
 use super::backend::{Backend, Kernel};
 use super::follow::Follower;
 use super::launch::{self, Ending, Held};
-use super::open::{CGROUP, Opened, Opening, Whom};
+use super::open::{CGROUP, Leaving, Opened, Opening, Whom};
 use super::resolve::{CoreTypes, Resolved};
-use super::{ends, linger, sys, tasks};
+use super::{ends, limits, linger, sys, tasks};
 
 /// What is looked at.
 #[derive(Clone, Debug)]
@@ -121,6 +121,8 @@ const SAMPLES_PER_PERIOD: u64 = 10;
 const SPARING_NS: u64 = 5_000_000;
 /// Least time of running between two samples of a thread.
 const LEAST_SAMPLE_NS: u64 = 500_000;
+/// How far apart samples are of threads that leave their CPUs all the time, where nobody reads before the end.
+const SELDOM_NS: u64 = 100_000_000;
 /// How often rings are looked at when there is no period.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
 
@@ -223,6 +225,8 @@ impl Request {
     fn opening(&self, sparing_ns: u64) -> Opening<'_> {
         let launched = matches!(self.target, Target::Launch(_));
         let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, sparing_ns));
+        let often = 1_000_000_000 / if sample_ns > 0 { sample_ns } else { SELDOM_NS };
+        let leaving = often.min(limits::samples_per_second());
         let numbers = |ids: &[u32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let target = match &self.target {
             Target::Launch(command) => format!("`{}`", command.first().map_or("", String::as_str)),
@@ -241,7 +245,7 @@ impl Request {
             exit_point: ends::exit_point(),
             kernel_tells: ends::kernel_tells(),
             one_root: launched,
-            each_switch: 1,
+            leaving: if self.every.is_some() { Leaving::Each(1) } else { Leaving::PerSecond(leaving) },
             on_exec: launched,
             lenient: matches!(self.target, Target::Present(_)),
             target,

@@ -27,6 +27,8 @@ pub(super) struct Attr {
     pub(super) follow: bool,
     /// A sample each so many events; 0 for none.
     pub(super) period: u64,
+    /// The period is how many samples a second there are to be at most.
+    pub(super) frequency: bool,
     /// Samples and records are wanted at all.
     pub(super) ring: bool,
     /// Each sample wakes who waits, not only a ring that fills up.
@@ -91,6 +93,7 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
         // The kernel swaps the counters of relatives when they take turns, which costs next to nothing, unless samples tell of one.
         raw.sample_type = if attr.period > 0 { SAMPLE_TYPE } else { SAMPLE_TYPE & !READ };
         raw.__bindgen_anon_1.sample_period = attr.period;
+        raw.set_freq(attr.frequency.into());
         raw.set_inherit_stat(attr.tell_at_exit.into());
         raw.set_task(attr.follow.into());
         raw.set_comm(attr.follow.into());

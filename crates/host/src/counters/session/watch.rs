@@ -14,7 +14,7 @@ use countersteer_core::units::Nanos;
 
 use super::super::backend::{Backend, Kernel};
 use super::super::follow::{Fate, Follower};
-use super::super::open::{Opened, Opening, Whom};
+use super::super::open::{Leaving, Opened, Opening, Whom};
 use super::super::resolve::{CoreTypes, Resolved};
 use super::super::{CounterError, tasks};
 use super::{HOUSEKEEPING, LEAST_SAMPLE_NS, Request, Target, add_newborn};
@@ -152,7 +152,7 @@ impl Watch {
         let target = Target::Processes(vec![pid]);
         let request = Request { target, ..self.request.clone() };
         let mut opening = request.opening(LEAST_SAMPLE_NS);
-        opening.each_switch = if self.patient { SWITCHES } else { 1 };
+        opening.leaving = Leaving::Each(if self.patient { SWITCHES } else { 1 });
         if self.census.is_some() {
             return self.take_in(&opening, pid, tids);
         }
