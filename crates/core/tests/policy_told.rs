@@ -63,6 +63,19 @@ impl Bench {
         self.tell(thread, Told { phase, ..Told::default() });
     }
 
+    /// Threads tell what they did in the last period: twice as much on big CPUs.
+    fn work(&mut self) {
+        let sample = |info: &ThreadInfo| {
+            let mut counts = Counts::default();
+            let core_type = self.topology.core_type_of(info.cpu);
+            counts.set(Event::Work, if core_type.0 == 0 { 2.0 } else { 1.0 });
+            let (thread, cpu, at, ran) = (info.id, info.cpu, self.now, Nanos::from_millis(100));
+            Sample { thread, cpu, core_type, at, set: 0, sets: 1, enabled: ran, running: ran, counts }
+        };
+        let samples = self.threads.iter().map(sample).collect();
+        self.metrics.update(&Observation { samples, ..Observation::default() });
+    }
+
     /// One decision; who is on big CPUs after it.
     fn decide(&mut self) -> Vec<u32> {
         let mut view = View {
@@ -149,4 +162,42 @@ fn turns_on_fast_cores_go_to_those_who_work() {
     }
     assert_eq!(turns[1], 0, "{turns:?}");
     assert!([0, 2, 3].iter().all(|t| turns[*t] >= 10), "{turns:?}");
+}
+
+/// When each thread was sent to be measured, in a minute in which nothing comes of it but for those from `known_ms` on.
+fn sent(bench: &mut Bench, known_ms: u64) -> Vec<Vec<u64>> {
+    let mut sent = vec![Vec::new(); bench.threads.len()];
+    while bench.now < Nanos::from_millis(60_000) {
+        let at_ms = bench.now.0 / 1_000_000;
+        if at_ms >= known_ms {
+            bench.work();
+        }
+        // Who stays where it is has no new reason.
+        bench.rules.iter_mut().for_each(String::clear);
+        bench.decide();
+        for (times, rule) in sent.iter_mut().zip(&bench.rules) {
+            if rule.starts_with("sent to be measured") {
+                times.push(at_ms);
+            }
+        }
+    }
+    sent
+}
+
+#[test]
+fn who_was_on_both_types_without_a_measure_is_tried_again() {
+    // What it does at first is not told.
+    let mut bench = Bench::new("hsf:sf=work", &[1.0; 4]);
+    let sent = sent(&mut bench, 5_000);
+    for thread in &bench.threads {
+        let sf = bench.metrics.get(thread.id, "sf_work");
+        assert!(sf.is_some_and(|sf| (sf - 2.0).abs() < 0.01), "{sf:?} {sent:?}");
+    }
+}
+
+#[test]
+fn who_never_tells_is_tried_less_and_less_often() {
+    let sent = sent(&mut Bench::new("hsf:sf=work", &[1.0; 4]), u64::MAX);
+    let later: Vec<usize> = sent.iter().map(|times| times.iter().filter(|at| **at > 10_000).count()).collect();
+    assert!(later.iter().all(|n| (1..=4).contains(n)), "{sent:?}");
 }

@@ -86,6 +86,9 @@ pub(super) const DEF: PolicyDef = PolicyDef {
 /// How many times as often those may be measured that have begun another phase.
 const SOONER: u64 = 4;
 
+/// Doublings, at most, of the time after which such a thread is tried again.
+const MOST_PATIENCE: u32 = 6;
+
 /// What is remembered about a thread.
 #[derive(Clone, Copy, Default)]
 struct Memory {
@@ -98,6 +101,8 @@ struct Memory {
     been: [Option<Nanos>; 2],
     /// It has begun another phase since.
     changed: bool,
+    /// How often it was sent to be measured again although nothing had come of that.
+    fruitless: u32,
 }
 
 /// A thread in this decision.
@@ -233,10 +238,19 @@ impl Hsf {
         }
         let due = since >= self.refresh.0;
         let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
-        let stale = all.iter_mut().filter(|c| c.sf.is_some() && c.standing == Standing::Full);
-        let stale = stale.filter(|c| due || c.memory.changed);
+        // Who has been on both types without a measure slept there, or has none to give: it is tried again less and less often.
+        let patient = |c: &Candidate<'_>| {
+            let tried = oldest(c).unwrap_or_default();
+            now.since(tried).0 >= self.refresh.0 << c.memory.fruitless.min(MOST_PATIENCE)
+        };
+        let wanted = |c: &&mut Candidate<'_>| match c.sf {
+            Some(_) => due || c.memory.changed,
+            None => due && patient(c),
+        };
+        let stale = all.iter_mut().filter(|c| c.standing == Standing::Full).filter(wanted);
         if let Some(c) = stale.min_by_key(|c| (!c.memory.changed, oldest(c), c.info.id)) {
             c.memory.changed = false;
+            c.memory.fruitless = if c.sf.is_some() { 0 } else { c.memory.fruitless + 1 };
             self.last_refresh = now;
             let [fast, slow] = c.memory.been;
             c.send(if fast <= slow { f64::INFINITY } else { f64::NEG_INFINITY });
