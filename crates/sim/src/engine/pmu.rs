@@ -13,8 +13,10 @@ use rand::{RngExt, SeedableRng};
 
 use crate::progress::Counters;
 
-/// What each set counts besides; those that may have counters of their own, which is which first.
-const BASE: [Event; 2] = [Event::Cycles, Event::Instructions];
+/// What each set counts besides, or the first of them at least.
+const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
+/// Those that may have counters of their own, in the order in which they get them.
+const FIXED: [Event; 2] = [Event::Cycles, Event::Instructions];
 
 /// Counting state of all threads.
 pub(super) struct Pmu {
@@ -49,7 +51,7 @@ impl Pmu {
         read.retain(|event| event.def().kind == EventKind::Hardware && !BASE.contains(event));
         let fits = |set: &[Event]| {
             topology.core_types.iter().all(|t| {
-                let fixed = &BASE[..(t.fixed_counters as usize).min(BASE.len())];
+                let fixed = &FIXED[..(t.fixed_counters as usize).min(FIXED.len())];
                 set.iter().filter(|event| !fixed.contains(event)).count() <= t.counters as usize
             })
         };
