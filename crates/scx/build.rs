@@ -1,4 +1,4 @@
-//! Compiles the scheduler and writes its Rust side: the skeleton, and the constants of `bpf/shared.h`.
+//! Compiles what runs inside the kernel and writes its Rust side: skeletons, and the constants of headers that both sides know.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
@@ -49,17 +49,29 @@ fn constants(header: &Path) -> String {
     text.lines().filter_map(constant).collect()
 }
 
+/// Programs, each with its Rust side.
+const PROGRAMS: [&str; 3] = ["engine", "follow", "adopt"];
+/// What both sides know.
+const SHARED: [&str; 2] = ["shared", "follow"];
+
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    let written = fs::write(out.join("shared.rs"), constants(Path::new("bpf/shared.h")));
-    written.unwrap_or_else(|e| fail(&format!("{}: {e}", out.display())));
-    let built = SkeletonBuilder::new()
-        .source("bpf/engine.bpf.c")
-        .clang(clang())
-        .clang_args(["-Wall", "-Werror", "-mcpu=v3"])
-        .build_and_generate(out.join("engine.skel.rs"));
-    if let Err(e) = built {
-        fail(&format!("bpf/engine.bpf.c does not compile: {e:#}"));
+    for header in SHARED {
+        let written =
+            fs::write(out.join(format!("{header}.rs")), constants(&Path::new("bpf").join(format!("{header}.h"))));
+        written.unwrap_or_else(|e| fail(&format!("{}: {e}", out.display())));
+    }
+    let clang = clang();
+    for program in PROGRAMS {
+        let source = format!("bpf/{program}.bpf.c");
+        let built = SkeletonBuilder::new()
+            .source(&source)
+            .clang(&clang)
+            .clang_args(["-Wall", "-Werror", "-mcpu=v3"])
+            .build_and_generate(out.join(format!("{program}.skel.rs")));
+        if let Err(e) = built {
+            fail(&format!("{source} does not compile: {e:#}"));
+        }
     }
 }

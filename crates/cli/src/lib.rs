@@ -9,6 +9,7 @@ mod command;
 mod counted;
 mod error;
 mod experiment;
+mod inside;
 mod library;
 mod live_table;
 mod online;

@@ -51,7 +51,7 @@ type Counted = BTreeMap<Owner, (Vec<u64>, bool)>;
 
 fn count(request: Request) -> Result<(Counted, Summary), CounterError> {
     let mut counted = Counted::new();
-    let summary = Session::open(request)?.run(|tick| {
+    let summary = Session::open(request, None)?.run(|tick| {
         for (i, row) in tick.readings.rows().iter().enumerate() {
             let values = tick.readings.values(i);
             let (sums, last) = counted.entry(row.owner).or_insert_with(|| (vec![0; values.len()], false));
@@ -188,7 +188,7 @@ fn events_decide_when_a_reading_is_due() {
     let command = words(&["sh", "-c", "true"]);
     let Some(request) = request(command, &["task_clock,page_faults"], None) else { return };
     let mut faults = Vec::new();
-    let session = Session::open(Request { every: Some((0, 1, 20)), ..request }).unwrap();
+    let session = Session::open(Request { every: Some((0, 1, 20)), ..request }, None).unwrap();
     let _ = session.run(|tick| {
         faults.extend((0..tick.readings.rows().len()).map(|i| tick.readings.values(i)[1]));
         ControlFlow::Continue(())

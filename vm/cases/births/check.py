@@ -6,23 +6,26 @@ import json
 import sys
 
 BIRTHS = 10_000
-root, ordinary = (part.splitlines() for part in sys.stdin.read().split("ordinary\n"))
-lines = root
-print(next(line for line in lines if line.startswith("births")), file=sys.stderr)
-samples = [tuple(map(int, line.split()[1:])) for line in lines if line.startswith("sample") and len(line.split()) == 3]
-distinct = next(int(line) for line in lines if line.isdigit())
-end = json.loads(lines[-1])
-assert end["threads_born"] == BIRTHS, end
-assert end["records_lost"] == 0, end
-# Each has rows of its own, and so has who gave birth to them.
-assert distinct >= BIRTHS + 1, distinct
-files, memory = [s[0] for s in samples[2:-2]], [s[1] for s in samples[2:-2]]
-assert len(files) > 4, samples
-assert max(files) == min(files), files
-third = len(memory) // 3
-assert memory[-1] < memory[third] * 1.1 + 1024, memory
+root, ordinary = sys.stdin.read().split("ordinary\n")
+runs = dict(run.split("\n", 1) for run in root.split("root ")[1:])
+assert runs.keys() == {"always", "never"}, runs.keys()
+for bpf, run in runs.items():
+    lines = run.splitlines()
+    print(bpf, next(line for line in lines if line.startswith("births")), file=sys.stderr)
+    samples = [tuple(map(int, line.split()[1:])) for line in lines if line.startswith("sample") and len(line.split()) == 3]
+    distinct = next(int(line) for line in lines if line.isdigit())
+    end = json.loads(lines[-1])
+    assert end["threads_born"] == BIRTHS, (bpf, end)
+    assert end["records_lost"] == 0, (bpf, end)
+    # Each has rows of its own, and so has who gave birth to them.
+    assert distinct >= BIRTHS + 1, (bpf, distinct)
+    files, memory = [s[0] for s in samples[2:-2]], [s[1] for s in samples[2:-2]]
+    assert len(files) > 4, (bpf, samples)
+    assert max(files) == min(files), (bpf, files)
+    third = len(memory) // 3
+    assert memory[-1] < memory[third] * 1.1 + 1024, (bpf, memory)
 
-*_, ends, end = ordinary
+*_, ends, end = ordinary.splitlines()
 end = json.loads(end)
 assert (end["user_only"], end["records_lost"], end["threads_born"]) == (True, 0, 4 * 1500 + 4), end
 # The shell ends besides.

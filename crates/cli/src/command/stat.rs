@@ -16,6 +16,7 @@ use countersteer_report::readings::{Style, Writer};
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
+use crate::inside::{Bpf, inside};
 use crate::library;
 use crate::live_table::LiveTable;
 use crate::remote;
@@ -79,6 +80,9 @@ pub struct Args {
     /// What a row is for; thread, or cpu where CPUs are looked at
     #[arg(long, value_name = "WHAT")]
     per: Option<RowPer>,
+    /// Who counts threads: BPF programs, which cost less and need root, or counters of the threads' own
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    bpf: Bpf,
     /// Extrapolate counts that had to share counters, and mark them
     #[arg(long)]
     scale: bool,
@@ -136,7 +140,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
     let mut out = output(args.to.as_deref())?;
-    let session = Session::open(request)?;
+    let session = Session::open(request, inside(bpf(&args)?))?;
     let mut bank = Bank::open(&args.root, &wanted, &counted)?;
     let names = bank.names().to_vec();
     let period = args.interval.unwrap_or_default();
@@ -303,6 +307,17 @@ fn per(args: &Args) -> Per {
         Some(RowPer::Total) => Per::Total,
         None if by_cpu => Per::Cpu,
         None => Per::Thread,
+    }
+}
+
+/// Who counts threads. Programs inside the kernel do not tell CPUs apart.
+fn bpf(args: &Args) -> anyhow::Result<Bpf> {
+    match (args.per, args.bpf) {
+        (Some(RowPer::Cpu), Bpf::Always) => {
+            Err(told(Kind::Usage, "BPF programs do not tell CPUs apart: leave --per cpu out"))
+        }
+        (Some(RowPer::Cpu), _) => Ok(Bpf::Never),
+        (_, bpf) => Ok(bpf),
     }
 }
 

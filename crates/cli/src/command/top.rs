@@ -11,6 +11,7 @@ use countersteer_host::counters::{CoreTypes, Crowd, Pmus, Request, Session, Targ
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
+use crate::inside::{Bpf, inside};
 use crate::library;
 use crate::session::{self, About, time};
 use crate::top::columns::{self, base_metrics, columns, silent};
@@ -76,6 +77,9 @@ pub struct Args {
     /// Keep everything that was read in a record: a folder of Parquet files
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+    /// Who counts threads: BPF programs, which cost less and need root, or counters of the threads' own
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    bpf: Bpf,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
@@ -110,7 +114,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let about = About { by: "steer top", program: &args.command, asked: &asked, period: args.interval };
     let (target, note) = target(args, &counted, &pmus)?;
     state.notes.extend(note);
-    let session = Session::open(request(args, target, &pmus, &counted, core_types.clone()))?;
+    let session = Session::open(request(args, target, &pmus, &counted, core_types.clone()), inside(args.bpf))?;
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let recorder = args.record.as_ref().map(keep).transpose()?;
     let read = Wanted::find(&state.reads())?;

@@ -18,6 +18,8 @@ use super::reading::{Owner, Reading, Readings};
 pub struct Cumulative<'a> {
     /// When.
     pub at: Nanos,
+    /// Where it counted last, if counts of several CPUs go by the number of one of them.
+    pub seen_on: CpuId,
     /// Time the thread ran on that CPU while the set had its turn.
     pub enabled: Nanos,
     /// Time the set counted there.
@@ -37,6 +39,7 @@ struct Slot {
     dirty: bool,
     at: Nanos,
     reported_at: Nanos,
+    seen_on: CpuId,
     /// enabled, running, then values: as told, then as reported. Side by side, since they are read together, of thousands of
     /// threads, each time from memory.
     counts: Vec<u64>,
@@ -230,6 +233,7 @@ impl Ledger {
             slot.dirty |= more > 0;
         }
         slot.at = slot.at.max(told.at);
+        slot.seen_on = told.seen_on;
         let now = if thread.fresh_ns < *little_ns { Standing::Little } else { Standing::Something };
         if slot.dirty && thread.standing != now && thread.standing != Standing::Something {
             thread.standing = now;
@@ -265,7 +269,7 @@ impl Ledger {
         if only_root {
             let owner = self.threads.get(&tid).and_then(|t| t.owner).unwrap_or(Owner::Rest);
             let (enabled, running) = (Nanos(own[0]), Nanos(own[1]));
-            let told = Cumulative { at: total.at, enabled, running, values: &own[TIMES..] };
+            let told = Cumulative { at: total.at, seen_on: cpu, enabled, running, values: &own[TIMES..] };
             if own.iter().any(|v| *v > 0) {
                 self.tell(owner, tree, cpu, set, &told);
             }
@@ -366,7 +370,7 @@ impl Slot {
             running: Nanos(news(1)),
             present,
             last,
-            ..Reading::new(owner, Some(CpuId(self.cpu)), core_type, self.set)
+            ..Reading::new(owner, Some(self.seen_on), core_type, self.set)
         };
         into.push(reading, (TIMES..told.len()).map(news));
         reported.copy_from_slice(told);
@@ -387,7 +391,7 @@ mod tests {
     }
 
     fn told(at: u64, values: &[u64]) -> Cumulative<'_> {
-        Cumulative { at: Nanos(at), enabled: Nanos(at), running: Nanos(at), values }
+        Cumulative { at: Nanos(at), seen_on: CPU, enabled: Nanos(at), running: Nanos(at), values }
     }
 
     fn rows(ledger: &mut Ledger) -> Vec<(Owner, u64, bool)> {
@@ -442,6 +446,7 @@ mod tests {
         let tree = ledger.root(1, 1, Nanos::ZERO);
         let part = |enabled, running| Cumulative {
             at: Nanos(9),
+            seen_on: CPU,
             enabled: Nanos(enabled),
             running: Nanos(running),
             values: &[1],

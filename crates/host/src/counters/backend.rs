@@ -1,10 +1,10 @@
 //! What a counting session needs of the world: time, rings, totals, turns. The kernel's is here; tests have one of their own.
 
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use countersteer_core::units::Nanos;
+use countersteer_core::units::{CpuId, Nanos};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use signal_hook::consts::SIGTERM;
@@ -12,7 +12,7 @@ use signal_hook::consts::SIGTERM;
 use super::CounterError;
 use super::notes::Notes;
 use super::open::{GroupInfo, Opened, Says};
-use super::sys;
+use super::{linger, sys};
 use crate::signals::Signals;
 
 /// Why waiting ended; all false for time.
@@ -48,18 +48,95 @@ pub(super) trait Backend {
 
     /// Switches a set's groups on or off.
     fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError>;
+
+    /// Whether what was drained is all that has happened: nothing earlier is still on its way.
+    fn is_prompt(&self) -> bool {
+        false
+    }
+
+    /// Waits a little for the last counts of processes that have ended.
+    fn hear_out(&mut self) {}
+
+    /// What of a CPU and a set is known only of several threads together, and was counted apart from totals: enabled and running
+    /// time, then values by event.
+    fn rest(&mut self) -> Vec<((CpuId, u32), Vec<u64>)> {
+        Vec::new()
+    }
+
+    /// Whether only user mode is counted.
+    fn user_only(&self) -> bool {
+        false
+    }
+
+    /// Where a byte ends the session.
+    fn stopper(&self) -> Result<UnixStream, CounterError>;
+
+    /// Counting is over. What takes long to close is somebody else's from now on.
+    fn retire(&mut self) {}
 }
 
 /// How often rings are looked at while threads end faster than that. Whoever polls them is woken at each end, by every counter of
 /// the thread, though there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
 const LOOK_NS: u64 = 4_000_000;
 
-/// The kernel.
-pub(super) struct Kernel {
-    pub(super) opened: Opened,
+/// What ends waiting besides time and counters.
+pub(super) struct Attention {
     /// Processes that are waited for.
     processes: Vec<OwnedFd>,
     signals: Signals,
+    /// A byte here ends the session, as a signal would.
+    stop: (UnixStream, UnixStream),
+}
+
+impl Attention {
+    /// For processes whose end is awaited.
+    pub(super) fn new(processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
+        let system = CounterError::system("listening for signals");
+        let stop = UnixStream::pair().map_err(&system)?;
+        stop.0.set_nonblocking(true).map_err(&system)?;
+        let signals = Signals::listen().map_err(&system)?;
+        Ok(Self { processes, signals, stop })
+    }
+
+    /// Waits so long, or until something can be read in one of these files; what came in them.
+    pub(super) fn wait(
+        &mut self,
+        left: Nanos,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(Wake, Vec<PollFlags>), CounterError> {
+        let left = TimeSpec::new((left.0 / 1_000_000_000) as i64, (left.0 % 1_000_000_000) as i64);
+        let heard = [self.signals.as_fd(), self.stop.0.as_fd()];
+        let processes = self.processes.iter().map(AsFd::as_fd);
+        let all = heard.into_iter().chain(processes).chain(files.iter().copied());
+        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let interrupted = match ppoll(&mut fds, Some(left), None) {
+            Ok(_) => false,
+            Err(nix::errno::Errno::EINTR) => true,
+            Err(e) => return Err(CounterError::System { doing: "waiting for counters", source: e.into() }),
+        };
+        let came: Vec<PollFlags> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
+        let (processes, files) = came[2..].split_at(self.processes.len());
+        let mut living = processes.iter().map(|came| !came.contains(PollFlags::POLLIN));
+        let before = self.processes.len();
+        self.processes.retain(|_| living.next().unwrap_or(true));
+        let ended = before > 0 && self.processes.is_empty();
+        let heard = |nth: usize| interrupted || !came[nth].is_empty();
+        let signal = if heard(0) { self.signals.pending() } else { None };
+        let stopped = heard(1) && self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0);
+        let file = self.processes.len() < before;
+        Ok((Wake { ended, signal: signal.or(stopped.then_some((SIGTERM, true))), file }, files.to_vec()))
+    }
+
+    /// Where a byte ends the session.
+    pub(super) fn stopper(&self) -> Result<UnixStream, CounterError> {
+        self.stop.1.try_clone().map_err(CounterError::system("preparing the end of counting"))
+    }
+}
+
+/// The kernel.
+pub(super) struct Kernel {
+    pub(super) opened: Opened,
+    attention: Attention,
     /// Rings whose threads have all ended would wake for ever.
     silent: Vec<bool>,
     /// When rings were drained last.
@@ -67,35 +144,25 @@ pub(super) struct Kernel {
     /// Threads ended faster then than rings need to be looked at.
     hectic: bool,
     bytes: Vec<u8>,
-    /// A byte here ends the session, as a signal would.
-    stop: (UnixStream, UnixStream),
 }
 
 impl Kernel {
     /// Counters that are open, for processes whose end is awaited.
     pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
-        let system = CounterError::system("listening for signals");
         let silent = vec![false; opened.rings.len()];
-        let stop = UnixStream::pair().map_err(&system)?;
-        stop.0.set_nonblocking(true).map_err(&system)?;
-        let signals = Signals::listen().map_err(&system)?;
+        let attention = Attention::new(processes)?;
         let (drained, hectic) = (sys::now(), false);
-        Ok(Self { opened, processes, signals, silent, drained, hectic, bytes: Vec::new(), stop })
+        Ok(Self { opened, attention, silent, drained, hectic, bytes: Vec::new() })
     }
 
     /// Makes waiting end early, once, when something can be read here.
     pub(super) fn wake_on(&mut self, file: OwnedFd) {
-        self.processes.push(file);
+        self.attention.processes.push(file);
     }
 
     /// Waits for what another one waited for.
     pub(super) fn take_over(&mut self, from: &mut Self) {
-        self.processes.append(&mut from.processes);
-    }
-
-    /// Where a byte ends the session.
-    pub(super) fn stopper(&self) -> Result<UnixStream, CounterError> {
-        self.stop.1.try_clone().map_err(CounterError::system("preparing the end of counting"))
+        self.attention.processes.append(&mut from.attention.processes);
     }
 }
 
@@ -106,33 +173,15 @@ impl Backend for Kernel {
 
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
         let most = if self.hectic { LOOK_NS } else { 3_600_000_000_000 };
-        let left = until.since(self.now()).0.min(most);
-        let left = TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64);
-        let heard = [self.signals.as_fd(), self.stop.0.as_fd()];
-        let mut fds: Vec<PollFd<'_>> = heard.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).into();
-        fds.extend(self.processes.iter().map(|p| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
-        let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent && !self.hectic);
-        fds.extend(rings.map(|((_, group), _)| PollFd::new(self.opened.leaders[*group].as_fd(), PollFlags::POLLIN)));
-        let interrupted = match ppoll(&mut fds, Some(left), None) {
-            Ok(_) => false,
-            Err(nix::errno::Errno::EINTR) => true,
-            Err(e) => return Err(CounterError::System { doing: "waiting for counters", source: e.into() }),
-        };
-        let came: Vec<PollFlags> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
-        let (processes, rings) = came[2..].split_at(self.processes.len());
+        let left = Nanos(until.since(self.now()).0.min(most));
         self.silent.resize(self.opened.rings.len(), false);
-        for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(rings) {
+        let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent && !self.hectic);
+        let rings: Vec<_> = rings.map(|((_, group), _)| self.opened.leaders[*group].as_fd()).collect();
+        let (wake, came) = self.attention.wait(left, &rings)?;
+        for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(came) {
             *silent = came.contains(PollFlags::POLLHUP);
         }
-        let mut living = processes.iter().map(|came| !came.contains(PollFlags::POLLIN));
-        let before = self.processes.len();
-        self.processes.retain(|_| living.next().unwrap_or(true));
-        let ended = before > 0 && self.processes.is_empty();
-        let heard = |nth: usize| interrupted || !came[nth].is_empty();
-        let signal = if heard(0) { self.signals.pending() } else { None };
-        let stopped = heard(1) && self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0);
-        let file = self.processes.len() < before;
-        Ok(Wake { ended, signal: signal.or(stopped.then_some((SIGTERM, true))), file })
+        Ok(wake)
     }
 
     fn drain(&mut self, notes: &mut Notes) {
@@ -159,5 +208,19 @@ impl Backend for Kernel {
 
     fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
         self.opened.switch(set, on)
+    }
+
+    fn user_only(&self) -> bool {
+        self.opened.user_only
+    }
+
+    fn stopper(&self) -> Result<UnixStream, CounterError> {
+        self.attention.stopper()
+    }
+
+    fn retire(&mut self) {
+        if let Some(counter) = self.opened.slow() {
+            linger::keep(counter, linger::LINGERING);
+        }
     }
 }

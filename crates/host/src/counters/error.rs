@@ -36,6 +36,14 @@ pub enum CounterError {
         /// What it would have to be.
         wanted: i32,
     },
+    /// Threads were to be followed inside the kernel.
+    #[error(
+        "threads cannot be counted by BPF programs here: {reason}; without `--bpf always` they have counters of their own"
+    )]
+    NotInside {
+        /// Why not.
+        reason: String,
+    },
     /// The kernel refuses the event.
     #[error("the kernel refuses to count `{event}` of {target}: {source}{}", hint(source))]
     Refused {

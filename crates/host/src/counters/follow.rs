@@ -110,15 +110,16 @@ impl Follower {
     }
 
     /// Takes in what rings hold: what has settled, or all.
-    pub(super) fn listen(&mut self, backend: &mut impl Backend, all: bool) {
+    pub(super) fn listen(&mut self, backend: &mut (impl Backend + ?Sized), all: bool) {
         let now = backend.now();
         let mut notes = std::mem::take(&mut self.notes);
         backend.drain(&mut notes);
+        let all = all || backend.is_prompt();
         notes.settled(now.0, all, |note, values| self.note(backend, note, values));
         self.notes = notes;
     }
 
-    fn note(&mut self, backend: &impl Backend, note: &Note, values: &[u64]) {
+    fn note(&mut self, backend: &(impl Backend + ?Sized), note: &Note, values: &[u64]) {
         let tid = note.tid;
         match note.what {
             What::Born { pid, parent } => {
@@ -142,7 +143,7 @@ impl Follower {
                 self.befell(note, Fate::Ended);
                 self.ended.push(tid);
             }
-            What::Counted { pid, id, last, enabled: _, running, .. } => {
+            What::Counted { pid, id, last, enabled, running, cpu, .. } => {
                 let Some((group, says)) = backend.group_of(id) else { return };
                 let Some(group) = backend.groups().get(group) else { return };
                 self.last_words += u64::from(last);
@@ -150,7 +151,10 @@ impl Follower {
                     self.partial += u64::from(last);
                     return;
                 }
-                if self.tell(group, Owner::Thread { pid, tid }, Nanos(note.at), running, values) {
+                let (owner, at) = (Owner::Thread { pid, tid }, Nanos(note.at));
+                // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
+                let enabled = cpu.map_or(running, |_| enabled);
+                if self.tell(group, owner, at, (enabled, running, cpu), values) {
                     self.names.entry(tid).or_insert_with(|| name_of(tid));
                 }
                 if last || says == Says::Ends {
@@ -170,9 +174,17 @@ impl Follower {
     }
 
     /// Whether the thread was unknown.
-    fn tell(&mut self, group: &GroupInfo, owner: Owner, at: Nanos, running: u64, values: &[u64]) -> bool {
+    fn tell(
+        &mut self,
+        group: &GroupInfo,
+        owner: Owner,
+        at: Nanos,
+        (enabled, running, cpu): (u64, u64, Option<CpuId>),
+        values: &[u64],
+    ) -> bool {
         place(group, values, &mut self.scratch);
-        let mut told = cumulative(group, at, running, &self.scratch);
+        let mut told = cumulative(group, at, (enabled, running), &self.scratch);
+        told.seen_on = cpu.unwrap_or(group.cpu);
         if self.each_sample {
             // One group alone told this, at an instant of its own: how long others had run by then is not known.
             told.enabled = told.running;
@@ -181,13 +193,13 @@ impl Follower {
     }
 
     /// Reads what CPUs, control groups or whole trees have counted.
-    pub(super) fn read(&mut self, backend: &mut impl Backend, owner: Owner) -> Result<(), CounterError> {
+    pub(super) fn read(&mut self, backend: &mut (impl Backend + ?Sized), owner: Owner) -> Result<(), CounterError> {
         let mut values = std::mem::take(&mut self.values);
         for index in 0..backend.groups().len() {
             let (_, running) = backend.total(index, &mut values)?;
             let at = backend.now();
             if let Some(group) = backend.groups().get(index) {
-                self.tell(group, owner, at, running, &values);
+                self.tell(group, owner, at, (running, running, None), &values);
             }
         }
         self.values = values;
@@ -200,7 +212,7 @@ impl Follower {
     }
 
     /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
-    pub(super) fn settle(&mut self, backend: &mut impl Backend) -> Result<(), CounterError> {
+    pub(super) fn settle(&mut self, backend: &mut (impl Backend + ?Sized)) -> Result<(), CounterError> {
         // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
         // a little after their farewell, or said none.
         let all_told = self.ledger.alive() == 0 && self.lost() == 0 && self.partial == 0;
@@ -213,13 +225,14 @@ impl Follower {
             let at = backend.now();
             let Some(group) = backend.groups().get(index) else { continue };
             place(group, &values, &mut self.scratch);
-            let told = cumulative(group, at, running, &self.scratch);
+            let told = cumulative(group, at, (running, running), &self.scratch);
             if let Some(own) = self.ledger.total(group.tree, group.cpu, group.set, &told, only_root) {
                 let sums = rest.entry((group.cpu, group.set)).or_insert_with(|| vec![0; own.len()]);
                 sums.iter_mut().zip(own).for_each(|(sum, value)| *sum += value);
             }
         }
         self.values = values;
+        rest.extend(backend.rest());
         self.flush(Which::All);
         self.ledger.rest(backend.now(), rest.into_iter(), &mut self.readings);
         Ok(())
@@ -246,10 +259,15 @@ fn place(group: &GroupInfo, values: &[u64], into: &mut Vec<u64>) {
     }
 }
 
-const fn cumulative<'a>(group: &GroupInfo, at: Nanos, running: u64, values: &'a [u64]) -> Cumulative<'a> {
-    let enabled = Nanos(if group.clock { running } else { 0 });
+const fn cumulative<'a>(
+    group: &GroupInfo,
+    at: Nanos,
+    (enabled, running): (u64, u64),
+    values: &'a [u64],
+) -> Cumulative<'a> {
+    let enabled = Nanos(if group.clock { enabled } else { 0 });
     let running = Nanos(if group.counts { running } else { 0 });
-    Cumulative { at, enabled, running, values }
+    Cumulative { at, seen_on: group.cpu, enabled, running, values }
 }
 
 fn name_of(tid: u32) -> Arc<str> {

@@ -7,6 +7,8 @@
 //! whenever it has run for a part of the period ([`follow`] asks for a sample of a clock in each group); and
 //! its final counts when it ends. So there is no file descriptor per thread, none is opened too late, and each counter is
 //! needed once. What a ring loses shows as a difference to the totals, which the kernel keeps apart, and is reported.
+//!
+//! Who may have programs of its own inside the kernel can have threads followed there instead ([`inside`]), which costs less.
 
 mod backend;
 mod catalog;
@@ -15,6 +17,7 @@ mod ends;
 mod error;
 mod fit;
 mod follow;
+mod inside;
 mod launch;
 mod limits;
 mod linger;
@@ -37,6 +40,7 @@ pub use ends::sees_exits;
 pub use error::CounterError;
 pub use fit::fit_together;
 pub use follow::Fate;
+pub use inside::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler};
 pub use launch::{Ending, Held, find_program, hold};
 pub use limits::permission;
 pub use percpu::{CpuCounters, CpuEvent};

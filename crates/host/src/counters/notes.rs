@@ -4,6 +4,9 @@
 //! are read one after the other and sorted; what is very recent waits for the next round, since an earlier note of another
 //! ring may still be on its way. An end is noted a little later than it was, behind the final counts that come with it.
 
+use countersteer_core::units::{CpuId, Nanos};
+
+use super::inside::Heard;
 use super::record::{Counts, Record, parse};
 
 /// What befell a thread.
@@ -13,8 +16,17 @@ pub(super) enum What {
     Born { pid: u32, parent: u32 },
     /// It got a name, perhaps with a new program.
     Named { name: [u8; 16], exec: bool },
-    /// The group of event `id` has counted this so far, or in all.
-    Counted { pid: u32, id: u64, last: bool, enabled: u64, running: u64, first: usize, events: usize },
+    /// The group of event `id` has counted this so far, or in all; on this CPU of several, if it is none of one alone.
+    Counted {
+        pid: u32,
+        id: u64,
+        last: bool,
+        enabled: u64,
+        running: u64,
+        first: usize,
+        events: usize,
+        cpu: Option<CpuId>,
+    },
     /// It ended.
     Ended,
 }
@@ -67,6 +79,25 @@ impl Notes {
         }
     }
 
+    /// Takes in what was heard inside the kernel.
+    pub(super) fn heard(&mut self, at: Nanos, tid: u32, heard: &Heard<'_>) {
+        let what = match *heard {
+            Heard::Born { pid, parent } => What::Born { pid, parent },
+            Heard::Named(name) => What::Named { name, exec: false },
+            Heard::Counted { pid, kind, cpu, enabled, running, values } => {
+                let first = self.values.len();
+                self.values.extend_from_slice(values);
+                let (id, last, events, cpu) = (kind as u64, false, values.len(), Some(cpu));
+                What::Counted { pid, id, last, enabled: enabled.0, running: running.0, first, events, cpu }
+            }
+            Heard::Ended => {
+                self.ended += 1;
+                What::Ended
+            }
+        };
+        self.note(at.0, tid, what);
+    }
+
     fn note(&mut self, at: u64, tid: u32, what: What) {
         self.waiting.push(Note { at, tid, what });
     }
@@ -75,8 +106,8 @@ impl Notes {
         let first = self.values.len();
         self.values.extend(counts.values());
         let events = self.values.len() - first;
-        let (enabled, running) = (counts.enabled, counts.running);
-        self.note(at, tid, What::Counted { pid, id, last, enabled, running, first, events });
+        let (enabled, running, cpu) = (counts.enabled, counts.running, None);
+        self.note(at, tid, What::Counted { pid, id, last, enabled, running, first, events, cpu });
     }
 
     /// Hands over, in order, what had settled when the clock showed `now`; everything with `all`.

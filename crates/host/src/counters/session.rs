@@ -15,10 +15,11 @@ use countersteer_core::units::Nanos;
 use super::CounterError;
 use super::backend::{Backend, Kernel};
 use super::follow::Follower;
+use super::inside::{self, Follow, Followed, Inside};
 use super::launch::{self, Ending, Held};
 use super::open::{CGROUP, Leaving, Opened, Opening, Whom};
 use super::resolve::{CoreTypes, Resolved};
-use super::{ends, limits, linger, sys, tasks};
+use super::{ends, limits, sys, tasks};
 
 /// What is looked at.
 #[derive(Clone, Debug)]
@@ -109,7 +110,7 @@ pub struct Summary {
 /// A session whose counters are open.
 pub struct Session {
     request: Request,
-    backend: Kernel,
+    backend: Box<dyn Backend + Send>,
     follower: Follower,
     child: Option<Held>,
     owner: Option<Owner>,
@@ -118,7 +119,7 @@ pub struct Session {
 /// Parts of a period after which a running thread is sampled.
 const SAMPLES_PER_PERIOD: u64 = 10;
 /// Of a short period, as many parts as are this long, but at least two: each sample interrupts the thread.
-const SPARING_NS: u64 = 5_000_000;
+pub(super) const SPARING_NS: u64 = 5_000_000;
 /// Least time of running between two samples of a thread.
 const LEAST_SAMPLE_NS: u64 = 500_000;
 /// How far apart samples are of threads that leave their CPUs all the time, where nobody reads before the end.
@@ -127,16 +128,52 @@ const SELDOM_NS: u64 = 100_000_000;
 const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
 
 impl Session {
-    /// Opens the counters; a program that is to be started waits for [`Session::run`].
+    /// Opens the counters; a program that is to be started waits for [`Session::run`]. Threads are followed inside the kernel, where
+    /// that is offered and can be done.
     ///
     /// # Errors
     /// Counters that cannot be opened, targets that are not there.
-    pub fn open(request: Request) -> Result<Self, CounterError> {
+    pub fn open(request: Request, inside: Option<Inside<'_>>) -> Result<Self, CounterError> {
         let child = match &request.target {
             Target::Launch(command) => Some(launch::hold(command, request.bind.as_ref(), request.output.as_deref())?),
             _ => None,
         };
         let roots = roots(&request.target, child.as_ref())?;
+        let program = child.as_ref().map(Held::pid);
+        let follow = inside.map(|inside| inside::follow(&request, roots.len(), program, inside)).transpose()?.flatten();
+        match follow {
+            Some(follow) => Self::inside(request, child, &roots, follow),
+            None => Self::by_events(request, child, &roots),
+        }
+    }
+
+    /// With threads that are followed inside the kernel.
+    fn inside(
+        request: Request,
+        child: Option<Held>,
+        roots: &[(u32, u32)],
+        follow: Box<dyn Follow>,
+    ) -> Result<Self, CounterError> {
+        let mut pids: Vec<u32> = roots.iter().map(|r| r.0).collect();
+        pids.dedup();
+        let lenient = matches!(request.target, Target::Present(_));
+        let awaited = if lenient { Vec::new() } else { awaited(roots)? };
+        let mut backend = Followed::new(follow, &request.plan, pids, awaited)?;
+        let mut follower = Follower::new(request.core_types.by_cpu.clone(), backend.groups());
+        let now = backend.now();
+        roots.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
+        if child.is_none() {
+            let tids: Vec<u32> = roots.iter().map(|r| r.1).collect();
+            backend.adopt(&tids)?;
+        }
+        if let Target::Processes(pids) | Target::Present(pids) = &request.target {
+            add_newborn(pids, &mut backend, &mut follower, |backend, tids| backend.adopt(tids))?;
+        }
+        Ok(Self { request, backend: Box::new(backend), follower, child, owner: None })
+    }
+
+    /// With counters of threads, CPUs or control groups.
+    fn by_events(request: Request, child: Option<Held>, roots: &[(u32, u32)]) -> Result<Self, CounterError> {
         let tids: Vec<u32> = roots.iter().map(|r| r.1).collect();
         let folder = cgroup(&request.target)?;
         let mut opening = request.opening(SPARING_NS);
@@ -156,17 +193,19 @@ impl Session {
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.each_sample = request.every.is_some();
         follower.farewells = opening.traces(opened.user_only).is_some();
-        let awaited = if opening.lenient { Vec::new() } else { awaited(&roots)? };
+        let awaited = if opening.lenient { Vec::new() } else { awaited(roots)? };
         let mut backend = Kernel::new(opened, awaited)?;
         let now = backend.now();
         if owner.is_none() {
             roots.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
             if let Target::Processes(pids) | Target::Present(pids) = &request.target {
-                add_newborn(&opening, pids, &mut backend, &mut follower)?;
+                add_newborn(pids, &mut backend, &mut follower, |backend, tids| {
+                    backend.opened.add_threads(&opening, tids)
+                })?;
             }
         }
         drop(opening);
-        Ok(Self { request, backend, follower, child, owner })
+        Ok(Self { request, backend: Box::new(backend), follower, child, owner })
     }
 
     /// What ends the session from another thread.
@@ -189,7 +228,7 @@ impl Session {
         }
         let (request, child) = (&self.request, self.child.as_ref());
         let mut counting = Counting {
-            backend: &mut self.backend,
+            backend: &mut *self.backend,
             follower: &mut self.follower,
             owner: self.owner,
             origin,
@@ -200,10 +239,8 @@ impl Session {
         let elapsed = counting.backend.now().since(origin);
         let ending = child.map(Held::wait);
         let Follower { born, partial, .. } = self.follower;
-        let (lost, user_only) = (self.follower.lost(), self.backend.opened.user_only);
-        if let Some(counter) = self.backend.opened.slow() {
-            linger::keep(counter, linger::LINGERING);
-        }
+        let (lost, user_only) = (self.follower.lost(), self.backend.user_only());
+        self.backend.retire();
         Ok(Summary { ending, elapsed, born, lost, partial, user_only })
     }
 }
@@ -254,7 +291,7 @@ impl Request {
 }
 
 /// After how much running a thread is sampled, by the length of a period.
-fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
+pub(super) fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
     (period / SAMPLES_PER_PERIOD).max(sparing_ns.min(period / 2)).max(LEAST_SAMPLE_NS)
 }
 
@@ -300,11 +337,11 @@ fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError> {
 }
 
 /// Looks again for threads that were born while counters were being opened, to threads that had none yet.
-fn add_newborn(
-    opening: &Opening<'_>,
+fn add_newborn<B: Backend>(
     pids: &[u32],
-    backend: &mut Kernel,
+    backend: &mut B,
     follower: &mut Follower,
+    mut add: impl FnMut(&mut B, &[u32]) -> Result<(), CounterError>,
 ) -> Result<(), CounterError> {
     for _ in 0..10 {
         let mut unknown = Vec::new();
@@ -320,7 +357,7 @@ fn add_newborn(
         follower.listen(backend, true);
         unknown.retain(|(_, tid)| !follower.ledger.is_alive(*tid));
         let tids: Vec<u32> = unknown.iter().map(|u| u.1).collect();
-        backend.opened.add_threads(opening, &tids)?;
+        add(backend, &tids)?;
         let now = backend.now();
         unknown.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
     }
@@ -335,7 +372,7 @@ fn pass_on((signal, only_here): (i32, bool), child: &Held, again: bool) {
 }
 
 /// The loop, over any backend.
-struct Counting<'a, B: Backend> {
+struct Counting<'a, B: Backend + ?Sized> {
     backend: &'a mut B,
     follower: &'a mut Follower,
     /// Of whom totals are read; absent where threads tell of themselves.
@@ -347,7 +384,7 @@ struct Counting<'a, B: Backend> {
 
 type Sink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
 
-impl<B: Backend> Counting<'_, B> {
+impl<B: Backend + ?Sized> Counting<'_, B> {
     fn run(&mut self, request: &Request, child: Option<&Held>, sink: Sink<'_>) -> Result<(), CounterError> {
         let deadline = request.duration.map_or(Nanos::NEVER, |d| self.origin + d);
         let mut next = request.interval.map_or(Nanos::NEVER, |i| self.origin + i);
@@ -364,6 +401,9 @@ impl<B: Backend> Counting<'_, B> {
                 pass_on(signal, child, std::mem::replace(&mut asked_to_end, true));
             }
             let now = self.backend.now();
+            if wake.ended {
+                self.backend.hear_out();
+            }
             if wake.ended || now >= deadline {
                 break;
             }

@@ -97,12 +97,15 @@ impl Writer<'_> {
         let places = self.plan.places();
         let columns = self.plan.columns().len();
         let layout = table::Layout::new(self);
+        let (mut counts, mut metrics) = (Vec::with_capacity(columns), Vec::with_capacity(self.metrics.len()));
         for (index, reading) in readings.rows().iter().enumerate() {
             let (pid, tid) = numbers(reading.owner);
-            let mut counts = vec![None; columns];
+            counts.clear();
+            counts.resize(columns, None);
             for (event, column) in places.get(reading.set as usize).into_iter().flatten().enumerate() {
                 counts[*column] = readings.value(index, event);
             }
+            metrics.extend(self.metrics.iter().map(|m| m.value(readings, index, outside)));
             let row = Row {
                 reading,
                 start_s: seconds(reading.start.since(self.origin)),
@@ -112,13 +115,16 @@ impl Writer<'_> {
                 name: tid.or(pid).map_or(whole(reading.owner), &name),
                 core_type: self.core_types.get(reading.core_type as usize).map_or("", String::as_str),
                 counts,
-                metrics: self.metrics.iter().map(|m| m.value(readings, index, outside)).collect(),
+                metrics,
             };
             match self.style {
                 Style::Table => table::line(self, &layout, &row, into),
                 Style::Csv => csv::line(self, &row, into),
                 Style::Json => json::line(self, &row, into),
             }
+            // Their memory is wanted again.
+            (counts, metrics) = (row.counts, row.metrics);
+            metrics.clear();
         }
     }
 

@@ -80,7 +80,7 @@ fn title(column: &PlannedEvent) -> String {
 /// way of the exact decimals of a fraction.
 pub(super) fn line(writer: &Writer<'_>, layout: &Layout<'_>, row: &Row<'_>, into: &mut String) {
     let time = row.reading.end.since(writer.origin).0;
-    right(&fixed(time, 100_000, 4), TIME, into);
+    Number::fixed(time, 100_000, 4).right(TIME, into);
     for (width, tell, _) in &layout.keys {
         into.push(' ');
         tell(row, *width, into);
@@ -88,7 +88,7 @@ pub(super) fn line(writer: &Writer<'_>, layout: &Layout<'_>, row: &Row<'_>, into
     for ((column, width), count) in layout.counts.iter().zip(&row.counts) {
         into.push_str(GAP);
         match count {
-            Some(count) => right(&cell(writer, row, column, *count), *width, into),
+            Some(count) => cell(writer, row, column, *count, *width, into),
             None => right("-", *width, into),
         }
     }
@@ -104,16 +104,56 @@ pub(super) fn line(writer: &Writer<'_>, layout: &Layout<'_>, row: &Row<'_>, into
     into.push_str("%\n");
 }
 
-/// So many `units` as a decimal of the last of `decimals` places, rounded.
-fn fixed(value: u64, units: u64, decimals: u32) -> String {
-    let places = 10u64.pow(decimals);
-    let rounded = (value + units / 2) / units;
-    format!("{}.{:0width$}", rounded / places, rounded % places, width = decimals as usize)
+/// Digits of a number with what stands between them.
+struct Number {
+    /// Filled from the end.
+    letters: [u8; 32],
+    first: usize,
+}
+
+impl Number {
+    const fn empty() -> Self {
+        Self { letters: [b'0'; 32], first: 32 }
+    }
+
+    const fn before(&mut self, letter: u8) {
+        self.first -= 1;
+        self.letters[self.first] = letter;
+    }
+
+    /// A whole number, with a comma after so many digits each; 0 for none.
+    fn whole(mut self, value: u64, group: usize) -> Self {
+        let mut digits = itoa::Buffer::new();
+        for (nth, digit) in digits.format(value).bytes().rev().enumerate() {
+            if group > 0 && nth > 0 && nth % group == 0 {
+                self.before(b',');
+            }
+            self.before(digit);
+        }
+        self
+    }
+
+    /// So many `units` as a decimal of the last of `decimals` places, rounded.
+    fn fixed(value: u64, units: u64, decimals: u32) -> Self {
+        let mut rounded = (value + units / 2) / units;
+        let mut number = Self::empty();
+        for _ in 0..decimals {
+            number.before(b'0' + (rounded % 10) as u8);
+            rounded /= 10;
+        }
+        number.before(b'.');
+        number.whole(rounded, 0)
+    }
+
+    fn right(&self, width: usize, into: &mut String) {
+        blank(width.saturating_sub(self.letters.len() - self.first), into);
+        into.push_str(std::str::from_utf8(&self.letters[self.first..]).unwrap_or_default());
+    }
 }
 
 fn number(number: Option<u32>, width: usize, into: &mut String) {
     match number {
-        Some(number) => right(&number.to_string(), width, into),
+        Some(number) => Number::empty().whole(number.into(), 0).right(width, into),
         None => right("-", width, into),
     }
 }
@@ -147,17 +187,18 @@ pub(super) fn value(at_s: f64, value: &VirtualValue<'_>, into: &mut String) {
         writeln!(into, "{at_s:>10.4} {:>7} {tid:>7} {:<15} {} {number} {}", "", value.place, value.name, value.unit);
 }
 
-fn cell(writer: &Writer<'_>, row: &Row<'_>, column: &PlannedEvent, count: u64) -> String {
+fn cell(writer: &Writer<'_>, row: &Row<'_>, column: &PlannedEvent, count: u64, width: usize, into: &mut String) {
     let (value, estimate) = writer.shown(row, count);
     match column.unit.as_str() {
-        "ns" if !estimate => return fixed(count, 1_000, 3),
-        "" if !estimate => return crate::format::count(count),
+        "ns" if !estimate => return Number::fixed(count, 1_000, 3).right(width, into),
+        "" if !estimate => return Number::empty().whole(count, 3).right(width, into),
         _ => {}
     }
     let mark = if estimate { "~" } else { "" };
-    match column.unit.as_str() {
+    let text = match column.unit.as_str() {
         "ns" => format!("{mark}{:.3}", value / 1e6),
         "" => format!("{mark}{}", crate::format::count(value.round() as u64)),
         _ => format!("{mark}{:.4}", value * column.scale),
-    }
+    };
+    right(&text, width, into);
 }

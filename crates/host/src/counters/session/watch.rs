@@ -161,7 +161,9 @@ impl Watch {
         self.follower.groups(&self.backend.opened.infos[known..]);
         let now = self.backend.now();
         tids.iter().for_each(|tid| self.follower.root(pid, *tid, now));
-        add_newborn(&opening, &[pid], &mut self.backend, &mut self.follower)?;
+        add_newborn(&[pid], &mut self.backend, &mut self.follower, |backend, tids| {
+            backend.opened.add_threads(&opening, tids)
+        })?;
         self.backend.switch(self.set as u32, true)
     }
 

@@ -93,7 +93,7 @@ impl Census {
                 let values = in_set(group, &self.values);
                 let time = |known: bool| if known { Nanos(running) } else { Nanos::ZERO };
                 let (enabled, running) = (time(group.clock), time(group.counts));
-                let told = Cumulative { at: now, enabled, running, values: &values };
+                let told = Cumulative { at: now, seen_on: group.cpu, enabled, running, values: &values };
                 follower.ledger.tell(*owner, group.tree, group.cpu, group.set, &told);
             }
         }

@@ -1,0 +1,299 @@
+//! Threads that are followed and counted inside the kernel: a backend over whatever does that.
+//!
+//! Input: a [`Follow`], which somebody else loads into the kernel, and what it hears there. Output: notes, as the rings of counters
+//! have them. Counters then run on CPUs all the time instead of being switched with threads, and a thread's birth opens none: that
+//! costs less than counters of threads do, but needs more privileges.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use countersteer_core::counters::Plan;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::units::{CpuId, Nanos};
+
+use super::CounterError;
+use super::backend::{Attention, Backend, Wake};
+use super::catalog::TASK_CLOCK;
+use super::notes::Notes;
+use super::open::{GroupInfo, Says};
+use super::resolve::Resolved;
+use super::session::{Request, SPARING_NS, Target, sample_ns};
+use super::sys::{self, abi};
+
+/// What is to be counted inside the kernel, and of whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Errand<'a> {
+    /// Events, by set.
+    pub sets: &'a [Vec<Resolved>],
+    /// Where.
+    pub cpus: &'a CpuSet,
+    /// Core types by CPU, which are to be told apart.
+    pub core_types: &'a [u32],
+    /// A program that is held in front of its `exec`, and is followed from there on.
+    pub program: Option<u32>,
+    /// How many threads are there first.
+    pub threads: usize,
+    /// Whoever has had a CPU for less than that when readings are taken is read next time: it would be interrupted for that.
+    pub sparing: Nanos,
+}
+
+/// What counts of one set on one class of CPUs are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// One of the CPUs.
+    pub cpu: CpuId,
+    /// The set.
+    pub set: u32,
+    /// A bit per event of the set that is counted there.
+    pub present: u64,
+}
+
+/// What whoever switches threads knows of them without a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfScheduler {
+    /// How long they ran.
+    Clock,
+    /// How often they left a CPU.
+    Switches,
+    /// How often they came from another one.
+    Migrations,
+}
+
+impl OfScheduler {
+    /// What an event is, if it is one of those.
+    #[must_use]
+    pub fn of(event: &Resolved) -> Option<Self> {
+        let [encoding] = event.encodings.as_slice() else { return None };
+        let whole = event.space.user && event.space.kernel && encoding.software;
+        match encoding.config[0] {
+            _ if !whole => None,
+            TASK_CLOCK => Some(Self::Clock),
+            SWITCHES => Some(Self::Switches),
+            MIGRATIONS => Some(Self::Migrations),
+            _ => None,
+        }
+    }
+}
+
+/// What was heard of a thread.
+#[derive(Clone, Copy, Debug)]
+pub enum Heard<'a> {
+    /// It was born, to this thread.
+    Born {
+        /// Its process.
+        pid: u32,
+        /// To whom.
+        parent: u32,
+    },
+    /// It has this name now, which ends with the first zero.
+    Named([u8; 16]),
+    /// It has counted so much since it was first heard of.
+    Counted {
+        /// Its process.
+        pid: u32,
+        /// Of which kind these counts are.
+        kind: usize,
+        /// Where it counted last.
+        cpu: CpuId,
+        /// Time that it ran there while the set had its turn.
+        enabled: Nanos,
+        /// Time that the set really counted.
+        running: Nanos,
+        /// By event of the set.
+        values: &'a [u64],
+    },
+    /// It ended; all that it has counted was told.
+    Ended,
+}
+
+/// Takes what is heard of a thread: when, who, what.
+pub type Hear<'a> = &'a mut dyn FnMut(Nanos, u32, Heard<'_>);
+
+/// What follows threads inside the kernel, and counts for each what CPUs count while it runs.
+pub trait Follow: Send {
+    /// Counts of which kinds come.
+    fn kinds(&self) -> Vec<Kind>;
+
+    /// Follows these threads, and what they give birth to; those that have ended are passed over.
+    ///
+    /// # Errors
+    /// There is no room for them, or the kernel refuses.
+    fn adopt(&mut self, tids: &[u32]) -> io::Result<()>;
+
+    /// Switches a set on or off.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn switch(&mut self, set: u32, on: bool) -> io::Result<()>;
+
+    /// Tells what has changed since the last call, of who runs at this moment too; births before ends.
+    fn collect(&mut self, hear: Hear<'_>);
+
+    /// Whether a thread of these processes has not been heard to end.
+    fn is_alive(&mut self, pids: &[u32]) -> bool;
+
+    /// By kind, what was counted of threads for which there was no room to be told apart: enabled and running time, values.
+    fn rest(&mut self) -> Vec<(usize, Vec<u64>)>;
+
+    /// Births that went unnoticed.
+    fn lost(&self) -> u64;
+
+    /// [`Follow::collect`] had better be called soon, or there will be no room for those to be born.
+    fn is_crowded(&self) -> bool;
+}
+
+/// Loads what follows threads, or says why not.
+pub type Load<'a> = &'a dyn Fn(&Errand<'_>) -> Result<Box<dyn Follow>, String>;
+
+/// How threads may be followed inside the kernel.
+#[derive(Clone, Copy)]
+pub struct Inside<'a> {
+    /// Loads what follows them; says why not.
+    pub load: Load<'a>,
+    /// It is an error if that cannot be done.
+    pub must: bool,
+}
+
+/// What the kernel calls these events of its own.
+const SWITCHES: u64 = abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64;
+const MIGRATIONS: u64 = abi::PERF_COUNT_SW_CPU_MIGRATIONS as u64;
+/// Where threads are no tree's: what was counted of each is known.
+const NO_TREE: u32 = u32::MAX;
+/// How often is looked whether there is room for more threads.
+const LOOK: Nanos = Nanos::from_millis(50);
+/// How long is waited for the last counts of processes that have ended, and how long in between.
+const PATIENCE: Nanos = Nanos::from_millis(50);
+const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
+
+/// Loads what follows threads, if it may and can; otherwise their own counters will do.
+pub(super) fn follow(
+    request: &Request,
+    threads: usize,
+    program: Option<u32>,
+    inside: Inside<'_>,
+) -> Result<Option<Box<dyn Follow>>, CounterError> {
+    let sparing = Nanos(sample_ns(request.interval.map_or(u64::MAX, |i| i.0), SPARING_NS));
+    let core_types = &request.core_types.by_cpu;
+    let errand = Errand { sets: &request.sets, cpus: &request.cpus, core_types, program, threads, sparing };
+    let loaded = suits(request).map_err(str::to_owned).and_then(|()| (inside.load)(&errand));
+    match loaded {
+        Ok(follow) => Ok(Some(follow)),
+        Err(reason) if inside.must => Err(CounterError::NotInside { reason }),
+        Err(_) => Ok(None),
+    }
+}
+
+fn suits(request: &Request) -> Result<(), &'static str> {
+    let threads =
+        matches!(request.target, Target::Launch(_) | Target::Processes(_) | Target::Present(_) | Target::Threads(_));
+    if !threads || request.total {
+        return Err("that is for threads told apart: of a program, of -p or of -t");
+    }
+    if request.every.is_some() {
+        return Err("a reading each so many events takes counters of the thread's own");
+    }
+    let mut encodings = request.sets.iter().flatten().flat_map(|event| &event.encodings);
+    if encodings.any(|encoding| encoding.system) {
+        return Err("an event belongs to a package or the machine, not to a core");
+    }
+    // Numbers of threads inside the kernel are those of the outermost namespace.
+    const OUTERMOST: &str = "pid:[4026531836]";
+    match std::fs::read_link("/proc/self/ns/pid") {
+        Ok(namespace) if namespace.as_os_str() == OUTERMOST => Ok(()),
+        _ => Err("threads have other numbers in the kernel than in this container"),
+    }
+}
+
+/// The backend.
+pub(super) struct Followed {
+    follow: Box<dyn Follow>,
+    infos: Vec<GroupInfo>,
+    attention: Attention,
+    /// Processes with threads that were there first.
+    pids: Vec<u32>,
+}
+
+impl Followed {
+    /// Over what follows threads of these processes, whose end is awaited.
+    pub(super) fn new(
+        follow: Box<dyn Follow>,
+        plan: &Plan,
+        pids: Vec<u32>,
+        awaited: Vec<OwnedFd>,
+    ) -> Result<Self, CounterError> {
+        let info = |kind: &Kind| {
+            let width = plan.sets.get(kind.set as usize).map_or(0, |set| set.events.len());
+            let places = (0..width).map(|place| (kind.present >> place & 1 == 1).then_some(place)).collect();
+            GroupInfo { tree: NO_TREE, cpu: kind.cpu, set: kind.set, places, width, clock: true, counts: true }
+        };
+        let infos = follow.kinds().iter().map(info).collect();
+        Ok(Self { follow, infos, attention: Attention::new(awaited)?, pids })
+    }
+
+    /// Follows threads that are there already.
+    pub(super) fn adopt(&mut self, tids: &[u32]) -> Result<(), CounterError> {
+        self.follow.adopt(tids).map_err(CounterError::system("following threads in the kernel"))
+    }
+}
+
+impl Backend for Followed {
+    fn now(&self) -> Nanos {
+        Nanos(sys::now())
+    }
+
+    fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
+        loop {
+            let left = until.since(self.now());
+            let (wake, _) = self.attention.wait(left.min(LOOK), &[])?;
+            if left <= LOOK || wake != Wake::default() || self.follow.is_crowded() {
+                return Ok(wake);
+            }
+        }
+    }
+
+    fn drain(&mut self, notes: &mut Notes) {
+        self.follow.collect(&mut |at, tid, heard| notes.heard(at, tid, &heard));
+        notes.lost = self.follow.lost();
+    }
+
+    fn groups(&self) -> &[GroupInfo] {
+        &self.infos
+    }
+
+    fn group_of(&self, id: u64) -> Option<(usize, Says)> {
+        Some((id as usize, Says::Due))
+    }
+
+    /// There are no totals besides what threads have counted.
+    fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
+        values.clear();
+        values.resize(self.infos.get(group).map_or(0, |info| info.places.len()), 0);
+        Ok((0, 0))
+    }
+
+    fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
+        self.follow.switch(set, on).map_err(CounterError::system("switching counters"))
+    }
+
+    fn is_prompt(&self) -> bool {
+        true
+    }
+
+    /// A process is known to have ended a little before its last thread leaves its CPU.
+    fn hear_out(&mut self) {
+        let until = self.now() + PATIENCE;
+        while self.follow.is_alive(&self.pids) && self.now() < until {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn rest(&mut self) -> Vec<((CpuId, u32), Vec<u64>)> {
+        let of = |(kind, counts): (usize, Vec<u64>)| self.infos.get(kind).map(|info| ((info.cpu, info.set), counts));
+        self.follow.rest().into_iter().filter_map(of).collect()
+    }
+
+    fn stopper(&self) -> Result<UnixStream, CounterError> {
+        self.attention.stopper()
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Gives seats to threads that run already. It is apart from the programs that follow them, because it needs the kernel's type
+ * information: only who attaches to what runs waits for that to be read.
+ */
+#include "kernel.h"
+#include "follow.h"
+#include "seats.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Threads by number, and the seats that they get; in the end NONE for those that are no more. */
+struct adoption {
+	u32 tid;
+	u32 seat;
+} adoptions[MAX_ADOPTED];
+u32 nr_adoptions;
+
+static __always_inline bool adopt_one(const struct adoption *a)
+{
+	struct task_struct *p = bpf_task_from_pid(a->tid);
+	struct seat *seat;
+	u64 thread = (u64)p;
+	bool done = false;
+
+	if (!p)
+		return false;
+	seat = seat_at(a->seat);
+	if (seat && !bpf_map_update_elem(&followed, &thread, &a->seat, 0))
+		done = true;
+	if (done) {
+		seat->tid = p->pid;
+		seat->tgid = p->tgid;
+		seat->cpu = NONE;
+		seat->born_ns = bpf_ktime_get_ns();
+		seat->state = SEAT_TAKEN;
+	}
+	bpf_task_release(p);
+	return done;
+}
+
+SEC("syscall")
+int adopt(void *context)
+{
+	u32 i;
+
+	bpf_for(i, 0, MAX_ADOPTED) {
+		struct adoption *a = &adoptions[i % MAX_ADOPTED];
+
+		if (i >= nr_adoptions)
+			break;
+		if (!adopt_one(a))
+			a->seat = NONE;
+	}
+	return 0;
+}

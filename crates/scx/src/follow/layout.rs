@@ -1,0 +1,120 @@
+//! Where the counts of a set's events come from.
+
+use countersteer_core::units::CpuId;
+use countersteer_host::counters::{OfScheduler, Resolved};
+
+use crate::generated::follow::{shared, types};
+
+/// Where an event's count is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Whoever switches threads knows it.
+    Scheduler(OfScheduler),
+    /// A counter: which of those that the set needs.
+    Counter(u32),
+}
+
+/// A set's events.
+#[derive(Clone, Debug)]
+pub(super) struct Set(Vec<Source>);
+
+/// All sets.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub sets: Vec<Set>,
+    /// By class and set.
+    pub counters: Vec<Counters>,
+}
+
+/// Counters of a set on a class of CPUs, which may lack some.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    /// By place: which of the set's events that need a counter.
+    pub events: Vec<u32>,
+    /// The place of one that knows how long the set counted. Those of the kernel itself do not.
+    pub timed: Option<usize>,
+}
+
+impl Counters {
+    /// Where an event is counted.
+    pub fn place_of(&self, event: u32) -> Option<usize> {
+        self.events.iter().position(|e| *e == event)
+    }
+}
+
+/// The counters of these events on a CPU.
+pub(super) fn counters(counted: &[Resolved], cpu: CpuId) -> Counters {
+    let mut counters = Counters::default();
+    for (event, resolved) in (0..).zip(counted) {
+        let Some(encoding) = resolved.on(cpu) else { continue };
+        if !encoding.software && counters.timed.is_none() {
+            counters.timed = Some(counters.events.len());
+        }
+        counters.events.push(event);
+    }
+    counters
+}
+
+impl Set {
+    fn of(events: &[Resolved]) -> Self {
+        let mut next = 0;
+        let source = |event: &Resolved| match OfScheduler::of(event) {
+            Some(known) => Source::Scheduler(known),
+            None => {
+                next += 1;
+                Source::Counter(next - 1)
+            }
+        };
+        Self(events.iter().map(source).collect())
+    }
+
+    fn counters(&self) -> usize {
+        self.0.iter().filter(|source| matches!(source, Source::Counter(_))).count()
+    }
+
+    /// A bit per event, where these places have counters.
+    pub fn present(&self, counters: &Counters) -> u64 {
+        let has = |source: &Source| match source {
+            Source::Scheduler(_) => true,
+            Source::Counter(event) => counters.place_of(*event).is_some(),
+        };
+        self.0.iter().enumerate().filter(|(_, source)| has(source)).fold(0, |bits, (nth, _)| bits | 1 << (nth % 64))
+    }
+}
+
+impl Layout {
+    /// Of these sets, if there is room for them.
+    pub fn of(sets: &[Vec<Resolved>]) -> Result<Self, String> {
+        let sets: Vec<Set> = sets.iter().map(|set| Set::of(set)).collect();
+        let layout = Self { sets, counters: Vec::new() };
+        let (have, most) = (layout.places(), shared::MAX_EVENTS as usize);
+        if have > most {
+            return Err(format!("{have} events in a set, of {most} at most"));
+        }
+        Ok(layout)
+    }
+
+    /// Of a kind's row: enabled and running time, then what each event has counted.
+    pub fn counts(&self, kind: usize, row: &types::row) -> impl Iterator<Item = u64> {
+        let (set, counters, row) = (&self.sets[kind % self.sets.len()], &self.counters[kind], *row);
+        let running = if counters.timed.is_some() { row.running_ns.min(row.time_ns) } else { row.time_ns };
+        let count = move |source: &Source| match source {
+            Source::Scheduler(OfScheduler::Clock) => row.time_ns,
+            Source::Scheduler(OfScheduler::Switches) => row.switches,
+            Source::Scheduler(OfScheduler::Migrations) => row.migrations,
+            Source::Counter(event) => counters.place_of(*event).map_or(0, |place| row.counts[place]),
+        };
+        [row.time_ns, running].into_iter().chain(set.0.iter().map(count))
+    }
+
+    /// Places for events in the largest set.
+    pub fn places(&self) -> usize {
+        self.sets.iter().map(Set::counters).max().unwrap_or(0)
+    }
+
+    /// The events that need counters, by set and place.
+    pub fn counted(&self, sets: &[Vec<Resolved>]) -> Vec<Vec<Resolved>> {
+        let needs = |set: &Vec<Resolved>| set.iter().filter(|e| OfScheduler::of(e).is_none()).cloned().collect();
+        sets.iter().map(needs).collect()
+    }
+}

@@ -1,0 +1,465 @@
+//! Threads followed and counted inside the kernel: `bpf/follow.bpf.c` loaded, and read.
+//!
+//! Input: sets of events, CPUs, threads. Output: what was heard of them and of all that they gave birth to.
+
+mod classes;
+mod layout;
+mod table;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use countersteer_core::units::{CpuId, Nanos};
+use countersteer_host::counters::{CpuCounters, Errand, Follow, Hear, Heard, Kind};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, PrintLevel, ProgramInput};
+
+use rustc_hash::FxHashMap;
+
+use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
+use crate::generated::follow::{FollowSkel, FollowSkelBuilder, shared, types};
+use classes::Classes;
+use layout::Layout;
+use table::{Plain, Table};
+
+// SAFETY: structures of integers, as `follow.h` declares them.
+unsafe impl Plain for types::seat {}
+// SAFETY: likewise.
+unsafe impl Plain for types::row {}
+// SAFETY: likewise.
+unsafe impl Plain for types::here {}
+
+/// Fewest seats: of threads that live, and of those that ended since somebody last looked.
+const LEAST_SEATS: usize = 8192;
+/// What the program of switches is told: four words, all zero for who is only to be read.
+const SWITCH_BYTES: usize = 4 * size_of::<u64>();
+/// Runs a program on the CPU that is named.
+const ON_CPU: u32 = 1;
+
+/// What is known of who has a seat.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// How often it had changed.
+    changes: u64,
+    named: u32,
+    /// What its number was; 0 before it was told of.
+    tid: u32,
+}
+
+/// Programs inside the kernel that follow threads; dropping it takes them out.
+pub struct InKernel {
+    links: Vec<Link>,
+    seats: Table<types::seat>,
+    rows: Table<types::row>,
+    cpus: Table<types::here>,
+    counters: CpuCounters,
+    layout: Layout,
+    classes: Classes,
+    known: Vec<Known>,
+    /// Rows as they were told last, and as they were when a thread got another number, by seat and kind.
+    told: Vec<types::row>,
+    before: FxHashMap<usize, Vec<types::row>>,
+    /// Whoever has had a CPU for less is not interrupted.
+    sparing: Nanos,
+    /// Seats in use when they were last looked at.
+    living: u64,
+    adopting: Option<AdoptSkel<'static>>,
+    scratch: Vec<types::row>,
+    counts: Vec<u64>,
+    skel: FollowSkel<'static>,
+}
+
+// SAFETY: what the library has allocated belongs to this value alone, and nothing of it is tied to a thread.
+unsafe impl Send for InKernel {}
+
+impl Drop for InKernel {
+    fn drop(&mut self) {
+        // Nobody writes any more when memory is unmapped.
+        self.links.clear();
+    }
+}
+
+fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+fn failed(what: &'static str) -> impl Fn(libbpf_rs::Error) -> io::Error {
+    move |error| io::Error::other(error.context(what))
+}
+
+/// Loads what an errand needs; says why that cannot be done.
+///
+/// # Errors
+/// No privilege, a kernel that is too old, too many events or types of cores.
+pub fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
+    InKernel::load(errand).map(|inside| Box::new(inside) as Box<dyn Follow>)
+}
+
+impl InKernel {
+    fn load(errand: &Errand<'_>) -> Result<Self, String> {
+        // Most who may not are told without trying, which takes time.
+        if !is_privileged() {
+            return Err("that needs root (CAP_BPF and CAP_PERFMON)".into());
+        }
+        let layout = Layout::of(errand.sets)?;
+        let nr_cpus = errand.core_types.len();
+        if nr_cpus > shared::MAX_CPUS as usize {
+            return Err(format!("{nr_cpus} CPUs, of {} at most", shared::MAX_CPUS));
+        }
+        let classes = Classes::find(Path::new("/"), errand.cpus, errand.core_types);
+        // What the library would print is an error of its own only where somebody insists.
+        let talk = libbpf_rs::get_print();
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, _| {})));
+        let inside = Self::load_for(errand, layout, classes);
+        libbpf_rs::set_print(talk);
+        inside
+    }
+
+    fn load_for(errand: &Errand<'_>, layout: Layout, classes: Classes) -> Result<Self, String> {
+        let (nr_cpus, seats) = (errand.core_types.len(), LEAST_SEATS.max(2 * errand.threads));
+        let per_seat = classes.first.len() * layout.sets.len();
+        if per_seat > shared::MAX_KINDS as usize {
+            return Err(format!("{per_seat} sets of events by class of CPUs, of {} at most", shared::MAX_KINDS));
+        }
+        // One more for what is nobody's.
+        let rows = (seats + nr_cpus) * per_seat + 1;
+        // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
+        let place = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = FollowSkelBuilder::default().open(place).map_err(at("reading programs"))?;
+        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            let settings = &mut rodata.settings;
+            settings.seats = seats as u32;
+            settings.nr_cpus = nr_cpus as u32;
+            settings.sets = layout.sets.len() as u32;
+            settings.kinds = per_seat as u32;
+            settings.events = layout.places() as u32;
+            settings.program = errand.program.unwrap_or(0);
+        }
+        let events = layout.places() * per_seat * nr_cpus;
+        let sizes = [
+            open.maps.followed.set_max_entries(2 * seats as u32),
+            open.maps.seats.set_max_entries((seats + nr_cpus) as u32),
+            open.maps.rows.set_max_entries(rows as u32),
+            open.maps.cpus.set_max_entries(nr_cpus as u32),
+            open.maps.spare.set_max_entries(seats as u32),
+            open.maps.events.set_max_entries(events.max(1) as u32),
+        ];
+        sizes.into_iter().collect::<Result<(), _>>().map_err(at("making room"))?;
+        let skel = open.load().map_err(at("loading programs"))?;
+        let mapped = |e: io::Error| format!("mapping tables: {e}");
+        let mut inside = Self {
+            links: Vec::new(),
+            seats: Table::map(&skel.maps.seats, seats + nr_cpus).map_err(mapped)?,
+            rows: Table::map(&skel.maps.rows, rows).map_err(mapped)?,
+            cpus: Table::map(&skel.maps.cpus, nr_cpus).map_err(mapped)?,
+            counters: CpuCounters::default(),
+            layout,
+            classes,
+            known: vec![Known::default(); seats],
+            told: vec![types::row::default(); seats * per_seat],
+            before: FxHashMap::default(),
+            sparing: errand.sparing,
+            living: 0,
+            adopting: None,
+            scratch: Vec::new(),
+            counts: Vec::new(),
+            skel,
+        };
+        inside.count(errand)?;
+        let kinds = per_seat as u32;
+        for cpu in 0..nr_cpus {
+            let class = inside.classes.of[cpu].unwrap_or(kinds);
+            let nobody = types::here { seat: shared::NONE, kind: kinds, ..types::here::default() };
+            inside.cpus.write(cpu, types::here { class, ..nobody });
+        }
+        inside.control(|control| control.set = if errand.program.is_some() { 0 } else { shared::NO_SET });
+        if let Some(program) = errand.program {
+            inside.take_seats(1).map_err(|e| e.to_string())?;
+            let (tid, tgid, cpu, state) = (program, program, shared::NONE, shared::SEAT_TAKEN);
+            inside.seats.write(0, types::seat { tid, tgid, cpu, state, ..types::seat::default() });
+        }
+        if errand.program.is_some() && !inside.layout.sets.is_empty() {
+            inside.counters.switch(0, true).map_err(|e| e.to_string())?;
+        }
+        inside.attach().map_err(at("attaching programs"))?;
+        Ok(inside)
+    }
+
+    /// Opens counters on CPUs and hands them over.
+    fn count(&mut self, errand: &Errand<'_>) -> Result<(), String> {
+        let counted = self.layout.counted(errand.sets);
+        self.counters = CpuCounters::open(&counted, errand.cpus).map_err(|e| e.to_string())?;
+        let wanted = |cpu| counted.iter().flatten().filter(|event| event.on(cpu).is_some()).count();
+        if self.counters.events().len() < errand.cpus.iter().map(wanted).sum() {
+            return Err("CPUs cannot count all that at once".into());
+        }
+        let (nr_cpus, sets, places) = (errand.core_types.len(), counted.len(), self.layout.places());
+        for cpu in &self.classes.first {
+            self.layout.counters.extend(counted.iter().map(|set| layout::counters(set, *cpu)));
+        }
+        for event in self.counters.events() {
+            let Some(class) = self.classes.of[event.cpu.index()] else { continue };
+            let kind = class as usize * sets + event.set as usize;
+            let Some(place) = self.layout.counters[kind].place_of(event.place) else { continue };
+            let key = ((kind * places + place) * nr_cpus + event.cpu.index()) as u32;
+            let file = event.as_fd().as_raw_fd().to_ne_bytes();
+            let update = self.skel.maps.events.update(&key.to_ne_bytes(), &file, MapFlags::ANY);
+            update.map_err(at("handing counters over"))?;
+        }
+        let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else { return Ok(()) };
+        for (kind, counters) in self.layout.counters.iter().enumerate() {
+            bss.control.places[kind] = counters.events.len() as u32;
+            bss.control.timed[kind] = counters.timed.map_or(shared::NONE, |place| place as u32);
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self) -> libbpf_rs::Result<()> {
+        let programs = &mut self.skel.progs;
+        // Births before anybody is followed, ends last.
+        self.links = vec![programs.on_switch.attach()?, programs.on_birth.attach()?, programs.on_name.attach()?];
+        Ok(())
+    }
+
+    /// Reads or changes what both sides know.
+    fn control<R>(&mut self, with: impl FnOnce(&mut types::follow_control) -> R) -> R {
+        match self.skel.maps.bss_data.as_deref_mut() {
+            Some(bss) => with(&mut bss.control),
+            None => with(&mut types::follow_control::default()),
+        }
+    }
+
+    /// Seats that were ever taken.
+    fn taken(&mut self) -> usize {
+        let fresh = self.control(|control| {
+            // SAFETY: a plain integer in memory that the kernel writes too.
+            unsafe { (&raw const control.fresh).read_volatile() }
+        });
+        (fresh as usize).min(self.known.len())
+    }
+
+    /// Puts down what threads that run at this moment have counted so far, if they have had their CPUs for so long; without it, who
+    /// has begun to be followed begins to be counted, too.
+    fn read_running(&self, least: Option<Nanos>) {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+        let now = now.map_or(u64::MAX, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64);
+        let long =
+            |here: types::here, least: Nanos| here.seat != shared::NONE && now.saturating_sub(here.since_ns) >= least.0;
+        let mut nobody = [0; SWITCH_BYTES];
+        for cpu in 0..self.classes.of.len() {
+            if least.is_none_or(|least| long(self.cpus.read(cpu), least)) {
+                let input = ProgramInput {
+                    context_in: Some(&mut nobody),
+                    cpu: cpu as u32,
+                    flags: ON_CPU,
+                    ..ProgramInput::default()
+                };
+                // A CPU that has gone offline runs nobody.
+                let _ = self.skel.progs.on_switch.test_run(input);
+            }
+        }
+    }
+
+    /// Kinds of counts that each thread has.
+    fn kinds_per_seat(&self) -> usize {
+        self.classes.first.len() * self.layout.sets.len()
+    }
+
+    /// Tells what is new of a seat; whether its thread has left it.
+    fn tell(&mut self, nr: usize, hear: Hear<'_>) -> bool {
+        let kinds = self.kinds_per_seat();
+        let rows = nr * kinds..(nr + 1) * kinds;
+        let Self { seats, rows: table, scratch, .. } = self;
+        let (changes, seat) = seats.settled(nr, || {
+            scratch.clear();
+            scratch.extend(rows.clone().map(|row| table.read(row)));
+            seats.read(nr)
+        });
+        // Whoever has never run does not know its number yet.
+        if seat.state == shared::SEAT_FREE || seat.tid == 0 {
+            return false;
+        }
+        let (pid, now) = (seat.tgid, Nanos(seat.at_ns.max(seat.renumbered_ns)));
+        let tid = if seat.renumbered_ns > 0 { pid } else { seat.tid };
+        let known = std::mem::replace(&mut self.known[nr], Known { changes, named: seat.named, tid });
+        let born = known.tid == 0 && seat.parent != 0;
+        if born {
+            hear(Nanos(seat.born_ns), seat.tid, Heard::Born { pid, parent: seat.parent });
+        }
+        let renumbered = seat.renumbered_ns > 0 && known.tid != tid;
+        if renumbered {
+            // What it has counted since it was told of last goes with its new number.
+            self.before.insert(nr, self.told[rows.clone()].to_vec());
+            hear(Nanos(seat.renumbered_ns), seat.tid, Heard::Ended);
+            hear(Nanos(seat.renumbered_ns), tid, Heard::Born { pid, parent: seat.tid });
+        }
+        if known.named != seat.named || born {
+            let since = if renumbered || !born { now } else { Nanos(seat.born_ns) };
+            hear(since, tid, Heard::Named(seat.name.map(|letter| letter as u8)));
+        }
+        self.told[rows].copy_from_slice(&self.scratch);
+        for (kind, row) in self.scratch.iter().enumerate().filter(|(_, row)| row.time_ns > 0) {
+            self.counts.clear();
+            self.counts.extend(self.layout.counts(kind, row));
+            if let Some(before) = self.before.get(&nr) {
+                let before = self.layout.counts(kind, &before[kind]);
+                self.counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
+            }
+            let (enabled, running, values) = (Nanos(self.counts[0]), Nanos(self.counts[1]), &self.counts[2..]);
+            hear(now, tid, Heard::Counted { pid, kind, cpu: CpuId(row.cpu), enabled, running, values });
+        }
+        let left = seat.state == shared::SEAT_LEFT;
+        if left {
+            hear(now, tid, Heard::Ended);
+        }
+        left
+    }
+
+    /// Gives a seat back, as good as new.
+    fn give_back(&mut self, nr: usize) {
+        let kinds = self.kinds_per_seat();
+        (0..kinds).for_each(|kind| self.rows.write(nr * kinds + kind, types::row::default()));
+        self.before.remove(&nr);
+        // Whoever looks at it again has to see that it changed.
+        let changes = self.known[nr].changes + 2;
+        self.seats.write(nr, types::seat { changes, ..types::seat::default() });
+        self.known[nr] = Known { changes, ..Known::default() };
+        let spare = self.skel.maps.spare.update(&[], &(nr as u32).to_ne_bytes(), MapFlags::ANY);
+        if spare.is_ok() {
+            self.control(|control| control.given += 1);
+        }
+    }
+
+    /// Seats for so many threads that are there already.
+    fn take_seats(&mut self, threads: usize) -> io::Result<usize> {
+        let seats = self.known.len();
+        let first = self.control(|control| {
+            // SAFETY: an aligned integer that the kernel changes atomically, too.
+            let fresh = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.fresh) };
+            fresh.fetch_add(threads as u64, std::sync::atomic::Ordering::AcqRel) as usize
+        });
+        if first + threads > seats {
+            return Err(io::Error::other(format!("there is room for {seats} threads only; look at fewer at once")));
+        }
+        self.control(|control| {
+            // SAFETY: likewise.
+            let taken = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.taken) };
+            taken.fetch_add(threads as u64, std::sync::atomic::Ordering::AcqRel);
+        });
+        Ok(first)
+    }
+
+    fn adopter(&mut self) -> io::Result<&mut AdoptSkel<'static>> {
+        if self.adopting.is_none() {
+            let place = Box::leak(Box::new(MaybeUninit::uninit()));
+            let mut open = AdoptSkelBuilder::default().open(place).map_err(failed("reading a program"))?;
+            open.maps.followed.reuse_fd(self.skel.maps.followed.as_fd()).map_err(failed("sharing tables"))?;
+            open.maps.seats.reuse_fd(self.skel.maps.seats.as_fd()).map_err(failed("sharing tables"))?;
+            self.adopting = Some(open.load().map_err(failed("loading a program"))?);
+        }
+        self.adopting.as_mut().ok_or_else(|| io::Error::other("no program"))
+    }
+}
+
+impl Follow for InKernel {
+    fn kinds(&self) -> Vec<Kind> {
+        let sets = self.layout.sets.len();
+        let kind = |(class, cpu): (usize, &CpuId), set: usize| {
+            let present = self.layout.sets[set].present(&self.layout.counters[class * sets + set]);
+            Kind { cpu: *cpu, set: set as u32, present }
+        };
+        self.classes.first.iter().enumerate().flat_map(|class| (0..sets).map(move |set| kind(class, set))).collect()
+    }
+
+    fn adopt(&mut self, tids: &[u32]) -> io::Result<()> {
+        let mut seat = self.take_seats(tids.len())?;
+        for some in tids.chunks(shared::MAX_ADOPTED as usize) {
+            let adopter = self.adopter()?;
+            let Some(bss) = adopter.maps.bss_data.as_deref_mut() else { break };
+            for (into, tid) in bss.adoptions.iter_mut().zip(some) {
+                (into.tid, into.seat) = (*tid, seat as u32);
+                seat += 1;
+            }
+            bss.nr_adoptions = some.len() as u32;
+            adopter.progs.adopt.test_run(ProgramInput::default()).map_err(failed("following threads"))?;
+        }
+        // Those that run at this moment do not have to leave their CPU first.
+        self.read_running(None);
+        Ok(())
+    }
+
+    fn switch(&mut self, set: u32, on: bool) -> io::Result<()> {
+        let switched = |e| io::Error::other(format!("{e}"));
+        if on {
+            self.counters.switch(set, true).map_err(switched)?;
+        }
+        self.control(|control| control.set = if on { set } else { shared::NO_SET });
+        self.read_running(Some(Nanos::ZERO));
+        if !on {
+            self.counters.switch(set, false).map_err(switched)?;
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, hear: Hear<'_>) {
+        self.read_running(Some(self.sparing));
+        for nr in 0..self.taken() {
+            if self.seats.changes(nr) != self.known[nr].changes && self.tell(nr, hear) {
+                self.give_back(nr);
+            }
+        }
+        self.living = self.control(|control| {
+            // SAFETY: a plain integer in memory that the kernel writes too.
+            unsafe { (&raw const control.taken).read_volatile() }.saturating_sub(control.given)
+        });
+    }
+
+    fn is_alive(&mut self, pids: &[u32]) -> bool {
+        let taken = self.taken();
+        let lives = |nr| {
+            let seat = self.seats.read(nr);
+            seat.state == shared::SEAT_TAKEN && pids.contains(&seat.tgid)
+        };
+        (0..taken).any(lives)
+    }
+
+    fn rest(&mut self) -> Vec<(usize, Vec<u64>)> {
+        let (seats, kinds) = (self.known.len(), self.kinds_per_seat());
+        let mut sums: Vec<(usize, Vec<u64>)> = Vec::new();
+        for cpu in 0..self.classes.of.len() {
+            for kind in 0..kinds {
+                let row = self.rows.read((seats + cpu) * kinds + kind);
+                if row.time_ns == 0 {
+                    continue;
+                }
+                let counts = self.layout.counts(kind, &row);
+                match sums.iter_mut().find(|(of, _)| *of == kind) {
+                    Some((_, sum)) => sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count),
+                    None => sums.push((kind, counts.collect())),
+                }
+            }
+        }
+        sums
+    }
+
+    fn lost(&self) -> u64 {
+        self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.control.missed)
+    }
+
+    fn is_crowded(&self) -> bool {
+        let used = |control: &types::follow_control| {
+            // SAFETY: a plain integer in memory that the kernel writes too.
+            unsafe { (&raw const control.taken).read_volatile() }.saturating_sub(control.given)
+        };
+        let used = self.skel.maps.bss_data.as_deref().map_or(0, |bss| used(&bss.control));
+        used > self.known.len() as u64 / 2 && used > self.living + self.known.len() as u64 / 8
+    }
+}
+
+/// Whether this process may load programs into the kernel.
+fn is_privileged() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}

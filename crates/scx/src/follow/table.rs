@@ -1,0 +1,89 @@
+//! An array of the kernel's programs, seen as memory.
+//!
+//! Both sides read and write it at any time; an entry that says of itself when it is being changed is read until it was not.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Integers alone, every bit pattern of which is a value.
+///
+/// # Safety
+/// The type has to be such a structure, laid out as in C.
+pub(super) unsafe trait Plain: Copy {}
+
+/// Entries of an array.
+pub(super) struct Table<T> {
+    base: NonNull<u8>,
+    bytes: usize,
+    entries: usize,
+    of: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
+unsafe impl<T: Plain + Send> Send for Table<T> {}
+
+impl<T: Plain> Table<T> {
+    /// The kernel keeps entries apart by multiples of this.
+    const STRIDE: usize = size_of::<T>().next_multiple_of(8);
+
+    /// Maps the array of that many entries.
+    pub fn map(array: &impl AsFd, entries: usize) -> io::Result<Self> {
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
+        let bytes = (entries * Self::STRIDE).next_multiple_of(page);
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, array.as_fd().as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { base, bytes, entries, of: PhantomData })
+    }
+
+    fn at(&self, nr: usize) -> *mut T {
+        assert!(nr < self.entries, "an entry of the table");
+        // SAFETY: within the mapping, as was just checked, and aligned: pages and strides are multiples of 8.
+        unsafe { self.base.as_ptr().add(nr * Self::STRIDE).cast() }
+    }
+
+    /// An entry, which may be half changed.
+    pub fn read(&self, nr: usize) -> T {
+        // SAFETY: mapped memory that holds a plain structure; the kernel may be writing it, so it is read as it is.
+        unsafe { self.at(nr).read_volatile() }
+    }
+
+    /// Changes an entry.
+    pub fn write(&self, nr: usize, entry: T) {
+        // SAFETY: as for reading; who else writes it is for the caller to know.
+        unsafe { self.at(nr).write_volatile(entry) }
+    }
+
+    /// The first field of an entry, an integer of 64 bits that says how often the entry was changed.
+    pub fn changes(&self, nr: usize) -> u64 {
+        // SAFETY: aligned and mapped; the kernel changes it atomically.
+        unsafe { AtomicU64::from_ptr(self.at(nr).cast()) }.load(Ordering::Acquire)
+    }
+
+    /// Reads what goes with an entry until it was not being changed meanwhile.
+    pub fn settled<R>(&self, nr: usize, mut read: impl FnMut() -> R) -> (u64, R) {
+        loop {
+            let before = self.changes(nr);
+            let value = read();
+            fence(Ordering::Acquire);
+            if before & 1 == 0 && self.changes(nr) == before {
+                return (before, value);
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl<T> Drop for Table<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and no reference into it is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
