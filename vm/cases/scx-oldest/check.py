@@ -1,9 +1,13 @@
-"""The kernel's verifier takes the scheduler on the oldest kernel that it is for, and it does its work there."""
+"""The kernel's verifier takes the scheduler on the oldest kernel that it is for, and it does its work there. So do the
+programs that count threads."""
 import sys
 
+import counted
+
 text = sys.stdin.read()
-head, steps, *engines = text.split("case ")
+head, stat, steps, *engines = text.split("case ")
 assert head.startswith("kernel: 6."), head
+counted.births(stat)
 assert "code: 0" in steps, steps
 for case in engines:
     found = dict(line.split(": ", 1) for line in case.splitlines() if ": " in line)

@@ -118,3 +118,60 @@ impl Layout {
         sets.iter().map(needs).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use countersteer_core::counters::{PlannedEvent, Space};
+    use countersteer_core::cpuset::CpuSet;
+    use countersteer_host::counters::Encoding;
+
+    use super::*;
+
+    /// An event of the kernel itself by its config, or of PMUs on these CPUs.
+    fn event(software: Option<u64>, pmus: &[u32]) -> Resolved {
+        let planned = PlannedEvent { name: "event".into(), unit: String::new(), scale: 1.0, event: None };
+        let encoding = |cpu: Option<&u32>| Encoding {
+            pmu: cpu.map_or("software".into(), |cpu| format!("pmu{cpu}")),
+            cpus: cpu.map(|cpu| CpuSet::from_iter([CpuId(*cpu)])),
+            kind: 1,
+            config: [software.unwrap_or(9), 0, 0, 0],
+            software: cpu.is_none(),
+            system: false,
+        };
+        let encodings =
+            if software.is_some() { vec![encoding(None)] } else { pmus.iter().map(Some).map(encoding).collect() };
+        let space = Space { user: true, kernel: true };
+        Resolved { planned, encodings, space, in_kernel: false, every: None }
+    }
+
+    #[test]
+    fn counts_come_from_where_they_are() {
+        let clock = event(Some(1), &[]);
+        let faults = event(Some(2), &[]);
+        let (everywhere, there) = (event(None, &[0, 1]), event(None, &[1]));
+        let switches = event(Some(3), &[]);
+        let sets = vec![vec![clock, faults, there, everywhere, switches]];
+        let mut layout = Layout::of(&sets).unwrap();
+        let counted = layout.counted(&sets);
+        assert_eq!((layout.places(), counted[0].len()), (3, 3));
+        layout.counters = [0, 1].map(|cpu| counters(&counted[0], CpuId(cpu))).to_vec();
+        // The first CPU has one event less; the kernel's own does not know how long it counted.
+        assert_eq!((&layout.counters[0].events[..], layout.counters[0].timed), (&[0, 2][..], Some(1)));
+        assert_eq!((&layout.counters[1].events[..], layout.counters[1].timed), (&[0, 1, 2][..], Some(1)));
+        assert_eq!(layout.sets[0].present(&layout.counters[0]), 0b11011);
+        let row = types::row {
+            time_ns: 100,
+            running_ns: 90,
+            switches: 3,
+            counts: [5, 6, 0, 0, 0, 0, 0, 0],
+            ..types::row::default()
+        };
+        assert_eq!(layout.counts(0, &row).collect::<Vec<_>>(), [100, 90, 100, 5, 0, 6, 3]);
+    }
+
+    #[test]
+    fn more_events_than_there_are_places_for_are_refused() {
+        let sets = vec![vec![event(None, &[0]); 9]];
+        assert_eq!(Layout::of(&sets).err().as_deref(), Some("9 events in a set, of 8 at most"));
+    }
+}
