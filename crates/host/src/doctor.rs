@@ -72,6 +72,7 @@ pub static CHECKS: &[CheckDef] = &[
     live("hardware counters", "`steer stat`: instructions, cycles, misses", hardware_counters),
     files("counters to ourselves", "no counter is taken by others", nmi_watchdog),
     live("ends of threads", "`steer stat`: exact counts of short threads", ends_of_threads),
+    files("counting by BPF", "`steer stat`, `steer top`: threads told apart at less cost", counting_by_bpf),
     live("open files", "counters of many threads and CPUs", open_files),
     live("recording", "`steer profile`", recording),
     live("affinity", "placing threads of one's own", affinity),
@@ -257,7 +258,35 @@ fn control_groups(root: &Path) -> Finding {
 
 /// Bits of the effective capabilities.
 const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_PERFMON: u64 = 1 << 38;
 const CAP_BPF: u64 = 1 << 39;
+
+/// Whether this process may load programs into the kernel that look at threads.
+#[must_use]
+pub fn may_load_programs(root: &Path) -> bool {
+    let status = text(root, "proc/self/status").unwrap_or_default();
+    let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|c| u64::from_str_radix(c.trim(), 16).ok()).unwrap_or(0);
+    let has = |all: u64| capabilities & all == all;
+    has(CAP_SYS_ADMIN) || has(CAP_BPF | CAP_PERFMON)
+}
+
+fn counting_by_bpf(root: &Path) -> Finding {
+    let without = "until then threads have counters of their own";
+    if !root.join("proc/sys/kernel/unprivileged_bpf_disabled").exists() {
+        let mend = format!("a kernel with CONFIG_BPF_SYSCALL is needed; {without}");
+        return Finding::limited("this kernel takes no programs", mend);
+    }
+    if !counters::sees_all_threads(root) {
+        let mend = format!("run outside of the container; {without}");
+        return Finding::limited("threads have other numbers in the kernel than in this container", mend);
+    }
+    if !may_load_programs(root) {
+        let mend = format!("run as root, or with CAP_BPF and CAP_PERFMON; {without}");
+        return Finding::limited("there, but not permitted", mend);
+    }
+    Finding::works("programs that count threads may be loaded")
+}
 
 fn sched_ext(root: &Path) -> Finding {
     let folder = root.join("sys/kernel/sched_ext");
@@ -276,10 +305,7 @@ fn sched_ext(root: &Path) -> Finding {
             "stop it first: only one such scheduler runs at a time",
         );
     }
-    let status = text(root, "proc/self/status").unwrap_or_default();
-    let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let capabilities = capabilities.and_then(|c| u64::from_str_radix(c.trim(), 16).ok()).unwrap_or(0);
-    if capabilities & (CAP_BPF | CAP_SYS_ADMIN) == 0 {
+    if !may_load_programs(root) {
         return Finding::limited("there, but not permitted", "run as root, or with CAP_BPF and CAP_PERFMON");
     }
     Finding::works("there, and no other scheduler is loaded")
@@ -336,6 +362,24 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let names: Vec<&str> = examine(empty.path()).into_iter().map(|(name, ..)| name).collect();
         assert!(names.contains(&"sched_ext") && !names.contains(&"counting"), "{names:?}");
+    }
+
+    #[test]
+    fn counting_by_bpf_takes_a_kernel_that_does_it_its_own_numbers_and_permission() {
+        let knob = ("proc/sys/kernel/unprivileged_bpf_disabled", "2");
+        let found = |bits: &str, namespace: &str| {
+            let root = root(&[knob, ("proc/self/status", bits)]);
+            std::fs::create_dir_all(root.path().join("proc/self/ns")).unwrap();
+            std::os::unix::fs::symlink(namespace, root.path().join("proc/self/ns/pid")).unwrap();
+            counting_by_bpf(root.path()).found
+        };
+        assert!(counting_by_bpf(root(&[]).path()).found.contains("takes no programs"));
+        let (all, perfmon, outermost) =
+            ("CapEff:\t000001ffffffffff\n", "CapEff:\t0000004000000000\n", "pid:[4026531836]");
+        assert!(found(all, "pid:[4026532200]").contains("container"));
+        assert!(found(perfmon, outermost).contains("not permitted"));
+        assert!(found("CapEff:\t000000c000000000\n", outermost).contains("may be loaded"));
+        assert!(found(all, outermost).contains("may be loaded"));
     }
 
     #[test]

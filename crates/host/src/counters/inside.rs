@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use countersteer_core::counters::Plan;
 use countersteer_core::cpuset::CpuSet;
@@ -197,12 +198,17 @@ fn suits(request: &Request) -> Result<(), &'static str> {
     if encodings.any(|encoding| encoding.system) {
         return Err("an event belongs to a package or the machine, not to a core");
     }
-    // Numbers of threads inside the kernel are those of the outermost namespace.
-    const OUTERMOST: &str = "pid:[4026531836]";
-    match std::fs::read_link("/proc/self/ns/pid") {
-        Ok(namespace) if namespace.as_os_str() == OUTERMOST => Ok(()),
-        _ => Err("threads have other numbers in the kernel than in this container"),
+    if !sees_all_threads(Path::new("/")) {
+        return Err("threads have other numbers in the kernel than in this container");
     }
+    Ok(())
+}
+
+/// Whether this process sees threads by the numbers that they have inside the kernel: those of the outermost namespace.
+#[must_use]
+pub fn sees_all_threads(root: &Path) -> bool {
+    const OUTERMOST: &str = "pid:[4026531836]";
+    std::fs::read_link(root.join("proc/self/ns/pid")).is_ok_and(|namespace| namespace.as_os_str() == OUTERMOST)
 }
 
 /// The backend.

@@ -40,7 +40,7 @@ pub use ends::sees_exits;
 pub use error::CounterError;
 pub use fit::fit_together;
 pub use follow::Fate;
-pub use inside::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler};
+pub use inside::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler, sees_all_threads};
 pub use launch::{Ending, Held, find_program, hold};
 pub use limits::permission;
 pub use percpu::{CpuCounters, CpuEvent};

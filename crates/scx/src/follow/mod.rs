@@ -100,8 +100,8 @@ pub fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
 impl InKernel {
     fn load(errand: &Errand<'_>) -> Result<Self, String> {
         // Most who may not are told without trying, which takes time.
-        if !is_privileged() {
-            return Err("that needs root (CAP_BPF and CAP_PERFMON)".into());
+        if !countersteer_host::doctor::may_load_programs(Path::new("/")) {
+            return Err("that needs root, or CAP_BPF and CAP_PERFMON".into());
         }
         let layout = Layout::of(errand.sets)?;
         let nr_cpus = errand.core_types.len();
@@ -182,6 +182,10 @@ impl InKernel {
         }
         if errand.program.is_some() && !inside.layout.sets.is_empty() {
             inside.counters.switch(0, true).map_err(|e| e.to_string())?;
+        }
+        if errand.program.is_none() {
+            // Found out now, while there is another way.
+            inside.adopter().map_err(|e| e.to_string())?;
         }
         inside.attach().map_err(at("attaching programs"))?;
         Ok(inside)
@@ -456,10 +460,4 @@ impl Follow for InKernel {
         let used = self.skel.maps.bss_data.as_deref().map_or(0, |bss| used(&bss.control));
         used > self.known.len() as u64 / 2 && used > self.living + self.known.len() as u64 / 8
     }
-}
-
-/// Whether this process may load programs into the kernel.
-fn is_privileged() -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }
