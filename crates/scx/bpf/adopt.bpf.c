@@ -9,7 +9,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Threads by number, and the seats that they get; in the end NONE for those that are no more. */
+/* Threads by number, and the seats that they are to get; in the end NONE if the seat is not needed. */
 struct adoption {
 	u32 tid;
 	u32 seat;
@@ -26,14 +26,16 @@ static __always_inline bool adopt_one(const struct adoption *a)
 	if (!p)
 		return false;
 	seat = seat_at(a->seat);
-	if (seat && !bpf_map_update_elem(&followed, &thread, &a->seat, 0))
-		done = true;
-	if (done) {
+	if (seat) {
+		/* Whoever finds the thread's seat finds it filled. One that is followed already keeps the seat that it has. */
 		seat->tid = p->pid;
 		seat->tgid = p->tgid;
 		seat->cpu = NONE;
 		seat->born_ns = bpf_ktime_get_ns();
 		seat->state = SEAT_TAKEN;
+		done = !bpf_map_update_elem(&followed, &thread, &a->seat, BPF_NOEXIST);
+		if (!done)
+			seat->state = SEAT_FREE;
 	}
 	bpf_task_release(p);
 	return done;

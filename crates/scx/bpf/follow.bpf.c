@@ -7,8 +7,8 @@
  * and say themselves what their numbers are when they leave a CPU for the first time. So nothing of the kernel's type
  * information has to be read, which would take longer than everything else at the start.
  *
- * What a thread has counted lies in memory that user space sees, in the seat that it took at its birth; it is written only by the
- * CPU that runs the thread. A seat is given back by user space, once it has read the last counts in it.
+ * What a thread has counted lies in memory that user space sees, in the rows of the seat that it took at its birth; they are written
+ * only by the CPU that runs the thread. A seat is given back by user space, once it has read the last counts in it.
  */
 #include "kernel.h"
 #include "follow.h"
@@ -117,6 +117,17 @@ static __always_inline u32 seat_of(u64 thread)
 	return seat ? *seat : NONE;
 }
 
+/*
+ * Marks a seat as being written, or as written. What was written before is seen before, which only an atomic operation sees to whose
+ * result is wanted.
+ */
+static __always_inline void mark(struct seat *seat, u64 by)
+{
+	u64 before = __sync_fetch_and_add(&seat->changes, by);
+
+	barrier_var(before);
+}
+
 static __always_inline void name_itself(struct seat *seat)
 {
 	u64 id = bpf_get_current_pid_tgid();
@@ -153,7 +164,7 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 		seat = seat_at(old);
 		if (!seat || !row)
 			return 0;
-		__sync_fetch_and_add(&seat->changes, 1);
+		mark(seat, 1);
 		row->time_ns += now - here->since_ns;
 		row->switches += !!next;
 		row->migrations += seat->cpu != cpu && seat->cpu != NONE;
@@ -168,7 +179,7 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 			bpf_map_delete_elem(&followed, &gone);
 			seat->state = SEAT_LEFT;
 		}
-		__sync_fetch_and_add(&seat->changes, 1);
+		mark(seat, 1);
 	}
 	if (nr != NONE && (old == NONE || here->kind != kind))
 		read_counters(cpu, kind, row_of(NONE, kind));
@@ -201,29 +212,26 @@ SEC("raw_tp/sched_wakeup_new")
 int BPF_PROG(on_birth, void *child)
 {
 	struct here *here = here_at(bpf_get_smp_processor_id());
-	struct seat *seat, *parent;
 	u64 thread = (u64)child;
+	struct seat *seat;
 	u32 nr;
 
-	if (!here || here->seat == NONE)
+	/* Who has just begun to be followed may not have been seen to run yet. */
+	if (!here || (here->seat == NONE && seat_of(bpf_get_current_task()) == NONE))
 		return 0;
 	nr = take_seat();
-	if (bpf_map_update_elem(&followed, &thread, &nr, 0)) {
+	seat = nr == STANDING ? NULL : seat_at(nr);
+	if (bpf_map_update_elem(&followed, &thread, &nr, 0) || !seat) {
 		__sync_fetch_and_add(&control.missed, 1);
 		return 0;
 	}
-	seat = nr == STANDING ? NULL : seat_at(nr);
-	if (!seat)
-		return 0;
 	seat->born_ns = bpf_ktime_get_ns();
 	seat->at_ns = seat->born_ns;
 	seat->parent = bpf_get_current_pid_tgid();
 	seat->cpu = NONE;
-	parent = seat_at(here->seat);
-	if (parent)
-		__builtin_memcpy(seat->name, parent->name, sizeof(seat->name));
+	bpf_get_current_comm(seat->name, sizeof(seat->name));
 	seat->state = SEAT_TAKEN;
-	__sync_fetch_and_add(&seat->changes, 2);
+	mark(seat, 2);
 	return 0;
 }
 
@@ -258,6 +266,25 @@ int BPF_PROG(on_name, void *thread, const char *name)
 	if (key == bpf_get_current_task() && seat->tid && seat->tid != (u32)bpf_get_current_pid_tgid())
 		seat->renumbered_ns = bpf_ktime_get_ns();
 	seat->named++;
-	__sync_fetch_and_add(&seat->changes, 2);
+	mark(seat, 2);
+	return 0;
+}
+
+/* A thread is no more. One that was not seen to leave its CPU, because it was adopted meanwhile or before, leaves its seat now. */
+SEC("raw_tp/sched_process_free")
+int BPF_PROG(on_free, void *thread)
+{
+	u32 nr = seat_of((u64)thread);
+	u64 key = (u64)thread;
+	struct seat *seat;
+
+	if (nr == NONE)
+		return 0;
+	bpf_map_delete_elem(&followed, &key);
+	seat = nr < settings.seats ? seat_at(nr) : NULL;
+	if (seat) {
+		seat->state = SEAT_LEFT;
+		mark(seat, 2);
+	}
 	return 0;
 }

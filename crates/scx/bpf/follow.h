@@ -28,7 +28,7 @@
 /* Set once, before the programs are loaded. */
 struct follow_settings {
 	u32 seats; /* that threads can take; after them comes one per CPU, for those that stand */
-	u32 nr_cpus; /* one more than the highest CPU of the kernel */
+	u32 nr_cpus; /* one more than the highest CPU that there can be */
 	u32 sets; /* sets of events */
 	u32 kinds; /* of counts, by class of CPUs and set; beyond them, nothing is counted */
 	u32 events; /* events that need a counter, at most in a set */
@@ -38,9 +38,9 @@ struct follow_settings {
 /* Changed by either side at any time. */
 struct follow_control {
 	u64 fresh; /* seats that were ever taken, without those given back; may grow beyond their number */
-	u64 taken; /* seats taken so far, those given back too; written by the kernel */
+	u64 taken; /* seats taken so far, those given back too */
 	u64 given; /* seats given back so far; written by user space */
-	u64 missed; /* births of which no note could be taken */
+	u64 missed; /* threads that found no seat, or were not noticed at all */
 	u32 set; /* whose turn it is; NO_SET for nobody's */
 	u32 started; /* the program has begun */
 	u32 places[MAX_KINDS + 1]; /* by kind: events that have a counter */

@@ -130,6 +130,13 @@ impl Follower {
                 self.names.insert(tid, name);
                 self.befell(note, Fate::Born { pid, parent });
             }
+            What::Renumbered { pid, before } => {
+                self.ledger.exit(before);
+                self.trees.born(tid, before);
+                self.trees.ended(before);
+                self.ended.push(before);
+                self.ledger.birth(Owner::Thread { pid, tid }, Nanos(note.at));
+            }
             What::Named { name, exec } => {
                 let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
                 self.names.insert(tid, String::from_utf8_lossy(&name[..end]).into());

@@ -87,6 +87,13 @@ pub enum Heard<'a> {
         /// To whom.
         parent: u32,
     },
+    /// It has the number of its process now, having started a program.
+    Renumbered {
+        /// Its process.
+        pid: u32,
+        /// What its number was.
+        before: u32,
+    },
     /// It has this name now, which ends with the first zero.
     Named([u8; 16]),
     /// It has counted so much since it was first heard of.
@@ -137,7 +144,7 @@ pub trait Follow: Send {
     /// By kind, what was counted of threads for which there was no room to be told apart: enabled and running time, values.
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)>;
 
-    /// Births that went unnoticed.
+    /// Threads that were born and are not told apart.
     fn lost(&self) -> u64;
 
     /// [`Follow::collect`] had better be called soon, or there will be no room for those to be born.

@@ -14,6 +14,8 @@ use super::record::{Counts, Record, parse};
 pub(super) enum What {
     /// It was born, to this thread.
     Born { pid: u32, parent: u32 },
+    /// It had this number before, and now has its process's.
+    Renumbered { pid: u32, before: u32 },
     /// It got a name, perhaps with a new program.
     Named { name: [u8; 16], exec: bool },
     /// The group of event `id` has counted this so far, or in all; on this CPU of several, if it is none of one alone.
@@ -83,6 +85,7 @@ impl Notes {
     pub(super) fn heard(&mut self, at: Nanos, tid: u32, heard: &Heard<'_>) {
         let what = match *heard {
             Heard::Born { pid, parent } => What::Born { pid, parent },
+            Heard::Renumbered { pid, before } => What::Renumbered { pid, before },
             Heard::Named(name) => What::Named { name, exec: false },
             Heard::Counted { pid, kind, cpu, enabled, running, values } => {
                 let first = self.values.len();

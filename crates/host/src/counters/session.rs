@@ -442,6 +442,9 @@ impl<B: Backend + ?Sized> Counting<'_, B> {
         let next = request.plan.after(self.set);
         if next != self.set {
             self.backend.switch(self.set as u32, false)?;
+            if self.backend.is_prompt() {
+                self.follower.listen(self.backend, false);
+            }
         }
         if let Some(owner) = self.owner {
             self.follower.read(self.backend, owner)?;
@@ -456,6 +459,8 @@ impl<B: Backend + ?Sized> Counting<'_, B> {
 
     fn finish(&mut self, sink: Sink<'_>) -> Result<(), CounterError> {
         self.backend.switch(self.set as u32, false)?;
+        // Twice: who has another's number is told of only after that one's end.
+        self.follower.listen(self.backend, true);
         self.follower.listen(self.backend, true);
         match self.owner {
             Some(owner) => {

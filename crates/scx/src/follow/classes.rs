@@ -17,10 +17,10 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Of these CPUs, by core type.
-    pub fn find(root: &Path, cpus: &CpuSet, core_types: &[u32]) -> Self {
+    /// Of these CPUs, by core type, of so many that there can be.
+    pub fn find(root: &Path, cpus: &CpuSet, core_types: &[u32], possible: usize) -> Self {
         let mut known: Vec<(u32, u32)> = Vec::new();
-        let mut classes = Self { of: vec![None; core_types.len()], first: Vec::new() };
+        let mut classes = Self { of: vec![None; core_types.len().max(possible)], first: Vec::new() };
         for cpu in cpus.iter().filter(|cpu| cpu.index() < core_types.len()) {
             let class = (core_types[cpu.index()], package(root, cpu));
             let nr = known.iter().position(|k| *k == class).unwrap_or_else(|| {
@@ -52,8 +52,8 @@ mod tests {
             std::fs::write(folder.join("physical_package_id"), format!("{package}\n")).unwrap();
         }
         let cpus = CpuSet::from_iter([0, 1, 3].map(CpuId));
-        let classes = Classes::find(root.path(), &cpus, &[0, 1, 0, 1]);
-        assert_eq!(classes.of, [Some(0), Some(1), None, Some(2)]);
+        let classes = Classes::find(root.path(), &cpus, &[0, 1, 0, 1], 5);
+        assert_eq!(classes.of, [Some(0), Some(1), None, Some(2), None]);
         assert_eq!(classes.first, [0, 1, 3].map(CpuId));
     }
 }

@@ -63,6 +63,8 @@ pub struct InKernel {
     before: FxHashMap<usize, Vec<types::row>>,
     /// Whoever has had a CPU for less is not interrupted.
     sparing: Nanos,
+    /// Threads that ended without having been seen to run.
+    unseen: u64,
     /// Seats in use when they were last looked at.
     living: u64,
     adopting: Option<AdoptSkel<'static>>,
@@ -104,11 +106,8 @@ impl InKernel {
             return Err("that needs root, or CAP_BPF and CAP_PERFMON".into());
         }
         let layout = Layout::of(errand.sets)?;
-        let nr_cpus = errand.core_types.len();
-        if nr_cpus > shared::MAX_CPUS as usize {
-            return Err(format!("{nr_cpus} CPUs, of {} at most", shared::MAX_CPUS));
-        }
-        let classes = Classes::find(Path::new("/"), errand.cpus, errand.core_types);
+        let most = libbpf_rs::num_possible_cpus().map_err(at("asking for CPUs"))?;
+        let classes = Classes::find(Path::new("/"), errand.cpus, errand.core_types, most);
         // What the library would print is an error of its own only where somebody insists.
         let talk = libbpf_rs::get_print();
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, _| {})));
@@ -118,7 +117,7 @@ impl InKernel {
     }
 
     fn load_for(errand: &Errand<'_>, layout: Layout, classes: Classes) -> Result<Self, String> {
-        let (nr_cpus, seats) = (errand.core_types.len(), LEAST_SEATS.max(2 * errand.threads));
+        let (nr_cpus, seats) = (classes.of.len(), LEAST_SEATS.max(2 * errand.threads));
         let per_seat = classes.first.len() * layout.sets.len();
         if per_seat > shared::MAX_KINDS as usize {
             return Err(format!("{per_seat} sets of events by class of CPUs, of {} at most", shared::MAX_KINDS));
@@ -161,6 +160,7 @@ impl InKernel {
             told: vec![types::row::default(); seats * per_seat],
             before: FxHashMap::default(),
             sparing: errand.sparing,
+            unseen: 0,
             living: 0,
             adopting: None,
             scratch: Vec::new(),
@@ -173,6 +173,9 @@ impl InKernel {
             let class = inside.classes.of[cpu].unwrap_or(kinds);
             let nobody = types::here { seat: shared::NONE, kind: kinds, ..types::here::default() };
             inside.cpus.write(cpu, types::here { class, ..nobody });
+            // Who stands there has neither a number nor a way.
+            let (tid, at) = (shared::NONE, cpu as u32);
+            inside.seats.write(seats + cpu, types::seat { tid, cpu: at, ..types::seat::default() });
         }
         inside.control(|control| control.set = if errand.program.is_some() { 0 } else { shared::NO_SET });
         if let Some(program) = errand.program {
@@ -199,7 +202,7 @@ impl InKernel {
         if self.counters.events().len() < errand.cpus.iter().map(wanted).sum() {
             return Err("CPUs cannot count all that at once".into());
         }
-        let (nr_cpus, sets, places) = (errand.core_types.len(), counted.len(), self.layout.places());
+        let (nr_cpus, sets, places) = (self.classes.of.len(), counted.len(), self.layout.places());
         for cpu in &self.classes.first {
             self.layout.counters.extend(counted.iter().map(|set| layout::counters(set, *cpu)));
         }
@@ -222,7 +225,7 @@ impl InKernel {
 
     fn attach(&mut self) -> libbpf_rs::Result<()> {
         let programs = &mut self.skel.progs;
-        // Births before anybody is followed, ends last.
+        // Nobody is followed before the last one.
         self.links = vec![programs.on_switch.attach()?, programs.on_birth.attach()?, programs.on_name.attach()?];
         Ok(())
     }
@@ -244,25 +247,18 @@ impl InKernel {
         (fresh as usize).min(self.known.len())
     }
 
-    /// Puts down what threads that run at this moment have counted so far, if they have had their CPUs for so long; without it, who
-    /// has begun to be followed begins to be counted, too.
-    fn read_running(&self, least: Option<Nanos>) {
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-        let now = now.map_or(u64::MAX, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64);
-        let long =
-            |here: types::here, least: Nanos| here.seat != shared::NONE && now.saturating_sub(here.since_ns) >= least.0;
+    /// Puts down what threads that run at this moment have counted so far, on CPUs of which that is to be done.
+    fn read_running(&self, wanted: impl Fn(&types::here) -> bool) {
         let mut nobody = [0; SWITCH_BYTES];
-        for cpu in 0..self.classes.of.len() {
-            if least.is_none_or(|least| long(self.cpus.read(cpu), least)) {
-                let input = ProgramInput {
-                    context_in: Some(&mut nobody),
-                    cpu: cpu as u32,
-                    flags: ON_CPU,
-                    ..ProgramInput::default()
-                };
-                // A CPU that has gone offline runs nobody.
-                let _ = self.skel.progs.on_switch.test_run(input);
-            }
+        for cpu in (0..self.classes.of.len()).filter(|cpu| wanted(&self.cpus.read(*cpu))) {
+            let input = ProgramInput {
+                context_in: Some(&mut nobody),
+                cpu: cpu as u32,
+                flags: ON_CPU,
+                ..ProgramInput::default()
+            };
+            // A CPU that is offline runs nobody.
+            let _ = self.skel.progs.on_switch.test_run(input);
         }
     }
 
@@ -283,6 +279,13 @@ impl InKernel {
         });
         // Whoever has never run does not know its number yet.
         if seat.state == shared::SEAT_FREE || seat.tid == 0 {
+            let unseen = seat.state == shared::SEAT_LEFT;
+            self.unseen += u64::from(unseen);
+            return unseen;
+        }
+        // A number that changes hands is told of when its former owner's end was.
+        let renumbered = seat.renumbered_ns > 0 && self.known[nr].tid != seat.tgid;
+        if renumbered && self.has_another(seat.tgid, nr) {
             return false;
         }
         let (pid, now) = (seat.tgid, Nanos(seat.at_ns.max(seat.renumbered_ns)));
@@ -292,19 +295,19 @@ impl InKernel {
         if born {
             hear(Nanos(seat.born_ns), seat.tid, Heard::Born { pid, parent: seat.parent });
         }
-        let renumbered = seat.renumbered_ns > 0 && known.tid != tid;
         if renumbered {
             // What it has counted since it was told of last goes with its new number.
             self.before.insert(nr, self.told[rows.clone()].to_vec());
-            hear(Nanos(seat.renumbered_ns), seat.tid, Heard::Ended);
-            hear(Nanos(seat.renumbered_ns), tid, Heard::Born { pid, parent: seat.tid });
+            hear(Nanos(seat.renumbered_ns), tid, Heard::Renumbered { pid, before: seat.tid });
         }
         if known.named != seat.named || born {
             let since = if renumbered || !born { now } else { Nanos(seat.born_ns) };
             hear(since, tid, Heard::Named(seat.name.map(|letter| letter as u8)));
         }
-        self.told[rows].copy_from_slice(&self.scratch);
-        for (kind, row) in self.scratch.iter().enumerate().filter(|(_, row)| row.time_ns > 0) {
+        for (kind, row) in self.scratch.iter().enumerate() {
+            if row.time_ns == std::mem::replace(&mut self.told[nr * kinds + kind], *row).time_ns {
+                continue;
+            }
             self.counts.clear();
             self.counts.extend(self.layout.counts(kind, row));
             if let Some(before) = self.before.get(&nr) {
@@ -321,13 +324,20 @@ impl InKernel {
         left
     }
 
+    /// Whether another seat is still of the thread with this number.
+    fn has_another(&mut self, tid: u32, nr: usize) -> bool {
+        let is = |seat: types::seat| seat.state != shared::SEAT_FREE && seat.tid == tid && seat.renumbered_ns == 0;
+        (0..self.taken()).any(|other| other != nr && is(self.seats.read(other)))
+    }
+
     /// Gives a seat back, as good as new.
     fn give_back(&mut self, nr: usize) {
         let kinds = self.kinds_per_seat();
         (0..kinds).for_each(|kind| self.rows.write(nr * kinds + kind, types::row::default()));
         self.before.remove(&nr);
+        self.told[nr * kinds..(nr + 1) * kinds].fill(types::row::default());
         // Whoever looks at it again has to see that it changed.
-        let changes = self.known[nr].changes + 2;
+        let changes = self.seats.changes(nr) + 2;
         self.seats.write(nr, types::seat { changes, ..types::seat::default() });
         self.known[nr] = Known { changes, ..Known::default() };
         let spare = self.skel.maps.spare.update(&[], &(nr as u32).to_ne_bytes(), MapFlags::ANY);
@@ -382,15 +392,19 @@ impl Follow for InKernel {
         for some in tids.chunks(shared::MAX_ADOPTED as usize) {
             let adopter = self.adopter()?;
             let Some(bss) = adopter.maps.bss_data.as_deref_mut() else { break };
-            for (into, tid) in bss.adoptions.iter_mut().zip(some) {
-                (into.tid, into.seat) = (*tid, seat as u32);
-                seat += 1;
+            for (nth, (into, tid)) in bss.adoptions.iter_mut().zip(some).enumerate() {
+                (into.tid, into.seat) = (*tid, (seat + nth) as u32);
             }
             bss.nr_adoptions = some.len() as u32;
             adopter.progs.adopt.test_run(ProgramInput::default()).map_err(failed("following threads"))?;
+            let Some(bss) = adopter.maps.bss_data.as_deref() else { break };
+            let needless = |nth: &usize| bss.adoptions[*nth].seat == shared::NONE;
+            let needless: Vec<usize> = (0..some.len()).filter(needless).map(|nth| seat + nth).collect();
+            needless.into_iter().for_each(|nr| self.give_back(nr));
+            seat += some.len();
         }
         // Those that run at this moment do not have to leave their CPU first.
-        self.read_running(None);
+        self.read_running(|_| true);
         Ok(())
     }
 
@@ -400,7 +414,12 @@ impl Follow for InKernel {
             self.counters.switch(set, true).map_err(switched)?;
         }
         self.control(|control| control.set = if on { set } else { shared::NO_SET });
-        self.read_running(Some(Nanos::ZERO));
+        // A CPU that is just passing from one thread to another may have seen the former set, and show only afterwards.
+        let (sets, kinds) = (self.layout.sets.len() as u32, self.kinds_per_seat() as u32);
+        let kind = |class: u32| if on { (class * sets + set).min(kinds) } else { kinds };
+        for _ in 0..2 {
+            self.read_running(|here| here.seat != shared::NONE && here.kind != kind(here.class));
+        }
         if !on {
             self.counters.switch(set, false).map_err(switched)?;
         }
@@ -408,7 +427,10 @@ impl Follow for InKernel {
     }
 
     fn collect(&mut self, hear: Hear<'_>) {
-        self.read_running(Some(self.sparing));
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+        let now = now.map_or(u64::MAX, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64);
+        let sparing = self.sparing.0;
+        self.read_running(|here| here.seat != shared::NONE && now.saturating_sub(here.since_ns) >= sparing);
         for nr in 0..self.taken() {
             if self.seats.changes(nr) != self.known[nr].changes && self.tell(nr, hear) {
                 self.give_back(nr);
@@ -449,7 +471,7 @@ impl Follow for InKernel {
     }
 
     fn lost(&self) -> u64 {
-        self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.control.missed)
+        self.unseen + self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.control.missed)
     }
 
     fn is_crowded(&self) -> bool {
