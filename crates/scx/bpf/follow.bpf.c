@@ -136,6 +136,24 @@ static __always_inline void name_itself(struct seat *seat)
 	seat->tgid = id >> 32;
 }
 
+/* A thread that was not seen to get its CPU, because it was adopted meanwhile or before, is no more. Whether it runs here. */
+static __always_inline void leave_unseen(u64 thread, bool here)
+{
+	u32 nr = seat_of(thread);
+	struct seat *seat;
+
+	if (nr == NONE)
+		return;
+	bpf_map_delete_elem(&followed, &thread);
+	seat = nr < settings.seats ? seat_at(nr) : NULL;
+	if (!seat)
+		return;
+	if (here && !seat->tid)
+		name_itself(seat);
+	seat->state = SEAT_LEFT;
+	mark(seat, 2);
+}
+
 /*
  * Threads take turns: what counters gained since the last time is the former one's. User space runs this too, on a CPU of its choice
  * and without a next thread: then what the one there has counted so far is put down.
@@ -152,6 +170,8 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 	if (!here)
 		return 0;
 	old = here->seat;
+	if (old == NONE && state & TASK_DEAD)
+		leave_unseen((u64)prev, true);
 	if (old == NONE && nr == NONE)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -270,21 +290,10 @@ int BPF_PROG(on_name, void *thread, const char *name)
 	return 0;
 }
 
-/* A thread is no more. One that was not seen to leave its CPU, because it was adopted meanwhile or before, leaves its seat now. */
+/* A thread is forgotten. One that had ended before it was adopted leaves its seat now. */
 SEC("raw_tp/sched_process_free")
 int BPF_PROG(on_free, void *thread)
 {
-	u32 nr = seat_of((u64)thread);
-	u64 key = (u64)thread;
-	struct seat *seat;
-
-	if (nr == NONE)
-		return 0;
-	bpf_map_delete_elem(&followed, &key);
-	seat = nr < settings.seats ? seat_at(nr) : NULL;
-	if (seat) {
-		seat->state = SEAT_LEFT;
-		mark(seat, 2);
-	}
+	leave_unseen((u64)thread, false);
 	return 0;
 }

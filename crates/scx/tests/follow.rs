@@ -9,7 +9,7 @@ use std::path::Path;
 use countersteer_core::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
-    CoreTypes, CounterError, Ending, Inside, Pmus, Request, Session, Summary, Target, resolve,
+    CoreTypes, CounterError, Ending, Errand, Heard, Inside, Pmus, Request, Session, Summary, Target, resolve,
 };
 use countersteer_scx::follow::load;
 
@@ -69,17 +69,19 @@ const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
 #[test]
 fn every_process_of_a_program_is_counted_from_birth_to_death() {
-    let script = format!("({BUSY}; true) & ({BUSY}; true) & wait; ({BUSY}); exit 3");
+    let busy = format!("(sleep 0.01; {BUSY}; true)");
+    let script = format!("{busy} & {busy} & wait; {busy}; exit 3");
     for interval in [None, Some(Nanos::from_millis(5))] {
         let request = request(shell(&script), "task_clock,context_switches,page_faults", interval);
         let Some((counted, summary)) = count(request) else { return };
-        assert_eq!((summary.ending, summary.born, summary.lost), (Some(Ending::Exited(3)), 3, 0));
-        assert_eq!(counted.len(), 4, "{counted:?}");
-        for (name, values, ended) in counted.values() {
-            assert!(*ended, "{counted:?}");
-            assert_eq!(name, "sh");
-            assert!(values[0] > 100_000 && values[1] > 0 && values[2] > 0, "{counted:?}");
-        }
+        assert_eq!((summary.ending, summary.born, summary.lost), (Some(Ending::Exited(3)), 6, 0));
+        assert_eq!(counted.len(), 7, "{counted:?}");
+        // Whoever counted nothing since its last reading has none that says that it ended.
+        let whole = |(_, values, ended): &(_, Vec<u64>, bool)| values[0] > 0 && (*ended || interval.is_some());
+        assert!(counted.values().all(whole), "{counted:?}");
+        assert_eq!(counted.values().filter(|(name, _, _)| name == "sleep").count(), 3, "{counted:?}");
+        let sum = |event: usize| counted.values().map(|(_, values, _)| values[event]).sum::<u64>();
+        assert!(sum(0) > 1_000_000 && sum(1) > 7 && sum(2) > 100, "{counted:?}");
     }
 }
 
@@ -93,11 +95,11 @@ fn programs_that_are_started_by_a_program_have_their_names() {
 
 #[test]
 fn threads_that_run_already_are_followed_with_what_they_give_birth_to() {
-    let script = "read line; sleep 0.02; (exit 0)";
+    let script = "read line; sleep 0.02; sleep 0.01; true";
     let mut shell =
         std::process::Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
     let pid = shell.id();
-    let request = request(Target::Processes(vec![pid]), "task_clock,page_faults", Some(Nanos::from_millis(20)));
+    let request = request(Target::Processes(vec![pid]), "task_clock,page_faults", None);
     let input = shell.stdin.take();
     // It goes on when its input ends, which is after it is being followed.
     let waker = std::thread::spawn(move || {
@@ -122,4 +124,37 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
     // Without insisting they are counted as ever.
     let every = Request { every: Some((0, 0, 1_000_000)), ..request(shell("true"), "task_clock", None) };
     assert!(Session::open(every, Some(Inside { load: &load, must: false })).is_ok());
+}
+
+/// A process that has ended and whose parent has not taken notice yet.
+fn zombie() -> std::process::Child {
+    let child = std::process::Command::new("true").spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    child
+}
+
+#[test]
+fn who_never_runs_again_leaves_its_seat_when_it_is_gone() {
+    let request = request(shell("true"), "task_clock", None);
+    let (sets, cpus, core_types) = (&request.sets, &request.cpus, &request.core_types.by_cpu);
+    let errand = Errand { sets, cpus, core_types, program: None, threads: 1, sparing: Nanos::ZERO };
+    let mut follow = match load(&errand) {
+        Ok(follow) => follow,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let mut child = zombie();
+    follow.adopt(&[child.id()]).unwrap();
+    assert!(follow.is_alive(&[child.id()]), "nobody has seen it go");
+    child.wait().unwrap();
+    // The kernel forgets it a little later. Were that missed, whoever has its place in memory next would be taken for it.
+    let begun = std::time::Instant::now();
+    while follow.is_alive(&[child.id()]) && begun.elapsed().as_secs() < 20 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let mut ended = Vec::new();
+    follow.collect(&mut |_, tid, heard| ended.extend(matches!(heard, Heard::Ended).then_some(tid)));
+    assert_eq!(ended, [child.id()]);
 }

@@ -15,7 +15,6 @@ use countersteer_core::units::{CpuId, Nanos};
 use countersteer_host::counters::{CpuCounters, Errand, Follow, Hear, Heard, Kind};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, PrintLevel, ProgramInput};
-
 use rustc_hash::FxHashMap;
 
 use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
@@ -63,6 +62,8 @@ pub struct InKernel {
     before: FxHashMap<usize, Vec<types::row>>,
     /// Whoever has had a CPU for less is not interrupted.
     sparing: Nanos,
+    /// Threads whose ends were told at the last look, perhaps later than others took their numbers.
+    parted: Vec<u32>,
     /// Threads that ended without having been seen to run.
     unseen: u64,
     /// Seats in use when they were last looked at.
@@ -160,6 +161,7 @@ impl InKernel {
             told: vec![types::row::default(); seats * per_seat],
             before: FxHashMap::default(),
             sparing: errand.sparing,
+            parted: Vec::new(),
             unseen: 0,
             living: 0,
             adopting: None,
@@ -226,7 +228,12 @@ impl InKernel {
     fn attach(&mut self) -> libbpf_rs::Result<()> {
         let programs = &mut self.skel.progs;
         // Nobody is followed before the last one.
-        self.links = vec![programs.on_switch.attach()?, programs.on_birth.attach()?, programs.on_name.attach()?];
+        self.links = vec![
+            programs.on_switch.attach()?,
+            programs.on_birth.attach()?,
+            programs.on_free.attach()?,
+            programs.on_name.attach()?,
+        ];
         Ok(())
     }
 
@@ -283,9 +290,9 @@ impl InKernel {
             self.unseen += u64::from(unseen);
             return unseen;
         }
-        // A number that changes hands is told of when its former owner's end was.
+        // A number that changes hands is told of at the look after that at its former owner's end.
         let renumbered = seat.renumbered_ns > 0 && self.known[nr].tid != seat.tgid;
-        if renumbered && self.has_another(seat.tgid, nr) {
+        if renumbered && (self.parted.contains(&seat.tgid) || self.has_another(seat.tgid, nr)) {
             return false;
         }
         let (pid, now) = (seat.tgid, Nanos(seat.at_ns.max(seat.renumbered_ns)));
@@ -319,6 +326,7 @@ impl InKernel {
         }
         let left = seat.state == shared::SEAT_LEFT;
         if left {
+            self.parted.push(tid);
             hear(now, tid, Heard::Ended);
         }
         left
@@ -431,6 +439,7 @@ impl Follow for InKernel {
         let now = now.map_or(u64::MAX, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64);
         let sparing = self.sparing.0;
         self.read_running(|here| here.seat != shared::NONE && now.saturating_sub(here.since_ns) >= sparing);
+        self.parted.clear();
         for nr in 0..self.taken() {
             if self.seats.changes(nr) != self.known[nr].changes && self.tell(nr, hear) {
                 self.give_back(nr);
