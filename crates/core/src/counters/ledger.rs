@@ -76,6 +76,8 @@ struct Thread {
     leaving: bool,
     /// It counted before its birth was told.
     unannounced: bool,
+    /// A reading has said that it ended.
+    farewelled: bool,
     standing: Standing,
     /// Time that it ran and that was not reported.
     fresh_ns: u64,
@@ -288,6 +290,7 @@ impl Ledger {
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
             thread.report(&self.core_types, &self.present, into);
+            thread.farewell(&self.core_types, &self.present, into);
             self.spare.append(&mut thread.slots);
         }
         dirty.retain(|tid| {
@@ -299,6 +302,10 @@ impl Ledger {
                 thread.report(&self.core_types, &self.present, into);
             }
             if thread.ended && !stays {
+                // Of a root the tree's total may tell more.
+                if !self.is_root.contains(tid) {
+                    thread.farewell(&self.core_types, &self.present, into);
+                }
                 self.recycle(*tid);
             }
             stays
@@ -312,6 +319,17 @@ impl Ledger {
             // It may have been reported as one of the others since.
             if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.standing == Standing::Little) {
                 thread.report(&self.core_types, &self.present, into);
+            }
+        }
+    }
+
+    /// Reports the ends of roots that were not said yet: nothing more comes of them.
+    pub fn farewell(&mut self, into: &mut Readings) {
+        let mut roots: Vec<u32> = self.is_root.iter().copied().collect();
+        roots.sort_unstable();
+        for tid in roots {
+            if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.ended) {
+                thread.farewell(&self.core_types, &self.present, into);
             }
         }
     }
@@ -347,6 +365,18 @@ impl Thread {
             let core_type = core_types.get(slot.cpu as usize).copied().unwrap_or_default();
             let present = present.get(&(slot.cpu, slot.set)).copied().unwrap_or(u64::MAX);
             slot.report(self.owner.unwrap_or(Owner::Rest), core_type, present, self.ended, into);
+            self.farewelled |= self.ended;
+        }
+    }
+
+    /// Says that it ended, where no reading has: it has counted nothing since its last one.
+    fn farewell(&mut self, core_types: &[u32], present: &FxHashMap<(u32, u32), u64>, into: &mut Readings) {
+        if self.farewelled {
+            return;
+        }
+        if let Some(last) = self.slots.iter_mut().max_by_key(|slot| slot.at) {
+            last.dirty = true;
+            self.report(core_types, present, into);
         }
     }
 }
@@ -422,6 +452,23 @@ mod tests {
         assert_eq!(ledger.alive(), 0);
         assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[20]), true), None);
         assert_eq!(rows(&mut ledger), [(thread(1), 8, false)]);
+    }
+
+    #[test]
+    fn an_end_is_told_even_if_nothing_was_counted_since_the_last_reading() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        for tid in [1, 2] {
+            ledger.tell(thread(tid), tree, CPU, 0, &told(10, &[7]));
+        }
+        assert_eq!(rows(&mut ledger), [(thread(1), 7, false), (thread(2), 7, false)]);
+        ledger.exit(2);
+        ledger.exit(1);
+        assert_eq!(rows(&mut ledger), [(thread(2), 0, true)]);
+        let mut roots = Readings::default();
+        (0..2).for_each(|_| ledger.farewell(&mut roots));
+        let ends: Vec<(Owner, bool)> = roots.rows().iter().map(|r| (r.owner, r.last)).collect();
+        assert_eq!(ends, [(thread(1), true)], "once, and when nothing more can come");
     }
 
     #[test]

@@ -280,7 +280,9 @@ impl AffinityEngine {
             samples.reserve(readings.rows().len());
             for row in in_order(readings.rows()) {
                 let sample = readings.sample(row, plan).filter(|s| !ignored.has(s.thread.0));
-                let Some(mut sample) = sample else { continue };
+                // Ends are told otherwise.
+                let ran = |s: &Sample| s.enabled.0 > 0 || s.running.0 > 0;
+                let Some(mut sample) = sample.filter(ran) else { continue };
                 let Some(cpu) = config.numbers.own(sample.cpu) else { continue };
                 (sample.cpu, sample.core_type) = (cpu, config.topology.core_type_of(cpu));
                 sample.at = sample.at.since(origin).min(at);

@@ -241,6 +241,7 @@ impl Follower {
         self.values = values;
         rest.extend(backend.rest());
         self.flush(Which::All);
+        self.ledger.farewell(&mut self.readings);
         self.ledger.rest(backend.now(), rest.into_iter(), &mut self.readings);
         Ok(())
     }
