@@ -25,6 +25,6 @@ for line in open(sys.argv[1]):
 ways = ["perf-100", "steer-100", "total-100", "perf-10", "steer-10", "total-10"]
 print("| ms | alone |", " | ".join(ways), "|\n|---|" + "---:|" * (1 + len(ways)))
 for program in dict.fromkeys(program for program, _ in times):
-    median = {way: statistics.median(times[program, way]) for way in ["alone", *ways]}
-    print(f"| {program} |", " | ".join(f"{median[way]:.0f}" for way in median), "|")
+    median = [f"{statistics.median(times[program, way]):.0f}" if times[program, way] else "" for way in ["alone", *ways]]
+    print(f"| {program} |", " | ".join(median), "|")
 EOF

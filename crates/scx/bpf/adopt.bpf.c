@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Gives seats to threads that run already. It is apart from the programs that follow them, because it needs the kernel's type
- * information: only who attaches to what runs waits for that to be read.
+ * information: only who attaches to what runs waits for that to be read. Each name that is looked up there takes as long as
+ * loading the program, so it names two functions and no structure.
  */
 #include "kernel.h"
 #include "follow.h"
@@ -12,6 +13,7 @@ char LICENSE[] SEC("license") = "GPL";
 /* Threads by number, and the seats that they are to get; in the end NONE if the seat is not needed. */
 struct adoption {
 	u32 tid;
+	u32 tgid;
 	u32 seat;
 } adoptions[MAX_ADOPTED];
 u32 nr_adoptions;
@@ -28,8 +30,8 @@ static __always_inline bool adopt_one(const struct adoption *a)
 	seat = seat_at(a->seat);
 	if (seat) {
 		/* Whoever finds the thread's seat finds it filled. One that is followed already keeps the seat that it has. */
-		seat->tid = p->pid;
-		seat->tgid = p->tgid;
+		seat->tid = a->tid;
+		seat->tgid = a->tgid;
 		seat->cpu = NONE;
 		seat->born_ns = bpf_ktime_get_ns();
 		seat->state = SEAT_TAKEN;
@@ -41,18 +43,18 @@ static __always_inline bool adopt_one(const struct adoption *a)
 	return done;
 }
 
+static int adopt_nth(u32 nth, void *unused)
+{
+	struct adoption *a = &adoptions[nth % MAX_ADOPTED];
+
+	if (!adopt_one(a))
+		a->seat = NONE;
+	return 0;
+}
+
 SEC("syscall")
 int adopt(void *context)
 {
-	u32 i;
-
-	bpf_for(i, 0, MAX_ADOPTED) {
-		struct adoption *a = &adoptions[i % MAX_ADOPTED];
-
-		if (i >= nr_adoptions)
-			break;
-		if (!adopt_one(a))
-			a->seat = NONE;
-	}
+	bpf_loop(nr_adoptions, adopt_nth, NULL, 0);
 	return 0;
 }

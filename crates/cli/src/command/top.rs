@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use countersteer_core::units::Nanos;
-use countersteer_host::counters::{CoreTypes, Crowd, Pmus, Request, Session, Target};
+use countersteer_host::counters::{CoreTypes, CounterError, Crowd, Pmus, Request, Session, Target};
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
@@ -112,9 +112,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     state.by_process = args.per == LinePer::Process;
     state.set_sort(columns::find(&state.columns, &args.sort)?);
     let about = About { by: "steer top", program: &args.command, asked: &asked, period: args.interval };
-    let (target, note) = target(args, &counted, &pmus)?;
-    state.notes.extend(note);
-    let session = Session::open(request(args, target, &pmus, &counted, core_types.clone()), inside(args.bpf))?;
+    let open = |target, bpf| Session::open(request(args, target, &pmus, &counted, core_types.clone()), inside(bpf));
+    let session = match target(args) {
+        Some(target) => open(target, args.bpf)?,
+        None => {
+            let (session, note) = everybody(args.bpf, &open, || Crowd::gather(&counted.sets, &pmus.online))?;
+            state.notes.extend(note);
+            session
+        }
+    };
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let recorder = args.record.as_ref().map(keep).transpose()?;
     let read = Wanted::find(&state.reads())?;
@@ -135,21 +141,34 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if outcome.stopped { ExitCode::SUCCESS } else { session::exit_code(&summary) })
 }
 
-/// Who is looked at, and what is to be said about who is not.
-fn target(args: &Args, counted: &Counted, pmus: &Pmus) -> anyhow::Result<(Target, Option<String>)> {
-    if !args.command.is_empty() {
-        return Ok((Target::Launch(args.command.clone()), None));
+/// Who is looked at, if that is somebody.
+fn target(args: &Args) -> Option<Target> {
+    match args.pid.as_slice() {
+        [] => (!args.command.is_empty()).then(|| Target::Launch(args.command.clone())),
+        pids => Some(Target::Processes(pids.to_vec())),
     }
-    if !args.pid.is_empty() {
-        return Ok((Target::Processes(args.pid.clone()), None));
+}
+
+/// A session over everybody, and what is to be said about who is not looked at. BPF programs need no counters per thread; without
+/// them there may be too many threads.
+fn everybody(
+    bpf: Bpf,
+    open: &dyn Fn(Target, Bpf) -> Result<Session, CounterError>,
+    gather: impl FnOnce() -> Crowd,
+) -> anyhow::Result<(Session, Option<String>)> {
+    if bpf != Bpf::Never {
+        match open(Target::Present(Crowd::everybody().pids), Bpf::Always) {
+            Err(CounterError::NotInside { .. }) if bpf == Bpf::Auto => {}
+            opened => return Ok((opened?, None)),
+        }
     }
-    let crowd = Crowd::gather(&counted.sets, &pmus.online);
+    let crowd = gather();
     if crowd.pids.is_empty() {
         let hint = "there is no process that may be looked at; name some with -p, or a program after `--`";
         return Err(told(Kind::Usage, hint));
     }
     let note = said_of(&crowd);
-    Ok((Target::Present(crowd.pids), note))
+    Ok((open(Target::Present(crowd.pids), Bpf::Never)?, note))
 }
 
 fn said_of(crowd: &Crowd) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Everyone who may be looked at: processes that run, as far as they can be counted.
+//! Everyone who may be looked at: processes that run, as far as they can be counted by counters of their own.
 //!
 //! Input: what is to be counted of each thread. Output: processes for [`Target::Present`](super::Target), and how many had to
 //! be left out and why. Threads of the kernel are nobody's programs and are left out without a word.
@@ -37,6 +37,14 @@ struct Candidate {
 }
 
 impl Crowd {
+    /// Everybody: for who needs no counters of the threads' own. This process itself is left out.
+    #[must_use]
+    pub fn everybody() -> Self {
+        let mut pids: Vec<u32> = candidates().into_iter().map(|c| c.pid).collect();
+        pids.sort_unstable();
+        Self { pids, ..Self::default() }
+    }
+
     /// Finds the processes of which these sets can be counted on these CPUs; this process itself is left out.
     #[must_use]
     pub fn gather(sets: &[Vec<Resolved>], cpus: &CpuSet) -> Self {

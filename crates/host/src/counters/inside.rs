@@ -123,11 +123,11 @@ pub trait Follow: Send {
     /// Counts of which kinds come.
     fn kinds(&self) -> Vec<Kind>;
 
-    /// Follows these threads, and what they give birth to; those that have ended are passed over.
+    /// Follows these threads, by process and number, and what they give birth to; those that have ended are passed over.
     ///
     /// # Errors
     /// There is no room for them, or the kernel refuses.
-    fn adopt(&mut self, tids: &[u32]) -> io::Result<()>;
+    fn adopt(&mut self, threads: &[(u32, u32)]) -> io::Result<()>;
 
     /// Switches a set on or off.
     ///
@@ -245,8 +245,8 @@ impl Followed {
     }
 
     /// Follows threads that are there already.
-    pub(super) fn adopt(&mut self, tids: &[u32]) -> Result<(), CounterError> {
-        self.follow.adopt(tids).map_err(CounterError::system("following threads in the kernel"))
+    pub(super) fn adopt(&mut self, threads: &[(u32, u32)]) -> Result<(), CounterError> {
+        self.follow.adopt(threads).map_err(CounterError::system("following threads in the kernel"))
     }
 }
 
@@ -331,7 +331,7 @@ mod tests {
             vec![Kind { cpu: CpuId(0), set: 0, present: 3 }, Kind { cpu: CpuId(4), set: 0, present: 1 }]
         }
 
-        fn adopt(&mut self, _: &[u32]) -> io::Result<()> {
+        fn adopt(&mut self, _: &[(u32, u32)]) -> io::Result<()> {
             Err(io::Error::other("there is no room"))
         }
 
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn threads_that_cannot_be_followed_are_an_error_that_says_so() {
         let (mut backend, _) = backend(Vec::new());
-        let error = backend.adopt(&[5]).unwrap_err().to_string();
+        let error = backend.adopt(&[(5, 5)]).unwrap_err().to_string();
         assert_eq!(error, "following threads in the kernel failed: there is no room");
     }
 }

@@ -163,18 +163,17 @@ impl Session {
         let now = backend.now();
         roots.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
         if child.is_none() {
-            let tids: Vec<u32> = roots.iter().map(|r| r.1).collect();
-            backend.adopt(&tids)?;
+            backend.adopt(roots)?;
         }
         if let Target::Processes(pids) | Target::Present(pids) = &request.target {
-            add_newborn(pids, &mut backend, &mut follower, |backend, tids| backend.adopt(tids))?;
+            add_newborn(pids, &mut backend, &mut follower, Followed::adopt)?;
         }
         Ok(Self { request, backend: Box::new(backend), follower, child, owner: None })
     }
 
     /// With counters of threads, CPUs or control groups.
     fn by_events(request: Request, child: Option<Held>, roots: &[(u32, u32)]) -> Result<Self, CounterError> {
-        let tids: Vec<u32> = roots.iter().map(|r| r.1).collect();
+        let tids = tids_of(roots);
         let folder = cgroup(&request.target)?;
         let mut opening = request.opening(SPARING_NS);
         opening.one_root = tids.len() == 1;
@@ -199,8 +198,8 @@ impl Session {
         if owner.is_none() {
             roots.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
             if let Target::Processes(pids) | Target::Present(pids) = &request.target {
-                add_newborn(pids, &mut backend, &mut follower, |backend, tids| {
-                    backend.opened.add_threads(&opening, tids)
+                add_newborn(pids, &mut backend, &mut follower, |backend, threads| {
+                    backend.opened.add_threads(&opening, &tids_of(threads))
                 })?;
             }
         }
@@ -336,12 +335,17 @@ fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError> {
     pids.into_iter().map(|pid| sys::pidfd(pid).map_err(|_| CounterError::Gone { what: "process", id: pid })).collect()
 }
 
+/// The numbers of threads, without those of their processes.
+fn tids_of(threads: &[(u32, u32)]) -> Vec<u32> {
+    threads.iter().map(|(_, tid)| *tid).collect()
+}
+
 /// Looks again for threads that were born while counters were being opened, to threads that had none yet.
 fn add_newborn<B: Backend>(
     pids: &[u32],
     backend: &mut B,
     follower: &mut Follower,
-    mut add: impl FnMut(&mut B, &[u32]) -> Result<(), CounterError>,
+    mut add: impl FnMut(&mut B, &[(u32, u32)]) -> Result<(), CounterError>,
 ) -> Result<(), CounterError> {
     for _ in 0..10 {
         let mut unknown = Vec::new();
@@ -356,8 +360,7 @@ fn add_newborn<B: Backend>(
         std::thread::sleep(std::time::Duration::from_millis(2));
         follower.listen(backend, true);
         unknown.retain(|(_, tid)| !follower.ledger.is_alive(*tid));
-        let tids: Vec<u32> = unknown.iter().map(|u| u.1).collect();
-        add(backend, &tids)?;
+        add(backend, &unknown)?;
         let now = backend.now();
         unknown.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
     }

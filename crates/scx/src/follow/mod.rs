@@ -395,13 +395,13 @@ impl Follow for InKernel {
         self.classes.first.iter().enumerate().flat_map(|class| (0..sets).map(move |set| kind(class, set))).collect()
     }
 
-    fn adopt(&mut self, tids: &[u32]) -> io::Result<()> {
-        let mut seat = self.take_seats(tids.len())?;
-        for some in tids.chunks(shared::MAX_ADOPTED as usize) {
+    fn adopt(&mut self, threads: &[(u32, u32)]) -> io::Result<()> {
+        let mut seat = self.take_seats(threads.len())?;
+        for some in threads.chunks(shared::MAX_ADOPTED as usize) {
             let adopter = self.adopter()?;
             let Some(bss) = adopter.maps.bss_data.as_deref_mut() else { break };
-            for (nth, (into, tid)) in bss.adoptions.iter_mut().zip(some).enumerate() {
-                (into.tid, into.seat) = (*tid, (seat + nth) as u32);
+            for (nth, (into, (pid, tid))) in bss.adoptions.iter_mut().zip(some).enumerate() {
+                (into.tgid, into.tid, into.seat) = (*pid, *tid, (seat + nth) as u32);
             }
             bss.nr_adoptions = some.len() as u32;
             adopter.progs.adopt.test_run(ProgramInput::default()).map_err(failed("following threads"))?;

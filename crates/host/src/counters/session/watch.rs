@@ -17,7 +17,7 @@ use super::super::follow::{Fate, Follower};
 use super::super::open::{Leaving, Opened, Opening, Whom};
 use super::super::resolve::{CoreTypes, Resolved};
 use super::super::{CounterError, tasks};
-use super::{HOUSEKEEPING, LEAST_SAMPLE_NS, Request, Target, add_newborn};
+use super::{HOUSEKEEPING, LEAST_SAMPLE_NS, Request, Target, add_newborn, tids_of};
 use census::Census;
 
 /// Counters over processes that are added one by one.
@@ -161,8 +161,8 @@ impl Watch {
         self.follower.groups(&self.backend.opened.infos[known..]);
         let now = self.backend.now();
         tids.iter().for_each(|tid| self.follower.root(pid, *tid, now));
-        add_newborn(&[pid], &mut self.backend, &mut self.follower, |backend, tids| {
-            backend.opened.add_threads(&opening, tids)
+        add_newborn(&[pid], &mut self.backend, &mut self.follower, |backend, threads| {
+            backend.opened.add_threads(&opening, &tids_of(threads))
         })?;
         self.backend.switch(self.set as u32, true)
     }
