@@ -99,8 +99,14 @@ impl Bank {
             self.meters = Meters::open(&self.root, &[])?;
             names.clone_into(&mut self.names);
             self.meters = Meters::open(&self.root, names)?;
+            self.belongings = Belongings::default();
         }
         Ok(())
+    }
+
+    /// Whether there is nothing to be read: most sessions only count.
+    fn is_idle(&self) -> bool {
+        self.meters.is_empty() && self.derived.is_none()
     }
 
     /// The names of -v.
@@ -111,6 +117,9 @@ impl Bank {
     /// Reads everything at the end of a period; threads that were read are followed until they end.
     pub fn read(&mut self, readings: &Readings) {
         self.values.clear();
+        if self.is_idle() {
+            return;
+        }
         for row in readings.rows() {
             if let (Owner::Thread { tid, .. }, Some(cpu)) = (row.owner, row.cpu) {
                 self.meters.ran(tid, cpu, row.enabled);
@@ -134,6 +143,9 @@ impl Bank {
     }
 
     fn count(&mut self, readings: &Readings) {
+        if self.is_idle() {
+            return;
+        }
         self.of_rows.clear();
         if let Some(derived) = &mut self.derived {
             derived.read(readings, &mut self.values, &mut self.of_rows);

@@ -64,6 +64,12 @@ impl Meters {
         Ok(meters)
     }
 
+    /// Whether there is nothing to be read.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.providers.is_empty()
+    }
+
     /// A thread is to be observed, where values are by thread.
     pub fn follow(&mut self, tid: u32) {
         self.providers.iter_mut().for_each(|p| p.follow(tid));

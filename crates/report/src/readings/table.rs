@@ -106,14 +106,14 @@ pub(super) fn line(writer: &Writer<'_>, layout: &Layout<'_>, row: &Row<'_>, into
 
 /// Digits of a number with what stands between them.
 struct Number {
-    /// Filled from the end.
+    /// Filled from the end, blank before that.
     letters: [u8; 32],
     first: usize,
 }
 
 impl Number {
     const fn empty() -> Self {
-        Self { letters: [b'0'; 32], first: 32 }
+        Self { letters: [b' '; 32], first: 32 }
     }
 
     const fn before(&mut self, letter: u8) {
@@ -146,8 +146,9 @@ impl Number {
     }
 
     fn right(&self, width: usize, into: &mut String) {
-        blank(width.saturating_sub(self.letters.len() - self.first), into);
-        into.push_str(std::str::from_utf8(&self.letters[self.first..]).unwrap_or_default());
+        let first = self.letters.len().saturating_sub(width);
+        blank(width.saturating_sub(self.letters.len()), into);
+        into.push_str(std::str::from_utf8(&self.letters[self.first.min(first)..]).unwrap_or_default());
     }
 }
 
@@ -158,8 +159,13 @@ fn number(number: Option<u32>, width: usize, into: &mut String) {
     }
 }
 
+/// Characters of a text, most of which are plain.
+fn length(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
 fn right(text: &str, width: usize, into: &mut String) {
-    blank(width.saturating_sub(text.chars().count()), into);
+    blank(width.saturating_sub(length(text)), into);
     into.push_str(text);
 }
 
@@ -174,9 +180,11 @@ fn blank(mut width: usize, into: &mut String) {
 
 /// Cut off where it is too long.
 fn left(text: &str, width: usize, into: &mut String) {
-    let end = text.char_indices().nth(width).map_or(text.len(), |(end, _)| end);
+    let length = length(text);
+    let end =
+        if length > width { text.char_indices().nth(width).map_or(text.len(), |(end, _)| end) } else { text.len() };
     into.push_str(&text[..end]);
-    blank(width.saturating_sub(text.chars().count()), into);
+    blank(width.saturating_sub(length), into);
 }
 
 /// A line between the rows: values of virtual counters are about all kinds of places.
