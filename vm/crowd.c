@@ -1,6 +1,7 @@
 /*
  * Many threads: `crowd births N RATE` gives birth to N short ones, RATE per second if the machine keeps up, and prints how long
- * that took; `crowd wait N SECONDS` has N that sleep, prints "ready" when all are there, and ends after so many seconds.
+ * that took; `crowd wait N SECONDS` has N that sleep, prints "ready" when all are there, and ends after so many seconds;
+ * `crowd become PROGRAM ARGUMENT...` has three, of which one starts that program in the place of all of them after a while.
  */
 #include <limits.h>
 #include <pthread.h>
@@ -22,6 +23,14 @@ static void *sleeping(void *unused)
     return unused;
 }
 
+static void *becoming(void *command)
+{
+    usleep(300000);
+    execvp(*(char **)command, command);
+    perror("crowd");
+    exit(1);
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -31,6 +40,12 @@ static double now(void)
 
 int main(int argc, char **argv)
 {
+    if (argc > 2 && !strcmp(argv[1], "become")) {
+        pthread_t one, other;
+        if (pthread_create(&one, NULL, sleeping, NULL) || pthread_create(&other, NULL, becoming, argv + 2))
+            return 1;
+        sleeping(NULL);
+    }
     int births = argc == 4 && !strcmp(argv[1], "births");
     long n = argc == 4 ? atol(argv[2]) : 0, more = argc == 4 ? atol(argv[3]) : 0;
     pthread_attr_t small;

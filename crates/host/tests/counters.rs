@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -79,6 +80,43 @@ fn many_short_threads() {
             });
         }
     });
+}
+
+/// Set in a child of the test: that it is to become another program.
+const BECOMES: &str = "COUNTERSTEER_TEST_BECOMES";
+
+/// Not a test of its own either: tests run in threads of their own, and this one starts a program in the place of all of them.
+#[test]
+fn another_thread_than_the_first_starts_a_program() {
+    if std::env::var_os(BECOMES).is_some() {
+        let _ = (0..20_000_000u64).map(std::hint::black_box).sum::<u64>();
+        panic!("{}", Command::new("sh").args(["-c", BUSY]).exec());
+    }
+}
+
+/// A tenth of a second or so.
+const BUSY: &str = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
+
+#[test]
+fn who_starts_a_program_in_the_place_of_all_has_the_number_of_the_first() {
+    let exe = std::env::current_exe().unwrap();
+    let becomes = format!("{BECOMES}=1");
+    let command = ["env", &becomes, exe.to_str().unwrap(), "another_thread_than_the_first_starts_a_program", "--exact"];
+    for interval in [None, Some(Nanos::from_millis(5))] {
+        let Some(request) = request(words(&command), &["task_clock"], interval) else { return };
+        let (counted, summary) = count(request).unwrap();
+        assert_eq!((summary.lost, summary.ending), (0, Some(Ending::Exited(0))));
+        let threads = || counted.iter().filter(|(owner, _)| matches!(owner, Owner::Thread { .. }));
+        let of = |first: bool| {
+            threads().filter(move |(o, _)| matches!(o, Owner::Thread { pid, tid } if (pid == tid) == first))
+        };
+        let sum = |first| of(first).map(|(_, c)| c.0[0]).sum::<u64>();
+        // Each has what it did under its number, and nothing is counted twice.
+        assert_eq!(of(true).count(), 1, "{counted:?}");
+        assert!(sum(false) > 1_000_000 && sum(true) > 10_000_000, "{counted:?}");
+        assert!(threads().all(|(_, c)| c.1), "every end is told: {counted:?}");
+        assert!(sum(true) + sum(false) < summary.elapsed.0 * 5 / 4, "{summary:?} {counted:?}");
+    }
 }
 
 fn open_files() -> usize {

@@ -25,4 +25,7 @@ assert lines["masks after"].split() == ["4", "c"], lines
 assert lines["why"] == "small", lines
 # One thread has the mask that somebody else gave it; the others are as free as they were.
 assert lines["masks paused"].split() == ["1", "1", "3", "f"], lines
+# A program that another thread than its process's first one has started is the same process, steered on.
+assert lines["masks become"].split() == ["1", "c"], lines
+assert lines["masks became"].split() == ["1", "3"], lines
 assert lines["left"] == "0", lines

@@ -281,12 +281,14 @@ impl Tally {
                 program.cycles += sample.counts.get(Event::Cycles).unwrap_or(0.0);
             }
         }
+        let is_there = |thread: ThreadId| observation.threads.binary_search_by_key(&thread, |t| t.id).is_ok();
         for event in &observation.events {
             match event.kind {
                 ThreadEventKind::Migrate { .. } => self.summary.migrations += 1,
                 ThreadEventKind::Phase => self.summary.phases += 1,
                 ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => self.short_lived().threads += 1,
-                ThreadEventKind::Exit => self.forget(event.thread),
+                // Its number may be another thread's by now: of its process, if that has started a program.
+                ThreadEventKind::Exit if !is_there(event.thread) => self.forget(event.thread),
                 _ => {}
             }
         }

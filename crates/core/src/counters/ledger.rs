@@ -82,6 +82,8 @@ struct Thread {
     /// Time that it ran and that was not reported.
     fresh_ns: u64,
     slots: Vec<Slot>,
+    /// Trees whose root had this number before: what of their totals is the root's is not this thread's.
+    heir_of: Vec<u32>,
 }
 
 /// What each thread has counted so far.
@@ -171,6 +173,38 @@ impl Ledger {
         self.threads.insert(tid, Thread { owner: Some(owner), born: at, ..Thread::default() });
     }
 
+    /// A thread has another number from now on, and goes on counting from what it has counted; by the former number it has ended.
+    pub fn renumber(&mut self, before: u32, owner: Owner, at: Nanos) {
+        let Owner::Thread { tid, .. } = owner else { return };
+        let told = |thread: &Thread| thread.slots.iter().map(|slot| slot.as_told(at)).collect::<Vec<_>>();
+        let mut slots = self.threads.get(&before).map_or_else(Vec::new, told);
+        // Who had this number may be the root of a tree that is not over: what of its total was its own is to be known on.
+        let own = self.threads.get(&tid).filter(|_| self.is_root.contains(&tid)).map_or_else(Vec::new, told);
+        slots.extend(own);
+        let mut heir_of = self.threads.get(&before).map_or_else(Vec::new, |thread| thread.heir_of.clone());
+        heir_of.extend(self.roots.iter().filter(|(_, root)| **root == tid).map(|(tree, _)| *tree));
+        if self.is_root.remove(&before) {
+            self.roots.values_mut().filter(|root| **root == before).for_each(|root| *root = tid);
+            self.is_root.insert(tid);
+        }
+        self.exit(before);
+        self.birth(owner, at);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            (thread.slots, thread.heir_of) = (slots, heir_of);
+        }
+    }
+
+    /// The only thread of a process that has not ended, besides the one that has its number.
+    #[must_use]
+    pub fn survivor(&self, pid: u32) -> Option<u32> {
+        let of = |(tid, thread): (&u32, &Thread)| {
+            let here = matches!(thread.owner, Some(Owner::Thread { pid: its, .. }) if its == pid);
+            (here && !thread.ended && *tid != pid).then_some(*tid)
+        };
+        let mut living = self.threads.iter().filter_map(of);
+        living.next().filter(|_| living.next().is_none())
+    }
+
     /// A thread ended; it is forgotten once it is flushed.
     pub fn exit(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
@@ -203,6 +237,17 @@ impl Ledger {
     ///
     /// A set's counts may be told in parts: what a part does not know is zero in it. Returns whether the thread was unknown.
     pub fn tell(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) -> bool {
+        self.take_in(owner, (tree, cpu, set), told, false)
+    }
+
+    /// The same; or of what the root of the tree has counted, whoever has its number now.
+    fn take_in(
+        &mut self,
+        owner: Owner,
+        (tree, cpu, set): (u32, CpuId, u32),
+        told: &Cumulative<'_>,
+        of_root: bool,
+    ) -> bool {
         let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
         let Self { threads, others, roots, spare, dirty, idle, little_ns, .. } = self;
         let mut unknown = false;
@@ -210,11 +255,11 @@ impl Ledger {
             unknown = true;
             Thread { owner: Some(owner), born: told.at, unannounced: true, ..Thread::default() }
         });
-        let found = thread.slots.iter().position(|s| (s.cpu, s.set, s.tree) == (cpu.0, set, tree));
+        let found = thread.slot((tree, cpu, set), of_root);
         let index = found.unwrap_or_else(|| {
             let mut slot = spare.pop().unwrap_or_default();
             slot.reset((cpu.0, set, tree), told.values.len(), thread.born);
-            slot.own = roots.get(&tree) == Some(&tid);
+            slot.own = if thread.heir_of.contains(&tree) { of_root } else { roots.get(&tree) == Some(&tid) };
             thread.slots.push(slot);
             thread.slots.len() - 1
         });
@@ -273,12 +318,12 @@ impl Ledger {
             let (enabled, running) = (Nanos(own[0]), Nanos(own[1]));
             let told = Cumulative { at: total.at, seen_on: cpu, enabled, running, values: &own[TIMES..] };
             if own.iter().any(|v| *v > 0) {
-                self.tell(owner, tree, cpu, set, &told);
+                self.take_in(owner, (tree, cpu, set), &told, true);
             }
             return None;
         }
-        let slots = self.threads.get(&tid).map_or(&[][..], |t| t.slots.as_slice());
-        if let Some(slot) = slots.iter().find(|s| (s.cpu, s.set, s.tree) == (cpu.0, set, tree)) {
+        let root = self.threads.get(&tid);
+        if let Some(slot) = root.and_then(|root| Some(&root.slots[root.slot((tree, cpu, set), true)?])) {
             own.iter_mut().zip(&slot.counts).for_each(|(v, told)| *v = v.saturating_sub(*told));
         }
         own.iter().any(|v| *v > 0).then_some(own)
@@ -359,6 +404,13 @@ impl Ledger {
 }
 
 impl Thread {
+    /// Where it counts for a tree, or where the root of the tree does whose number it has.
+    fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
+        let heir = self.heir_of.contains(&tree);
+        let is = |s: &Slot| (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!heir || s.own == of_root);
+        self.slots.iter().position(is)
+    }
+
     fn report(&mut self, core_types: &[u32], present: &FxHashMap<(u32, u32), u64>, into: &mut Readings) {
         (self.standing, self.fresh_ns) = (Standing::Nothing, 0);
         for slot in self.slots.iter_mut().filter(|s| s.dirty) {
@@ -387,6 +439,15 @@ impl Slot {
         (self.at, self.reported_at) = (at, at);
         self.counts.clear();
         self.counts.resize(2 * (TIMES + values), 0);
+    }
+
+    /// The same with nothing to report.
+    fn as_told(&self, at: Nanos) -> Self {
+        let mut same = Self { dirty: false, at, reported_at: at, ..self.clone() };
+        let half = same.counts.len() / 2;
+        let (told, reported) = same.counts.split_at_mut(half);
+        reported.copy_from_slice(told);
+        same
     }
 
     fn report(&mut self, owner: Owner, core_type: u32, present: u64, last: bool, into: &mut Readings) {
@@ -564,6 +625,44 @@ mod tests {
         ledger.birth(thread(2), Nanos(9));
         ledger.tell(thread(2), tree, CPU, 0, &told(20, &[8]));
         assert_eq!(rows(&mut ledger), [(thread(2), 8, false)]);
+    }
+
+    #[test]
+    fn who_gets_another_number_goes_on_counting() {
+        let mut ledger = Ledger::new(vec![0]);
+        let tree = ledger.root(1, 1, Nanos::ZERO);
+        ledger.birth(thread(2), Nanos(1));
+        ledger.birth(thread(3), Nanos(1));
+        ledger.tell(thread(1), tree, CPU, 0, &told(10, &[4]));
+        ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
+        assert_eq!(ledger.survivor(1), None, "two of them live");
+        assert_eq!(rows(&mut ledger), [(thread(1), 4, false), (thread(2), 7, false)]);
+        ledger.exit(3);
+        ledger.exit(1);
+        assert_eq!(ledger.survivor(1), Some(2));
+        ledger.tell(thread(2), tree, CPU, 0, &told(20, &[9]));
+        ledger.renumber(2, thread(1), Nanos(20));
+        assert!(ledger.is_alive(1) && !ledger.is_alive(2));
+        ledger.tell(thread(1), tree, CPU, 0, &told(30, &[12]));
+        let seen = rows(&mut ledger);
+        assert_eq!(seen, [(thread(1), 0, true), (thread(1), 3, false), (thread(2), 2, true)]);
+        // Of the tree's 25, the first one's last 9 were told by nobody.
+        assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[25]), false).unwrap()[2], 9);
+        assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[25]), true), None);
+        assert_eq!(rows(&mut ledger), [(thread(1), 9, false)]);
+        // One that was there first, too.
+        let other = ledger.root(1, 7, Nanos(50));
+        let second = ledger.root(1, 8, Nanos(50));
+        ledger.tell(thread(7), other, CPU, 0, &told(60, &[3]));
+        ledger.tell(thread(8), second, CPU, 0, &told(60, &[5]));
+        ledger.exit(7);
+        rows(&mut ledger);
+        ledger.renumber(8, thread(7), Nanos(60));
+        ledger.tell(thread(7), second, CPU, 0, &told(70, &[6]));
+        assert_eq!(rows(&mut ledger), [(thread(8), 0, true), (thread(7), 1, false)]);
+        assert_eq!(ledger.total(second, CPU, 0, &told(80, &[8]), true), None);
+        assert_eq!(ledger.total(other, CPU, 0, &told(80, &[4]), true), None);
+        assert_eq!(rows(&mut ledger), [(thread(7), 2, false), (thread(7), 1, false)]);
     }
 
     #[test]

@@ -138,13 +138,16 @@ impl Follower {
                 self.ledger.birth(Owner::Thread { pid, tid }, Nanos(note.at));
             }
             What::Named { name, exec } => {
+                if exec && !self.ledger.is_alive(tid) {
+                    self.renumber(note);
+                }
                 let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
                 self.names.insert(tid, String::from_utf8_lossy(&name[..end]).into());
                 if exec {
                     self.befell(note, Fate::Exec);
                 }
             }
-            What::Ended => {
+            What::Ended { .. } => {
                 self.ledger.exit(tid);
                 self.trees.ended(tid);
                 self.befell(note, Fate::Ended);
@@ -172,6 +175,19 @@ impl Follower {
                 }
             }
         }
+    }
+
+    /// A program that is started by another thread than its process's first one ends all others, and takes the number of the first.
+    /// The kernel says so of nobody else: the one that is left has it.
+    fn renumber(&mut self, note: &Note) {
+        let (pid, at) = (note.tid, Nanos(note.at));
+        let Some(before) = self.ledger.survivor(pid) else { return };
+        self.ledger.renumber(before, Owner::Thread { pid, tid: pid }, at);
+        self.trees.born(pid, before);
+        self.trees.ended(before);
+        self.ended.push(before);
+        self.befell(note, Fate::Born { pid, parent: before });
+        self.befell(&Note { tid: before, ..*note }, Fate::Ended);
     }
 
     fn befell(&mut self, note: &Note, fate: Fate) {

@@ -29,8 +29,8 @@ pub(super) enum What {
         events: usize,
         cpu: Option<CpuId>,
     },
-    /// It ended.
-    Ended,
+    /// It ended; of which process it was, where that is known.
+    Ended { pid: Option<u32> },
 }
 
 /// What befell a thread, and when.
@@ -65,9 +65,9 @@ impl Notes {
     pub(super) fn record(&mut self, bytes: &[u8]) {
         match parse(bytes) {
             Record::Fork { pid, tid, parent, at } => self.note(at, tid, What::Born { pid, parent }),
-            Record::Exit { tid, at } => {
+            Record::Exit { pid, tid, at } => {
                 self.ended += 1;
-                self.note(at + FAREWELL_NS, tid, What::Ended);
+                self.note(at + FAREWELL_NS, tid, What::Ended { pid: Some(pid) });
             }
             Record::Comm { tid, name, exec, at } => {
                 let mut kept = [0; 16];
@@ -95,7 +95,7 @@ impl Notes {
             }
             Heard::Ended => {
                 self.ended += 1;
-                What::Ended
+                What::Ended { pid: None }
             }
         };
         self.note(at.0, tid, what);
@@ -116,6 +116,7 @@ impl Notes {
     /// Hands over, in order, what had settled when the clock showed `now`; everything with `all`.
     pub(super) fn settled(&mut self, now: u64, all: bool, mut take: impl FnMut(&Note, &[u64])) {
         self.waiting.sort_by_key(|n| n.at);
+        self.let_go_before_programs();
         let until = if all { u64::MAX } else { now.saturating_sub(SETTLING_NS) };
         let ready = self.waiting.partition_point(|n| n.at <= until);
         for note in &self.waiting[..ready] {
@@ -135,6 +136,26 @@ impl Notes {
         self.spare = (std::mem::replace(&mut self.waiting, waiting), std::mem::replace(&mut self.values, values));
     }
 
+    /// When a process starts a program all its other threads have ended, and nothing of them is still to come.
+    fn let_go_before_programs(&mut self) {
+        let starts = |(place, note): (usize, &Note)| {
+            matches!(note.what, What::Named { exec: true, .. }).then_some((place, note.tid, note.at))
+        };
+        let started: Vec<(usize, u32, u64)> = self.waiting.iter().enumerate().filter_map(starts).collect();
+        for (place, process, at) in started {
+            let goes = |n: &Note| {
+                let of_process = matches!(n.what, What::Ended { pid: Some(pid) } if pid == process);
+                of_process && (at..at + FAREWELL_NS).contains(&n.at)
+            };
+            if !self.waiting[place..].iter().any(goes) {
+                continue;
+            }
+            let (mut gone, left): (Vec<Note>, Vec<Note>) = self.waiting.drain(place..).partition(goes);
+            gone.iter_mut().for_each(|n| n.at = at);
+            self.waiting.extend(gone.into_iter().chain(left));
+        }
+    }
+
     fn values_of(&self, note: &Note) -> &[u64] {
         match note.what {
             What::Counted { first, events, .. } => self.values.get(first..first + events).unwrap_or_default(),
@@ -147,6 +168,21 @@ impl Notes {
 mod tests {
     use super::super::record::testing;
     use super::*;
+
+    #[test]
+    fn who_takes_a_number_over_starts_its_program_after_the_former_ones_end() {
+        let mut notes = Notes::default();
+        notes.record(&testing::exit(1, 3, 3_000_000));
+        notes.record(&testing::exit(1, 1, 3_100_000));
+        notes.record(&testing::exit(4, 4, 3_150_000));
+        notes.record(&testing::starts(1, 3_200_000));
+        // It ends later than it started a program, and its process has no other threads.
+        notes.record(&testing::starts(5, 3_300_000));
+        notes.record(&testing::exit(5, 5, 3_400_000));
+        let mut seen = Vec::new();
+        notes.settled(0, true, |n, _| seen.push((n.tid, matches!(n.what, What::Ended { .. }))));
+        assert_eq!(seen, [(3, true), (1, true), (1, false), (5, false), (4, true), (5, true)]);
+    }
 
     #[test]
     fn what_is_recent_waits_for_earlier_notes_of_other_rings() {

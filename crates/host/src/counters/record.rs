@@ -11,7 +11,7 @@ pub(super) enum Record<'a> {
     /// A thread or process was born.
     Fork { pid: u32, tid: u32, parent: u32, at: u64 },
     /// A thread ended.
-    Exit { tid: u32, at: u64 },
+    Exit { pid: u32, tid: u32, at: u64 },
     /// A thread got a name, perhaps with a new program.
     Comm { tid: u32, name: &'a [u8], exec: bool, at: u64 },
     /// A thread's final counts of the group of event `id`.
@@ -77,7 +77,7 @@ fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<Record<'_>> {
         abi::PERF_RECORD_FORK => {
             Some(Record::Fork { pid: half(own, 0)?, tid: half(own, 8)?, parent: half(own, 12)?, at })
         }
-        abi::PERF_RECORD_EXIT => Some(Record::Exit { tid: half(own, 8)?, at }),
+        abi::PERF_RECORD_EXIT => Some(Record::Exit { pid: half(own, 0)?, tid: half(own, 8)?, at }),
         abi::PERF_RECORD_COMM => {
             let name = own.get(8..)?;
             let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
@@ -130,6 +130,12 @@ pub(super) mod testing {
         record(abi::PERF_RECORD_COMM, &[pair(pid, tid), name, pair(pid, tid), at, 0, 1])
     }
 
+    pub fn starts(pid: u32, at: u64) -> Vec<u8> {
+        let mut record = comm(pid, pid, at);
+        record[5] |= super::EXEC;
+        record
+    }
+
     pub fn last(pid: u32, tid: u32, id: u64, at: u64, running: u64, values: &[u64]) -> Vec<u8> {
         let body: Vec<u64> =
             [vec![pair(pid, tid)], group(running, running, values), vec![pair(pid, tid), at, 0, id]].concat();
@@ -154,7 +160,7 @@ mod tests {
     #[test]
     fn records_are_read_as_the_kernel_writes_them() {
         assert_eq!(parse(&testing::fork(1, 2, 1, 9)), Record::Fork { pid: 1, tid: 2, parent: 1, at: 9 });
-        assert_eq!(parse(&testing::exit(1, 2, 9)), Record::Exit { tid: 2, at: 9 });
+        assert_eq!(parse(&testing::exit(1, 2, 9)), Record::Exit { pid: 1, tid: 2, at: 9 });
         assert_eq!(parse(&testing::comm(1, 2, 9)), Record::Comm { tid: 2, name: b"worker", exec: false, at: 9 });
         assert_eq!(parse(&testing::lost(7)), Record::Lost { records: 7 });
         let bytes = testing::last(1, 2, 33, 9, 5, &[10, 20]);
