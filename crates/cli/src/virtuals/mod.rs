@@ -97,9 +97,9 @@ impl Bank {
         if self.names != names {
             // What is read now is given back first: it may be needed.
             self.meters = Meters::open(&self.root, &[])?;
+            self.belongings = Belongings::default();
             names.clone_into(&mut self.names);
             self.meters = Meters::open(&self.root, names)?;
-            self.belongings = Belongings::default();
         }
         Ok(())
     }

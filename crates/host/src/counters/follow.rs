@@ -161,6 +161,10 @@ impl Follower {
                     self.partial += u64::from(last);
                     return;
                 }
+                if tid == pid && !last && !self.ledger.is_alive(tid) && self.ledger.survivor(pid).is_some() {
+                    // It has the number of the first one already, and the program that it starts has not begun.
+                    return;
+                }
                 let (owner, at) = (Owner::Thread { pid, tid }, Nanos(note.at));
                 // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
                 let enabled = cpu.map_or(running, |_| enabled);

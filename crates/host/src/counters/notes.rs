@@ -116,6 +116,7 @@ impl Notes {
     /// Hands over, in order, what had settled when the clock showed `now`; everything with `all`.
     pub(super) fn settled(&mut self, now: u64, all: bool, mut take: impl FnMut(&Note, &[u64])) {
         self.waiting.sort_by_key(|n| n.at);
+        self.silence_the_dead();
         self.let_go_before_programs();
         let until = if all { u64::MAX } else { now.saturating_sub(SETTLING_NS) };
         let ready = self.waiting.partition_point(|n| n.at <= until);
@@ -142,17 +143,39 @@ impl Notes {
             matches!(note.what, What::Named { exec: true, .. }).then_some((place, note.tid, note.at))
         };
         let started: Vec<(usize, u32, u64)> = self.waiting.iter().enumerate().filter_map(starts).collect();
-        for (place, process, at) in started {
-            let goes = |n: &Note| {
-                let of_process = matches!(n.what, What::Ended { pid: Some(pid) } if pid == process);
-                of_process && (at..at + FAREWELL_NS).contains(&n.at)
-            };
-            if !self.waiting[place..].iter().any(goes) {
+        // The last one first: what is moved lies behind the others.
+        for (place, process, at) in started.into_iter().rev() {
+            let later = &mut self.waiting[place..];
+            let window = later.partition_point(|n| n.at < at + FAREWELL_NS);
+            let later = &mut later[..window];
+            let goes = |n: &Note| matches!(n.what, What::Ended { pid: Some(pid) } if pid == process);
+            if !later.iter().any(goes) {
                 continue;
             }
-            let (mut gone, left): (Vec<Note>, Vec<Note>) = self.waiting.drain(place..).partition(goes);
-            gone.iter_mut().for_each(|n| n.at = at);
-            self.waiting.extend(gone.into_iter().chain(left));
+            let (gone, left): (Vec<Note>, Vec<Note>) = later.iter().partition(|n| goes(n));
+            let gone = gone.into_iter().map(|note| Note { at, ..note });
+            later.iter_mut().zip(gone.chain(left)).for_each(|(to, note)| *to = note);
+        }
+    }
+
+    /// What is told under the number of a process's first thread after that one's end, but for its final counts, is told by
+    /// another one that has the number by now. It will tell again when its program has begun.
+    fn silence_the_dead(&mut self) {
+        let mut silent = Vec::new();
+        for (place, note) in self.waiting.iter().enumerate() {
+            let What::Ended { pid: Some(pid) } = note.what else { continue };
+            if pid != note.tid {
+                continue;
+            }
+            let since = note.at.saturating_sub(FAREWELL_NS);
+            let after = self.waiting[..place].iter().enumerate().rev().take_while(|(_, n)| n.at > since);
+            let speaks = |n: &Note| n.tid == pid && matches!(n.what, What::Counted { last: false, .. });
+            silent.extend(after.filter(|(_, n)| speaks(n)).map(|(place, _)| place));
+        }
+        silent.sort_unstable();
+        silent.dedup();
+        for place in silent.into_iter().rev() {
+            self.waiting.remove(place);
         }
     }
 
@@ -176,12 +199,21 @@ mod tests {
         notes.record(&testing::exit(1, 1, 3_100_000));
         notes.record(&testing::exit(4, 4, 3_150_000));
         notes.record(&testing::starts(1, 3_200_000));
+        // The second thread has that number before its program begins.
+        notes.record(&testing::sample(1, 1, 7, 3_120_000, 3, &[30]));
+        notes.record(&testing::last(1, 1, 7, 3_110_000, 3, &[8]));
+        notes.record(&testing::sample(1, 1, 7, 3_050_000, 3, &[7]));
         // It ends later than it started a program, and its process has no other threads.
         notes.record(&testing::starts(5, 3_300_000));
         notes.record(&testing::exit(5, 5, 3_400_000));
         let mut seen = Vec::new();
-        notes.settled(0, true, |n, _| seen.push((n.tid, matches!(n.what, What::Ended { .. }))));
+        let mut counted = Vec::new();
+        notes.settled(0, true, |n, values| match n.what {
+            What::Counted { .. } => counted.push((n.at, values[0])),
+            what => seen.push((n.tid, matches!(what, What::Ended { .. }))),
+        });
         assert_eq!(seen, [(3, true), (1, true), (1, false), (5, false), (4, true), (5, true)]);
+        assert_eq!(counted, [(3_050_000, 7), (3_110_000, 8)]);
     }
 
     #[test]

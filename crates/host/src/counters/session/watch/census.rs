@@ -94,7 +94,7 @@ impl Census {
                 let time = |known: bool| if known { Nanos(running) } else { Nanos::ZERO };
                 let (enabled, running) = (time(group.clock), time(group.counts));
                 let told = Cumulative { at: now, seen_on: group.cpu, enabled, running, values: &values };
-                follower.ledger.tell(*owner, group.tree, group.cpu, group.set, &told);
+                follower.ledger.tell_root(*owner, group.tree, group.cpu, group.set, &told);
             }
         }
         Ok(())
