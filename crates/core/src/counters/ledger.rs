@@ -303,6 +303,16 @@ impl Ledger {
         }
     }
 
+    /// Has the next flush report those too whose ends are still to come.
+    pub fn hurry(&mut self) {
+        let Self { threads, dirty, .. } = self;
+        for tid in dirty {
+            if let Some(thread) = threads.get_mut(tid) {
+                thread.leaving = false;
+            }
+        }
+    }
+
     /// Takes in what a whole tree has counted. Where only the root is left to have counted the difference, it is the root's;
     /// otherwise it is returned: threads that are still alive counted it after they were last heard of.
     pub fn total(
@@ -553,6 +563,10 @@ mod tests {
             }
             assert_eq!(rows(&mut ledger), [(thread(2), 7, ends)]);
         }
+        ledger.tell(thread(2), tree, CPU, 0, &told(20, &[9]));
+        ledger.leaves(2);
+        ledger.hurry();
+        assert_eq!(rows(&mut ledger), [(thread(2), 2, false)]);
     }
 
     #[test]
@@ -676,7 +690,7 @@ mod tests {
     fn of_a_tree_that_is_counted_together_nothing_is_told_twice_when_numbers_change() {
         let mut ledger = Ledger::new(vec![0]);
         let trees = [ledger.root(1, 1, Nanos::ZERO), ledger.root(1, 2, Nanos::ZERO)];
-        let mut tell = |ledger: &mut Ledger, at, counts: [u64; 2]| {
+        let tell = |ledger: &mut Ledger, at, counts: [u64; 2]| {
             for (tid, (tree, count)) in (1..).zip(trees.into_iter().zip(counts)) {
                 ledger.tell_root(thread(tid), tree, CPU, 0, &told(at, &[count]));
             }

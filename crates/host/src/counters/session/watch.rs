@@ -122,6 +122,7 @@ impl Watch {
     /// Counters cannot be read any more.
     pub fn sum_up(&mut self) -> Result<(), CounterError> {
         self.which = Which::All;
+        self.follower.ledger.hurry();
         let now = self.backend.now();
         self.census.as_mut().map_or(Ok(()), |census| census.read(&mut self.follower, now, None))
     }
