@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Gives seats to threads that run already. It is apart from the programs that follow them, because it needs the kernel's type
- * information: only who attaches to what runs waits for that to be read. Each name that is looked up there takes as long as
- * loading the program, so it names two functions and no structure.
+ * information: only who attaches to what runs waits for that to be read. Every name is looked for among all that there are, so it
+ * names two functions and no structure.
  */
 #include "kernel.h"
 #include "follow.h"
