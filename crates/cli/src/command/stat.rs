@@ -12,7 +12,7 @@ use countersteer_core::counters::{Fold, Owner, Per, Readings};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick};
-use countersteer_report::readings::{Style, Writer};
+use countersteer_report::readings::{Form, Style, Writer};
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
@@ -173,7 +173,7 @@ struct Screen<'a> {
     live: Option<Live>,
     /// Readings stand for themselves and are not added up.
     single: bool,
-    text: String,
+    text: Vec<u8>,
     failed: Option<std::io::Error>,
 }
 
@@ -182,23 +182,22 @@ impl<'a> Screen<'a> {
         let per = per(args);
         // With -e, or with -v's that come of counts, counts are shown too.
         let own_events = !args.events.is_empty() || counted.sets.len() > args.metrics.len();
-        let writer = Writer {
+        let writer = Writer::new(Form {
             style: style(args),
             plan: &counted.plan,
             metrics: &counted.metrics,
             only_metrics: !own_events && !counted.metrics.is_empty(),
             core_types: &core_types.names,
             scale: args.scale,
-            origin: Nanos::ZERO,
             per,
             virtuals: names,
-        };
+        });
         Self {
             writer,
             fold: Fold::new(per),
             live: is_live(args).then(|| Live::new(per, counted)),
             single: counted.every.is_some(),
-            text: String::new(),
+            text: Vec::new(),
             failed: None,
         }
     }
@@ -208,7 +207,7 @@ impl<'a> Screen<'a> {
         if let Some(error) = self.failed.take() {
             return Err(error.into());
         }
-        if self.writer.style == Style::Json {
+        if self.writer.style() == Style::Json {
             writeln!(out, "{}", end_line(summary))?;
         }
         out.flush()?;
@@ -219,19 +218,19 @@ impl<'a> Screen<'a> {
     fn show(&mut self, tick: &Tick<'_>, bank: &Bank, out: &mut dyn Write) -> ControlFlow<()> {
         self.text.clear();
         if tick.number == 0 {
-            self.writer.origin = tick.origin;
+            self.writer.since(tick.origin);
         }
         if tick.number == 0 || self.live.is_some() {
-            self.text = self.writer.head();
+            self.writer.head(&mut self.text);
         }
         let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
         self.writer.lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
         bank.each(|id| tick.name(id), |_, value| self.writer.value(tick.at, value, &mut self.text));
         if let Some(live) = &mut self.live {
             live.virtuals.add(rows, bank);
-            self.text = live.frame(tick, &self.writer, &self.text);
+            self.text = live.frame(tick, &self.writer, &String::from_utf8_lossy(&self.text)).into_bytes();
         }
-        match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
+        match out.write_all(&self.text).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 self.failed = Some(error);
@@ -268,11 +267,12 @@ impl Live {
         if !tick.last {
             return self.table.frame(text);
         }
-        let mut text = writer.head();
+        let mut text = Vec::new();
+        writer.head(&mut text);
         let name = |id: u32| self.names.get(&id).map_or("", String::as_str);
         writer.lines(self.whole.sums(), name, &|name, row| self.virtuals.of(name, row), &mut text);
         self.virtuals.each(name, |_, value| writer.value(tick.at, value, &mut text));
-        self.table.last(&text)
+        self.table.last(&String::from_utf8_lossy(&text))
     }
 }
 

@@ -1,59 +1,90 @@
 //! Readings as comma-separated values.
 
-use std::fmt::Write;
+use std::io::Write;
 
+use countersteer_core::units::Nanos;
+
+use super::number::Number;
 use super::{Row, VirtualValue, Writer};
 
-pub(super) fn head(writer: &Writer<'_>) -> String {
-    let mut line = "time_s,start_s,pid,tid,name,cpu,core_type,set,enabled_ns,running_ns,last,scaled".to_owned();
-    for column in writer.plan.columns() {
-        let _ = write!(line, ",{}", quoted(&column.name));
+pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
+    into.extend_from_slice(b"time_s,start_s,pid,tid,name,cpu,core_type,set,enabled_ns,running_ns,last,scaled");
+    let metrics = writer.form.metrics.iter().map(|metric| metric.name.as_str());
+    for name in writer.columns.iter().map(|column| column.name.as_str()).chain(metrics) {
+        text(name, into);
     }
-    for metric in writer.metrics {
-        let _ = write!(line, ",{}", quoted(&metric.name));
-    }
-    for name in writer.virtuals {
-        let _ = write!(line, ",{}", quoted(name));
-    }
-    line + "\n"
+    writer.form.virtuals.iter().for_each(|name| text(name, into));
+    into.push(b'\n');
 }
 
 /// A row of its own: only time, place and the value's column are filled.
-pub(super) fn value(writer: &Writer<'_>, at_s: f64, value: &VirtualValue<'_>, into: &mut String) {
-    let maybe = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
-    let _ = write!(into, "{at_s:.9},,,{},{},{},,,,,,", maybe(value.tid), quoted(value.place), maybe(value.cpu));
-    let counted = writer.plan.columns().len() + writer.metrics.len();
-    into.extend(std::iter::repeat_n(',', counted));
-    for name in writer.virtuals {
-        let _ = if *name == value.name { write!(into, ",{}", value.value) } else { write!(into, ",") };
+pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
+    Number::fixed(at.0, 1, 9).write(into);
+    commas(2, into);
+    number(value.tid.map(u64::from), into);
+    text(value.place, into);
+    number(value.cpu.map(u64::from), into);
+    commas(6 + writer.columns.len() + writer.form.metrics.len(), into);
+    for name in writer.form.virtuals {
+        fraction((*name == value.name).then_some(value.value), into);
     }
-    into.push('\n');
+    into.push(b'\n');
 }
 
-pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
-    let maybe = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
+pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     let r = row.reading;
-    let _ =
-        write!(into, "{:.9},{:.9},{},{},{}", row.end_s, row.start_s, maybe(row.pid), maybe(row.tid), quoted(row.name));
-    let _ = write!(into, ",{},{},{}", maybe(r.cpu.map(|c| c.0)), quoted(row.core_type), r.set);
-    let scaled = writer.scale && r.share() > 0.0 && r.share() < 1.0;
-    let _ = write!(into, ",{},{},{},{scaled}", r.enabled.0, r.running.0, r.last);
+    Number::fixed(row.end.0, 1, 9).write(into);
+    into.push(b',');
+    Number::fixed(row.start.0, 1, 9).write(into);
+    number(row.pid.map(u64::from), into);
+    number(row.tid.map(u64::from), into);
+    text(row.name, into);
+    number(r.cpu.map(|cpu| cpu.0.into()), into);
+    text(row.core_type, into);
+    for value in [r.set.into(), r.enabled.0, r.running.0] {
+        number(Some(value), into);
+    }
+    yes_or_no(r.last, into);
+    yes_or_no(row.part.is_some(), into);
     for count in &row.counts {
-        let _ = match count.map(|c| writer.shown(row, c)) {
-            Some((value, _)) => write!(into, ",{}", value.round()),
-            None => write!(into, ","),
-        };
+        match (count, row.part) {
+            (Some(count), Some(part)) => fraction(Some((*count as f64 / part).round()), into),
+            (count, _) => number(*count, into),
+        }
     }
-    for value in &row.metrics {
-        let _ = match value {
-            Some(value) => write!(into, ",{value}"),
-            None => write!(into, ","),
-        };
-    }
-    into.extend(std::iter::repeat_n(',', writer.virtuals.len()));
-    into.push('\n');
+    row.metrics.iter().for_each(|value| fraction(*value, into));
+    commas(writer.form.virtuals.len(), into);
+    into.push(b'\n');
 }
 
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+fn commas(number: usize, into: &mut Vec<u8>) {
+    into.resize(into.len() + number, b',');
+}
+
+/// A field behind its comma, like all that follow.
+fn number(value: Option<u64>, into: &mut Vec<u8>) {
+    into.push(b',');
+    if let Some(value) = value {
+        Number::whole(value).write(into);
+    }
+}
+
+fn fraction(value: Option<f64>, into: &mut Vec<u8>) {
+    into.push(b',');
+    if let Some(value) = value {
+        let _ = write!(into, "{value}");
+    }
+}
+
+fn yes_or_no(value: bool, into: &mut Vec<u8>) {
+    into.extend_from_slice(if value { b",true" } else { b",false" });
+}
+
+fn text(text: &str, into: &mut Vec<u8>) {
+    into.push(b',');
+    if text.contains([',', '"', '\n', '\r']) {
+        let _ = write!(into, "\"{}\"", text.replace('"', "\"\""));
+    } else {
+        into.extend_from_slice(text.as_bytes());
+    }
 }

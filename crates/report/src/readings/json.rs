@@ -1,9 +1,10 @@
 //! Readings as JSON lines: an object per reading; what was not counted is absent.
 
+use countersteer_core::units::Nanos;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
-use super::{Row, VirtualValue, Writer};
+use super::{Row, VirtualValue, Writer, seconds};
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -34,7 +35,7 @@ struct Metrics<'a> {
 impl Serialize for Metrics<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (metric, value) in self.writer.metrics.iter().zip(&self.row.metrics) {
+        for (metric, value) in self.writer.form.metrics.iter().zip(&self.row.metrics) {
             if let Some(value) = value {
                 map.serialize_entry(&metric.name, value)?;
             }
@@ -46,18 +47,18 @@ impl Serialize for Metrics<'_> {
 struct Counts<'a> {
     writer: &'a Writer<'a>,
     row: &'a Row<'a>,
-    scaled: bool,
+    /// Counts are extrapolated by this.
+    part: Option<f64>,
 }
 
 impl Serialize for Counts<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (column, count) in self.writer.plan.columns().iter().zip(&self.row.counts) {
+        for (column, count) in self.writer.columns.iter().zip(&self.row.counts) {
             let Some(count) = count else { continue };
-            if self.scaled {
-                map.serialize_entry(&column.name, &self.writer.shown(self.row, *count).0)?;
-            } else {
-                map.serialize_entry(&column.name, count)?;
+            match self.part {
+                Some(part) => map.serialize_entry(&column.name, &(*count as f64 / part))?,
+                None => map.serialize_entry(&column.name, count)?,
             }
         }
         map.end()
@@ -76,20 +77,17 @@ struct Value<'a> {
     value: f64,
 }
 
-pub(super) fn value(time_s: f64, value: &VirtualValue<'_>, into: &mut String) {
+pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     let VirtualValue { name, unit, place, tid, cpu, value } = *value;
-    let line = Value { kind: "value", time_s, name, unit, place, tid, cpu, value };
-    into.push_str(&serde_json::to_string(&line).unwrap_or_default());
-    into.push('\n');
+    put(&Value { kind: "value", time_s: seconds(at), name, unit, place, tid, cpu, value }, into);
 }
 
-pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
+pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     let r = row.reading;
-    let scaled = writer.scale && r.share() > 0.0 && r.share() < 1.0;
     let line = Line {
         kind: "reading",
-        time_s: row.end_s,
-        start_s: row.start_s,
+        time_s: seconds(row.end),
+        start_s: seconds(row.start),
         pid: row.pid,
         tid: row.tid,
         name: row.name,
@@ -99,11 +97,15 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut String) {
         enabled_ns: r.enabled.0,
         running_ns: r.running.0,
         last: r.last,
-        counts: Counts { writer, row, scaled: false },
-        scaled: scaled.then_some(Counts { writer, row, scaled: true }),
-        metrics: (!writer.metrics.is_empty()).then_some(Metrics { writer, row }),
+        counts: Counts { writer, row, part: None },
+        scaled: row.part.map(|part| Counts { writer, row, part: Some(part) }),
+        metrics: (!writer.form.metrics.is_empty()).then_some(Metrics { writer, row }),
     };
-    // Maps with text for keys and finite numbers: there is nothing that could not be encoded.
-    into.push_str(&serde_json::to_string(&line).unwrap_or_default());
-    into.push('\n');
+    put(&line, into);
+}
+
+/// Maps with text for keys and finite numbers: there is nothing that could not be encoded, and memory takes everything.
+fn put(line: &impl Serialize, into: &mut Vec<u8>) {
+    let _ = serde_json::to_writer(&mut *into, line);
+    into.push(b'\n');
 }

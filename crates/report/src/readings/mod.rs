@@ -1,13 +1,14 @@
 //! Readings of counters as text: a table that grows, CSV, JSON lines.
 //!
-//! Input: [`Readings`] as they come, with the plan they were counted by. Output: text, a line per reading. Counts are raw;
-//! extrapolated ones appear only when asked for, and are marked.
+//! Input: [`Readings`] as they come, with the plan they were counted by. Output: text as bytes, a line per reading. Counts are
+//! raw; extrapolated ones appear only when asked for, and are marked.
 
 mod csv;
 mod json;
+mod number;
 mod table;
 
-use countersteer_core::counters::{BoundMetric, Outside, Owner, Per, Plan, Reading, Readings};
+use countersteer_core::counters::{BoundMetric, Outside, Owner, Per, Plan, PlannedEvent, Reading, Readings};
 use countersteer_core::units::Nanos;
 
 /// How readings are written.
@@ -21,8 +22,8 @@ pub enum Style {
     Json,
 }
 
-/// Writes readings of one session.
-pub struct Writer<'a> {
+/// What of the readings of one session is written.
+pub struct Form<'a> {
     /// How.
     pub style: Style,
     /// What was counted.
@@ -35,12 +36,21 @@ pub struct Writer<'a> {
     pub core_types: &'a [String],
     /// Counts are extrapolated to the time enabled.
     pub scale: bool,
-    /// Times are given since then.
-    pub origin: Nanos,
     /// What a row is for.
     pub per: Per,
     /// Names of virtual counters that are read too.
     pub virtuals: &'a [&'a str],
+}
+
+/// Writes readings of one session.
+pub struct Writer<'a> {
+    form: Form<'a>,
+    /// Times are given since then.
+    origin: Nanos,
+    /// What of the plan has a column, and by set, in which one each event's counts are.
+    columns: Vec<&'a PlannedEvent>,
+    places: Vec<Vec<usize>>,
+    layout: table::Layout<'a>,
 }
 
 /// What a virtual counter said at the end of a period.
@@ -62,27 +72,46 @@ pub struct VirtualValue<'a> {
 /// A reading with everything that is shown of it.
 struct Row<'a> {
     reading: &'a Reading,
-    /// Seconds since the origin.
-    start_s: f64,
-    end_s: f64,
+    /// Since the origin.
+    start: Nanos,
+    end: Nanos,
     pid: Option<u32>,
     tid: Option<u32>,
     name: &'a str,
     core_type: &'a str,
+    /// Share of the time that was counted, where counts are to be extrapolated by it.
+    part: Option<f64>,
     /// By column of the plan.
     counts: Vec<Option<u64>>,
     /// By metric.
     metrics: Vec<Option<f64>>,
 }
 
-impl Writer<'_> {
-    /// The head, where the style has one.
+impl<'a> Writer<'a> {
+    /// A writer of this form, whose times are those of the clock until it is told of an [origin](Self::since).
     #[must_use]
-    pub fn head(&self) -> String {
-        match self.style {
-            Style::Table => table::head(self),
-            Style::Csv => csv::head(self),
-            Style::Json => String::new(),
+    pub fn new(form: Form<'a>) -> Self {
+        let (columns, places) = (form.plan.columns(), form.plan.places());
+        Self { layout: table::Layout::new(&form, &columns), form, origin: Nanos::ZERO, columns, places }
+    }
+
+    /// Has times be given since then.
+    pub const fn since(&mut self, origin: Nanos) {
+        self.origin = origin;
+    }
+
+    /// How.
+    #[must_use]
+    pub const fn style(&self) -> Style {
+        self.form.style
+    }
+
+    /// Writes the head, where the style has one.
+    pub fn head(&self, into: &mut Vec<u8>) {
+        match self.form.style {
+            Style::Table => table::head(self, into),
+            Style::Csv => csv::head(self, into),
+            Style::Json => {}
         }
     }
 
@@ -92,33 +121,33 @@ impl Writer<'_> {
         readings: &Readings,
         name: impl Fn(u32) -> &'n str,
         outside: &Outside<'_>,
-        into: &mut String,
+        into: &mut Vec<u8>,
     ) {
-        let places = self.plan.places();
-        let columns = self.plan.columns().len();
-        let layout = table::Layout::new(self);
-        let (mut counts, mut metrics) = (Vec::with_capacity(columns), Vec::with_capacity(self.metrics.len()));
+        let form = &self.form;
+        let (mut counts, mut metrics) = (Vec::new(), Vec::with_capacity(form.metrics.len()));
         for (index, reading) in readings.rows().iter().enumerate() {
             let (pid, tid) = numbers(reading.owner);
             counts.clear();
-            counts.resize(columns, None);
-            for (event, column) in places.get(reading.set as usize).into_iter().flatten().enumerate() {
-                counts[*column] = readings.value(index, event);
+            counts.resize(self.columns.len(), None);
+            let places = self.places.get(reading.set as usize).into_iter().flatten();
+            for ((event, column), value) in places.enumerate().zip(readings.values(index)) {
+                counts[*column] = (reading.present >> event & 1 == 1).then_some(*value);
             }
-            metrics.extend(self.metrics.iter().map(|m| m.value(readings, index, outside)));
+            metrics.extend(form.metrics.iter().map(|m| m.value(readings, index, outside)));
             let row = Row {
                 reading,
-                start_s: seconds(reading.start.since(self.origin)),
-                end_s: seconds(reading.end.since(self.origin)),
+                start: reading.start.since(self.origin),
+                end: reading.end.since(self.origin),
                 pid,
                 tid,
                 name: tid.or(pid).map_or(whole(reading.owner), &name),
-                core_type: self.core_types.get(reading.core_type as usize).map_or("", String::as_str),
+                core_type: form.core_types.get(reading.core_type as usize).map_or("", String::as_str),
+                part: Some(reading.share()).filter(|share| form.scale && *share > 0.0 && *share < 1.0),
                 counts,
                 metrics,
             };
-            match self.style {
-                Style::Table => table::line(self, &layout, &row, into),
+            match form.style {
+                Style::Table => table::line(self, &row, into),
                 Style::Csv => csv::line(self, &row, into),
                 Style::Json => json::line(self, &row, into),
             }
@@ -129,33 +158,28 @@ impl Writer<'_> {
     }
 
     /// A line for a value of a virtual counter.
-    pub fn value(&self, at: Nanos, value: &VirtualValue<'_>, into: &mut String) {
-        let at_s = seconds(at.since(self.origin));
-        match self.style {
-            Style::Table => table::value(at_s, value, into),
-            Style::Csv => csv::value(self, at_s, value, into),
-            Style::Json => json::value(at_s, value, into),
+    pub fn value(&self, at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
+        let at = at.since(self.origin);
+        match self.form.style {
+            Style::Table => table::value(at, value, into),
+            Style::Csv => csv::value(self, at, value, into),
+            Style::Json => json::value(at, value, into),
         }
     }
+}
 
-    fn rotates(&self) -> bool {
+impl Form<'_> {
+    const fn rotates(&self) -> bool {
         self.plan.sets.len() > 1
     }
 
-    fn is_hybrid(&self) -> bool {
+    const fn is_hybrid(&self) -> bool {
         self.core_types.len() > 1
-    }
-
-    /// A count, extrapolated if that was asked for and is needed.
-    fn shown(&self, row: &Row<'_>, count: u64) -> (f64, bool) {
-        let share = row.reading.share();
-        let estimate = self.scale && share > 0.0 && share < 1.0;
-        (if estimate { count as f64 / share } else { count as f64 }, estimate)
     }
 }
 
 /// Divided, not multiplied by a billionth: the shortest decimal then is the exact one.
-fn seconds(time: Nanos) -> f64 {
+const fn seconds(time: Nanos) -> f64 {
     time.0 as f64 / 1e9
 }
 
@@ -193,17 +217,17 @@ mod tests {
         };
         let plan = Plan::new(sets.iter().map(set).collect(), Some(Nanos::from_millis(100))).unwrap();
         let core_types = ["cpu_core".to_owned(), "cpu_atom".to_owned()];
-        let writer = Writer {
+        let mut writer = Writer::new(Form {
             style,
             plan: &plan,
             metrics: &[],
             only_metrics: false,
             core_types: &core_types,
             scale,
-            origin: Nanos(1_000),
             per: Per::Thread,
             virtuals: &["energy_j"],
-        };
+        });
+        writer.since(Nanos(1_000));
         let mut readings = Readings::default();
         let thread = Reading::new(Owner::Thread { pid: 7, tid: 8 }, Some(CpuId(3)), 0, 0);
         let (start, end) = (Nanos(1_000), Nanos(100_001_000));
@@ -221,11 +245,12 @@ mod tests {
             ..thread
         };
         readings.push(half, [1_000, 9]);
-        let mut text = writer.head();
+        let mut text = Vec::new();
+        writer.head(&mut text);
         writer.lines(&readings, |_| "a,b", &|_, _| None, &mut text);
         let energy = VirtualValue { name: "energy_j", unit: "J", place: "package-0", tid: None, cpu: None, value: 2.5 };
         writer.value(Nanos(100_001_000), &energy, &mut text);
-        text
+        String::from_utf8(text).unwrap()
     }
 
     #[test]
@@ -236,6 +261,38 @@ mod tests {
                         0.1000                 package-0       energy_j 2.500 J\n";
         assert_eq!(written(Style::Table, false), expected);
         assert!(written(Style::Table, true).contains("~2,000"), "an estimate is marked");
+    }
+
+    #[test]
+    fn what_is_too_wide_moves_what_is_behind_it_but_for_names() {
+        let plan = Plan::new(vec![PlannedSet { events: vec![event("switches", "")] }], None).unwrap();
+        let core_types = ["cpu".to_owned()];
+        let writer = Writer::new(Form {
+            style: Style::Table,
+            plan: &plan,
+            metrics: &[],
+            only_metrics: false,
+            core_types: &core_types,
+            scale: false,
+            per: Per::Process,
+            virtuals: &[],
+        });
+        let mut readings = Readings::default();
+        for (pid, count, seconds) in [(7, 1, 1), (123_456_789, u64::MAX, 10_000_000)] {
+            let end = Nanos(seconds * 1_000_000_000);
+            let process = Reading::new(Owner::Process { pid }, None, 0, 0);
+            readings.push(Reading { end, present: 1, ..process }, [count]);
+        }
+        let mut text = Vec::new();
+        writer.lines(
+            &readings,
+            |pid| if pid == 7 { "größer" } else { "ein viel zu langer Näme" },
+            &|_, _| None,
+            &mut text,
+        );
+        let expected = "    1.0000       7 größer                       1     100%\n\
+                        \x2010000000.0000 123456789 ein viel zu lan 18,446,744,073,709,551,615     100%\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 
     #[test]

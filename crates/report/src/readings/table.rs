@@ -1,10 +1,12 @@
 //! Readings for people: columns of fixed width, so that rows can be printed as they come.
 
-use std::fmt::Write;
+use std::io::Write;
 
 use countersteer_core::counters::{Per, PlannedEvent};
+use countersteer_core::units::Nanos;
 
-use super::{Row, VirtualValue, Writer};
+use super::number::Number;
+use super::{Form, Row, VirtualValue, Writer, seconds};
 
 /// Width of the time's column.
 const TIME: usize = 10;
@@ -12,36 +14,43 @@ const TIME: usize = 10;
 const COUNT: usize = 13;
 /// Width of a metric's.
 const METRIC: usize = 10;
-/// Between columns of numbers.
-const GAP: &str = "  ";
+/// Between keys, and between columns of counts.
+const GAP: usize = 1;
+const WIDE_GAP: usize = 2;
+/// What stands where nothing was counted.
+const NOTHING: &str = "-";
 
-/// What all lines of a table have in common.
+/// What all lines of a table have in common. Widths are those of columns with the gaps before them.
 pub(super) struct Layout<'a> {
-    /// Width of each that is shown, what it says of a row, and its head.
+    /// Of each key that is shown: what it says of a row, and its head.
     keys: Vec<(usize, Tell, &'static str)>,
-    counts: Vec<(&'a PlannedEvent, usize)>,
+    counts: Vec<(usize, &'a PlannedEvent)>,
     metrics: Vec<usize>,
 }
 
 /// Says something of a row, in so many characters.
-type Tell = fn(&Row<'_>, usize, &mut String);
+type Tell = fn(&Row<'_>, usize, &mut Vec<u8>);
 
 impl<'a> Layout<'a> {
-    pub(super) fn new(writer: &Writer<'a>) -> Self {
+    pub(super) fn new(form: &Form<'a>, columns: &[&'a PlannedEvent]) -> Self {
         let keys: [(usize, Tell, &'static str, bool); 6] = [
-            (7, |r, width, into| number(r.pid, width, into), "pid", matches!(writer.per, Per::Thread | Per::Process)),
-            (7, |r, width, into| number(r.tid, width, into), "tid", writer.per == Per::Thread),
-            (15, |r, width, into| left(r.name, width, into), NAME, writer.per != Per::Cpu),
-            (5, |r, width, into| number(r.reading.cpu.map(|c| c.0), width, into), "cpu", writer.per == Per::Cpu),
-            (9, |r, width, into| right(r.core_type, width, into), "core_type", writer.is_hybrid()),
-            (4, |r, width, into| number(Some(r.reading.set), width, into), "set", writer.rotates()),
+            (7, |r, width, into| number(r.pid, width, into), "pid", matches!(form.per, Per::Thread | Per::Process)),
+            (7, |r, width, into| number(r.tid, width, into), "tid", form.per == Per::Thread),
+            (15, |r, width, into| left(r.name, width, into), NAME, form.per != Per::Cpu),
+            (5, |r, width, into| number(r.reading.cpu.map(|c| c.0), width, into), "cpu", form.per == Per::Cpu),
+            (9, |r, width, into| right(r.core_type, width, into), "core_type", form.is_hybrid()),
+            (4, |r, width, into| number(Some(r.reading.set), width, into), "set", form.rotates()),
         ];
-        let columns = if writer.only_metrics { Vec::new() } else { writer.plan.columns() };
-        let count = |column: &'a PlannedEvent| (column, COUNT.max(title(column).chars().count()));
+        let columns = if form.only_metrics { &[] } else { columns };
+        let wide = |least: usize, head: &str| WIDE_GAP + least.max(head.chars().count());
         Self {
-            keys: keys.into_iter().filter(|key| key.3).map(|(width, tell, name, _)| (width, tell, name)).collect(),
-            counts: columns.into_iter().map(count).collect(),
-            metrics: writer.metrics.iter().map(|metric| METRIC.max(metric.name.chars().count())).collect(),
+            keys: keys
+                .into_iter()
+                .filter(|key| key.3)
+                .map(|(width, tell, name, _)| (GAP + width, tell, name))
+                .collect(),
+            counts: columns.iter().map(|column| (wide(COUNT, &title(column)), *column)).collect(),
+            metrics: form.metrics.iter().map(|metric| wide(METRIC, &metric.name)).collect(),
         }
     }
 }
@@ -49,23 +58,19 @@ impl<'a> Layout<'a> {
 /// The one key whose column is filled from the left.
 const NAME: &str = "name";
 
-pub(super) fn head(writer: &Writer<'_>) -> String {
-    let layout = Layout::new(writer);
-    let mut line = String::new();
-    right("time_s", TIME, &mut line);
+pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
+    let layout = &writer.layout;
+    right("time_s", TIME, into);
     for (width, _, name) in &layout.keys {
-        line.push(' ');
-        if *name == NAME { left(name, *width, &mut line) } else { right(name, *width, &mut line) }
+        if *name == NAME { left(name, *width, into) } else { right(name, *width, into) }
     }
-    for (column, width) in &layout.counts {
-        line += GAP;
-        right(&title(column), *width, &mut line);
+    for (width, column) in &layout.counts {
+        right(&title(column), *width, into);
     }
-    for (metric, width) in writer.metrics.iter().zip(&layout.metrics) {
-        line += GAP;
-        right(&metric.name, *width, &mut line);
+    for (metric, width) in writer.form.metrics.iter().zip(&layout.metrics) {
+        right(&metric.name, *width, into);
     }
-    line + "  counted\n"
+    into.extend_from_slice(b"  counted\n");
 }
 
 fn title(column: &PlannedEvent) -> String {
@@ -76,86 +81,32 @@ fn title(column: &PlannedEvent) -> String {
     }
 }
 
-/// Rows may be many and come a hundred times a second: numbers are put down as the integers that they are, without a detour by
-/// way of the exact decimals of a fraction.
-pub(super) fn line(writer: &Writer<'_>, layout: &Layout<'_>, row: &Row<'_>, into: &mut String) {
-    let time = row.reading.end.since(writer.origin).0;
-    Number::fixed(time, 100_000, 4).right(TIME, into);
+pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
+    let layout = &writer.layout;
+    Number::fixed(row.end.0, 100_000, 4).right(TIME, into);
     for (width, tell, _) in &layout.keys {
-        into.push(' ');
         tell(row, *width, into);
     }
-    for ((column, width), count) in layout.counts.iter().zip(&row.counts) {
-        into.push_str(GAP);
+    for ((width, column), count) in layout.counts.iter().zip(&row.counts) {
         match count {
-            Some(count) => cell(writer, row, column, *count, *width, into),
-            None => right("-", *width, into),
+            Some(count) => cell(row.part, column, *count, *width, into),
+            None => right(NOTHING, *width, into),
         }
     }
     for (width, value) in layout.metrics.iter().zip(&row.metrics) {
-        into.push_str(GAP);
         match value {
             Some(value) => right(&crate::format::number(*value, 4), *width, into),
-            None => right("-", *width, into),
+            None => right(NOTHING, *width, into),
         }
     }
-    into.push_str(GAP);
-    number(Some((row.reading.share() * 100.0).round() as u32), 6, into);
-    into.push_str("%\n");
+    number(Some((row.reading.share() * 100.0).round() as u32), WIDE_GAP + 6, into);
+    into.extend_from_slice(b"%\n");
 }
 
-/// Digits of a number with what stands between them.
-struct Number {
-    /// Filled from the end, blank before that.
-    letters: [u8; 32],
-    first: usize,
-}
-
-impl Number {
-    const fn empty() -> Self {
-        Self { letters: [b' '; 32], first: 32 }
-    }
-
-    const fn before(&mut self, letter: u8) {
-        self.first -= 1;
-        self.letters[self.first] = letter;
-    }
-
-    /// A whole number, with a comma after so many digits each; 0 for none.
-    fn whole(mut self, value: u64, group: usize) -> Self {
-        let mut digits = itoa::Buffer::new();
-        for (nth, digit) in digits.format(value).bytes().rev().enumerate() {
-            if group > 0 && nth > 0 && nth % group == 0 {
-                self.before(b',');
-            }
-            self.before(digit);
-        }
-        self
-    }
-
-    /// So many `units` as a decimal of the last of `decimals` places, rounded.
-    fn fixed(value: u64, units: u64, decimals: u32) -> Self {
-        let mut rounded = (value + units / 2) / units;
-        let mut number = Self::empty();
-        for _ in 0..decimals {
-            number.before(b'0' + (rounded % 10) as u8);
-            rounded /= 10;
-        }
-        number.before(b'.');
-        number.whole(rounded, 0)
-    }
-
-    fn right(&self, width: usize, into: &mut String) {
-        let first = self.letters.len().saturating_sub(width);
-        blank(width.saturating_sub(self.letters.len()), into);
-        into.push_str(std::str::from_utf8(&self.letters[self.first.min(first)..]).unwrap_or_default());
-    }
-}
-
-fn number(number: Option<u32>, width: usize, into: &mut String) {
+fn number(number: Option<u32>, width: usize, into: &mut Vec<u8>) {
     match number {
-        Some(number) => Number::empty().whole(number.into(), 0).right(width, into),
-        None => right("-", width, into),
+        Some(number) => Number::whole(number.into()).right(width, into),
+        None => right(NOTHING, width, into),
     }
 }
 
@@ -164,45 +115,41 @@ fn length(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.chars().count() }
 }
 
-fn right(text: &str, width: usize, into: &mut String) {
-    blank(width.saturating_sub(length(text)), into);
-    into.push_str(text);
+fn blank(width: usize, into: &mut Vec<u8>) {
+    into.resize(into.len() + width, b' ');
 }
 
-fn blank(mut width: usize, into: &mut String) {
-    const BLANK: &str = "                ";
-    while width > 0 {
-        let part = width.min(BLANK.len());
-        into.push_str(&BLANK[..part]);
-        width -= part;
-    }
+/// At the right end of so many characters, the first of which is blank, or of as many as it takes.
+fn right(text: &str, width: usize, into: &mut Vec<u8>) {
+    blank(width.saturating_sub(length(text)).max(GAP), into);
+    into.extend_from_slice(text.as_bytes());
 }
 
-/// Cut off where it is too long.
-fn left(text: &str, width: usize, into: &mut String) {
-    let length = length(text);
+/// Behind the gap; cut off where it is too long.
+fn left(text: &str, width: usize, into: &mut Vec<u8>) {
+    blank(GAP, into);
+    let (length, width) = (length(text), width - GAP);
     let end =
         if length > width { text.char_indices().nth(width).map_or(text.len(), |(end, _)| end) } else { text.len() };
-    into.push_str(&text[..end]);
+    into.extend_from_slice(&text.as_bytes()[..end]);
     blank(width.saturating_sub(length), into);
 }
 
 /// A line between the rows: values of virtual counters are about all kinds of places.
-pub(super) fn value(at_s: f64, value: &VirtualValue<'_>, into: &mut String) {
+pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     let tid = value.tid.map_or_else(String::new, |t| t.to_string());
     let number = crate::format::number(value.value, 4);
-    let _ =
-        writeln!(into, "{at_s:>10.4} {:>7} {tid:>7} {:<15} {} {number} {}", "", value.place, value.name, value.unit);
+    let (at_s, VirtualValue { place, name, unit, .. }) = (seconds(at), value);
+    let _ = writeln!(into, "{at_s:>10.4} {:>7} {tid:>7} {place:<15} {name} {number} {unit}", "");
 }
 
-fn cell(writer: &Writer<'_>, row: &Row<'_>, column: &PlannedEvent, count: u64, width: usize, into: &mut String) {
-    let (value, estimate) = writer.shown(row, count);
-    match column.unit.as_str() {
-        "ns" if !estimate => return Number::fixed(count, 1_000, 3).right(width, into),
-        "" if !estimate => return Number::empty().whole(count, 3).right(width, into),
+fn cell(part: Option<f64>, column: &PlannedEvent, count: u64, width: usize, into: &mut Vec<u8>) {
+    match (column.unit.as_str(), part) {
+        ("ns", None) => return Number::fixed(count, 1_000, 3).right(width, into),
+        ("", None) => return Number::grouped(count).right(width, into),
         _ => {}
     }
-    let mark = if estimate { "~" } else { "" };
+    let (mark, value) = part.map_or(("", count as f64), |part| ("~", count as f64 / part));
     let text = match column.unit.as_str() {
         "ns" => format!("{mark}{:.3}", value / 1e6),
         "" => format!("{mark}{}", crate::format::count(value.round() as u64)),
