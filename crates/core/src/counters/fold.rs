@@ -3,6 +3,8 @@
 //! Input: readings of one period. Output: readings with fewer rows. Sets and core types are never added up: counts of two
 //! sets are of different stretches of time, and those of two core types mean different things.
 
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 
 use super::reading::{Owner, Reading, Readings};
@@ -36,7 +38,10 @@ impl Fold {
     }
 
     /// The readings added up; rows come in the order of their first part.
-    pub fn fold(&mut self, readings: &Readings) -> &Readings {
+    pub fn fold<'a>(&'a mut self, readings: &'a Readings) -> &'a Readings {
+        if self.per == Per::Thread && readings.is_distinct() {
+            return readings;
+        }
         self.rows.clear();
         self.sums.clear();
         self.add(readings);
@@ -49,10 +54,10 @@ impl Fold {
             let owner = self.owner(row);
             let cpu = row.cpu.filter(|_| self.per == Per::Cpu);
             let key = (owner, cpu.map(|c| c.0), row.core_type, row.set);
-            match self.rows.get(&key) {
-                Some(known) => self.sums.add_row(*known, row, readings.values(i)),
-                None => {
-                    self.rows.insert(key, self.sums.rows().len());
+            match self.rows.entry(key) {
+                Entry::Occupied(known) => self.sums.add_row(*known.get(), row, readings.values(i)),
+                Entry::Vacant(new) => {
+                    new.insert(self.sums.rows().len());
                     // A thread's row keeps the last CPU; others were on several.
                     let cpu = if self.per == Per::Thread { row.cpu } else { cpu };
                     self.sums.push(Reading { owner, cpu, ..*row }, readings.values(i).iter().copied());

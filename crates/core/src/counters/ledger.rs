@@ -13,6 +13,9 @@ use crate::units::{CpuId, Nanos};
 
 use super::reading::{Owner, Reading, Readings};
 
+/// Threads of no tree: all that is known of them is what they are told to have counted.
+pub const NO_TREE: u32 = u32::MAX;
+
 /// Counts since a thread's birth.
 #[derive(Clone, Copy, Debug)]
 pub struct Cumulative<'a> {
@@ -36,6 +39,9 @@ struct Slot {
     tree: u32,
     /// The thread is the tree's root.
     own: bool,
+    core_type: u32,
+    /// A bit per event of the set that is counted on the CPU.
+    present: u64,
     dirty: bool,
     at: Nanos,
     reported_at: Nanos,
@@ -117,6 +123,23 @@ pub struct Ledger {
 /// Times before the values in a slot.
 const TIMES: usize = 2;
 
+/// Takes in what is known now of counts that only grow, and of those that these are part of; whether it is more.
+fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
+    let mut grew = false;
+    let mut grow = |(known, now): (&mut u64, &u64)| {
+        let more = now.saturating_sub(*known);
+        *known += more;
+        grew |= more > 0;
+        more
+    };
+    let counts = known.iter_mut().zip(now);
+    match sums {
+        Some(sums) => counts.zip(sums).for_each(|(count, sum)| *sum += grow(count)),
+        None => counts.for_each(|count| _ = grow(count)),
+    }
+    grew
+}
+
 impl Ledger {
     /// A ledger for a machine whose CPUs are of these types.
     #[must_use]
@@ -132,6 +155,8 @@ impl Ledger {
     /// Says which events of a set are counted on a CPU.
     pub fn counted(&mut self, cpu: CpuId, set: u32, present: u64) {
         self.present.insert((cpu.0, set), present);
+        let here = |slot: &&mut Slot| (slot.cpu, slot.set) == (cpu.0, set);
+        self.threads.values_mut().flat_map(|thread| &mut thread.slots).filter(here).for_each(|s| s.present = present);
     }
 
     /// Adds a tree by its root; returns the tree.
@@ -256,7 +281,7 @@ impl Ledger {
         of_root: bool,
     ) -> bool {
         let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
-        let Self { threads, others, roots, spare, dirty, idle, little_ns, .. } = self;
+        let Self { threads, others, roots, spare, dirty, idle, little_ns, core_types, present, .. } = self;
         let mut unknown = false;
         let thread = threads.entry(tid).or_insert_with(|| {
             unknown = true;
@@ -266,26 +291,23 @@ impl Ledger {
         let index = found.unwrap_or_else(|| {
             let mut slot = spare.pop().unwrap_or_default();
             slot.reset((cpu.0, set, tree), told.values.len(), thread.born);
+            slot.core_type = core_types.get(cpu.index()).copied().unwrap_or_default();
+            slot.present = present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
             slot.own = if thread.heir_of.contains(&tree) { of_root } else { roots.get(&tree) == Some(&tid) };
             thread.slots.push(slot);
             thread.slots.len() - 1
         });
         let slot = &mut thread.slots[index];
         // Where each thread is a tree of its own this table is as long as that of the threads, and far from the processor.
-        let mut shared = (!slot.own)
-            .then(|| others.entry((tree, cpu.0, set)).or_insert_with(|| vec![0; TIMES + told.values.len()]).iter_mut());
+        let shared = (!slot.own && tree != NO_TREE)
+            .then(|| others.entry((tree, cpu.0, set)).or_insert_with(|| vec![0; TIMES + told.values.len()]));
+        let (time_sums, value_sums) = shared.map(|sums| sums.split_at_mut(TIMES)).unzip();
+        let (times, values) = slot.counts.split_at_mut(TIMES);
         // The clock and what a PMU counts are told one after the other: who counted so long ran as long.
-        let enabled = told.enabled.0.max(told.running.0).max(slot.counts[1]);
-        let news = [enabled, told.running.0].into_iter().chain(told.values.iter().copied());
-        for (place, (known, new)) in slot.counts.iter_mut().zip(news).enumerate() {
-            let more = new.saturating_sub(*known);
-            *known += more;
-            thread.fresh_ns += if place == 0 { more } else { 0 };
-            if let Some(sum) = shared.as_mut().and_then(Iterator::next) {
-                *sum += more;
-            }
-            slot.dirty |= more > 0;
-        }
+        let enabled = told.enabled.0.max(told.running.0).max(times[1]);
+        thread.fresh_ns += enabled.saturating_sub(times[0]);
+        slot.dirty |= advance(times, &[enabled, told.running.0], time_sums);
+        slot.dirty |= advance(values, told.values, value_sums);
         slot.at = slot.at.max(told.at);
         slot.seen_on = told.seen_on;
         let now = if thread.fresh_ns < *little_ns { Standing::Little } else { Standing::Something };
@@ -348,11 +370,13 @@ impl Ledger {
 
     /// Reports what is new, thread by thread, and forgets threads that ended.
     pub fn flush(&mut self, which: Which, into: &mut Readings) {
+        // Of a thread whose number another one has by now, and of what was reported before, there may be other rows.
+        let mut distinct = into.rows().is_empty() && self.limbo.is_empty();
         let (mut dirty, idle) = (std::mem::take(&mut self.dirty), std::mem::take(&mut self.idle));
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
-            thread.report(&self.core_types, &self.present, into);
-            thread.farewell(&self.core_types, &self.present, into);
+            thread.report(into);
+            thread.farewell(into);
             self.spare.append(&mut thread.slots);
         }
         dirty.retain(|tid| {
@@ -361,27 +385,30 @@ impl Ledger {
             let waits = which == Which::Ended || std::mem::take(&mut thread.leaving);
             let stays = waits && !thread.ended;
             if !stays && thread.standing == Standing::Something {
-                thread.report(&self.core_types, &self.present, into);
+                distinct &= thread.report(into) <= 1;
             }
             if thread.ended && !stays {
                 // Of a root the tree's total may tell more.
                 if !self.is_root.contains(tid) {
-                    thread.farewell(&self.core_types, &self.present, into);
+                    thread.farewell(into);
                 }
                 self.recycle(*tid);
             }
             stays
         });
         self.dirty = dirty;
-        if which != Which::All {
-            self.idle = idle;
-            return;
-        }
-        for tid in idle {
-            // It may have been reported as one of the others since.
-            if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.standing == Standing::Little) {
-                thread.report(&self.core_types, &self.present, into);
+        if which == Which::All {
+            for tid in idle {
+                // It may have been reported as one of the others since.
+                if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.standing == Standing::Little) {
+                    distinct &= thread.report(into) <= 1;
+                }
             }
+        } else {
+            self.idle = idle;
+        }
+        if distinct {
+            into.are_distinct();
         }
     }
 
@@ -391,7 +418,7 @@ impl Ledger {
         roots.sort_unstable();
         for tid in roots {
             if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.ended) {
-                thread.farewell(&self.core_types, &self.present, into);
+                thread.farewell(into);
             }
         }
     }
@@ -428,24 +455,25 @@ impl Thread {
         self.slots.iter().position(is)
     }
 
-    fn report(&mut self, core_types: &[u32], present: &FxHashMap<(u32, u32), u64>, into: &mut Readings) {
+    /// Reports what is new; in how many rows.
+    fn report(&mut self, into: &mut Readings) -> usize {
         (self.standing, self.fresh_ns) = (Standing::Nothing, 0);
+        let before = into.rows().len();
         for slot in self.slots.iter_mut().filter(|s| s.dirty) {
-            let core_type = core_types.get(slot.cpu as usize).copied().unwrap_or_default();
-            let present = present.get(&(slot.cpu, slot.set)).copied().unwrap_or(u64::MAX);
-            slot.report(self.owner.unwrap_or(Owner::Rest), core_type, present, self.ended, into);
+            slot.report(self.owner.unwrap_or(Owner::Rest), self.ended, into);
             self.farewelled |= self.ended;
         }
+        into.rows().len() - before
     }
 
     /// Says that it ended, where no reading has: it has counted nothing since its last one.
-    fn farewell(&mut self, core_types: &[u32], present: &FxHashMap<(u32, u32), u64>, into: &mut Readings) {
+    fn farewell(&mut self, into: &mut Readings) {
         if self.farewelled {
             return;
         }
         if let Some(last) = self.slots.iter_mut().max_by_key(|slot| slot.at) {
             last.dirty = true;
-            self.report(core_types, present, into);
+            self.report(into);
         }
     }
 }
@@ -467,20 +495,24 @@ impl Slot {
         same
     }
 
-    fn report(&mut self, owner: Owner, core_type: u32, present: u64, last: bool, into: &mut Readings) {
+    fn report(&mut self, owner: Owner, last: bool, into: &mut Readings) {
         let half = self.counts.len() / 2;
         let (told, reported) = self.counts.split_at_mut(half);
-        let news = |i: usize| told[i] - reported[i];
+        let mut news = told.iter().zip(&*reported).map(|(told, reported)| told - reported);
+        let mut time = || Nanos(news.next().unwrap_or_default());
         let reading = Reading {
+            owner,
+            cpu: Some(self.seen_on),
+            core_type: self.core_type,
+            set: self.set,
             start: self.reported_at,
             end: self.at,
-            enabled: Nanos(news(0)),
-            running: Nanos(news(1)),
-            present,
+            enabled: time(),
+            running: time(),
+            present: self.present,
             last,
-            ..Reading::new(owner, Some(self.seen_on), core_type, self.set)
         };
-        into.push(reading, (TIMES..told.len()).map(news));
+        into.push(reading, news);
         reported.copy_from_slice(told);
         (self.reported_at, self.dirty) = (self.at, false);
     }

@@ -16,7 +16,7 @@ mod syntax;
 pub use fold::{Fold, Per};
 pub use formula::{Dimension, Formula, Variable};
 pub use group::{BoundMetric, Metric, MetricGroup, MetricRow, Operand, Outside, SECONDS};
-pub use ledger::{Cumulative, Ledger, Which};
+pub use ledger::{Cumulative, Ledger, NO_TREE, Which};
 pub use plan::{Plan, PlanError, PlannedEvent, PlannedSet, divide};
 pub use reading::{Owner, Reading, Readings};
 pub use spec::{EventSource, EventSpec, RawCounter, Space, Term, TermValue, parse_set};

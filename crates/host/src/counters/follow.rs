@@ -209,8 +209,8 @@ impl Follower {
         (enabled, running, cpu): (u64, u64, Option<CpuId>),
         values: &[u64],
     ) -> bool {
-        place(group, values, &mut self.scratch);
-        let mut told = cumulative(group, at, (enabled, running), &self.scratch);
+        let values = if group.is_whole() { values } else { placed(group, values, &mut self.scratch) };
+        let mut told = cumulative(group, at, (enabled, running), values);
         told.seen_on = cpu.unwrap_or(group.cpu);
         if self.each_sample {
             // One group alone told this, at an instant of its own: how long others had run by then is not known.
@@ -251,8 +251,7 @@ impl Follower {
             let (_, running) = backend.total(index, &mut values)?;
             let at = backend.now();
             let Some(group) = backend.groups().get(index) else { continue };
-            place(group, &values, &mut self.scratch);
-            let told = cumulative(group, at, (running, running), &self.scratch);
+            let told = cumulative(group, at, (running, running), placed(group, &values, &mut self.scratch));
             if let Some(own) = self.ledger.total(group.tree, group.cpu, group.set, &told, only_root) {
                 let sums = rest.entry((group.cpu, group.set)).or_insert_with(|| vec![0; own.len()]);
                 sums.iter_mut().zip(own).for_each(|(sum, value)| *sum += value);
@@ -277,7 +276,7 @@ impl Follower {
 }
 
 /// A group's values in the order of its set's events; zero where another group counts.
-fn place(group: &GroupInfo, values: &[u64], into: &mut Vec<u64>) {
+fn placed<'a>(group: &GroupInfo, values: &[u64], into: &'a mut Vec<u64>) -> &'a [u64] {
     into.clear();
     into.resize(group.width, 0);
     for (place, value) in group.places.iter().zip(values) {
@@ -285,6 +284,7 @@ fn place(group: &GroupInfo, values: &[u64], into: &mut Vec<u64>) {
             *slot = *value;
         }
     }
+    into
 }
 
 const fn cumulative<'a>(

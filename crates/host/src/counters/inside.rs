@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use countersteer_core::counters::Plan;
+use countersteer_core::counters::{NO_TREE, Plan};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::{CpuId, Nanos};
 
@@ -166,8 +166,6 @@ pub struct Inside<'a> {
 /// What the kernel calls these events of its own.
 const SWITCHES: u64 = abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64;
 const MIGRATIONS: u64 = abi::PERF_COUNT_SW_CPU_MIGRATIONS as u64;
-/// Where threads are no tree's: what was counted of each is known.
-const NO_TREE: u32 = u32::MAX;
 /// How often is looked whether there is room for more threads.
 const LOOK: Nanos = Nanos::from_millis(50);
 /// How long is waited for the last counts of processes that have ended, and how long in between.

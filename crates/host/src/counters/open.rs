@@ -49,6 +49,13 @@ pub(super) struct GroupInfo {
     pub(super) counts: bool,
 }
 
+impl GroupInfo {
+    /// Its members are the set's events, in that order.
+    pub(super) fn is_whole(&self) -> bool {
+        self.places.len() == self.width && self.places.iter().enumerate().all(|(nth, place)| *place == Some(nth))
+    }
+}
+
 /// What it means when an event tells what its group has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {

@@ -24,6 +24,17 @@ pub(super) struct Layout {
     pub sets: Vec<Set>,
     /// By class and set.
     pub counters: Vec<Counters>,
+    /// Likewise: where the count of each of the set's events is.
+    columns: Vec<Vec<Column>>,
+}
+
+/// Where the count of an event is in rows of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Scheduler(OfScheduler),
+    Place(usize),
+    /// It is not counted there.
+    Nowhere,
 }
 
 /// Counters of a set on a class of CPUs, which may lack some.
@@ -43,7 +54,7 @@ impl Counters {
 }
 
 /// The counters of these events on a CPU.
-pub(super) fn counters(counted: &[Resolved], cpu: CpuId) -> Counters {
+fn counters(counted: &[Resolved], cpu: CpuId) -> Counters {
     let mut counters = Counters::default();
     for (event, resolved) in (0..).zip(counted) {
         let Some(encoding) = resolved.on(cpu) else { continue };
@@ -86,7 +97,7 @@ impl Layout {
     /// Of these sets, if there is room for them.
     pub fn of(sets: &[Vec<Resolved>]) -> Result<Self, String> {
         let sets: Vec<Set> = sets.iter().map(|set| Set::of(set)).collect();
-        let layout = Self { sets, counters: Vec::new() };
+        let layout = Self { sets, counters: Vec::new(), columns: Vec::new() };
         let (have, most) = (layout.places(), shared::MAX_EVENTS as usize);
         if have > most {
             return Err(format!("{have} events in a set, of {most} at most"));
@@ -94,17 +105,31 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Adds the kinds of a class of CPUs, of which this is one.
+    pub fn add_class(&mut self, counted: &[Vec<Resolved>], cpu: CpuId) {
+        for (set, counted) in self.sets.iter().zip(counted) {
+            let counters = counters(counted, cpu);
+            let column = |source: &Source| match source {
+                Source::Scheduler(of) => Column::Scheduler(*of),
+                Source::Counter(event) => counters.place_of(*event).map_or(Column::Nowhere, Column::Place),
+            };
+            self.columns.push(set.0.iter().map(column).collect());
+            self.counters.push(counters);
+        }
+    }
+
     /// Of a kind's row: enabled and running time, then what each event has counted.
-    pub fn counts(&self, kind: usize, row: &types::row) -> impl Iterator<Item = u64> {
-        let (set, counters, row) = (&self.sets[kind % self.sets.len()], &self.counters[kind], *row);
-        let running = if counters.timed.is_some() { row.running_ns.min(row.time_ns) } else { row.time_ns };
-        let count = move |source: &Source| match source {
-            Source::Scheduler(OfScheduler::Clock) => row.time_ns,
-            Source::Scheduler(OfScheduler::Switches) => row.switches,
-            Source::Scheduler(OfScheduler::Migrations) => row.migrations,
-            Source::Counter(event) => counters.place_of(*event).map_or(0, |place| row.counts[place]),
+    pub fn counts<'a>(&'a self, kind: usize, row: &'a types::row) -> impl Iterator<Item = u64> + 'a {
+        let timed = self.counters[kind].timed.is_some();
+        let running = if timed { row.running_ns.min(row.time_ns) } else { row.time_ns };
+        let count = |column: &Column| match *column {
+            Column::Scheduler(OfScheduler::Clock) => row.time_ns,
+            Column::Scheduler(OfScheduler::Switches) => row.switches,
+            Column::Scheduler(OfScheduler::Migrations) => row.migrations,
+            Column::Place(place) => row.counts[place],
+            Column::Nowhere => 0,
         };
-        [row.time_ns, running].into_iter().chain(set.0.iter().map(count))
+        [row.time_ns, running].into_iter().chain(self.columns[kind].iter().map(count))
     }
 
     /// Places for events in the largest set.
@@ -154,7 +179,7 @@ mod tests {
         let mut layout = Layout::of(&sets).unwrap();
         let counted = layout.counted(&sets);
         assert_eq!((layout.places(), counted[0].len()), (3, 3));
-        layout.counters = [0, 1].map(|cpu| counters(&counted[0], CpuId(cpu))).to_vec();
+        (0..2).for_each(|cpu| layout.add_class(&counted, CpuId(cpu)));
         // The first CPU has one event less; the kernel's own does not know how long it counted.
         assert_eq!((&layout.counters[0].events[..], layout.counters[0].timed), (&[0, 2][..], Some(1)));
         assert_eq!((&layout.counters[1].events[..], layout.counters[1].timed), (&[0, 1, 2][..], Some(1)));

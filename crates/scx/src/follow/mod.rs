@@ -206,7 +206,7 @@ impl InKernel {
         }
         let (nr_cpus, sets, places) = (self.classes.of.len(), counted.len(), self.layout.places());
         for cpu in &self.classes.first {
-            self.layout.counters.extend(counted.iter().map(|set| layout::counters(set, *cpu)));
+            self.layout.add_class(&counted, *cpu);
         }
         for event in self.counters.events() {
             let Some(class) = self.classes.of[event.cpu.index()] else { continue };
@@ -312,9 +312,11 @@ impl InKernel {
             hear(since, tid, Heard::Named(seat.name.map(|letter| letter as u8)));
         }
         for (kind, row) in self.scratch.iter().enumerate() {
-            if row.time_ns == std::mem::replace(&mut self.told[nr * kinds + kind], *row).time_ns {
+            let told = &mut self.told[nr * kinds + kind];
+            if row.time_ns == told.time_ns {
                 continue;
             }
+            *told = *row;
             self.counts.clear();
             self.counts.extend(self.layout.counts(kind, row));
             if let Some(before) = self.before.get(&nr) {
