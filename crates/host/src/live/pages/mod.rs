@@ -26,7 +26,9 @@ use outlook::{Outlook, Seen, is_near};
 use shared::Shared;
 
 /// Periods after which a process without pages is looked at again, at most.
-const LONGEST_PAUSE: u32 = 16;
+const LONGEST_PAUSE: u64 = 64;
+/// Of so many looks, one finds pages whose usual descriptor was taken when they were opened.
+const THOROUGH: u32 = 4;
 /// How fast what threads wanted in earlier periods is forgotten.
 const FADING: f64 = 0.25;
 /// Where speed-up factors come from, the first that knows one.
@@ -36,10 +38,12 @@ const FACTORS: [&str; 3] = ["sf", "sf_sampled", "sf_work"];
 #[derive(Default)]
 struct Process {
     shared: Option<Shared>,
-    /// Periods until it is looked at again.
-    wait: u32,
+    /// The period in which it is looked at again.
+    due: u64,
     /// Periods between the last two looks.
-    pause: u32,
+    pause: u64,
+    /// How often it was looked at.
+    looks: u32,
     /// Rows of its threads, as they know themselves.
     rows: BTreeMap<(u32, u64), usize>,
     /// It has threads.
@@ -68,6 +72,12 @@ pub(super) struct Pages {
     factors: MetricBank,
     processes: BTreeMap<u32, Process>,
     threads: BTreeMap<ThreadId, Known>,
+    /// A process has pages.
+    there: bool,
+    /// Periods so far.
+    period: u64,
+    /// The one in which a process without pages is looked at next.
+    due: u64,
     /// Threads as they were seen last, if any has a page.
     seen: Vec<ThreadInfo>,
     last: Nanos,
@@ -81,6 +91,9 @@ impl Pages {
             factors: MetricBank::new(topology, &FACTORS),
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
+            there: false,
+            period: 0,
+            due: 0,
             seen: Vec::new(),
             last: Nanos::ZERO,
         }
@@ -90,15 +103,19 @@ impl Pages {
     pub(super) fn hear(&mut self, seen: &mut Observation, process_of: impl Fn(ThreadId) -> Option<u32>) {
         // Numbers come back; whoever has one now may be another thread than before.
         for event in &seen.events {
-            if matches!(event.kind, ThreadEventKind::New | ThreadEventKind::Exit) {
-                self.threads.remove(&event.thread);
+            match event.kind {
+                ThreadEventKind::New | ThreadEventKind::Exit => _ = self.threads.remove(&event.thread),
+                // Another program may open pages sooner than the former one would have.
+                ThreadEventKind::Exec => self.look_soon(event.thread),
+                _ => {}
             }
         }
         self.meet(&seen.threads, process_of);
-        self.processes.values_mut().for_each(|process| process.look());
-        if self.processes.values().all(|p| p.shared.is_none()) {
-            self.seen.clear();
-            self.threads.values_mut().for_each(Known::forget);
+        if !self.there {
+            if !self.seen.is_empty() {
+                self.seen.clear();
+                self.threads.values_mut().for_each(Known::forget);
+            }
             return;
         }
         let mut ran: BTreeMap<ThreadId, Nanos> = BTreeMap::new();
@@ -120,8 +137,8 @@ impl Pages {
     }
 
     /// Whether any program tells of its threads.
-    pub(super) fn are_there(&self) -> bool {
-        self.processes.values().any(|process| process.shared.is_some())
+    pub(super) const fn are_there(&self) -> bool {
+        self.there
     }
 
     /// Adds to samples the work done since the thread's last one. Those of a thread that ran on several core types share it by time.
@@ -138,16 +155,35 @@ impl Pages {
         }
     }
 
-    /// Brings threads and processes up to date.
+    /// Brings threads and processes up to date. Most of the time there are no pages, and nothing to be done.
     fn meet(&mut self, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
         if !self.threads.keys().eq(threads.iter().map(|t| &t.id)) {
             self.take_stock(threads, process_of);
         }
+        self.period += 1;
+        if !self.there && self.period < self.due {
+            return;
+        }
+        (self.there, self.due) = (false, u64::MAX);
         for (pid, process) in &mut self.processes {
             if process.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
                 *process = Process::default();
             }
-            process.seek(*pid);
+            process.seek(*pid, self.period);
+            if process.shared.is_some() {
+                self.there = true;
+                process.look();
+            } else {
+                self.due = self.due.min(process.due);
+            }
+        }
+    }
+
+    /// Has the process of a thread be looked at as if it were new.
+    fn look_soon(&mut self, thread: ThreadId) {
+        let process = self.threads.get(&thread).and_then(|known| self.processes.get_mut(&known.pid));
+        if let Some(process) = process {
+            (process.due, process.pause, process.looks, self.due) = (0, 0, 0, 0);
         }
     }
 
@@ -165,7 +201,8 @@ impl Pages {
             process.alive = true;
             if new {
                 // Where threads are born, pages are opened.
-                (process.wait, process.pause) = (0, 0);
+                (process.due, process.pause, process.looks) = (0, 0, 0);
+                self.due = 0;
             }
         }
         self.processes.retain(|_, p| p.alive);
@@ -201,17 +238,14 @@ impl Pages {
 
 impl Process {
     /// Looks for pages, if it is time to.
-    fn seek(&mut self, pid: u32) {
-        if self.shared.is_some() {
+    fn seek(&mut self, pid: u32, period: u64) {
+        if self.shared.is_some() || period < self.due {
             return;
         }
-        if self.wait > 0 {
-            self.wait -= 1;
-            return;
-        }
-        self.shared = Shared::find(pid);
+        self.shared = Shared::find(pid, self.looks % THOROUGH == 1);
+        self.looks += 1;
         self.pause = (2 * self.pause).clamp(1, LONGEST_PAUSE);
-        self.wait = self.pause;
+        self.due = period + self.pause + 1;
     }
 
     /// Reads its pages.

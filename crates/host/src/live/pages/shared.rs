@@ -17,8 +17,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
 use countersteer_core::told::Told;
-use nix::fcntl::{AtFlags, FcntlArg, Flock, FlockArg, SealFlag, fcntl};
-use nix::sys::stat::fstatat;
+use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
+use nix::sys::stat::lstat;
 
 use crate::page::layout::{self, Advice, FIRST, HEAD, LENGTH, SAID_SEQ, SLOT, TOLD_SEQ, TRIES};
 use crate::page::who;
@@ -57,15 +57,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The pages of a process, if it has any and they may be read.
-    pub(super) fn find(pid: u32) -> Option<Self> {
-        let files = PathBuf::from(format!("/proc/{pid}/fd"));
-        // All programs are asked again and again, and hardly any has pages: that has to cost little.
-        let folder = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&files).ok()?;
-        let is_open = |n: &i32| fstatat(&folder, n.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok();
-        (FIRST..FIRST + TRIES).filter(is_open).find_map(|n| {
+    /// The pages of a process, if it has any and they may be read: where they nearly always are, or under any descriptor that they
+    /// may have, which takes longer to find out.
+    pub(super) fn find(pid: u32, anywhere: bool) -> Option<Self> {
+        let tries = if anywhere { TRIES } else { 1 };
+        (FIRST..FIRST + tries).find_map(|n| {
+            let path = format!("/proc/{pid}/fd/{n}");
+            // All programs are asked again and again, and hardly any has pages: that has to cost little.
+            lstat(path.as_str()).ok()?;
             let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-            Self::open(pid, owner, files.join(n.to_string()))
+            Self::open(pid, owner, path.into())
         })
     }
 
