@@ -154,7 +154,10 @@ impl Ledger {
 
     /// Says which events of a set are counted on a CPU.
     pub fn counted(&mut self, cpu: CpuId, set: u32, present: u64) {
-        self.present.insert((cpu.0, set), present);
+        // As far as nothing was said, all are.
+        if self.present.insert((cpu.0, set), present).unwrap_or(u64::MAX) == present {
+            return;
+        }
         let here = |slot: &&mut Slot| (slot.cpu, slot.set) == (cpu.0, set);
         self.threads.values_mut().flat_map(|thread| &mut thread.slots).filter(here).for_each(|s| s.present = present);
     }
@@ -385,7 +388,7 @@ impl Ledger {
             let waits = which == Which::Ended || std::mem::take(&mut thread.leaving);
             let stays = waits && !thread.ended;
             if !stays && thread.standing == Standing::Something {
-                distinct &= thread.report(into) <= 1;
+                distinct &= thread.report(into) <= 1 && thread.is_one();
             }
             if thread.ended && !stays {
                 // Of a root the tree's total may tell more.
@@ -401,7 +404,7 @@ impl Ledger {
             for tid in idle {
                 // It may have been reported as one of the others since.
                 if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.standing == Standing::Little) {
-                    distinct &= thread.report(into) <= 1;
+                    distinct &= thread.report(into) <= 1 && thread.is_one();
                 }
             }
         } else {
@@ -453,6 +456,11 @@ impl Thread {
         let heir = self.heir_of.contains(&tree);
         let is = |s: &Slot| (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!heir || s.own == of_root);
         self.slots.iter().position(is)
+    }
+
+    /// It is a thread, and not one of several CPUs that are counted for the same owner.
+    const fn is_one(&self) -> bool {
+        matches!(self.owner, Some(Owner::Thread { .. }))
     }
 
     /// Reports what is new; in how many rows.

@@ -291,7 +291,7 @@ mod tests {
             &mut text,
         );
         let expected = "    1.0000       7 größer                       1     100%\n\
-                        \x2010000000.0000 123456789 ein viel zu lan 18,446,744,073,709,551,615     100%\n";
+                        10000000.0000 123456789 ein viel zu lan 18,446,744,073,709,551,615     100%\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 

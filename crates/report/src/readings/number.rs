@@ -67,12 +67,12 @@ impl Number {
         into.extend_from_slice(&self.letters[self.first..]);
     }
 
-    /// Writes it at the right end of so many letters, the first of which is blank, or of as many as it takes.
-    pub(super) fn right(&self, width: usize, into: &mut Vec<u8>) {
+    /// Writes it at the right end of so many letters, or of as many as it takes with a gap before it.
+    pub(super) fn right(&self, gap: usize, width: usize, into: &mut Vec<u8>) {
         if width > MOST {
             into.resize(into.len() + width - MOST, b' ');
         }
-        into.extend_from_slice(&self.letters[(self.first - 1).min(MOST.saturating_sub(width))..]);
+        into.extend_from_slice(&self.letters[(self.first - gap).min(MOST.saturating_sub(width))..]);
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
 
     fn written(number: &Number, width: usize) -> String {
         let mut text = Vec::new();
-        number.right(width, &mut text);
+        number.right(1, width, &mut text);
         let mut bare = Vec::new();
         number.write(&mut bare);
         assert_eq!(text[0], b' ');

@@ -83,7 +83,7 @@ fn title(column: &PlannedEvent) -> String {
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     let layout = &writer.layout;
-    Number::fixed(row.end.0, 100_000, 4).right(TIME, into);
+    Number::fixed(row.end.0, 100_000, 4).right(0, TIME, into);
     for (width, tell, _) in &layout.keys {
         tell(row, *width, into);
     }
@@ -105,7 +105,7 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
 
 fn number(number: Option<u32>, width: usize, into: &mut Vec<u8>) {
     match number {
-        Some(number) => Number::whole(number.into()).right(width, into),
+        Some(number) => Number::whole(number.into()).right(GAP, width, into),
         None => right(NOTHING, width, into),
     }
 }
@@ -145,8 +145,8 @@ pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
 
 fn cell(part: Option<f64>, column: &PlannedEvent, count: u64, width: usize, into: &mut Vec<u8>) {
     match (column.unit.as_str(), part) {
-        ("ns", None) => return Number::fixed(count, 1_000, 3).right(width, into),
-        ("", None) => return Number::grouped(count).right(width, into),
+        ("ns", None) => return Number::fixed(count, 1_000, 3).right(GAP, width, into),
+        ("", None) => return Number::grouped(count).right(GAP, width, into),
         _ => {}
     }
     let (mark, value) = part.map_or(("", count as f64), |part| ("~", count as f64 / part));

@@ -27,7 +27,7 @@ use shared::Shared;
 
 /// Periods after which a process without pages is looked at again, at most.
 const LONGEST_PAUSE: u64 = 64;
-/// Of so many looks, one finds pages whose usual descriptor was taken when they were opened.
+/// Of so many looks one finds pages whose usual descriptor was taken when they were opened, until looks are rare.
 const THOROUGH: u32 = 4;
 /// How fast what threads wanted in earlier periods is forgotten.
 const FADING: f64 = 0.25;
@@ -183,7 +183,7 @@ impl Pages {
     fn look_soon(&mut self, thread: ThreadId) {
         let process = self.threads.get(&thread).and_then(|known| self.processes.get_mut(&known.pid));
         if let Some(process) = process {
-            (process.due, process.pause, process.looks, self.due) = (0, 0, 0, 0);
+            (process.due, process.pause, self.due) = (0, 0, 0);
         }
     }
 
@@ -201,8 +201,7 @@ impl Pages {
             process.alive = true;
             if new {
                 // Where threads are born, pages are opened.
-                (process.due, process.pause, process.looks) = (0, 0, 0);
-                self.due = 0;
+                (process.due, process.pause, self.due) = (0, 0, 0);
             }
         }
         self.processes.retain(|_, p| p.alive);
@@ -242,7 +241,8 @@ impl Process {
         if self.shared.is_some() || period < self.due {
             return;
         }
-        self.shared = Shared::find(pid, self.looks % THOROUGH == 1);
+        let seldom = self.pause == LONGEST_PAUSE;
+        self.shared = Shared::find(pid, seldom || self.looks % THOROUGH == 1);
         self.looks += 1;
         self.pause = (2 * self.pause).clamp(1, LONGEST_PAUSE);
         self.due = period + self.pause + 1;
