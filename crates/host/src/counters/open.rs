@@ -217,10 +217,6 @@ impl Opened {
         let inherit = matches!(scope, Scope::Thread(..));
         let mut clock = self.clock(opening, group, ring, lead);
         clock.inherit = inherit;
-        if inherit && !ring && lead.is_none() {
-            // Only its times are read, which any event has. Where all of a thread's are of one kind the kernel exchanges them sooner.
-            clock.config[0] = NOTHING.1;
-        }
         let mut fds: Vec<OwnedFd> = Vec::with_capacity(others.len() + 1);
         let mut places = Vec::with_capacity(others.len() + 1);
         if !alone {
