@@ -186,6 +186,7 @@ impl Backend for Kernel {
 
     fn drain(&mut self, notes: &mut Notes) {
         let (now, ended) = (sys::now(), notes.ended);
+        notes.last_words = self.opened.last_words_each;
         for (ring, _) in self.opened.rings.iter_mut().chain(&mut self.opened.last_words) {
             ring.drain(&mut self.bytes, |record| notes.record(record));
         }

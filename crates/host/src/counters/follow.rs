@@ -109,6 +109,14 @@ impl Follower {
         self.notes.lost
     }
 
+    /// Takes in all that rings hold: nothing more comes.
+    pub(super) fn hear_the_last(&mut self, backend: &mut (impl Backend + ?Sized)) {
+        // Twice: who has another's number is told of only after that one's end.
+        self.listen(backend, true);
+        self.notes.no_more();
+        self.listen(backend, true);
+    }
+
     /// Takes in what rings hold: what has settled, or all.
     pub(super) fn listen(&mut self, backend: &mut (impl Backend + ?Sized), all: bool) {
         let now = backend.now();
@@ -168,10 +176,15 @@ impl Follower {
                 let (owner, at) = (Owner::Thread { pid, tid }, Nanos(note.at));
                 // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
                 let enabled = cpu.map_or(running, |_| enabled);
-                if self.tell(group, owner, at, (enabled, running, cpu), values) {
+                let unknown = self.tell(group, owner, at, (enabled, running, cpu), values);
+                if unknown {
                     self.names.entry(tid).or_insert_with(|| name_of(tid));
                 }
-                if last || says == Says::Ends {
+                if unknown && last {
+                    // Nothing told of its birth, or its end was not to wait for this: nobody will say that it ended.
+                    self.ledger.exit(tid);
+                    self.ended.push(tid);
+                } else if last || says == Says::Ends {
                     self.ledger.leaves(tid);
                 }
                 if self.each_sample && says == Says::Due && !last {

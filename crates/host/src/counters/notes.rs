@@ -2,9 +2,11 @@
 //!
 //! Input: records of all rings. Output: notes by time. A birth may lie in one CPU's ring and the death in another's, so rings
 //! are read one after the other and sorted; what is very recent waits for the next round, since an earlier note of another
-//! ring may still be on its way. An end is noted a little later than it was, behind the final counts that come with it.
+//! ring may still be on its way. An end is noted a little later than it was, behind the final counts that come with it; on a
+//! busy machine a thread may wait for a CPU between the two, so its end waits for as many final counts as are to come.
 
 use countersteer_core::units::{CpuId, Nanos};
+use rustc_hash::FxHashMap;
 
 use super::inside::Heard;
 use super::record::{Counts, Record, parse};
@@ -41,6 +43,18 @@ pub(super) struct Note {
     pub(super) what: What,
 }
 
+impl Note {
+    /// Whether that end is over when this happens, whatever is still to be told: the number is another thread's now, or all of the
+    /// process but one thread has ended for its new program.
+    fn follows_end(&self, end: &Self) -> bool {
+        match (self.what, end.what) {
+            (What::Born { .. }, _) => end.tid == self.tid,
+            (What::Named { exec: true, .. }, What::Ended { pid }) => pid == Some(self.tid),
+            _ => false,
+        }
+    }
+}
+
 /// Notes that wait to be taken.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
@@ -52,6 +66,12 @@ pub(super) struct Notes {
     pub(super) lost: u64,
     /// Ends that were told.
     pub(super) ended: u64,
+    /// Final counts of each thread that was born with counters, as far as the kernel tells them: one a group.
+    pub(super) last_words: u32,
+    /// Those that threads have not told yet, by thread.
+    owed: FxHashMap<u32, u32>,
+    /// Nothing more will be told.
+    over: bool,
 }
 
 /// How long a record may take from its time stamp into the ring.
@@ -59,6 +79,9 @@ const SETTLING_NS: u64 = 100_000;
 
 /// How long after a thread's end its final counts may come.
 const FAREWELL_NS: u64 = 1_000_000;
+
+/// How long an end waits for final counts that do not come.
+const PATIENCE_NS: u64 = 1_000_000_000;
 
 impl Notes {
     /// Takes in a record.
@@ -105,6 +128,33 @@ impl Notes {
         self.waiting.push(Note { at, tid, what });
     }
 
+    /// Nothing more will be told: no end waits any longer.
+    pub(super) const fn no_more(&mut self) {
+        self.over = true;
+    }
+
+    /// Whether this is the end of a thread whose final counts are still to come.
+    fn waits(&self, note: &Note, now: u64) -> bool {
+        let ends = matches!(note.what, What::Ended { .. });
+        ends && !self.over && now < note.at + PATIENCE_NS && self.owed.contains_key(&note.tid)
+    }
+
+    /// Keeps account of final counts; whether these were the thread's last ones.
+    fn account(&mut self, note: &Note) -> bool {
+        match note.what {
+            What::Born { .. } if self.last_words > 0 => _ = self.owed.insert(note.tid, self.last_words),
+            What::Ended { .. } => _ = self.owed.remove(&note.tid),
+            What::Counted { last: true, .. } => {
+                if let Some(owed) = self.owed.get_mut(&note.tid) {
+                    *owed -= 1;
+                    return *owed == 0 && self.owed.remove(&note.tid).is_some();
+                }
+            }
+            _ => {}
+        }
+        false
+    }
+
     fn counted(&mut self, (pid, tid): (u32, u32), id: u64, at: u64, counts: &Counts<'_>, last: bool) {
         let first = self.values.len();
         self.values.extend(counts.values());
@@ -120,21 +170,34 @@ impl Notes {
         self.let_go_before_programs();
         let until = if all { u64::MAX } else { now.saturating_sub(SETTLING_NS) };
         let ready = self.waiting.partition_point(|n| n.at <= until);
-        for note in &self.waiting[..ready] {
-            take(note, self.values_of(note));
-        }
-        let (mut waiting, mut values) = std::mem::take(&mut self.spare);
-        waiting.clear();
+        let (mut later, mut values) = std::mem::take(&mut self.spare);
+        later.clear();
         values.clear();
-        for note in &self.waiting[ready..] {
+        let all = std::mem::take(&mut self.waiting);
+        for note in &all[..ready] {
+            if self.waits(note, now) {
+                later.push(*note);
+                continue;
+            }
+            for end in later.extract_if(.., |end| note.follows_end(end)) {
+                self.account(&end);
+                take(&end, &[]);
+            }
+            take(note, self.values_of(note));
+            if self.account(note) {
+                later.extract_if(.., |end| end.tid == note.tid).for_each(|end| take(&end, &[]));
+            }
+        }
+        for note in &all[ready..] {
             let mut kept = *note;
             if let What::Counted { first, .. } = &mut kept.what {
                 *first = values.len();
             }
             values.extend_from_slice(self.values_of(note));
-            waiting.push(kept);
+            later.push(kept);
         }
-        self.spare = (std::mem::replace(&mut self.waiting, waiting), std::mem::replace(&mut self.values, values));
+        self.waiting = later;
+        self.spare = (all, std::mem::replace(&mut self.values, values));
     }
 
     /// When a process starts a program all its other threads have ended, and nothing of them is still to come.
@@ -230,5 +293,42 @@ mod tests {
         notes.settled(0, true, |n, v| seen.push((n.at, v.to_vec())));
         assert_eq!(seen, [(4_900_000, vec![]), (5_000_000, vec![30, 31])]);
         assert_eq!(notes.lost, 2);
+    }
+
+    #[test]
+    fn an_end_waits_for_as_many_final_counts_as_there_are_groups() {
+        let mut notes = Notes { last_words: 2, ..Notes::default() };
+        let hear = |notes: &mut Notes, now, records: &[Vec<u8>]| {
+            records.iter().for_each(|record| notes.record(record));
+            let mut told = Vec::new();
+            notes.settled(now, false, |n, _| told.push((n.tid, matches!(n.what, What::Ended { .. }))));
+            told
+        };
+        let ms = |ms: u64| ms * 1_000_000;
+        let [last, more] = [30, 31].map(|at| testing::last(1, 2, 7, ms(at), 3, &[8]));
+        let records = [testing::fork(1, 2, 1, ms(10)), testing::exit(1, 2, ms(20))];
+        assert_eq!(hear(&mut notes, ms(23), &records), [(2, false)]);
+        assert_eq!(hear(&mut notes, ms(32), &[last]), [(2, false)]);
+        // Nobody waits for who was there first, and owes nothing.
+        assert_eq!(hear(&mut notes, ms(35), &[testing::exit(1, 1, ms(30))]), [(1, true)]);
+        assert_eq!(hear(&mut notes, ms(36), &[more]), [(2, false), (2, true)]);
+        assert!(notes.owed.is_empty());
+        // A number that comes back, a program of another thread, a second without a word, the end of counting.
+        let dead = |notes: &mut Notes| {
+            let records = [testing::fork(5, 6, 5, ms(40)), testing::exit(5, 6, ms(41))];
+            assert_eq!(hear(notes, ms(45), &records), [(6, false)]);
+        };
+        dead(&mut notes);
+        assert_eq!(hear(&mut notes, ms(47), &[testing::fork(9, 6, 9, ms(46))]), [(6, true), (6, false)]);
+        notes.account(&Note { at: 0, tid: 6, what: What::Ended { pid: None } });
+        dead(&mut notes);
+        assert_eq!(hear(&mut notes, ms(47), &[testing::starts(5, ms(46))]), [(6, true), (5, false)]);
+        dead(&mut notes);
+        assert_eq!(hear(&mut notes, ms(1041), &[]), []);
+        assert_eq!(hear(&mut notes, ms(1043), &[]), [(6, true)]);
+        dead(&mut notes);
+        notes.no_more();
+        assert_eq!(hear(&mut notes, ms(47), &[]), [(6, true)]);
+        assert!(notes.owed.is_empty());
     }
 }

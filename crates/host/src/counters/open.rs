@@ -130,6 +130,8 @@ pub(super) struct Opened {
     /// thread there. Only groups of several threads that were there first share one.
     pub(super) last_words: Vec<(Ring, usize)>,
     last_words_of: FxHashMap<(u32, usize), usize>,
+    /// Final counts that the kernel tells of each thread that is born to one with counters.
+    pub(super) last_words_each: u32,
     trees: u32,
     /// Each group's last member is a counter of ends.
     farewells: bool,
@@ -186,6 +188,9 @@ impl Opened {
     /// Opens all groups of more threads; their trees follow those that are there.
     pub(super) fn add_threads(&mut self, opening: &Opening<'_>, tids: &[u32]) -> Result<(), CounterError> {
         let groups = opening.groups(Whom::Threads(tids));
+        if opening.tells_last(self.user_only) {
+            self.last_words_each = groups.len() as u32;
+        }
         for tid in tids {
             let tree = self.trees;
             self.trees += 1;
@@ -420,7 +425,12 @@ impl Opening<'_> {
         let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
         let switch = (!user_only && !is_there).then_some(SWITCHES);
         let exit = self.traces(user_only).map(|point| (abi::PERF_TYPE_TRACEPOINT, point));
-        switch.into_iter().chain(exit.or(self.kernel_tells.then_some(NOTHING))).collect()
+        switch.into_iter().chain(exit.or(self.tells_last(user_only).then_some(NOTHING))).collect()
+    }
+
+    /// Whether the kernel is what tells final counts.
+    fn tells_last(&self, user_only: bool) -> bool {
+        self.kernel_tells && self.traces(user_only).is_none()
     }
 
     /// The tracepoint of a thread's end, if that is what tells its final counts.

@@ -462,9 +462,7 @@ impl<B: Backend + ?Sized> Counting<'_, B> {
 
     fn finish(&mut self, sink: Sink<'_>) -> Result<(), CounterError> {
         self.backend.switch(self.set as u32, false)?;
-        // Twice: who has another's number is told of only after that one's end.
-        self.follower.listen(self.backend, true);
-        self.follower.listen(self.backend, true);
+        self.follower.hear_the_last(self.backend);
         match self.owner {
             Some(owner) => {
                 self.follower.read(self.backend, owner)?;
