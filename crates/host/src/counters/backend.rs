@@ -203,8 +203,7 @@ impl Backend for Kernel {
     }
 
     fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
-        let leader = &self.opened.leaders[group];
-        sys::read_group(leader, &mut self.bytes, values).map_err(CounterError::system("reading counters"))
+        self.opened.total(group, &mut self.bytes, values).map_err(CounterError::system("reading counters"))
     }
 
     fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {

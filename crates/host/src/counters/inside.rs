@@ -236,7 +236,16 @@ impl Followed {
         let info = |kind: &Kind| {
             let width = plan.sets.get(kind.set as usize).map_or(0, |set| set.events.len());
             let places = (0..width).map(|place| (kind.present >> place & 1 == 1).then_some(place)).collect();
-            GroupInfo { tree: NO_TREE, cpu: kind.cpu, set: kind.set, places, width, clock: true, counts: true }
+            GroupInfo {
+                tree: NO_TREE,
+                cpu: kind.cpu,
+                set: kind.set,
+                places,
+                width,
+                clock: true,
+                counts: true,
+                timed: false,
+            }
         };
         let infos = follow.kinds().iter().map(info).collect();
         Ok(Self { follow, infos, attention: Attention::new(awaited)?, pids })

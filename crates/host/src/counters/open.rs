@@ -13,6 +13,9 @@
 //! So an event that does nothing else has them told, into a ring that takes nothing else: what one event tells of several ends the
 //! kernel writes one after the other. Where there are several threads first, whose offspring's events are not the same, or the
 //! kernel does not tell ([`super::ends`]), the tracepoint of ends asks for a sample instead, where it may.
+//!
+//! Totals are led by an event that counts nothing: the kernel keeps its times, which are the clock's value. Its clock belongs to
+//! another PMU than all else that it counts itself, and PMUs are what relatives exchange, one by one, when they take turns.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -47,6 +50,8 @@ pub(super) struct GroupInfo {
     pub(super) clock: bool,
     /// Its running time is the time that the set counted.
     pub(super) counts: bool,
+    /// Its running time is the first member's value.
+    pub(super) timed: bool,
 }
 
 impl GroupInfo {
@@ -222,6 +227,10 @@ impl Opened {
         let inherit = matches!(scope, Scope::Thread(..));
         let mut clock = self.clock(opening, group, ring, lead);
         clock.inherit = inherit;
+        let timed = inherit && !ring && !alone;
+        if timed {
+            (clock.kind, clock.config) = (NOTHING.0, [NOTHING.1, 0, 0, 0]);
+        }
         let mut fds: Vec<OwnedFd> = Vec::with_capacity(others.len() + 1);
         let mut places = Vec::with_capacity(others.len() + 1);
         if !alone {
@@ -260,7 +269,8 @@ impl Opened {
         }
         let width = opening.sets[group.set].len();
         let (set, cpu) = (group.set as u32, group.cpu);
-        let info = GroupInfo { tree, cpu, set, places, width, clock: group.clock, counts: group.counts };
+        let timed = timed && lead.is_some();
+        let info = GroupInfo { tree, cpu, set, places, width, clock: group.clock, counts: group.counts, timed };
         let last_words = tells_last.then_some(group.nth);
         self.keep(info, (fds, says), ring, last_words)
     }
@@ -348,6 +358,15 @@ impl Opened {
         self.last_words.push((ring, group));
         self.last_words_of.insert(of, group);
         Ok(true)
+    }
+
+    /// What a group has counted: enabled and running time, values by member.
+    pub(super) fn total(&self, group: usize, bytes: &mut Vec<u8>, values: &mut Vec<u64>) -> io::Result<(u64, u64)> {
+        let (enabled, running) = sys::read_group(&self.leaders[group], bytes, values)?;
+        if let Some(clock) = values.first_mut().filter(|_| self.infos[group].timed) {
+            *clock = running;
+        }
+        Ok((enabled, running))
     }
 
     /// Closes the groups of trees, but for those that own a ring: others write to it.

@@ -77,7 +77,16 @@ impl Backend for Fake {
 
 /// A set of a clock and page faults on CPU 0; identifiers count from 1.
 fn info(set: u32) -> GroupInfo {
-    GroupInfo { tree: 0, cpu: CpuId(0), set, places: vec![Some(0), Some(1)], width: 2, clock: true, counts: true }
+    GroupInfo {
+        tree: 0,
+        cpu: CpuId(0),
+        set,
+        places: vec![Some(0), Some(1)],
+        width: 2,
+        clock: true,
+        counts: true,
+        timed: false,
+    }
 }
 
 fn request(sets: usize, interval_ms: Option<u64>) -> Request {

@@ -87,8 +87,9 @@ impl Census {
     ) -> Result<(), CounterError> {
         let wanted = |tree: &u32| over.is_none_or(|over| over.contains(tree));
         for Counted { owner, totals, .. } in self.trees.iter().filter(|counted| wanted(&counted.tree)) {
-            for (group, leader) in totals.infos.iter().zip(&totals.leaders) {
-                let (_, running) = sys::read_group(leader, &mut self.bytes, &mut self.values)
+            for (nth, group) in totals.infos.iter().enumerate() {
+                let (_, running) = totals
+                    .total(nth, &mut self.bytes, &mut self.values)
                     .map_err(CounterError::system("reading counters"))?;
                 let values = in_set(group, &self.values);
                 let time = |known: bool| if known { Nanos(running) } else { Nanos::ZERO };
@@ -127,7 +128,16 @@ fn keep(told: &mut Opened, cpu: CpuId, fd: OwnedFd, tree: u32) -> std::io::Resul
         Some((_, owner)) => sys::redirect(&fd, &told.leaders[*owner])?,
         None => told.rings.push((Ring::map(&fd)?, told.infos.len())),
     }
-    told.infos.push(GroupInfo { tree, cpu, set: ALWAYS, places: Vec::new(), width: 0, clock: false, counts: false });
+    told.infos.push(GroupInfo {
+        tree,
+        cpu,
+        set: ALWAYS,
+        places: Vec::new(),
+        width: 0,
+        clock: false,
+        counts: false,
+        timed: false,
+    });
     told.leaders.push(fd);
     Ok(())
 }
