@@ -84,7 +84,7 @@ pub fn drive<E: Engine>(
         let applied = engine.apply(&placement)?;
         recorder.decision(&topology, seen.at, &placement, applied);
         if seen.at >= next {
-            next = seen.at + period;
+            next = seen.at + if places { period } else { engine.rest(period) };
         }
         if changed.0 || changed.1 {
             engine.tune(&wanted, period)?;
@@ -92,6 +92,54 @@ pub fn drive<E: Engine>(
         if places != policy.places() {
             places = !places;
             engine.expect(places)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    use crate::policy::{parse, testing};
+
+    /// Nothing ever happens, and looking at it takes no time.
+    struct Idle {
+        topology: Arc<Topology>,
+        observed: Vec<Nanos>,
+    }
+
+    impl Engine for Idle {
+        type Error = std::convert::Infallible;
+
+        fn topology(&self) -> &Arc<Topology> {
+            &self.topology
+        }
+
+        fn observe(&mut self, until: Nanos, _: bool) -> Result<Observation, Self::Error> {
+            self.observed.push(until);
+            Ok(Observation { at: until, ..Observation::default() })
+        }
+
+        fn apply(&mut self, _: &Placement) -> Result<Applied, Self::Error> {
+            Ok(Applied::default())
+        }
+
+        fn rest(&self, period: Nanos) -> Nanos {
+            Nanos(period.0 * 10)
+        }
+    }
+
+    #[test]
+    fn an_engine_rests_where_no_threads_are_to_be_placed() {
+        let ms = Nanos::from_millis;
+        for (policy, expected) in [("linux", vec![0, 1000, 1500]), ("aarr", (0..=15).map(|n| n * 100).collect())] {
+            let topology = testing::topology(testing::TWO_LLCS);
+            let mut policy = parse(policy, &topology).unwrap();
+            let mut idle = Idle { topology, observed: Vec::new() };
+            let config = DriverConfig { period: ms(100), until: ms(1500) };
+            drive(&mut idle, policy.as_mut(), &mut NoRecord, config, &mut PolicyRng::seed_from_u64(1)).unwrap();
+            assert_eq!(idle.observed, expected.into_iter().map(ms).collect::<Vec<_>>());
         }
     }
 }

@@ -52,6 +52,12 @@ pub trait Engine {
         Ok(())
     }
 
+    /// How long nobody need observe where no threads are to be placed; `period` is the time between decisions otherwise. Whatever
+    /// has to be attended to sooner ends [`Engine::observe`] early.
+    fn rest(&self, period: Nanos) -> Nanos {
+        period
+    }
+
     /// Predicts what static assignments would be worth, where the engine can.
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         None

@@ -349,6 +349,14 @@ impl Engine for Steered {
         }
     }
 
+    fn rest(&self, period: Nanos) -> Nanos {
+        match &self.inner {
+            Inner::Affinity(engine) => engine.rest(period),
+            #[cfg(feature = "scx")]
+            Inner::Scx(engine) => engine.rest(period),
+        }
+    }
+
     fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {
         let applied = match &mut self.inner {
             Inner::Affinity(engine) => engine.apply(placement).map_err(EngineError::Affinity)?,

@@ -451,6 +451,11 @@ impl Engine for AffinityEngine {
         self.look_closely(placements || !self.config.sparing)
     }
 
+    /// Births and ends are told; in between there is only something to be summed up.
+    fn rest(&self, period: Nanos) -> Nanos {
+        if self.watch.is_sparing() { period.max(SUMMED_UP) } else { period }
+    }
+
     fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {
         let mut applied = Applied::default();
         for entry in &placement.threads {

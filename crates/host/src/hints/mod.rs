@@ -280,6 +280,10 @@ impl<E: LiveEngine> Engine for Hinted<E> {
         self.inner.expect(placements)
     }
 
+    fn rest(&self, period: Nanos) -> Nanos {
+        self.inner.rest(period)
+    }
+
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         self.inner.forecast()
     }

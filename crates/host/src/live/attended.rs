@@ -209,6 +209,11 @@ where
         self.look()
     }
 
+    /// Processes that come and go are looked for each period.
+    fn rest(&self, period: Nanos) -> Nanos {
+        if self.crew.is_finding() { period } else { self.inner.rest(period) }
+    }
+
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         self.inner.forecast()
     }

@@ -25,8 +25,9 @@ use crate::page::{Advice, who};
 use outlook::{Outlook, Seen, is_near};
 use shared::Shared;
 
-/// Periods after which a process without pages is looked at again, at most.
-const LONGEST_PAUSE: u64 = 64;
+/// After how long a process without pages is looked at again, at least and at most.
+const SHORTEST_PAUSE: Nanos = Nanos::from_millis(200);
+const LONGEST_PAUSE: Nanos = Nanos::from_millis(6400);
 /// Of so many looks one finds pages whose usual descriptor was taken when they were opened, until looks are rare.
 const THOROUGH: u32 = 4;
 /// How fast what threads wanted in earlier periods is forgotten.
@@ -38,10 +39,10 @@ const FACTORS: [&str; 3] = ["sf", "sf_sampled", "sf_work"];
 #[derive(Default)]
 struct Process {
     shared: Option<Shared>,
-    /// The period in which it is looked at again.
-    due: u64,
-    /// Periods between the last two looks.
-    pause: u64,
+    /// When it is looked at again.
+    due: Nanos,
+    /// How long after the last look.
+    pause: Nanos,
     /// How often it was looked at.
     looks: u32,
     /// Rows of its threads, as they know themselves.
@@ -74,10 +75,8 @@ pub(super) struct Pages {
     threads: BTreeMap<ThreadId, Known>,
     /// A process has pages.
     there: bool,
-    /// Periods so far.
-    period: u64,
-    /// The one in which a process without pages is looked at next.
-    due: u64,
+    /// When a process without pages is looked at next.
+    due: Nanos,
     /// Threads as they were seen last, if any has a page.
     seen: Vec<ThreadInfo>,
     last: Nanos,
@@ -92,8 +91,7 @@ impl Pages {
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
             there: false,
-            period: 0,
-            due: 0,
+            due: Nanos::ZERO,
             seen: Vec::new(),
             last: Nanos::ZERO,
         }
@@ -110,7 +108,7 @@ impl Pages {
                 _ => {}
             }
         }
-        self.meet(&seen.threads, process_of);
+        self.meet(seen.at, &seen.threads, process_of);
         if !self.there {
             if !self.seen.is_empty() {
                 self.seen.clear();
@@ -156,20 +154,19 @@ impl Pages {
     }
 
     /// Brings threads and processes up to date. Most of the time there are no pages, and nothing to be done.
-    fn meet(&mut self, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
+    fn meet(&mut self, at: Nanos, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
         if !self.threads.keys().eq(threads.iter().map(|t| &t.id)) {
             self.take_stock(threads, process_of);
         }
-        self.period += 1;
-        if !self.there && self.period < self.due {
+        if !self.there && at < self.due {
             return;
         }
-        (self.there, self.due) = (false, u64::MAX);
+        (self.there, self.due) = (false, Nanos::NEVER);
         for (pid, process) in &mut self.processes {
             if process.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
                 *process = Process::default();
             }
-            process.seek(*pid, self.period);
+            process.seek(*pid, at);
             if process.shared.is_some() {
                 self.there = true;
                 process.look();
@@ -183,7 +180,8 @@ impl Pages {
     fn look_soon(&mut self, thread: ThreadId) {
         let process = self.threads.get(&thread).and_then(|known| self.processes.get_mut(&known.pid));
         if let Some(process) = process {
-            (process.due, process.pause, self.due) = (0, 0, 0);
+            process.look_soon();
+            self.due = Nanos::ZERO;
         }
     }
 
@@ -201,7 +199,8 @@ impl Pages {
             process.alive = true;
             if new {
                 // Where threads are born, pages are opened.
-                (process.due, process.pause, self.due) = (0, 0, 0);
+                process.look_soon();
+                self.due = Nanos::ZERO;
             }
         }
         self.processes.retain(|_, p| p.alive);
@@ -237,15 +236,19 @@ impl Pages {
 
 impl Process {
     /// Looks for pages, if it is time to.
-    fn seek(&mut self, pid: u32, period: u64) {
-        if self.shared.is_some() || period < self.due {
+    fn seek(&mut self, pid: u32, at: Nanos) {
+        if self.shared.is_some() || at < self.due {
             return;
         }
         let seldom = self.pause == LONGEST_PAUSE;
         self.shared = Shared::find(pid, seldom || self.looks % THOROUGH == 1);
         self.looks += 1;
-        self.pause = (2 * self.pause).clamp(1, LONGEST_PAUSE);
-        self.due = period + self.pause + 1;
+        self.pause = Nanos(2 * self.pause.0).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        self.due = at + self.pause;
+    }
+
+    fn look_soon(&mut self) {
+        (self.due, self.pause) = (Nanos::ZERO, Nanos::ZERO);
     }
 
     /// Reads its pages.
