@@ -16,7 +16,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::*;
 use crate::page::Page;
-use crate::page::layout::{HEAD, LENGTH, MAGIC, SLOT, SLOTS, TOLD_SEQ, VERSION};
+use crate::page::layout::{FIRST, HEAD, LENGTH, MAGIC, SLOT, SLOTS, TOLD_SEQ, VERSION};
 
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
 
@@ -200,6 +200,35 @@ fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_en
     };
     // A thread of its own, that its page is, too.
     std::thread::spawn(run).join().unwrap();
+}
+
+/// The second look, 200 ms after the first, finds pages whose usual descriptor was taken.
+#[test]
+fn pages_elsewhere_are_found_at_a_later_look() {
+    use std::os::unix::process::CommandExt;
+
+    let file = honest();
+    let (from, to) = (file.as_raw_fd(), FIRST + 1);
+    let mut program = std::process::Command::new("sleep");
+    program.arg("60");
+    // SAFETY: one system call on numbers.
+    unsafe {
+        program.pre_exec(move || if libc::dup2(from, to) < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) });
+    }
+    let mut program = program.spawn().unwrap();
+    let (pid, topology) = (program.id(), topology());
+    file.write_all_at(&pid.to_ne_bytes(), 20).unwrap();
+    let mut pages = Pages::new(&topology);
+    let mut look = |ms| {
+        let threads = vec![info(&topology, pid, 0)];
+        let mut seen = Observation { at: Nanos::from_millis(ms), threads, ..Observation::default() };
+        pages.hear(&mut seen, |_| Some(pid));
+        pages.are_there()
+    };
+    assert_eq!([1000, 1100, 1199, 1200].map(&mut look), [false, false, false, true]);
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert!(!look(1300));
 }
 
 /// Work is counted from the first look on, shared by time among core types, kept for the next sample, and never goes back.
