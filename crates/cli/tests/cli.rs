@@ -445,6 +445,29 @@ fn until(mut holds: impl FnMut() -> bool) -> bool {
     })
 }
 
+/// With an hour between decisions, only being woken has one follow.
+#[test]
+fn what_is_set_is_obeyed_at_once_by_an_engine_that_rests() {
+    if cpus_of(std::process::id()).parse::<u32>().is_ok() {
+        println!("what_is_set_is_obeyed_at_once: skipped: this machine has a single CPU");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = "echo $$ > pid.new; mv pid.new pid; exec sleep 60";
+    let args = ["run", "-P", "linux", "--engine", "affinity", "-i", "1h", "--", "sh", "-c", script];
+    let null = std::process::Stdio::null;
+    let mut run = Ends(steered(&args, dir.path()).stdout(null()).stderr(null()).spawn().unwrap());
+    let pid = || std::fs::read_to_string(dir.path().join("pid")).ok()?.trim().parse::<u32>().ok();
+    assert!(until(|| pid().is_some()));
+    let set = |policy: &str| steered(&["ctl", "set", policy], dir.path()).output().unwrap().status.success();
+    for (policy, cpus) in [("policy=static:*=cpu0", "0"), ("policy=static:*=cpu1", "1")] {
+        assert!(set(policy));
+        assert!(until(|| cpus_of(pid().unwrap()) == cpus), "{policy}");
+    }
+    nix_kill(run.0.id());
+    run.0.wait().unwrap();
+}
+
 #[test]
 fn who_leaves_the_rules_is_let_go_and_the_period_can_be_set() {
     let all = cpus_of(std::process::id());

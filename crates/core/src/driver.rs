@@ -83,15 +83,16 @@ pub fn drive<E: Engine>(
         (wanted, period) = now;
         let applied = engine.apply(&placement)?;
         recorder.decision(&topology, seen.at, &placement, applied);
-        if seen.at >= next {
-            next = seen.at + if places { period } else { engine.rest(period) };
-        }
         if changed.0 || changed.1 {
             engine.tune(&wanted, period)?;
         }
-        if places != policy.places() {
+        let turned = places != policy.places();
+        if turned {
             places = !places;
             engine.expect(places)?;
+        }
+        if seen.at >= next || turned {
+            next = seen.at + if places { period } else { engine.rest(period) };
         }
     }
 }
@@ -107,6 +108,8 @@ mod tests {
     struct Idle {
         topology: Arc<Topology>,
         observed: Vec<Nanos>,
+        /// Nobody is to be placed.
+        rests: bool,
     }
 
     impl Engine for Idle {
@@ -125,21 +128,45 @@ mod tests {
             Ok(Applied::default())
         }
 
+        fn expect(&mut self, placements: bool) -> Result<(), Self::Error> {
+            self.rests = !placements;
+            Ok(())
+        }
+
         fn rest(&self, period: Nanos) -> Nanos {
+            assert!(self.rests);
             Nanos(period.0 * 10)
         }
     }
 
-    #[test]
-    fn an_engine_rests_where_no_threads_are_to_be_placed() {
-        let ms = Nanos::from_millis;
-        for (policy, expected) in [("linux", vec![0, 1000, 1500]), ("aarr", (0..=15).map(|n| n * 100).collect())] {
-            let topology = testing::topology(testing::TWO_LLCS);
-            let mut policy = parse(policy, &topology).unwrap();
-            let mut idle = Idle { topology, observed: Vec::new() };
-            let config = DriverConfig { period: ms(100), until: ms(1500) };
-            drive(&mut idle, policy.as_mut(), &mut NoRecord, config, &mut PolicyRng::seed_from_u64(1)).unwrap();
-            assert_eq!(idle.observed, expected.into_iter().map(ms).collect::<Vec<_>>());
+    /// Places threads from some decision on.
+    struct Changing(u32);
+
+    impl Policy for Changing {
+        fn places(&self) -> bool {
+            self.0 == 0
         }
+
+        fn decide(&mut self, _: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+            self.0 = self.0.saturating_sub(1);
+            Placement::default()
+        }
+    }
+
+    fn observed(policy: &mut dyn Policy) -> Vec<u64> {
+        let topology = testing::topology(testing::TWO_LLCS);
+        let mut idle = Idle { topology, observed: Vec::new(), rests: false };
+        let config = DriverConfig { period: Nanos::from_millis(100), until: Nanos::from_millis(1500) };
+        drive(&mut idle, policy, &mut NoRecord, config, &mut PolicyRng::seed_from_u64(1)).unwrap();
+        idle.observed.iter().map(|at| at.0 / 1_000_000).collect()
+    }
+
+    #[test]
+    fn an_engine_rests_while_no_threads_are_to_be_placed() {
+        let policy = |name| parse(name, &testing::topology(testing::TWO_LLCS)).unwrap();
+        assert_eq!(observed(policy("linux").as_mut()), [0, 1000, 1500]);
+        assert!(observed(policy("aarr").as_mut()).into_iter().eq((0..=15).map(|n| n * 100)));
+        // At the second decision another policy takes over.
+        assert_eq!(observed(&mut Changing(2)), [0, 1000, 1100, 1200, 1300, 1400, 1500]);
     }
 }

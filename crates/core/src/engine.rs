@@ -52,8 +52,8 @@ pub trait Engine {
         Ok(())
     }
 
-    /// How long nobody need observe where no threads are to be placed; `period` is the time between decisions otherwise. Whatever
-    /// has to be attended to sooner ends [`Engine::observe`] early.
+    /// How long nobody need observe where no threads are to be placed; `period` is the time between decisions otherwise. Ends of
+    /// programs, signals and requests end [`Engine::observe`] early.
     fn rest(&self, period: Nanos) -> Nanos {
         period
     }

@@ -15,6 +15,7 @@ use countersteer_core::policy::{self, Policy, PolicyRng, View};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{GroupId, Nanos, ThreadId};
+use countersteer_host::live::Bell;
 
 use super::tally::Summary;
 
@@ -46,6 +47,8 @@ pub struct Shared {
     pub words: BTreeMap<u32, Word>,
     /// What programs tell about their threads.
     pub told: BTreeMap<u32, Told>,
+    /// Has what was set be obeyed soon, where decisions are rare.
+    pub bell: Option<Bell>,
 }
 
 /// What was decided about a thread, kept as it is until somebody asks.

@@ -103,6 +103,7 @@ pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Pro
     let mut policy = Governed::new((job.spec, policy), &here.topology, &job.control, period, give_up);
     let gauges = Gauges::new(Path::new("/"), here.numbers.clone(), &policy.metrics());
     let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?.reading(gauges);
+    job.control.lock().bell = Some(attended.bell()?);
     let driver = DriverConfig { period: job.period, until: job.until };
     let elapsed = drive(&mut attended, &mut policy, &mut tally, driver, &mut policy_rng(job.seed))?;
     if let Some(why) = attended.inner().inner().blindness() {

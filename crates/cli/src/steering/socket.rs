@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use countersteer_core::policy;
 use countersteer_core::topology::Topology;
+use countersteer_host::live::Bell;
 use serde_json::{Value, json};
 
 use super::governed::{Control, Shared};
@@ -143,6 +144,7 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
                 return Err(format!("`{name}` cannot be set; there are {}", names.join(", ")));
             };
             let value = (key.set)(&mut shared, topology, text("value").unwrap_or_default())?;
+            shared.bell.iter().for_each(Bell::ring);
             Ok(json!({ name: value }))
         }
         Some("why") => {

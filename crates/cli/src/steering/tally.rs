@@ -61,7 +61,7 @@ pub struct EffectTimes {
 pub struct Summary {
     /// Programs in the workload's order.
     pub programs: Vec<ProgramTally>,
-    /// Threads that lived for less than a period, and programs that have ended in runs without an end, all together.
+    /// Threads that lived for less than the time between two looks, and programs that have ended in runs without an end, all together.
     pub short_lived: Option<ProgramTally>,
     /// Names of the columns of `cpu_s`.
     pub core_types: Vec<String>,

@@ -56,7 +56,8 @@ pub trait Policy: Send {
         false
     }
 
-    /// Whether it places threads at all, and so looks at them. It may change with a decision.
+    /// Whether it places threads at all, and so looks at them. It may change with a decision; one that does not may be called less
+    /// often than once a period.
     fn places(&self) -> bool {
         true
     }

@@ -7,7 +7,8 @@
 //! - A mask that is neither the thread's own nor the one set here was set by somebody else: it becomes the thread's own.
 //! - Threads of the kernel are never touched.
 //! - New threads inherit the confinement of who gave birth to them; an admission table places them within [`ADMISSION`] (the first
-//!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay.
+//!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay,
+//!   and where nobody is placed, nor what is seen is kept, once a second.
 //! - Each change is journalled before it is made ([`journal`]), and put back when the engine is dropped or, if it was killed,
 //!   by [`restore`].
 
@@ -405,7 +406,7 @@ impl Engine for AffinityEngine {
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, AffinityError> {
         let hasty = early || self.admission.is_some();
         // A period that is cut short may be the last.
-        let mut sums_up = until.since(self.last) < self.config.period;
+        let mut sums_up = until.since(self.last) < self.rest(self.config.period);
         loop {
             let now = self.watch.now();
             if now >= until {
@@ -453,7 +454,7 @@ impl Engine for AffinityEngine {
 
     /// Births and ends are told; in between there is only something to be summed up.
     fn rest(&self, period: Nanos) -> Nanos {
-        if self.watch.is_sparing() { period.max(SUMMED_UP) } else { period }
+        if self.watch.is_sparing() && self.scan.is_empty() { period.max(SUMMED_UP) } else { period }
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {

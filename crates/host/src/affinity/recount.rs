@@ -83,7 +83,7 @@ impl AffinityEngine {
     fn go_over(&mut self, mut watch: Watch) -> Result<(), AffinityError> {
         let before = self.processes();
         // What befell threads meanwhile.
-        self.watch.listen();
+        self.watch.hear_the_last();
         self.follow()?;
         self.watch.sum_up()?;
         let samples = self.read(self.watch.now())?;

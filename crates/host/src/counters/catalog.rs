@@ -31,7 +31,7 @@ const HARDWARE: u32 = abi::PERF_TYPE_HARDWARE;
 const SOFTWARE: u32 = abi::PERF_TYPE_SOFTWARE;
 const CACHE: u32 = abi::PERF_TYPE_HW_CACHE;
 
-/// The clock that leads every group.
+/// The clock that leads groups.
 pub(super) const TASK_CLOCK: u64 = abi::PERF_COUNT_SW_TASK_CLOCK as u64;
 
 const fn row(

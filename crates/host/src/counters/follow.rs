@@ -38,6 +38,8 @@ pub(super) struct Follower {
     last_words: u64,
     /// Final counts in which an event was missing.
     pub(super) partial: u64,
+    /// Final counts of threads that were not known, or not any more.
+    late: u64,
     /// What befell threads, by time, for who asked to be told.
     pub(super) fates: Option<Vec<(Nanos, u32, Fate)>>,
     /// Who hangs together.
@@ -75,6 +77,7 @@ impl Follower {
             born: 0,
             last_words: 0,
             partial: 0,
+            late: 0,
             fates: None,
             trees: Trees::default(),
         };
@@ -94,6 +97,7 @@ impl Follower {
 
     /// A thread that was there first.
     pub(super) fn root(&mut self, pid: u32, tid: u32, at: Nanos) {
+        self.notes.forgive(tid);
         let tree = self.ledger.root(pid, tid, at);
         self.trees.root(tid, tree);
         self.names.insert(tid, name_of(tid));
@@ -181,6 +185,7 @@ impl Follower {
                     self.names.entry(tid).or_insert_with(|| name_of(tid));
                 }
                 if unknown && last {
+                    self.late += 1;
                     // Nothing told of its birth, or its end was not to wait for this: nobody will say that it ended.
                     self.ledger.exit(tid);
                     self.ended.push(tid);
@@ -255,7 +260,8 @@ impl Follower {
     pub(super) fn settle(&mut self, backend: &mut (impl Backend + ?Sized)) -> Result<(), CounterError> {
         // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
         // a little after their farewell, or said none.
-        let all_told = self.ledger.alive() == 0 && self.lost() == 0 && self.partial == 0;
+        let all_told =
+            self.ledger.alive() == 0 && self.lost() == 0 && self.partial + self.late + self.notes.unheard == 0;
         let last_words = !self.farewells && self.last_words >= self.born;
         let only_root = all_told && (last_words || (self.born == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();

@@ -44,8 +44,12 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Whether that end is over when this happens, whatever is still to be told: the number is another thread's now, or all of the
-    /// process but one thread has ended for its new program.
+    /// Whether ends may be over when this happens, whatever is still to be told.
+    const fn ends_others(&self) -> bool {
+        matches!(self.what, What::Born { .. } | What::Named { exec: true, .. })
+    }
+
+    /// Whether that end is: the number is another thread's now, or all of the process but one thread has ended for its new program.
     fn follows_end(&self, end: &Self) -> bool {
         match (self.what, end.what) {
             (What::Born { .. }, _) => end.tid == self.tid,
@@ -72,6 +76,8 @@ pub(super) struct Notes {
     owed: FxHashMap<u32, u32>,
     /// Nothing more will be told.
     over: bool,
+    /// Threads that had ended before all their final counts were told.
+    pub(super) unheard: u64,
 }
 
 /// How long a record may take from its time stamp into the ring.
@@ -128,6 +134,11 @@ impl Notes {
         self.waiting.push(Note { at, tid, what });
     }
 
+    /// Nobody waits for final counts of this thread.
+    pub(super) fn forgive(&mut self, tid: u32) {
+        self.owed.remove(&tid);
+    }
+
     /// Nothing more will be told: no end waits any longer.
     pub(super) const fn no_more(&mut self) {
         self.over = true;
@@ -143,7 +154,7 @@ impl Notes {
     fn account(&mut self, note: &Note) -> bool {
         match note.what {
             What::Born { .. } if self.last_words > 0 => _ = self.owed.insert(note.tid, self.last_words),
-            What::Ended { .. } => _ = self.owed.remove(&note.tid),
+            What::Ended { .. } => self.unheard += u64::from(self.owed.remove(&note.tid).is_some()),
             What::Counted { last: true, .. } => {
                 if let Some(owed) = self.owed.get_mut(&note.tid) {
                     *owed -= 1;
@@ -179,9 +190,11 @@ impl Notes {
                 later.push(*note);
                 continue;
             }
-            for end in later.extract_if(.., |end| note.follows_end(end)) {
-                self.account(&end);
-                take(&end, &[]);
+            if note.ends_others() {
+                for end in later.extract_if(.., |end| note.follows_end(end)) {
+                    self.account(&end);
+                    take(&end, &[]);
+                }
             }
             take(note, self.values_of(note));
             if self.account(note) {
@@ -320,9 +333,13 @@ mod tests {
         };
         dead(&mut notes);
         assert_eq!(hear(&mut notes, ms(47), &[testing::fork(9, 6, 9, ms(46))]), [(6, true), (6, false)]);
-        notes.account(&Note { at: 0, tid: 6, what: What::Ended { pid: None } });
+        notes.forgive(6);
         dead(&mut notes);
         assert_eq!(hear(&mut notes, ms(47), &[testing::starts(5, ms(46))]), [(6, true), (5, false)]);
+        dead(&mut notes);
+        notes.forgive(6);
+        assert_eq!(hear(&mut notes, ms(46), &[]), [(6, true)]);
+        assert_eq!(notes.unheard, 2);
         dead(&mut notes);
         assert_eq!(hear(&mut notes, ms(1041), &[]), []);
         assert_eq!(hear(&mut notes, ms(1043), &[]), [(6, true)]);

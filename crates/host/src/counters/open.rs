@@ -14,7 +14,7 @@
 //! kernel writes one after the other. Where there are several threads first, whose offspring's events are not the same, or the
 //! kernel does not tell ([`super::ends`]), the tracepoint of ends asks for a sample instead, where it may.
 //!
-//! Totals are led by an event that counts nothing: the kernel keeps its times, which are the clock's value. Its clock belongs to
+//! Totals of threads are led by an event that counts nothing: the kernel keeps its times, which are the clock's value. Its clock belongs to
 //! another PMU than all else that it counts itself, and PMUs are what relatives exchange, one by one, when they take turns.
 
 use std::io;

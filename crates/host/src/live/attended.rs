@@ -3,7 +3,9 @@
 //!
 //! Input: an engine and a crew. Output: an [`Engine`] for the driver.
 
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
@@ -32,6 +34,20 @@ pub struct Attended<E> {
     expected: bool,
     /// The engine looks at each thread.
     close: bool,
+    /// Where somebody may ask for a decision.
+    bell: Option<UnixStream>,
+}
+
+/// Has an engine that waits observe at once, so that a decision follows.
+#[derive(Debug)]
+pub struct Bell(UnixStream);
+
+impl Bell {
+    /// Does so.
+    pub fn ring(&self) {
+        // Where nobody takes it in, enough are waiting.
+        let _ = (&self.0).write(&[0]);
+    }
 }
 
 impl<E: LiveEngine> Attended<E>
@@ -48,8 +64,31 @@ where
         inner.wake_on(signals.as_fd().try_clone_to_owned().map_err(&system)?);
         let pages = Pages::new(inner.topology());
         let (begun, asked_to_end, expected, close) = (false, false, true, true);
-        let (gauges, now) = (None, Nanos::ZERO);
-        Ok(Self { inner, crew, signals, pages, gauges, now, begun, asked_to_end, expected, close })
+        let (gauges, now, bell) = (None, Nanos::ZERO, None);
+        Ok(Self { inner, crew, signals, pages, gauges, now, begun, asked_to_end, expected, close, bell })
+    }
+
+    /// What has this engine observe at once, from another thread.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn bell(&mut self) -> Result<Bell, E::Error> {
+        let system = CounterError::system("making room for requests");
+        let (here, there) = UnixStream::pair().map_err(&system)?;
+        [&here, &there].into_iter().try_for_each(|end| end.set_nonblocking(true)).map_err(&system)?;
+        self.inner.wake_on(here.try_clone().map_err(&system)?.into());
+        self.bell = Some(here);
+        Ok(Bell(there))
+    }
+
+    /// Whether the bell was rung.
+    fn is_rung(&mut self) -> bool {
+        let Some(bell) = &mut self.bell else { return false };
+        let rung = bell.read(&mut [0; 64]).is_ok_and(|n| n > 0);
+        if rung && let Ok(again) = bell.try_clone() {
+            self.inner.wake_on(again.into());
+        }
+        rung
     }
 
     /// The same, whose samples have what these gauges read as well.
@@ -175,7 +214,8 @@ where
             append(&mut seen.events, part.events);
             joined |= append(&mut seen.samples, part.samples);
             seen.finished = self.crew.reap(part.at) | self.heed();
-            if seen.finished || self.now >= until || (early && !seen.events.is_empty()) {
+            let rung = self.is_rung();
+            if seen.finished || rung || self.now >= until || (early && !seen.events.is_empty()) {
                 if joined {
                     seen.samples.sort_by_key(|s| (s.thread, s.at));
                 }
@@ -209,9 +249,10 @@ where
         self.look()
     }
 
-    /// Processes that come and go are looked for each period.
+    /// Processes that come and go are looked for each period, and who is still to be started is seen alive however soon it ends.
     fn rest(&self, period: Nanos) -> Nanos {
-        if self.crew.is_finding() { period } else { self.inner.rest(period) }
+        let settled = !self.crew.is_finding() && self.crew.next_start() == Nanos::NEVER;
+        if settled { self.inner.rest(period) } else { period }
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

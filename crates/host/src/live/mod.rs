@@ -15,7 +15,7 @@ use std::sync::Arc;
 use countersteer_core::engine::Engine;
 use countersteer_core::units::{ProgramId, ThreadId};
 
-pub use attended::Attended;
+pub use attended::{Attended, Bell};
 pub use crew::{Crew, Find, Member, Start};
 pub use gauges::Gauges;
 

@@ -98,7 +98,9 @@ impl Watch {
     /// The same over nobody yet, for who leaves threads alone: births and ends are told, and what threads have counted stands, when
     /// [`Watch::sum_up`] asks, in the readings of those that were there first, together with what they gave birth to.
     #[must_use]
-    pub fn sparing(self) -> Self {
+    pub fn sparing(mut self) -> Self {
+        // The events that tell of births tell no counts.
+        self.backend.opened.last_words_each = 0;
         Self { census: Some(Census::default()), ..self }
     }
 
@@ -211,6 +213,11 @@ impl Watch {
     /// Takes in what rings hold by now.
     pub fn listen(&mut self) {
         self.follower.listen(&mut self.backend, false);
+    }
+
+    /// Takes in all that was told, since nobody will look again.
+    pub fn hear_the_last(&mut self) {
+        self.follower.hear_the_last(&mut self.backend);
     }
 
     /// What befell threads since the last call, by time.
