@@ -12,6 +12,7 @@
 
 mod backend;
 mod catalog;
+mod cgroup;
 mod crowd;
 mod ends;
 mod error;

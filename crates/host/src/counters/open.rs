@@ -27,6 +27,7 @@ use rustc_hash::FxHashMap;
 
 use super::CounterError;
 use super::catalog::{CatalogRow, Probe, TASK_CLOCK, probe};
+use super::cgroup::mend_of_cgroup;
 use super::ends::{NOTHING, SAMPLED};
 use super::limits;
 use super::resolve::{CoreTypes, Encoding, Resolved};
@@ -506,33 +507,6 @@ impl Opening<'_> {
     }
 }
 
-/// What makes the kernel keep counters for a control group.
-///
-/// There is no file for that. The kernel's `perf_event` controller is on everywhere without being named in
-/// `cgroup.subtree_control`, but is not handed down from the top before that file of the top was written to for the first time;
-/// then all groups below have it, new ones too, and keep it when what was written is taken back.
-fn mend_of_cgroup(path: &Path) -> String {
-    let path = path.canonicalize().unwrap_or_else(|_| path.into());
-    let is_group = |folder: &&Path| folder.join("cgroup.controllers").is_file();
-    let top = path.ancestors().take_while(is_group).last().unwrap_or(&path);
-    let file = top.join("cgroup.subtree_control");
-    let controllers = std::fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
-    let known = || controllers.split_whitespace();
-    // The one that costs least.
-    match known().find(|name| *name == "pids").or_else(|| known().next()) {
-        Some(name) => format!(
-            "that begins for all groups when the first controller is switched on at the top, and stays when it is switched off \
-             again; as root: `echo +{name} > {}`",
-            file.display()
-        ),
-        None => format!(
-            "that begins when the first controller is switched on in {}, and there is none, since all are taken by version 1 of \
-             control groups; boot with `cgroup_no_v1=all`, or count with -p",
-            file.display()
-        ),
-    }
-}
-
 fn is_clock((_, _, encoding): &Member<'_>) -> bool {
     encoding.software && encoding.config[0] == TASK_CLOCK
 }
@@ -580,26 +554,4 @@ fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> 
         groups[0].counts = false;
     }
     groups
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_control_group_without_counters_is_told_what_to_write_at_the_top() {
-        let root = tempfile::tempdir().unwrap();
-        let top = root.path().canonicalize().unwrap().join("cgroup");
-        let group = top.join("outer/inner");
-        std::fs::create_dir_all(&group).unwrap();
-        for (folder, controllers) in [(&top, "cpu io pids\n"), (&top.join("outer"), ""), (&group, "")] {
-            std::fs::write(folder.join("cgroup.controllers"), controllers).unwrap();
-        }
-        let mend = mend_of_cgroup(&group);
-        assert!(mend.ends_with(&format!("`echo +pids > {}/cgroup.subtree_control`", top.display())), "{mend}");
-        std::fs::write(top.join("cgroup.controllers"), "hugetlb\n").unwrap();
-        assert!(mend_of_cgroup(&group).contains("`echo +hugetlb > "));
-        std::fs::write(top.join("cgroup.controllers"), "\n").unwrap();
-        assert!(mend_of_cgroup(&group).contains("cgroup_no_v1=all"));
-    }
 }
