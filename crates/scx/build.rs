@@ -50,9 +50,9 @@ fn constants(header: &Path) -> String {
 }
 
 /// Programs, each with its Rust side.
-const PROGRAMS: [&str; 3] = ["engine", "follow", "adopt"];
+const PROGRAMS: [&str; 4] = ["engine", "follow", "adopt", "roll"];
 /// What both sides know.
-const SHARED: [&str; 2] = ["shared", "follow"];
+const SHARED: [&str; 3] = ["shared", "follow", "roll"];
 
 fn main() {
     println!("cargo:rerun-if-changed=bpf");

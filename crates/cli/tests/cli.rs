@@ -445,6 +445,24 @@ fn until(mut holds: impl FnMut() -> bool) -> bool {
     })
 }
 
+/// An engine that rests looks once a second; counters tell it of births, which the scan of /proc would not.
+#[test]
+fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "for n in 1 2 3 4 5; do sh -c 'cat /dev/null & wait'; done; exec sleep 0.1";
+    let args = ["run", "-P", "linux", "--engine", "affinity", "--json", "--", "sh", "-c", script];
+    let out = steered(&args, dir.path()).output().unwrap();
+    let (told, log) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8_lossy(&out.stderr).into_owned());
+    if log.contains("without counters") {
+        println!("threads_that_came_and_went: skipped: nothing can be counted here");
+        return;
+    }
+    let summary: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let program = &summary["programs"][0];
+    let counts = (program["threads"].as_u64(), program["living"].as_u64(), summary["short_lived"].is_null());
+    assert_eq!(counts, (Some(11), Some(0), true), "{told}{log}");
+}
+
 /// With an hour between decisions, only being woken has one follow.
 #[test]
 fn what_is_set_is_obeyed_at_once_by_an_engine_that_rests() {

@@ -96,6 +96,7 @@ fn engine_that(counters: Option<Counters>, folder: &Path, dry: bool) -> Affinity
         journals: folder.to_owned(),
         dry,
         sparing: true,
+        roll: None,
     };
     AffinityEngine::open(config).unwrap()
 }

@@ -476,8 +476,8 @@ impl Engine for ScxEngine {
         let mut events = std::mem::take(&mut self.roster.events);
         events.sort_by_key(|e| e.at);
         let threads = self.roster.infos(&self.targets);
-        let (at, tells_phases) = (self.now(), true);
-        let seen = Observation { at, threads, events, samples, tells_phases, ..Observation::default() };
+        let (at, tells_phases, ended) = (self.now(), true, std::mem::take(&mut self.roster.ended));
+        let seen = Observation { at, threads, events, ended, samples, tells_phases, ..Observation::default() };
         self.give_metrics(&seen)?;
         self.last = seen.at;
         Ok(seen)

@@ -48,7 +48,7 @@ fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> ScxError {
 }
 
 /// Reads a structure that the kernel wrote.
-fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
+pub(crate) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     // SAFETY: the length is checked, `T` is a plain structure of integers for which every bit pattern is a value.
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }

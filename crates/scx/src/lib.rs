@@ -2,14 +2,16 @@
 //!
 //! The engine's input are placements of a policy, its output observations of the threads that are followed. The scheduler itself is
 //! `bpf/engine.bpf.c`; this crate loads it, tells it what to do and hears from it what happens. [`follow`] does the same with
-//! `bpf/follow.bpf.c`, which only counts, beside any scheduler.
+//! `bpf/follow.bpf.c`, which only counts, beside any scheduler, and [`roll`] with `bpf/roll.bpf.c`, which only knows who lives.
 
 mod counting;
 mod engine;
 mod error;
+mod fields;
 pub mod follow;
 mod kernel;
 mod probe;
+pub mod roll;
 mod roster;
 mod targets;
 mod tasks;
@@ -45,5 +47,13 @@ mod generated {
     /// What begins to follow threads that run already.
     pub mod adopt {
         include!(concat!(env!("OUT_DIR"), "/adopt.skel.rs"));
+    }
+    /// The roll of threads.
+    pub mod roll {
+        include!(concat!(env!("OUT_DIR"), "/roll.skel.rs"));
+        /// Constants of `bpf/roll.h`.
+        pub mod shared {
+            include!(concat!(env!("OUT_DIR"), "/roll.rs"));
+        }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Known {
 pub(crate) struct Roster {
     pub threads: BTreeMap<u32, Known>,
     pub events: Vec<ThreadEvent>,
+    /// Threads that have ended, by program, since they were taken last.
+    pub ended: Vec<(ThreadId, ProgramId)>,
     pub samples: Vec<Sample>,
     names: BTreeMap<u32, Arc<str>>,
     numbers: CpuNumbers,
@@ -53,9 +55,9 @@ pub(crate) struct Roster {
 
 impl Roster {
     pub fn new(numbers: CpuNumbers, cpus: usize) -> Self {
-        let (threads, events, samples, names) = Default::default();
+        let (threads, events, ended, samples, names) = Default::default();
         let layout = vec![Layout::none(); shared::MAX_SETS as usize];
-        Self { threads, events, samples, names, numbers, layout, cpus: cpus as u32, start_ns: 0 }
+        Self { threads, events, ended, samples, names, numbers, layout, cpus: cpus as u32, start_ns: 0 }
     }
 
     /// Time begins.
@@ -99,9 +101,16 @@ impl Roster {
 
     /// A thread is not followed any more.
     pub fn leave(&mut self, at_ns: u64, tid: u32) {
-        if self.threads.remove(&tid).is_some() {
+        if self.end(tid) {
             self.event(at_ns, tid, ThreadEventKind::Exit);
         }
+    }
+
+    /// Forgets a thread; whether it was known.
+    fn end(&mut self, tid: u32) -> bool {
+        let known = self.threads.remove(&tid);
+        self.ended.extend(known.iter().map(|known| (ThreadId(tid), ProgramId(known.program))));
+        known.is_some()
     }
 
     fn event(&mut self, at_ns: u64, tid: u32, kind: ThreadEventKind) {
@@ -121,7 +130,7 @@ impl Roster {
                 ThreadEventKind::Exec
             }
             shared::TOLD_EXIT => {
-                self.threads.remove(&head.tid);
+                self.end(head.tid);
                 ThreadEventKind::Exit
             }
             shared::TOLD_WAKE => ThreadEventKind::Wake,

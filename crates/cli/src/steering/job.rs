@@ -150,6 +150,7 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
         journals,
         dry: job.dry,
         sparing: job.record.is_none() && job.contest.is_none() && job.tell.is_none(),
+        roll: crate::inside::roll(),
     };
     let recount = here.recount(policy, job.period);
     Steered::open(chosen(job), config, policy.wants_events() || job.record.is_some(), recount, &job.control)

@@ -3,6 +3,7 @@
 //! Input: the driver's observations and decisions. Output: a summary, and the outcome for a record.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use countersteer_core::driver::Recorder;
@@ -215,11 +216,22 @@ impl Tally {
         }
     }
 
-    /// Threads that were born and ended between two observations: whose they were is not known any more.
+    /// Threads that were born and ended between two observations, where it is not known any more whose they were.
     fn short_lived(&mut self) -> &mut ProgramTally {
         let types = self.summary.core_types.len();
         let none = || ProgramTally { name: SHORT_LIVED.into(), cpu_s: vec![0.0; types], ..ProgramTally::default() };
         self.summary.short_lived.get_or_insert_with(none)
+    }
+
+    /// A thread that has ended was one of a program's, if that is known; whether it is.
+    fn passes_by(&mut self, thread: ThreadId, program: u32) -> bool {
+        let Some(tally) = self.programs.get_mut(&program) else { return false };
+        if let Entry::Vacant(vacant) = self.program_of.entry(thread) {
+            vacant.insert(program);
+            tally.threads += 1;
+            tally.living += 1;
+        }
+        true
     }
 
     fn meet(&mut self, observation: &Observation) {
@@ -261,6 +273,8 @@ impl Tally {
     }
 
     fn count(&mut self, topology: &Topology, observation: &Observation) {
+        // Until their ends are taken in, those that came and went are known.
+        observation.ended.iter().for_each(|(thread, program)| _ = self.passes_by(*thread, program.0));
         for sample in &observation.samples {
             let time = sample.enabled.max(sample.running).as_secs_f64();
             // The first samples after a decision tell of what was before it as well, and so do those that come late.
@@ -286,7 +300,13 @@ impl Tally {
             match event.kind {
                 ThreadEventKind::Migrate { .. } => self.summary.migrations += 1,
                 ThreadEventKind::Phase => self.summary.phases += 1,
-                ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => self.short_lived().threads += 1,
+                ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => {
+                    // One that starts a program in the place of all others has the number of one that ended.
+                    let program = observation.ended.iter().find(|(thread, _)| *thread == event.thread);
+                    if !program.is_some_and(|(thread, program)| self.passes_by(*thread, program.0)) {
+                        self.short_lived().threads += 1;
+                    }
+                }
                 // Its number may be another thread's by now: of its process, if that has started a program.
                 ThreadEventKind::Exit if !is_there(event.thread) => self.forget(event.thread),
                 _ => {}

@@ -36,7 +36,7 @@ use countersteer_core::sample::Sample;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
-use crate::counters::{CoreTypes, CounterError, Fate, Watch};
+use crate::counters::{CoreTypes, CounterError, Fate, LoadRoll, Watch};
 use crate::live::{LiveEngine, Root};
 
 pub use journal::{journal_folder, make_folder};
@@ -98,6 +98,8 @@ pub struct AffinityConfig {
     /// Nobody keeps what is seen: while no placements are expected threads need not be looked at one by one, and samples of those
     /// that hardly ran may come late.
     pub sparing: bool,
+    /// Loads what tells inside the kernel who lives then, which costs threads less.
+    pub roll: Option<LoadRoll>,
 }
 
 impl AffinityConfig {
@@ -121,6 +123,8 @@ pub struct AffinityEngine {
     owns: BTreeMap<ProgramId, (CpuSet, i8)>,
     admission: Option<(AdmissionTable, MetricBank)>,
     events: Vec<ThreadEvent>,
+    /// Threads that have ended since the last observation.
+    ended: Vec<(ThreadId, ProgramId)>,
     last: Nanos,
     blind: Option<String>,
     renices: bool,
@@ -165,7 +169,7 @@ impl AffinityEngine {
         let journal = Journal::create(&config.journals)?;
         let roster = Roster::new(config.numbers.clone());
         let renices = may_renice();
-        let (owns, events, last) = (BTreeMap::new(), Vec::new(), Nanos::ZERO);
+        let (owns, events, ended, last) = (BTreeMap::new(), Vec::new(), Vec::new(), Nanos::ZERO);
         let (admission, recount, read_before, ignored) = (None, None, Vec::new(), Ignored::default());
         let (close, roots, summed_up, born) = (true, BTreeMap::new(), Nanos::ZERO, Nanos::ZERO);
         Ok(Self {
@@ -178,6 +182,7 @@ impl AffinityEngine {
             owns,
             admission,
             events,
+            ended,
             last,
             blind,
             renices,
@@ -226,7 +231,9 @@ impl AffinityEngine {
 
     /// Forgets a thread, and with its last thread a program.
     fn end(&mut self, tid: u32) {
-        if let Some(program) = self.roster.remove(tid).filter(|program| !self.roster.has_of(*program)) {
+        let Some(program) = self.roster.remove(tid) else { return };
+        self.ended.push((ThreadId(tid), program));
+        if !self.roster.has_of(program) {
             self.owns.remove(&program);
             self.roots.retain(|_, of| *of != program);
         }
@@ -440,8 +447,8 @@ impl Engine for AffinityEngine {
                 ..Observation::default()
             });
         }
-        let (threads, events) = (self.roster.infos(), std::mem::take(&mut self.events));
-        Ok(Observation { at, threads, events, samples, ..Observation::default() })
+        let (events, ended) = (std::mem::take(&mut self.events), std::mem::take(&mut self.ended));
+        Ok(Observation { at, threads: self.roster.infos(), events, ended, samples, ..Observation::default() })
     }
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), AffinityError> {

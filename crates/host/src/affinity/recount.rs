@@ -73,7 +73,11 @@ impl AffinityEngine {
 
     fn another_watch(&self, counters: Counters, close: bool) -> Result<Watch, CounterError> {
         let watch = self.watch.another(counters, self.config.period)?;
-        let mut watch = if close { self.config.with_patience(watch) } else { watch.sparing() };
+        let mut watch = if close { self.config.with_patience(watch) } else { watch.sparing(self.config.roll) };
+        if self.last == Nanos::ZERO && self.roster.members.is_empty() {
+            // Time begins when everything is ready.
+            watch = watch.from_now_on();
+        }
         for pid in self.processes() {
             ignore_gone(watch.add(pid))?;
         }

@@ -68,7 +68,7 @@ pub(crate) struct Stat {
 /// A line of a thread is shorter: fifty numbers and a name.
 const LONGEST_LINE: usize = 2048;
 
-/// Reads it; nothing of a thread that has ended.
+/// Reads it; nothing of a thread that has ended, or is about to.
 pub(crate) fn stat(pid: u32, tid: u32) -> Option<Stat> {
     // Of some threads this is asked every period: no memory is asked for, and no more of the kernel than one reading.
     let mut line = [0; LONGEST_LINE];
@@ -83,6 +83,7 @@ pub(crate) fn stat(pid: u32, tid: u32) -> Option<Stat> {
 
 fn parse(line: &[u8]) -> Option<Stat> {
     const KERNEL_THREAD: u64 = 0x0020_0000;
+    const ENDING: u64 = 4;
     // A name may hold blanks and parentheses; what follows the last one is numbers.
     let name_ends = line.iter().rposition(|b| *b == b')')?;
     let mut fields = str::from_utf8(&line[name_ends + 1..]).ok()?.split_ascii_whitespace();
@@ -94,7 +95,11 @@ fn parse(line: &[u8]) -> Option<Stat> {
     let mut number = |skip: usize| fields.nth(skip)?.parse::<i64>().ok();
     let parent = u32::try_from(number(0)?).ok()?;
     let session = u32::try_from(number(1)?).ok()?;
-    let kernel = number(2)? as u64 & KERNEL_THREAD != 0;
+    let flags = number(2)? as u64;
+    if flags & ENDING != 0 {
+        return None;
+    }
+    let kernel = flags & KERNEL_THREAD != 0;
     let nice = i8::try_from(number(9)?).ok()?;
     let started = u64::try_from(number(2)?).ok()?;
     let cpu = CpuId(u32::try_from(number(16)?).ok()?);
@@ -137,6 +142,7 @@ mod tests {
         assert_eq!((stat.runnable, stat.parent, stat.session, stat.nice), (true, 7, 41, 5));
         assert_eq!((stat.started, stat.cpu, stat.kernel), (99, CpuId(3), false));
         assert_eq!(parse(LINE.replace(") R ", ") Z ").as_bytes()), None, "one that has ended");
+        assert_eq!(parse(LINE.replace("4194304", "4194308").as_bytes()), None, "one that is about to");
         assert!(parse(LINE.replace("4194304", "2129984").as_bytes()).unwrap().kernel);
         assert_eq!(parse(b"42 (cut"), None);
     }

@@ -12,6 +12,7 @@ use signal_hook::consts::SIGTERM;
 use super::CounterError;
 use super::notes::Notes;
 use super::open::{GroupInfo, Opened, Says};
+use super::roll::Roll;
 use super::{linger, sys};
 use crate::signals::Signals;
 
@@ -136,6 +137,8 @@ impl Attention {
 /// The kernel.
 pub(super) struct Kernel {
     pub(super) opened: Opened,
+    /// Who tells of births and ends besides.
+    pub(super) roll: Option<Box<dyn Roll>>,
     attention: Attention,
     /// Rings whose threads have all ended would wake for ever.
     silent: Vec<bool>,
@@ -152,7 +155,7 @@ impl Kernel {
         let silent = vec![false; opened.rings.len()];
         let attention = Attention::new(processes)?;
         let (drained, hectic) = (sys::now(), false);
-        Ok(Self { opened, attention, silent, drained, hectic, bytes: Vec::new() })
+        Ok(Self { opened, roll: None, attention, silent, drained, hectic, bytes: Vec::new() })
     }
 
     /// Makes waiting end early, once, when something can be read here.
@@ -176,7 +179,8 @@ impl Backend for Kernel {
         let left = Nanos(until.since(self.now()).0.min(most));
         self.silent.resize(self.opened.rings.len(), false);
         let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent && !self.hectic);
-        let rings: Vec<_> = rings.map(|((_, group), _)| self.opened.leaders[*group].as_fd()).collect();
+        let rings = rings.map(|((_, group), _)| self.opened.leaders[*group].as_fd());
+        let rings: Vec<_> = rings.chain(self.roll.as_ref().map(|roll| roll.file())).collect();
         let (wake, came) = self.attention.wait(left, &rings)?;
         for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(came) {
             *silent = came.contains(PollFlags::POLLHUP);
@@ -189,6 +193,10 @@ impl Backend for Kernel {
         notes.last_words = self.opened.last_words_each;
         for (ring, _) in self.opened.rings.iter_mut().chain(&mut self.opened.last_words) {
             ring.drain(&mut self.bytes, |record| notes.record(record));
+        }
+        if let Some(roll) = &mut self.roll {
+            roll.hear(&mut |at, tid, heard| notes.heard(at, tid, &heard));
+            notes.lost = roll.lost();
         }
         self.hectic = (notes.ended - ended) * LOOK_NS > now - self.drained;
         self.drained = now;

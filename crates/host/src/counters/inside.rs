@@ -96,6 +96,8 @@ pub enum Heard<'a> {
     },
     /// It has this name now, which ends with the first zero.
     Named([u8; 16]),
+    /// It starts a program of this name, and has the number of its process from now on.
+    Starts([u8; 16]),
     /// It has counted so much since it was first heard of.
     Counted {
         /// Its process.

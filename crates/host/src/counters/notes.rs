@@ -116,6 +116,7 @@ impl Notes {
             Heard::Born { pid, parent } => What::Born { pid, parent },
             Heard::Renumbered { pid, before } => What::Renumbered { pid, before },
             Heard::Named(name) => What::Named { name, exec: false },
+            Heard::Starts(name) => What::Named { name, exec: true },
             Heard::Counted { pid, kind, cpu, enabled, running, values } => {
                 let first = self.values.len();
                 self.values.extend_from_slice(values);

@@ -212,6 +212,7 @@ where
             self.now = part.at;
             (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
             append(&mut seen.events, part.events);
+            append(&mut seen.ended, part.ended);
             joined |= append(&mut seen.samples, part.samples);
             seen.finished = self.crew.reap(part.at) | self.heed();
             let rung = self.is_rung();

@@ -91,6 +91,8 @@ impl Engine for ReplayEngine<'_> {
             events: (events.iter())
                 .map(|e| ThreadEvent { at: Nanos(e.at_ns), thread: ThreadId(e.thread), kind: e.kind })
                 .collect(),
+            // No policy sees it, so records are without.
+            ended: Vec::new(),
             samples: samples.iter().map(|s| s.sample).collect(),
             spans: spans.iter().map(span).collect(),
             // A run that was stopped by its time limit ends here too.

@@ -261,7 +261,7 @@ impl Engine for Room {
             samples,
             spans: std::mem::take(&mut self.spans),
             finished: finished(self),
-            tells_phases: false,
+            ..Observation::default()
         })
     }
 

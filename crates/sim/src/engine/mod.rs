@@ -494,7 +494,7 @@ impl Engine for Simulation {
             samples: self.pmu.take_samples(),
             spans: std::mem::take(&mut self.spans),
             finished,
-            tells_phases: false,
+            ..Observation::default()
         };
         if let Some((_, bank)) = &mut self.admission {
             bank.update(&observation);

@@ -16,6 +16,7 @@ use super::super::backend::{Backend, Kernel};
 use super::super::follow::{Fate, Follower};
 use super::super::open::{Leaving, Opened, Opening, Whom};
 use super::super::resolve::{CoreTypes, Resolved};
+use super::super::roll::{self, LoadRoll};
 use super::super::{CounterError, tasks};
 use super::{HOUSEKEEPING, LEAST_SAMPLE_NS, Request, Target, add_newborn, tids_of};
 use census::Census;
@@ -97,11 +98,22 @@ impl Watch {
 
     /// The same over nobody yet, for who leaves threads alone: births and ends are told, and what threads have counted stands, when
     /// [`Watch::sum_up`] asks, in the readings of those that were there first, together with what they gave birth to.
+    ///
+    /// A roll inside the kernel knows of them without cost, if `load` is there to load one and it knows all that is counted.
     #[must_use]
-    pub fn sparing(mut self) -> Self {
+    pub fn sparing(mut self, load: Option<LoadRoll>) -> Self {
         // The events that tell of births tell no counts.
         self.backend.opened.last_words_each = 0;
+        let suffices = roll::suffices(&self.request.sets, self.request.core_types.names.len());
+        self.backend.roll = load.filter(|_| suffices).and_then(|load| load().ok());
         Self { census: Some(Census::default()), ..self }
+    }
+
+    /// The same, by a clock of its own.
+    #[must_use]
+    pub fn from_now_on(self) -> Self {
+        let now = self.backend.now();
+        Self { origin: now, turned: now, ..self }
     }
 
     /// Whether trees of threads are counted instead of threads.
@@ -125,8 +137,8 @@ impl Watch {
     pub fn sum_up(&mut self) -> Result<(), CounterError> {
         self.which = Which::All;
         self.follower.ledger.hurry();
-        let now = self.backend.now();
-        self.census.as_mut().map_or(Ok(()), |census| census.read(&mut self.follower, now, None))
+        let Self { census, backend, follower, .. } = self;
+        census.as_mut().map_or(Ok(()), |census| census.read(backend, follower, None))
     }
 
     /// Waits for the files too that another watch waited for.
@@ -174,8 +186,7 @@ impl Watch {
     fn take_in(&mut self, opening: &Opening<'_>, pid: u32, mut tids: Vec<u32>) -> Result<(), CounterError> {
         let Self { census: Some(census), backend, follower, set, .. } = self else { return Ok(()) };
         for _ in 0..MOST_ROUNDS {
-            let now = backend.now();
-            census.add(opening, (pid, &tids), *set, (&mut backend.opened, follower), now)?;
+            census.add(opening, (pid, &tids), *set, (backend, follower))?;
             tids = unknown(pid, follower);
             if tids.is_empty() {
                 break;
@@ -263,9 +274,9 @@ impl Watch {
         if over.is_empty() {
             return Ok(over);
         }
-        let now = self.backend.now();
-        if let Some(census) = &mut self.census {
-            census.read(&mut self.follower, now, Some(&over))?;
+        let Self { census, backend, follower, .. } = self;
+        if let Some(census) = census {
+            census.read(backend, follower, Some(&over))?;
         }
         Ok(over)
     }
@@ -277,7 +288,7 @@ impl Watch {
         }
         self.backend.opened.close(over);
         if let Some(census) = &mut self.census {
-            census.close(over);
+            census.close(&mut self.backend, over);
         }
         over.iter().for_each(|tree| self.follower.ledger.fell(*tree));
     }
