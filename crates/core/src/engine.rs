@@ -73,7 +73,8 @@ pub struct Observation {
     pub threads: Vec<ThreadInfo>,
     /// What befell threads, in order.
     pub events: Vec<ThreadEvent>,
-    /// Of which programs threads were that have ended since, where the engine knows: some came after the last observation.
+    /// Of which programs threads were that have ended since, where the engine knows: some came after the last observation, and of
+    /// some that had ended before there are samples only now.
     pub ended: Vec<(ThreadId, ProgramId)>,
     /// Counter samples, by thread, then time.
     pub samples: Vec<Sample>,

@@ -13,6 +13,7 @@
 #include "kernel.h"
 #include "follow.h"
 #include "seats.h"
+#include "spare.h"
 
 /* The state of a thread that leaves its CPU for good. */
 #define TASK_DEAD 0x80
@@ -37,13 +38,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct here);
 } cpus SEC(".maps");
-
-/* Seats that were given back. */
-struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
-	__uint(max_entries, 1);
-	__uint(value_size, sizeof(u32));
-} spare SEC(".maps");
 
 /* Events by set, place and CPU. */
 struct {

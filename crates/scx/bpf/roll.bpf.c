@@ -8,6 +8,8 @@
  */
 #include "kernel.h"
 #include "roll.h"
+#include "seats.h"
+#include "spare.h"
 
 #define BPF_RB_AVAIL_DATA 0
 #define BPF_RB_FORCE_WAKEUP 2ULL
@@ -18,42 +20,9 @@
 char LICENSE[] SEC("license") = "GPL";
 
 const volatile struct roll_settings settings;
-/* Events for which there was no room in the ring, and threads for which there was none on the roll. */
-u64 lost;
+struct roll_control control;
 /* Never written: makes the type known to user space. */
 struct roll_event roll_event;
-
-/* Threads that were being moved from one account to another, and those that have been: who adds up meanwhile may miss one. */
-u64 moving;
-u64 moved;
-
-/* Seats that were ever taken, and families that there ever were. */
-u32 taken;
-u32 nr_families;
-
-/* By the address of a thread in the kernel: its seat. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1);
-	__type(key, u64);
-	__type(value, u32);
-} followed SEC(".maps");
-
-/* Who sits where, since going through an array is going through those only that are there. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct seat);
-} seats SEC(".maps");
-
-/* Seats that were given back. */
-struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
-	__uint(max_entries, 1);
-	__uint(value_size, sizeof(u32));
-} spare SEC(".maps");
 
 /* Those that user space has put on the roll and that have not been met since, by number: their families. */
 struct {
@@ -92,11 +61,15 @@ static __always_inline u64 ran_ns(const void *thread)
 	return value;
 }
 
-static __always_inline struct seat *seat_of(u64 thread)
+/*
+ * Adds to a number, after all that was done before and before all that is done after: only operations whose results are wanted see
+ * to that.
+ */
+static __always_inline void add(u64 *number, u64 more)
 {
-	u32 *nr = bpf_map_lookup_elem(&followed, &thread);
+	u64 before = __sync_fetch_and_add(number, more);
 
-	return nr ? bpf_map_lookup_elem(&seats, nr) : NULL;
+	barrier_var(before);
 }
 
 /* A family, by its place in the lower half of its number; the upper one is how often that had been given to others before. */
@@ -108,41 +81,80 @@ static __always_inline struct family *family_of(u64 number)
 	return family && family->number == number ? family : NULL;
 }
 
-static __always_inline void put_down(u64 thread, u64 family)
+/* Whoever goes through the seats sees a thread only with the family that it is of. */
+static __always_inline void sit(struct seat *seat, u64 thread)
+{
+	u64 before = __sync_lock_test_and_set(&seat->thread, thread);
+
+	barrier_var(before);
+}
+
+/* Whether there was a seat for a thread. */
+static __always_inline bool put_down(u64 thread, u64 family)
 {
 	struct seat *seat;
 	u32 nr;
 
-	if (bpf_map_pop_elem(&spare, &nr))
-		nr = __sync_fetch_and_add(&taken, 1);
-	seat = bpf_map_lookup_elem(&seats, &nr);
-	if (!seat || bpf_map_update_elem(&followed, &thread, &nr, 0)) {
-		__sync_fetch_and_add(&lost, 1);
-		return;
+	if (bpf_map_pop_elem(&spare, &nr)) {
+		if (control.fresh >= settings.seats)
+			goto full;
+		nr = __sync_fetch_and_add(&control.fresh, 1);
+	}
+	seat = seat_at(nr);
+	if (!seat)
+		goto full;
+	if (bpf_map_update_elem(&followed, &thread, &nr, 0)) {
+		bpf_map_push_elem(&spare, &nr, 0);
+		goto full;
 	}
 	seat->family = family;
-	seat->thread = thread;
+	sit(seat, thread);
+	return true;
+full:
+	__sync_fetch_and_add(&control.lost, 1);
+	return false;
 }
 
-/* The family of a thread that runs here, or another one's number of it, which may have entered by that. */
-static __always_inline bool meet(u64 thread, u32 tid, u64 *family)
+/* Who is moved from one account to another may be in neither meanwhile, or in both. */
+static __always_inline void begin_move(struct family *family)
 {
-	struct seat *seat = seat_of(thread);
-	u64 *known;
+	add(&family->begun, 1);
+}
 
-	if (seat) {
-		*family = seat->family;
-		return true;
-	}
+static __always_inline void end_move(struct family *family)
+{
+	add(&family->ended, 1);
+}
+
+/*
+ * The family of a thread that runs here, or 0: one that has entered by its number sits down now. Where there is no seat for it, it
+ * goes on being asked for by its number, and whatever befalls it is lost.
+ */
+static __always_inline u64 meet(u64 thread, u32 tid)
+{
+	u32 *nr = bpf_map_lookup_elem(&followed, &thread);
+	struct seat *seat = nr ? seat_at(*nr) : NULL;
+	struct family *family;
+	u64 *known, number;
+
+	if (seat)
+		return seat->family;
 	known = bpf_map_lookup_elem(&entrants, &tid);
 	if (!known)
-		return false;
-	*family = *known;
-	__sync_fetch_and_add(&moving, 1);
-	bpf_map_delete_elem(&entrants, &tid);
-	put_down(thread, *family);
-	__sync_fetch_and_add(&moved, 1);
-	return true;
+		return 0;
+	number = *known;
+	family = family_of(number);
+	if (!family)
+		return 0;
+	begin_move(family);
+	if (put_down(thread, number))
+		family->met = 1;
+	else
+		number = 0;
+	end_move(family);
+	if (number)
+		bpf_map_delete_elem(&entrants, &tid);
+	return number;
 }
 
 static __always_inline void tell(u32 what, u32 pid, u32 tid, u32 parent)
@@ -151,7 +163,7 @@ static __always_inline void tell(u32 what, u32 pid, u32 tid, u32 parent)
 	bool crowded;
 
 	if (!event) {
-		__sync_fetch_and_add(&lost, 1);
+		__sync_fetch_and_add(&control.lost, 1);
 		return;
 	}
 	event->at_ns = bpf_ktime_get_ns();
@@ -164,16 +176,15 @@ static __always_inline void tell(u32 what, u32 pid, u32 tid, u32 parent)
 	bpf_ringbuf_submit(event, crowded ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-SEC("raw_tp/sched_process_fork")
-int BPF_PROG(on_fork, void *parent, void *child)
+/* Also of those whom the kernel has work for a process, which `sched_process_fork` does not tell of. */
+SEC("raw_tp/task_newtask")
+int BPF_PROG(on_birth, void *child)
 {
 	u32 tid = bpf_get_current_pid_tgid();
-	u64 family;
+	u64 family = meet(bpf_get_current_task(), tid);
 
-	if (!meet((u64)parent, tid, &family))
-		return 0;
-	put_down((u64)child, family);
-	tell(ROLL_BORN, field(child, settings.tgid), field(child, settings.pid), tid);
+	if (family && put_down((u64)child, family))
+		tell(ROLL_BORN, field(child, settings.tgid), field(child, settings.pid), tid);
 	return 0;
 }
 
@@ -181,9 +192,8 @@ SEC("raw_tp/sched_process_exec")
 int BPF_PROG(on_exec, void *thread, u32 tid_before)
 {
 	u32 pid = bpf_get_current_pid_tgid() >> 32;
-	u64 family;
 
-	if (meet((u64)thread, tid_before, &family))
+	if (meet((u64)thread, tid_before))
 		tell(ROLL_STARTS, pid, pid, 0);
 	return 0;
 }
@@ -191,10 +201,10 @@ int BPF_PROG(on_exec, void *thread, u32 tid_before)
 SEC("raw_tp/sched_process_exit")
 int BPF_PROG(on_exit, void *thread)
 {
-	u64 id = bpf_get_current_pid_tgid(), family;
+	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id;
 
-	if (meet((u64)thread, tid, &family))
+	if (meet((u64)thread, tid))
 		tell(ROLL_ENDS, id >> 32, tid, 0);
 	return 0;
 }
@@ -212,38 +222,60 @@ int BPF_PROG(on_free, void *thread)
 		return 0;
 	nr = *known;
 	bpf_map_delete_elem(&followed, &key);
-	seat = bpf_map_lookup_elem(&seats, &nr);
+	seat = seat_at(nr);
 	if (!seat)
 		return 0;
-	__sync_fetch_and_add(&moving, 1);
-	seat->thread = 0;
 	family = family_of(seat->family);
-	if (family)
+	if (family) {
+		begin_move(family);
+		sit(seat, 0);
 		__sync_fetch_and_add(&family->gone_ns, ran_ns(thread));
-	__sync_fetch_and_add(&moved, 1);
+		end_move(family);
+	} else {
+		sit(seat, 0);
+	}
 	bpf_map_push_elem(&spare, &nr, 0);
 	return 0;
 }
 
-static long begin_sum(u32 nr, void *unused)
+/* A number that is written elsewhere, as of now and not before. */
+static __always_inline u64 now(u64 *number)
 {
-	struct family *family = bpf_map_lookup_elem(&families, &nr);
+	return __sync_fetch_and_add(number, 0);
+}
 
-	if (family) {
-		family->ran_ns = family->gone_ns;
-		family->leaving = 0;
-	}
+static long begin_sum(u32 place, void *unused)
+{
+	struct family *family = bpf_map_lookup_elem(&families, &place);
+
+	if (!family)
+		return 0;
+	family->leaving = 0;
+	family->moves = now(&family->ended);
+	/* One that had begun and not ended has begun more often. */
+	family->whole = now(&family->begun) == family->moves;
+	family->ran_ns = now(&family->gone_ns);
+	return 0;
+}
+
+static long end_sum(u32 place, void *unused)
+{
+	struct family *family = bpf_map_lookup_elem(&families, &place);
+
+	if (family && now(&family->begun) != family->moves)
+		family->whole = 0;
 	return 0;
 }
 
 static long add_thread(u32 nr, void *unused)
 {
-	struct seat *seat = bpf_map_lookup_elem(&seats, &nr);
-	const void *thread = seat ? (const void *)seat->thread : NULL;
-	struct family *family = seat ? family_of(seat->family) : NULL;
+	struct seat *seat = seat_at(nr);
+	const void *thread = seat ? (const void *)now(&seat->thread) : NULL;
+	struct family *family = thread ? family_of(seat->family) : NULL;
 	u8 on_cpu = 0;
 
-	if (!thread || !family)
+	/* It may be another one's seat by now. */
+	if (!family || now(&seat->thread) != (u64)thread)
 		return 0;
 	family->ran_ns += ran_ns(thread);
 	if (!(field(thread, settings.flags) & PF_EXITING))
@@ -258,7 +290,8 @@ static long add_thread(u32 nr, void *unused)
 SEC("syscall")
 int add_up(void *context)
 {
-	bpf_loop(nr_families, begin_sum, NULL, 0);
-	bpf_loop(taken, add_thread, NULL, 0);
+	bpf_loop(control.families, begin_sum, NULL, 0);
+	bpf_loop(control.fresh, add_thread, NULL, 0);
+	bpf_loop(control.families, end_sum, NULL, 0);
 	return 0;
 }

@@ -32,10 +32,22 @@ struct seat {
 
 /* A thread that was there first, and all that came of it. */
 struct family {
-	u64 number; /* of the one that has this place now */
+	u64 number; /* of the one that has this place now; never 0 */
 	u64 gone_ns; /* what those have run that are no more, less what others had run when they entered */
 	u64 ran_ns; /* all of them, when that was last added up */
 	u64 leaving; /* threads that were just ending then, and went on running for that */
+	u64 begun; /* moves of its threads from one account to another, and those that have ended */
+	u64 ended;
+	u64 moves; /* that had ended when adding up began */
+	u32 met; /* its first thread has a seat, and is no more known by its number alone */
+	u32 whole; /* nobody was moved while it was added up */
+};
+
+/* Changed at any time. */
+struct roll_control {
+	u64 lost; /* events for which there was no room in the ring, and threads for which there was no seat */
+	u32 fresh; /* seats that were ever taken */
+	u32 families; /* places of families that were ever taken; written by user space */
 };
 
 /* Where the fields of a thread are in this kernel; set once, before the programs are loaded. */
@@ -46,4 +58,5 @@ struct roll_settings {
 	u32 state;
 	u32 on_cpu;
 	u32 ran;
+	u32 seats; /* that there are */
 };

@@ -12,10 +12,11 @@ use std::rc::Rc;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{Family, Hear, Heard, Roll, ran, sees_all_threads};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, PrintLevel, ProgramInput, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{ErrorExt, Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 use rustc_hash::FxHashMap;
 
 use crate::fields::Types;
+use crate::follow::quietly;
 use crate::generated::roll::{RollSkel, RollSkelBuilder, shared, types};
 
 /// What the kernel knows of its own types.
@@ -24,21 +25,28 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// How often families are looked at anew because threads were moved meanwhile.
 const MOST_LOOKS: usize = 20;
 
-const LEAST_ROOM: u32 = 8192;
+/// For how many threads there is to be room: for as many, or so many times as many as the machine has. Those that are born take but
+/// a seat, those that enter more.
+const BORN: (u32, u32) = (1 << 15, 16);
+const ENTERED: (u32, u32) = (1 << 12, 4);
 const MOST_ROOM: u32 = 1 << 20;
+
+/// Memory for who is followed is taken when he is.
+const NO_PREALLOC: u32 = 1;
+
+/// How often a place of a family was given away, in its number.
+const GENERATION: u64 = 1 << 32;
 
 /// A family that is on the roll.
 struct Entered {
-    /// What it is called inside the kernel: its place, and above that how often it was given to others.
+    /// What it is called inside the kernel: its place, and above that how often that was given away.
     number: u64,
-    /// Its first thread, if that may not have been met inside the kernel.
+    /// Its first thread, as long as that is known by its number.
     not_met: Option<u32>,
 }
 
-impl Entered {
-    const fn place(&self) -> [u8; 4] {
-        (self.number as u32).to_ne_bytes()
-    }
+const fn place(number: u64) -> [u8; 4] {
+    (number as u32).to_ne_bytes()
 }
 
 /// The programs inside the kernel; dropping this takes them out.
@@ -80,25 +88,22 @@ pub fn load() -> Result<Box<dyn Roll>, String> {
     let settings = std::fs::read(BTF).map_err(|e| format!("{BTF}: {e}"))?;
     let settings = Types::read(&settings).and_then(|types| settings_by(&types));
     let settings = settings.ok_or_else(|| format!("{BTF} does not say where a thread's fields are"))?;
+    if ran(std::process::id()).is_none() {
+        return Err("the kernel does not say in /proc how long threads ran (CONFIG_SCHED_INFO)".into());
+    }
     // There is another way, so what the library would print helps nobody.
-    let talk = libbpf_rs::get_print();
-    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, _| {})));
-    let loaded = InKernel::load(settings);
-    libbpf_rs::set_print(talk);
+    let loaded = quietly(|| InKernel::load(settings));
     loaded.map(|roll| Box::new(roll) as Box<dyn Roll>).map_err(|e| e.to_string())
 }
 
-/// Whether the thread of this number has entered with that family and was not met since; another one may have the number by now.
-fn waits(entrants: &impl MapCore, tid: u32, family: u64) -> io::Result<bool> {
-    let found = entrants.lookup(&tid.to_ne_bytes(), MapFlags::ANY).map_err(failed("looking for a thread"))?;
-    Ok(found.is_some_and(|number| number == family.to_ne_bytes()))
+/// Threads that the machine has.
+fn threads() -> u32 {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split_whitespace().nth(3).and_then(|of| of.split('/').nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// For how many threads there is to be room: for many more than the machine has. Making it takes its time.
-fn room() -> u32 {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let threads = load.split_whitespace().nth(3).and_then(|of| of.split('/').nth(1)?.parse::<u32>().ok());
-    (threads.unwrap_or(0).saturating_mul(4)).clamp(LEAST_ROOM, MOST_ROOM)
+fn room(threads: u32, (least, times): (u32, u32)) -> u32 {
+    threads.saturating_mul(times).clamp(least, MOST_ROOM)
 }
 
 fn settings_by(types: &Types<'_>) -> Option<types::roll_settings> {
@@ -111,6 +116,7 @@ fn settings_by(types: &Types<'_>) -> Option<types::roll_settings> {
         state: offset(&["__state"])?,
         on_cpu: offset(&["on_cpu"])?,
         ran: offset(&["se", "sum_exec_runtime"])?,
+        seats: 0,
     })
 }
 
@@ -119,17 +125,19 @@ impl InKernel {
         // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
         let place = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = RollSkelBuilder::default().open(place).map_err(failed("reading programs"))?;
+        let threads = threads();
+        let (seats, families) = (room(threads, BORN), room(threads, ENTERED));
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            rodata.settings = settings;
+            rodata.settings = types::roll_settings { seats, ..settings };
         }
-        let room = room();
         let maps = &mut open.maps;
         let sizes = [
-            maps.followed.set_max_entries(room),
-            maps.seats.set_max_entries(room),
-            maps.spare.set_max_entries(room),
-            maps.entrants.set_max_entries(room),
-            maps.families.set_max_entries(room),
+            maps.followed.set_max_entries(seats),
+            maps.followed.set_map_flags(NO_PREALLOC),
+            maps.seats.set_max_entries(seats),
+            maps.spare.set_max_entries(seats),
+            maps.entrants.set_max_entries(families),
+            maps.families.set_max_entries(families),
         ];
         sizes.into_iter().collect::<Result<(), _>>().map_err(failed("making room"))?;
         let mut skel = open.load().map_err(failed("loading programs"))?;
@@ -143,70 +151,93 @@ impl InKernel {
         builder.add(&skel.maps.ring, take).map_err(failed("opening the ring"))?;
         let ring = builder.build().map_err(failed("opening the ring"))?;
         let programs = &mut skel.progs;
-        let links = [&mut programs.on_fork, &mut programs.on_exec, &mut programs.on_exit, &mut programs.on_free];
+        let links = [&mut programs.on_birth, &mut programs.on_exec, &mut programs.on_exit, &mut programs.on_free];
         let links = links.into_iter().map(|program| program.attach()).collect::<Result<_, _>>();
         let links = links.map_err(failed("attaching programs"))?;
         Ok(Self { links, ring, told, families: FxHashMap::default(), spare: Vec::new(), skel })
     }
 
-    /// How long a family's first thread has run, if it has not been met since it entered.
-    fn alone(&mut self, family: u32) -> io::Result<Nanos> {
-        let Some(entered) = self.families.get_mut(&family) else { return Ok(Nanos::ZERO) };
-        let Some(tid) = entered.not_met else { return Ok(Nanos::ZERO) };
-        if waits(&self.skel.maps.entrants, tid, entered.number)? {
-            return Ok(ran(tid).unwrap_or_default());
-        }
-        entered.not_met = None;
-        Ok(Nanos::ZERO)
+    /// What the kernel changes at any time.
+    fn control(&self) -> *mut types::roll_control {
+        self.skel.maps.bss_data.as_deref().map_or(std::ptr::null_mut(), |bss| (&raw const bss.control).cast_mut())
     }
 
-    /// Threads that were being moved from one account to another so far, and those that have been.
-    fn moved(&self) -> (u64, u64) {
-        self.skel.maps.bss_data.as_deref().map_or((0, 0), |bss| {
-            // SAFETY: plain integers in memory that the kernel writes too.
-            unsafe { ((&raw const bss.moving).read_volatile(), (&raw const bss.moved).read_volatile()) }
-        })
-    }
-
-    fn look(&mut self, wanted: &[u32], found: &mut Vec<(u32, Family)>) -> io::Result<()> {
+    /// Adds up, and takes in those families that no thread of which was moved meanwhile, or all.
+    fn look(&mut self, wanted: &mut Vec<u32>, all: bool, take: &mut dyn FnMut(u32, Family)) -> io::Result<()> {
+        // Who is not met until then has run a little more by now than this, and is not counted twice.
+        let alone = |nr| self.families.get(nr).and_then(|family| family.not_met).and_then(ran).unwrap_or_default();
+        let alone: Vec<Nanos> = wanted.iter().map(alone).collect();
         self.skel.progs.add_up.test_run(ProgramInput::default()).map_err(failed("adding up"))?;
-        found.clear();
-        for nr in wanted {
-            let Some(entered) = self.families.get(nr) else { continue };
-            let family = self.skel.maps.families.lookup(&entered.place(), MapFlags::ANY);
-            let family = family.map_err(failed("looking at a family"))?;
-            let Some(family) = family.and_then(|bytes| crate::kernel::read::<types::family>(&bytes)) else { continue };
-            let ran_ns = family.ran_ns.wrapping_add(self.alone(*nr)?.0) as i64;
-            found.push((*nr, Family { ran: Nanos(ran_ns.max(0) as u64), leaving: family.leaving }));
-        }
-        Ok(())
+        let mut failure = None;
+        let mut alone = alone.into_iter();
+        wanted.retain(|nr| {
+            let alone = alone.next().unwrap_or_default();
+            let Some(entered) = self.families.get_mut(nr) else { return false };
+            let family = match self.skel.maps.families.lookup(&place(entered.number), MapFlags::ANY) {
+                Ok(bytes) => bytes.and_then(|bytes| crate::kernel::read::<types::family>(&bytes)),
+                Err(error) => {
+                    failure.get_or_insert(failed("looking at a family")(error));
+                    None
+                }
+            };
+            let Some(family) = family else { return false };
+            if family.met != 0 {
+                entered.not_met = None;
+            }
+            if family.whole == 0 && !all {
+                return true;
+            }
+            let alone = if family.met == 0 { alone.0 } else { 0 };
+            let ran_ns = family.ran_ns.wrapping_add(alone) as i64;
+            // Who was being moved is missing, and is there before long.
+            let leaving = family.leaving.max(u64::from(family.whole == 0));
+            take(*nr, Family { ran: Nanos(ran_ns.max(0) as u64), leaving });
+            false
+        });
+        failure.map_or(Ok(()), Err)
     }
 
     /// A number for a family, of a place that nobody has.
-    fn number(&mut self) -> u64 {
-        let again = self.spare.pop().map(|before| before + (1 << 32));
-        again.unwrap_or_else(|| {
-            let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else { return 0 };
-            bss.nr_families += 1;
-            u64::from(bss.nr_families - 1)
-        })
+    fn number(&mut self) -> io::Result<u64> {
+        if let Some(before) = self.spare.pop() {
+            return Ok(before + GENERATION);
+        }
+        let control = self.control();
+        if control.is_null() {
+            return Err(io::Error::other("the programs have no memory of their own"));
+        }
+        // SAFETY: an integer in memory that the kernel shares and only reads; it lives as long as the programs.
+        unsafe {
+            let places = &raw mut (*control).families;
+            let new = places.read_volatile();
+            places.write_volatile(new + 1);
+            Ok(GENERATION + u64::from(new))
+        }
+    }
+
+    fn enter_as(&mut self, tid: u32, number: u64) -> io::Result<bool> {
+        let Some(ran) = ran(tid) else { return Ok(false) };
+        let new = types::family { number, gone_ns: ran.0.wrapping_neg(), ..types::family::default() };
+        // SAFETY: a structure of integers without padding that lives longer than the slice.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const new).cast::<u8>(), size_of_val(&new)) };
+        let maps = &self.skel.maps;
+        maps.families.update(&place(number), bytes, MapFlags::ANY).map_err(failed("making room for a family"))?;
+        let entry = maps.entrants.update(&tid.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY);
+        entry.map_err(failed("making room for a thread"))?;
+        Ok(true)
     }
 }
 
 impl Roll for InKernel {
-    fn enter(&mut self, tid: u32, family: u32) -> io::Result<()> {
-        let number = self.number();
-        let entered = Entered { number, not_met: Some(tid) };
-        let gone_ns = ran(tid).unwrap_or_default().0.wrapping_neg();
-        let new = types::family { number, gone_ns, ..types::family::default() };
-        // SAFETY: a structure of integers without padding that lives longer than the slice.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const new).cast::<u8>(), size_of_val(&new)) };
-        let maps = &self.skel.maps;
-        maps.families.update(&entered.place(), bytes, MapFlags::ANY).map_err(failed("making room for a family"))?;
-        let entry = maps.entrants.update(&tid.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY);
-        entry.map_err(failed("making room for a thread"))?;
-        self.families.insert(family, entered);
-        Ok(())
+    fn enter(&mut self, tid: u32, family: u32) -> io::Result<bool> {
+        let number = self.number()?;
+        let entered = self.enter_as(tid, number);
+        if matches!(entered, Ok(true)) {
+            self.families.insert(family, Entered { number, not_met: Some(tid) });
+        } else {
+            self.spare.push(number);
+        }
+        entered
     }
 
     fn hear(&mut self, hear: Hear<'_>) {
@@ -223,23 +254,25 @@ impl Roll for InKernel {
     }
 
     fn families(&mut self, wanted: &[u32], take: &mut dyn FnMut(u32, Family)) -> io::Result<()> {
-        let mut found = Vec::with_capacity(wanted.len());
-        // Who is moved from one account to another meanwhile may be in neither.
-        for _ in 0..MOST_LOOKS {
-            let before = self.moved();
-            self.look(wanted, &mut found)?;
-            if before.0 == before.1 && self.moved() == before {
+        let mut wanted = wanted.to_vec();
+        for look in 1..=MOST_LOOKS {
+            self.look(&mut wanted, look == MOST_LOOKS, take)?;
+            if wanted.is_empty() {
                 break;
             }
         }
-        found.into_iter().for_each(|(nr, family)| take(nr, family));
         Ok(())
     }
 
     fn forget(&mut self, family: u32) {
         let Some(entered) = self.families.remove(&family) else { return };
         let entrants = &self.skel.maps.entrants;
-        if let Some(tid) = entered.not_met.filter(|tid| waits(entrants, *tid, entered.number).unwrap_or(false)) {
+        // Another one that has entered may have the number by now.
+        let is_its = |tid: &u32| {
+            let found = entrants.lookup(&tid.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+            found.is_some_and(|number| number == entered.number.to_ne_bytes())
+        };
+        if let Some(tid) = entered.not_met.filter(is_its) {
             // One that is met at this moment need not be forgotten.
             let _ = entrants.delete(&tid.to_ne_bytes());
         }
@@ -247,10 +280,9 @@ impl Roll for InKernel {
     }
 
     fn lost(&self) -> u64 {
-        self.skel.maps.bss_data.as_deref().map_or(0, |bss| {
-            // SAFETY: a plain integer in memory that the kernel writes too.
-            unsafe { (&raw const bss.lost).read_volatile() }
-        })
+        let control = self.control();
+        // SAFETY: an integer in memory that the kernel writes too and that lives as long as the programs.
+        if control.is_null() { 0 } else { unsafe { (&raw const (*control).lost).read_volatile() } }
     }
 
     fn file(&self) -> BorrowedFd<'_> {

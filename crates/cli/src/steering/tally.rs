@@ -2,8 +2,8 @@
 //!
 //! Input: the driver's observations and decisions. Output: a summary, and the outcome for a record.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use countersteer_core::driver::Recorder;
@@ -234,6 +234,19 @@ impl Tally {
         true
     }
 
+    /// Threads that were born and have ended since the last observation are known until their ends are taken in. Of those that had
+    /// ended before only something late may be told: their programs.
+    fn passed_by(&mut self, observation: &Observation) -> BTreeMap<ThreadId, u32> {
+        if observation.ended.is_empty() {
+            return BTreeMap::new();
+        }
+        let born = observation.events.iter().filter(|e| matches!(e.kind, ThreadEventKind::New));
+        let born: BTreeSet<ThreadId> = born.map(|e| e.thread).collect();
+        let (new, known): (Vec<_>, Vec<_>) = observation.ended.iter().partition(|(thread, _)| born.contains(thread));
+        new.into_iter().for_each(|(thread, program)| _ = self.passes_by(thread, program.0));
+        known.into_iter().map(|(thread, program)| (thread, program.0)).collect()
+    }
+
     fn meet(&mut self, observation: &Observation) {
         if self.program_of.keys().eq(observation.threads.iter().map(|t| &t.id)) {
             return;
@@ -273,8 +286,7 @@ impl Tally {
     }
 
     fn count(&mut self, topology: &Topology, observation: &Observation) {
-        // Until their ends are taken in, those that came and went are known.
-        observation.ended.iter().for_each(|(thread, program)| _ = self.passes_by(*thread, program.0));
+        let late = self.passed_by(observation);
         for sample in &observation.samples {
             let time = sample.enabled.max(sample.running).as_secs_f64();
             // The first samples after a decision tell of what was before it as well, and so do those that come late.
@@ -284,9 +296,10 @@ impl Tally {
                 self.summary.misplaced.0 += u64::from(!there);
                 self.summary.misplaced.1 += 1;
             }
-            let program = match self.program_of.get(&sample.thread) {
-                Some(number) => self.programs.get_mut(number),
-                None => Some(self.short_lived()),
+            let number = self.program_of.get(&sample.thread).or_else(|| late.get(&sample.thread));
+            let program = match number {
+                Some(number) if self.programs.contains_key(number) => self.programs.get_mut(number),
+                _ => Some(self.short_lived()),
             };
             if let Some(program) = program {
                 program.cpu_s[sample.core_type.index()] += time;

@@ -212,6 +212,10 @@ impl AffinityEngine {
     fn follow(&mut self) -> Result<(), AffinityError> {
         let mut fates = self.watch.fates();
         self.scan.look(self.watch.now(), &mut fates);
+        self.take(fates)
+    }
+
+    fn take(&mut self, mut fates: Vec<(Nanos, u32, Fate)>) -> Result<(), AffinityError> {
         fates.retain(|(_, tid, fate)| !self.ignored.passes_over(*tid, fate));
         for (at, tid, fate) in fates {
             let thread = ThreadId(tid);
@@ -235,7 +239,6 @@ impl AffinityEngine {
         self.ended.push((ThreadId(tid), program));
         if !self.roster.has_of(program) {
             self.owns.remove(&program);
-            self.roots.retain(|_, of| *of != program);
         }
     }
 
@@ -280,7 +283,7 @@ impl AffinityEngine {
 
     /// The readings of the period as samples; who ran where.
     fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, AffinityError> {
-        let Self { watch, roster, config, events, ignored, roots, .. } = self;
+        let Self { watch, roster, config, events, ended, ignored, roots, .. } = self;
         let sparing = watch.is_sparing();
         let (origin, mut samples) = (watch.origin(), std::mem::take(&mut self.read_before));
         let before = samples.len();
@@ -296,15 +299,20 @@ impl AffinityEngine {
                 sample.at = sample.at.since(origin).min(at);
                 if !sparing {
                     roster.ran(sample.thread.0, cpu, sample.running.max(sample.enabled), sample.at, events);
-                } else if let Some(heir) = roots.get(&sample.thread.0).and_then(|of| roster.heir(sample.thread.0, *of))
-                {
-                    sample.thread = ThreadId(heir);
+                } else if let Some(program) = roots.get(&sample.thread.0) {
+                    match roster.heir(sample.thread.0, *program) {
+                        Some(heir) => sample.thread = ThreadId(heir),
+                        None => ended.push((sample.thread, *program)),
+                    }
                 }
                 samples.push(sample);
             }
         })?;
         if before > 0 || sparing {
             samples.sort_by_key(|s| (s.thread, s.at));
+        }
+        if !ended.is_empty() && !watch.is_owed() {
+            roots.retain(|_, program| roster.has_of(*program));
         }
         Ok(samples)
     }
@@ -429,6 +437,9 @@ impl Engine for AffinityEngine {
         }
         self.watch.listen();
         self.follow()?;
+        if self.watch.overflows() {
+            self.leave_roll()?;
+        }
         let at = self.watch.now();
         if sums_up || at.since(self.summed_up) >= SUMMED_UP {
             self.watch.sum_up()?;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use countersteer_core::counters::Plan;
 use countersteer_core::units::Nanos;
 
+use super::scan::Scan;
 use super::{AffinityEngine, AffinityError};
 use crate::counters::{CounterError, Resolved, Watch};
 
@@ -69,6 +70,30 @@ impl AffinityEngine {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Goes on with counters, since there are more threads than there is room for inside the kernel. Those that were missed are
+    /// sought, twice: while the first ones are being taken in, others are born.
+    pub(super) fn leave_roll(&mut self) -> Result<(), AffinityError> {
+        self.config.roll = None;
+        let Some(counters) = self.config.counters.clone() else { return Ok(()) };
+        self.catch_up()?;
+        let watch = self.another_watch(counters, self.close)?;
+        self.go_over(watch)?;
+        let before = self.processes();
+        self.catch_up()?;
+        for pid in self.processes().difference(&before) {
+            ignore_gone(self.watch.add(*pid))?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what nobody has told of: births and ends that can be seen.
+    fn catch_up(&mut self) -> Result<(), AffinityError> {
+        let (mut scan, mut fates) = (Scan::default(), Vec::new());
+        self.roster.members.iter().for_each(|(tid, member)| scan.knows(member.before.pid, *tid));
+        scan.look(self.watch.now(), &mut fates);
+        self.take(fates)
     }
 
     fn another_watch(&self, counters: Counters, close: bool) -> Result<Watch, CounterError> {

@@ -17,17 +17,18 @@ use super::resolve::Resolved;
 pub struct Family {
     /// How long it ran since it entered; those that run at this moment a tick less, at most.
     pub ran: Nanos,
-    /// Threads that are just ending, and go on running for that.
+    /// Threads that are just ending, and go on running for that, or may be missing in the sum for a moment.
     pub leaving: u64,
 }
 
 /// What keeps a roll inside the kernel; dropping it ends that.
 pub trait Roll: Send {
-    /// Puts a thread on the roll that is there already, with what it gives birth to, as the family of this number.
+    /// Puts a thread on the roll that is there already, with what it gives birth to, as the family of this number; whether it is
+    /// there still.
     ///
     /// # Errors
     /// There is no room, or the kernel refuses.
-    fn enter(&mut self, tid: u32, family: u32) -> io::Result<()>;
+    fn enter(&mut self, tid: u32, family: u32) -> io::Result<bool>;
 
     /// Tells what befell threads since the last call, in the order of time.
     fn hear(&mut self, hear: Hear<'_>);
@@ -41,7 +42,7 @@ pub trait Roll: Send {
     /// Forgets a family.
     fn forget(&mut self, family: u32);
 
-    /// Births and ends that nobody has been told of.
+    /// Births and ends that nobody has been told of, since there was no room: what families ran is not all known any more.
     fn lost(&self) -> u64;
 
     /// Something to read here means that [`Roll::hear`] had better be called soon.

@@ -100,6 +100,20 @@ pub fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
     InKernel::load(errand).map(|inside| Box::new(inside) as Box<dyn Follow>)
 }
 
+/// Does it without the library printing anything.
+pub(crate) fn quietly<T>(what: impl FnOnce() -> T) -> T {
+    struct Talk<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for Talk<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    let talk = libbpf_rs::get_print();
+    let _talk = Talk(|| _ = libbpf_rs::set_print(talk));
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, _| {})));
+    what()
+}
+
 impl InKernel {
     fn load(errand: &Errand<'_>) -> Result<Self, String> {
         // Most who may not are told without trying, which takes time.
@@ -110,11 +124,7 @@ impl InKernel {
         let most = libbpf_rs::num_possible_cpus().map_err(at("asking for CPUs"))?;
         let classes = Classes::find(Path::new("/"), errand.cpus, errand.core_types, most);
         // What the library would print is an error of its own only where somebody insists.
-        let talk = libbpf_rs::get_print();
-        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, _| {})));
-        let inside = Self::load_for(errand, layout, classes);
-        libbpf_rs::set_print(talk);
-        inside
+        quietly(|| Self::load_for(errand, layout, classes))
     }
 
     fn load_for(errand: &Errand<'_>, layout: Layout, classes: Classes) -> Result<Self, String> {

@@ -38,6 +38,8 @@ pub struct Watch {
     patient: bool,
     /// Records that were lost when trees were last looked at.
     lost: u64,
+    /// Trees that are over and whose last word is still to come.
+    late: Vec<u32>,
 }
 
 /// A thread that may tell late what it counted does so each so many times that it leaves a CPU: it is interrupted for that. One that
@@ -83,8 +85,8 @@ impl Watch {
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
         let origin = backend.now();
-        let (set, turned, census, which, patient, lost) = (0, origin, None, Which::All, false, 0);
-        Ok(Self { request, backend, follower, origin, set, turned, census, which, patient, lost })
+        let (set, turned, census, which, patient, lost, late) = (0, origin, None, Which::All, false, 0, Vec::new());
+        Ok(Self { request, backend, follower, origin, set, turned, census, which, patient, lost, late })
     }
 
     /// A watch over nobody yet, by the same clock and with the same CPUs, that counts something else.
@@ -138,7 +140,19 @@ impl Watch {
         self.which = Which::All;
         self.follower.ledger.hurry();
         let Self { census, backend, follower, .. } = self;
-        census.as_mut().map_or(Ok(()), |census| census.read(backend, follower, None))
+        census.as_mut().map_or(Ok(()), |census| census.read(backend, follower, None).map(drop))
+    }
+
+    /// Whether threads were born or have ended for which there was no room on the roll: it does not know all any more.
+    #[must_use]
+    pub fn overflows(&self) -> bool {
+        self.backend.roll.as_ref().is_some_and(|roll| roll.lost() > 0)
+    }
+
+    /// Whether threads that have ended may still tell what they did at last.
+    #[must_use]
+    pub const fn is_owed(&self) -> bool {
+        !self.late.is_empty()
     }
 
     /// Waits for the files too that another watch waited for.
@@ -270,13 +284,15 @@ impl Watch {
             self.lost = self.follower.lost();
             self.follower.trees.doubt();
         }
-        let over = self.follower.trees.take_over();
+        let Self { census, backend, follower, late, .. } = self;
+        let mut over = follower.trees.take_over();
+        over.append(late);
         if over.is_empty() {
             return Ok(over);
         }
-        let Self { census, backend, follower, .. } = self;
         if let Some(census) = census {
-            census.read(backend, follower, Some(&over))?;
+            *late = census.read(backend, follower, Some(&over))?;
+            over.retain(|tree| !late.contains(tree));
         }
         Ok(over)
     }

@@ -28,8 +28,8 @@ const ALWAYS: u32 = u32::MAX;
 /// Files per thread and CPU, more or less.
 const FILES: u64 = 4;
 
-/// How long is waited for threads that are just ending, and how long in between.
-const PATIENCE: Nanos = Nanos::from_millis(100);
+/// How long is waited for threads that are just ending, and how long in between. Those that take longer are asked again later.
+const PATIENCE: Nanos = Nanos::from_millis(10);
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// A thread that was there first, with all that it gave birth to.
@@ -109,7 +109,9 @@ impl Census {
         for tid in tids {
             let family = self.families;
             self.families += 1;
-            roll.enter(*tid, family).map_err(CounterError::system("following threads in the kernel"))?;
+            if !roll.enter(*tid, family).map_err(CounterError::system("following threads in the kernel"))? {
+                continue;
+            }
             // Of one that had begun to end, nothing would be told any more.
             if task::stat(pid, *tid).is_some() {
                 self.push((pid, *tid), By::Roll(family), follower, now);
@@ -136,15 +138,15 @@ impl Census {
         })
     }
 
-    /// Reads what trees have counted, or those of them that are over.
+    /// Reads what trees have counted, or those of them that are over; of these, those whose last word is still to come.
     pub(super) fn read(
         &mut self,
         backend: &mut Kernel,
         follower: &mut Follower,
         over: Option<&[u32]>,
-    ) -> Result<(), CounterError> {
+    ) -> Result<Vec<u32>, CounterError> {
         let now = backend.now();
-        self.ask_roll(backend, follower, over)?;
+        let late = self.ask_roll(backend, follower, over)?;
         for Counted { owner, by, .. } in self.trees.iter().filter(|counted| is_one(counted, over)) {
             let By::Events(totals) = by else { continue };
             for (nth, group) in totals.infos.iter().enumerate() {
@@ -158,23 +160,23 @@ impl Census {
                 follower.ledger.tell_root(*owner, group.tree, group.cpu, group.set, &told);
             }
         }
-        Ok(())
+        Ok(late)
     }
 
-    /// Reads what the roll knows; those that are over have really left their CPUs by then.
+    /// Reads what the roll knows; of trees that are over, those with threads that have not yet really left their CPUs.
     fn ask_roll(
         &self,
         backend: &mut Kernel,
         follower: &mut Follower,
         over: Option<&[u32]>,
-    ) -> Result<(), CounterError> {
-        let (Some(roll), Some(clock)) = (&mut backend.roll, &self.clock) else { return Ok(()) };
+    ) -> Result<Vec<u32>, CounterError> {
+        let (Some(roll), Some(clock)) = (&mut backend.roll, &self.clock) else { return Ok(Vec::new()) };
         let until = Nanos(sys::now()) + PATIENCE;
         let asked = |counted: &&Counted| is_one(counted, over) && matches!(counted.by, By::Roll(_));
         let asked: FxHashMap<u32, &Counted> =
             self.trees.iter().filter(asked).filter_map(|counted| Some((counted.family()?, counted))).collect();
         if asked.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let (wanted, mut known): (Vec<u32>, _) = (asked.keys().copied().collect(), Vec::with_capacity(asked.len()));
         loop {
@@ -187,13 +189,16 @@ impl Census {
             }
             std::thread::sleep(PAUSE);
         }
-        let at = Nanos(sys::now());
-        for (nr, Family { ran, .. }) in known {
+        let (at, mut late) = (Nanos(sys::now()), Vec::new());
+        for (nr, Family { ran, leaving }) in known {
             let Some(counted) = asked.get(&nr) else { continue };
+            if over.is_some() && leaving > 0 {
+                late.push(counted.tree);
+            }
             let told = Cumulative { at, seen_on: clock.cpu, enabled: ran, running: ran, values: &[ran.0] };
             follower.ledger.tell_root(counted.owner, counted.tree, clock.cpu, clock.set, &told);
         }
-        Ok(())
+        Ok(late)
     }
 
     /// Closes the counters of trees that are over.
