@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
+mod fake;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,8 +17,9 @@ use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 use countersteer_host::affinity::{AffinityConfig, AffinityEngine, Counters, restore};
-use countersteer_host::counters::{Pmus, Resolved, resolve};
+use countersteer_host::counters::{LoadRoll, Pmus, Resolved, resolve};
 use countersteer_host::live::{LiveEngine, Root};
+use fake::{MORE, Manners, fake};
 
 /// Ends with the test, whatever becomes of it.
 struct Program(Child);
@@ -87,6 +90,10 @@ fn engine(folder: &Path, counted: bool, dry: bool) -> AffinityEngine {
 }
 
 fn engine_that(counters: Option<Counters>, folder: &Path, dry: bool) -> AffinityEngine {
+    engine_by(counters, folder, dry, None)
+}
+
+fn engine_by(counters: Option<Counters>, folder: &Path, dry: bool, roll: Option<LoadRoll>) -> AffinityEngine {
     let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
     let config = AffinityConfig {
         topology: Arc::new(Topology::new(&machine)),
@@ -96,7 +103,7 @@ fn engine_that(counters: Option<Counters>, folder: &Path, dry: bool) -> Affinity
         journals: folder.to_owned(),
         dry,
         sparing: true,
-        roll: None,
+        roll,
     };
     AffinityEngine::open(config).unwrap()
 }
@@ -428,4 +435,31 @@ fn who_is_left_alone_is_counted_with_its_family_until_it_is_placed() {
             && seen.samples.iter().any(|s| s.thread.0 == spins.0 && s.enabled < Nanos::from_millis(25))
     });
     end(&[spins.0]);
+}
+
+#[test]
+fn who_finds_no_room_on_a_roll_is_sought_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("started");
+    let full: LoadRoll = || fake(Manners { loses: 1, ..Manners::default() });
+    let mut engine = engine_by(Some(counters(&["task_clock"], PERIOD)), folder.path(), false, Some(full));
+    if engine.blindness().is_some() || engine.topology().core_types.len() > 1 {
+        println!("who_finds_no_room: skipped: counting is not permitted here, or a roll does not suffice");
+        return;
+    }
+    engine.expect(false).unwrap();
+    let program = Program::start(&format!("({SPIN}) & touch '{}'; wait", gate.display()));
+    engine.admit(&root(&program)).unwrap();
+    while !gate.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let (mut spins, mut used) = (0, 0);
+    until(&mut engine, |seen| {
+        spins = seen.threads.iter().map(|t| t.id.0).find(|tid| *tid != program.pid()).unwrap_or(0);
+        used += seen.samples.iter().map(|s| s.enabled.0).sum::<u64>();
+        spins > 0 && used > MORE.0 + 50_000_000
+    });
+    // What the roll knew is told once, and it is not asked again.
+    assert!(used < 2 * MORE.0, "{used}");
+    end(&[spins]);
 }

@@ -2,19 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
+mod fake;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use countersteer_core::counters::{Owner, Plan, PlannedSet, parse_set};
+use countersteer_core::counters::{Owner, Plan, PlannedSet, Readings, parse_set};
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
-    CATALOG, CoreTypes, CounterError, Ending, Family, Fate, Hear, Heard, Pmus, Probe, Request, Roll, Session, Summary,
-    Target, Watch, probe, resolve,
+    CATALOG, CoreTypes, CounterError, Ending, Fate, LoadRoll, Pmus, Probe, Request, Session, Summary, Target, Watch,
+    probe, resolve,
 };
+use fake::{CHILD, MORE, Manners, fake};
 
 /// Set in a child of the test: threads that it is to start, four at a time.
 const THREADS: &str = "COUNTERSTEER_TEST_THREADS";
@@ -174,91 +176,66 @@ fn counters_of_who_has_ended_are_closed() {
     assert_eq!((open[0], read >= 20), (open[9], true), "{open:?}, {read} rows");
 }
 
-/// A roll that knows of one birth, one program and two ends, and that each family runs a second more each time that it is asked.
-#[derive(Default)]
-struct FakeRoll {
-    told: bool,
-    entered: Vec<(u32, u32)>,
-    asked: u64,
-    file: Option<std::os::fd::OwnedFd>,
-}
-
-/// Families that were forgotten.
-static FORGOTTEN: std::sync::Mutex<Vec<u32>> = std::sync::Mutex::new(Vec::new());
-/// A number that no thread has.
-const CHILD: u32 = 0x7fff_fff0;
-
-impl Roll for FakeRoll {
-    fn enter(&mut self, tid: u32, family: u32) -> std::io::Result<bool> {
-        self.entered.push((tid, family));
-        Ok(true)
-    }
-
-    fn hear(&mut self, hear: Hear<'_>) {
-        let Some((tid, _)) = self.entered.first().filter(|_| !std::mem::replace(&mut self.told, true)) else { return };
-        let at = Nanos(1);
-        hear(at, CHILD, Heard::Born { pid: CHILD, parent: *tid });
-        hear(at, CHILD, Heard::Starts(*b"program\0\0\0\0\0\0\0\0\0"));
-        hear(at, CHILD, Heard::Ended);
-        hear(at, *tid, Heard::Ended);
-    }
-
-    fn families(&mut self, wanted: &[u32], take: &mut dyn FnMut(u32, Family)) -> std::io::Result<()> {
-        self.asked += 1;
-        // It takes a while to leave a CPU.
-        let leaving = u64::from(self.asked < 3);
-        wanted.iter().for_each(|family| take(*family, Family { ran: Nanos(self.asked * 1_000_000_000), leaving }));
-        Ok(())
-    }
-
-    fn forget(&mut self, family: u32) {
-        FORGOTTEN.lock().unwrap().push(family);
-    }
-
-    fn lost(&self) -> u64 {
-        0
-    }
-
-    fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_ref().unwrap().as_fd()
-    }
-}
-
-fn fake_roll() -> Result<Box<dyn Roll>, String> {
-    let file = std::fs::File::open("/dev/null").map_err(|e| e.to_string())?;
-    Ok(Box::new(FakeRoll { file: Some(file.into()), ..FakeRoll::default() }))
-}
-
 #[test]
 fn a_roll_tells_of_births_and_ends_and_how_long_families_ran() {
-    let period = Nanos::from_millis(20);
-    let Some(request) = request(words(&["true"]), &["task_clock"], Some(period)) else { return };
-    let core_types = CoreTypes { names: vec!["cpu".into()], ..request.core_types };
-    let watch = Watch::new((request.sets, request.plan), period, request.cpus, core_types).unwrap();
-    let mut watch = watch.sparing(Some(fake_roll));
+    let Some(request) = request(words(&["true"]), &["task_clock"], Some(Nanos::from_millis(20))) else { return };
+    let mut watch = watch_by(request, || fake(Manners { tells: true, leaving: 2, ..Manners::default() }));
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     watch.add(child.id()).unwrap();
     assert_eq!(watch.open(), 0, "no counter is opened");
     let mut read = Vec::new();
-    let mut turn = |watch: &mut Watch| {
-        watch.turn(|readings, _| {
-            read.extend((0..readings.rows().len()).map(|i| (readings.rows()[i].owner, readings.values(i).to_vec())));
-        })
-    };
     watch.sum_up().unwrap();
-    turn(&mut watch).unwrap();
+    read.extend(readings(&mut watch));
     watch.listen();
     // The tree is over, and its last words are waited for.
-    turn(&mut watch).unwrap();
+    read.extend(readings(&mut watch));
     child.kill().unwrap();
     child.wait().unwrap();
-    let (root, second) = (Owner::Thread { pid: child.id(), tid: child.id() }, 1_000_000_000);
-    read.retain(|(_, values)| values.iter().any(|value| *value > 0));
-    assert_eq!(read, [(root, vec![second]), (root, vec![2 * second])]);
+    assert_eq!(read, [(child.id(), MORE.0), (child.id(), 2 * MORE.0)]);
+    assert!(!watch.is_owed());
     let fates: Vec<_> = watch.fates().into_iter().map(|(_, tid, fate)| (tid, fate)).collect();
     let born = Fate::Born { pid: CHILD, parent: child.id() };
     assert_eq!(fates, [(CHILD, born), (CHILD, Fate::Exec), (CHILD, Fate::Ended), (child.id(), Fate::Ended)]);
-    assert_eq!(*FORGOTTEN.lock().unwrap(), [0]);
+}
+
+#[test]
+fn who_takes_long_to_end_is_asked_again_later() {
+    let Some(request) = request(words(&["true"]), &["task_clock"], Some(Nanos::from_millis(20))) else { return };
+    let mut watch = watch_by(request, || fake(Manners { tells: true, leaving: 60, ..Manners::default() }));
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    watch.add(child.id()).unwrap();
+    watch.listen();
+    let mut read = vec![readings(&mut watch)];
+    assert!(watch.is_owed());
+    while watch.is_owed() {
+        read.push(readings(&mut watch));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // What was known until then is told at once, the rest when all is known.
+    let sum: u64 = read.iter().flatten().map(|(_, ran)| ran).sum();
+    assert!(read.len() > 1 && sum == 61 * MORE.0, "{read:?}");
+}
+
+/// A watch that counts nothing but time, by a roll.
+fn watch_by(request: Request, load: LoadRoll) -> Watch {
+    let core_types = CoreTypes { names: vec!["cpu".into()], ..request.core_types };
+    let period = request.interval.unwrap();
+    Watch::new((request.sets, request.plan), period, request.cpus, core_types).unwrap().sparing(Some(load))
+}
+
+/// Ends a period: who ran how long.
+fn readings(watch: &mut Watch) -> Vec<(u32, u64)> {
+    let mut read = Vec::new();
+    let take = |readings: &Readings, _: &Plan| {
+        for (i, row) in readings.rows().iter().enumerate() {
+            let Owner::Thread { tid, .. } = row.owner else { panic!("{row:?}") };
+            read.push((tid, readings.values(i)[0]));
+        }
+    };
+    watch.turn(take).unwrap();
+    read.retain(|(_, ran)| *ran > 0);
+    read
 }
 
 #[test]
