@@ -1,13 +1,17 @@
 /*
  * Many threads: `crowd births N RATE` gives birth to N short ones, RATE per second if the machine keeps up, and prints how long
  * that took; `crowd wait N SECONDS` has N that sleep, prints "ready" when all are there, and ends after so many seconds;
- * `crowd become PROGRAM ARGUMENT...` has three, of which one starts that program in the place of all of them after a while.
+ * `crowd become PROGRAM ARGUMENT...` has three, of which one starts that program in the place of all of them after a while;
+ * `crowd polled MS` has the kernel make one for it that uses a CPU for so long, and goes to sleep.
  */
+#include <linux/io_uring.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +35,23 @@ static void *becoming(void *command)
     exit(1);
 }
 
+static int polled(unsigned int ms)
+{
+    struct io_uring_params params = { .flags = IORING_SETUP_SQPOLL, .sq_thread_idle = ms };
+    int ring = syscall(__NR_io_uring_setup, 1, &params), access = PROT_READ | PROT_WRITE;
+    char *queue = mmap(NULL, 4096, access, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entry = mmap(NULL, 4096, access, MAP_SHARED, ring, IORING_OFF_SQES);
+    if (ring < 0 || queue == MAP_FAILED || entry == MAP_FAILED) {
+        perror("crowd: io_uring");
+        return 1;
+    }
+    /* It polls for so long after the last thing that it was given to do, which is nothing. */
+    entry->opcode = IORING_OP_NOP;
+    __atomic_store_n((unsigned int *)(queue + params.sq_off.tail), 1, __ATOMIC_RELEASE);
+    syscall(__NR_io_uring_enter, ring, 1, 0, IORING_ENTER_SQ_WAKEUP, NULL, 0);
+    return usleep(1000 * ms + 200000);
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -46,6 +67,8 @@ int main(int argc, char **argv)
             return 1;
         sleeping(NULL);
     }
+    if (argc == 3 && !strcmp(argv[1], "polled"))
+        return polled(atoi(argv[2]));
     int births = argc == 4 && !strcmp(argv[1], "births");
     long n = argc == 4 ? atol(argv[2]) : 0, more = argc == 4 ? atol(argv[3]) : 0;
     pthread_attr_t small;
