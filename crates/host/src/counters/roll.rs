@@ -15,7 +15,8 @@ use super::resolve::Resolved;
 /// A thread that was there first, with all that it gave birth to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Family {
-    /// How long it ran since it entered; those that run at this moment a tick less, at most.
+    /// How long it ran since it entered; those that run at this moment a tick less, at most, and one that ran when it entered a tick
+    /// more.
     pub ran: Nanos,
     /// Threads that are just ending, and go on running for that, or may be missing in the sum for a moment.
     pub leaving: u64,
