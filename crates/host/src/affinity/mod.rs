@@ -437,7 +437,7 @@ impl Engine for AffinityEngine {
         }
         self.watch.listen();
         self.follow()?;
-        if self.watch.overflows() {
+        if self.watch.overflows() && self.config.roll.take().is_some() {
             self.leave_roll()?;
         }
         let at = self.watch.now();

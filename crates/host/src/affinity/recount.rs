@@ -75,10 +75,10 @@ impl AffinityEngine {
     /// Goes on with counters, since there are more threads than there is room for inside the kernel. Those that were missed are
     /// sought, twice: while the first ones are being taken in, others are born.
     pub(super) fn leave_roll(&mut self) -> Result<(), AffinityError> {
-        self.config.roll = None;
         let Some(counters) = self.config.counters.clone() else { return Ok(()) };
         self.catch_up()?;
-        let watch = self.another_watch(counters, self.close)?;
+        // What is on the roll is better than nothing.
+        let Ok(watch) = self.another_watch(counters, self.close) else { return Ok(()) };
         self.go_over(watch)?;
         let before = self.processes();
         self.catch_up()?;
