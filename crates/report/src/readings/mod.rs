@@ -124,13 +124,12 @@ impl<'a> Writer<'a> {
         into: &mut Vec<u8>,
     ) {
         let form = &self.form;
-        let (mut counts, mut metrics) = (Vec::new(), Vec::with_capacity(form.metrics.len()));
+        let (mut counts, mut metrics) = (vec![None; self.columns.len()], Vec::with_capacity(form.metrics.len()));
         for (index, reading) in readings.rows().iter().enumerate() {
             let (pid, tid) = numbers(reading.owner);
-            counts.clear();
-            counts.resize(self.columns.len(), None);
-            let places = self.places.get(reading.set as usize).into_iter().flatten();
-            for ((event, column), value) in places.enumerate().zip(readings.values(index)) {
+            counts.fill(None);
+            let places = self.places.get(reading.set as usize).map_or(&[][..], Vec::as_slice);
+            for ((event, column), value) in places.iter().enumerate().zip(readings.values(index)) {
                 counts[*column] = (reading.present >> event & 1 == 1).then_some(*value);
             }
             metrics.extend(form.metrics.iter().map(|m| m.value(readings, index, outside)));

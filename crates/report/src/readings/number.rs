@@ -17,47 +17,60 @@ impl Number {
     const EMPTY: Self = Self { letters: [b' '; MOST], first: MOST };
 
     /// A whole number.
-    pub(super) const fn whole(value: u64) -> Self {
-        Self::EMPTY.before(value, 0)
+    pub(super) fn whole(value: u64) -> Self {
+        let mut number = Self::EMPTY;
+        number.before(value);
+        number
     }
 
     /// A whole number with thousands apart.
-    pub(super) const fn grouped(value: u64) -> Self {
-        Self::EMPTY.before(value, 3)
-    }
-
-    /// So many `units` as a decimal of the last of `decimals` places, rounded.
-    pub(super) const fn fixed(value: u64, units: u64, decimals: u32) -> Self {
-        let mut rounded = value / units + (value % units >= units.div_ceil(2)) as u64;
+    pub(super) fn grouped(mut value: u64) -> Self {
         let mut number = Self::EMPTY;
-        let mut place = 0;
-        while place < decimals {
-            number.letter(b'0' + (rounded % 10) as u8);
-            rounded /= 10;
-            place += 1;
+        while value >= 1000 {
+            number.places(value % 1000, 3);
+            number.letter(b',');
+            value /= 1000;
         }
+        number.before(value);
+        number
+    }
+
+    /// So many `units` as a decimal of the last of `decimals` places, rounded. Both are known where this is called.
+    #[inline(always)]
+    pub(super) fn fixed(value: u64, units: u64, decimals: usize) -> Self {
+        let rounded = value / units + u64::from(value % units >= units.div_ceil(2));
+        let mut number = Self::EMPTY;
+        let unit = 10u64.pow(decimals as u32);
+        number.places(rounded % unit, decimals);
         number.letter(b'.');
-        number.before(rounded, 0)
+        number.before(rounded / unit);
+        number
     }
 
-    /// Puts digits before what is there, with a comma between as many each; 0 for none.
-    const fn before(mut self, mut value: u64, group: u32) -> Self {
-        let mut digits = 0;
-        loop {
-            self.letter(b'0' + (value % 10) as u8);
+    /// Puts as many digits before what is there as it takes.
+    fn before(&mut self, mut value: u64) {
+        for letter in self.letters[..self.first].iter_mut().rev() {
+            *letter = b'0' + (value % 10) as u8;
             value /= 10;
+            self.first -= 1;
             if value == 0 {
-                return self;
-            }
-            digits += 1;
-            if digits == group {
-                self.letter(b',');
-                digits = 0;
+                return;
             }
         }
     }
 
-    const fn letter(&mut self, letter: u8) {
+    /// Puts so many digits before what is there.
+    #[inline(always)]
+    fn places(&mut self, mut value: u64, digits: usize) {
+        let first = self.first - digits;
+        for letter in self.letters[first..self.first].iter_mut().rev() {
+            *letter = b'0' + (value % 10) as u8;
+            value /= 10;
+        }
+        self.first = first;
+    }
+
+    fn letter(&mut self, letter: u8) {
         self.first -= 1;
         self.letters[self.first] = letter;
     }
