@@ -262,7 +262,11 @@ impl AffinityEngine {
         let own = own.or_else(|| self.owns.get(&of.0).cloned());
         let journal = &self.journal;
         let is_ours = |mask: &CpuSet| journal.has_set(mask);
+        let program = of.0;
         let added = self.roster.add(ids, of, own.as_ref().map(|(cpus, nice)| (cpus, *nice)), is_ours);
+        if added.is_none() {
+            self.ended.push((ThreadId(ids.1), program));
+        }
         if let Some(member) = added.filter(|m| m.placed.is_some() || m.nice.is_some()) {
             let before = member.before.clone();
             self.journal.before(&before)?;
@@ -429,6 +433,10 @@ impl Engine for AffinityEngine {
             }
             let soon = if now.since(self.born) < QUIET { ADMISSION } else { FIRST_ADMISSION };
             let woken = self.watch.wait(if hasty { until.min(now + soon) } else { until })?;
+            if woken {
+                // Perhaps because a process has ended.
+                self.watch.listen_closely();
+            }
             self.follow()?;
             sums_up |= woken;
             if woken || (early && !self.events.is_empty()) {

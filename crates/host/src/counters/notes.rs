@@ -5,6 +5,8 @@
 //! ring may still be on its way. An end is noted a little later than it was, behind the final counts that come with it; on a
 //! busy machine a thread may wait for a CPU between the two, so its end waits for as many final counts as are to come.
 
+use std::time::Duration;
+
 use countersteer_core::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
@@ -85,6 +87,9 @@ const SETTLING_NS: u64 = 100_000;
 
 /// How long after a thread's end its final counts may come.
 const FAREWELL_NS: u64 = 1_000_000;
+
+/// After so long it is taken in what befell threads, their ends as well.
+pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FAREWELL_NS + 2 * SETTLING_NS);
 
 /// How long an end waits for final counts that do not come.
 const PATIENCE_NS: u64 = 1_000_000_000;

@@ -14,6 +14,7 @@ use countersteer_core::units::Nanos;
 
 use super::super::backend::{Backend, Kernel};
 use super::super::follow::{Fate, Follower};
+use super::super::notes::TAKEN_IN;
 use super::super::open::{Leaving, Opened, Opening, Whom};
 use super::super::resolve::{CoreTypes, Resolved};
 use super::super::roll::{self, LoadRoll};
@@ -238,6 +239,14 @@ impl Watch {
     /// Takes in what rings hold by now.
     pub fn listen(&mut self) {
         self.follower.listen(&mut self.backend, false);
+    }
+
+    /// Takes in what rings hold by now, ends of just now as well, which take a moment.
+    pub fn listen_closely(&mut self) {
+        if self.backend.roll.is_none() && !self.request.sets.is_empty() {
+            std::thread::sleep(TAKEN_IN);
+        }
+        self.listen();
     }
 
     /// Takes in all that was told, since nobody will look again.
