@@ -277,12 +277,13 @@ static long add_thread(u32 nr, void *unused)
 	/* It may be another one's seat by now. */
 	if (!family || now(&seat->thread) != (u64)thread)
 		return 0;
+	/* Whoever has left is asked afterwards how long it ran. */
+	if (field(thread, settings.flags) & PF_EXITING) {
+		/* An integer of one or four bytes. */
+		bpf_probe_read_kernel(&on_cpu, sizeof(on_cpu), thread + settings.on_cpu);
+		family->leaving += !(field(thread, settings.state) & TASK_DEAD) || on_cpu;
+	}
 	family->ran_ns += ran_ns(thread);
-	if (!(field(thread, settings.flags) & PF_EXITING))
-		return 0;
-	/* An integer of one or four bytes. */
-	bpf_probe_read_kernel(&on_cpu, sizeof(on_cpu), thread + settings.on_cpu);
-	family->leaving += !(field(thread, settings.state) & TASK_DEAD) || on_cpu;
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 //! Input: threads. Output: what befell them and all that they gave birth to, and how long families of them ran.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -56,7 +57,7 @@ struct InKernel {
     told: Rc<RefCell<Vec<types::roll_event>>>,
     families: FxHashMap<u32, Entered>,
     /// Numbers that places of families had last, of those that are given back.
-    spare: Vec<u64>,
+    spare: VecDeque<u64>,
     skel: RollSkel<'static>,
 }
 
@@ -154,7 +155,7 @@ impl InKernel {
         let links = [&mut programs.on_birth, &mut programs.on_exec, &mut programs.on_exit, &mut programs.on_free];
         let links = links.into_iter().map(|program| program.attach()).collect::<Result<_, _>>();
         let links = links.map_err(failed("attaching programs"))?;
-        Ok(Self { links, ring, told, families: FxHashMap::default(), spare: Vec::new(), skel })
+        Ok(Self { links, ring, told, families: FxHashMap::default(), spare: VecDeque::new(), skel })
     }
 
     /// What the kernel changes at any time.
@@ -184,13 +185,15 @@ impl InKernel {
             if family.met != 0 {
                 entered.not_met = None;
             }
-            if family.whole == 0 && !all {
+            // It may have been met after it was added up.
+            let whole = family.whole != 0 && family.begun == family.moves;
+            if !whole && !all {
                 return true;
             }
             let alone = if family.met == 0 { alone.0 } else { 0 };
             let ran_ns = family.ran_ns.wrapping_add(alone) as i64;
             // Who was being moved is missing, and is there before long.
-            let leaving = family.leaving.max(u64::from(family.whole == 0));
+            let leaving = family.leaving.max(u64::from(!whole));
             take(*nr, Family { ran: Nanos(ran_ns.max(0) as u64), leaving });
             false
         });
@@ -199,7 +202,8 @@ impl InKernel {
 
     /// A number for a family, of a place that nobody has.
     fn number(&mut self) -> io::Result<u64> {
-        if let Some(before) = self.spare.pop() {
+        // The one that was given back first: who belonged to it may be going still.
+        if let Some(before) = self.spare.pop_front() {
             return Ok(before + GENERATION);
         }
         let control = self.control();
@@ -235,7 +239,7 @@ impl Roll for InKernel {
         if matches!(entered, Ok(true)) {
             self.families.insert(family, Entered { number, not_met: Some(tid) });
         } else {
-            self.spare.push(number);
+            self.spare.push_back(number);
         }
         entered
     }
@@ -276,7 +280,7 @@ impl Roll for InKernel {
             // One that is met at this moment need not be forgotten.
             let _ = entrants.delete(&tid.to_ne_bytes());
         }
-        self.spare.push(entered.number);
+        self.spare.push_back(entered.number);
     }
 
     fn lost(&self) -> u64 {

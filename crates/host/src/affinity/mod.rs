@@ -534,6 +534,10 @@ impl LiveEngine for AffinityEngine {
             }
             self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::New });
             self.take_in((root.pid, tid), (root.program, Arc::clone(&root.name)), None)?;
+            if !self.roster.members.contains_key(&tid) {
+                // It had ended before, and nobody will say so.
+                self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::Exit });
+            }
             if let Some(member) = self.roster.members.get(&tid) {
                 if self.watch.is_sparing() {
                     self.roots.insert(tid, root.program);

@@ -80,10 +80,18 @@ impl AffinityEngine {
         // What is on the roll is better than nothing.
         let Ok(watch) = self.another_watch(counters, self.close) else { return Ok(()) };
         self.go_over(watch)?;
+        // Who was born to one that is counted by now is counted, and told of.
+        self.watch.listen_closely();
+        self.follow()?;
         let before = self.processes();
         self.catch_up()?;
+        self.watch.listen_closely();
         for pid in self.processes().difference(&before) {
-            ignore_gone(self.watch.add(*pid))?;
+            if !self.watch.knows(*pid)
+                && let Err(error) = ignore_gone(self.watch.add(*pid))
+            {
+                self.blind.get_or_insert_with(|| error.to_string());
+            }
         }
         Ok(())
     }

@@ -146,6 +146,8 @@ pub(super) struct Kernel {
     drained: u64,
     /// Threads ended faster then than rings need to be looked at.
     hectic: bool,
+    /// The roll had much to tell; whoever polled it again would be woken by each event until there is none.
+    crowded: bool,
     bytes: Vec<u8>,
 }
 
@@ -154,8 +156,8 @@ impl Kernel {
     pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
         let silent = vec![false; opened.rings.len()];
         let attention = Attention::new(processes)?;
-        let (drained, hectic) = (sys::now(), false);
-        Ok(Self { opened, roll: None, attention, silent, drained, hectic, bytes: Vec::new() })
+        let (drained, hectic, crowded) = (sys::now(), false, false);
+        Ok(Self { opened, roll: None, attention, silent, drained, hectic, crowded, bytes: Vec::new() })
     }
 
     /// Makes waiting end early, once, when something can be read here.
@@ -175,13 +177,16 @@ impl Backend for Kernel {
     }
 
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
-        let most = if self.hectic { LOOK_NS } else { 3_600_000_000_000 };
+        let most = if self.hectic || self.crowded { LOOK_NS } else { 3_600_000_000_000 };
         let left = Nanos(until.since(self.now()).0.min(most));
         self.silent.resize(self.opened.rings.len(), false);
         let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent && !self.hectic);
         let rings = rings.map(|((_, group), _)| self.opened.leaders[*group].as_fd());
-        let rings: Vec<_> = rings.chain(self.roll.as_ref().map(|roll| roll.file())).collect();
+        let roll = self.roll.as_ref().filter(|_| !self.crowded).map(|roll| roll.file());
+        let polled = roll.is_some();
+        let rings: Vec<_> = rings.chain(roll).collect();
         let (wake, came) = self.attention.wait(left, &rings)?;
+        self.crowded = polled && came.last().is_some_and(|came| came.contains(PollFlags::POLLIN));
         for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(came) {
             *silent = came.contains(PollFlags::POLLHUP);
         }
@@ -217,6 +222,11 @@ impl Backend for Kernel {
 
     fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
         self.opened.switch(set, on)
+    }
+
+    /// A roll tells everything in its order.
+    fn is_prompt(&self) -> bool {
+        self.roll.is_some()
     }
 
     fn user_only(&self) -> bool {
