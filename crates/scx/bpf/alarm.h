@@ -68,7 +68,7 @@ static __always_inline void set_alarm(s32 cpu)
 	struct alarm *alarm = alarm_of(cpu);
 
 	if (alarm && !alarm->set && !__sync_lock_test_and_set(&alarm->set, 1))
-		start_alarm(alarm, bpf_ktime_get_ns());
+		start_alarm(alarm, scx_bpf_now());
 }
 
 /* Threads wait in a queue that the CPU serves. */
@@ -77,10 +77,10 @@ static __always_inline bool is_wanted(s32 cpu)
 	struct served *served = served_by(cpu);
 	u32 i, count;
 
-	if (scx_bpf_dsq_nr_queued(QUEUE_OF_CPU + cpu) > 0)
-		return true;
 	if (!served)
 		return false;
+	if (served->own && scx_bpf_dsq_nr_queued(QUEUE_OF_CPU + cpu) > 0)
+		return true;
 	count = served->count < MAX_CPU_QUEUES ? served->count : MAX_CPU_QUEUES;
 	bpf_for(i, 0, count) {
 		if (scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + served->targets[BOUNDED(i, MAX_CPU_QUEUES)]) > 0)
@@ -91,7 +91,7 @@ static __always_inline bool is_wanted(s32 cpu)
 
 static int go_off(void *map, u32 *key, struct alarm *alarm)
 {
-	u64 now = bpf_ktime_get_ns(), until = alarm->until_ns;
+	u64 now = scx_bpf_now(), until = alarm->until_ns;
 	s32 cpu = *key;
 
 	alarm->set = 0;

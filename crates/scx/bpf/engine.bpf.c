@@ -118,7 +118,7 @@ static __always_inline bool take_own(struct served *served, s32 cpu)
  */
 static __always_inline s64 ahead_after_sleep(const struct thread *t, u32 queue, s64 ahead)
 {
-	u64 slept = bpf_ktime_get_ns() - t->stopped_ns;
+	u64 slept = scx_bpf_now() - t->stopped_ns;
 	s64 most = settings.slice_ns / 2;
 
 	ahead -= slept / (u32)(scx_bpf_dsq_nr_queued(queue) + 2);
@@ -135,7 +135,8 @@ static __always_inline void queue_up(struct task_struct *p, struct thread *t, u3
 	s64 ahead = t->queue == queue ? t->vtime - now : 0;
 
 	if (flags & SCX_ENQ_WAKEUP) {
-		ahead = ahead_after_sleep(t, queue, ahead);
+		if (ahead > 0)
+			ahead = ahead_after_sleep(t, queue, ahead);
 		if (claim_favour(scx_bpf_task_cpu(p)))
 			favour = settings.slice_ns / 2;
 	}
@@ -271,7 +272,7 @@ SEC("struct_ops/engine_running")
 void BPF_PROG(engine_running, struct task_struct *p)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	u64 now = bpf_ktime_get_ns(), *clock;
+	u64 now = scx_bpf_now(), *clock;
 	struct thread *t = thread_of(p);
 	struct ledger *l;
 
@@ -297,7 +298,7 @@ void BPF_PROG(engine_tick, struct task_struct *p)
 {
 	struct thread *t = thread_of(p);
 	struct ledger *l = t ? ledger_of(p, t) : NULL;
-	u64 now = bpf_ktime_get_ns();
+	u64 now = scx_bpf_now();
 
 	if (!l)
 		return;
@@ -311,7 +312,7 @@ SEC("struct_ops/engine_stopping")
 void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 {
 	struct thread *t = thread_of(p);
-	u64 now = bpf_ktime_get_ns(), weight;
+	u64 now = scx_bpf_now(), weight;
 	struct ledger *l;
 
 	if (!t || !t->started_ns)

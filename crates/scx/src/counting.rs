@@ -8,6 +8,7 @@ use countersteer_core::counters::Plan;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::sample::Event;
 use countersteer_core::units::CpuId;
+use countersteer_host::affinity::Counters;
 use countersteer_host::counters::{CounterError, CpuCounters, Resolved};
 
 use crate::ScxError;
@@ -62,13 +63,16 @@ pub(crate) struct Slot {
 }
 
 impl Counting {
-    /// Opens all sets on all CPUs, by the kernel's numbers, and starts the first, which the scheduler calls so.
-    pub fn open(sets: &[Vec<Resolved>], plan: Plan, cpus: &CpuSet, first: u32) -> Result<Self, ScxError> {
+    /// Opens all sets on all CPUs, by the kernel's numbers, and starts the first, which the scheduler calls so. What samples have no
+    /// room for is left out: how long threads run the scheduler knows itself.
+    pub fn open((mut sets, mut plan): Counters, cpus: &CpuSet, first: u32) -> Result<Self, ScxError> {
+        sets.iter_mut().for_each(|set| set.retain(|e| e.planned.event.is_some()));
+        plan.sets.iter_mut().for_each(|set| set.events.retain(|e| e.event.is_some()));
         let (have, most) = (sets.iter().map(Vec::len).max().unwrap_or(0), shared::MAX_EVENTS as usize);
         if have > most {
             return Err(ScxError::TooBig { what: "events of a set", have, most });
         }
-        let counters = CpuCounters::open(sets, cpus)?;
+        let counters = CpuCounters::open(&sets, cpus)?;
         let counting = Self { counters, plan, slots: sets.iter().map(|s| slots(s)).collect(), set: 0, first };
         counting.counters.switch(0, true)?;
         Ok(counting)

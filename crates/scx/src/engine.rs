@@ -199,11 +199,11 @@ impl ScxEngine {
     ///
     /// # Errors
     /// They cannot be opened, or are too many.
-    pub fn recount(&mut self, (sets, plan): Counters) -> Result<(), ScxError> {
-        let first = self.vacant_sets(sets.len() as u32)?;
+    pub fn recount(&mut self, counters: Counters) -> Result<(), ScxError> {
+        let first = self.vacant_sets(counters.0.len() as u32)?;
         let topology = Arc::clone(&self.config.topology);
         let cpus = self.config.numbers.os_set(&topology.groups[0].cpus);
-        let counting = Counting::open(&sets, plan, &cpus, first)?;
+        let counting = Counting::open(counters, &cpus, first)?;
         if let Err(error) = self.kernel.count(&counting, &self.core_types) {
             self.kernel.uncount(&counting, &self.core_types)?;
             return Err(error);
