@@ -113,36 +113,34 @@ static __always_inline bool take_own(struct served *served, s32 cpu)
 }
 
 /*
- * How far a thread that wakes is ahead of its queue: it has paid back its part of the time that it slept, and owes half a slice at
- * most. Were more forgiven, who wakes often and runs shortly would make everybody change places all the time.
+ * Where a thread that wakes queues, from its queue's clock; `ahead` is how much of its share it has used in advance, of which two slices
+ * are kept. The first of those that wake during a slice is let go a slice early, so that it waits for this slice to end and for nobody
+ * who owes nothing. All others queue like who has just had a slice: were they all let go first, each would have its CPU for next to no
+ * time, and everybody would change places all the time.
  */
-static __always_inline s64 ahead_after_sleep(const struct thread *t, u32 queue, s64 ahead)
+static __always_inline s64 place_of_woken(struct task_struct *p, s64 *ahead)
 {
-	u64 slept = scx_bpf_now() - t->stopped_ns;
-	s64 most = settings.slice_ns / 2;
+	s64 slice = settings.slice_ns;
 
-	ahead -= slept / (u32)(scx_bpf_dsq_nr_queued(queue) + 2);
-	return ahead < most ? ahead : most;
+	if (*ahead > 2 * slice)
+		*ahead = 2 * slice;
+	if (claim_favour(scx_bpf_task_cpu(p)))
+		return *ahead - slice;
+	return *ahead > slice ? *ahead : slice;
 }
 
-/*
- * Puts a thread into a queue, at its place by virtual time. One that slept does not make up for it. But of those that wake during a
- * slice the first goes before all that owe nothing: it waits for this slice to end, and not for the others' too.
- */
+/* Puts a thread into a queue, at its place by virtual time. One that slept does not make up for it. */
 static __always_inline void queue_up(struct task_struct *p, struct thread *t, u32 queue, u64 flags)
 {
-	u64 *clock = clock_of(queue), now = clock ? *clock : 0, favour = 0;
-	s64 ahead = t->queue == queue ? t->vtime - now : 0;
+	u64 *clock = clock_of(queue), now = clock ? *clock : 0;
+	s64 ahead = t->queue == queue ? t->vtime - now : 0, place;
 
-	if (flags & SCX_ENQ_WAKEUP) {
-		if (ahead > 0)
-			ahead = ahead_after_sleep(t, queue, ahead);
-		if (claim_favour(scx_bpf_task_cpu(p)))
-			favour = settings.slice_ns / 2;
-	}
+	if (ahead < 0)
+		ahead = 0;
+	place = flags & SCX_ENQ_WAKEUP ? place_of_woken(p, &ahead) : ahead;
 	t->queue = queue;
-	t->vtime = now + (ahead > 0 ? ahead : 0);
-	insert(p, queue, slice_of(t), t->vtime - favour, flags);
+	t->vtime = now + ahead;
+	insert(p, queue, slice_of(t), now + place, flags);
 	if (is_queue_of_cpu(queue))
 		expect_own(queue - QUEUE_OF_CPU);
 }
@@ -321,7 +319,6 @@ void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 	weight = t->weight ? t->weight : p->scx.weight * 1024 / 100;
 	t->vtime += (now - t->started_ns) * 1024 / (weight ? weight : 1);
 	t->started_ns = 0;
-	t->stopped_ns = now;
 	note_slice(bpf_get_smp_processor_id(), 0);
 	l = ledger_of(p, t);
 	if (!l)

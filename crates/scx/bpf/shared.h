@@ -162,7 +162,6 @@ struct ledger {
 struct thread {
 	u64 vtime; /* time used, divided by weight, on the clock of its queue */
 	u64 started_ns; /* when it got its CPU; 0 while it waits or sleeps */
-	u64 stopped_ns; /* when it last left its CPU */
 	u64 slice_ns; /* its own slice; 0 for everybody's */
 	u32 queue; /* whose clock vtime follows */
 	u32 target; /* where it may run */

@@ -91,6 +91,9 @@ fn usual_slice(cpus: usize) -> Nanos {
 /// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
 const GLANCE: Duration = Duration::from_millis(50);
 
+/// The same while nobody is placed: then it matters little to whom the CPUs belong.
+const RARE_GLANCE: Duration = Duration::from_millis(250);
+
 /// How often threads are looked at that nobody places.
 const SELDOM: Nanos = Nanos::from_millis(1000);
 
@@ -313,7 +316,8 @@ impl ScxEngine {
     /// Waits for at most so long; whether one of the files ended it. With `events`, whatever the kernel tells does.
     fn wait(&mut self, at_most: Duration, events: bool) -> bool {
         use nix::poll::{PollFd, PollFlags, poll};
-        let timeout = u16::try_from(at_most.min(GLANCE).as_millis() + 1).unwrap_or(u16::MAX);
+        let glance = if self.expected { GLANCE } else { RARE_GLANCE };
+        let timeout = u16::try_from(at_most.min(glance).as_millis() + 1).unwrap_or(u16::MAX);
         let ring = self.kernel.ring();
         let files = self.wakers.iter().map(AsFd::as_fd).chain(events.then_some(ring));
         let mut polled: Vec<PollFd<'_>> = files.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
@@ -492,6 +496,11 @@ impl Engine for ScxEngine {
     fn expect(&mut self, placements: bool) -> Result<(), ScxError> {
         self.expected = placements || !self.config.sparing;
         Ok(())
+    }
+
+    /// Births and ends are told; in between there is only something to be summed up.
+    fn rest(&self, period: Nanos) -> Nanos {
+        if self.expected { period } else { period.max(SELDOM) }
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {

@@ -125,10 +125,15 @@ impl AffinityEngine {
         self.watch.sum_up()?;
         let samples = self.read(self.watch.now())?;
         self.read_before.extend(samples);
+        // What both have counted has been read by now.
+        watch.sum_up()?;
+        watch.turn(|_, _| {})?;
         watch.listen();
         for pid in self.processes().difference(&before) {
-            if !watch.knows(*pid) {
-                ignore_gone(watch.add(*pid))?;
+            if !watch.knows(*pid)
+                && let Err(error) = ignore_gone(watch.add(*pid))
+            {
+                self.blind.get_or_insert_with(|| error.to_string());
             }
         }
         watch.take_over(&mut self.watch);
