@@ -13,6 +13,9 @@ use countersteer_host::live::Root;
 /// How often a process is looked at again.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// How often /proc is read at least, however quiet the host: reading it costs the more the more threads there are.
+const AROUND: Duration = Duration::from_millis(500);
+
 /// A process that was looked at.
 struct Known {
     root: Option<Root>,
@@ -25,19 +28,42 @@ pub struct Host {
     users: BTreeMap<u32, String>,
     known: BTreeMap<u32, Known>,
     next: u32,
+    /// The number that the kernel had given last.
+    newest: Option<u32>,
+    /// None was given just before /proc was read, to somebody who was not to be seen there yet.
+    settled: bool,
+    /// When /proc was read last.
+    read: Option<Instant>,
 }
 
 impl Host {
     /// A search by these rules.
     pub fn new(rules: Rules) -> Self {
-        Self { rules, users: users(), known: BTreeMap::new(), next: 0 }
+        Self { rules, users: users(), known: BTreeMap::new(), next: 0, newest: None, settled: false, read: None }
     }
 
     /// All processes that are covered now.
     pub fn find(&mut self) -> Vec<Root> {
+        let now = Instant::now();
+        if self.is_due(now) {
+            self.look_around(now);
+        }
+        self.known.values().filter_map(|k| k.root.clone()).collect()
+    }
+
+    /// Whether somebody may be there who was not when /proc was read last, or it was long ago.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let newest = newest();
+        let born = std::mem::replace(&mut self.newest, newest) != newest || newest.is_none();
+        let settled = std::mem::replace(&mut self.settled, !born);
+        let due = born || !settled || self.read.is_none_or(|read| now.duration_since(read) >= AROUND);
+        self.read = if due { Some(now) } else { self.read };
+        due
+    }
+
+    fn look_around(&mut self, now: Instant) {
         let pids = pids();
         self.known.retain(|pid, _| pids.binary_search(pid).is_ok());
-        let now = Instant::now();
         for pid in pids {
             let known = self.known.get(&pid);
             if known.is_none_or(|k| now.duration_since(k.looked) >= AGAIN) {
@@ -47,7 +73,6 @@ impl Host {
                 self.known.insert(pid, Known { root, looked: now });
             }
         }
-        self.known.values().filter_map(|k| k.root.clone()).collect()
     }
 
     fn look(&mut self, pid: u32) -> Option<Root> {
@@ -79,6 +104,11 @@ impl Host {
     }
 }
 
+/// The number that the kernel gave last to a thread, which is the last word of this file.
+fn newest() -> Option<u32> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().last()?.parse().ok()
+}
+
 fn pids() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
@@ -95,4 +125,34 @@ fn users() -> BTreeMap<u32, String> {
         Some((fields.nth(1)?.parse().ok()?, name))
     };
     text.lines().filter_map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn who_is_born_is_found_at_once_and_forgotten_soon_after_its_end() {
+        let text = "schema = \"countersteer.rules/1\"\npolicy = \"linux\"\n[[steer]]\nname = \"*\"\n";
+        let mut host = Host::new(Rules::parse("rules.toml", text).unwrap());
+        let mut finds = |pid: u32| host.find().iter().any(|root| root.pid == pid);
+        // Who finds passes its own children over, but not theirs.
+        let command = ["-c", "read line; sleep 60 & echo $!; wait"];
+        let mut shell = Command::new("sh").args(command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        (0..3).for_each(|_| assert!(!finds(shell.id())));
+        drop(shell.stdin.take());
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pid = line.trim().parse().unwrap();
+        assert!(finds(pid));
+        Command::new("kill").arg(line.trim()).status().unwrap();
+        shell.wait().unwrap();
+        let begun = Instant::now();
+        while finds(pid) {
+            assert!(begun.elapsed() < 20 * AROUND, "{pid} is still there");
+        }
+    }
 }
