@@ -90,22 +90,23 @@ fn engine(folder: &Path, counted: bool, dry: bool) -> AffinityEngine {
 }
 
 fn engine_that(counters: Option<Counters>, folder: &Path, dry: bool) -> AffinityEngine {
-    engine_by(counters, folder, dry, None)
+    AffinityEngine::open(AffinityConfig { dry, ..config(counters, folder) }).unwrap()
 }
 
-fn engine_by(counters: Option<Counters>, folder: &Path, dry: bool, roll: Option<LoadRoll>) -> AffinityEngine {
+/// Every observation is the last one, and sees everything.
+fn config(counters: Option<Counters>, folder: &Path) -> AffinityConfig {
     let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
-    let config = AffinityConfig {
+    AffinityConfig {
         topology: Arc::new(Topology::new(&machine)),
         numbers: CpuNumbers::new(machine.os_cpu_numbers()),
         counters,
         period: PERIOD,
+        until: Nanos::ZERO,
         journals: folder.to_owned(),
-        dry,
+        dry: false,
         sparing: true,
-        roll,
-    };
-    AffinityEngine::open(config).unwrap()
+        roll: None,
+    }
 }
 
 fn root(program: &Program) -> Root {
@@ -438,11 +439,32 @@ fn who_is_left_alone_is_counted_with_its_family_until_it_is_placed() {
 }
 
 #[test]
+fn who_is_left_alone_is_asked_now_and_then_and_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (soon, last) = (Nanos::from_millis(50), Nanos::from_millis(300));
+    let counters = Some(counters(&["task_clock"], PERIOD));
+    let mut engine = AffinityEngine::open(AffinityConfig { until: last, ..config(counters, folder.path()) }).unwrap();
+    if engine.blindness().is_some() {
+        println!("who_is_left_alone_is_asked: skipped: counting is not permitted here");
+        return;
+    }
+    engine.expect(false).unwrap();
+    let program = Program::start(SPIN);
+    engine.admit(&root(&program)).unwrap();
+    let seen = engine.observe(soon, false).unwrap();
+    assert!(seen.samples.is_empty() || seen.at >= Nanos::from_millis(1000), "asked too soon: {seen:?}");
+    let seen = engine.observe(last, false).unwrap();
+    let used: u64 = seen.samples.iter().map(|s| s.enabled.0).sum();
+    assert!(used > 0 && seen.threads.len() == 1, "{seen:?}");
+}
+
+#[test]
 fn who_finds_no_room_on_a_roll_is_sought_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("started");
     let full: LoadRoll = || fake(Manners { loses: 1, ..Manners::default() });
-    let mut engine = engine_by(Some(counters(&["task_clock"], PERIOD)), folder.path(), false, Some(full));
+    let config = config(Some(counters(&["task_clock"], PERIOD)), folder.path());
+    let mut engine = AffinityEngine::open(AffinityConfig { roll: Some(full), ..config }).unwrap();
     if engine.blindness().is_some() || engine.topology().core_types.len() > 1 {
         println!("who_finds_no_room: skipped: counting is not permitted here, or a roll does not suffice");
         return;

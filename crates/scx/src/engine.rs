@@ -46,6 +46,8 @@ pub struct ScxConfig {
     pub mode: Mode,
     /// Sampling period.
     pub period: Nanos,
+    /// When the run is over in any case: an observation until then, or one that is woken, sees everything.
+    pub until: Nanos,
     /// Time on a CPU before others get their turn.
     pub slice: Nanos,
     /// CPUs without work take threads of other targets from queues longer than this; never, if absent.
@@ -73,6 +75,7 @@ impl ScxConfig {
             counters: None,
             mode: Mode::Partial,
             period: Nanos::from_millis(100),
+            until: Nanos::NEVER,
             steal_above: None,
             tell_switches: true,
             sparing: false,
@@ -129,7 +132,6 @@ pub struct ScxEngine {
     expected: bool,
     /// When they were looked at last, and what was seen told.
     collected: Nanos,
-    last: Nanos,
     /// When the turn of the set that counts began.
     turned: Nanos,
 }
@@ -183,7 +185,6 @@ impl ScxEngine {
             blind: None,
             expected: true,
             collected: Nanos::ZERO,
-            last: Nanos::ZERO,
             turned: Nanos::ZERO,
         };
         match counters.map_or(Ok(()), |counters| engine.recount(counters)) {
@@ -449,8 +450,7 @@ impl Engine for ScxEngine {
     }
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, ScxError> {
-        // A period that is cut short may be the last.
-        let mut looks = self.expected || until.since(self.last) < self.config.period;
+        let mut looks = self.expected || until >= self.config.until;
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), early);
@@ -483,7 +483,6 @@ impl Engine for ScxEngine {
         let (at, tells_phases, ended) = (self.now(), true, std::mem::take(&mut self.roster.ended));
         let seen = Observation { at, threads, events, ended, samples, tells_phases, ..Observation::default() };
         self.give_metrics(&seen)?;
-        self.last = seen.at;
         Ok(seen)
     }
 

@@ -189,7 +189,9 @@ impl Steered {
     #[cfg(feature = "scx")]
     fn fall_back(&mut self, why: &ScxError, at: Nanos) -> Result<(), EngineError> {
         eprintln!("steer: {why}; masks take over");
-        let mut engine = with_masks(&self.config, self.recount.take()).map_err(EngineError::Affinity)?;
+        self.base = at;
+        let config = AffinityConfig { until: self.inward(self.config.until), ..self.config.clone() };
+        let mut engine = with_masks(&config, self.recount.take()).map_err(EngineError::Affinity)?;
         engine.expect(self.expected).map_err(EngineError::Affinity)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
@@ -204,7 +206,6 @@ impl Steered {
         }
         let threads = std::mem::take(&mut self.placed).into_values().collect();
         engine.apply(&Placement { threads, ..Placement::default() }).map_err(EngineError::Affinity)?;
-        self.base = at;
         self.inner = Inner::Affinity(Box::new(engine));
         self.engines.push(self.name());
         Ok(())
@@ -267,6 +268,7 @@ fn in_kernel(
         counters: config.counters.clone(),
         mode,
         period: config.period,
+        until: config.until,
         steal_above,
         tell_switches: events,
         sparing: config.sparing,

@@ -91,6 +91,8 @@ pub struct AffinityConfig {
     pub counters: Option<Counters>,
     /// Time between observations.
     pub period: Nanos,
+    /// When the run is over in any case: an observation until then, or one that is woken, sees everything.
+    pub until: Nanos,
     /// Where journals are.
     pub journals: PathBuf,
     /// Nothing is changed; [`Applied`] tells what would have been.
@@ -424,8 +426,7 @@ impl Engine for AffinityEngine {
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, AffinityError> {
         let hasty = early || self.admission.is_some();
-        // A period that is cut short may be the last.
-        let mut sums_up = until.since(self.last) < self.rest(self.config.period);
+        let mut sums_up = until >= self.config.until;
         loop {
             let now = self.watch.now();
             if now >= until {
