@@ -124,12 +124,13 @@ pub struct Ledger {
 const TIMES: usize = 2;
 
 /// Takes in what is known now of counts that only grow, and of those that these are part of; whether it is more.
+#[inline]
 fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
-    let mut grew = false;
+    let mut grew = 0;
     let mut grow = |(known, now): (&mut u64, &u64)| {
         let more = now.saturating_sub(*known);
         *known += more;
-        grew |= more > 0;
+        grew |= more;
         more
     };
     let counts = known.iter_mut().zip(now);
@@ -137,7 +138,7 @@ fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
         Some(sums) => counts.zip(sums).for_each(|(count, sum)| *sum += grow(count)),
         None => counts.for_each(|count| _ = grow(count)),
     }
-    grew
+    grew > 0
 }
 
 impl Ledger {
@@ -265,6 +266,7 @@ impl Ledger {
     /// Takes in what a thread has counted since its birth. What goes backwards is old news.
     ///
     /// A set's counts may be told in parts: what a part does not know is zero in it. Returns whether the thread was unknown.
+    #[inline]
     pub fn tell(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) -> bool {
         self.take_in(owner, (tree, cpu, set), told, false)
     }
@@ -286,10 +288,14 @@ impl Ledger {
         let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
         let Self { threads, others, roots, spare, dirty, idle, little_ns, core_types, present, .. } = self;
         let mut unknown = false;
-        let thread = threads.entry(tid).or_insert_with(|| {
-            unknown = true;
-            Thread { owner: Some(owner), born: told.at, unannounced: true, ..Thread::default() }
-        });
+        let thread = match threads.get_mut(&tid) {
+            Some(thread) => thread,
+            None => {
+                unknown = true;
+                let new = Thread { owner: Some(owner), born: told.at, unannounced: true, ..Thread::default() };
+                threads.entry(tid).or_insert(new)
+            }
+        };
         let found = thread.slot((tree, cpu, set), of_root);
         let index = found.unwrap_or_else(|| {
             let mut slot = spare.pop().unwrap_or_default();
@@ -452,6 +458,7 @@ impl Ledger {
 
 impl Thread {
     /// Where it counts for a tree, or where the root of the tree does whose number it has.
+    #[inline]
     fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
         let heir = self.heir_of.contains(&tree);
         let is = |s: &Slot| (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!heir || s.own == of_root);
@@ -464,6 +471,7 @@ impl Thread {
     }
 
     /// Reports what is new; in how many rows.
+    #[inline]
     fn report(&mut self, into: &mut Readings) -> usize {
         (self.standing, self.fresh_ns) = (Standing::Nothing, 0);
         let before = into.rows().len();
@@ -503,6 +511,7 @@ impl Slot {
         same
     }
 
+    #[inline]
     fn report(&mut self, owner: Owner, last: bool, into: &mut Readings) {
         let half = self.counts.len() / 2;
         let (told, reported) = self.counts.split_at_mut(half);

@@ -92,9 +92,12 @@ impl Readings {
     }
 
     /// Adds a row with the values of its set's events.
+    #[inline]
     pub fn push(&mut self, reading: Reading, values: impl IntoIterator<Item = u64>) {
         self.firsts.push(self.values.len());
-        self.values.extend(values);
+        for value in values {
+            self.values.push(value);
+        }
         self.rows.push(reading);
         self.distinct = false;
     }
@@ -117,6 +120,7 @@ impl Readings {
 
     /// Values of a row, one per event of its set; meaningless where `present` has no bit.
     #[must_use]
+    #[inline]
     pub fn values(&self, row: usize) -> &[u64] {
         let Some(first) = self.firsts.get(row) else { return &[] };
         let end = self.firsts.get(row + 1).copied().unwrap_or(self.values.len());

@@ -126,8 +126,12 @@ impl Follower {
         let now = backend.now();
         let mut notes = std::mem::take(&mut self.notes);
         backend.drain(&mut notes);
-        let all = all || backend.is_prompt();
-        notes.settled(now.0, all, |note, values| self.note(backend, note, values));
+        let take = |note: &Note, values: &[u64]| self.note(backend, note, values);
+        if backend.is_prompt() {
+            notes.told_once(now.0, take);
+        } else {
+            notes.settled(now.0, all, take);
+        }
         self.notes = notes;
     }
 
@@ -219,6 +223,7 @@ impl Follower {
     }
 
     /// Whether the thread was unknown.
+    #[inline]
     fn tell(
         &mut self,
         group: &GroupInfo,

@@ -68,6 +68,8 @@ pub(super) struct Notes {
     values: Vec<u64>,
     /// Emptied vectors of the last round.
     spare: (Vec<Note>, Vec<u64>),
+    /// Something else than counts waits.
+    eventful: bool,
     /// Records that did not fit into a ring.
     pub(super) lost: u64,
     /// Ends that were told.
@@ -136,7 +138,9 @@ impl Notes {
         self.note(at.0, tid, what);
     }
 
+    #[inline]
     fn note(&mut self, at: u64, tid: u32, what: What) {
+        self.eventful |= !matches!(what, What::Counted { last: false, .. });
         self.waiting.push(Note { at, tid, what });
     }
 
@@ -180,6 +184,17 @@ impl Notes {
         self.note(at, tid, What::Counted { pid, id, last, enabled, running, first, events, cpu });
     }
 
+    /// Hands over what there is: each thread has told once of itself, and nothing earlier is still to come.
+    pub(super) fn told_once(&mut self, now: u64, mut take: impl FnMut(&Note, &[u64])) {
+        if self.eventful {
+            return self.settled(now, true, take);
+        }
+        // Of counts alone the order is all the same.
+        self.waiting.iter().for_each(|note| take(note, self.values_of(note)));
+        self.waiting.clear();
+        self.values.clear();
+    }
+
     /// Hands over, in order, what had settled when the clock showed `now`; everything with `all`.
     pub(super) fn settled(&mut self, now: u64, all: bool, mut take: impl FnMut(&Note, &[u64])) {
         self.waiting.sort_by_key(|n| n.at);
@@ -215,6 +230,7 @@ impl Notes {
             values.extend_from_slice(self.values_of(note));
             later.push(kept);
         }
+        self.eventful = !later.is_empty();
         self.waiting = later;
         self.spare = (all, std::mem::replace(&mut self.values, values));
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use countersteer_core::units::Nanos;
 
-use super::number::Number;
+use super::number::{append, decimal, whole};
 use super::{Row, VirtualValue, Writer};
 
 pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
@@ -19,7 +19,7 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
 
 /// A row of its own: only time, place and the value's column are filled.
 pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
-    Number::fixed(at.0, 1, 9).write(into);
+    append(into, |letters| decimal::<9>(at.0, letters));
     commas(2, into);
     number(value.tid.map(u64::from), into);
     text(value.place, into);
@@ -33,9 +33,9 @@ pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, in
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     let r = row.reading;
-    Number::fixed(row.end.0, 1, 9).write(into);
+    append(into, |letters| decimal::<9>(row.end.0, letters));
     into.push(b',');
-    Number::fixed(row.start.0, 1, 9).write(into);
+    append(into, |letters| decimal::<9>(row.start.0, letters));
     number(row.pid.map(u64::from), into);
     number(row.tid.map(u64::from), into);
     text(row.name, into);
@@ -46,10 +46,10 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     }
     yes_or_no(r.last, into);
     yes_or_no(row.part.is_some(), into);
-    for count in &row.counts {
+    for count in row.counts() {
         match (count, row.part) {
-            (Some(count), Some(part)) => fraction(Some((*count as f64 / part).round()), into),
-            (count, _) => number(*count, into),
+            (Some(count), Some(part)) => fraction(Some((count as f64 / part).round()), into),
+            (count, _) => number(count, into),
         }
     }
     row.metrics.iter().for_each(|value| fraction(*value, into));
@@ -65,7 +65,7 @@ fn commas(number: usize, into: &mut Vec<u8>) {
 fn number(value: Option<u64>, into: &mut Vec<u8>) {
     into.push(b',');
     if let Some(value) = value {
-        Number::whole(value).write(into);
+        append(into, |letters| whole(value, letters));
     }
 }
 

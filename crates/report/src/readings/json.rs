@@ -35,7 +35,7 @@ struct Metrics<'a> {
 impl Serialize for Metrics<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (metric, value) in self.writer.form.metrics.iter().zip(&self.row.metrics) {
+        for (metric, value) in self.writer.form.metrics.iter().zip(self.row.metrics) {
             if let Some(value) = value {
                 map.serialize_entry(&metric.name, value)?;
             }
@@ -54,11 +54,11 @@ struct Counts<'a> {
 impl Serialize for Counts<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (column, count) in self.writer.columns.iter().zip(&self.row.counts) {
+        for (column, count) in self.writer.columns.iter().zip(self.row.counts()) {
             let Some(count) = count else { continue };
             match self.part {
-                Some(part) => map.serialize_entry(&column.name, &(*count as f64 / part))?,
-                None => map.serialize_entry(&column.name, count)?,
+                Some(part) => map.serialize_entry(&column.name, &(count as f64 / part))?,
+                None => map.serialize_entry(&column.name, &count)?,
             }
         }
         map.end()

@@ -47,10 +47,10 @@ pub struct Writer<'a> {
     form: Form<'a>,
     /// Times are given since then.
     origin: Nanos,
-    /// What of the plan has a column, and by set, in which one each event's counts are.
+    /// What of the plan has a column, and by set, which of its events each column shows.
     columns: Vec<&'a PlannedEvent>,
-    places: Vec<Vec<usize>>,
-    layout: table::Layout<'a>,
+    shown: Vec<Vec<Option<usize>>>,
+    layout: table::Layout,
 }
 
 /// What a virtual counter said at the end of a period.
@@ -81,18 +81,29 @@ struct Row<'a> {
     core_type: &'a str,
     /// Share of the time that was counted, where counts are to be extrapolated by it.
     part: Option<f64>,
-    /// By column of the plan.
-    counts: Vec<Option<u64>>,
+    /// By column of the plan, which of the values it shows.
+    shown: &'a [Option<usize>],
+    values: &'a [u64],
     /// By metric.
-    metrics: Vec<Option<f64>>,
+    metrics: &'a [Option<f64>],
+}
+
+impl Row<'_> {
+    /// What was counted, by column of the plan.
+    fn counts(&self) -> impl Iterator<Item = Option<u64>> {
+        let counted = |event: &usize| self.reading.present >> event & 1 == 1;
+        self.shown.iter().map(move |event| self.values.get(event.filter(counted)?).copied())
+    }
 }
 
 impl<'a> Writer<'a> {
     /// A writer of this form, whose times are those of the clock until it is told of an [origin](Self::since).
     #[must_use]
     pub fn new(form: Form<'a>) -> Self {
-        let (columns, places) = (form.plan.columns(), form.plan.places());
-        Self { layout: table::Layout::new(&form, &columns), form, origin: Nanos::ZERO, columns, places }
+        let columns = form.plan.columns();
+        let shows = |places: &Vec<usize>| (0..columns.len()).map(|c| places.iter().position(|p| *p == c)).collect();
+        let shown = form.plan.places().iter().map(shows).collect();
+        Self { layout: table::Layout::new(&form, &columns), form, origin: Nanos::ZERO, columns, shown }
     }
 
     /// Has times be given since then.
@@ -124,14 +135,10 @@ impl<'a> Writer<'a> {
         into: &mut Vec<u8>,
     ) {
         let form = &self.form;
-        let (mut counts, mut metrics) = (vec![None; self.columns.len()], Vec::with_capacity(form.metrics.len()));
+        let mut metrics = Vec::with_capacity(form.metrics.len());
         for (index, reading) in readings.rows().iter().enumerate() {
             let (pid, tid) = numbers(reading.owner);
-            counts.fill(None);
-            let places = self.places.get(reading.set as usize).map_or(&[][..], Vec::as_slice);
-            for ((event, column), value) in places.iter().enumerate().zip(readings.values(index)) {
-                counts[*column] = (reading.present >> event & 1 == 1).then_some(*value);
-            }
+            metrics.clear();
             metrics.extend(form.metrics.iter().map(|m| m.value(readings, index, outside)));
             let row = Row {
                 reading,
@@ -141,18 +148,16 @@ impl<'a> Writer<'a> {
                 tid,
                 name: tid.or(pid).map_or(whole(reading.owner), &name),
                 core_type: form.core_types.get(reading.core_type as usize).map_or("", String::as_str),
-                part: Some(reading.share()).filter(|share| form.scale && *share > 0.0 && *share < 1.0),
-                counts,
-                metrics,
+                part: form.scale.then(|| reading.share()).filter(|share| *share > 0.0 && *share < 1.0),
+                shown: self.shown.get(reading.set as usize).map_or(&[], Vec::as_slice),
+                values: readings.values(index),
+                metrics: &metrics,
             };
             match form.style {
                 Style::Table => table::line(self, &row, into),
                 Style::Csv => csv::line(self, &row, into),
                 Style::Json => json::line(self, &row, into),
             }
-            // Their memory is wanted again.
-            (counts, metrics) = (row.counts, row.metrics);
-            metrics.clear();
         }
     }
 
@@ -292,6 +297,34 @@ mod tests {
         let expected = "    1.0000       7 größer                       1     100%\n\
                         10000000.0000 123456789 ein viel zu lan 18,446,744,073,709,551,615     100%\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn numbers_stand_at_the_right_end_and_a_blank_before_them() {
+        let events = vec![event("switches", ""), event("task_clock", "ns")];
+        let plan = Plan::new(vec![PlannedSet { events }], None).unwrap();
+        let core_types = ["cpu".to_owned()];
+        let writer = Writer::new(Form {
+            style: Style::Table,
+            plan: &plan,
+            metrics: &[],
+            only_metrics: false,
+            core_types: &core_types,
+            scale: false,
+            per: Per::Process,
+            virtuals: &[],
+        });
+        for value in (0..20).flat_map(|digits| [10u64.pow(digits) - 1, 10u64.pow(digits)]) {
+            let pid = value.min(u32::MAX.into()) as u32;
+            let mut readings = Readings::default();
+            readings.push(Reading { present: 3, ..Reading::new(Owner::Process { pid }, None, 0, 0) }, [value, value]);
+            let mut text = Vec::new();
+            writer.lines(&readings, |_| "", &|_, _| None, &mut text);
+            let (microseconds, count) = (value / 1_000 + u64::from(value % 1_000 > 499), crate::format::count(value));
+            let milliseconds = format!("{}.{:03}", microseconds / 1_000, microseconds % 1_000);
+            let expected = format!("    0.0000 {pid:>7} {:15} {count:>14} {milliseconds:>14}     100%\n", "");
+            assert_eq!(String::from_utf8(text).unwrap(), expected);
+        }
     }
 
     #[test]

@@ -1,116 +1,117 @@
 //! Whole numbers and decimals as bytes of text.
 //!
 //! Rows may be many and come a hundred times a second: numbers are put down as the integers that they are, without a detour by
-//! way of the exact decimals of a fraction.
+//! way of the exact decimals of a fraction, and where they are to stand. Each is written at the end of the letters given, which
+//! begin with blanks; returned is where it starts.
 
 /// Most letters that a number has, and more: all digits of one of 64 bits with commas between them are 26.
-const MOST: usize = 32;
+pub(super) const MOST: usize = 32;
 
-/// A number's letters.
-pub(super) struct Number {
-    /// Filled from the end, blank before that.
-    letters: [u8; MOST],
-    first: usize,
+/// Two digits at once, since each division gives as many.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut value = 0;
+    while value < 100 {
+        pairs[value] = [b'0' + (value / 10) as u8, b'0' + (value % 10) as u8];
+        value += 1;
+    }
+    pairs
+};
+
+/// A whole number.
+#[inline]
+pub(super) fn whole(value: u64, letters: &mut [u8]) -> usize {
+    digits_before(value, letters.len(), letters)
 }
 
-impl Number {
-    const EMPTY: Self = Self { letters: [b' '; MOST], first: MOST };
-
-    /// A whole number.
-    pub(super) fn whole(value: u64) -> Self {
-        let mut number = Self::EMPTY;
-        number.before(value);
-        number
+/// A whole number with thousands apart.
+#[inline]
+pub(super) fn grouped(mut value: u64, letters: &mut [u8]) -> usize {
+    let mut first = letters.len();
+    while value >= 1000 {
+        first = places_before(value % 1000, 3, first, letters) - 1;
+        letters[first] = b',';
+        value /= 1000;
     }
+    digits_before(value, first, letters)
+}
 
-    /// A whole number with thousands apart.
-    pub(super) fn grouped(mut value: u64) -> Self {
-        let mut number = Self::EMPTY;
-        while value >= 1000 {
-            number.places(value % 1000, 3);
-            number.letter(b',');
-            value /= 1000;
-        }
-        number.before(value);
-        number
-    }
+/// A decimal, given in units of the last of its places.
+#[inline]
+pub(super) fn decimal<const PLACES: usize>(value: u64, letters: &mut [u8]) -> usize {
+    let unit = const { 10u64.pow(PLACES as u32) };
+    let point = places_before(value % unit, PLACES, letters.len(), letters) - 1;
+    letters[point] = b'.';
+    digits_before(value / unit, point, letters)
+}
 
-    /// So many `units` as a decimal of the last of `decimals` places, rounded. Both are known where this is called.
-    #[inline(always)]
-    pub(super) fn fixed(value: u64, units: u64, decimals: usize) -> Self {
-        let rounded = value / units + u64::from(value % units >= units.div_ceil(2));
-        let mut number = Self::EMPTY;
-        let unit = 10u64.pow(decimals as u32);
-        number.places(rounded % unit, decimals);
-        number.letter(b'.');
-        number.before(rounded / unit);
-        number
-    }
+/// How many units a value is, rounded.
+#[inline]
+pub(super) const fn in_units<const UNIT: u64>(value: u64) -> u64 {
+    value / UNIT + (value % UNIT >= UNIT.div_ceil(2)) as u64
+}
 
-    /// Puts as many digits before what is there as it takes.
-    fn before(&mut self, mut value: u64) {
-        for letter in self.letters[..self.first].iter_mut().rev() {
-            *letter = b'0' + (value % 10) as u8;
-            value /= 10;
-            self.first -= 1;
-            if value == 0 {
-                return;
-            }
-        }
-    }
+/// Writes a number behind what is there.
+pub(super) fn append(into: &mut Vec<u8>, write: impl FnOnce(&mut [u8]) -> usize) {
+    let mut letters = [b' '; MOST];
+    let first = write(&mut letters);
+    into.extend_from_slice(&letters[first..]);
+}
 
-    /// Puts so many digits before what is there.
-    #[inline(always)]
-    fn places(&mut self, mut value: u64, digits: usize) {
-        let first = self.first - digits;
-        for letter in self.letters[first..self.first].iter_mut().rev() {
-            *letter = b'0' + (value % 10) as u8;
-            value /= 10;
-        }
-        self.first = first;
+/// As many digits as it takes.
+#[inline]
+fn digits_before(mut value: u64, end: usize, letters: &mut [u8]) -> usize {
+    let mut first = end;
+    while value >= 100 {
+        first = pair_before(value % 100, first, letters);
+        value /= 100;
     }
+    if value >= 10 {
+        return pair_before(value, first, letters);
+    }
+    letters[first - 1] = b'0' + value as u8;
+    first - 1
+}
 
-    fn letter(&mut self, letter: u8) {
-        self.first -= 1;
-        self.letters[self.first] = letter;
+/// So many digits.
+#[inline(always)]
+fn places_before(mut value: u64, places: usize, end: usize, letters: &mut [u8]) -> usize {
+    let mut first = end;
+    for _ in 0..places / 2 {
+        first = pair_before(value % 100, first, letters);
+        value /= 100;
     }
+    if places % 2 == 1 {
+        first -= 1;
+        letters[first] = b'0' + value as u8;
+    }
+    first
+}
 
-    /// Writes it.
-    pub(super) fn write(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(&self.letters[self.first..]);
-    }
-
-    /// Writes it at the right end of so many letters, or of as many as it takes with a gap before it.
-    pub(super) fn right(&self, gap: usize, width: usize, into: &mut Vec<u8>) {
-        if width > MOST {
-            into.resize(into.len() + width - MOST, b' ');
-        }
-        into.extend_from_slice(&self.letters[(self.first - gap).min(MOST.saturating_sub(width))..]);
-    }
+#[inline(always)]
+fn pair_before(pair: u64, end: usize, letters: &mut [u8]) -> usize {
+    letters[end - 2..end].copy_from_slice(&PAIRS[pair as usize]);
+    end - 2
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn written(number: &Number, width: usize) -> String {
+    fn written(write: impl FnOnce(&mut [u8]) -> usize) -> String {
         let mut text = Vec::new();
-        number.right(1, width, &mut text);
-        let mut bare = Vec::new();
-        number.write(&mut bare);
-        assert_eq!(text[0], b' ');
-        assert_eq!(text.trim_ascii_start(), bare);
-        String::from_utf8(text[1..].to_vec()).unwrap()
+        append(&mut text, write);
+        String::from_utf8(text).unwrap()
     }
 
     #[test]
     fn numbers_are_what_the_library_makes_of_them() {
-        for value in [0, 7, 10, 999, 1_000, 12_345, 999_999, 1_000_000, u64::from(u32::MAX), u64::MAX] {
-            assert_eq!(written(&Number::whole(value), 0), value.to_string());
-            assert_eq!(written(&Number::grouped(value), 0), crate::format::count(value));
-            assert_eq!(written(&Number::whole(value), 41), format!("{value:>40}"));
+        for value in [0, 7, 10, 99, 100, 999, 1_000, 12_345, 999_999, 1_000_000, u64::from(u32::MAX), u64::MAX] {
+            assert_eq!(written(|into| whole(value, into)), value.to_string());
+            assert_eq!(written(|into| grouped(value, into)), crate::format::count(value));
             let (seconds, rest) = (value / 1_000_000_000, value % 1_000_000_000);
-            assert_eq!(written(&Number::fixed(value, 1, 9), 13), format!("{:>12}", format!("{seconds}.{rest:09}")));
+            assert_eq!(written(|into| decimal::<9>(value, into)), format!("{seconds}.{rest:09}"));
+            assert_eq!(written(|into| decimal::<4>(value, into)), format!("{}.{:04}", value / 10_000, value % 10_000));
         }
     }
 
@@ -118,8 +119,8 @@ mod tests {
     fn decimals_are_rounded() {
         let cases = [(0, "0.00"), (49, "0.00"), (50, "0.01"), (149, "0.01"), (9_949, "0.99"), (9_950, "1.00")];
         for (value, text) in cases {
-            assert_eq!(written(&Number::fixed(value, 100, 2), 0), text);
+            assert_eq!(written(|into| decimal::<2>(in_units::<100>(value), into)), text);
         }
-        assert_eq!(written(&Number::fixed(u64::MAX, 1_000, 3), 0), "18446744073709.552");
+        assert_eq!(written(|into| decimal::<3>(in_units::<1_000>(u64::MAX), into)), "18446744073709.552");
     }
 }

@@ -1,11 +1,13 @@
 //! Readings for people: columns of fixed width, so that rows can be printed as they come.
+//!
+//! A line begins as blanks, and every cell is written where it is to stand; what is too wide moves what is behind it.
 
 use std::io::Write;
 
 use countersteer_core::counters::{Per, PlannedEvent};
 use countersteer_core::units::Nanos;
 
-use super::number::Number;
+use super::number::{MOST, decimal, grouped, in_units, whole};
 use super::{Form, Row, VirtualValue, Writer, seconds};
 
 /// Width of the time's column.
@@ -14,6 +16,8 @@ const TIME: usize = 10;
 const COUNT: usize = 13;
 /// Width of a metric's.
 const METRIC: usize = 10;
+/// Width of the share's that was counted, which a sign follows.
+const COUNTED: usize = 6;
 /// Between keys, and between columns of counts.
 const GAP: usize = 1;
 const WIDE_GAP: usize = 2;
@@ -21,118 +25,253 @@ const WIDE_GAP: usize = 2;
 const NOTHING: &str = "-";
 
 /// What all lines of a table have in common. Widths are those of columns with the gaps before them.
-pub(super) struct Layout<'a> {
-    /// Of each key that is shown: what it says of a row, and its head.
-    keys: Vec<(usize, Tell, &'static str)>,
-    counts: Vec<(usize, &'a PlannedEvent)>,
+pub(super) struct Layout {
+    /// Of each key that is shown: what it is, its head and its width.
+    keys: Vec<(Key, &'static str, usize)>,
+    counts: Vec<Column>,
     metrics: Vec<usize>,
+    /// A line in which nothing stands yet.
+    blank: Vec<u8>,
 }
 
-/// Says something of a row, in so many characters.
-type Tell = fn(&Row<'_>, usize, &mut Vec<u8>);
+/// What a row is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Pid,
+    Tid,
+    Name,
+    Cpu,
+    CoreType,
+    Set,
+}
 
-impl<'a> Layout<'a> {
-    pub(super) fn new(form: &Form<'a>, columns: &[&'a PlannedEvent]) -> Self {
-        let keys: [(usize, Tell, &'static str, bool); 6] = [
-            (7, |r, width, into| number(r.pid, width, into), "pid", matches!(form.per, Per::Thread | Per::Process)),
-            (7, |r, width, into| number(r.tid, width, into), "tid", form.per == Per::Thread),
-            (15, |r, width, into| left(r.name, width, into), NAME, form.per != Per::Cpu),
-            (5, |r, width, into| number(r.reading.cpu.map(|c| c.0), width, into), "cpu", form.per == Per::Cpu),
-            (9, |r, width, into| right(r.core_type, width, into), "core_type", form.is_hybrid()),
-            (4, |r, width, into| number(Some(r.reading.set), width, into), "set", form.rotates()),
+/// A column of counts.
+struct Column {
+    title: String,
+    width: usize,
+    unit: Unit,
+}
+
+/// How counts are shown.
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    /// As milliseconds.
+    Time,
+    Number,
+    /// As so many of their unit.
+    Scaled(f64),
+}
+
+impl Layout {
+    pub(super) fn new(form: &Form<'_>, columns: &[&PlannedEvent]) -> Self {
+        let keys = [
+            (Key::Pid, "pid", 7, matches!(form.per, Per::Thread | Per::Process)),
+            (Key::Tid, "tid", 7, form.per == Per::Thread),
+            (Key::Name, "name", 15, form.per != Per::Cpu),
+            (Key::Cpu, "cpu", 5, form.per == Per::Cpu),
+            (Key::CoreType, "core_type", 9, form.is_hybrid()),
+            (Key::Set, "set", 4, form.rotates()),
         ];
+        let shown = keys.into_iter().filter(|key| key.3);
+        let keys: Vec<_> = shown.map(|(key, head, width, _)| (key, head, GAP + width)).collect();
         let columns = if form.only_metrics { &[] } else { columns };
-        let wide = |least: usize, head: &str| WIDE_GAP + least.max(head.chars().count());
-        Self {
-            keys: keys
-                .into_iter()
-                .filter(|key| key.3)
-                .map(|(width, tell, name, _)| (GAP + width, tell, name))
-                .collect(),
-            counts: columns.iter().map(|column| (wide(COUNT, &title(column)), *column)).collect(),
-            metrics: form.metrics.iter().map(|metric| wide(METRIC, &metric.name)).collect(),
-        }
+        let counts: Vec<Column> = columns.iter().map(|column| Column::of(column)).collect();
+        let metrics: Vec<usize> = form.metrics.iter().map(|metric| wide(METRIC, &metric.name)).collect();
+        let width = TIME
+            + keys.iter().map(|key| key.2).sum::<usize>()
+            + counts.iter().map(|column| column.width).sum::<usize>()
+            + metrics.iter().sum::<usize>()
+            + WIDE_GAP
+            + COUNTED;
+        let mut blank = vec![b' '; width];
+        blank.extend_from_slice(b"%\n");
+        Self { keys, counts, metrics, blank }
     }
 }
 
-/// The one key whose column is filled from the left.
-const NAME: &str = "name";
+impl Column {
+    fn of(event: &PlannedEvent) -> Self {
+        let (name, unit) = (&event.name, event.unit.as_str());
+        let (title, unit) = match unit {
+            "" => (name.clone(), Unit::Number),
+            "ns" => (format!("{name}/ms"), Unit::Time),
+            _ => (format!("{name}/{unit}"), Unit::Scaled(event.scale)),
+        };
+        Self { width: wide(COUNT, &title), title, unit }
+    }
+}
+
+fn wide(least: usize, head: &str) -> usize {
+    WIDE_GAP + least.max(head.chars().count())
+}
 
 pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
     let layout = &writer.layout;
-    right("time_s", TIME, into);
-    for (width, _, name) in &layout.keys {
-        if *name == NAME { left(name, *width, into) } else { right(name, *width, into) }
+    let _ = write!(into, "{:>TIME$}", "time_s");
+    for (key, head, width) in &layout.keys {
+        let _ = match key {
+            Key::Name => write!(into, " {head:<0$}", width - GAP),
+            _ => write!(into, "{head:>width$}"),
+        };
     }
-    for (width, column) in &layout.counts {
-        right(&title(column), *width, into);
-    }
-    for (metric, width) in writer.form.metrics.iter().zip(&layout.metrics) {
-        right(&metric.name, *width, into);
+    let counts = layout.counts.iter().map(|column| (column.title.as_str(), column.width));
+    let metrics = writer.form.metrics.iter().map(|metric| metric.name.as_str()).zip(layout.metrics.iter().copied());
+    for (head, width) in counts.chain(metrics) {
+        let _ = write!(into, "{head:>width$}");
     }
     into.extend_from_slice(b"  counted\n");
 }
 
-fn title(column: &PlannedEvent) -> String {
-    match column.unit.as_str() {
-        "" => column.name.clone(),
-        "ns" => format!("{}/ms", column.name),
-        unit => format!("{}/{unit}", column.name),
-    }
-}
-
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     let layout = &writer.layout;
-    Number::fixed(row.end.0, 100_000, 4).right(0, TIME, into);
-    for (width, tell, _) in &layout.keys {
-        tell(row, *width, into);
+    let mut line = Line { end: into.len(), into };
+    line.into.extend_from_slice(&layout.blank);
+    line.decimal::<4>(TIME, 0, in_units::<100_000>(row.end.0));
+    for (key, _, width) in &layout.keys {
+        match key {
+            Key::Pid => line.number(*width, row.pid),
+            Key::Tid => line.number(*width, row.tid),
+            Key::Name => line.left(*width, row.name),
+            Key::Cpu => line.number(*width, row.reading.cpu.map(|cpu| cpu.0)),
+            Key::CoreType => line.right(*width, row.core_type),
+            Key::Set => line.number(*width, Some(row.reading.set)),
+        }
     }
-    for ((width, column), count) in layout.counts.iter().zip(&row.counts) {
+    for (column, count) in layout.counts.iter().zip(row.counts()) {
         match count {
-            Some(count) => cell(row.part, column, *count, *width, into),
-            None => right(NOTHING, *width, into),
+            Some(count) => line.count(column, count, row.part),
+            None => line.right(column.width, NOTHING),
         }
     }
-    for (width, value) in layout.metrics.iter().zip(&row.metrics) {
+    for (width, value) in layout.metrics.iter().zip(row.metrics) {
         match value {
-            Some(value) => right(&crate::format::number(*value, 4), *width, into),
-            None => right(NOTHING, *width, into),
+            Some(value) => line.right(*width, &crate::format::number(*value, 4)),
+            None => line.right(*width, NOTHING),
         }
     }
-    number(Some((row.reading.share() * 100.0).round() as u32), WIDE_GAP + 6, into);
-    into.extend_from_slice(b"%\n");
+    let all = row.reading.running == row.reading.enabled;
+    let percent = if all { 100 } else { (row.reading.share() * 100.0).round() as u32 };
+    line.number(WIDE_GAP + COUNTED, Some(percent));
 }
 
-fn number(number: Option<u32>, width: usize, into: &mut Vec<u8>) {
-    match number {
-        Some(number) => Number::whole(number.into()).right(GAP, width, into),
-        None => right(NOTHING, width, into),
+/// Of so many digits is each number that is less.
+const POWERS: [u64; 20] = {
+    let mut powers = [1; 20];
+    let mut digits = 1;
+    while digits < powers.len() {
+        powers[digits] = 10 * powers[digits - 1];
+        digits += 1;
+    }
+    powers
+};
+
+/// A line that is being filled, from the left.
+struct Line<'a> {
+    into: &'a mut Vec<u8>,
+    /// Where the last column ends that was filled.
+    end: usize,
+}
+
+impl Line<'_> {
+    /// A decimal of so many places, in units of the last.
+    #[inline(always)]
+    fn decimal<const PLACES: usize>(&mut self, width: usize, gap: usize, value: u64) {
+        self.cell((width, gap), width - gap - 1, value, decimal::<PLACES>);
+    }
+
+    /// A whole number with thousands apart.
+    #[inline(always)]
+    fn grouped(&mut self, width: usize, value: u64) {
+        let room = width - GAP;
+        self.cell((width, GAP), room - room / 4, value, grouped);
+    }
+
+    /// A number at the right end of a column so wide, or wider if it takes that. However it is written, one of so many digits fits.
+    #[inline(always)]
+    fn cell(
+        &mut self,
+        (width, gap): (usize, usize),
+        digits: usize,
+        value: u64,
+        write: impl Fn(u64, &mut [u8]) -> usize,
+    ) {
+        self.end += width;
+        if digits < POWERS.len() && value >= POWERS[digits] {
+            let mut letters = [b' '; MOST];
+            let length = MOST - write(value, &mut letters);
+            self.stretch(width, gap + length);
+        }
+        write(value, &mut self.into[..self.end]);
+    }
+
+    /// Makes the column that was reached as wide as that.
+    fn stretch(&mut self, width: usize, wanted: usize) {
+        let more = wanted.saturating_sub(width);
+        if more > 0 {
+            self.into.splice(self.end..self.end, std::iter::repeat_n(b' ', more));
+            self.end += more;
+        }
+    }
+
+    fn number(&mut self, width: usize, number: Option<u32>) {
+        match number {
+            Some(number) => self.cell((width, GAP), width - GAP, number.into(), whole),
+            None => self.right(width, NOTHING),
+        }
+    }
+
+    fn count(&mut self, column: &Column, count: u64, part: Option<f64>) {
+        match (column.unit, part) {
+            (Unit::Time, None) => self.decimal::<3>(column.width, GAP, in_units::<1_000>(count)),
+            (Unit::Number, None) => self.grouped(column.width, count),
+            (unit, part) => self.right(column.width, &fraction(unit, count, part)),
+        }
+    }
+
+    /// At the right end of the column, or of as much as it takes.
+    fn right(&mut self, width: usize, text: &str) {
+        self.end += width;
+        self.stretch(width, GAP + length(text));
+        // What has more bytes than letters takes more than the blanks that there are.
+        let blanks = self.end - length(text)..self.end;
+        self.put(blanks, text);
+    }
+
+    /// Behind the gap; cut off where it is too long.
+    fn left(&mut self, width: usize, text: &str) {
+        let (first, room) = (self.end + GAP, width - GAP);
+        self.end += width;
+        let length = length(text);
+        let shown =
+            if length > room { text.char_indices().nth(room).map_or(text, |(end, _)| &text[..end]) } else { text };
+        self.put(first..first + length.min(room), shown);
+    }
+
+    /// Puts a text where so many blanks are as it has letters.
+    fn put(&mut self, blanks: std::ops::Range<usize>, text: &str) {
+        if blanks.len() == text.len() {
+            self.into[blanks].copy_from_slice(text.as_bytes());
+        } else {
+            self.end += text.len() - blanks.len();
+            self.into.splice(blanks, text.bytes());
+        }
+    }
+}
+
+/// A count of a unit of its own, or extrapolated and marked as such.
+fn fraction(unit: Unit, count: u64, part: Option<f64>) -> String {
+    let (mark, value) = part.map_or(("", count as f64), |part| ("~", count as f64 / part));
+    match unit {
+        Unit::Time => format!("{mark}{:.3}", value / 1e6),
+        Unit::Number => format!("{mark}{}", crate::format::count(value.round() as u64)),
+        Unit::Scaled(scale) => format!("{mark}{:.4}", value * scale),
     }
 }
 
 /// Characters of a text, most of which are plain.
 fn length(text: &str) -> usize {
-    if text.is_ascii() { text.len() } else { text.chars().count() }
-}
-
-fn blank(width: usize, into: &mut Vec<u8>) {
-    into.resize(into.len() + width, b' ');
-}
-
-/// At the right end of so many characters, the first of which is blank, or of as many as it takes.
-fn right(text: &str, width: usize, into: &mut Vec<u8>) {
-    blank(width.saturating_sub(length(text)).max(GAP), into);
-    into.extend_from_slice(text.as_bytes());
-}
-
-/// Behind the gap; cut off where it is too long.
-fn left(text: &str, width: usize, into: &mut Vec<u8>) {
-    blank(GAP, into);
-    let (length, width) = (length(text), width - GAP);
-    let end =
-        if length > width { text.char_indices().nth(width).map_or(text.len(), |(end, _)| end) } else { text.len() };
-    into.extend_from_slice(&text.as_bytes()[..end]);
-    blank(width.saturating_sub(length), into);
+    // Most are short: nothing is gained by looking at several at once.
+    if text.bytes().all(|letter| letter.is_ascii()) { text.len() } else { text.chars().count() }
 }
 
 /// A line between the rows: values of virtual counters are about all kinds of places.
@@ -141,19 +280,4 @@ pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     let number = crate::format::number(value.value, 4);
     let (at_s, VirtualValue { place, name, unit, .. }) = (seconds(at), value);
     let _ = writeln!(into, "{at_s:>10.4} {:>7} {tid:>7} {place:<15} {name} {number} {unit}", "");
-}
-
-fn cell(part: Option<f64>, column: &PlannedEvent, count: u64, width: usize, into: &mut Vec<u8>) {
-    match (column.unit.as_str(), part) {
-        ("ns", None) => return Number::fixed(count, 1_000, 3).right(GAP, width, into),
-        ("", None) => return Number::grouped(count).right(GAP, width, into),
-        _ => {}
-    }
-    let (mark, value) = part.map_or(("", count as f64), |part| ("~", count as f64 / part));
-    let text = match column.unit.as_str() {
-        "ns" => format!("{mark}{:.3}", value / 1e6),
-        "" => format!("{mark}{}", crate::format::count(value.round() as u64)),
-        _ => format!("{mark}{:.4}", value * column.scale),
-    };
-    right(&text, width, into);
 }

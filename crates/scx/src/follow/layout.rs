@@ -119,7 +119,7 @@ impl Layout {
     }
 
     /// Of a kind's row: enabled and running time, then what each event has counted.
-    pub fn counts<'a>(&'a self, kind: usize, row: &'a types::row) -> impl Iterator<Item = u64> + 'a {
+    pub fn counts(&self, kind: usize, row: &types::row, into: &mut Vec<u64>) {
         let timed = self.counters[kind].timed.is_some();
         let running = if timed { row.running_ns.min(row.time_ns) } else { row.time_ns };
         let count = |column: &Column| match *column {
@@ -129,7 +129,11 @@ impl Layout {
             Column::Place(place) => row.counts[place],
             Column::Nowhere => 0,
         };
-        [row.time_ns, running].into_iter().chain(self.columns[kind].iter().map(count))
+        into.clear();
+        into.extend_from_slice(&[row.time_ns, running]);
+        for column in &self.columns[kind] {
+            into.push(count(column));
+        }
     }
 
     /// Places for events in the largest set.
@@ -191,7 +195,9 @@ mod tests {
             counts: [5, 6, 0, 0, 0, 0, 0, 0],
             ..types::row::default()
         };
-        assert_eq!(layout.counts(0, &row).collect::<Vec<_>>(), [100, 90, 100, 5, 0, 6, 3]);
+        let mut counts = vec![8];
+        layout.counts(0, &row, &mut counts);
+        assert_eq!(counts, [100, 90, 100, 5, 0, 6, 3]);
     }
 
     #[test]

@@ -327,10 +327,10 @@ impl InKernel {
                 continue;
             }
             *told = *row;
-            self.counts.clear();
-            self.counts.extend(self.layout.counts(kind, row));
-            if let Some(before) = self.before.get(&nr) {
-                let before = self.layout.counts(kind, &before[kind]);
+            self.layout.counts(kind, row, &mut self.counts);
+            if let Some(rows) = self.before.get(&nr) {
+                let mut before = Vec::new();
+                self.layout.counts(kind, &rows[kind], &mut before);
                 self.counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
             }
             let (enabled, running, values) = (Nanos(self.counts[0]), Nanos(self.counts[1]), &self.counts[2..]);
@@ -481,10 +481,11 @@ impl Follow for InKernel {
                 if row.time_ns == 0 {
                     continue;
                 }
-                let counts = self.layout.counts(kind, &row);
+                let mut counts = Vec::new();
+                self.layout.counts(kind, &row, &mut counts);
                 match sums.iter_mut().find(|(of, _)| *of == kind) {
                     Some((_, sum)) => sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count),
-                    None => sums.push((kind, counts.collect())),
+                    None => sums.push((kind, counts)),
                 }
             }
         }

@@ -43,6 +43,7 @@ impl<T: Plain> Table<T> {
         Ok(Self { base, bytes, entries, of: PhantomData })
     }
 
+    #[inline]
     fn at(&self, nr: usize) -> *mut T {
         assert!(nr < self.entries, "an entry of the table");
         // SAFETY: within the mapping, as was just checked, and aligned: pages and strides are multiples of 8.
@@ -50,6 +51,7 @@ impl<T: Plain> Table<T> {
     }
 
     /// An entry, which may be half changed.
+    #[inline]
     pub fn read(&self, nr: usize) -> T {
         // SAFETY: mapped memory that holds a plain structure; the kernel may be writing it, so it is read as it is.
         unsafe { self.at(nr).read_volatile() }
@@ -62,12 +64,14 @@ impl<T: Plain> Table<T> {
     }
 
     /// The first field of an entry, an integer of 64 bits that says how often the entry was changed.
+    #[inline]
     pub fn changes(&self, nr: usize) -> u64 {
         // SAFETY: aligned and mapped; the kernel changes it atomically.
         unsafe { AtomicU64::from_ptr(self.at(nr).cast()) }.load(Ordering::Acquire)
     }
 
     /// Reads what goes with an entry until it was not being changed meanwhile.
+    #[inline]
     pub fn settled<R>(&self, nr: usize, mut read: impl FnMut() -> R) -> (u64, R) {
         loop {
             let before = self.changes(nr);
