@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use countersteer_core::counters::{PlanError, SpecError};
 
+use crate::affinity::task;
+
 use super::limits::permission;
 use super::vendor::VendorError;
 
@@ -165,6 +167,12 @@ impl CounterError {
     pub(crate) fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { doing, source }
     }
+
+    /// Whether that comes of a thread that has ended: kernels say so in several ways, if it did between two events of a group.
+    pub(super) fn is_of_end(&self, tid: u32) -> bool {
+        let Self::Refused { source, .. } = self else { return false };
+        source.raw_os_error() == Some(libc::ESRCH) || task::stat(tid, tid).is_none()
+    }
 }
 
 fn hint(source: &io::Error) -> &'static str {
@@ -179,5 +187,28 @@ fn hint(source: &io::Error) -> &'static str {
         Some(libc::EMFILE | libc::ENFILE) => "; raise the limit of open files (`ulimit -n`), or count fewer events",
         Some(libc::EBUSY) => "; another user of the PMU holds the counter exclusively",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_ended_is_not_one_whose_event_is_refused() {
+        let refused = |code| {
+            let source = io::Error::from_raw_os_error(code);
+            CounterError::Refused { event: "cycles".into(), target: "process 7".into(), source }
+        };
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let (own, ended) = (std::process::id(), child.id());
+        while task::stat(ended, ended).is_some() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(refused(libc::ENODEV).is_of_end(ended) && refused(libc::ESRCH).is_of_end(own));
+        assert!(!refused(libc::ENODEV).is_of_end(own));
+        child.wait().unwrap();
+        assert!(refused(libc::ENODEV).is_of_end(ended));
+        assert!(!CounterError::Region("none").is_of_end(ended));
     }
 }

@@ -202,8 +202,7 @@ impl Opened {
             self.trees += 1;
             for group in &groups {
                 match self.group(opening, group, Scope::Thread(*tid, Some(group.cpu.0)), tree, true) {
-                    // It ended before it could be looked at.
-                    Err(CounterError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => break,
+                    Err(error) if error.is_of_end(*tid) => break,
                     Err(CounterError::Refused { .. } | CounterError::Forbidden { .. }) if opening.lenient => break,
                     other => other?,
                 }

@@ -81,9 +81,7 @@ impl Census {
         for tid in tids {
             if announce(told, opening.cpus, *tid, self.next)? {
                 let mut totals = match Opened::open(opening, Whom::Total(&[*tid])) {
-                    Err(CounterError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {
-                        Opened::default()
-                    }
+                    Err(error) if error.is_of_end(*tid) => Opened::default(),
                     other => other?,
                 };
                 totals.infos.iter_mut().for_each(|info| info.tree = self.next);
