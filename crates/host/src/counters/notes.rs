@@ -184,7 +184,7 @@ impl Notes {
         self.note(at, tid, What::Counted { pid, id, last, enabled, running, first, events, cpu });
     }
 
-    /// Hands over what there is: each thread has told once of itself, and nothing earlier is still to come.
+    /// Hands over what there is: each thread has told once of each kind of counts, and nothing earlier is still to come.
     pub(super) fn told_once(&mut self, now: u64, mut take: impl FnMut(&Note, &[u64])) {
         if self.eventful {
             return self.settled(now, true, take);
