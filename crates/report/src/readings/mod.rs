@@ -214,6 +214,10 @@ mod tests {
         PlannedEvent { name: name.into(), unit: unit.into(), scale: 1.0, event: None }
     }
 
+    const fn form<'a>(style: Style, per: Per, plan: &'a Plan, core_types: &'a [String]) -> Form<'a> {
+        Form { style, plan, metrics: &[], only_metrics: false, core_types, scale: false, per, virtuals: &[] }
+    }
+
     fn written(style: Style, scale: bool) -> String {
         let sets = [["task_clock", "page_faults"], ["cycles", "page_faults"]];
         let set = |s: &[&str; 2]| PlannedSet {
@@ -221,16 +225,8 @@ mod tests {
         };
         let plan = Plan::new(sets.iter().map(set).collect(), Some(Nanos::from_millis(100))).unwrap();
         let core_types = ["cpu_core".to_owned(), "cpu_atom".to_owned()];
-        let mut writer = Writer::new(Form {
-            style,
-            plan: &plan,
-            metrics: &[],
-            only_metrics: false,
-            core_types: &core_types,
-            scale,
-            per: Per::Thread,
-            virtuals: &["energy_j"],
-        });
+        let form = form(style, Per::Thread, &plan, &core_types);
+        let mut writer = Writer::new(Form { scale, virtuals: &["energy_j"], ..form });
         writer.since(Nanos(1_000));
         let mut readings = Readings::default();
         let thread = Reading::new(Owner::Thread { pid: 7, tid: 8 }, Some(CpuId(3)), 0, 0);
@@ -271,16 +267,7 @@ mod tests {
     fn what_is_too_wide_moves_what_is_behind_it_but_for_names() {
         let plan = Plan::new(vec![PlannedSet { events: vec![event("switches", "")] }], None).unwrap();
         let core_types = ["cpu".to_owned()];
-        let writer = Writer::new(Form {
-            style: Style::Table,
-            plan: &plan,
-            metrics: &[],
-            only_metrics: false,
-            core_types: &core_types,
-            scale: false,
-            per: Per::Process,
-            virtuals: &[],
-        });
+        let writer = Writer::new(form(Style::Table, Per::Process, &plan, &core_types));
         let mut readings = Readings::default();
         for (pid, count, seconds) in [(7, 1, 1), (123_456_789, u64::MAX, 10_000_000)] {
             let end = Nanos(seconds * 1_000_000_000);
@@ -304,16 +291,7 @@ mod tests {
         let events = vec![event("switches", ""), event("task_clock", "ns")];
         let plan = Plan::new(vec![PlannedSet { events }], None).unwrap();
         let core_types = ["cpu".to_owned()];
-        let writer = Writer::new(Form {
-            style: Style::Table,
-            plan: &plan,
-            metrics: &[],
-            only_metrics: false,
-            core_types: &core_types,
-            scale: false,
-            per: Per::Process,
-            virtuals: &[],
-        });
+        let writer = Writer::new(form(Style::Table, Per::Process, &plan, &core_types));
         for value in (0..20).flat_map(|digits| [10u64.pow(digits) - 1, 10u64.pow(digits)]) {
             let pid = value.min(u32::MAX.into()) as u32;
             let mut readings = Readings::default();
