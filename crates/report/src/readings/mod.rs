@@ -287,6 +287,32 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_again_is_written_the_same_and_another_is_not() {
+        let plan = Plan::new(vec![PlannedSet { events: vec![event("switches", "")] }], None).unwrap();
+        let core_types = ["cpu".to_owned()];
+        let writer = Writer::new(form(Style::Table, Per::Thread, &plan, &core_types));
+        let line = |pid, name: &str, count| {
+            let mut readings = Readings::default();
+            let thread = Reading::new(Owner::Thread { pid, tid: 8 }, None, 0, 0);
+            readings.push(Reading { present: 1, ..thread }, [count]);
+            let mut text = Vec::new();
+            writer.lines(&readings, |_| name, &|_, _| None, &mut text);
+            String::from_utf8(text).unwrap()
+        };
+        for _ in 0..2 {
+            assert_eq!(line(7, "a", 1), "    0.0000       7       8 a                            1     100%\n");
+            assert_eq!(line(7, "a", 1_234), "    0.0000       7       8 a                        1,234     100%\n");
+            assert_eq!(line(7, "ab", 1), "    0.0000       7       8 ab                           1     100%\n");
+            assert_eq!(line(6, "ab", 1), "    0.0000       6       8 ab                           1     100%\n");
+            assert_eq!(line(6, "größer", 1), "    0.0000       6       8 größer                       1     100%\n");
+            assert_eq!(
+                line(123_456_789, "ab", 1),
+                "    0.0000 123456789       8 ab                           1     100%\n"
+            );
+        }
+    }
+
+    #[test]
     fn numbers_stand_at_the_right_end_and_a_blank_before_them() {
         let events = vec![event("switches", ""), event("task_clock", "ns")];
         let plan = Plan::new(vec![PlannedSet { events }], None).unwrap();

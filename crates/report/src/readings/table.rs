@@ -2,10 +2,12 @@
 //!
 //! A line begins as blanks, and every cell is written where it is to stand; what is too wide moves what is behind it.
 
+use std::cell::RefCell;
 use std::io::Write;
 
-use countersteer_core::counters::{Per, PlannedEvent};
+use countersteer_core::counters::{Per, PlannedEvent, Reading};
 use countersteer_core::units::Nanos;
+use rustc_hash::FxHashMap;
 
 use super::number::{MOST, decimal, grouped, in_units, whole};
 use super::{Form, Row, VirtualValue, Writer, seconds};
@@ -18,6 +20,8 @@ const COUNT: usize = 13;
 const METRIC: usize = 10;
 /// Width of the share's that was counted, which a sign follows.
 const COUNTED: usize = 6;
+/// What stands there in a line in which nothing stands yet.
+const WHOLE: &[u8] = b"100";
 /// Between keys, and between columns of counts.
 const GAP: usize = 1;
 const WIDE_GAP: usize = 2;
@@ -32,6 +36,29 @@ pub(super) struct Layout {
     metrics: Vec<usize>,
     /// A line in which nothing stands yet.
     blank: Vec<u8>,
+    /// Width of all keys.
+    keyed: usize,
+    /// Keys of threads as they were written: most come again with the next readings.
+    written: RefCell<FxHashMap<u32, Written>>,
+}
+
+/// Keys of a row as text that fills their columns.
+struct Written {
+    pid: u32,
+    core_type: u32,
+    set: u32,
+    name: Box<str>,
+    text: Box<[u8]>,
+}
+
+/// Threads whose keys are kept, at most: then it is begun anew.
+const MOST_WRITTEN: usize = 4096;
+
+impl Written {
+    fn is_of(&self, row: &Row<'_>) -> bool {
+        let numbers = (Some(self.pid), self.core_type, self.set);
+        numbers == (row.pid, row.reading.core_type, row.reading.set) && *self.name == *row.name
+    }
 }
 
 /// What a row is of.
@@ -84,8 +111,11 @@ impl Layout {
             + WIDE_GAP
             + COUNTED;
         let mut blank = vec![b' '; width];
+        blank.truncate(width - WHOLE.len());
+        blank.extend_from_slice(WHOLE);
         blank.extend_from_slice(b"%\n");
-        Self { keys, counts, metrics, blank }
+        let keyed = keys.iter().map(|key| key.2).sum();
+        Self { keys, counts, metrics, blank, keyed, written: RefCell::default() }
     }
 }
 
@@ -127,16 +157,7 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     let mut line = Line { end: into.len(), into };
     line.into.extend_from_slice(&layout.blank);
     line.decimal::<4>(TIME, 0, in_units::<100_000>(row.end.0));
-    for (key, _, width) in &layout.keys {
-        match key {
-            Key::Pid => line.number(*width, row.pid),
-            Key::Tid => line.number(*width, row.tid),
-            Key::Name => line.left(*width, row.name),
-            Key::Cpu => line.number(*width, row.reading.cpu.map(|cpu| cpu.0)),
-            Key::CoreType => line.right(*width, row.core_type),
-            Key::Set => line.number(*width, Some(row.reading.set)),
-        }
-    }
+    line.keys(layout, row);
     for (column, count) in layout.counts.iter().zip(row.counts()) {
         match count {
             Some(count) => line.count(column, count, row.part),
@@ -149,9 +170,11 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
             None => line.right(*width, NOTHING),
         }
     }
-    let all = row.reading.running == row.reading.enabled;
-    let percent = if all { 100 } else { (row.reading.share() * 100.0).round() as u32 };
-    line.number(WIDE_GAP + COUNTED, Some(percent));
+    if row.reading.running != row.reading.enabled {
+        let percent = (row.reading.share() * 100.0).round() as u32;
+        line.into[line.end..][..WIDE_GAP + COUNTED].fill(b' ');
+        line.number(WIDE_GAP + COUNTED, Some(percent));
+    }
 }
 
 /// Of so many digits is each number that is less.
@@ -173,6 +196,46 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// What the row is of.
+    fn keys(&mut self, layout: &Layout, row: &Row<'_>) {
+        let (first, end) = (self.end, self.end + layout.keyed);
+        let (Some(pid), Some(tid)) = (row.pid, row.tid) else { return self.keys_anew(layout, row) };
+        let mut written = layout.written.borrow_mut();
+        if let Some(known) = written.get(&tid).filter(|known| known.is_of(row)) {
+            self.into[first..end].copy_from_slice(&known.text);
+            self.end = end;
+            return;
+        }
+        self.keys_anew(layout, row);
+        // What was too wide comes seldom, and who has ended does not come again.
+        if row.reading.last {
+            written.remove(&tid);
+        } else if self.end == end {
+            if written.len() >= MOST_WRITTEN {
+                written.clear();
+            }
+            let Reading { core_type, set, .. } = *row.reading;
+            written.insert(
+                tid,
+                Written { pid, core_type, set, name: row.name.into(), text: self.into[first..end].into() },
+            );
+        }
+    }
+
+    /// The same, written out.
+    fn keys_anew(&mut self, layout: &Layout, row: &Row<'_>) {
+        for (key, _, width) in &layout.keys {
+            match key {
+                Key::Pid => self.number(*width, row.pid),
+                Key::Tid => self.number(*width, row.tid),
+                Key::Name => self.left(*width, row.name),
+                Key::Cpu => self.number(*width, row.reading.cpu.map(|cpu| cpu.0)),
+                Key::CoreType => self.right(*width, row.core_type),
+                Key::Set => self.number(*width, Some(row.reading.set)),
+            }
+        }
+    }
+
     /// A decimal of so many places, in units of the last.
     #[inline(always)]
     fn decimal<const PLACES: usize>(&mut self, width: usize, gap: usize, value: u64) {
