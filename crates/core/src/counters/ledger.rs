@@ -141,6 +141,12 @@ fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
     grew > 0
 }
 
+/// What was told and is reported now.
+#[inline]
+const fn news(told: &u64, reported: &mut u64) -> u64 {
+    *told - std::mem::replace(reported, *told)
+}
+
 impl Ledger {
     /// A ledger for a machine whose CPUs are of these types.
     #[must_use]
@@ -515,8 +521,9 @@ impl Slot {
     fn report(&mut self, owner: Owner, last: bool, into: &mut Readings) {
         let half = self.counts.len() / 2;
         let (told, reported) = self.counts.split_at_mut(half);
-        let mut news = told.iter().zip(&*reported).map(|(told, reported)| told - reported);
-        let mut time = || Nanos(news.next().unwrap_or_default());
+        let (times, values) = told.split_at(TIMES);
+        let (reported_times, reported_values) = reported.split_at_mut(TIMES);
+        let [enabled, running] = [0, 1].map(|time| Nanos(news(&times[time], &mut reported_times[time])));
         let reading = Reading {
             owner,
             cpu: Some(self.seen_on),
@@ -524,13 +531,12 @@ impl Slot {
             set: self.set,
             start: self.reported_at,
             end: self.at,
-            enabled: time(),
-            running: time(),
+            enabled,
+            running,
             present: self.present,
             last,
         };
-        into.push(reading, news);
-        reported.copy_from_slice(told);
+        into.push(reading, values.iter().zip(reported_values).map(|(told, reported)| news(told, reported)));
         (self.reported_at, self.dirty) = (self.at, false);
     }
 }

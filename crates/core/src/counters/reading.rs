@@ -95,9 +95,7 @@ impl Readings {
     #[inline]
     pub fn push(&mut self, reading: Reading, values: impl IntoIterator<Item = u64>) {
         self.firsts.push(self.values.len());
-        for value in values {
-            self.values.push(value);
-        }
+        self.values.extend(values);
         self.rows.push(reading);
         self.distinct = false;
     }
