@@ -52,56 +52,43 @@ static __always_inline struct here *here_at(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-/* Beyond the kinds that there are, on a CPU where nothing is counted or when it is nobody's turn, is the one of nothing. */
-static __always_inline u32 kind_of(u32 class, u32 set)
-{
-	u32 kind = class * settings.sets + set;
-
-	return kind < settings.kinds ? kind : settings.kinds;
-}
-
-/* The last row is for what is nobody's. */
-static __always_inline u32 row_of(u32 seat, u32 kind)
-{
-	if (seat == NONE || kind >= settings.kinds)
-		return (settings.seats + settings.nr_cpus) * settings.kinds;
-	return seat * settings.kinds + kind;
-}
-
 /*
- * Reads the counters of a kind, and gives a row what they gained. Verifying is most of what loading takes, and grows with branches:
- * so there are few, and a function that is global is looked into once, not at each call.
+ * Gives a row what counters of a kind have gained. Verifying is most of what loading takes, and grows with instructions, of which those
+ * that settings rule out do not count: so this is in one place, and what a single event does not need is apart.
  */
-__noinline int read_counters(u32 cpu, u32 kind, u32 row_nr)
+static __noinline void read_counters(struct here *here, struct row *row, u32 cpu, u32 kind)
 {
-	struct row *row = bpf_map_lookup_elem(&rows, &row_nr);
-	struct here *here = here_at(cpu);
+	u32 place = 0, first = (cpu * settings.kinds + kind) * settings.events;
 	struct bpf_perf_event_value value;
-	u64 counter, index;
-	u32 place;
+	u64 counter;
 
-	if (!here || !row || kind > MAX_KINDS)
-		return 0;
-	for (place = 0; place < MAX_EVENTS && place < settings.events; place++) {
-		if (place >= control.places[kind])
-			break;
-		index = (u64)(kind * settings.events + place) * settings.nr_cpus + cpu;
-		/* How long an event counted costs as much again as how much. */
-		if (place == control.timed[kind]) {
-			if (bpf_perf_event_read_value(&events, index, &value, sizeof(value)))
-				continue;
-			counter = value.counter;
+	if (kind >= settings.kinds)
+		return;
+	/* How long an event counted costs as much again as how much. */
+	if (settings.timed) {
+		if (!bpf_perf_event_read_value(&events, first, &value, sizeof(value))) {
 			row->running_ns += value.running - here->running_ns;
 			here->running_ns = value.running;
-		} else {
-			counter = bpf_perf_event_read(&events, index);
-			if ((s64)counter < 0)
-				continue;
+			row->counts[0] += value.counter - here->last[0];
+			here->last[0] = value.counter;
 		}
+	} else if (settings.events) {
+		counter = bpf_perf_event_read(&events, first);
+		if ((s64)counter >= 0) {
+			row->counts[0] += counter - here->last[0];
+			here->last[0] = counter;
+		}
+	}
+	if (settings.events < 2)
+		return;
+#pragma clang loop unroll(disable)
+	for (place = 1; place < MAX_EVENTS && place < settings.events; place++) {
+		counter = bpf_perf_event_read(&events, first + place);
+		if ((s64)counter < 0)
+			continue;
 		row->counts[place] += counter - here->last[place];
 		here->last[place] = counter;
 	}
-	return 0;
 }
 
 static __always_inline u32 seat_of(u64 thread)
@@ -109,6 +96,28 @@ static __always_inline u32 seat_of(u64 thread)
 	u32 *seat = bpf_map_lookup_elem(&followed, &thread);
 
 	return seat ? *seat : NONE;
+}
+
+/*
+ * The same on a CPU that mostly met the thread before: looking it up among all takes longer than everything else at a switch. Who gets
+ * a seat has it before it is counted here, and before it gets a CPU; so what was found is true until the next one does.
+ */
+static __always_inline u32 recent_seat_of(struct here *here, u64 thread)
+{
+	struct recent *recent = &here->recent[((u32)(thread >> 6) * 0x9e3779b1U) / (0x100000000ULL / MAX_RECENT) % MAX_RECENT];
+
+	if (recent->thread == thread && recent->generation == *(volatile u64 *)&control.generation)
+		return recent->seat;
+	/* Read before the seat is looked for, which only an atomic operation sees to. */
+	recent->generation = __sync_fetch_and_add(&control.generation, 0);
+	recent->thread = thread;
+	recent->seat = seat_of(thread);
+	return recent->seat;
+}
+
+static __always_inline void another_generation(void)
+{
+	__sync_fetch_and_add(&control.generation, 1);
 }
 
 /*
@@ -139,6 +148,7 @@ static __always_inline void leave_unseen(u64 thread, bool here)
 	if (nr == NONE)
 		return;
 	bpf_map_delete_elem(&followed, &thread);
+	another_generation();
 	seat = nr < settings.seats ? seat_at(nr) : NULL;
 	if (!seat)
 		return;
@@ -155,51 +165,59 @@ static __always_inline void leave_unseen(u64 thread, bool here)
 SEC("raw_tp/sched_switch")
 int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state)
 {
-	u32 cpu = bpf_get_smp_processor_id(), nr = seat_of(next ? (u64)next : bpf_get_current_task()), kind, old, row_nr;
+	u32 cpu = bpf_get_smp_processor_id(), nr, old, row_nr;
+	u64 thread = (u64)next, leaves = 1, now;
 	struct here *here = here_at(cpu);
 	struct seat *seat;
 	struct row *row;
-	u64 now, gone;
 
 	if (!here)
 		return 0;
+	if (!thread) {
+		thread = bpf_get_current_task();
+		leaves = 0;
+	}
+	nr = recent_seat_of(here, thread);
 	old = here->seat;
-	if (old == NONE && state & TASK_DEAD)
+	if (!settings.program && old == NONE && state & TASK_DEAD)
 		leave_unseen((u64)prev, true);
 	if (old == NONE && nr == NONE)
 		return 0;
+	if (nr == STANDING)
+		nr = settings.seats + cpu;
 	now = bpf_ktime_get_ns();
-	kind = kind_of(here->class, control.set);
 	if (old != NONE) {
-		if (old == STANDING)
-			old = settings.seats + cpu;
-		row_nr = row_of(old, here->kind);
-		row = bpf_map_lookup_elem(&rows, &row_nr);
 		seat = seat_at(old);
+		row_nr = old * settings.kinds + here->kind;
+		row = here->kind < settings.kinds ? bpf_map_lookup_elem(&rows, &row_nr) : &here->nobodys;
 		if (!seat || !row)
 			return 0;
 		mark(seat, 1);
 		row->time_ns += now - here->since_ns;
-		row->switches += !!next;
-		row->migrations += seat->cpu != cpu && seat->cpu != NONE;
+		row->switches += leaves;
+		if (seat->cpu != cpu) {
+			row->migrations += seat->cpu != NONE;
+			seat->cpu = cpu;
+		}
 		row->cpu = cpu;
-		read_counters(cpu, here->kind, row_nr);
+		read_counters(here, row, cpu, here->kind);
 		seat->at_ns = now;
-		seat->cpu = cpu;
 		if (!seat->tid)
 			name_itself(seat);
 		if (state & TASK_DEAD) {
-			gone = (u64)prev;
-			bpf_map_delete_elem(&followed, &gone);
+			thread = (u64)prev;
+			bpf_map_delete_elem(&followed, &thread);
+			another_generation();
 			seat->state = SEAT_LEFT;
 		}
 		mark(seat, 1);
 	}
-	if (nr != NONE && (old == NONE || here->kind != kind))
-		read_counters(cpu, kind, row_of(NONE, kind));
 	here->since_ns = now;
-	here->kind = kind;
 	here->seat = nr;
+	if (nr != NONE && (old == NONE || here->kind != here->wanted)) {
+		here->kind = here->wanted;
+		read_counters(here, &here->nobodys, cpu, here->kind);
+	}
 	return 0;
 }
 
@@ -210,8 +228,6 @@ static __always_inline u32 take_seat(void)
 	u32 nr;
 
 	if (bpf_map_pop_elem(&spare, &nr)) {
-		if (control.fresh >= settings.seats)
-			return STANDING;
 		fresh = __sync_fetch_and_add(&control.fresh, 1);
 		if (fresh >= settings.seats)
 			return STANDING;
@@ -228,14 +244,17 @@ int BPF_PROG(on_birth, void *child)
 	struct here *here = here_at(bpf_get_smp_processor_id());
 	u64 thread = (u64)child;
 	struct seat *seat;
+	long failed;
 	u32 nr;
 
 	/* Who has just begun to be followed may not have been seen to run yet. */
-	if (!here || (here->seat == NONE && seat_of(bpf_get_current_task()) == NONE))
+	if (!here || (here->seat == NONE && (settings.program || seat_of(bpf_get_current_task()) == NONE)))
 		return 0;
 	nr = take_seat();
 	seat = nr == STANDING ? NULL : seat_at(nr);
-	if (bpf_map_update_elem(&followed, &thread, &nr, 0) || !seat) {
+	failed = bpf_map_update_elem(&followed, &thread, &nr, 0);
+	another_generation();
+	if (failed || !seat) {
 		__sync_fetch_and_add(&control.missed, 1);
 		return 0;
 	}
@@ -257,19 +276,21 @@ SEC("raw_tp/task_rename")
 int BPF_PROG(on_name, void *thread, const char *name)
 {
 	u32 cpu = bpf_get_smp_processor_id(), nr = seat_of((u64)thread);
-	struct here *here = here_at(cpu);
 	u64 key = (u64)thread;
+	struct here *here;
 	struct seat *seat;
 
-	if (!here)
-		return 0;
-	if (nr == NONE && settings.program && !control.started && (u32)bpf_get_current_pid_tgid() == settings.program) {
+	if (settings.program && nr == NONE && !control.started && (u32)bpf_get_current_pid_tgid() == settings.program) {
+		here = here_at(cpu);
+		if (!here)
+			return 0;
 		control.started = 1;
 		nr = 0;
 		bpf_map_update_elem(&followed, &key, &nr, 0);
-		here->kind = kind_of(here->class, control.set);
+		another_generation();
+		here->kind = here->wanted;
 		here->since_ns = bpf_ktime_get_ns();
-		read_counters(cpu, here->kind, row_of(NONE, here->kind));
+		read_counters(here, &here->nobodys, cpu, here->kind);
 		here->seat = nr;
 	}
 	seat = nr < settings.seats ? seat_at(nr) : NULL;
@@ -284,7 +305,7 @@ int BPF_PROG(on_name, void *thread, const char *name)
 	return 0;
 }
 
-/* A thread is forgotten. One that had ended before it was adopted leaves its seat now. */
+/* A thread is forgotten. One that was adopted and had ended before leaves its seat now. */
 SEC("raw_tp/sched_process_free")
 int BPF_PROG(on_free, void *thread)
 {

@@ -6,18 +6,17 @@
  */
 #pragma once
 
-#define MAX_CPUS 1024
 #define MAX_EVENTS 8
 /* Kinds of counts: those of one set of events on one class of CPUs. */
 #define MAX_KINDS 128
 #define MAX_ADOPTED 256
+/* A power of two. */
+#define MAX_RECENT 64
 
 /* No thread, no CPU. */
 #define NONE 0xffffffff
 /* Instead of a seat: this thread found none, and counts with all others that found none on its CPU. */
 #define STANDING 0xfffffffe
-/* Nobody's turn. */
-#define NO_SET 0x10000
 
 /* What a seat is. */
 #define SEAT_FREE 0
@@ -28,10 +27,9 @@
 /* Set once, before the programs are loaded. */
 struct follow_settings {
 	u32 seats; /* that threads can take; after them comes one per CPU, for those that stand */
-	u32 nr_cpus; /* one more than the highest CPU that there can be */
-	u32 sets; /* sets of events */
 	u32 kinds; /* of counts, by class of CPUs and set; beyond them, nothing is counted */
 	u32 events; /* events that need a counter, at most in a set */
+	u32 timed; /* the first of them knows how long it counted, in some set */
 	u32 program; /* the thread that is followed from its `exec` on, in the first seat; 0 for none */
 };
 
@@ -41,10 +39,25 @@ struct follow_control {
 	u64 taken; /* seats taken so far, those given back too */
 	u64 given; /* seats given back so far; written by user space */
 	u64 missed; /* threads that found no seat, or were not noticed at all */
-	u32 set; /* whose turn it is; NO_SET for nobody's */
-	u32 started; /* the program has begun */
-	u32 places[MAX_KINDS + 1]; /* by kind: events that have a counter */
-	u32 timed[MAX_KINDS + 1]; /* by kind: the place of the one that knows how long the set counted; NONE for none */
+	u64 started; /* the program has begun */
+	u64 generation; /* how often somebody got a seat, or had one no longer */
+};
+
+/* What one set counted for a thread on one class of CPUs. */
+struct row {
+	u64 time_ns; /* time it ran there while the set had its turn */
+	u64 running_ns; /* of this, counters counted; 0 where none says so */
+	u64 switches; /* how often it left its CPU */
+	u64 migrations; /* how often it came from another one */
+	u64 counts[MAX_EVENTS];
+	u64 cpu; /* where last */
+};
+
+/* Whom a CPU met lately. */
+struct recent {
+	u64 thread; /* its address in the kernel */
+	u64 generation; /* as of then */
+	u64 seat;
 };
 
 /* Who runs on a CPU, and where its counters stood when he came. */
@@ -52,10 +65,12 @@ struct here {
 	u64 since_ns;
 	u64 running_ns;
 	u64 last[MAX_EVENTS];
-	u32 class; /* of the CPU; written by user space */
+	u32 wanted; /* of what is to be counted; written by user space */
+	u32 kind; /* of what is counted now; from the number of kinds on, nothing is */
 	u32 seat; /* NONE for nobody who is followed */
-	u32 kind; /* of what is counted now */
 	u32 unused;
+	struct row nobodys; /* what is nobody's goes there */
+	struct recent recent[MAX_RECENT];
 };
 
 /* A thread. */
@@ -71,15 +86,4 @@ struct seat {
 	u32 cpu; /* where it ran last; NONE for nowhere yet */
 	u32 named; /* how often its name changed */
 	char name[16];
-};
-
-/* What one set counted for a thread on one class of CPUs. */
-struct row {
-	u64 time_ns; /* time it ran there while the set had its turn */
-	u64 running_ns; /* of this, counters counted; 0 where none says so */
-	u64 switches; /* how often it left its CPU */
-	u64 migrations; /* how often it came from another one */
-	u64 counts[MAX_EVENTS];
-	u32 cpu; /* where last */
-	u32 unused;
 };

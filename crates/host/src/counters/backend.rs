@@ -1,31 +1,18 @@
 //! What a counting session needs of the world: time, rings, totals, turns. The kernel's is here; tests have one of their own.
 
-use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use countersteer_core::counters::Ledger;
 use countersteer_core::units::{CpuId, Nanos};
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
-use signal_hook::consts::SIGTERM;
+use nix::poll::PollFlags;
 
 use super::CounterError;
+use super::attention::{Attention, Wake};
 use super::notes::Notes;
 use super::open::{GroupInfo, Opened, Says};
 use super::roll::Roll;
 use super::{linger, sys};
-use crate::signals::Signals;
-
-/// Why waiting ended; all false for time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wake {
-    /// The target has ended.
-    pub(super) ended: bool,
-    /// A signal, and whether it was sent to this process alone.
-    pub(super) signal: Option<(i32, bool)>,
-    /// A process that was waited for has ended, or a file can be read.
-    pub(super) file: bool,
-}
 
 /// Where counts come from.
 pub(super) trait Backend {
@@ -35,8 +22,8 @@ pub(super) trait Backend {
     /// Waits until then, or until rings fill up, the target ends or a signal comes.
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError>;
 
-    /// Takes what rings hold.
-    fn drain(&mut self, notes: &mut Notes);
+    /// Takes what rings hold. Counts of threads that just go on may be put down right away.
+    fn drain(&mut self, notes: &mut Notes, ledger: &mut Ledger);
 
     /// The groups.
     fn groups(&self) -> &[GroupInfo];
@@ -80,60 +67,6 @@ pub(super) trait Backend {
 /// the thread, though there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
 const LOOK_NS: u64 = 4_000_000;
 
-/// What ends waiting besides time and counters.
-pub(super) struct Attention {
-    /// Processes that are waited for.
-    processes: Vec<OwnedFd>,
-    signals: Signals,
-    /// A byte here ends the session, as a signal would.
-    stop: (UnixStream, UnixStream),
-}
-
-impl Attention {
-    /// For processes whose end is awaited.
-    pub(super) fn new(processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
-        let system = CounterError::system("listening for signals");
-        let stop = UnixStream::pair().map_err(&system)?;
-        stop.0.set_nonblocking(true).map_err(&system)?;
-        let signals = Signals::listen().map_err(&system)?;
-        Ok(Self { processes, signals, stop })
-    }
-
-    /// Waits so long, or until something can be read in one of these files; what came in them.
-    pub(super) fn wait(
-        &mut self,
-        left: Nanos,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<(Wake, Vec<PollFlags>), CounterError> {
-        let left = TimeSpec::new((left.0 / 1_000_000_000) as i64, (left.0 % 1_000_000_000) as i64);
-        let heard = [self.signals.as_fd(), self.stop.0.as_fd()];
-        let processes = self.processes.iter().map(AsFd::as_fd);
-        let all = heard.into_iter().chain(processes).chain(files.iter().copied());
-        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        let interrupted = match ppoll(&mut fds, Some(left), None) {
-            Ok(_) => false,
-            Err(nix::errno::Errno::EINTR) => true,
-            Err(e) => return Err(CounterError::System { doing: "waiting for counters", source: e.into() }),
-        };
-        let came: Vec<PollFlags> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
-        let (processes, files) = came[2..].split_at(self.processes.len());
-        let mut living = processes.iter().map(|came| !came.contains(PollFlags::POLLIN));
-        let before = self.processes.len();
-        self.processes.retain(|_| living.next().unwrap_or(true));
-        let ended = before > 0 && self.processes.is_empty();
-        let heard = |nth: usize| interrupted || !came[nth].is_empty();
-        let signal = if heard(0) { self.signals.pending() } else { None };
-        let stopped = heard(1) && self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0);
-        let file = self.processes.len() < before;
-        Ok((Wake { ended, signal: signal.or(stopped.then_some((SIGTERM, true))), file }, files.to_vec()))
-    }
-
-    /// Where a byte ends the session.
-    pub(super) fn stopper(&self) -> Result<UnixStream, CounterError> {
-        self.stop.1.try_clone().map_err(CounterError::system("preparing the end of counting"))
-    }
-}
-
 /// The kernel.
 pub(super) struct Kernel {
     pub(super) opened: Opened,
@@ -162,12 +95,12 @@ impl Kernel {
 
     /// Makes waiting end early, once, when something can be read here.
     pub(super) fn wake_on(&mut self, file: OwnedFd) {
-        self.attention.processes.push(file);
+        self.attention.await_also(file);
     }
 
     /// Waits for what another one waited for.
     pub(super) fn take_over(&mut self, from: &mut Self) {
-        self.attention.processes.append(&mut from.attention.processes);
+        self.attention.take_over(&mut from.attention);
     }
 }
 
@@ -193,7 +126,7 @@ impl Backend for Kernel {
         Ok(wake)
     }
 
-    fn drain(&mut self, notes: &mut Notes) {
+    fn drain(&mut self, notes: &mut Notes, _: &mut Ledger) {
         let (now, ended) = (sys::now(), notes.ended);
         notes.last_words = self.opened.last_words_each;
         for (ring, _) in self.opened.rings.iter_mut().chain(&mut self.opened.last_words) {

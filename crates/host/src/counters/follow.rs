@@ -89,8 +89,7 @@ impl Follower {
     pub(super) fn groups(&mut self, groups: &[GroupInfo]) {
         let mut present: FxHashMap<(CpuId, u32), u64> = FxHashMap::default();
         for group in groups {
-            let bits = group.places.iter().flatten().fold(0, |bits, place| bits | 1u64 << (place % 64));
-            *present.entry((group.cpu, group.set)).or_default() |= bits;
+            *present.entry((group.cpu, group.set)).or_default() |= group.places.present();
         }
         present.into_iter().for_each(|((cpu, set), bits)| self.ledger.counted(cpu, set, bits));
     }
@@ -125,7 +124,7 @@ impl Follower {
     pub(super) fn listen(&mut self, backend: &mut (impl Backend + ?Sized), all: bool) {
         let now = backend.now();
         let mut notes = std::mem::take(&mut self.notes);
-        backend.drain(&mut notes);
+        backend.drain(&mut notes, &mut self.ledger);
         let take = |note: &Note, values: &[u64]| self.note(backend, note, values);
         if backend.is_prompt() {
             notes.told_once(now.0, take);
@@ -173,7 +172,7 @@ impl Follower {
                 let Some((group, says)) = backend.group_of(id) else { return };
                 let Some(group) = backend.groups().get(group) else { return };
                 self.last_words += u64::from(last);
-                if values.len() != group.places.len() {
+                if values.len() != group.places.members() {
                     self.partial += u64::from(last);
                     return;
                 }
@@ -232,7 +231,7 @@ impl Follower {
         (enabled, running, cpu): (u64, u64, Option<CpuId>),
         values: &[u64],
     ) -> bool {
-        let values = if group.is_whole() { values } else { placed(group, values, &mut self.scratch) };
+        let values = group.places.in_set(values, &mut self.scratch);
         let mut told = cumulative(group, at, (enabled, running), values);
         told.seen_on = cpu.unwrap_or(group.cpu);
         if self.each_sample {
@@ -275,7 +274,7 @@ impl Follower {
             let (_, running) = backend.total(index, &mut values)?;
             let at = backend.now();
             let Some(group) = backend.groups().get(index) else { continue };
-            let told = cumulative(group, at, (running, running), placed(group, &values, &mut self.scratch));
+            let told = cumulative(group, at, (running, running), group.places.in_set(&values, &mut self.scratch));
             if let Some(own) = self.ledger.total(group.tree, group.cpu, group.set, &told, only_root) {
                 let sums = rest.entry((group.cpu, group.set)).or_insert_with(|| vec![0; own.len()]);
                 sums.iter_mut().zip(own).for_each(|(sum, value)| *sum += value);
@@ -297,18 +296,6 @@ impl Follower {
             }
         }
     }
-}
-
-/// A group's values in the order of its set's events; zero where another group counts.
-fn placed<'a>(group: &GroupInfo, values: &[u64], into: &'a mut Vec<u64>) -> &'a [u64] {
-    into.clear();
-    into.resize(group.width, 0);
-    for (place, value) in group.places.iter().zip(values) {
-        if let Some(slot) = place.and_then(|p| into.get_mut(p)) {
-            *slot = *value;
-        }
-    }
-    into
 }
 
 const fn cumulative<'a>(

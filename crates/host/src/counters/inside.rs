@@ -9,15 +9,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use countersteer_core::counters::{NO_TREE, Plan};
+use countersteer_core::counters::{Cumulative, Ledger, NO_TREE, Owner, Plan};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::{CpuId, Nanos};
 
 use super::CounterError;
-use super::backend::{Attention, Backend, Wake};
+use super::attention::{Attention, Wake};
+use super::backend::Backend;
 use super::catalog::TASK_CLOCK;
 use super::notes::Notes;
-use super::open::{GroupInfo, Says};
+use super::open::{GroupInfo, Places, Says};
 use super::resolve::Resolved;
 use super::session::{Request, SPARING_NS, Target, sample_ns};
 use super::sys::{self, abi};
@@ -112,6 +113,8 @@ pub enum Heard<'a> {
         running: Nanos,
         /// By event of the set.
         values: &'a [u64],
+        /// Nothing else is new of it: it was told of before, and goes on.
+        alone: bool,
     },
     /// It ended; all that it has counted was told.
     Ended,
@@ -238,16 +241,8 @@ impl Followed {
         let info = |kind: &Kind| {
             let width = plan.sets.get(kind.set as usize).map_or(0, |set| set.events.len());
             let places = (0..width).map(|place| (kind.present >> place & 1 == 1).then_some(place)).collect();
-            GroupInfo {
-                tree: NO_TREE,
-                cpu: kind.cpu,
-                set: kind.set,
-                places,
-                width,
-                clock: true,
-                counts: true,
-                timed: false,
-            }
+            let places = Places::new(places, width);
+            GroupInfo { tree: NO_TREE, cpu: kind.cpu, set: kind.set, places, clock: true, counts: true, timed: false }
         };
         let infos = follow.kinds().iter().map(info).collect();
         Ok(Self { follow, infos, attention: Attention::new(awaited)?, pids })
@@ -274,9 +269,18 @@ impl Backend for Followed {
         }
     }
 
-    fn drain(&mut self, notes: &mut Notes) {
-        self.follow.collect(&mut |at, tid, heard| notes.heard(at, tid, &heard));
-        notes.lost = self.follow.lost();
+    fn drain(&mut self, notes: &mut Notes, ledger: &mut Ledger) {
+        let Self { follow, infos, .. } = self;
+        follow.collect(&mut |at, tid, heard| match heard {
+            // That is most of all, and when it comes is all the same.
+            Heard::Counted { pid, kind, cpu, enabled, running, values, alone: true } => {
+                let group = &infos[kind];
+                let told = Cumulative { at, seen_on: cpu, enabled, running, values };
+                ledger.tell(Owner::Thread { pid, tid }, group.tree, group.cpu, group.set, &told);
+            }
+            _ => notes.heard(at, tid, &heard),
+        });
+        notes.lost = follow.lost();
     }
 
     fn groups(&self) -> &[GroupInfo] {
@@ -290,7 +294,7 @@ impl Backend for Followed {
     /// There are no totals besides what threads have counted.
     fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
         values.clear();
-        values.resize(self.infos.get(group).map_or(0, |info| info.places.len()), 0);
+        values.resize(self.infos.get(group).map_or(0, |info| info.places.members()), 0);
         Ok((0, 0))
     }
 
@@ -324,7 +328,7 @@ impl Backend for Followed {
 mod tests {
     use std::collections::VecDeque;
 
-    use countersteer_core::counters::{Owner, PlannedEvent, PlannedSet, Reading, Which};
+    use countersteer_core::counters::{PlannedEvent, PlannedSet, Reading, Which};
 
     use super::super::follow::Follower;
     use super::*;
@@ -384,7 +388,7 @@ mod tests {
 
     const fn counted(kind: usize, cpu: u32, enabled: u64, running: u64, values: &'static [u64]) -> Heard<'static> {
         let (enabled, running) = (Nanos(enabled), Nanos(running));
-        Heard::Counted { pid: 1, kind, cpu: CpuId(cpu), enabled, running, values }
+        Heard::Counted { pid: 1, kind, cpu: CpuId(cpu), enabled, running, values, alone: false }
     }
 
     fn rows(follower: &mut Follower) -> Vec<(Reading, Vec<u64>)> {
@@ -392,6 +396,27 @@ mod tests {
         let rows = readings.rows().iter().enumerate().map(|(i, row)| (*row, readings.values(i).to_vec())).collect();
         follower.readings.clear();
         rows
+    }
+
+    #[test]
+    fn who_goes_on_is_counted_beside_what_befalls_others() {
+        let first = vec![(20, 1, counted(0, 2, 15, 10, &[100, 200]))];
+        let (pid, kind, cpu, values) = (1, 0, CpuId(3), &[130, 250]);
+        let alone = Heard::Counted { pid, kind, cpu, enabled: Nanos(25), running: Nanos(20), values, alone: true };
+        let second =
+            vec![(40, 1, alone), (30, 2, Heard::Born { pid: 1, parent: 1 }), (35, 2, counted(1, 4, 5, 5, &[7, 0]))];
+        let (mut backend, mut follower) = backend(vec![first, second]);
+        for _ in 0..2 {
+            follower.listen(&mut backend, false);
+        }
+        follower.flush(Which::All);
+        let seen = rows(&mut follower);
+        let of = |tid| seen.iter().find(|(row, _)| row.owner == Owner::Thread { pid: 1, tid }).unwrap();
+        assert_eq!(
+            (of(1).0.cpu, of(1).0.enabled, of(1).0.running, &of(1).1),
+            (Some(cpu), Nanos(25), Nanos(20), &values.to_vec())
+        );
+        assert_eq!((of(2).0.end, &of(2).1, seen.len()), (Nanos(35), &vec![7, 0], 2));
     }
 
     #[test]

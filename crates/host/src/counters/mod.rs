@@ -11,6 +11,7 @@
 //! Who may have programs of its own inside the kernel can have threads followed there instead ([`inside`]), which costs less; or,
 //! where nobody looks at threads one by one, only told of ([`roll`]), which costs them next to nothing.
 
+mod attention;
 mod backend;
 mod catalog;
 mod cgroup;

@@ -124,7 +124,7 @@ impl Notes {
             Heard::Renumbered { pid, before } => What::Renumbered { pid, before },
             Heard::Named(name) => What::Named { name, exec: false },
             Heard::Starts(name) => What::Named { name, exec: true },
-            Heard::Counted { pid, kind, cpu, enabled, running, values } => {
+            Heard::Counted { pid, kind, cpu, enabled, running, values, alone: _ } => {
                 let first = self.values.len();
                 self.values.extend_from_slice(values);
                 let (id, last, events, cpu) = (kind as u64, false, values.len(), Some(cpu));

@@ -43,10 +43,8 @@ pub(super) struct GroupInfo {
     pub(super) tree: u32,
     pub(super) cpu: CpuId,
     pub(super) set: u32,
-    /// By member, the event of the set that it counts.
-    pub(super) places: Vec<Option<usize>>,
-    /// Events of the set.
-    pub(super) width: usize,
+    /// What its members count.
+    pub(super) places: Places,
     /// Its running time is the time that the thread ran there.
     pub(super) clock: bool,
     /// Its running time is the time that the set counted.
@@ -55,10 +53,44 @@ pub(super) struct GroupInfo {
     pub(super) timed: bool,
 }
 
-impl GroupInfo {
-    /// Its members are the set's events, in that order.
-    pub(super) fn is_whole(&self) -> bool {
-        self.places.len() == self.width && self.places.iter().enumerate().all(|(nth, place)| *place == Some(nth))
+/// Which events of a set the members of a group count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    members: Vec<Option<usize>>,
+    /// Events of the set.
+    width: usize,
+    whole: bool,
+}
+
+impl Places {
+    /// By member, the event that it counts, of a set of so many.
+    pub(super) fn new(members: Vec<Option<usize>>, width: usize) -> Self {
+        let whole = members.iter().copied().eq((0..width).map(Some));
+        Self { members, width, whole }
+    }
+
+    pub(super) const fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// A bit per event that is counted.
+    pub(super) fn present(&self) -> u64 {
+        self.members.iter().flatten().fold(0, |bits, place| bits | 1u64 << (place % 64))
+    }
+
+    /// The members' values in the order of the set's events; zero where another group counts.
+    pub(super) fn in_set<'a>(&self, values: &'a [u64], into: &'a mut Vec<u64>) -> &'a [u64] {
+        if self.whole {
+            return values;
+        }
+        into.clear();
+        into.resize(self.width, 0);
+        for (place, value) in self.members.iter().zip(values) {
+            if let Some(slot) = place.and_then(|place| into.get_mut(place)) {
+                *slot = *value;
+            }
+        }
+        into
     }
 }
 
@@ -270,7 +302,8 @@ impl Opened {
         let width = opening.sets[group.set].len();
         let (set, cpu) = (group.set as u32, group.cpu);
         let timed = timed && lead.is_some();
-        let info = GroupInfo { tree, cpu, set, places, width, clock: group.clock, counts: group.counts, timed };
+        let places = Places::new(places, width);
+        let info = GroupInfo { tree, cpu, set, places, clock: group.clock, counts: group.counts, timed };
         let last_words = tells_last.then_some(group.nth);
         self.keep(info, (fds, says), ring, last_words)
     }

@@ -1,5 +1,8 @@
 //! Where the counts of a set's events come from.
 
+use std::mem::offset_of;
+use std::ops::Range;
+
 use countersteer_core::units::CpuId;
 use countersteer_host::counters::{OfScheduler, Resolved};
 
@@ -24,26 +27,29 @@ pub(super) struct Layout {
     pub sets: Vec<Set>,
     /// By class and set.
     pub counters: Vec<Counters>,
-    /// Likewise: where the count of each of the set's events is.
-    columns: Vec<Vec<Column>>,
+    /// Likewise.
+    columns: Vec<Columns>,
 }
 
-/// Where the count of an event is in rows of a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
-    Scheduler(OfScheduler),
-    Place(usize),
-    /// It is not counted there.
-    Nowhere,
+/// Counts of a kind.
+#[derive(Clone, Debug)]
+struct Columns {
+    /// By event of the set: the field of a row that holds its count, if it is counted there.
+    fields: Vec<Option<usize>>,
+    /// Where they are among those of all kinds, with times.
+    span: Range<usize>,
 }
+
+/// Times before the counts of events: enabled, running.
+const TIMES: usize = 2;
 
 /// Counters of a set on a class of CPUs, which may lack some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     /// By place: which of the set's events that need a counter.
     pub events: Vec<u32>,
-    /// The place of one that knows how long the set counted. Those of the kernel itself do not.
-    pub timed: Option<usize>,
+    /// The one in the first place knows how long the set counted. Those of the kernel itself do not.
+    pub timed: bool,
 }
 
 impl Counters {
@@ -58,10 +64,12 @@ fn counters(counted: &[Resolved], cpu: CpuId) -> Counters {
     let mut counters = Counters::default();
     for (event, resolved) in (0..).zip(counted) {
         let Some(encoding) = resolved.on(cpu) else { continue };
-        if !encoding.software && counters.timed.is_none() {
-            counters.timed = Some(counters.events.len());
+        if encoding.software || counters.timed {
+            counters.events.push(event);
+        } else {
+            counters.timed = true;
+            counters.events.insert(0, event);
         }
-        counters.events.push(event);
     }
     counters
 }
@@ -109,36 +117,52 @@ impl Layout {
     pub fn add_class(&mut self, counted: &[Vec<Resolved>], cpu: CpuId) {
         for (set, counted) in self.sets.iter().zip(counted) {
             let counters = counters(counted, cpu);
-            let column = |source: &Source| match source {
-                Source::Scheduler(of) => Column::Scheduler(*of),
-                Source::Counter(event) => counters.place_of(*event).map_or(Column::Nowhere, Column::Place),
+            let field = |source: &Source| match source {
+                Source::Scheduler(OfScheduler::Clock) => Some(offset_of!(types::row, time_ns)),
+                Source::Scheduler(OfScheduler::Switches) => Some(offset_of!(types::row, switches)),
+                Source::Scheduler(OfScheduler::Migrations) => Some(offset_of!(types::row, migrations)),
+                Source::Counter(event) => {
+                    counters.place_of(*event).map(|place| offset_of!(types::row, counts) + 8 * place)
+                }
             };
-            self.columns.push(set.0.iter().map(column).collect());
+            let (fields, first) = (set.0.iter().map(field).collect(), self.width());
+            self.columns.push(Columns { fields, span: first..first + TIMES + set.0.len() });
             self.counters.push(counters);
         }
     }
 
-    /// Of a kind's row: enabled and running time, then what each event has counted.
-    pub fn counts(&self, kind: usize, row: &types::row, into: &mut Vec<u64>) {
-        let timed = self.counters[kind].timed.is_some();
-        let running = if timed { row.running_ns.min(row.time_ns) } else { row.time_ns };
-        let count = |column: &Column| match *column {
-            Column::Scheduler(OfScheduler::Clock) => row.time_ns,
-            Column::Scheduler(OfScheduler::Switches) => row.switches,
-            Column::Scheduler(OfScheduler::Migrations) => row.migrations,
-            Column::Place(place) => row.counts[place],
-            Column::Nowhere => 0,
-        };
-        into.clear();
-        into.extend_from_slice(&[row.time_ns, running]);
-        for column in &self.columns[kind] {
-            into.push(count(column));
+    /// Of a row of the kind that is read by its fields: enabled and running time, then what each event has counted.
+    #[inline]
+    pub fn counts(&self, kind: usize, read: impl Fn(usize) -> u64, into: &mut [u64]) {
+        let [enabled, running, values @ ..] = into else { return };
+        *enabled = read(offset_of!(types::row, time_ns));
+        *running =
+            if self.counters[kind].timed { read(offset_of!(types::row, running_ns)).min(*enabled) } else { *enabled };
+        for (value, field) in values.iter_mut().zip(&self.columns[kind].fields) {
+            *value = field.map_or(0, &read);
         }
+    }
+
+    /// Where among the counts of all kinds those of this one are.
+    #[inline]
+    pub fn span(&self, kind: usize) -> Range<usize> {
+        self.columns[kind].span.clone()
+    }
+
+    /// How much that is of all kinds.
+    pub fn width(&self) -> usize {
+        self.columns.last().map_or(0, |last| last.span.end)
     }
 
     /// Places for events in the largest set.
     pub fn places(&self) -> usize {
         self.sets.iter().map(Set::counters).max().unwrap_or(0)
+    }
+
+    /// Whether any of these events knows how long it counted.
+    pub fn is_timed(sets: &[Vec<Resolved>]) -> bool {
+        let knows = |event: &Resolved| event.encodings.iter().any(|encoding| !encoding.software);
+        sets.iter().flatten().any(knows)
     }
 
     /// The events that need counters, by set and place.
@@ -184,19 +208,14 @@ mod tests {
         let counted = layout.counted(&sets);
         assert_eq!((layout.places(), counted[0].len()), (3, 3));
         (0..2).for_each(|cpu| layout.add_class(&counted, CpuId(cpu)));
-        // The first CPU has one event less; the kernel's own does not know how long it counted.
-        assert_eq!((&layout.counters[0].events[..], layout.counters[0].timed), (&[0, 2][..], Some(1)));
-        assert_eq!((&layout.counters[1].events[..], layout.counters[1].timed), (&[0, 1, 2][..], Some(1)));
+        // The first CPU has one event less; the kernel's own, which does not know how long it counted, comes after one that does.
+        assert_eq!((&layout.counters[0].events[..], layout.counters[0].timed), (&[2, 0][..], true));
+        assert_eq!((&layout.counters[1].events[..], layout.counters[1].timed), (&[1, 0, 2][..], true));
         assert_eq!(layout.sets[0].present(&layout.counters[0]), 0b11011);
-        let row = types::row {
-            time_ns: 100,
-            running_ns: 90,
-            switches: 3,
-            counts: [5, 6, 0, 0, 0, 0, 0, 0],
-            ..types::row::default()
-        };
-        let mut counts = vec![8];
-        layout.counts(0, &row, &mut counts);
+        let row: [u64; 6] = [100, 90, 3, 2, 6, 5];
+        assert_eq!((layout.span(0), layout.span(1), layout.width()), (0..7, 7..14, 14));
+        let mut counts = [8; 7];
+        layout.counts(0, |field| row[field / 8], &mut counts);
         assert_eq!(counts, [100, 90, 100, 5, 0, 6, 3]);
     }
 

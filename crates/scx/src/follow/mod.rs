@@ -7,7 +7,7 @@ mod layout;
 mod table;
 
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
 use crate::generated::follow::{FollowSkel, FollowSkelBuilder, shared, types};
 use classes::Classes;
 use layout::Layout;
-use table::{Plain, Table};
+use table::{Entry, Plain, Table};
 
 // SAFETY: structures of integers, as `follow.h` declares them.
 unsafe impl Plain for types::seat {}
@@ -31,7 +31,9 @@ unsafe impl Plain for types::row {}
 unsafe impl Plain for types::here {}
 
 /// Fewest seats: of threads that live, and of those that ended since somebody last looked.
-const LEAST_SEATS: usize = 8192;
+const LEAST_SEATS: usize = 4096;
+/// Seats per CPU, if that is more: each gives birth to threads of its own.
+const SEATS_PER_CPU: usize = 128;
 /// What the program of switches is told: four words, all zero for who is only to be read.
 const SWITCH_BYTES: usize = 4 * size_of::<u64>();
 /// Runs a program on the CPU that is named.
@@ -43,8 +45,17 @@ struct Known {
     /// How often it had changed.
     changes: u64,
     named: u32,
-    /// What its number was; 0 before it was told of.
+    /// What its number was, and its process's; 0 before it was told of.
     tid: u32,
+    pid: u32,
+}
+
+impl Known {
+    /// Whether nothing but counts is new of a seat.
+    const fn is_nothing_new(self, state: u32, named: u32, renumbered_ns: u64) -> bool {
+        let numbers = self.tid > 0 && (renumbered_ns == 0 || self.tid == self.pid);
+        numbers && state == shared::SEAT_TAKEN && named == self.named
+    }
 }
 
 /// Programs inside the kernel that follow threads; dropping it takes them out.
@@ -56,10 +67,13 @@ pub struct InKernel {
     counters: CpuCounters,
     layout: Layout,
     classes: Classes,
+    /// Seats that there are.
+    room: usize,
+    /// Of those that were ever taken, as far as that was noticed.
     known: Vec<Known>,
-    /// Rows as they were told last, and as they were when a thread got another number, by seat and kind.
-    told: Vec<types::row>,
-    before: FxHashMap<usize, Vec<types::row>>,
+    /// By seat: its counts as they were told last, and as they were when its thread got another number.
+    told: Vec<u64>,
+    before: FxHashMap<usize, Vec<u64>>,
     /// Whoever has had a CPU for less is not interrupted.
     sparing: Nanos,
     /// Threads whose ends were told at the last look, perhaps later than others took their numbers.
@@ -69,7 +83,7 @@ pub struct InKernel {
     /// Seats in use when they were last looked at.
     living: u64,
     adopting: Option<AdoptSkel<'static>>,
-    scratch: Vec<types::row>,
+    /// Counts of a seat.
     counts: Vec<u64>,
     skel: FollowSkel<'static>,
 }
@@ -114,6 +128,16 @@ pub(crate) fn quietly<T>(what: impl FnOnce() -> T) -> T {
     what()
 }
 
+/// Seats for so many threads that are there already, and for those that will be born on so many CPUs.
+fn room(cpus: usize, threads: usize) -> usize {
+    LEAST_SEATS.max(SEATS_PER_CPU * cpus).max(2 * threads)
+}
+
+/// Whether somebody runs there who is followed.
+fn is_busy(here: &Entry<'_, types::here>) -> bool {
+    here.half(offset_of!(types::here, seat)) != shared::NONE
+}
+
 impl InKernel {
     fn load(errand: &Errand<'_>) -> Result<Self, String> {
         // Most who may not are told without trying, which takes time.
@@ -128,25 +152,25 @@ impl InKernel {
     }
 
     fn load_for(errand: &Errand<'_>, layout: Layout, classes: Classes) -> Result<Self, String> {
-        let (nr_cpus, seats) = (classes.of.len(), LEAST_SEATS.max(2 * errand.threads));
+        let (nr_cpus, seats) = (classes.of.len(), room(errand.cpus.len(), errand.threads));
         let per_seat = classes.first.len() * layout.sets.len();
         if per_seat > shared::MAX_KINDS as usize {
             return Err(format!("{per_seat} sets of events by class of CPUs, of {} at most", shared::MAX_KINDS));
         }
-        // One more for what is nobody's.
-        let rows = (seats + nr_cpus) * per_seat + 1;
+        let rows = (seats + nr_cpus) * per_seat;
         // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
         let place = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = FollowSkelBuilder::default().open(place).map_err(at("reading programs"))?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let settings = &mut rodata.settings;
             settings.seats = seats as u32;
-            settings.nr_cpus = nr_cpus as u32;
-            settings.sets = layout.sets.len() as u32;
             settings.kinds = per_seat as u32;
             settings.events = layout.places() as u32;
+            settings.timed = u32::from(Layout::is_timed(errand.sets));
             settings.program = errand.program.unwrap_or(0);
         }
+        // Nobody is adopted, so everybody is seen to end.
+        open.progs.on_free.set_autoload(errand.program.is_none());
         let events = layout.places() * per_seat * nr_cpus;
         let sizes = [
             open.maps.followed.set_max_entries(2 * seats as u32),
@@ -167,29 +191,28 @@ impl InKernel {
             counters: CpuCounters::default(),
             layout,
             classes,
-            known: vec![Known::default(); seats],
-            told: vec![types::row::default(); seats * per_seat],
+            room: seats,
+            known: Vec::new(),
+            told: Vec::new(),
             before: FxHashMap::default(),
             sparing: errand.sparing,
             parted: Vec::new(),
             unseen: 0,
             living: 0,
             adopting: None,
-            scratch: Vec::new(),
             counts: Vec::new(),
             skel,
         };
         inside.count(errand)?;
+        inside.counts.resize(inside.layout.width(), 0);
         let kinds = per_seat as u32;
         for cpu in 0..nr_cpus {
-            let class = inside.classes.of[cpu].unwrap_or(kinds);
-            let nobody = types::here { seat: shared::NONE, kind: kinds, ..types::here::default() };
-            inside.cpus.write(cpu, types::here { class, ..nobody });
+            inside.cpus.write(cpu, types::here { seat: shared::NONE, kind: kinds, ..types::here::default() });
             // Who stands there has neither a number nor a way.
             let (tid, at) = (shared::NONE, cpu as u32);
             inside.seats.write(seats + cpu, types::seat { tid, cpu: at, ..types::seat::default() });
         }
-        inside.control(|control| control.set = if errand.program.is_some() { 0 } else { shared::NO_SET });
+        inside.want(errand.program.and(Some(0)));
         if let Some(program) = errand.program {
             inside.take_seats(1).map_err(|e| e.to_string())?;
             let (tid, tgid, cpu, state) = (program, program, shared::NONE, shared::SEAT_TAKEN);
@@ -214,23 +237,19 @@ impl InKernel {
         if self.counters.events().len() < errand.cpus.iter().map(wanted).sum() {
             return Err("CPUs cannot count all that at once".into());
         }
-        let (nr_cpus, sets, places) = (self.classes.of.len(), counted.len(), self.layout.places());
+        let (sets, places) = (counted.len(), self.layout.places());
         for cpu in &self.classes.first {
             self.layout.add_class(&counted, *cpu);
         }
+        let kinds = self.layout.counters.len();
         for event in self.counters.events() {
             let Some(class) = self.classes.of[event.cpu.index()] else { continue };
             let kind = class as usize * sets + event.set as usize;
             let Some(place) = self.layout.counters[kind].place_of(event.place) else { continue };
-            let key = ((kind * places + place) * nr_cpus + event.cpu.index()) as u32;
+            let key = ((event.cpu.index() * kinds + kind) * places + place) as u32;
             let file = event.as_fd().as_raw_fd().to_ne_bytes();
             let update = self.skel.maps.events.update(&key.to_ne_bytes(), &file, MapFlags::ANY);
             update.map_err(at("handing counters over"))?;
-        }
-        let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else { return Ok(()) };
-        for (kind, counters) in self.layout.counters.iter().enumerate() {
-            bss.control.places[kind] = counters.events.len() as u32;
-            bss.control.timed[kind] = counters.timed.map_or(shared::NONE, |place| place as u32);
         }
         Ok(())
     }
@@ -238,12 +257,11 @@ impl InKernel {
     fn attach(&mut self) -> libbpf_rs::Result<()> {
         let programs = &mut self.skel.progs;
         // Nobody is followed before the last one.
-        self.links = vec![
-            programs.on_switch.attach()?,
-            programs.on_birth.attach()?,
-            programs.on_free.attach()?,
-            programs.on_name.attach()?,
-        ];
+        self.links = vec![programs.on_switch.attach()?, programs.on_birth.attach()?];
+        if programs.on_free.autoload() {
+            self.links.push(programs.on_free.attach()?);
+        }
+        self.links.push(programs.on_name.attach()?);
         Ok(())
     }
 
@@ -255,19 +273,33 @@ impl InKernel {
         }
     }
 
+    /// It is this set's turn, or none's.
+    fn want(&self, set: Option<u32>) {
+        let (sets, kinds) = (self.layout.sets.len() as u32, self.kinds_per_seat() as u32);
+        for (cpu, class) in self.classes.of.iter().enumerate() {
+            let kind = class.zip(set).map_or(kinds, |(class, set)| class * sets + set);
+            self.cpus.store(cpu, offset_of!(types::here, wanted), kind);
+        }
+    }
+
     /// Seats that were ever taken.
     fn taken(&mut self) -> usize {
         let fresh = self.control(|control| {
             // SAFETY: a plain integer in memory that the kernel writes too.
             unsafe { (&raw const control.fresh).read_volatile() }
         });
-        (fresh as usize).min(self.known.len())
+        let taken = (fresh as usize).min(self.room);
+        if taken > self.known.len() {
+            self.known.resize(taken, Known::default());
+            self.told.resize(taken * self.layout.width(), 0);
+        }
+        taken
     }
 
     /// Puts down what threads that run at this moment have counted so far, on CPUs of which that is to be done.
-    fn read_running(&self, wanted: impl Fn(&types::here) -> bool) {
+    fn read_running(&self, wanted: impl Fn(&Entry<'_, types::here>) -> bool) {
         let mut nobody = [0; SWITCH_BYTES];
-        for cpu in (0..self.classes.of.len()).filter(|cpu| wanted(&self.cpus.read(*cpu))) {
+        for cpu in (0..self.classes.of.len()).filter(|cpu| wanted(&self.cpus.entry(*cpu))) {
             let input = ProgramInput {
                 context_in: Some(&mut nobody),
                 cpu: cpu as u32,
@@ -284,16 +316,46 @@ impl InKernel {
         self.classes.first.len() * self.layout.sets.len()
     }
 
+    /// Reads a seat's counts, and what of it `read` does; how often it had changed by then.
+    #[inline]
+    fn settled<R>(&mut self, nr: usize, read: impl Fn(&Table<types::seat>) -> R) -> (u64, R) {
+        let kinds = self.kinds_per_seat();
+        let Self { seats, rows, layout, counts, .. } = self;
+        seats.settled(nr, || {
+            for kind in 0..kinds {
+                let row = rows.entry(nr * kinds + kind);
+                layout.counts(kind, |field| row.field(field), &mut counts[layout.span(kind)]);
+            }
+            read(seats)
+        })
+    }
+
     /// Tells what is new of a seat; whether its thread has left it.
     fn tell(&mut self, nr: usize, hear: Hear<'_>) -> bool {
-        let kinds = self.kinds_per_seat();
-        let rows = nr * kinds..(nr + 1) * kinds;
-        let Self { seats, rows: table, scratch, .. } = self;
-        let (changes, seat) = seats.settled(nr, || {
-            scratch.clear();
-            scratch.extend(rows.clone().map(|row| table.read(row)));
-            seats.read(nr)
+        // Most threads have counted, and that is all.
+        let (changes, (state, named, renumbered_ns, at_ns)) = self.settled(nr, |seats| {
+            let seat = seats.entry(nr);
+            let state = seat.half(offset_of!(types::seat, state));
+            let named = seat.half(offset_of!(types::seat, named));
+            (
+                state,
+                named,
+                seat.field(offset_of!(types::seat, renumbered_ns)),
+                seat.field(offset_of!(types::seat, at_ns)),
+            )
         });
+        let known = self.known[nr];
+        if !known.is_nothing_new(state, named, renumbered_ns) {
+            return self.tell_all(nr, hear);
+        }
+        self.known[nr].changes = changes;
+        self.tell_counts(nr, (known.pid, known.tid), Nanos(at_ns.max(renumbered_ns)), true, hear);
+        false
+    }
+
+    /// The same if there may be more than counts to tell.
+    fn tell_all(&mut self, nr: usize, hear: Hear<'_>) -> bool {
+        let (changes, seat) = self.settled(nr, |seats| seats.read(nr));
         // Whoever has never run does not know its number yet.
         if seat.state == shared::SEAT_FREE || seat.tid == 0 {
             let unseen = seat.state == shared::SEAT_LEFT;
@@ -307,41 +369,49 @@ impl InKernel {
         }
         let (pid, now) = (seat.tgid, Nanos(seat.at_ns.max(seat.renumbered_ns)));
         let tid = if seat.renumbered_ns > 0 { pid } else { seat.tid };
-        let known = std::mem::replace(&mut self.known[nr], Known { changes, named: seat.named, tid });
+        let known = std::mem::replace(&mut self.known[nr], Known { changes, named: seat.named, tid, pid });
         let born = known.tid == 0 && seat.parent != 0;
         if born {
             hear(Nanos(seat.born_ns), seat.tid, Heard::Born { pid, parent: seat.parent });
         }
         if renumbered {
             // What it has counted since it was told of last goes with its new number.
-            self.before.insert(nr, self.told[rows.clone()].to_vec());
+            let width = self.layout.width();
+            self.before.insert(nr, self.told[nr * width..][..width].to_vec());
             hear(Nanos(seat.renumbered_ns), tid, Heard::Renumbered { pid, before: seat.tid });
         }
         if known.named != seat.named || born {
             let since = if renumbered || !born { now } else { Nanos(seat.born_ns) };
             hear(since, tid, Heard::Named(seat.name.map(|letter| letter as u8)));
         }
-        for (kind, row) in self.scratch.iter().enumerate() {
-            let told = &mut self.told[nr * kinds + kind];
-            if row.time_ns == told.time_ns {
-                continue;
-            }
-            *told = *row;
-            self.layout.counts(kind, row, &mut self.counts);
-            if let Some(rows) = self.before.get(&nr) {
-                let mut before = Vec::new();
-                self.layout.counts(kind, &rows[kind], &mut before);
-                self.counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
-            }
-            let (enabled, running, values) = (Nanos(self.counts[0]), Nanos(self.counts[1]), &self.counts[2..]);
-            hear(now, tid, Heard::Counted { pid, kind, cpu: CpuId(row.cpu), enabled, running, values });
-        }
+        self.tell_counts(nr, (pid, tid), now, false, hear);
         let left = seat.state == shared::SEAT_LEFT;
         if left {
             self.parted.push(tid);
             hear(now, tid, Heard::Ended);
         }
         left
+    }
+
+    /// Tells of counts that were just read, as far as they are new.
+    fn tell_counts(&mut self, nr: usize, (pid, tid): (u32, u32), now: Nanos, alone: bool, hear: Hear<'_>) {
+        let (kinds, width) = (self.kinds_per_seat(), self.layout.width());
+        for kind in 0..kinds {
+            let span = self.layout.span(kind);
+            let told = &mut self.told[nr * width..][span.clone()];
+            let counts = &mut self.counts[span.clone()];
+            if counts[0] == told[0] {
+                continue;
+            }
+            told.copy_from_slice(counts);
+            if let Some(before) = self.before.get(&nr) {
+                counts.iter_mut().zip(&before[span]).for_each(|(count, before)| *count = count.saturating_sub(*before));
+            }
+            let [enabled, running, values @ ..] = &*counts else { continue };
+            let (enabled, running) = (Nanos(*enabled), Nanos(*running));
+            let cpu = CpuId(self.rows.entry(nr * kinds + kind).field(offset_of!(types::row, cpu)) as u32);
+            hear(now, tid, Heard::Counted { pid, kind, cpu, enabled, running, values, alone });
+        }
     }
 
     /// Whether another seat is still of the thread with this number.
@@ -355,7 +425,8 @@ impl InKernel {
         let kinds = self.kinds_per_seat();
         (0..kinds).for_each(|kind| self.rows.write(nr * kinds + kind, types::row::default()));
         self.before.remove(&nr);
-        self.told[nr * kinds..(nr + 1) * kinds].fill(types::row::default());
+        let width = self.layout.width();
+        self.told[nr * width..][..width].fill(0);
         // Whoever looks at it again has to see that it changed.
         let changes = self.seats.changes(nr) + 2;
         self.seats.write(nr, types::seat { changes, ..types::seat::default() });
@@ -368,7 +439,7 @@ impl InKernel {
 
     /// Seats for so many threads that are there already.
     fn take_seats(&mut self, threads: usize) -> io::Result<usize> {
-        let seats = self.known.len();
+        let seats = self.room;
         let first = self.control(|control| {
             // SAFETY: an aligned integer that the kernel changes atomically, too.
             let fresh = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.fresh) };
@@ -382,6 +453,7 @@ impl InKernel {
             let taken = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.taken) };
             taken.fetch_add(threads as u64, std::sync::atomic::Ordering::AcqRel);
         });
+        self.taken();
         Ok(first)
     }
 
@@ -423,6 +495,11 @@ impl Follow for InKernel {
             needless.into_iter().for_each(|nr| self.give_back(nr));
             seat += some.len();
         }
+        self.control(|control| {
+            // SAFETY: an aligned integer that the kernel changes atomically, too.
+            let generation = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.generation) };
+            generation.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        });
         // Those that run at this moment do not have to leave their CPU first.
         self.read_running(|_| true);
         Ok(())
@@ -433,12 +510,11 @@ impl Follow for InKernel {
         if on {
             self.counters.switch(set, true).map_err(switched)?;
         }
-        self.control(|control| control.set = if on { set } else { shared::NO_SET });
+        self.want(on.then_some(set));
         // A CPU that is just passing from one thread to another may have seen the former set, and show only afterwards.
-        let (sets, kinds) = (self.layout.sets.len() as u32, self.kinds_per_seat() as u32);
-        let kind = |class: u32| if on { (class * sets + set).min(kinds) } else { kinds };
         for _ in 0..2 {
-            self.read_running(|here| here.seat != shared::NONE && here.kind != kind(here.class));
+            let kind = |here: &Entry<'_, types::here>| here.half(offset_of!(types::here, kind));
+            self.read_running(|here| is_busy(here) && kind(here) != here.half(offset_of!(types::here, wanted)));
         }
         if !on {
             self.counters.switch(set, false).map_err(switched)?;
@@ -450,7 +526,9 @@ impl Follow for InKernel {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
         let now = now.map_or(u64::MAX, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64);
         let sparing = self.sparing.0;
-        self.read_running(|here| here.seat != shared::NONE && now.saturating_sub(here.since_ns) >= sparing);
+        self.read_running(|here| {
+            is_busy(here) && now.saturating_sub(here.field(offset_of!(types::here, since_ns))) >= sparing
+        });
         self.parted.clear();
         for nr in 0..self.taken() {
             if self.seats.changes(nr) != self.known[nr].changes && self.tell(nr, hear) {
@@ -473,16 +551,16 @@ impl Follow for InKernel {
     }
 
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)> {
-        let (seats, kinds) = (self.known.len(), self.kinds_per_seat());
+        let (seats, kinds) = (self.room, self.kinds_per_seat());
         let mut sums: Vec<(usize, Vec<u64>)> = Vec::new();
         for cpu in 0..self.classes.of.len() {
             for kind in 0..kinds {
-                let row = self.rows.read((seats + cpu) * kinds + kind);
-                if row.time_ns == 0 {
+                let mut counts = vec![0; self.layout.span(kind).len()];
+                let row = (seats + cpu) * kinds + kind;
+                self.layout.counts(kind, |field| self.rows.entry(row).field(field), &mut counts);
+                if counts[0] == 0 {
                     continue;
                 }
-                let mut counts = Vec::new();
-                self.layout.counts(kind, &row, &mut counts);
                 match sums.iter_mut().find(|(of, _)| *of == kind) {
                     Some((_, sum)) => sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count),
                     None => sums.push((kind, counts)),
@@ -502,6 +580,7 @@ impl Follow for InKernel {
             unsafe { (&raw const control.taken).read_volatile() }.saturating_sub(control.given)
         };
         let used = self.skel.maps.bss_data.as_deref().map_or(0, |bss| used(&bss.control));
-        used > self.known.len() as u64 / 2 && used > self.living + self.known.len() as u64 / 8
+        let room = self.room as u64;
+        used > room / 2 && used > self.living + room / 8
     }
 }

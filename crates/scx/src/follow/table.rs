@@ -6,7 +6,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Integers alone, every bit pattern of which is a value.
 ///
@@ -57,10 +57,23 @@ impl<T: Plain> Table<T> {
         unsafe { self.at(nr).read_volatile() }
     }
 
+    /// An entry, to be read field by field; any of them may be changed meanwhile.
+    #[inline]
+    pub fn entry(&self, nr: usize) -> Entry<'_, T> {
+        Entry { at: self.at(nr), of: PhantomData }
+    }
+
     /// Changes an entry.
     pub fn write(&self, nr: usize, entry: T) {
         // SAFETY: as for reading; who else writes it is for the caller to know.
         unsafe { self.at(nr).write_volatile(entry) }
+    }
+
+    /// Changes an integer of 32 bits that is so far into an entry, and nothing else of it.
+    pub fn store(&self, nr: usize, offset: usize, value: u32) {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= size_of::<T>(), "an integer of the entry");
+        // SAFETY: aligned and within the entry, as was just checked; the kernel reads it whole.
+        unsafe { AtomicU32::from_ptr(self.at(nr).byte_add(offset).cast()) }.store(value, Ordering::Release);
     }
 
     /// The first field of an entry, an integer of 64 bits that says how often the entry was changed.
@@ -82,6 +95,30 @@ impl<T: Plain> Table<T> {
             }
             std::hint::spin_loop();
         }
+    }
+}
+
+/// An entry of a table.
+pub(super) struct Entry<'a, T> {
+    at: *const T,
+    of: PhantomData<&'a T>,
+}
+
+impl<T: Plain> Entry<'_, T> {
+    /// An integer of 64 bits that is so far into it.
+    #[inline]
+    pub fn field(&self, offset: usize) -> u64 {
+        assert!(offset.is_multiple_of(8) && offset < size_of::<T>(), "an integer of the entry");
+        // SAFETY: aligned and within the entry, as was just checked; the kernel may be writing it, so it is read as it is.
+        unsafe { self.at.byte_add(offset).cast::<u64>().read_volatile() }
+    }
+
+    /// One of 32 bits.
+    #[inline]
+    pub fn half(&self, offset: usize) -> u32 {
+        assert!(offset.is_multiple_of(4) && offset < size_of::<T>(), "an integer of the entry");
+        // SAFETY: likewise.
+        unsafe { self.at.byte_add(offset).cast::<u32>().read_volatile() }
     }
 }
 

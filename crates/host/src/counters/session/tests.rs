@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use countersteer_core::counters::{PlannedEvent, PlannedSet};
+use countersteer_core::counters::{Ledger, PlannedEvent, PlannedSet};
 use countersteer_core::units::CpuId;
 
-use super::super::backend::Wake;
+use super::super::attention::Wake;
 use super::super::notes::Notes;
-use super::super::open::{GroupInfo, Says};
+use super::super::open::{GroupInfo, Places, Says};
 use super::super::record::testing as record;
 use super::*;
 
@@ -48,7 +48,7 @@ impl Backend for Fake {
         }
     }
 
-    fn drain(&mut self, notes: &mut Notes) {
+    fn drain(&mut self, notes: &mut Notes, _: &mut Ledger) {
         self.heard.drain(..).for_each(|bytes| notes.record(&bytes));
     }
 
@@ -81,8 +81,7 @@ fn info(set: u32) -> GroupInfo {
         tree: 0,
         cpu: CpuId(0),
         set,
-        places: vec![Some(0), Some(1)],
-        width: 2,
+        places: Places::new(vec![Some(0), Some(1)], 2),
         clock: true,
         counts: true,
         timed: false,

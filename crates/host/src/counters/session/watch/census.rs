@@ -19,7 +19,7 @@ use super::super::super::CounterError;
 use super::super::super::backend::{Backend, Kernel};
 use super::super::super::follow::Follower;
 use super::super::super::limits;
-use super::super::super::open::{GroupInfo, Opened, Opening, Whom};
+use super::super::super::open::{GroupInfo, Opened, Opening, Places, Whom};
 use super::super::super::roll::Family;
 use super::super::super::sys::{self, Attr, Ring, Scope, abi};
 
@@ -58,6 +58,7 @@ pub(super) struct Census {
     clock: Option<GroupInfo>,
     bytes: Vec<u8>,
     values: Vec<u64>,
+    placed: Vec<u64>,
 }
 
 impl Census {
@@ -151,10 +152,10 @@ impl Census {
                 let (_, running) = totals
                     .total(nth, &mut self.bytes, &mut self.values)
                     .map_err(CounterError::system("reading counters"))?;
-                let values = in_set(group, &self.values);
+                let values = group.places.in_set(&self.values, &mut self.placed);
                 let time = |known: bool| if known { Nanos(running) } else { Nanos::ZERO };
                 let (enabled, running) = (time(group.clock), time(group.counts));
-                let told = Cumulative { at: now, seen_on: group.cpu, enabled, running, values: &values };
+                let told = Cumulative { at: now, seen_on: group.cpu, enabled, running, values };
                 follower.ledger.tell_root(*owner, group.tree, group.cpu, group.set, &told);
             }
         }
@@ -226,7 +227,7 @@ fn is_one(counted: &Counted, over: Option<&[u32]>) -> bool {
 /// The roll's clock: it is said to be that of the first CPU, as a counter that goes by no CPU is.
 fn clock(cpus: &CpuSet) -> GroupInfo {
     let cpu = cpus.iter().next().unwrap_or(CpuId(0));
-    GroupInfo { tree: 0, cpu, set: 0, places: vec![Some(0)], width: 1, clock: true, counts: true, timed: true }
+    GroupInfo { tree: 0, cpu, set: 0, places: Places::new(vec![Some(0)], 1), clock: true, counts: true, timed: true }
 }
 
 /// Has a thread's births and ends, and those of its offspring, told through the rings; whether it is there.
@@ -254,23 +255,11 @@ fn keep(told: &mut Opened, cpu: CpuId, fd: OwnedFd, tree: u32) -> std::io::Resul
         tree,
         cpu,
         set: ALWAYS,
-        places: Vec::new(),
-        width: 0,
+        places: Places::default(),
         clock: false,
         counts: false,
         timed: false,
     });
     told.leaders.push(fd);
     Ok(())
-}
-
-/// A group's values in the order of its set's events; zero where another group counts.
-fn in_set(group: &GroupInfo, values: &[u64]) -> Vec<u64> {
-    let mut placed = vec![0; group.width];
-    for (place, value) in group.places.iter().zip(values) {
-        if let Some(slot) = place.and_then(|place| placed.get_mut(place)) {
-            *slot = *value;
-        }
-    }
-    placed
 }
