@@ -33,7 +33,7 @@ pub(super) struct Wake {
 /// What came of one file each.
 pub(super) type Came = Vec<PollFlags>;
 
-/// Files by which the kernel says what it was that came.
+/// What the kernel calls a file when something came of it.
 const SIGNALS: u64 = 0;
 const STOP: u64 = 1;
 const FIRST_PROCESS: u64 = 2;
