@@ -18,7 +18,12 @@ const OLDEST_CLANG: u32 = 19;
 fn major(name: &str) -> Option<u32> {
     let output = process::Command::new(name).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    text.split("clang version ").nth(1)?.split('.').next()?.parse().ok()
+    text.split("clang version ")
+        .nth(1)?
+        .split('.')
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// The compiler: `CLANG` of the environment, or the newest one found.
@@ -27,7 +32,10 @@ fn clang() -> PathBuf {
     if let Some(named) = env::var_os("CLANG") {
         return named.into();
     }
-    let names = (OLDEST_CLANG..=24).rev().map(|n| format!("clang-{n}")).chain(["clang".to_owned()]);
+    let names = (OLDEST_CLANG..=24)
+        .rev()
+        .map(|n| format!("clang-{n}"))
+        .chain(["clang".to_owned()]);
     let works = |name: &String| major(name).is_some_and(|version| version >= OLDEST_CLANG);
     let Some(found) = names.into_iter().find(works) else {
         fail(
@@ -40,11 +48,14 @@ fn clang() -> PathBuf {
 
 /// The lines `#define NAME NUMBER` as Rust constants.
 fn constants(header: &Path) -> String {
-    let text = fs::read_to_string(header).unwrap_or_else(|e| fail(&format!("{}: {e}", header.display())));
+    let text =
+        fs::read_to_string(header).unwrap_or_else(|e| fail(&format!("{}: {e}", header.display())));
     let constant = |line: &str| {
         let mut words = line.strip_prefix("#define ")?.split_whitespace();
         let (name, value) = (words.next()?, words.next()?);
-        value.starts_with(|c: char| c.is_ascii_digit()).then(|| format!("pub const {name}: u32 = {value};\n"))
+        value
+            .starts_with(|c: char| c.is_ascii_digit())
+            .then(|| format!("pub const {name}: u32 = {value};\n"))
     };
     text.lines().filter_map(constant).collect()
 }
@@ -58,8 +69,10 @@ fn main() {
     println!("cargo:rerun-if-changed=bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     for header in SHARED {
-        let written =
-            fs::write(out.join(format!("{header}.rs")), constants(&Path::new("bpf").join(format!("{header}.h"))));
+        let written = fs::write(
+            out.join(format!("{header}.rs")),
+            constants(&Path::new("bpf").join(format!("{header}.h"))),
+        );
         written.unwrap_or_else(|e| fail(&format!("{}: {e}", out.display())));
     }
     let clang = clang();

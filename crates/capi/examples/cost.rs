@@ -23,12 +23,24 @@ struct Raw {
 impl Raw {
     fn open(kind: u32, configs: [u64; 2]) -> io::Result<Self> {
         let one = |config, leader| {
-            let mut attr = abi::perf_event_attr { type_: kind, config, ..Default::default() };
+            let mut attr = abi::perf_event_attr {
+                type_: kind,
+                config,
+                ..Default::default()
+            };
             attr.size = size_of::<abi::perf_event_attr>() as u32;
             let times = abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING;
             attr.read_format = (abi::PERF_FORMAT_GROUP | times) as u64;
             // SAFETY: a fully initialised attribute with its size set, which outlives the call.
-            let fd = unsafe { perf::perf_event_open(&raw mut attr, 0, -1, leader, abi::PERF_FLAG_FD_CLOEXEC.into()) };
+            let fd = unsafe {
+                perf::perf_event_open(
+                    &raw mut attr,
+                    0,
+                    -1,
+                    leader,
+                    abi::PERF_FLAG_FD_CLOEXEC.into(),
+                )
+            };
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -37,7 +49,10 @@ impl Raw {
         };
         let leader = one(configs[0], -1)?;
         let member = one(configs[1], leader.as_raw_fd())?;
-        Ok(Self { leader, _member: member })
+        Ok(Self {
+            leader,
+            _member: member,
+        })
     }
 
     fn read(&mut self) -> u64 {
@@ -80,12 +95,16 @@ fn measure(events: &str, mut raw: Raw, mut switched: Raw) -> Result<(), String> 
     // SAFETY: a C string, and a place for a pointer.
     if unsafe { cs_open(text.as_ptr(), 0, &raw mut region) } < 0 {
         // SAFETY: the library returns a C string.
-        return Err(unsafe { CStr::from_ptr(cs_strerror()) }.to_string_lossy().into_owned());
+        return Err(unsafe { CStr::from_ptr(cs_strerror()) }
+            .to_string_lossy()
+            .into_owned());
     }
     let mut took = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
         // SAFETY: the region is open.
-        took[0].push(timed(|| unsafe { (cs_start(region) + cs_stop(region)) as u64 }));
+        took[0].push(timed(|| unsafe {
+            (cs_start(region) + cs_stop(region)) as u64
+        }));
         took[1].push(timed(|| raw.read_twice()));
         took[2].push(timed(|| switched.switched()));
     }
@@ -94,15 +113,24 @@ fn measure(events: &str, mut raw: Raw, mut switched: Raw) -> Result<(), String> 
     let [library, twice, switched] = took.map(median);
     println!("{events}");
     println!("  cs_start, cs_stop                   {library:7.0} ns");
-    println!("  read(2) twice                       {twice:7.0} ns   {:.2}", library / twice);
-    println!("  ioctl(2) on, ioctl(2) off, read(2)  {switched:7.0} ns   {:.2}", library / switched);
+    println!(
+        "  read(2) twice                       {twice:7.0} ns   {:.2}",
+        library / twice
+    );
+    println!(
+        "  ioctl(2) on, ioctl(2) off, read(2)  {switched:7.0} ns   {:.2}",
+        library / switched
+    );
     Ok(())
 }
 
 /// Touches fresh pages; each is a fault.
 fn touch() -> u64 {
     const PAGES: usize = 400;
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
     // SAFETY: a new mapping, of which each page is written before it is given back.
     unsafe {
         let base = libc::mmap(std::ptr::null_mut(), PAGES * 4096, protection, flags, -1, 0);
@@ -126,7 +154,9 @@ fn moments() -> Result<(), String> {
     // SAFETY: a C string, and a place for a pointer.
     if unsafe { cs_every_open(c"page_faults,task_clock".as_ptr(), 1, 0, &raw mut every) } < 0 {
         // SAFETY: the library returns a C string.
-        return Err(unsafe { CStr::from_ptr(cs_strerror()) }.to_string_lossy().into_owned());
+        return Err(unsafe { CStr::from_ptr(cs_strerror()) }
+            .to_string_lossy()
+            .into_owned());
     }
     let (mut noted, mut taken, mut calls) = (Vec::new(), Vec::new(), 0_u64);
     for _ in 0..ROUNDS {
@@ -147,8 +177,14 @@ fn moments() -> Result<(), String> {
     // SAFETY: it is open, and not used from here on.
     unsafe { cs_every_close(every) };
     println!("a moment of page_faults,task_clock");
-    println!("  for the thread that is counted      {:7.0} ns", median(noted));
-    println!("  to take it and call back            {:7.0} ns", median(taken));
+    println!(
+        "  for the thread that is counted      {:7.0} ns",
+        median(noted)
+    );
+    println!(
+        "  to take it and call back            {:7.0} ns",
+        median(taken)
+    );
     Ok(())
 }
 
@@ -158,9 +194,16 @@ fn pages() -> Result<(), String> {
     // SAFETY: a place for a pointer.
     if unsafe { cs_page_open(&raw mut page) } < 0 {
         // SAFETY: the library returns a C string.
-        return Err(unsafe { CStr::from_ptr(cs_strerror()) }.to_string_lossy().into_owned());
+        return Err(unsafe { CStr::from_ptr(cs_strerror()) }
+            .to_string_lossy()
+            .into_owned());
     }
-    let told = cs_told { priority: 1, qos_permille: 500, phase: CS_PHASE_RUNNING, workers: 4 };
+    let told = cs_told {
+        priority: 1,
+        qos_permille: 500,
+        phase: CS_PHASE_RUNNING,
+        workers: 4,
+    };
     let mut advice = std::mem::MaybeUninit::<cs_advice>::uninit();
     let (mut took, mut read) = ([const { Vec::new() }; 5], 0);
     // An engine speaks within a few periods, if there is one.
@@ -183,11 +226,25 @@ fn pages() -> Result<(), String> {
         }
     }
     let [tell, phase, reading, epoch, call] = took.map(median);
-    println!("a page, {}", if read == 1 { "with advice" } else { "without an engine" });
-    for (name, ns) in [("cs_page_tell", tell), ("cs_page_phase", phase), ("cs_page_read", reading)] {
+    println!(
+        "a page, {}",
+        if read == 1 {
+            "with advice"
+        } else {
+            "without an engine"
+        }
+    );
+    for (name, ns) in [
+        ("cs_page_tell", tell),
+        ("cs_page_phase", phase),
+        ("cs_page_read", reading),
+    ] {
         println!("  {name:<36}{ns:7.1} ns");
     }
-    println!("  {:<36}{epoch:7.1} ns\n  {:<36}{call:7.1} ns", "cs_page_epoch", "a system call (getppid)");
+    println!(
+        "  {:<36}{epoch:7.1} ns\n  {:<36}{call:7.1} ns",
+        "cs_page_epoch", "a system call (getppid)"
+    );
     Ok(())
 }
 
@@ -200,7 +257,9 @@ fn main() -> Result<(), String> {
     for (events, kind, configs) in kinds {
         match (Raw::open(kind, configs), Raw::open(kind, configs)) {
             (Ok(raw), Ok(switched)) => measure(events, raw, switched)?,
-            (Err(error), _) | (_, Err(error)) => println!("{events}\n  skipped: the kernel refuses them ({error})"),
+            (Err(error), _) | (_, Err(error)) => {
+                println!("{events}\n  skipped: the kernel refuses them ({error})")
+            }
         }
     }
     moments()

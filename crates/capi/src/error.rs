@@ -29,7 +29,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: c_int, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self {
+            code,
+            message: message.into(),
+        }
     }
 }
 
@@ -37,13 +40,18 @@ impl From<CounterError> for Failure {
     fn from(error: CounterError) -> Self {
         use CounterError as E;
         let code = match &error {
-            E::Spec(_) | E::SystemOnly { .. } | E::Malformed { .. } | E::Vendor(_) => CS_ERROR_EVENTS,
+            E::Spec(_) | E::SystemOnly { .. } | E::Malformed { .. } | E::Vendor(_) => {
+                CS_ERROR_EVENTS
+            }
             E::Forbidden { .. } => CS_ERROR_PERMISSION,
             E::Refused { .. } | E::TooManyFiles { .. } => CS_ERROR_REFUSED,
             E::Region(_) => CS_ERROR_STATE,
             _ => CS_ERROR_SYSTEM,
         };
-        Self { code, message: error.to_string() }
+        Self {
+            code,
+            message: error.to_string(),
+        }
     }
 }
 
@@ -61,5 +69,6 @@ pub(crate) fn told(failure: Failure) -> c_int {
 
 /// The calling thread's last message: valid until its next failure.
 pub(crate) fn last() -> *const c_char {
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr())
+        .unwrap_or(c"".as_ptr())
 }

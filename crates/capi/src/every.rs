@@ -65,7 +65,12 @@ unsafe impl Send for Callback {}
 impl Callback {
     fn new(call: cs_callback, user: *mut c_void) -> Result<Self, Failure> {
         let call = call.ok_or_else(|| missing("callback"))?;
-        Ok(Self { call, user, names: Vec::new(), counts: Vec::new() })
+        Ok(Self {
+            call,
+            user,
+            names: Vec::new(),
+            counts: Vec::new(),
+        })
     }
 
     fn tell(&mut self, moment: &Moment<'_>) {
@@ -73,9 +78,19 @@ impl Callback {
         self.names.clear();
         self.names.extend(moment.counts.iter().map(Names::of));
         self.counts.clear();
-        self.counts.extend(self.names.iter().zip(moment.counts).map(|(names, count)| names.count(count)));
+        self.counts.extend(
+            self.names
+                .iter()
+                .zip(moment.counts)
+                .map(|(names, count)| names.count(count)),
+        );
         let (tid, n) = (moment.thread as c_int, self.counts.len() as c_uint);
-        let told = cs_moment { at_ns: moment.at_ns, tid, n, counts: self.counts.as_ptr() };
+        let told = cs_moment {
+            at_ns: moment.at_ns,
+            tid,
+            n,
+            counts: self.counts.as_ptr(),
+        };
         // SAFETY: the caller gave a function of this type, and `told` and what it points to outlive the call.
         unsafe { (self.call)(&raw const told, self.user) };
     }
@@ -99,14 +114,29 @@ unsafe fn open(
         return Err(missing("events"));
     }
     if flags != 0 || number == 0 {
-        return Err(Failure::new(CS_ERROR_ARGUMENT, "every is at least 1 event, and flags are 0"));
+        return Err(Failure::new(
+            CS_ERROR_ARGUMENT,
+            "every is at least 1 event, and flags are 0",
+        ));
     }
     // SAFETY: not null, and a C string, as the caller says.
     let events = unsafe { CStr::from_ptr(events) }.to_str();
-    let events = events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
-    let every = Every::open(events, number, Options { thread, inherit: false })?;
+    let events =
+        events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
+    let every = Every::open(
+        events,
+        number,
+        Options {
+            thread,
+            inherit: false,
+        },
+    )?;
     let (control, fd) = (every.control(), every.fd().as_raw_fd());
-    let opened = cs_every { state: Mutex::new(State::Idle(every)), control, fd };
+    let opened = cs_every {
+        state: Mutex::new(State::Idle(every)),
+        control,
+        fd,
+    };
     // SAFETY: as above.
     unsafe { out.write(Box::into_raw(Box::new(opened))) };
     Ok(0)
@@ -122,12 +152,14 @@ unsafe fn shell<'a>(every: *const cs_every) -> Result<&'a cs_every, Failure> {
 fn locked(every: &cs_every) -> Result<MutexGuard<'_, State>, Failure> {
     match every.state.try_lock() {
         Ok(state) => Ok(state),
-        Err(TryLockError::WouldBlock) => {
-            Err(Failure::new(CS_ERROR_STATE, "another thread takes moments now; one at a time may"))
-        }
-        Err(TryLockError::Poisoned(_)) => {
-            Err(Failure::new(CS_ERROR_INTERNAL, "unusable since a defect; close it and open another"))
-        }
+        Err(TryLockError::WouldBlock) => Err(Failure::new(
+            CS_ERROR_STATE,
+            "another thread takes moments now; one at a time may",
+        )),
+        Err(TryLockError::Poisoned(_)) => Err(Failure::new(
+            CS_ERROR_INTERNAL,
+            "unusable since a defect; close it and open another",
+        )),
     }
 }
 
@@ -211,7 +243,10 @@ pub unsafe extern "C" fn cs_every_poll(
         let mut state = locked(unsafe { shell(every) }?)?;
         let mut callback = Callback::new(callback, user)?;
         let State::Idle(every) = &mut *state else {
-            return Err(Failure::new(CS_ERROR_STATE, "a thread of the library takes the moments (cs_every_watch)"));
+            return Err(Failure::new(
+                CS_ERROR_STATE,
+                "a thread of the library takes the moments (cs_every_watch)",
+            ));
         };
         let most = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
         every.wait(most)?;
@@ -224,7 +259,11 @@ pub unsafe extern "C" fn cs_every_poll(
 /// # Safety
 /// As for [`cs_every_poll`]; `user` may be used by another thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cs_every_watch(every: *mut cs_every, callback: cs_callback, user: *mut c_void) -> c_int {
+pub unsafe extern "C" fn cs_every_watch(
+    every: *mut cs_every,
+    callback: cs_callback,
+    user: *mut c_void,
+) -> c_int {
     guarded(|| {
         // SAFETY: as the caller says.
         let mut state = locked(unsafe { shell(every) }?)?;

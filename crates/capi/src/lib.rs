@@ -18,20 +18,22 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use countersteer_host::region::{Count, Options, Region};
 
 pub use error::{
-    CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_INTERNAL, CS_ERROR_PERMISSION, CS_ERROR_REFUSED, CS_ERROR_STATE,
-    CS_ERROR_SYSTEM,
+    CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_INTERNAL, CS_ERROR_PERMISSION, CS_ERROR_REFUSED,
+    CS_ERROR_STATE, CS_ERROR_SYSTEM,
 };
 use error::{Failure, told};
 pub use every::{
-    CS_EVERY_FOREVER, cs_callback, cs_every, cs_every_close, cs_every_fd, cs_every_lost, cs_every_open,
-    cs_every_open_thread, cs_every_poll, cs_every_start, cs_every_stop, cs_every_watch, cs_moment,
+    CS_EVERY_FOREVER, cs_callback, cs_every, cs_every_close, cs_every_fd, cs_every_lost,
+    cs_every_open, cs_every_open_thread, cs_every_poll, cs_every_start, cs_every_stop,
+    cs_every_watch, cs_moment,
 };
 pub use meters::{
-    cs_meters, cs_meters_close, cs_meters_follow, cs_meters_leave, cs_meters_open, cs_meters_read, cs_value,
+    cs_meters, cs_meters_close, cs_meters_follow, cs_meters_leave, cs_meters_open, cs_meters_read,
+    cs_value,
 };
 pub use pages::{
-    CS_PHASE_BLOCKED, CS_PHASE_RUNNING, CS_PHASE_SPINNING, cs_advice, cs_page, cs_page_close, cs_page_epoch,
-    cs_page_open, cs_page_phase, cs_page_read, cs_page_tell, cs_page_work, cs_told,
+    CS_PHASE_BLOCKED, CS_PHASE_RUNNING, CS_PHASE_SPINNING, cs_advice, cs_page, cs_page_close,
+    cs_page_epoch, cs_page_open, cs_page_phase, cs_page_read, cs_page_tell, cs_page_work, cs_told,
 };
 
 /// Flag of [`cs_open`]: threads and processes born from then on are counted, too.
@@ -77,7 +79,11 @@ pub struct cs_count {
 impl Names {
     fn of(count: &Count) -> Self {
         let text = |t: &str| CString::new(t).unwrap_or_default();
-        Self { name: text(&count.name), unit: text(&count.unit), core_type: count.core_type.as_deref().map(text) }
+        Self {
+            name: text(&count.name),
+            unit: text(&count.unit),
+            core_type: count.core_type.as_deref().map(text),
+        }
     }
 
     fn count(&self, count: &Count) -> cs_count {
@@ -97,12 +103,20 @@ impl Names {
 /// Runs what a call asks for; whatever goes wrong becomes a code and a message.
 fn guarded(run: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     let caught = catch_unwind(AssertUnwindSafe(run));
-    let defect = |_| Err(Failure::new(CS_ERROR_INTERNAL, "a defect of libcountersteer; please report it"));
+    let defect = |_| {
+        Err(Failure::new(
+            CS_ERROR_INTERNAL,
+            "a defect of libcountersteer; please report it",
+        ))
+    };
     caught.unwrap_or_else(defect).unwrap_or_else(told)
 }
 
 fn missing(what: &str) -> Failure {
-    Failure::new(CS_ERROR_ARGUMENT, format!("{what} is a null pointer; pass one from cs_open or to your own data"))
+    Failure::new(
+        CS_ERROR_ARGUMENT,
+        format!("{what} is a null pointer; pass one from cs_open or to your own data"),
+    )
 }
 
 /// The number of a thread.
@@ -116,7 +130,9 @@ fn thread(tid: c_int) -> Result<u32, Failure> {
 ///
 /// # Safety
 /// `region` is null or from [`cs_open`] and not closed.
-unsafe fn used<'a>(region: *const cs_region) -> Result<(&'a cs_region, MutexGuard<'a, Region>), Failure> {
+unsafe fn used<'a>(
+    region: *const cs_region,
+) -> Result<(&'a cs_region, MutexGuard<'a, Region>), Failure> {
     // SAFETY: as the caller says.
     let region = unsafe { region.as_ref() }.ok_or_else(|| missing("region"))?;
     match region.region.try_lock() {
@@ -125,9 +141,10 @@ unsafe fn used<'a>(region: *const cs_region) -> Result<(&'a cs_region, MutexGuar
             let message = "another thread uses the region at this moment; give each thread its own";
             Err(Failure::new(CS_ERROR_STATE, message))
         }
-        Err(TryLockError::Poisoned(_)) => {
-            Err(Failure::new(CS_ERROR_INTERNAL, "the region is unusable since a defect; close it and open another"))
-        }
+        Err(TryLockError::Poisoned(_)) => Err(Failure::new(
+            CS_ERROR_INTERNAL,
+            "the region is unusable since a defect; close it and open another",
+        )),
     }
 }
 
@@ -148,15 +165,30 @@ unsafe fn open(
         return Err(missing("events"));
     }
     if flags & !CS_INHERIT != 0 {
-        return Err(Failure::new(CS_ERROR_ARGUMENT, format!("flags {flags:#x} are unknown; 0 and CS_INHERIT are not")));
+        return Err(Failure::new(
+            CS_ERROR_ARGUMENT,
+            format!("flags {flags:#x} are unknown; 0 and CS_INHERIT are not"),
+        ));
     }
     // SAFETY: not null, and a C string, as the caller says.
     let events = unsafe { CStr::from_ptr(events) }.to_str();
-    let events = events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
-    let region = Region::open(events, Options { thread, inherit: flags & CS_INHERIT != 0 })?;
+    let events =
+        events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
+    let region = Region::open(
+        events,
+        Options {
+            thread,
+            inherit: flags & CS_INHERIT != 0,
+        },
+    )?;
     let names = region.counts().iter().map(Names::of).collect();
     // SAFETY: as above.
-    unsafe { out.write(Box::into_raw(Box::new(cs_region { region: Mutex::new(region), names }))) };
+    unsafe {
+        out.write(Box::into_raw(Box::new(cs_region {
+            region: Mutex::new(region),
+            names,
+        })))
+    };
     Ok(0)
 }
 
@@ -165,7 +197,11 @@ unsafe fn open(
 /// # Safety
 /// `events` is null or a C string, `out` null or a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cs_open(events: *const c_char, flags: c_uint, out: *mut *mut cs_region) -> c_int {
+pub unsafe extern "C" fn cs_open(
+    events: *const c_char,
+    flags: c_uint,
+    out: *mut *mut cs_region,
+) -> c_int {
     // SAFETY: as the caller says.
     guarded(|| unsafe { open(events, None, flags, out) })
 }
@@ -230,7 +266,11 @@ pub unsafe extern "C" fn cs_read(region: *mut cs_region, out: *mut cs_count, n: 
         if out.is_null() && n > 0 {
             return Err(missing("out"));
         }
-        let counts = if n == 0 { region.counts() } else { region.read()? };
+        let counts = if n == 0 {
+            region.counts()
+        } else {
+            region.read()?
+        };
         for (place, (names, count)) in shell.names.iter().zip(counts).enumerate().take(n) {
             // SAFETY: there is room for `n`, as the caller says, and `place` is less.
             unsafe { out.add(place).write(names.count(count)) };
@@ -273,9 +313,10 @@ pub extern "C" fn cs_strerror() -> *const c_char {
 /// The library's version, as `0.1.0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cs_version() -> *const c_char {
-    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-        Ok(version) => version,
-        Err(_) => c"",
-    };
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => c"",
+        };
     VERSION.as_ptr()
 }

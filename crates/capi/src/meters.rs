@@ -59,7 +59,14 @@ fn told(value: &Value, texts: &[CString; 3]) -> cs_value {
         Place::Machine | Place::Zone { .. } => (-1, -1),
     };
     let [name, unit, place] = texts.each_ref().map(|t| t.as_ptr());
-    cs_value { name, unit, place, tid, cpu, value: value.value }
+    cs_value {
+        name,
+        unit,
+        place,
+        tid,
+        cpu,
+        value: value.value,
+    }
 }
 
 /// # Safety
@@ -69,9 +76,10 @@ unsafe fn used<'a>(meters: *const cs_meters) -> Result<MutexGuard<'a, State>, Fa
     let meters = unsafe { meters.as_ref() }.ok_or_else(|| missing("meters"))?;
     match meters.state.try_lock() {
         Ok(state) => Ok(state),
-        Err(TryLockError::WouldBlock) => {
-            Err(Failure::new(CS_ERROR_STATE, "another thread reads at this moment; give each thread its own"))
-        }
+        Err(TryLockError::WouldBlock) => Err(Failure::new(
+            CS_ERROR_STATE,
+            "another thread reads at this moment; give each thread its own",
+        )),
         // A reading is begun anew each time.
         Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
     }
@@ -98,7 +106,12 @@ pub unsafe extern "C" fn cs_meters_open(names: *const c_char, out: *mut *mut cs_
         let names: Vec<&str> = names.split(',').map(str::trim).collect();
         let meters = Meters::open(Path::new("/"), &names);
         let meters = meters.map_err(|why| Failure::new(CS_ERROR_EVENTS, why.to_string()))?;
-        let opened = cs_meters { state: Mutex::new(State { meters, texts: Vec::new() }) };
+        let opened = cs_meters {
+            state: Mutex::new(State {
+                meters,
+                texts: Vec::new(),
+            }),
+        };
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(opened))) };
         Ok(0)
@@ -136,14 +149,21 @@ pub unsafe extern "C" fn cs_meters_leave(meters: *mut cs_meters, tid: c_int) -> 
 /// # Safety
 /// As for [`cs_meters_follow`]; `out` has room for `n` values, or `n` is 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cs_meters_read(meters: *mut cs_meters, out: *mut cs_value, n: usize) -> c_int {
+pub unsafe extern "C" fn cs_meters_read(
+    meters: *mut cs_meters,
+    out: *mut cs_value,
+    n: usize,
+) -> c_int {
     guarded(|| {
         // SAFETY: as the caller says.
         let mut state = unsafe { used(meters) }?;
         if out.is_null() && n > 0 {
             return Err(missing("out"));
         }
-        let State { meters, texts: kept } = &mut *state;
+        let State {
+            meters,
+            texts: kept,
+        } = &mut *state;
         let values = meters.read();
         *kept = values.iter().map(texts).collect();
         for (place, (value, texts)) in values.iter().zip(&*kept).enumerate().take(n) {

@@ -84,7 +84,10 @@ unsafe fn used(page: *const cs_page) -> Result<Page, Failure> {
 fn shown(advice: &Advice) -> cs_advice {
     let mut core_type = [0; 32];
     // The last byte stays 0.
-    core_type.iter_mut().zip(advice.core_type().bytes().take(31)).for_each(|(to, from)| *to = from as c_char);
+    core_type
+        .iter_mut()
+        .zip(advice.core_type().bytes().take(31))
+        .for_each(|(to, from)| *to = from as c_char);
     cs_advice {
         epoch: advice.epoch,
         rank: advice.rank,
@@ -128,11 +131,20 @@ pub unsafe extern "C" fn cs_page_tell(page: *mut cs_page, told: *const cs_told) 
         // SAFETY: as the caller says.
         let told = unsafe { told.as_ref() }.ok_or_else(|| missing("told"))?;
         let most = c_int::from(MOST_PRIORITY);
-        if !(-most..=most).contains(&told.priority) || told.qos_permille > 1000 || told.phase as usize >= PHASES.len() {
-            let why = "priority is -10 to 10, qos_permille 0 to 1000, and phase one of CS_PHASE_...";
+        if !(-most..=most).contains(&told.priority)
+            || told.qos_permille > 1000
+            || told.phase as usize >= PHASES.len()
+        {
+            let why =
+                "priority is -10 to 10, qos_permille 0 to 1000, and phase one of CS_PHASE_...";
             return Err(Failure::new(CS_ERROR_ARGUMENT, why));
         }
-        page.tell(&Told::of(told.priority, told.qos_permille, told.phase, told.workers));
+        page.tell(&Told::of(
+            told.priority,
+            told.qos_permille,
+            told.phase,
+            told.workers,
+        ));
         Ok(0)
     })
 }
@@ -147,7 +159,9 @@ pub unsafe extern "C" fn cs_page_phase(page: *mut cs_page, phase: c_uint) -> c_i
         // SAFETY: as the caller says.
         let page = unsafe { used(page) }?;
         let phase = PHASES.get(phase as usize).copied();
-        page.phase(phase.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, "phase is one of CS_PHASE_..."))?);
+        page.phase(
+            phase.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, "phase is one of CS_PHASE_..."))?,
+        );
         Ok(0)
     })
 }
@@ -177,7 +191,9 @@ pub unsafe extern "C" fn cs_page_read(page: *const cs_page, out: *mut cs_advice)
         if out.is_null() {
             return Err(missing("out"));
         }
-        let Some(advice) = page.read() else { return Ok(0) };
+        let Some(advice) = page.read() else {
+            return Ok(0);
+        };
         // SAFETY: not null, and a place for an advice, as the caller says.
         unsafe { out.write(shown(&advice)) };
         Ok(1)

@@ -84,7 +84,11 @@ impl Classes {
 
     /// From one word, or from a sum of such words.
     pub fn unpack(word: u64) -> Self {
-        Self { branches: word & CLASS_MASK, fp: word >> CLASS_BITS & CLASS_MASK, simd: word >> (2 * CLASS_BITS) }
+        Self {
+            branches: word & CLASS_MASK,
+            fp: word >> CLASS_BITS & CLASS_MASK,
+            simd: word >> (2 * CLASS_BITS),
+        }
     }
 }
 
@@ -108,7 +112,11 @@ impl MemoryUse {
     /// From the datum.
     #[inline]
     pub fn unpack(datum: usize) -> Self {
-        Self { index: (datum >> 9) as u32, parts: (datum >> 1) as u8, repeat: datum & 1 != 0 }
+        Self {
+            index: (datum >> 9) as u32,
+            parts: (datum >> 1) as u8,
+            repeat: datum & 1 != 0,
+        }
     }
 }
 
@@ -118,10 +126,25 @@ mod tests {
 
     #[test]
     fn packing_is_reversible_and_sums_add_up() {
-        let classes = Classes { branches: 3, fp: 70_000, simd: 9 };
+        let classes = Classes {
+            branches: 3,
+            fp: 70_000,
+            simd: 9,
+        };
         let sum = classes.pack() * 5;
-        assert_eq!(Classes::unpack(sum), Classes { branches: 15, fp: 350_000, simd: 45 });
-        let memory = MemoryUse { index: 511, parts: 4, repeat: true };
+        assert_eq!(
+            Classes::unpack(sum),
+            Classes {
+                branches: 15,
+                fp: 350_000,
+                simd: 45
+            }
+        );
+        let memory = MemoryUse {
+            index: 511,
+            parts: 4,
+            repeat: true,
+        };
         assert_eq!(MemoryUse::unpack(memory.pack()), memory);
     }
 }

@@ -24,7 +24,13 @@ pub struct Branches {
 impl Branches {
     /// Nothing learnt yet.
     pub fn new() -> Self {
-        Self { tage: Tage::new(), returns: [0; RETURNS], depth: 0, targets: Box::new([0; TARGETS]), wrong: 0 }
+        Self {
+            tage: Tage::new(),
+            returns: [0; RETURNS],
+            depth: 0,
+            targets: Box::new([0; TARGETS]),
+            wrong: 0,
+        }
     }
 
     /// Predicts and learns where `block` went: to `next`.
@@ -86,7 +92,13 @@ mod tests {
     use super::*;
 
     fn block(end: End, branch: u64) -> Block {
-        Block { end, branch, target: branch + 0x100, after: branch + 4, ..Block::default() }
+        Block {
+            end,
+            branch,
+            target: branch + 0x100,
+            after: branch + 4,
+            ..Block::default()
+        }
     }
 
     #[test]

@@ -77,7 +77,13 @@ impl Capture {
     /// The instruction at `index` of the current block accesses `parts` granules from `address`.
     pub fn access(&mut self, index: u32, parts: u32, address: u64, distance: u64, store: bool) {
         let last = (self.insns.len() as u32).saturating_sub(1);
-        self.accesses.push(Access { at: self.base.saturating_add(index).min(last), parts, address, distance, store });
+        self.accesses.push(Access {
+            at: self.base.saturating_add(index).min(last),
+            parts,
+            address,
+            distance,
+            store,
+        });
     }
 
     /// Analyses the stretch and adds the results to a record.
@@ -121,7 +127,11 @@ impl Capture {
         self.stores.clear();
         self.fetches.clear();
         let mut writers = [u32::MAX; REGISTERS];
-        let (mut line, mut address, mut rest) = (Vec::with_capacity(4), Vec::with_capacity(8), Vec::with_capacity(8));
+        let (mut line, mut address, mut rest) = (
+            Vec::with_capacity(4),
+            Vec::with_capacity(8),
+            Vec::with_capacity(8),
+        );
         let mut accesses = self.accesses.as_slice();
         for (at, insn) in self.insns.iter().enumerate() {
             line.clear();
@@ -131,10 +141,18 @@ impl Capture {
             add_writers(insn.reads, &writers, &mut rest);
             let own = accesses.iter().take_while(|a| a.at as usize <= at).count();
             let (mine, others) = accesses.split_at(own);
-            mine.iter().filter(|a| !a.store).for_each(|a| add_stores(a, &self.stores, &mut address));
             mine.iter()
-                .for_each(|a| line.extend(self.fetches.get(a.address >> 6).filter(|earlier| (*earlier as usize) < at)));
-            mine.iter().for_each(|a| note(a, &mut self.stores, &mut self.fetches));
+                .filter(|a| !a.store)
+                .for_each(|a| add_stores(a, &self.stores, &mut address));
+            mine.iter().for_each(|a| {
+                line.extend(
+                    self.fetches
+                        .get(a.address >> 6)
+                        .filter(|earlier| (*earlier as usize) < at),
+                )
+            });
+            mine.iter()
+                .for_each(|a| note(a, &mut self.stores, &mut self.fetches));
             self.waits.push(&line, &address, &rest);
             set_writers(insn.writes, &mut writers, at as u32);
             accesses = others;
@@ -161,7 +179,11 @@ fn set_writers(mut writes: u64, writers: &mut [u32; REGISTERS], at: u32) {
 
 fn add_stores(access: &Access, stores: &Memo, flow: &mut Vec<u32>) {
     for part in 0..u64::from(access.parts) {
-        flow.extend(stores.get((access.address >> 3) + part).filter(|earlier| *earlier < access.at));
+        flow.extend(
+            stores
+                .get((access.address >> 3) + part)
+                .filter(|earlier| *earlier < access.at),
+        );
     }
 }
 
@@ -184,7 +206,11 @@ mod tests {
         let mut capture = Capture::new();
         for at in 0..count {
             let (insn, access) = insn(at);
-            capture.block(&Block { insns: Box::new([insn]), count: 1, ..Block::default() });
+            capture.block(&Block {
+                insns: Box::new([insn]),
+                count: 1,
+                ..Block::default()
+            });
             if let Some((address, distance, store)) = access {
                 capture.access(0, 1, address, distance, store);
             }
@@ -195,14 +221,33 @@ mod tests {
     }
 
     fn overlap(record: &[u64], size: usize, window: usize) -> f64 {
-        record[record::MLP_MISSES + size] as f64 / record[record::MLP_ROUNDS + size * ILP_WINDOWS.len() + window] as f64
+        record[record::MLP_MISSES + size] as f64
+            / record[record::MLP_ROUNDS + size * ILP_WINDOWS.len() + window] as f64
     }
 
     #[test]
     fn registers_carry_dependencies() {
-        let chain = run(4096, |_| (Insn { address: 0, reads: 1, writes: 1 }, None));
+        let chain = run(4096, |_| {
+            (
+                Insn {
+                    address: 0,
+                    reads: 1,
+                    writes: 1,
+                },
+                None,
+            )
+        });
         assert_eq!(chain[record::ILP_CYCLES], 4096);
-        let pair = run(4096, |at| (Insn { address: 0, reads: 1 << (at % 2), writes: 1 << (at % 2) }, None));
+        let pair = run(4096, |at| {
+            (
+                Insn {
+                    address: 0,
+                    reads: 1 << (at % 2),
+                    writes: 1 << (at % 2),
+                },
+                None,
+            )
+        });
         assert_eq!(pair[record::ILP_CYCLES], 2048);
     }
 
@@ -210,8 +255,17 @@ mod tests {
     fn memory_carries_dependencies_from_store_to_load() {
         // load r0 from X; store r0 to X: a chain through memory.
         let spilled = run(4096, |at| {
-            let insn =
-                if at % 2 == 0 { Insn { writes: 1, ..Insn::default() } } else { Insn { reads: 1, ..Insn::default() } };
+            let insn = if at % 2 == 0 {
+                Insn {
+                    writes: 1,
+                    ..Insn::default()
+                }
+            } else {
+                Insn {
+                    reads: 1,
+                    ..Insn::default()
+                }
+            };
             (insn, Some((0x1000, 0, at % 2 == 1)))
         });
         assert_eq!(spilled[record::ILP_CYCLES + 5], 4096);
@@ -220,12 +274,26 @@ mod tests {
     #[test]
     fn a_pointer_chase_never_overlaps_and_a_stream_does() {
         let chase = run(4096, |at| {
-            (Insn { address: 1, reads: 0, writes: 1 }, (at % 4 == 0).then_some((at as u64 * 4096, 1 << 16, false)))
+            (
+                Insn {
+                    address: 1,
+                    reads: 0,
+                    writes: 1,
+                },
+                (at % 4 == 0).then_some((at as u64 * 4096, 1 << 16, false)),
+            )
         });
         assert!((overlap(&chase, 0, 5) - 1.0).abs() < 1e-9);
         assert_eq!(chase[record::MLP_MISSES + 4], 0, "none beyond the distance");
         let stream = run(4096, |at| {
-            (Insn { address: 0, reads: 2, writes: 2 }, (at % 8 == 0).then_some((at as u64 * 64, COLD, false)))
+            (
+                Insn {
+                    address: 0,
+                    reads: 2,
+                    writes: 2,
+                },
+                (at % 8 == 0).then_some((at as u64 * 64, COLD, false)),
+            )
         });
         assert!(overlap(&stream, 6, 5) > 30.0);
     }
@@ -236,8 +304,22 @@ mod tests {
         let list = run(4096, |at| {
             let node = (at / 2) as u64 * 4096;
             match at % 2 {
-                0 => (Insn { address: 1, reads: 0, writes: 2 }, Some((node, 1 << 14, false))),
-                _ => (Insn { address: 1, reads: 0, writes: 1 }, Some((node + 8, 0, false))),
+                0 => (
+                    Insn {
+                        address: 1,
+                        reads: 0,
+                        writes: 2,
+                    },
+                    Some((node, 1 << 14, false)),
+                ),
+                _ => (
+                    Insn {
+                        address: 1,
+                        reads: 0,
+                        writes: 1,
+                    },
+                    Some((node + 8, 0, false)),
+                ),
             }
         });
         assert!((overlap(&list, 0, 5) - 1.0).abs() < 0.01);

@@ -9,8 +9,8 @@
 use std::sync::LazyLock;
 
 use iced_x86::{
-    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register,
+    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpAccess, Register,
 };
 
 use crate::block::{Block, Classes, End, Insn, MemoryUse};
@@ -25,17 +25,29 @@ const ACCUMULATOR: u64 = 1;
 const PART_BYTES: usize = 8;
 
 /// Mnemonics that work on one floating-point value of a vector register.
-static SCALAR: LazyLock<Vec<bool>> = LazyLock::new(|| Mnemonic::values().map(is_scalar_name).collect());
+static SCALAR: LazyLock<Vec<bool>> =
+    LazyLock::new(|| Mnemonic::values().map(is_scalar_name).collect());
 
 fn is_scalar_name(mnemonic: Mnemonic) -> bool {
     let name = format!("{mnemonic:?}").to_ascii_lowercase();
     let name = name.strip_prefix('v').unwrap_or(&name);
-    let converts = ["cvtsi2", "cvtss2", "cvtsd2", "cvttss2", "cvttsd2", "cvtusi2"].iter().any(|p| name.starts_with(p));
-    let fused =
-        ["213", "132", "231"].iter().any(|n| name.contains(n)) && (name.ends_with("sd") || name.ends_with("ss"));
-    let plain =
-        ["add", "sub", "mul", "div", "sqrt", "min", "max", "mov", "comi", "ucomi", "cmp", "round", "rcp", "rsqrt"];
-    converts || fused || plain.iter().any(|p| name.strip_prefix(p).is_some_and(|rest| rest == "sd" || rest == "ss"))
+    let converts = [
+        "cvtsi2", "cvtss2", "cvtsd2", "cvttss2", "cvttsd2", "cvtusi2",
+    ]
+    .iter()
+    .any(|p| name.starts_with(p));
+    let fused = ["213", "132", "231"].iter().any(|n| name.contains(n))
+        && (name.ends_with("sd") || name.ends_with("ss"));
+    let plain = [
+        "add", "sub", "mul", "div", "sqrt", "min", "max", "mov", "comi", "ucomi", "cmp", "round",
+        "rcp", "rsqrt",
+    ];
+    converts
+        || fused
+        || plain.iter().any(|p| {
+            name.strip_prefix(p)
+                .is_some_and(|rest| rest == "sd" || rest == "ss")
+        })
 }
 
 /// Builds one block.
@@ -49,20 +61,34 @@ pub struct Builder {
 impl Builder {
     /// A block that starts at `pc`.
     pub fn new(pc: u64) -> Self {
-        let block = Block { pc, after: pc, ..Block::default() };
-        Self { block, classes: Classes::default(), insns: Vec::new(), factory: InstructionInfoFactory::new() }
+        let block = Block {
+            pc,
+            after: pc,
+            ..Block::default()
+        };
+        Self {
+            block,
+            classes: Classes::default(),
+            insns: Vec::new(),
+            factory: InstructionInfoFactory::new(),
+        }
     }
 
     /// Adds the next instruction; says how it uses memory, if it does.
     pub fn push(&mut self, pc: u64, bytes: &[u8]) -> Option<MemoryUse> {
         let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
         let index = self.insns.len() as u32;
-        let repeat = insn.is_string_instruction() && (insn.has_rep_prefix() || insn.has_repne_prefix());
+        let repeat =
+            insn.is_string_instruction() && (insn.has_rep_prefix() || insn.has_repne_prefix());
         self.classify(&insn);
         self.finish_at(&insn, pc, bytes.len() as u64, repeat);
         let (flow, parts) = self.flow(&insn);
         self.insns.push(flow);
-        parts.map(|parts| MemoryUse { index, parts, repeat })
+        parts.map(|parts| MemoryUse {
+            index,
+            parts,
+            repeat,
+        })
     }
 
     /// The block.
@@ -85,15 +111,21 @@ impl Builder {
 
     fn classify(&mut self, insn: &Instruction) {
         self.classes.branches += u64::from(end(insn) != End::Fall);
-        let x87 = insn
-            .cpuid_features()
-            .iter()
-            .any(|f| matches!(f, CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387));
+        let x87 = insn.cpuid_features().iter().any(|f| {
+            matches!(
+                f,
+                CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387
+            )
+        });
         let vector = (0..insn.op_count()).any(|op| {
             let register = insn.op_register(op);
             register.is_vector_register() || register.is_mm()
         });
-        let scalar = vector && SCALAR.get(insn.mnemonic() as usize).copied().unwrap_or(false);
+        let scalar = vector
+            && SCALAR
+                .get(insn.mnemonic() as usize)
+                .copied()
+                .unwrap_or(false);
         self.classes.fp += u64::from(x87 || scalar);
         self.classes.simd += u64::from(vector && !scalar);
     }
@@ -111,7 +143,13 @@ impl Builder {
         let parts = if insn.is_invalid() {
             Some(1)
         } else {
-            bytes.map(|b| if matches!(b, 16 | 32) { (b / PART_BYTES) as u8 } else { 1 })
+            bytes.map(|b| {
+                if matches!(b, 16 | 32) {
+                    (b / PART_BYTES) as u8
+                } else {
+                    1
+                }
+            })
         };
         if matches!(insn.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
             return (Insn::default(), parts);
@@ -120,7 +158,11 @@ impl Builder {
         for used in info.used_registers() {
             add_register(&mut flow, used.register(), used.access());
         }
-        for memory in info.used_memory().iter().filter(|m| m.access() != OpAccess::NoMemAccess) {
+        for memory in info
+            .used_memory()
+            .iter()
+            .filter(|m| m.access() != OpAccess::NoMemAccess)
+        {
             flow.address |= bit(memory.base()) | bit(memory.index());
         }
         // Whoever waits for the access waits for its address.
@@ -198,8 +240,22 @@ mod tests {
     fn a_load_reads_its_address_and_writes_its_target() {
         // mov rax, [rbx+rcx*8]
         let (block, memory) = decode(&[0x48, 0x8b, 0x04, 0xcb]);
-        assert_eq!(block.insns[0], Insn { address: 1 << 3 | 1 << 1, reads: 0, writes: 1 });
-        assert_eq!(memory, Some(MemoryUse { index: 0, parts: 1, repeat: false }));
+        assert_eq!(
+            block.insns[0],
+            Insn {
+                address: 1 << 3 | 1 << 1,
+                reads: 0,
+                writes: 1
+            }
+        );
+        assert_eq!(
+            memory,
+            Some(MemoryUse {
+                index: 0,
+                parts: 1,
+                repeat: false
+            })
+        );
     }
 
     #[test]
@@ -216,20 +272,37 @@ mod tests {
         assert_eq!(decode(&[0x31, 0xc0]).0.insns[0].reads, 0);
         // push rbp
         let (block, memory) = decode(&[0x55]);
-        assert_eq!(block.insns[0], Insn { address: 0, reads: 1 << 5, writes: 0 });
+        assert_eq!(
+            block.insns[0],
+            Insn {
+                address: 0,
+                reads: 1 << 5,
+                writes: 0
+            }
+        );
         assert!(memory.is_some());
     }
 
     #[test]
     fn partial_writes_keep_the_rest() {
         // mov al, 1
-        assert_eq!(decode(&[0xb0, 0x01]).0.insns[0], Insn { address: 0, reads: 1, writes: 1 });
+        assert_eq!(
+            decode(&[0xb0, 0x01]).0.insns[0],
+            Insn {
+                address: 0,
+                reads: 1,
+                writes: 1
+            }
+        );
     }
 
     #[test]
     fn ends_are_told_apart() {
         let (block, _) = decode(&[0x74, 0x10]);
-        assert_eq!((block.end, block.target, block.after), (End::Condition, 0x1012, 0x1002));
+        assert_eq!(
+            (block.end, block.target, block.after),
+            (End::Condition, 0x1012, 0x1002)
+        );
         assert_eq!(decode(&[0xeb, 0x10]).0.end, End::Jump);
         assert_eq!(decode(&[0xe8, 0, 0, 0, 0]).0.end, End::Call);
         assert_eq!(decode(&[0xff, 0xd0]).0.end, End::IndirectCall);
@@ -251,9 +324,19 @@ mod tests {
 
     #[test]
     fn wide_accesses_come_in_parts_and_strings_repeat() {
-        assert_eq!(decode(&[0xf3, 0x0f, 0x6f, 0x06]).1.map(|m| m.parts), Some(2), "movdqu");
-        assert_eq!(decode(&[0xc5, 0xfe, 0x6f, 0x06]).1.map(|m| m.parts), Some(4), "vmovdqu ymm");
+        assert_eq!(
+            decode(&[0xf3, 0x0f, 0x6f, 0x06]).1.map(|m| m.parts),
+            Some(2),
+            "movdqu"
+        );
+        assert_eq!(
+            decode(&[0xc5, 0xfe, 0x6f, 0x06]).1.map(|m| m.parts),
+            Some(4),
+            "vmovdqu ymm"
+        );
         let (block, memory) = decode(&[0xf3, 0xa4]);
-        assert!(block.starts_repeat && block.ends_repeat == 0x1000 && memory.is_some_and(|m| m.repeat));
+        assert!(
+            block.starts_repeat && block.ends_repeat == 0x1000 && memory.is_some_and(|m| m.repeat)
+        );
     }
 }

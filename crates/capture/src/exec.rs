@@ -28,20 +28,35 @@ struct Plan {
 /// # Safety
 /// The pointers are those of an `execve` call, in host addresses: a string and two null-terminated arrays of `base`-relative
 /// strings.
-pub unsafe fn exec(wrapper: &[CString], base: usize, path: *const c_char, argv: *const usize, envp: *const usize) {
+pub unsafe fn exec(
+    wrapper: &[CString],
+    base: usize,
+    path: *const c_char,
+    argv: *const usize,
+    envp: *const usize,
+) {
     // SAFETY: the caller passes a string.
     let path = unsafe { CStr::from_ptr(path) };
     // SAFETY: the caller passes arrays of strings, or null.
     let (arguments, environment) = unsafe { (strings(base, argv), strings(base, envp)) };
     let zeroth = arguments.first().map_or(path, |a| *a).to_owned();
-    let Some(plan) = plan(path.to_owned(), zeroth, NESTING) else { return };
+    let Some(plan) = plan(path.to_owned(), zeroth, NESTING) else {
+        return;
+    };
     let name = [c"-0".to_owned(), plan.zeroth, plan.program];
-    let mut command: Vec<*const c_char> = wrapper.iter().chain(&name).chain(&plan.before).map(|a| a.as_ptr()).collect();
+    let mut command: Vec<*const c_char> = wrapper
+        .iter()
+        .chain(&name)
+        .chain(&plan.before)
+        .map(|a| a.as_ptr())
+        .collect();
     command.extend(arguments.iter().skip(1).map(|a| a.as_ptr()));
     command.push(std::ptr::null());
     let mut environment: Vec<*const c_char> = environment.iter().map(|e| e.as_ptr()).collect();
     environment.push(std::ptr::null());
-    let Some(program) = wrapper.first() else { return };
+    let Some(program) = wrapper.first() else {
+        return;
+    };
     // SAFETY: both arrays end with null and their strings live until the call returns, if it does.
     unsafe { libc::execve(program.as_ptr(), command.as_ptr(), environment.as_ptr()) };
 }
@@ -74,7 +89,11 @@ fn plan(path: CString, zeroth: CString, nesting: usize) -> Option<Plan> {
     let read = File::open(file).ok()?.read(&mut head).ok()?;
     let head = &head[..read];
     if is_x86_64(head) {
-        return Some(Plan { program: path, before: Vec::new(), zeroth });
+        return Some(Plan {
+            program: path,
+            before: Vec::new(),
+            zeroth,
+        });
     }
     let (interpreter, argument) = interpreter(head)?;
     let mut plan = plan(interpreter.clone(), interpreter, nesting.checked_sub(1)?)?;
@@ -90,9 +109,20 @@ fn is_x86_64(head: &[u8]) -> bool {
 
 /// The interpreter of a script, with its argument if it has one.
 fn interpreter(head: &[u8]) -> Option<(CString, Option<CString>)> {
-    let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii();
-    let end = line.iter().position(|b| *b == b' ' || *b == b'\t').unwrap_or(line.len());
+    let line = head
+        .strip_prefix(b"#!")?
+        .split(|b| *b == b'\n')
+        .next()?
+        .trim_ascii();
+    let end = line
+        .iter()
+        .position(|b| *b == b' ' || *b == b'\t')
+        .unwrap_or(line.len());
     let argument = line[end..].trim_ascii();
-    let argument = if argument.is_empty() { None } else { Some(CString::new(argument).ok()?) };
+    let argument = if argument.is_empty() {
+        None
+    } else {
+        Some(CString::new(argument).ok()?)
+    };
     Some((CString::new(&line[..end]).ok()?, argument))
 }

@@ -41,14 +41,20 @@ pub type ExecCallback = extern "C" fn(c_uint, *mut c_void);
 pub type MemoryCallback = extern "C" fn(c_uint, u32, u64, *mut c_void);
 pub type TranslateCallback = extern "C" fn(PluginId, *mut Tb);
 pub type ExitCallback = extern "C" fn(PluginId, *mut c_void);
-pub type CallCallback = extern "C" fn(PluginId, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
+pub type CallCallback =
+    extern "C" fn(PluginId, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
 pub type CallReturnCallback = extern "C" fn(PluginId, c_uint, i64, i64);
 
 unsafe extern "C" {
     pub fn qemu_plugin_register_vcpu_init_cb(id: PluginId, callback: VcpuCallback);
     pub fn qemu_plugin_register_vcpu_exit_cb(id: PluginId, callback: VcpuCallback);
     pub fn qemu_plugin_register_vcpu_tb_trans_cb(id: PluginId, callback: TranslateCallback);
-    pub fn qemu_plugin_register_vcpu_tb_exec_cb(tb: *mut Tb, callback: ExecCallback, flags: c_int, datum: *mut c_void);
+    pub fn qemu_plugin_register_vcpu_tb_exec_cb(
+        tb: *mut Tb,
+        callback: ExecCallback,
+        flags: c_int,
+        datum: *mut c_void,
+    );
     pub fn qemu_plugin_register_vcpu_mem_cb(
         insn: *mut Insn,
         callback: MemoryCallback,

@@ -44,7 +44,12 @@ impl Waits {
             self.earlier.extend_from_slice(part);
             self.earlier.len() as u32
         });
-        self.bounds.push(Bounds { line: start, address, rest, end });
+        self.bounds.push(Bounds {
+            line: start,
+            address,
+            rest,
+            end,
+        });
     }
 
     /// Instructions.
@@ -143,19 +148,31 @@ mod tests {
     #[test]
     fn independent_instructions_fill_the_window() {
         let free = waits(4096, |_| vec![]);
-        assert_eq!(Flow::default().cycles(&free)[..6], [256, 128, 64, 32, 16, 8]);
+        assert_eq!(
+            Flow::default().cycles(&free)[..6],
+            [256, 128, 64, 32, 16, 8]
+        );
     }
 
     #[test]
     fn four_interleaved_chains_give_four() {
-        let chains = waits(4096, |at| if at >= 4 { vec![at as u32 - 4] } else { vec![] });
+        let chains = waits(
+            4096,
+            |at| if at >= 4 { vec![at as u32 - 4] } else { vec![] },
+        );
         assert_eq!(Flow::default().cycles(&chains)[..6], [1024; 6]);
     }
 
     #[test]
     fn dependent_misses_take_a_round_each() {
         // A pointer chase: load, then three instructions that hang on it.
-        let chase = waits(4096, |at| if at >= 4 { vec![(at & !3) as u32 - 4] } else { vec![] });
+        let chase = waits(4096, |at| {
+            if at >= 4 {
+                vec![(at & !3) as u32 - 4]
+            } else {
+                vec![]
+            }
+        });
         let misses: Vec<bool> = (0..4096).map(|at| at % 4 == 0).collect();
         assert_eq!(Flow::default().rounds(&chase, &misses)[..6], [1024; 6]);
     }
@@ -164,13 +181,17 @@ mod tests {
     fn independent_misses_overlap_as_far_as_the_window_reaches() {
         let free = waits(4096, |_| vec![]);
         let misses: Vec<bool> = (0..4096).map(|at| at % 8 == 0).collect();
-        assert_eq!(Flow::default().rounds(&free, &misses)[..6], [256, 128, 64, 32, 16, 8]);
+        assert_eq!(
+            Flow::default().rounds(&free, &misses)[..6],
+            [256, 128, 64, 32, 16, 8]
+        );
     }
 
     #[test]
     fn a_sum_waits_for_the_loads_but_the_loads_do_not_wait_for_the_sum() {
         let mut sum = Waits::default();
-        (0..4096u32).for_each(|at| sum.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
+        (0..4096u32)
+            .for_each(|at| sum.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
         let mut flow = Flow::default();
         assert_eq!(flow.cycles(&sum)[5], 4096);
         assert_eq!(flow.rounds(&sum, &[true; 4096])[5], 8);

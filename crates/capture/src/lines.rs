@@ -41,7 +41,11 @@ pub struct Lines {
 impl Lines {
     /// Every line is new.
     pub fn new() -> Self {
-        Self { words: Vec::new(), pages: HashMap::default(), recent: Box::new([(u64::MAX, 0); RECENT]) }
+        Self {
+            words: Vec::new(),
+            pages: HashMap::default(),
+            recent: Box::new([(u64::MAX, 0); RECENT]),
+        }
     }
 
     /// Where the word of `line` is, for good.
@@ -49,7 +53,11 @@ impl Lines {
     pub fn place(&mut self, line: u64) -> usize {
         let page = line / CHUNK as u64;
         let (known, index) = self.recent[page as usize % RECENT];
-        let chunk = if known == page { index } else { self.find(page) };
+        let chunk = if known == page {
+            index
+        } else {
+            self.find(page)
+        };
         chunk as usize * CHUNK + line as usize % CHUNK
     }
 
@@ -73,7 +81,10 @@ impl Lines {
 
     /// Visits every word that is not zero.
     pub fn for_each(&mut self, mut visit: impl FnMut(&mut u64)) {
-        self.words.iter_mut().filter(|w| **w != 0).for_each(&mut visit);
+        self.words
+            .iter_mut()
+            .filter(|w| **w != 0)
+            .for_each(&mut visit);
     }
 }
 

@@ -12,7 +12,10 @@ pub struct Memo {
 impl Memo {
     /// Empty.
     pub fn new() -> Self {
-        Self { slots: vec![(0, 0, 0); SLOTS].into_boxed_slice(), epoch: 1 }
+        Self {
+            slots: vec![(0, 0, 0); SLOTS].into_boxed_slice(),
+            epoch: 1,
+        }
     }
 
     /// Forgets everything.
@@ -54,7 +57,12 @@ mod tests {
     fn values_are_kept_until_cleared() {
         let mut memo = Memo::new();
         (0..5000u64).for_each(|k| memo.set(k * 8, k as u32));
-        assert!((0..5000u64).filter(|k| memo.get(k * 8) == Some(*k as u32)).count() > 4990);
+        assert!(
+            (0..5000u64)
+                .filter(|k| memo.get(k * 8) == Some(*k as u32))
+                .count()
+                > 4990
+        );
         memo.clear();
         assert_eq!(memo.get(8), None);
     }

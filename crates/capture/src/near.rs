@@ -25,7 +25,13 @@ pub struct Near {
 impl Near {
     /// The beginning of an epoch.
     pub fn new() -> Self {
-        Self { lines: [NO_LINE; SLOTS], times: [0; SLOTS], places: [0; SLOTS], taken: [0; EPOCH], count: 0 }
+        Self {
+            lines: [NO_LINE; SLOTS],
+            times: [0; SLOTS],
+            places: [0; SLOTS],
+            taken: [0; EPOCH],
+            count: 0,
+        }
     }
 
     /// Notes the time of a touch if the line is known; false if it is not.
@@ -80,7 +86,10 @@ mod tests {
         let mut near = Near::new();
         for line in 0..EPOCH as u64 {
             assert!(!near.touch(line, line));
-            assert_eq!(near.add(line, 100 + line as usize, line), (None, line as usize == EPOCH - 1));
+            assert_eq!(
+                near.add(line, 100 + line as usize, line),
+                (None, line as usize == EPOCH - 1)
+            );
         }
         assert!(near.touch(3, 77));
         let mut left = Vec::new();
@@ -94,6 +103,9 @@ mod tests {
     fn a_line_that_loses_its_slot_is_reported() {
         let mut near = Near::new();
         assert_eq!(near.add(0, 7, 1), (None, false));
-        assert_eq!(near.add((SLOTS * SLOTS) as u64, 8, 2), (Some((7, 1)), false));
+        assert_eq!(
+            near.add((SLOTS * SLOTS) as u64, 8, 2),
+            (Some((7, 1)), false)
+        );
     }
 }

@@ -27,9 +27,21 @@ impl Mapping {
     pub fn new(file: &File, bytes: usize) -> io::Result<Self> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a fresh mapping chosen by the kernel overlaps no memory in use; the result is checked below.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, file.as_raw_fd(), 0) };
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                access,
+                flags,
+                file.as_raw_fd(),
+                0,
+            )
+        };
         match NonNull::new(address.cast::<u64>()) {
-            Some(words) if address != libc::MAP_FAILED => Ok(Self { words, len: bytes / 8 }),
+            Some(words) if address != libc::MAP_FAILED => Ok(Self {
+                words,
+                len: bytes / 8,
+            }),
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -64,7 +76,11 @@ impl ThreadFile {
     pub fn create(directory: &Path, control: &Control) -> io::Result<Self> {
         let ordinal = control.next_thread();
         let path = directory.join(format!("{ordinal:06}.{}", layout::THREAD_SUFFIX));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)?;
         file.set_len(layout::THREAD_BYTES as u64)?;
         let mut this = Self {
             mapping: Mapping::new(&file, layout::THREAD_BYTES)?,
@@ -113,8 +129,14 @@ impl ThreadFile {
         let records = &mut words[HEADER_WORDS..];
         for pair in 0..MAX_WINDOWS / 2 {
             let (head, tail) = records.split_at_mut((2 * pair + 1) * record::WORDS);
-            layout::add_record(&mut head[2 * pair * record::WORDS..], &tail[..record::WORDS]);
-            records.copy_within(2 * pair * record::WORDS..(2 * pair + 1) * record::WORDS, pair * record::WORDS);
+            layout::add_record(
+                &mut head[2 * pair * record::WORDS..],
+                &tail[..record::WORDS],
+            );
+            records.copy_within(
+                2 * pair * record::WORDS..(2 * pair + 1) * record::WORDS,
+                pair * record::WORDS,
+            );
         }
         records[MAX_WINDOWS / 2 * record::WORDS..].fill(0);
         self.window_length *= 2;
@@ -135,7 +157,8 @@ mod tests {
 
     #[test]
     fn a_full_file_merges_pairs_and_loses_nothing() {
-        let directory = std::env::temp_dir().join(format!("steer-output-test-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("steer-output-test-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let control = Control::create_for_test(&directory);
         let mut file = ThreadFile::create(&directory, &control).unwrap();
@@ -147,7 +170,9 @@ mod tests {
         let words = file.mapping.words();
         let complete = words[header::WINDOWS] as usize;
         assert!(complete < MAX_WINDOWS && words[header::WINDOW_LENGTH] > layout::FIRST_WINDOW);
-        let sum: u64 = (0..complete).map(|w| words[HEADER_WORDS + w * record::WORDS + record::INSTRUCTIONS]).sum();
+        let sum: u64 = (0..complete)
+            .map(|w| words[HEADER_WORDS + w * record::WORDS + record::INSTRUCTIONS])
+            .sum();
         assert_eq!(sum, (0..3 * MAX_WINDOWS as u64).sum::<u64>());
         std::fs::remove_dir_all(&directory).unwrap();
     }

@@ -28,7 +28,8 @@ const FORKS: [i64; 3] = [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork];
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: c_int = ffi::API_VERSION;
 
-static VCPUS: [AtomicPtr<Vcpu>; THREADS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS];
+static VCPUS: [AtomicPtr<Vcpu>; THREADS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS];
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static BLOCKS: OnceLock<Mutex<HashMap<u64, Vec<Known>>>> = OnceLock::new();
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -62,14 +63,23 @@ pub unsafe extern "C" fn qemu_plugin_install(
     argv: *const *const c_char,
 ) -> c_int {
     // SAFETY: QEMU's description outlives the call, and its name is a string.
-    let (target, system) = unsafe { (CStr::from_ptr((*info).target_name), (*info).system_emulation) };
+    let (target, system) = unsafe {
+        (
+            CStr::from_ptr((*info).target_name),
+            (*info).system_emulation,
+        )
+    };
     if target != c"x86_64" || system {
         eprintln!("steer: the plugin works with qemu-x86_64 only");
         return -1;
     }
     // SAFETY: QEMU passes `argc` strings.
-    let arguments: Vec<&CStr> = (0..argc as usize).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }).collect();
-    let directory = arguments.iter().find_map(|a| a.to_bytes().strip_prefix(b"dir="));
+    let arguments: Vec<&CStr> = (0..argc as usize)
+        .map(|at| unsafe { CStr::from_ptr(*argv.add(at)) })
+        .collect();
+    let directory = arguments
+        .iter()
+        .find_map(|a| a.to_bytes().strip_prefix(b"dir="));
     let exact = arguments.contains(&c"exact=on");
     let Some(directory) = directory else {
         eprintln!("steer: the plugin needs dir=DIRECTORY; run it through `steer profile`");
@@ -79,7 +89,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
         Ok(settings) if settings.control.stopped() => end(),
         Ok(settings) => drop(SETTINGS.set(settings)),
         Err(error) => {
-            eprintln!("steer: the plugin cannot use {}: {error}", directory.escape_ascii());
+            eprintln!(
+                "steer: the plugin cannot use {}: {error}",
+                directory.escape_ascii()
+            );
             return -1;
         }
     }
@@ -98,8 +111,17 @@ pub unsafe extern "C" fn qemu_plugin_install(
 
 fn settings(directory: &Path, exact: bool) -> std::io::Result<Settings> {
     let command = std::fs::read(directory.join(COMMAND_FILE))?;
-    let wrapper = command.split(|b| *b == 0).filter(|a| !a.is_empty()).filter_map(|a| CString::new(a).ok()).collect();
-    Ok(Settings { directory: directory.to_owned(), control: Control::open(directory)?, wrapper, exact })
+    let wrapper = command
+        .split(|b| *b == 0)
+        .filter(|a| !a.is_empty())
+        .filter_map(|a| CString::new(a).ok())
+        .collect();
+    Ok(Settings {
+        directory: directory.to_owned(),
+        control: Control::open(directory)?,
+        wrapper,
+        exact,
+    })
 }
 
 /// Ends the process at once, without another look at the program.
@@ -124,7 +146,9 @@ fn vcpu(index: c_uint) -> Option<&'static mut Vcpu> {
 }
 
 extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
-    let (Some(settings), Some(slot)) = (SETTINGS.get(), VCPUS.get(index as usize)) else { return };
+    let (Some(settings), Some(slot)) = (SETTINGS.get(), VCPUS.get(index as usize)) else {
+        return;
+    };
     match Vcpu::new(&settings.directory, &settings.control, settings.exact) {
         Ok(vcpu) => slot.store(Box::into_raw(Box::new(vcpu)), Relaxed),
         // The thread runs on unrecorded.
@@ -133,7 +157,9 @@ extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
 }
 
 extern "C" fn on_exit(_id: ffi::PluginId, index: c_uint) {
-    let Some(slot) = VCPUS.get(index as usize) else { return };
+    let Some(slot) = VCPUS.get(index as usize) else {
+        return;
+    };
     let pointer = slot.swap(std::ptr::null_mut(), Relaxed);
     if !pointer.is_null() {
         // SAFETY: entries come from boxes, and the swap made this the only pointer.
@@ -159,13 +185,23 @@ extern "C" fn on_block(index: c_uint, datum: *mut c_void) {
     }
 }
 
-extern "C" fn on_memory<const WIDE: bool>(index: c_uint, info: u32, address: u64, datum: *mut c_void) {
+extern "C" fn on_memory<const WIDE: bool>(
+    index: c_uint,
+    info: u32,
+    address: u64,
+    datum: *mut c_void,
+) {
     if let Some(vcpu) = vcpu(index) {
         vcpu.memory::<WIDE>(info, address, datum as usize);
     }
 }
 
-extern "C" fn on_split_memory<const WIDE: bool>(index: c_uint, info: u32, address: u64, datum: *mut c_void) {
+extern "C" fn on_split_memory<const WIDE: bool>(
+    index: c_uint,
+    info: u32,
+    address: u64,
+    datum: *mut c_void,
+) {
     if let Some(vcpu) = vcpu(index) {
         vcpu.split_memory::<WIDE>(info, address, datum as usize);
     }
@@ -173,12 +209,19 @@ extern "C" fn on_split_memory<const WIDE: bool>(index: c_uint, info: u32, addres
 
 extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
     // SAFETY: QEMU's block and its instructions are valid during this call.
-    let insns: Vec<*mut ffi::Insn> =
-        unsafe { (0..ffi::qemu_plugin_tb_n_insns(tb)).map(|at| ffi::qemu_plugin_tb_get_insn(tb, at)).collect() };
+    let insns: Vec<*mut ffi::Insn> = unsafe {
+        (0..ffi::qemu_plugin_tb_n_insns(tb))
+            .map(|at| ffi::qemu_plugin_tb_get_insn(tb, at))
+            .collect()
+    };
     let Some(&first) = insns.first() else { return };
     // SAFETY: as above.
     let (pc, guest, host) = unsafe {
-        (ffi::qemu_plugin_tb_vaddr(tb), ffi::qemu_plugin_insn_vaddr(first), ffi::qemu_plugin_insn_haddr(first))
+        (
+            ffi::qemu_plugin_tb_vaddr(tb),
+            ffi::qemu_plugin_insn_vaddr(first),
+            ffi::qemu_plugin_insn_haddr(first),
+        )
     };
     if !host.is_null() {
         GUEST_BASE.store((host as usize).wrapping_sub(guest as usize), Relaxed);
@@ -223,18 +266,38 @@ fn memory_callback(usage: &MemoryUse) -> ffi::MemoryCallback {
     }
 }
 
-fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> (&'static Block, &'static [Option<MemoryUse>]) {
+fn known_or_new(
+    pc: u64,
+    insns: &[*mut ffi::Insn],
+) -> (&'static Block, &'static [Option<MemoryUse>]) {
     let code: Vec<(u64, &[u8])> = insns.iter().map(|insn| code(*insn)).collect();
-    let bytes = code.iter().flat_map(|(_, bytes)| *bytes).copied().collect::<Vec<u8>>();
-    let mut blocks = BLOCKS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let bytes = code
+        .iter()
+        .flat_map(|(_, bytes)| *bytes)
+        .copied()
+        .collect::<Vec<u8>>();
+    let mut blocks = BLOCKS
+        .get_or_init(Mutex::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let known = blocks.entry(pc).or_default();
-    if let Some(known) = known.iter().find(|k| k.bytes == bytes && k.memory.len() == insns.len()) {
+    if let Some(known) = known
+        .iter()
+        .find(|k| k.bytes == bytes && k.memory.len() == insns.len())
+    {
         return (known.block, known.memory);
     }
     let mut builder = Builder::new(pc);
-    let memory: Vec<Option<MemoryUse>> = code.iter().map(|(pc, bytes)| builder.push(*pc, bytes)).collect();
+    let memory: Vec<Option<MemoryUse>> = code
+        .iter()
+        .map(|(pc, bytes)| builder.push(*pc, bytes))
+        .collect();
     let (block, memory) = (&*Box::leak(Box::new(builder.build())), &*memory.leak());
-    known.push(Known { bytes, block, memory });
+    known.push(Known {
+        bytes,
+        block,
+        memory,
+    });
     (block, memory)
 }
 
@@ -243,7 +306,10 @@ fn code<'a>(insn: *mut ffi::Insn) -> (u64, &'a [u8]) {
     // SAFETY: the instruction is valid during translation, which is as long as the caller keeps the bytes.
     unsafe {
         let bytes = ffi::qemu_plugin_insn_data(insn).cast::<u8>();
-        (ffi::qemu_plugin_insn_vaddr(insn), std::slice::from_raw_parts(bytes, ffi::qemu_plugin_insn_size(insn)))
+        (
+            ffi::qemu_plugin_insn_vaddr(insn),
+            std::slice::from_raw_parts(bytes, ffi::qemu_plugin_insn_size(insn)),
+        )
     }
 }
 
@@ -260,7 +326,9 @@ extern "C" fn on_call(
     _a7: u64,
     _a8: u64,
 ) {
-    let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else { return };
+    let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else {
+        return;
+    };
     obey(vcpu.enter_call());
     if number != libc::SYS_execve || a1 == 0 {
         return;
@@ -282,7 +350,9 @@ extern "C" fn on_call(
 }
 
 extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, result: i64) {
-    let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else { return };
+    let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else {
+        return;
+    };
     if result == 0 && FORKS.contains(&number) && std::process::id() != PID.load(Relaxed) {
         adopt(index);
         if let Err(error) = vcpu.fork(&settings.directory) {

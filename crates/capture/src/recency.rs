@@ -34,7 +34,10 @@ pub struct Recency {
 impl Recency {
     /// Nothing touched yet.
     pub fn new() -> Self {
-        Self { stamps: Stamps::new(0), lines: Lines::new() }
+        Self {
+            stamps: Stamps::new(0),
+            lines: Lines::new(),
+        }
     }
 
     /// Touches `line` at time `now`; also returns a handle of the line for [`Self::set_time`].
@@ -51,7 +54,10 @@ impl Recency {
             Touch::Cold
         } else {
             let distance = self.stamps.remove((found & STAMP_MASK) as usize - 1);
-            Touch::Again { distance, reuse: now.wrapping_sub(found >> STAMP_BITS) & TIME_MASK }
+            Touch::Again {
+                distance,
+                reuse: now.wrapping_sub(found >> STAMP_BITS) & TIME_MASK,
+            }
         };
         self.stamps.push();
         (touch, place)
@@ -91,7 +97,10 @@ mod tests {
             let found = self.stack.iter().rposition(|(l, _)| *l == line);
             let touch = found.map_or(Touch::Cold, |at| {
                 let (_, then) = self.stack.remove(at);
-                Touch::Again { distance: (self.stack.len() - at) as u64, reuse: now - then }
+                Touch::Again {
+                    distance: (self.stack.len() - at) as u64,
+                    reuse: now - then,
+                }
             });
             self.stack.push((line, now));
             touch
@@ -102,9 +111,15 @@ mod tests {
         let (mut fast, mut naive) = (Recency::new(), Naive::default());
         let mut state = 99u64;
         for now in 1..=touches as u64 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let line = next(state >> 33);
-            assert_eq!(fast.touch(line, now).0, naive.touch(line, now), "touch {now} of line {line}");
+            assert_eq!(
+                fast.touch(line, now).0,
+                naive.touch(line, now),
+                "touch {now} of line {line}"
+            );
         }
     }
 
@@ -126,7 +141,14 @@ mod tests {
         let mut recency = Recency::new();
         for now in 1..=5000u64 {
             let (touch, _) = recency.touch(now % 500, now);
-            let expected = if now <= 500 { Touch::Cold } else { Touch::Again { distance: 499, reuse: 500 } };
+            let expected = if now <= 500 {
+                Touch::Cold
+            } else {
+                Touch::Again {
+                    distance: 499,
+                    reuse: 500,
+                }
+            };
             assert_eq!(touch, expected);
         }
     }

@@ -25,16 +25,26 @@ impl Control {
     pub fn open(directory: &Path) -> io::Result<Self> {
         let path = directory.join(layout::CONTROL_FILE);
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let this = Self { mapping: Mapping::new(&file, PAGE)? };
+        let this = Self {
+            mapping: Mapping::new(&file, PAGE)?,
+        };
         if this.word(control::MAGIC).load(Relaxed) != layout::CONTROL_MAGIC {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the control file is not one"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the control file is not one",
+            ));
         }
         if this.word(control::VERSION).load(Relaxed) != layout::VERSION {
-            this.word(control::REFUSED_VERSION).store(layout::VERSION, Relaxed);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "plugin and steer are of different versions"));
+            this.word(control::REFUSED_VERSION)
+                .store(layout::VERSION, Relaxed);
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "plugin and steer are of different versions",
+            ));
         }
         this.word(control::LOADED).fetch_add(1, Relaxed);
-        this.word(control::LAST_PID).store(u64::from(std::process::id()), Relaxed);
+        this.word(control::LAST_PID)
+            .store(u64::from(std::process::id()), Relaxed);
         Ok(this)
     }
 

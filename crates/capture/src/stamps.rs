@@ -70,9 +70,11 @@ impl Stamps {
     fn seal(&mut self) {
         let block = self.top / BLOCK_BITS - 1;
         let (group, region) = (block / FAN, block / (FAN * FAN));
-        self.blocks[group][block % FAN] = self.bits[block].iter().map(|w| w.count_ones()).sum::<u32>() as u16;
+        self.blocks[group][block % FAN] =
+            self.bits[block].iter().map(|w| w.count_ones()).sum::<u32>() as u16;
         if (block + 1).is_multiple_of(FAN) {
-            self.groups[region][group % FAN] = self.blocks[group].iter().map(|c| u32::from(*c)).sum();
+            self.groups[region][group % FAN] =
+                self.blocks[group].iter().map(|c| u32::from(*c)).sum();
             if (group + 1).is_multiple_of(FAN) {
                 self.regions[region] = self.groups[region].iter().sum();
             }
@@ -108,13 +110,20 @@ impl Stamps {
         counts[block % FAN] -= 1;
         let mut sum = 0;
         for (above, count) in counts.iter().enumerate() {
-            sum += if above > block % FAN { u32::from(*count) } else { 0 };
+            sum += if above > block % FAN {
+                u32::from(*count)
+            } else {
+                0
+            };
         }
         if group == open_group {
             return u64::from(sum);
         }
         // The open group is missing when a push is about to begin it.
-        sum += self.blocks.get(open_group).map_or(0, |g| g.iter().map(|c| u32::from(*c)).sum::<u32>());
+        sum += self
+            .blocks
+            .get(open_group)
+            .map_or(0, |g| g.iter().map(|c| u32::from(*c)).sum::<u32>());
         u64::from(sum) + self.remove_group(group, open_group)
     }
 
@@ -131,7 +140,10 @@ impl Stamps {
             return u64::from(sum);
         }
         self.regions[region] -= 1;
-        sum += self.groups.get(open_region).map_or(0, |g| g.iter().sum::<u32>());
+        sum += self
+            .groups
+            .get(open_region)
+            .map_or(0, |g| g.iter().sum::<u32>());
         sum += self.regions[region + 1..open_region].iter().sum::<u32>();
         u64::from(sum)
     }
@@ -144,12 +156,20 @@ impl Stamps {
             below.push(sum);
             sum += word.count_ones();
         }
-        Ranks { bits: self.bits.as_flattened().to_vec(), below }
+        Ranks {
+            bits: self.bits.as_flattened().to_vec(),
+            below,
+        }
     }
 
     /// Squeezes the unset positions out, leaving room for thrice as many pushes as there are set ones.
     pub fn compact(&mut self) {
-        let live = self.bits.as_flattened().iter().map(|w| w.count_ones() as usize).sum::<usize>();
+        let live = self
+            .bits
+            .as_flattened()
+            .iter()
+            .map(|w| w.count_ones() as usize)
+            .sum::<usize>();
         *self = Self::new((live * 4).next_power_of_two());
         for _ in 0..live {
             self.push();
@@ -184,7 +204,9 @@ mod tests {
         while stamps.top() + 1 < stamps.capacity {
             set.push(stamps.top());
             stamps.push();
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             if state >> 62 == 0 {
                 let victim = (state >> 20) as usize % set.len();
                 let at = set.remove(victim);
@@ -205,7 +227,11 @@ mod tests {
             stamps.remove(*a);
         });
         let ranks = stamps.ranks();
-        assert!(kept.iter().enumerate().all(|(rank, at)| ranks.of(*at) == rank));
+        assert!(
+            kept.iter()
+                .enumerate()
+                .all(|(rank, at)| ranks.of(*at) == rank)
+        );
         stamps.compact();
         assert_eq!(stamps.remove(0), kept.len() as u64 - 1);
     }

@@ -120,7 +120,11 @@ impl Tage {
         let own = entry.counter >= 0;
         let fresh = entry.useful == 0 && (entry.counter == 0 || entry.counter == -1);
         if own != simple {
-            entry.useful = if own == taken { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
+            entry.useful = if own == taken {
+                (entry.useful + 1).min(3)
+            } else {
+                entry.useful.saturating_sub(1)
+            };
         }
         entry.counter = step(entry.counter, taken, -4, 3);
         self.bimodal[base] = step(self.bimodal[base], taken, -2, 1);
@@ -133,7 +137,11 @@ impl Tage {
         for (table, mixed) in mixed.iter().enumerate().skip(from) {
             let entry = &mut self.tagged[index(table, *mixed)];
             if entry.useful == 0 {
-                *entry = Entry { tag: tag(*mixed), counter: if taken { 0 } else { -1 }, useful: 0 };
+                *entry = Entry {
+                    tag: tag(*mixed),
+                    counter: if taken { 0 } else { -1 },
+                    useful: 0,
+                };
                 return;
             }
             entry.useful -= 1;
@@ -159,7 +167,11 @@ fn tag(mixed: u64) -> u16 {
 
 #[inline]
 fn step(counter: i8, up: bool, least: i8, most: i8) -> i8 {
-    if up { (counter + 1).min(most) } else { (counter - 1).max(least) }
+    if up {
+        (counter + 1).min(most)
+    } else {
+        (counter - 1).max(least)
+    }
 }
 
 #[cfg(test)]
@@ -189,21 +201,28 @@ mod tests {
         let mut last = false;
         let wrong = wrong(20_000, |i| {
             if i % 2 == 0 {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 last = state >> 63 == 1;
                 (0x1000, last)
             } else {
                 (0x1010, last)
             }
         });
-        assert!((4_000..6_500).contains(&wrong), "half of the first, none of the second: {wrong}");
+        assert!(
+            (4_000..6_500).contains(&wrong),
+            "half of the first, none of the second: {wrong}"
+        );
     }
 
     #[test]
     fn a_biased_coin_costs_about_its_bias() {
         let mut state = 7u64;
         let wrong = wrong(100_000, |_| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (0x2000, !(state >> 40).is_multiple_of(10))
         });
         assert!((9_000..16_000).contains(&wrong), "{wrong}");

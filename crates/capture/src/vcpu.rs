@@ -134,7 +134,11 @@ impl Vcpu {
         self.remaining -= i64::from(block.count);
         self.classes += block.classes;
         self.branches.resolve(previous, block.pc);
-        if self.remaining <= 0 || self.capturing { self.slow_block(block) } else { Verdict::Go }
+        if self.remaining <= 0 || self.capturing {
+            self.slow_block(block)
+        } else {
+            Verdict::Go
+        }
     }
 
     #[cold]
@@ -207,15 +211,29 @@ impl Vcpu {
             self.control.stop();
         }
         self.alone = self.control.active() <= 1;
-        if self.control.stopped() { Verdict::Stop } else { Verdict::Go }
+        if self.control.stopped() {
+            Verdict::Stop
+        } else {
+            Verdict::Go
+        }
     }
 
     /// Sets the length of the next slice: to the capture, the end of the window or the limit if one of these is near.
     fn schedule(&mut self) {
-        let window = self.file.window_length().saturating_sub(self.file.record()[record::INSTRUCTIONS]);
-        let limit = self.control.limit().saturating_sub(self.control.instructions());
+        let window = self
+            .file
+            .window_length()
+            .saturating_sub(self.file.record()[record::INSTRUCTIONS]);
+        let limit = self
+            .control
+            .limit()
+            .saturating_sub(self.control.instructions());
         let nearest = window.min(limit).min(SLICE as u64) as i64;
-        let nearest = if self.capturing { nearest } else { nearest.min(self.until_sample) };
+        let nearest = if self.capturing {
+            nearest
+        } else {
+            nearest.min(self.until_sample)
+        };
         self.slice = nearest.max(1);
         self.remaining = self.slice;
     }
@@ -223,7 +241,8 @@ impl Vcpu {
     /// An instruction accesses data.
     #[inline]
     pub fn memory<const WIDE: bool>(&mut self, info: u32, address: u64, datum: usize) {
-        self.accesses += u64::from(info >> READ_SHIFT & 1) | u64::from(info >> WRITE_SHIFT & 1) << 32;
+        self.accesses +=
+            u64::from(info >> READ_SHIFT & 1) | u64::from(info >> WRITE_SHIFT & 1) << 32;
         let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
         let line = address >> 6;
         if !self.near.touch(line, self.accesses) || line != last {
@@ -253,7 +272,11 @@ impl Vcpu {
             }
             return;
         } else {
-            self.parts = Parts { datum, next: address + 8, left: usage.parts.saturating_sub(1) };
+            self.parts = Parts {
+                datum,
+                next: address + 8,
+                left: usage.parts.saturating_sub(1),
+            };
         }
         self.memory::<WIDE>(info, address, datum);
     }
@@ -268,7 +291,13 @@ impl Vcpu {
         if self.capturing {
             let usage = MemoryUse::unpack(datum);
             let index = if usage.repeat { u32::MAX } else { usage.index };
-            self.capture.access(index, u32::from(usage.parts), address, distance, info >> WRITE_SHIFT & 1 != 0);
+            self.capture.access(
+                index,
+                u32::from(usage.parts),
+                address,
+                distance,
+                info >> WRITE_SHIFT & 1 != 0,
+            );
         }
     }
 
@@ -309,7 +338,8 @@ impl Vcpu {
                 let reuse = LogHistogram::bucket(reuse).min(REUSE_BUCKETS - 1);
                 if distance >= NEAR_LINES {
                     self.far += 1;
-                    into[record::STACK + LogHistogram::bucket(distance).min(STACK_BUCKETS - 1)] += 1;
+                    into[record::STACK + LogHistogram::bucket(distance).min(STACK_BUCKETS - 1)] +=
+                        1;
                     into[record::REUSE + reuse] += 1;
                 } else if self.capturing || self.exact {
                     into[record::NEAR_STACK + LogHistogram::bucket(distance)] += 1;
@@ -343,7 +373,9 @@ impl Vcpu {
     fn end_epoch(&mut self) {
         let base = self.touches + self.extra;
         let recency = &mut self.recency;
-        self.near.clear(|place, accesses| recency.set_time(place, base + (accesses & 0xffff_ffff) + (accesses >> 32)));
+        self.near.clear(|place, accesses| {
+            recency.set_time(place, base + (accesses & 0xffff_ffff) + (accesses >> 32))
+        });
     }
 
     /// The thread enters the kernel.
@@ -361,7 +393,11 @@ impl Vcpu {
             self.control.activate();
         }
         self.alone = self.control.active() <= 1;
-        if self.control.stopped() { Verdict::Stop } else { Verdict::Go }
+        if self.control.stopped() {
+            Verdict::Stop
+        } else {
+            Verdict::Go
+        }
     }
 
     /// The thread goes on as the only one of a forked process, with records of its own.
@@ -397,7 +433,8 @@ mod tests {
     const LOAD_8: u32 = 3 << SIZE_SHIFT | 1 << READ_SHIFT;
 
     fn vcpu(name: &str) -> (Vcpu, std::path::PathBuf) {
-        let directory = std::env::temp_dir().join(format!("steer-vcpu-{name}-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("steer-vcpu-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let control: &'static Control = Box::leak(Box::new(Control::create_for_test(&directory)));
         (Vcpu::new(&directory, control, true).unwrap(), directory)
@@ -421,7 +458,12 @@ mod tests {
             vcpu.memory::<false>(
                 LOAD_8,
                 0x10_0000 + i % 8000 * 8,
-                MemoryUse { index: 1, parts: 1, repeat: false }.pack(),
+                MemoryUse {
+                    index: 1,
+                    parts: 1,
+                    repeat: false,
+                }
+                .pack(),
             );
         }
         assert_eq!(vcpu.enter_call(), Verdict::Go);
@@ -440,7 +482,12 @@ mod tests {
     #[test]
     fn parts_of_one_access_count_once_and_touch_every_line() {
         let (mut vcpu, directory) = vcpu("parts");
-        let datum = MemoryUse { index: 0, parts: 4, repeat: false }.pack();
+        let datum = MemoryUse {
+            index: 0,
+            parts: 4,
+            repeat: false,
+        }
+        .pack();
         for access in 0..2u64 {
             for part in 0..4 {
                 vcpu.split_memory::<false>(LOAD_8, 0x1030 + access * 32 + part * 8, datum);
@@ -456,14 +503,26 @@ mod tests {
     fn a_repeated_string_instruction_is_one() {
         let (mut vcpu, directory) = vcpu("repeat");
         let insns = vec![Default::default()].into();
-        let block = Block { pc: 0x1000, count: 1, starts_repeat: true, ends_repeat: 0x1000, insns, ..Block::default() };
+        let block = Block {
+            pc: 0x1000,
+            count: 1,
+            starts_repeat: true,
+            ends_repeat: 0x1000,
+            insns,
+            ..Block::default()
+        };
         let block: &'static Block = Box::leak(Box::new(block));
         for i in 0..256 {
             let _ = vcpu.block(block);
             vcpu.split_memory::<false>(
                 1 << WRITE_SHIFT,
                 0x2000 + i,
-                MemoryUse { index: 0, parts: 1, repeat: true }.pack(),
+                MemoryUse {
+                    index: 0,
+                    parts: 1,
+                    repeat: true,
+                }
+                .pack(),
             );
         }
         let _ = vcpu.settle();
@@ -478,7 +537,9 @@ mod tests {
         vcpu.control.set_limit_for_test(10_001);
         vcpu.schedule();
         let block = block(10);
-        let blocks = (1..).take_while(|_| vcpu.block(block) == Verdict::Go).count();
+        let blocks = (1..)
+            .take_while(|_| vcpu.block(block) == Verdict::Go)
+            .count();
         assert_eq!(blocks, 1000);
         std::fs::remove_dir_all(directory).unwrap();
     }

@@ -33,7 +33,12 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
         default: "1",
         prose: "last-level cache misses per kilo-instruction from which on a thread is sent to the largest cache",
     }],
-    make: |params, topology| Ok(Box::new(BigCache::new(topology, params.number("mpki", 0.0)?))),
+    make: |params, topology| {
+        Ok(Box::new(BigCache::new(
+            topology,
+            params.number("mpki", 0.0)?,
+        )))
+    },
 }];
 
 fn main() -> ExitCode {
@@ -52,22 +57,40 @@ struct BigCache {
 
 impl BigCache {
     fn new(topology: &Topology, mpki: f64) -> Self {
-        let lines =
-            |cpus: &CpuSet| cpus.lowest().map_or(0.0, |cpu| topology.caches[topology.llc_of(cpu).index()].lines);
+        let lines = |cpus: &CpuSet| {
+            cpus.lowest().map_or(0.0, |cpu| {
+                topology.caches[topology.llc_of(cpu).index()].lines
+            })
+        };
         let groups = topology.groups_by(GroupBy::Llc);
-        let largest = groups.iter().max_by(|a, b| lines(&a.cpus).total_cmp(&lines(&b.cpus)));
+        let largest = groups
+            .iter()
+            .max_by(|a, b| lines(&a.cpus).total_cmp(&lines(&b.cpus)));
         let places = largest.and_then(|big| {
             let small = |cpus: &&Arc<CpuSet>| lines(cpus) < lines(&big.cpus);
-            let rest: CpuSet = groups.iter().map(|g| &g.cpus).filter(small).flat_map(|cpus| cpus.iter()).collect();
+            let rest: CpuSet = groups
+                .iter()
+                .map(|g| &g.cpus)
+                .filter(small)
+                .flat_map(|cpus| cpus.iter())
+                .collect();
             (!rest.is_empty()).then(|| (Arc::clone(&big.cpus), Arc::new(rest)))
         });
-        Self { mpki, places, missed: BTreeMap::new(), told: BTreeMap::new() }
+        Self {
+            mpki,
+            places,
+            missed: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
     }
 
     /// Keeps in mind what threads miss that are not on the big cache, and forgets what is no longer true.
     fn learn(&mut self, view: &View<'_>, big: &CpuSet) {
         for event in view.events {
-            if matches!(event.kind, ThreadEventKind::Exec | ThreadEventKind::Exit | ThreadEventKind::Phase) {
+            if matches!(
+                event.kind,
+                ThreadEventKind::Exec | ThreadEventKind::Exit | ThreadEventKind::Phase
+            ) {
                 self.missed.remove(&event.thread);
             }
             if event.kind == ThreadEventKind::Exit {
@@ -75,11 +98,20 @@ impl BigCache {
             }
         }
         for thread in view.threads {
-            let moved = self.told.get(&thread.id).is_some_and(|told| *told != big.contains(thread.cpu));
-            let Some(mpki) = view.metric(thread.id, "llc_mpki").filter(|_| !moved) else { continue };
+            let moved = self
+                .told
+                .get(&thread.id)
+                .is_some_and(|told| *told != big.contains(thread.cpu));
+            let Some(mpki) = view.metric(thread.id, "llc_mpki").filter(|_| !moved) else {
+                continue;
+            };
             let missed = self.missed.entry(thread.id).or_insert(mpki);
             // Who misses even with the big cache would miss with a small one as well.
-            *missed = if big.contains(thread.cpu) { missed.max(mpki) } else { mpki };
+            *missed = if big.contains(thread.cpu) {
+                missed.max(mpki)
+            } else {
+                mpki
+            };
         }
     }
 }
@@ -95,11 +127,21 @@ impl Policy for BigCache {
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
-        let Some((big, small)) = self.places.clone() else { return Placement::default() };
+        let Some((big, small)) = self.places.clone() else {
+            return Placement::default();
+        };
         self.learn(view, &big);
         let missed = |thread: &ThreadInfo| self.missed.get(&thread.id).copied();
-        let mut known: Vec<&ThreadInfo> = view.threads.iter().filter(|t| missed(t).is_some()).collect();
-        known.sort_by(|a, b| missed(b).partial_cmp(&missed(a)).unwrap_or(std::cmp::Ordering::Equal));
+        let mut known: Vec<&ThreadInfo> = view
+            .threads
+            .iter()
+            .filter(|t| missed(t).is_some())
+            .collect();
+        known.sort_by(|a, b| {
+            missed(b)
+                .partial_cmp(&missed(a))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
         let mut threads = Vec::new();
         for (rank, thread) in known.into_iter().enumerate() {
             let mpki = self.missed.get(&thread.id).copied();
@@ -107,12 +149,24 @@ impl Policy for BigCache {
             if self.told.insert(thread.id, wanted) == Some(wanted) {
                 continue;
             }
-            let (cpus, rule) =
-                if wanted { (&big, "among those who miss most") } else { (&small, "does as well with a small cache") };
-            let reason = Reason::rule(rule).saw("llc_mpki", mpki).saw("rank", Some(rank as f64));
-            threads.push(ThreadPlacement::new(thread.id, Target::Cpus(Arc::clone(cpus)), reason));
+            let (cpus, rule) = if wanted {
+                (&big, "among those who miss most")
+            } else {
+                (&small, "does as well with a small cache")
+            };
+            let reason = Reason::rule(rule)
+                .saw("llc_mpki", mpki)
+                .saw("rank", Some(rank as f64));
+            threads.push(ThreadPlacement::new(
+                thread.id,
+                Target::Cpus(Arc::clone(cpus)),
+                reason,
+            ));
         }
         threads.sort_by_key(|t| t.thread);
-        Placement { threads, ..Placement::default() }
+        Placement {
+            threads,
+            ..Placement::default()
+        }
     }
 }

@@ -15,15 +15,34 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
     summary: "fails",
     source: "an example",
     params: &[
-        ParamDef { key: "fault", default: "panic", prose: "panic, slow, or stuck" },
-        ParamDef { key: "after", default: "5", prose: "decisions before" },
-        ParamDef { key: "slow_ms", default: "250", prose: "fault=slow: how long a decision takes then" },
+        ParamDef {
+            key: "fault",
+            default: "panic",
+            prose: "panic, slow, or stuck",
+        },
+        ParamDef {
+            key: "after",
+            default: "5",
+            prose: "decisions before",
+        },
+        ParamDef {
+            key: "slow_ms",
+            default: "250",
+            prose: "fault=slow: how long a decision takes then",
+        },
     ],
     make: |params, _| {
         let slow = Duration::from_secs_f64(params.number("slow_ms", 0.0)? * 1e-3);
-        let faults = [("panic", Fault::Panic), ("slow", Fault::Slow(slow)), ("stuck", Fault::Stuck)];
+        let faults = [
+            ("panic", Fault::Panic),
+            ("slow", Fault::Slow(slow)),
+            ("stuck", Fault::Stuck),
+        ];
         let fault = params.choice("fault", &faults)?;
-        Ok(Box::new(Faulty { fault, left: params.number("after", 0.0)? as u32 }))
+        Ok(Box::new(Faulty {
+            fault,
+            left: params.number("after", 0.0)? as u32,
+        }))
     },
 }];
 
@@ -54,8 +73,25 @@ impl Policy for Faulty {
                 std::thread::sleep(Duration::from_secs(1));
             },
         }
-        let last: Arc<CpuSet> = Arc::new(view.topology.cpus.iter().last().map(|cpu| cpu.id).into_iter().collect());
-        let place = |id| ThreadPlacement::new(id, Target::Cpus(Arc::clone(&last)), Reason::rule("all on one CPU"));
-        Placement { threads: view.threads.iter().map(|t| place(t.id)).collect(), ..Placement::default() }
+        let last: Arc<CpuSet> = Arc::new(
+            view.topology
+                .cpus
+                .iter()
+                .last()
+                .map(|cpu| cpu.id)
+                .into_iter()
+                .collect(),
+        );
+        let place = |id| {
+            ThreadPlacement::new(
+                id,
+                Target::Cpus(Arc::clone(&last)),
+                Reason::rule("all on one CPU"),
+            )
+        };
+        Placement {
+            threads: view.threads.iter().map(|t| place(t.id)).collect(),
+            ..Placement::default()
+        }
     }
 }

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 
 use countersteer_core::counters::{
-    BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count, parse_set,
+    BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count,
+    parse_set,
 };
 use countersteer_core::metric::MetricDef;
 use countersteer_core::sample::Event;
 use countersteer_core::units::Nanos;
-use countersteer_host::counters::{CatalogRow, CounterError, Pmus, Probe, Resolved, fit_together, probe, resolve};
+use countersteer_host::counters::{
+    CatalogRow, CounterError, Pmus, Probe, Resolved, fit_together, probe, resolve,
+};
 use countersteer_host::virtuals::column_of;
 
 use crate::error::{Kind, told};
@@ -58,7 +61,14 @@ impl Counted {
     /// Nothing is counted.
     pub fn nothing() -> Self {
         let (sets, plan, metrics) = (Vec::new(), Plan::nothing(), Vec::new());
-        Self { sets, plan, metrics, every: None, outside: Vec::new(), derived: Vec::new() }
+        Self {
+            sets,
+            plan,
+            metrics,
+            every: None,
+            outside: Vec::new(),
+            derived: Vec::new(),
+        }
     }
 }
 
@@ -73,61 +83,116 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     for list in asked.metrics {
         let chosen = Metric::choose(list, &known).map_err(CounterError::Metric)?;
         let (counts, fits) = (counts_here as _, fit_together as _);
-        let mut found = OfMetrics { pmus, counts, fits, outside: &mut outside, derived: &mut derived };
-        let of_list = found.bind(&chosen, sets.len() as u32).map_err(CounterError::Metric)?;
+        let mut found = OfMetrics {
+            pmus,
+            counts,
+            fits,
+            outside: &mut outside,
+            derived: &mut derived,
+        };
+        let of_list = found
+            .bind(&chosen, sets.len() as u32)
+            .map_err(CounterError::Metric)?;
         sets.extend(of_list.sets);
         metrics.extend(of_list.metrics);
     }
     sets.extend(of_derived(asked.derived, &sets, pmus)?);
     if sets.is_empty() {
-        let user_only = CatalogRow::by_name("task_clock").is_some_and(|r| probe(r.kind, r.config) == Probe::UserOnly);
-        sets.push(events(if user_only { USER_EVENTS } else { DEFAULT_EVENTS }, pmus)?);
+        let user_only = CatalogRow::by_name("task_clock")
+            .is_some_and(|r| probe(r.kind, r.config) == Probe::UserOnly);
+        sets.push(events(
+            if user_only {
+                USER_EVENTS
+            } else {
+                DEFAULT_EVENTS
+            },
+            pmus,
+        )?);
     }
-    let every = asked.every.map(|text| every(text, &mut sets, pmus)).transpose().map_err(CounterError::from)?;
+    let every = asked
+        .every
+        .map(|text| every(text, &mut sets, pmus))
+        .transpose()
+        .map_err(CounterError::from)?;
     // PMCTrack's strings say it inside a set.
     let inside = || {
         let places = |(set, events): (usize, &Vec<Resolved>)| {
-            events.iter().enumerate().find_map(|(place, e)| e.every.map(|n| (set, place, n)))
+            events
+                .iter()
+                .enumerate()
+                .find_map(|(place, e)| e.every.map(|n| (set, place, n)))
         };
         sets.iter().enumerate().find_map(places)
     };
     let every = every.or_else(inside);
     let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval);
-    let divided = sets.len() > asked.events.len() + asked.metrics.len() + usize::from(!asked.derived.is_empty());
+    let divided = sets.len()
+        > asked.events.len() + asked.metrics.len() + usize::from(!asked.derived.is_empty());
     if let (Err(PlanError::NoPeriod { sets }), true) = (&plan, divided) {
         let why = "what is asked for is more than this machine counts at once";
-        let then =
-            format!("{sets} sets of events would take turns, which needs a period: give one with -i, as in -i 100ms");
+        let then = format!(
+            "{sets} sets of events would take turns, which needs a period: give one with -i, as in -i 100ms"
+        );
         return Err(told(Kind::Usage, format!("{why}; {then}")));
     }
     let plan = plan.map_err(CounterError::from)?;
-    Ok(Counted { sets, plan, metrics, every, outside, derived })
+    Ok(Counted {
+        sets,
+        plan,
+        metrics,
+        every,
+        outside,
+        derived,
+    })
 }
 
 /// The events of derived virtual counters, as sets of their own unless one of the others has what they need.
-fn of_derived(metrics: &[&MetricDef], sets: &[Vec<Resolved>], pmus: &Pmus) -> Result<Vec<Vec<Resolved>>, CounterError> {
+fn of_derived(
+    metrics: &[&MetricDef],
+    sets: &[Vec<Resolved>],
+    pmus: &Pmus,
+) -> Result<Vec<Vec<Resolved>>, CounterError> {
     let has = |set: &Vec<Resolved>, event| set.iter().any(|e| e.planned.event == Some(event));
-    let served = |m: &&&MetricDef| sets.iter().any(|set| m.needs.iter().all(|event| has(set, *event)));
+    let served = |m: &&&MetricDef| {
+        sets.iter()
+            .any(|set| m.needs.iter().all(|event| has(set, *event)))
+    };
     let metrics: Vec<_> = metrics.iter().filter(|m| !served(m)).copied().collect();
     if metrics.is_empty() {
         return Ok(Vec::new());
     }
     let (needed, helpful) = events_behind(&metrics, counts_here);
     let needed = events(&needed.join(","), pmus)?;
-    let helpful = if helpful.is_empty() { Vec::new() } else { events(&helpful.join(","), pmus)? };
+    let helpful = if helpful.is_empty() {
+        Vec::new()
+    } else {
+        events(&helpful.join(","), pmus)?
+    };
     Ok(spread(needed.clone(), &needed, &helpful, fit_together))
 }
 
 /// What derived virtual counters come of, each event once: all that they need, and of what helps them what counts here.
-fn events_behind(metrics: &[&MetricDef], counts: fn(&str) -> bool) -> (Vec<&'static str>, Vec<&'static str>) {
-    let names = |events: &[Event]| events.iter().map(|event| event.def().name).collect::<Vec<_>>();
+fn events_behind(
+    metrics: &[&MetricDef],
+    counts: fn(&str) -> bool,
+) -> (Vec<&'static str>, Vec<&'static str>) {
+    let names = |events: &[Event]| {
+        events
+            .iter()
+            .map(|event| event.def().name)
+            .collect::<Vec<_>>()
+    };
     let (mut needed, mut helpful) = (Vec::new(), Vec::new());
     for name in metrics.iter().flat_map(|m| names(m.needs)) {
         if !needed.contains(&name) {
             needed.push(name);
         }
     }
-    for name in metrics.iter().flat_map(|m| names(m.helps)).filter(|name| counts(name)) {
+    for name in metrics
+        .iter()
+        .flat_map(|m| names(m.helps))
+        .filter(|name| counts(name))
+    {
         if !needed.contains(&name) && !helpful.contains(&name) {
             helpful.push(name);
         }
@@ -143,13 +208,22 @@ fn spread(
     fits: fn(&[Resolved]) -> bool,
 ) -> Vec<Vec<Resolved>> {
     let mut rest = Vec::new();
-    for event in helpful.iter().filter(|event| !set.contains(event)).cloned().collect::<Vec<_>>() {
+    for event in helpful
+        .iter()
+        .filter(|event| !set.contains(event))
+        .cloned()
+        .collect::<Vec<_>>()
+    {
         set.push(event);
         if !fits(&set) {
             rest.extend(set.pop());
         }
     }
-    let more = if rest.is_empty() { Vec::new() } else { divide(needed, &rest, fits).0 };
+    let more = if rest.is_empty() {
+        Vec::new()
+    } else {
+        divide(needed, &rest, fits).0
+    };
     std::iter::once(set).chain(more).collect()
 }
 
@@ -163,20 +237,36 @@ fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
 }
 
 /// The event of `100M:instructions`, which joins the first set if it is in none.
-fn every(text: &str, sets: &mut Vec<Vec<Resolved>>, pmus: &Pmus) -> Result<(usize, usize, u64), SpecError> {
+fn every(
+    text: &str,
+    sets: &mut Vec<Vec<Resolved>>,
+    pmus: &Pmus,
+) -> Result<(usize, usize, u64), SpecError> {
     let Some((number, event)) = text.split_once(':') else {
-        return Err(SpecError::new(text, text.len(), "a colon and an event should follow, as in 100M:instructions"));
+        return Err(SpecError::new(
+            text,
+            text.len(),
+            "a colon and an event should follow, as in 100M:instructions",
+        ));
     };
-    let inside = |offset: usize| move |e: SpecError| SpecError::new(text, offset + e.offset, e.message);
+    let inside =
+        |offset: usize| move |e: SpecError| SpecError::new(text, offset + e.offset, e.message);
     let number_of_events = parse_count(number).map_err(inside(0))?;
     let after = number.len() + 1;
     let specs = parse_set(event).map_err(inside(after))?;
     let mut found = resolve(event, &specs, pmus).map_err(inside(after))?;
     let (Some(event), true) = (found.pop(), found.is_empty()) else {
-        return Err(SpecError::new(text, after, "one event decides when a reading is due"));
+        return Err(SpecError::new(
+            text,
+            after,
+            "one event decides when a reading is due",
+        ));
     };
     for (set, events) in sets.iter().enumerate() {
-        if let Some(place) = events.iter().position(|e| e.planned.name == event.planned.name) {
+        if let Some(place) = events
+            .iter()
+            .position(|e| e.planned.name == event.planned.name)
+        {
             return Ok((set, place, number_of_events));
         }
     }
@@ -188,7 +278,9 @@ fn every(text: &str, sets: &mut Vec<Vec<Resolved>>, pmus: &Pmus) -> Result<(usiz
 }
 
 fn planned(set: &[Resolved]) -> PlannedSet {
-    PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() }
+    PlannedSet {
+        events: set.iter().map(|e| e.planned.clone()).collect(),
+    }
 }
 
 /// Finds out what metrics are made of.
@@ -222,12 +314,19 @@ struct Bound {
 impl OfMetrics<'_> {
     /// Metrics bound to sets of their events: to one, if that can count all of them together. The first set will be called `first`.
     fn bind(&mut self, metrics: &[Metric], first: u32) -> Result<Bound, SpecError> {
-        let mut bound = Bound { sets: Vec::new(), metrics: Vec::new() };
-        let (mut together, mut of_set): (Together, Vec<(&Metric, Vec<Operand>)>) = Default::default();
+        let mut bound = Bound {
+            sets: Vec::new(),
+            metrics: Vec::new(),
+        };
+        let (mut together, mut of_set): (Together, Vec<(&Metric, Vec<Operand>)>) =
+            Default::default();
         for metric in metrics {
             let before = together.clone();
             let mut operands = self.operands(metric, &mut together)?;
-            if !of_set.is_empty() && together.events.len() > before.events.len() && !(self.fits)(&together.events) {
+            if !of_set.is_empty()
+                && together.events.len() > before.events.len()
+                && !(self.fits)(&together.events)
+            {
                 self.close(&before, &of_set, first, &mut bound)?;
                 (together, of_set) = Default::default();
                 operands = self.operands(metric, &mut together)?;
@@ -246,20 +345,32 @@ impl OfMetrics<'_> {
         first: u32,
         bound: &mut Bound,
     ) -> Result<(), SpecError> {
-        let Together { mut events, needed, helpful } = together.clone();
+        let Together {
+            mut events,
+            needed,
+            helpful,
+        } = together.clone();
         if events.is_empty() {
             // What only virtual counters tell has rows by the time that threads ran.
             events = self.resolve(CLOCK)?;
         }
         let (columns, set) = (planned(&events), first + bound.sets.len() as u32);
         for (metric, operands) in metrics {
-            bound.metrics.push(BoundMetric::new(metric, set, &columns, operands.clone())?);
+            bound
+                .metrics
+                .push(BoundMetric::new(metric, set, &columns, operands.clone())?);
         }
-        bound.sets.extend(spread(events, &needed, &helpful, self.fits));
+        bound
+            .sets
+            .extend(spread(events, &needed, &helpful, self.fits));
         Ok(())
     }
 
-    fn operands(&mut self, metric: &Metric, together: &mut Together) -> Result<Vec<Operand>, SpecError> {
+    fn operands(
+        &mut self,
+        metric: &Metric,
+        together: &mut Together,
+    ) -> Result<Vec<Operand>, SpecError> {
         let mut operands = Vec::new();
         for (variable, event) in metric.formula.variables.iter().zip(&metric.events) {
             let Some(text) = event else {
@@ -270,16 +381,30 @@ impl OfMetrics<'_> {
                 if !self.outside.contains(&column.name) {
                     self.outside.push(column.name);
                 }
-                operands.push(Operand::Outside { name: column.name, unit: column.unit });
+                operands.push(Operand::Outside {
+                    name: column.name,
+                    unit: column.unit,
+                });
                 continue;
             }
-            let wrong = |message: String| SpecError::new(metric.formula.text(), variable.offset, message);
+            let wrong =
+                |message: String| SpecError::new(metric.formula.text(), variable.offset, message);
             if let Some(metric) = derivable(text) {
                 let (needed, helpful) = events_behind(&[metric], self.counts);
                 let all = [&needed[..], &helpful].concat();
-                let because = |e: SpecError| wrong(format!("`{text}` comes of {}: {}", all.join(", "), e.message));
+                let because = |e: SpecError| {
+                    wrong(format!(
+                        "`{text}` comes of {}: {}",
+                        all.join(", "),
+                        e.message
+                    ))
+                };
                 let mut found = self.resolve(&all.join(",")).map_err(because)?;
-                let uncounted = metric.needs.iter().map(|e| e.def().name).find(|name| !(self.counts)(name));
+                let uncounted = metric
+                    .needs
+                    .iter()
+                    .map(|e| e.def().name)
+                    .find(|name| !(self.counts)(name));
                 if let Some(event) = uncounted {
                     let why = "which this machine does not count (`steer events` says why)";
                     return Err(wrong(format!("`{text}` comes of `{event}`, {why}")));
@@ -289,15 +414,24 @@ impl OfMetrics<'_> {
                     place(&mut together.events, event.clone());
                     place(&mut together.needed, event);
                 }
-                helpful.into_iter().for_each(|event| _ = place(&mut together.helpful, event));
+                helpful
+                    .into_iter()
+                    .for_each(|event| _ = place(&mut together.helpful, event));
                 if self.derived.iter().all(|known| known.name != metric.name) {
                     self.derived.push(metric);
                 }
-                operands.push(Operand::Outside { name: metric.name, unit: metric.unit });
+                operands.push(Operand::Outside {
+                    name: metric.name,
+                    unit: metric.unit,
+                });
                 continue;
             }
             let found = self.resolve(text).map_err(|e| wrong(e.message))?;
-            operands.extend(found.into_iter().map(|event| Operand::Event(place(&mut together.events, event))));
+            operands.extend(
+                found
+                    .into_iter()
+                    .map(|event| Operand::Event(place(&mut together.events, event))),
+            );
         }
         Ok(operands)
     }
@@ -309,7 +443,9 @@ impl OfMetrics<'_> {
 
 /// Where an event stands in a list, which has each once.
 fn place(events: &mut Vec<Resolved>, event: Resolved) -> usize {
-    let known = events.iter().position(|e| e.planned.name == event.planned.name);
+    let known = events
+        .iter()
+        .position(|e| e.planned.name == event.planned.name);
     known.unwrap_or_else(|| {
         events.push(event);
         events.len() - 1
@@ -335,13 +471,26 @@ mod tests {
     }
 
     /// Names of the events that a formula needs, its unit, and what it names besides events.
-    fn bound(text: &str, with_pmu: bool, counts: fn(&str) -> bool) -> Result<(Vec<String>, String, usize), SpecError> {
+    fn bound(
+        text: &str,
+        with_pmu: bool,
+        counts: fn(&str) -> bool,
+    ) -> Result<(Vec<String>, String, usize), SpecError> {
         let (mut outside, mut derived) = (Vec::new(), Vec::new());
         let pmus = pmus(with_pmu);
         let fits = |_: &[Resolved]| true;
-        let mut found = OfMetrics { pmus: &pmus, counts, fits, outside: &mut outside, derived: &mut derived };
+        let mut found = OfMetrics {
+            pmus: &pmus,
+            counts,
+            fits,
+            outside: &mut outside,
+            derived: &mut derived,
+        };
         let bound = found.bind(&Metric::choose(text, &[])?, 0)?;
-        let names = bound.sets[0].iter().map(|e| e.planned.name.clone()).collect();
+        let names = bound.sets[0]
+            .iter()
+            .map(|e| e.planned.name.clone())
+            .collect();
         Ok((names, bound.metrics[0].unit.clone(), derived.len()))
     }
 
@@ -349,33 +498,63 @@ mod tests {
     fn divided(list: &str, fits: fn(&[Resolved]) -> bool) -> (Vec<String>, Vec<u32>) {
         let (mut outside, mut derived) = (Vec::new(), Vec::new());
         let pmus = pmus(true);
-        let mut found = OfMetrics { pmus: &pmus, counts: |_| true, fits, outside: &mut outside, derived: &mut derived };
+        let mut found = OfMetrics {
+            pmus: &pmus,
+            counts: |_| true,
+            fits,
+            outside: &mut outside,
+            derived: &mut derived,
+        };
         let bound = found.bind(&Metric::choose(list, &[]).unwrap(), 3).unwrap();
-        let names = |set: &Vec<Resolved>| set.iter().map(|e| &e.planned.name[..]).collect::<Vec<_>>().join(" ");
-        (bound.sets.iter().map(names).collect(), bound.metrics.iter().map(|m| m.set).collect())
+        let names = |set: &Vec<Resolved>| {
+            set.iter()
+                .map(|e| &e.planned.name[..])
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        (
+            bound.sets.iter().map(names).collect(),
+            bound.metrics.iter().map(|m| m.set).collect(),
+        )
     }
 
     #[test]
     fn metrics_that_do_not_fit_together_take_turns() {
         let list = "instructions/cycles,llc_misses/instructions,branch_misses/branches,branches/instructions";
         let (sets, of) = divided(list, |set| set.len() <= 3);
-        let wanted = ["instructions cycles llc_misses", "branch_misses branches instructions"];
-        assert_eq!((sets, of), (wanted.map(str::to_owned).to_vec(), vec![3, 3, 4, 4]));
+        let wanted = [
+            "instructions cycles llc_misses",
+            "branch_misses branches instructions",
+        ];
+        assert_eq!(
+            (sets, of),
+            (wanted.map(str::to_owned).to_vec(), vec![3, 3, 4, 4])
+        );
         // What does not fit even alone is for the kernel to refuse.
-        assert_eq!(divided("instructions/cycles", |set| set.len() <= 1).0, ["instructions cycles"]);
+        assert_eq!(
+            divided("instructions/cycles", |set| set.len() <= 1).0,
+            ["instructions cycles"]
+        );
     }
 
     #[test]
     fn what_helps_a_derived_virtual_counter_takes_turns_where_it_must() {
         let (sets, of) = divided("sf*branches,ipc", |set| set.len() <= 4);
-        let wanted = ["instructions cycles branches llc_references", "instructions cycles llc_misses branch_misses"];
+        let wanted = [
+            "instructions cycles branches llc_references",
+            "instructions cycles llc_misses branch_misses",
+        ];
         assert_eq!((sets, of), (wanted.map(str::to_owned).to_vec(), vec![3, 3]));
     }
 
     #[test]
     fn formulas_count_what_their_derived_virtual_counters_come_of() {
-        let (events, unit, derived) = bound("sf*ipc/llc_misses", true, |name| name != "branch_misses").unwrap();
-        assert_eq!(events, ["instructions", "cycles", "llc_misses", "llc_references"]);
+        let (events, unit, derived) =
+            bound("sf*ipc/llc_misses", true, |name| name != "branch_misses").unwrap();
+        assert_eq!(
+            events,
+            ["instructions", "cycles", "llc_misses", "llc_references"]
+        );
         assert_eq!((unit.as_str(), derived), ("event^-1", 2));
         assert_eq!(bound("ips", true, |_| true).unwrap().1, "event s^-1");
     }
@@ -388,12 +567,21 @@ mod tests {
         };
         let (column, why) = wrong("1 + sf", false, |_| true);
         assert!(
-            column == 5 && why.starts_with("`sf` comes of instructions, cycles, ") && why.contains("no hardware"),
+            column == 5
+                && why.starts_with("`sf` comes of instructions, cycles, ")
+                && why.contains("no hardware"),
             "{why}"
         );
         let (column, why) = wrong("2*sf", true, |name| name != "cycles");
-        assert!(column == 3 && why.contains("`sf` comes of `cycles`, which this machine does not count"), "{why}");
+        assert!(
+            column == 3
+                && why.contains("`sf` comes of `cycles`, which this machine does not count"),
+            "{why}"
+        );
         let (column, why) = wrong("sf + ips", true, |_| true);
-        assert!(column == 4 && why.contains("joins a number and event s^-1"), "{why}");
+        assert!(
+            column == 4 && why.contains("joins a number and event s^-1"),
+            "{why}"
+        );
     }
 }

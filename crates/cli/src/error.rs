@@ -42,7 +42,11 @@ impl std::error::Error for Told {}
 
 /// An error of this kind.
 pub fn told(kind: Kind, message: impl Into<String>) -> anyhow::Error {
-    Told { kind, message: message.into() }.into()
+    Told {
+        kind,
+        message: message.into(),
+    }
+    .into()
 }
 
 /// The error and its causes in one paragraph; a cause that an earlier message already quotes is not repeated.
@@ -50,7 +54,11 @@ pub fn paragraph(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |mut text, cause| {
         let message = cause.to_string();
         if !text.contains(&message) {
-            text = if text.is_empty() { message } else { format!("{text}: {message}") };
+            text = if text.is_empty() {
+                message
+            } else {
+                format!("{text}: {message}")
+            };
         }
         text
     })
@@ -61,7 +69,11 @@ impl Kind {
     pub fn of(error: &anyhow::Error) -> Self {
         // Reports and detection read files: what is no failure of the system is a fault of the file.
         let reads_files = error.is::<ReportError>() || error.is::<DetectError>();
-        let default = if reads_files { Self::BadInput } else { Self::Internal };
+        let default = if reads_files {
+            Self::BadInput
+        } else {
+            Self::Internal
+        };
         error.chain().find_map(Self::of_cause).unwrap_or(default)
     }
 
@@ -80,8 +92,12 @@ impl Kind {
     fn of_counter_error(error: &CounterError) -> Self {
         use CounterError as E;
         match error {
-            E::Spec(_) | E::Metric(_) | E::Plan(_) | E::SystemOnly { .. } | E::Offline { .. } => Self::Usage,
-            E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } | E::CgroupUncounted { .. } => Self::Missing,
+            E::Spec(_) | E::Metric(_) | E::Plan(_) | E::SystemOnly { .. } | E::Offline { .. } => {
+                Self::Usage
+            }
+            E::NotFound { .. } | E::Gone { .. } | E::Cgroup { .. } | E::CgroupUncounted { .. } => {
+                Self::Missing
+            }
             E::Malformed { .. } | E::Vendor { .. } => Self::BadInput,
             _ => Self::Io,
         }

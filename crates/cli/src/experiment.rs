@@ -51,17 +51,28 @@ pub struct SimOptions {
 }
 
 fn kernels() -> PossibleValuesParser {
-    KERNELS.iter().map(|k| PossibleValue::new(k.name).help(k.prose)).into()
+    KERNELS
+        .iter()
+        .map(|k| PossibleValue::new(k.name).help(k.prose))
+        .into()
 }
 
 fn positive(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if value > 0.0 && value <= 1e9 { Ok(value) } else { Err("it must be above 0 and at most 1e9".into()) }
+    if value > 0.0 && value <= 1e9 {
+        Ok(value)
+    } else {
+        Err("it must be above 0 and at most 1e9".into())
+    }
 }
 
 fn share(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("it must be 0 to 1".into()) }
+    if (0.0..=1.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err("it must be 0 to 1".into())
+    }
 }
 
 /// A machine with what is derived from it.
@@ -79,7 +90,11 @@ pub struct LoadedMachine {
 pub fn machine(name: &str) -> anyhow::Result<LoadedMachine> {
     let (machine, text) = library::machine(name)?;
     let topology = Arc::new(Topology::new(&machine));
-    Ok(LoadedMachine { machine, text, topology })
+    Ok(LoadedMachine {
+        machine,
+        text,
+        topology,
+    })
 }
 
 /// What is run.
@@ -108,12 +123,17 @@ pub struct Finished {
 impl SimOptions {
     /// The simulator's configuration.
     pub fn config(&self, seed: u64, trace: bool) -> SimConfig {
-        let kernel = linux::kernel(&self.kernel).map_or_else(LinuxConfig::default, |k| (k.config)());
+        let kernel =
+            linux::kernel(&self.kernel).map_or_else(LinuxConfig::default, |k| (k.config)());
         let costs = !self.no_costs;
         SimConfig {
             seed,
             linux: LinuxConfig { seed, ..kernel },
-            progress: ProgressConfig { contention: !self.no_contention, costs, ..ProgressConfig::default() },
+            progress: ProgressConfig {
+                contention: !self.no_contention,
+                costs,
+                ..ProgressConfig::default()
+            },
             counter_noise: self.counter_noise,
             sample_cost: if costs { SAMPLE_COST } else { Nanos::ZERO },
             rounds: self.rounds,
@@ -124,7 +144,8 @@ impl SimOptions {
     /// The options that a record was made with.
     pub fn of_record(manifest: &Manifest) -> Self {
         let text = |key: &str| manifest.options.get(key).map(String::as_str);
-        let number = |key: &str, default: f64| text(key).and_then(|t| t.parse().ok()).unwrap_or(default);
+        let number =
+            |key: &str, default: f64| text(key).and_then(|t| t.parse().ok()).unwrap_or(default);
         Self {
             period_ms: number("period_ms", 100.0),
             rounds: number("rounds", 3.0) as u32,
@@ -157,13 +178,24 @@ const SAMPLE_COST: Nanos = Nanos::from_micros(2);
 
 /// Runs one experiment.
 pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<Finished> {
-    let Experiment { machine, workload, policy: spec, seed, detail } = *experiment;
+    let Experiment {
+        machine,
+        workload,
+        policy: spec,
+        seed,
+        detail,
+    } = *experiment;
     let plan = plan::plan(workload, &machine.topology)?;
     let mut policy = policy::parse(spec, &machine.topology)?;
     let trace = detail == Some(Detail::Everything);
     let config = options.config(seed, trace);
     let mut simulation = Simulation::new(Arc::clone(&machine.topology), &plan, config)
-        .with_context(|| format!("workload {} on machine {}", workload.text.path, machine.machine.name))?
+        .with_context(|| {
+            format!(
+                "workload {} on machine {}",
+                workload.text.path, machine.machine.name
+            )
+        })?
         .counting(&policy.metrics());
     let mut collector = detail.map(|d| Collector::new(manifest(experiment, options), d));
     let recorder: &mut dyn Recorder = match &mut collector {
@@ -171,8 +203,17 @@ pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<
         None => &mut NoRecord,
     };
     let period = Nanos::from_secs_f64(options.period_ms * 1e-3);
-    let driver = DriverConfig { period, until: Nanos::from_secs_f64(options.max_seconds) };
-    drive(&mut simulation, policy.as_mut(), recorder, driver, &mut policy_rng(seed))?;
+    let driver = DriverConfig {
+        period,
+        until: Nanos::from_secs_f64(options.max_seconds),
+    };
+    drive(
+        &mut simulation,
+        policy.as_mut(),
+        recorder,
+        driver,
+        &mut policy_rng(seed),
+    )?;
     let outcome = simulation.outcome();
     let score = Score::of(&outcome);
     let record = collector.map(|c| c.finish(&outcome, &score));
@@ -185,7 +226,13 @@ pub fn policy_rng(seed: u64) -> policy::PolicyRng {
 }
 
 fn manifest(experiment: &Experiment<'_>, options: &SimOptions) -> Manifest {
-    let Experiment { machine, workload, policy, seed, .. } = experiment;
+    let Experiment {
+        machine,
+        workload,
+        policy,
+        seed,
+        ..
+    } = experiment;
     Manifest::new(
         (&machine.machine.name, &machine.text.text),
         (&workload.name, &workload.text.text),
@@ -198,7 +245,10 @@ fn manifest(experiment: &Experiment<'_>, options: &SimOptions) -> Manifest {
 }
 
 /// Runs many on all cores; results come in the order of the experiments, whatever the number of cores.
-pub fn run_all(experiments: &[Experiment<'_>], options: &SimOptions) -> anyhow::Result<Vec<Finished>> {
+pub fn run_all(
+    experiments: &[Experiment<'_>],
+    options: &SimOptions,
+) -> anyhow::Result<Vec<Finished>> {
     let bar = progress::bar(experiments.len() as u64, "simulating");
     let results: anyhow::Result<Vec<Finished>> = experiments
         .par_iter()

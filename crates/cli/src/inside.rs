@@ -16,7 +16,10 @@ pub enum Bpf {
 
 /// How threads may be followed inside the kernel.
 pub fn inside(when: Bpf) -> Option<Inside<'static>> {
-    (when != Bpf::Never).then_some(Inside { load: &load, must: when == Bpf::Always })
+    (when != Bpf::Never).then_some(Inside {
+        load: &load,
+        must: when == Bpf::Always,
+    })
 }
 
 /// What tells inside the kernel who lives.

@@ -33,8 +33,13 @@ pub struct Text {
 pub fn read(path: &Path) -> anyhow::Result<Text> {
     let shown = path.display().to_string();
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    let text = String::from_utf8(bytes).map_err(|_| told(Kind::BadInput, format!("{shown}: this is no text file")))?;
-    Ok(Text { path: shown, text, shipped: false })
+    let text = String::from_utf8(bytes)
+        .map_err(|_| told(Kind::BadInput, format!("{shown}: this is no text file")))?;
+    Ok(Text {
+        path: shown,
+        text,
+        shipped: false,
+    })
 }
 
 /// A record; what is to be known of one that ends early is said.
@@ -52,7 +57,11 @@ pub fn record(dir: &Path) -> anyhow::Result<Record> {
 /// A shipped profile, by its path below `profiles/`.
 pub fn shipped_profile(path: &str) -> Option<Text> {
     let text = PROFILES.get_file(path)?.contents_utf8()?;
-    Some(Text { path: format!("profiles/{path}"), text: text.into(), shipped: true })
+    Some(Text {
+        path: format!("profiles/{path}"),
+        text: text.into(),
+        shipped: true,
+    })
 }
 
 /// A machine by name or file, with its text.
@@ -84,7 +93,10 @@ pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
     }
     for file in METRICS.files() {
         let path = format!("metrics/{}", file.path().display());
-        known.extend(MetricGroup::parse(&path, file.contents_utf8().unwrap_or_default())?);
+        known.extend(MetricGroup::parse(
+            &path,
+            file.contents_utf8().unwrap_or_default(),
+        )?);
     }
     Ok(known)
 }
@@ -116,10 +128,17 @@ fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<
     }
     let file = format!("{name}.toml");
     match dir.get_file(&file).and_then(|f| f.contents_utf8()) {
-        Some(text) => Ok(Text { path: format!("{folder}/{file}"), text: text.into(), shipped: true }),
+        Some(text) => Ok(Text {
+            path: format!("{folder}/{file}"),
+            text: text.into(),
+            shipped: true,
+        }),
         None => Err(told(
             Kind::Missing,
-            format!("there is no {what} `{name}`: give a file, or one of {}", names(dir).join(", ")),
+            format!(
+                "there is no {what} `{name}`: give a file, or one of {}",
+                names(dir).join(", ")
+            ),
         )),
     }
 }

@@ -30,8 +30,15 @@ impl LiveTable {
 
     /// A frame in the place of the last one: as many lines as fit, the head among them.
     pub fn frame(&mut self, text: &str) -> String {
-        let size = terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
-        self.fit(text, size.map_or(SIZE, |(columns, rows)| (usize::from(columns), usize::from(rows))))
+        let size = terminal::size()
+            .ok()
+            .filter(|(columns, rows)| *columns > 0 && *rows > 0);
+        self.fit(
+            text,
+            size.map_or(SIZE, |(columns, rows)| {
+                (usize::from(columns), usize::from(rows))
+            }),
+        )
     }
 
     /// What stays: no line is left out or cut.
@@ -41,7 +48,9 @@ impl LiveTable {
 
     /// Takes the table off the terminal and gives its lines back.
     fn back(&mut self) -> String {
-        let wipe = |(lines, rows): (usize, usize)| format!("{SAVE}\x1b[{};1H\x1b[J\x1b[r{RESTORE}", rows - lines + 1);
+        let wipe = |(lines, rows): (usize, usize)| {
+            format!("{SAVE}\x1b[{};1H\x1b[J\x1b[r{RESTORE}", rows - lines + 1)
+        };
         self.drawn.take().map_or_else(String::new, wipe)
     }
 
@@ -55,18 +64,30 @@ impl LiveTable {
         if self.drawn != Some((lines, rows)) {
             out = self.back();
             // Room below the cursor, then the lines above the table scroll by themselves.
-            let _ = write!(out, "{}\x1b[{lines}A{SAVE}\x1b[1;{}r{RESTORE}", "\n".repeat(lines), rows - lines);
+            let _ = write!(
+                out,
+                "{}\x1b[{lines}A{SAVE}\x1b[1;{}r{RESTORE}",
+                "\n".repeat(lines),
+                rows - lines
+            );
         }
         // Terminals differ in what a new line does below the part that scrolls, so each line is gone to.
         let first = rows - lines + 1;
         let _ = write!(out, "{SAVE}\x1b[{first};1H\x1b[J");
         for (nth, line) in text.lines().take(shown).enumerate() {
             // A line that wraps would be two.
-            let end = line.char_indices().nth(columns.saturating_sub(1)).map_or(line.len(), |(at, _)| at);
+            let end = line
+                .char_indices()
+                .nth(columns.saturating_sub(1))
+                .map_or(line.len(), |(at, _)| at);
             let _ = write!(out, "\x1b[{};1H{}", first + nth, &line[..end]);
         }
         if count > shown {
-            let _ = write!(out, "\x1b[{rows};1H  ... {} more rows (--no-live prints all)", count - shown);
+            let _ = write!(
+                out,
+                "\x1b[{rows};1H  ... {} more rows (--no-live prints all)",
+                count - shown
+            );
         }
         self.drawn = Some((lines, rows));
         out + RESTORE
@@ -91,9 +112,18 @@ mod tests {
     fn lines_above_the_table_scroll_and_a_frame_takes_the_place_of_the_one_before() {
         let mut table = LiveTable::default();
         let first = table.fit("head\nrow\n", (80, 24));
-        assert_eq!(first, "\n\n\x1b[2A\x1b7\x1b[1;22r\x1b8\x1b7\x1b[23;1H\x1b[J\x1b[23;1Hhead\x1b[24;1Hrow\x1b8");
-        assert_eq!(table.fit("head\nnew\n", (80, 24)), "\x1b7\x1b[23;1H\x1b[J\x1b[23;1Hhead\x1b[24;1Hnew\x1b8");
-        assert_eq!(table.last("head\nall\n"), "\x1b7\x1b[23;1H\x1b[J\x1b[r\x1b8head\nall\n");
+        assert_eq!(
+            first,
+            "\n\n\x1b[2A\x1b7\x1b[1;22r\x1b8\x1b7\x1b[23;1H\x1b[J\x1b[23;1Hhead\x1b[24;1Hrow\x1b8"
+        );
+        assert_eq!(
+            table.fit("head\nnew\n", (80, 24)),
+            "\x1b7\x1b[23;1H\x1b[J\x1b[23;1Hhead\x1b[24;1Hnew\x1b8"
+        );
+        assert_eq!(
+            table.last("head\nall\n"),
+            "\x1b7\x1b[23;1H\x1b[J\x1b[r\x1b8head\nall\n"
+        );
         assert_eq!(table.last("end\n"), "end\n");
     }
 
@@ -103,7 +133,8 @@ mod tests {
         let text = "0123456789\n".repeat(30);
         let frame = table.fit(&text, (6, 12));
         assert!(
-            frame.contains("\x1b[5;1H\x1b[J\x1b[5;1H01234\x1b[6;1H01234\x1b[7") && frame.contains("23 more rows"),
+            frame.contains("\x1b[5;1H\x1b[J\x1b[5;1H01234\x1b[6;1H01234\x1b[7")
+                && frame.contains("23 more rows"),
             "{frame:?}"
         );
         assert!(table.back().contains("\x1b[5;1H"));

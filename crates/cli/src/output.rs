@@ -10,12 +10,18 @@ use crate::error::{Kind, told};
 pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     if path.is_dir() {
-        return Err(told(Kind::Io, format!("cannot write {shown}: it is a folder; name a file in it")));
+        return Err(told(
+            Kind::Io,
+            format!("cannot write {shown}: it is a folder; name a file in it"),
+        ));
     }
     if path.exists() && !path.is_file() {
         return Ok(());
     }
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let probe = parent.join(format!(".steer-probe-{}", std::process::id()));
     std::fs::File::create(&probe).with_context(|| format!("cannot write {shown}"))?;
     std::fs::remove_file(&probe).with_context(|| format!("cannot write {shown}"))

@@ -39,13 +39,25 @@ pub fn load(name: &str) -> anyhow::Result<Loaded> {
 /// The workload of a record, from nothing but the record.
 pub fn of_record(manifest: &Manifest) -> anyhow::Result<Loaded> {
     let path = format!("{}.toml", manifest.workload.name);
-    let text = Text { path, text: manifest.workload.text.clone(), shipped: false };
+    let text = Text {
+        path,
+        text: manifest.workload.text.clone(),
+        shipped: false,
+    };
     load_text(text, |_, program| {
         let wanted = profile_key(program);
         let found = manifest.profiles.get_key_value(&wanted);
-        let (file, text) =
-            found.ok_or_else(|| told(Kind::BadInput, format!("the record has no profile `{wanted}`")))?;
-        Ok(Text { path: file.clone(), text: text.clone(), shipped: false })
+        let (file, text) = found.ok_or_else(|| {
+            told(
+                Kind::BadInput,
+                format!("the record has no profile `{wanted}`"),
+            )
+        })?;
+        Ok(Text {
+            path: file.clone(),
+            text: text.clone(),
+            shipped: false,
+        })
     })
 }
 
@@ -54,9 +66,21 @@ fn load_text(
     mut source: impl FnMut(&Text, &WorkloadProgram) -> anyhow::Result<Text>,
 ) -> anyhow::Result<Loaded> {
     let workload = Workload::parse(&text.path, &text.text)?;
-    let stem = Path::new(&text.path).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    let name = if workload.name.is_empty() { stem } else { workload.name.clone() };
-    let mut loaded = Loaded { name, text, programs: Vec::new(), profiles: BTreeMap::new() };
+    let stem = Path::new(&text.path)
+        .file_stem()
+        .map(|s| s.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let name = if workload.name.is_empty() {
+        stem
+    } else {
+        workload.name.clone()
+    };
+    let mut loaded = Loaded {
+        name,
+        text,
+        programs: Vec::new(),
+        profiles: BTreeMap::new(),
+    };
     for program in workload.program {
         let source = source(&loaded.text, &program)?;
         let profile = Arc::new(Profile::parse(&source.path, &source.text)?);
@@ -72,7 +96,10 @@ fn profile_key(program: &WorkloadProgram) -> String {
         (Some(path), _) => path.trim_start_matches("../").to_owned(),
         (None, command) => format!("{}.json", command.as_deref().unwrap_or_default().join(" ")),
     };
-    words.replace(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c), "_")
+    words.replace(
+        |c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c),
+        "_",
+    )
 }
 
 /// The profile of a program: next to the workload file, below the working directory, or shipped.
@@ -81,11 +108,16 @@ fn profile_text(workload: &Text, program: &WorkloadProgram) -> anyhow::Result<Te
         return record_cached(program.name.as_deref(), command);
     }
     let wanted = program.profile.as_deref().unwrap_or_default();
-    let relative = wanted.trim_start_matches("../").trim_start_matches("profiles/");
+    let relative = wanted
+        .trim_start_matches("../")
+        .trim_start_matches("profiles/");
     if let Some(text) = library::shipped_profile(relative).filter(|_| workload.shipped) {
         return Ok(text);
     }
-    let beside = Path::new(&workload.path).parent().unwrap_or(Path::new(".")).join(wanted);
+    let beside = Path::new(&workload.path)
+        .parent()
+        .unwrap_or(Path::new("."))
+        .join(wanted);
     for path in [beside.clone(), PathBuf::from(wanted)] {
         if path.is_file() {
             return library::read(&path);
@@ -109,13 +141,28 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     for (row, (program, profile)) in loaded.programs.iter().enumerate() {
-        let base = program.name.clone().unwrap_or_else(|| profile.name().to_owned());
-        let launch_on = program.launch_on.as_deref().map(|place| cpus_of(place, topology)).transpose();
+        let base = program
+            .name
+            .clone()
+            .unwrap_or_else(|| profile.name().to_owned());
+        let launch_on = program
+            .launch_on
+            .as_deref()
+            .map(|place| cpus_of(place, topology))
+            .transpose();
         let launch_on = launch_on.map_err(|why| at_program(&loaded.text, row, why))?;
         for _ in 0..program.copies {
-            let nth = seen.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
-            let name = if *nth == 1 { base.clone() } else { format!("{base}#{nth}") };
-            plan.programs.push(planned(program, profile, name, launch_on.clone()));
+            let nth = seen
+                .entry(base.clone())
+                .and_modify(|n| *n += 1)
+                .or_insert(1);
+            let name = if *nth == 1 {
+                base.clone()
+            } else {
+                format!("{base}#{nth}")
+            };
+            plan.programs
+                .push(planned(program, profile, name, launch_on.clone()));
         }
     }
     Ok(plan)
@@ -158,11 +205,14 @@ pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> 
         return Ok(Arc::clone(&group.cpus));
     }
     let machine = &topology.name;
-    let cpus: CpuSet =
-        place.parse().map_err(|e| format!("`launch_on = \"{place}\"` names no core group of {machine}, and {e}"))?;
+    let cpus: CpuSet = place.parse().map_err(|e| {
+        format!("`launch_on = \"{place}\"` names no core group of {machine}, and {e}")
+    })?;
     let all = &topology.groups[0].cpus;
     if cpus.is_empty() || !cpus.is_subset(all) {
-        return Err(format!("`launch_on = \"{place}\"`: {machine} has CPUs {all}"));
+        return Err(format!(
+            "`launch_on = \"{place}\"`: {machine} has CPUs {all}"
+        ));
     }
     Ok(Arc::new(cpus))
 }

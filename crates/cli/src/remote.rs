@@ -17,12 +17,26 @@ const OPTION: &str = "--host";
 /// Runs this very command on `host`, where `steer` must be in PATH; returns only when ssh cannot be started.
 pub fn run_there(host: &str) -> anyhow::Error {
     if host.is_empty() || host.starts_with('-') {
-        return told(Kind::Usage, format!("`{host}` is no host; write user@machine, or a name of ~/.ssh/config"));
+        return told(
+            Kind::Usage,
+            format!("`{host}` is no host; write user@machine, or a name of ~/.ssh/config"),
+        );
     }
     let ssh = std::env::var_os(SSH_VARIABLE).unwrap_or_else(|| "ssh".into());
     let command = remote_command(std::env::args_os().skip(1));
-    let error = Command::new(&ssh).arg("-T").arg(host).arg("--").arg(command).exec();
-    told(Kind::Missing, format!("cannot start {}: {error}; install an ssh client", ssh.display()))
+    let error = Command::new(&ssh)
+        .arg("-T")
+        .arg(host)
+        .arg("--")
+        .arg(command)
+        .exec();
+    told(
+        Kind::Missing,
+        format!(
+            "cannot start {}: {error}; install an ssh client",
+            ssh.display()
+        ),
+    )
 }
 
 /// `steer` and its arguments without ours, as a shell reads them.
@@ -53,7 +67,11 @@ fn quoted(arg: &OsStr) -> Vec<u8> {
     }
     let mut text = b"'".to_vec();
     for byte in arg.as_bytes() {
-        if *byte == b'\'' { text.extend(b"'\\''") } else { text.push(*byte) }
+        if *byte == b'\'' {
+            text.extend(b"'\\''")
+        } else {
+            text.push(*byte)
+        }
     }
     text.push(b'\'');
     text
@@ -64,20 +82,38 @@ mod tests {
     use super::*;
 
     fn command(args: &[&str]) -> String {
-        remote_command(args.iter().map(OsString::from)).into_string().unwrap()
+        remote_command(args.iter().map(OsString::from))
+            .into_string()
+            .unwrap()
     }
 
     #[test]
     fn only_our_own_option_is_left_out() {
-        assert_eq!(command(&["stat", "--host", "a@b", "-i", "1s", "--", "x"]), "steer stat -i 1s -- x");
-        assert_eq!(command(&["stat", "--host=a@b", "--", "ssh", "--host", "c"]), "steer stat -- ssh --host c");
+        assert_eq!(
+            command(&["stat", "--host", "a@b", "-i", "1s", "--", "x"]),
+            "steer stat -i 1s -- x"
+        );
+        assert_eq!(
+            command(&["stat", "--host=a@b", "--", "ssh", "--host", "c"]),
+            "steer stat -- ssh --host c"
+        );
     }
 
     #[test]
     fn a_shell_gets_every_argument_as_it_is() {
-        let args = ["a b", "", "it's", "$(rm -rf x)", "cpu/event=0x2e,umask=1/", "`x`;y\n&"];
+        let args = [
+            "a b",
+            "",
+            "it's",
+            "$(rm -rf x)",
+            "cpu/event=0x2e,umask=1/",
+            "`x`;y\n&",
+        ];
         let line = command(&args).replacen("steer", "printf '%s\\0'", 1);
         let shell = Command::new("sh").arg("-c").arg(line).output().unwrap();
-        assert_eq!(shell.stdout, args.map(|a| format!("{a}\0")).concat().as_bytes());
+        assert_eq!(
+            shell.stdout,
+            args.map(|a| format!("{a}\0")).concat().as_bytes()
+        );
     }
 }

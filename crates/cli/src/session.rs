@@ -42,18 +42,37 @@ pub fn recorder(
     core_types: &CoreTypes,
 ) -> anyhow::Result<CountingRecorder> {
     let machine = countersteer_host::topology::detect(Path::new("/"))?;
-    let text = machine.to_toml().context("this machine cannot be written as TOML")?;
+    let text = machine
+        .to_toml()
+        .context("this machine cannot be written as TOML")?;
     let name = about.program.first().map_or("what ran", String::as_str);
     let workload = format!("# {}, of: {}\n", about.by, about.program.join(" "));
-    let options = [("events", about.asked.events.join(" ; ")), ("metrics", about.asked.metrics.join(" ; "))];
+    let options = [
+        ("events", about.asked.events.join(" ; ")),
+        ("metrics", about.asked.metrics.join(" ; ")),
+    ];
     let options = options.map(|(k, v)| (k.to_owned(), v));
     let (machine_text, profiles) = ((&*machine.name, &*text), std::collections::BTreeMap::new());
-    let manifest = Manifest::new(machine_text, (name, &workload), "linux", 0, about.period, options, profiles);
+    let manifest = Manifest::new(
+        machine_text,
+        (name, &workload),
+        "linux",
+        0,
+        about.period,
+        options,
+        profiles,
+    );
     let (topology, os_cpus) = (Topology::new(&machine), machine.os_cpu_numbers());
     let what = (counted.plan.clone(), counted.metrics.clone());
     // A limit on the size of files is an error of writing, not the end of counting.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot listen for signals")?;
-    Ok(CountingRecorder::begin(dir, manifest, (topology, &os_cpus), what, core_types.names.clone())?)
+    Ok(CountingRecorder::begin(
+        dir,
+        manifest,
+        (topology, &os_cpus),
+        what,
+        core_types.names.clone(),
+    )?)
 }
 
 /// Keeps what was read in a period.
@@ -61,9 +80,19 @@ pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Opti
     let Some(recorder) = recorder else { return };
     let nothing: Box<Outside<'_>> = Box::new(|_, _| None);
     let outside = bank.map_or(nothing, Bank::outside);
-    recorder.period(tick.origin, tick.at, tick.last, tick.readings, |id| tick.name(id), &*outside);
+    recorder.period(
+        tick.origin,
+        tick.at,
+        tick.last,
+        tick.readings,
+        |id| tick.name(id),
+        &*outside,
+    );
     if let Some(bank) = bank {
-        bank.each(|id| tick.name(id), |scope, value| recorder.value(tick.origin, tick.at, scope, value));
+        bank.each(
+            |id| tick.name(id),
+            |scope, value| recorder.value(tick.origin, tick.at, scope, value),
+        );
     }
 }
 
@@ -75,7 +104,11 @@ pub fn kept(recorder: Option<&mut CountingRecorder>) {
 }
 
 /// Finishes a record.
-pub fn save(recorder: Option<CountingRecorder>, dir: Option<&Path>, summary: &Summary) -> anyhow::Result<()> {
+pub fn save(
+    recorder: Option<CountingRecorder>,
+    dir: Option<&Path>,
+    summary: &Summary,
+) -> anyhow::Result<()> {
     if let (Some(recorder), Some(dir)) = (recorder, dir) {
         recorder.finish(summary.elapsed)?;
         eprintln!("steer: record in {}", dir.display());

@@ -19,7 +19,10 @@ impl Drop for Process {
 
 impl Process {
     fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         Self(command.spawn().unwrap())
     }
 
@@ -30,13 +33,19 @@ impl Process {
 
 fn steer(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    command.args(args).current_dir(dir).env("HOME", dir).env("RUNTIME_DIRECTORY", dir.join("runtime"));
+    command
+        .args(args)
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env("RUNTIME_DIRECTORY", dir.join("runtime"));
     command
 }
 
 fn status(pid: u32, key: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(":")).map(|v| v.trim().to_owned())
+    text.lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(":"))
+        .map(|v| v.trim().to_owned())
 }
 
 fn mask(pid: u32) -> Option<String> {
@@ -45,9 +54,13 @@ fn mask(pid: u32) -> Option<String> {
 
 /// The guardian of a run.
 fn guardian(steer: u32) -> Option<u32> {
-    let pids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok());
     let is_guardian = |pid: &u32| {
-        status(*pid, "PPid") == Some(steer.to_string()) && status(*pid, "Name").as_deref() == Some("steer-guardian")
+        status(*pid, "PPid") == Some(steer.to_string())
+            && status(*pid, "Name").as_deref() == Some("steer-guardian")
     };
     { pids }.find(is_guardian)
 }
@@ -76,26 +89,56 @@ fn confined(dir: &Path, test: &str) -> Option<(Process, Process, u32, String)> {
         return None;
     }
     // Guardians look for relatives in whole sessions, and that of another test knows nothing of this run, whose folder is another.
-    let program = Process::start(Command::new("setsid").args(["sh", "-c", "ulimit -t 60; while :; do :; done"]));
-    let args = ["run", "-P", "static:*=cpu0", "-i", "20ms", "-p", &program.pid().to_string()];
+    let program = Process::start(Command::new("setsid").args([
+        "sh",
+        "-c",
+        "ulimit -t 60; while :; do :; done",
+    ]));
+    let args = [
+        "run",
+        "-P",
+        "static:*=cpu0",
+        "-i",
+        "20ms",
+        "-p",
+        &program.pid().to_string(),
+    ];
     let (mut command, said) = (steer(&args, dir), dir.join("said"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&said).unwrap());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&said).unwrap());
     let run = Process(command.process_group(0).spawn().unwrap());
-    let guardian = until(|| guardian(run.pid()).filter(|_| mask(program.pid()).as_ref() != Some(&own)));
-    let found = || (mask(program.pid()), status(run.pid(), "State"), std::fs::read_to_string(&said));
+    let guardian =
+        until(|| guardian(run.pid()).filter(|_| mask(program.pid()).as_ref() != Some(&own)));
+    let found = || {
+        (
+            mask(program.pid()),
+            status(run.pid(), "State"),
+            std::fs::read_to_string(&said),
+        )
+    };
     assert!(guardian.is_some(), "{:?}", found());
     Some((program, run, guardian.unwrap(), own))
 }
 
 fn journals(dir: &Path) -> usize {
-    let names = std::fs::read_dir(dir.join("runtime")).unwrap().flatten().map(|e| e.file_name());
-    names.filter(|n| n.to_string_lossy().contains("journal")).count()
+    let names = std::fs::read_dir(dir.join("runtime"))
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name());
+    names
+        .filter(|n| n.to_string_lossy().contains("journal"))
+        .count()
 }
 
 #[test]
 fn what_a_killed_run_confined_is_free_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((program, run, guardian, own)) = confined(dir.path(), "what_a_killed_run_confined") else { return };
+    let Some((program, run, guardian, own)) = confined(dir.path(), "what_a_killed_run_confined")
+    else {
+        return;
+    };
     assert_eq!(journals(dir.path()), 1);
     // What a terminal and a service manager send does not reach it, or is not heeded.
     kill(&["-INT", &guardian.to_string()]);
@@ -105,28 +148,67 @@ fn what_a_killed_run_confined_is_free_at_once() {
     kill(&["-KILL", "--", &format!("-{}", run.pid())]);
     let free = until(|| mask(program.pid()).filter(|now| *now == own));
     assert!(free.is_some(), "{:?}", mask(program.pid()));
-    let left = || std::fs::read_dir(dir.path().join("runtime")).unwrap().count();
-    assert!(until(|| (left() == 0).then_some(())).is_some(), "journal and socket are gone");
-    assert!(until(|| status(guardian, "Name").is_none_or(|n| n != "steer-guardian").then_some(())).is_some());
+    let left = || {
+        std::fs::read_dir(dir.path().join("runtime"))
+            .unwrap()
+            .count()
+    };
+    assert!(
+        until(|| (left() == 0).then_some(())).is_some(),
+        "journal and socket are gone"
+    );
+    assert!(
+        until(|| status(guardian, "Name")
+            .is_none_or(|n| n != "steer-guardian")
+            .then_some(()))
+        .is_some()
+    );
 }
 
 #[test]
 fn a_guardian_holds_nobody_elses_files_and_ends_with_its_run() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((program, run, guardian, own)) = confined(dir.path(), "a_guardian_holds") else { return };
-    let files = std::fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().flatten();
-    let files: Vec<String> =
-        files.filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string())).collect();
-    let (nothing, pipes) =
-        (files.iter().filter(|f| *f == "/dev/null"), files.iter().filter(|f| f.starts_with("pipe:")));
+    let Some((program, run, guardian, own)) = confined(dir.path(), "a_guardian_holds") else {
+        return;
+    };
+    let files = std::fs::read_dir(format!("/proc/{guardian}/fd"))
+        .unwrap()
+        .flatten();
+    let files: Vec<String> = files
+        .filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string()))
+        .collect();
+    let (nothing, pipes) = (
+        files.iter().filter(|f| *f == "/dev/null"),
+        files.iter().filter(|f| f.starts_with("pipe:")),
+    );
     let of_process = files.iter().filter(|f| f.contains("pidfd"));
-    assert_eq!((nothing.count(), pipes.count(), of_process.count(), files.len()), (2, 1, 1, 4), "{files:?}");
+    assert_eq!(
+        (
+            nothing.count(),
+            pipes.count(),
+            of_process.count(),
+            files.len()
+        ),
+        (2, 1, 1, 4),
+        "{files:?}"
+    );
     let own_kib = status(guardian, "RssAnon").unwrap();
-    assert!(own_kib.trim_end_matches(" kB").parse::<u64>().unwrap() < 4096, "{own_kib}");
+    assert!(
+        own_kib.trim_end_matches(" kB").parse::<u64>().unwrap() < 4096,
+        "{own_kib}"
+    );
     kill(&[&run.pid().to_string()]);
     let mut run = run;
     assert!(run.0.wait().unwrap().success());
     assert_eq!(mask(program.pid()), Some(own));
-    assert!(status(guardian, "Name").is_none(), "the run has waited for it");
-    assert_eq!(std::fs::read_dir(dir.path().join("runtime")).unwrap().count(), 0);
+    assert!(
+        status(guardian, "Name").is_none(),
+        "the run has waited for it"
+    );
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("runtime"))
+            .unwrap()
+            .count(),
+        0
+    );
 }

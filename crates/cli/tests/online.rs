@@ -9,7 +9,11 @@ use std::time::{Duration, Instant};
 
 const STAND_INS: [&str; 3] = ["--online", "--counting", "task_clock,cpu_clock,page_faults"];
 /// Makes page faults, which stand for misses.
-const BUSY: [&str; 3] = ["sh", "-c", "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); /bin/true; done"];
+const BUSY: [&str; 3] = [
+    "sh",
+    "-c",
+    "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); /bin/true; done",
+];
 
 fn steer(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
@@ -22,7 +26,12 @@ fn running(words: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
     let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    pids.filter(|pid| String::from_utf8_lossy(&line(pid)).replace('\0', " ").contains(words)).collect()
+    pids.filter(|pid| {
+        String::from_utf8_lossy(&line(pid))
+            .replace('\0', " ")
+            .contains(words)
+    })
+    .collect()
 }
 
 fn until(mut done: impl FnMut() -> bool) {
@@ -35,7 +44,8 @@ fn until(mut done: impl FnMut() -> bool) {
 
 fn counts(dir: &Path) -> bool {
     let tried = steer(&["stat", "--", "true"], dir).output().unwrap();
-    let permitted = tried.status.success() && !String::from_utf8_lossy(&tried.stderr).contains("perf_event_paranoid");
+    let permitted = tried.status.success()
+        && !String::from_utf8_lossy(&tried.stderr).contains("perf_event_paranoid");
     if !permitted {
         eprintln!("skipped: counting is not permitted here");
     }
@@ -50,17 +60,43 @@ fn a_curve_is_measured_and_nothing_is_left_behind_not_even_by_a_kill() {
         return;
     }
     let own = format!("{} internal", env!("CARGO_BIN_EXE_steer"));
-    let args = ["profile", "--by", "co-runners", "--dwell", "60ms", "--rounds", "2", "-o", "p.toml"];
+    let args = [
+        "profile",
+        "--by",
+        "co-runners",
+        "--dwell",
+        "60ms",
+        "--rounds",
+        "2",
+        "-o",
+        "p.toml",
+    ];
     let args = [&args[..], &STAND_INS, &["--"], &BUSY].concat();
     let output = steer(&args, dir.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let shown = steer(&["profile", "show", "p.toml"], dir.path()).output().unwrap();
-    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let shown = steer(&["profile", "show", "p.toml"], dir.path())
+        .output()
+        .unwrap();
+    assert!(
+        shown.status.success(),
+        "{}",
+        String::from_utf8_lossy(&shown.stderr)
+    );
     let text = std::fs::read_to_string(dir.path().join("p.toml")).unwrap();
-    assert!(text.matches("cache_kib").count() >= 1 && text.contains("name = \"sh\""), "{text}");
+    assert!(
+        text.matches("cache_kib").count() >= 1 && text.contains("name = \"sh\""),
+        "{text}"
+    );
     assert_eq!(running(&own), Vec::<u32>::new());
 
-    let mut killed = steer(&args, dir.path()).stderr(Stdio::null()).spawn().unwrap();
+    let mut killed = steer(&args, dir.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     until(|| running(&own).len() >= 2);
     std::thread::sleep(Duration::from_millis(300));
     killed.kill().unwrap();
@@ -73,16 +109,32 @@ fn without_the_processors_counters_the_mend_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let events = steer(&["events", "--json"], dir.path()).output().unwrap();
     let events: serde_json::Value = serde_json::from_slice(&events.stdout).unwrap();
-    let instructions = events["events"].as_array().unwrap().iter().find(|e| e["name"] == "instructions").unwrap();
+    let instructions = events["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|e| e["name"] == "instructions")
+        .unwrap();
     if instructions["available"] == true {
         eprintln!("skipped: this machine has the counters");
         return;
     }
-    let output = steer(&["profile", "--online", "--", "touch", "ran"], dir.path()).output().unwrap();
+    let output = steer(&["profile", "--online", "--", "touch", "ran"], dir.path())
+        .output()
+        .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!([Some(4), Some(5)].contains(&output.status.code()), "{errors}");
-    assert!(errors.contains("cannot be counted") || errors.contains("perf_event_paranoid"), "{errors}");
-    assert!(!dir.path().join("ran").exists(), "said before the program ran");
+    assert!(
+        [Some(4), Some(5)].contains(&output.status.code()),
+        "{errors}"
+    );
+    assert!(
+        errors.contains("cannot be counted") || errors.contains("perf_event_paranoid"),
+        "{errors}"
+    );
+    assert!(
+        !dir.path().join("ran").exists(),
+        "said before the program ran"
+    );
 }
 
 #[test]
@@ -90,7 +142,10 @@ fn what_is_to_be_undone_is_undone_when_the_pipe_ends() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("schemata");
     std::fs::write(&file, "L3:0=1").unwrap();
-    let mut keeper = steer(&["internal", "undo"], dir.path()).stdin(Stdio::piped()).spawn().unwrap();
+    let mut keeper = steer(&["internal", "undo"], dir.path())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut steps = keeper.stdin.take().unwrap();
     writeln!(steps, "write\t{}\tL3:0=ffff", file.display()).unwrap();
     drop(steps);

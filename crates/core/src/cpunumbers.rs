@@ -18,7 +18,9 @@ impl CpuNumbers {
     pub fn new(os: Vec<CpuId>) -> Self {
         let most = os.iter().map(|c| c.index() + 1).max().unwrap_or(0);
         let mut own = vec![None; most];
-        os.iter().enumerate().for_each(|(row, os)| own[os.index()] = Some(CpuId::from_index(row)));
+        os.iter()
+            .enumerate()
+            .for_each(|(row, os)| own[os.index()] = Some(CpuId::from_index(row)));
         Self { os, own }
     }
 
@@ -57,6 +59,9 @@ mod tests {
         assert_eq!(numbers.own(CpuId(4)), Some(CpuId(2)));
         assert_eq!((numbers.own(CpuId(2)), numbers.own(CpuId(9))), (None, None));
         assert_eq!(numbers.os_set(&"1-2".parse().unwrap()).to_string(), "1,4");
-        assert_eq!(numbers.own_set(&"0-3,5".parse().unwrap()).to_string(), "0-1,3");
+        assert_eq!(
+            numbers.own_set(&"0-3,5".parse().unwrap()).to_string(),
+            "0-1,3"
+        );
     }
 }

@@ -66,7 +66,9 @@ impl CpuSet {
     /// Whether `cpu` is a member.
     #[must_use]
     pub fn contains(&self, cpu: CpuId) -> bool {
-        self.words.get(cpu.index() / 64).is_some_and(|w| w >> (cpu.index() % 64) & 1 == 1)
+        self.words
+            .get(cpu.index() / 64)
+            .is_some_and(|w| w >> (cpu.index() % 64) & 1 == 1)
     }
 
     /// How many CPUs.
@@ -104,7 +106,12 @@ impl CpuSet {
     /// Members of both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let mut words: Vec<u64> = self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect();
+        let mut words: Vec<u64> = self
+            .words
+            .iter()
+            .zip(&other.words)
+            .map(|(a, b)| a & b)
+            .collect();
         while words.last() == Some(&0) {
             words.pop();
         }
@@ -120,7 +127,10 @@ impl CpuSet {
     /// Whether every member is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.words.iter().enumerate().all(|(i, w)| w & !other.words.get(i).copied().unwrap_or(0) == 0)
+        self.words
+            .iter()
+            .enumerate()
+            .all(|(i, w)| w & !other.words.get(i).copied().unwrap_or(0) == 0)
     }
 }
 
@@ -139,7 +149,13 @@ impl FromStr for CpuSet {
 
     fn from_str(list: &str) -> Result<Self, BadCpuList> {
         let bad = || BadCpuList(list.to_owned());
-        let number = |s: &str| s.trim().parse::<u32>().ok().filter(|n| *n <= MAX_CPU).ok_or_else(bad);
+        let number = |s: &str| {
+            s.trim()
+                .parse::<u32>()
+                .ok()
+                .filter(|n| *n <= MAX_CPU)
+                .ok_or_else(bad)
+        };
         let mut set = Self::default();
         for part in list.trim().split(',').filter(|p| !p.trim().is_empty()) {
             let (low, high) = match part.split_once('-') {

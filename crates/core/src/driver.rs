@@ -58,7 +58,9 @@ pub fn drive<E: Engine>(
     loop {
         let mut seen = engine.observe(next.min(config.until), policy.wants_events())?;
         if policy.heeds_phases() {
-            phases.get_or_insert_with(|| Phases::new(&topology)).notice(&mut seen);
+            phases
+                .get_or_insert_with(|| Phases::new(&topology))
+                .notice(&mut seen);
         }
         metrics.update(&seen);
         recorder.observation(&topology, &seen, &metrics);
@@ -121,7 +123,10 @@ mod tests {
 
         fn observe(&mut self, until: Nanos, _: bool) -> Result<Observation, Self::Error> {
             self.observed.push(until);
-            Ok(Observation { at: until, ..Observation::default() })
+            Ok(Observation {
+                at: until,
+                ..Observation::default()
+            })
         }
 
         fn apply(&mut self, _: &Placement) -> Result<Applied, Self::Error> {
@@ -155,9 +160,23 @@ mod tests {
 
     fn observed(policy: &mut dyn Policy) -> Vec<u64> {
         let topology = testing::topology(testing::TWO_LLCS);
-        let mut idle = Idle { topology, observed: Vec::new(), rests: false };
-        let config = DriverConfig { period: Nanos::from_millis(100), until: Nanos::from_millis(1500) };
-        drive(&mut idle, policy, &mut NoRecord, config, &mut PolicyRng::seed_from_u64(1)).unwrap();
+        let mut idle = Idle {
+            topology,
+            observed: Vec::new(),
+            rests: false,
+        };
+        let config = DriverConfig {
+            period: Nanos::from_millis(100),
+            until: Nanos::from_millis(1500),
+        };
+        drive(
+            &mut idle,
+            policy,
+            &mut NoRecord,
+            config,
+            &mut PolicyRng::seed_from_u64(1),
+        )
+        .unwrap();
         idle.observed.iter().map(|at| at.0 / 1_000_000).collect()
     }
 
@@ -165,8 +184,15 @@ mod tests {
     fn an_engine_rests_while_no_threads_are_to_be_placed() {
         let policy = |name| parse(name, &testing::topology(testing::TWO_LLCS)).unwrap();
         assert_eq!(observed(policy("linux").as_mut()), [0, 1000, 1500]);
-        assert!(observed(policy("aarr").as_mut()).into_iter().eq((0..=15).map(|n| n * 100)));
+        assert!(
+            observed(policy("aarr").as_mut())
+                .into_iter()
+                .eq((0..=15).map(|n| n * 100))
+        );
         // At the second decision another policy takes over.
-        assert_eq!(observed(&mut Changing(2)), [0, 1000, 1100, 1200, 1300, 1400, 1500]);
+        assert_eq!(
+            observed(&mut Changing(2)),
+            [0, 1000, 1100, 1200, 1300, 1400, 1500]
+        );
     }
 }

@@ -45,7 +45,10 @@ impl Phases {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(topology: &Topology) -> Self {
-        Self { models: step_models(topology), present: BTreeMap::new() }
+        Self {
+            models: step_models(topology),
+            present: BTreeMap::new(),
+        }
     }
 
     /// Adds changes of phase to an observation that has none since its engine does not tell them.
@@ -62,7 +65,11 @@ impl Phases {
         for sample in &seen.samples {
             if self.begins(sample) {
                 let (at, thread) = (sample.at, sample.thread);
-                seen.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Phase });
+                seen.events.push(ThreadEvent {
+                    at,
+                    thread,
+                    kind: ThreadEventKind::Phase,
+                });
             }
         }
         if seen.events.len() > known {
@@ -73,12 +80,24 @@ impl Phases {
 
     /// Whether another phase has begun with this sample, or the one before.
     fn begins(&mut self, sample: &Sample) -> bool {
-        let told_by = self.models.get(sample.core_type.index()).and_then(|model| model.features.first());
-        let Some(ratio) = told_by.and_then(|f| f.ratio_q20(&sample.counts)) else { return false };
+        let told_by = self
+            .models
+            .get(sample.core_type.index())
+            .and_then(|model| model.features.first());
+        let Some(ratio) = told_by.and_then(|f| f.ratio_q20(&sample.counts)) else {
+            return false;
+        };
         let types = self.present.entry(sample.thread).or_default();
-        let anew = Present { began_q20: ratio, doubts: 0 };
+        let anew = Present {
+            began_q20: ratio,
+            doubts: 0,
+        };
         let present = types.entry(sample.core_type).or_insert(anew);
-        present.doubts = if is_away(ratio, present.began_q20) { present.doubts + 1 } else { 0 };
+        present.doubts = if is_away(ratio, present.began_q20) {
+            present.doubts + 1
+        } else {
+            0
+        };
         if present.doubts < MOST_DOUBTS {
             return false;
         }
@@ -102,15 +121,34 @@ mod tests {
         counts.set(Event::Cycles, cycles * 1e8);
         let (cpu, set, time) = (Default::default(), 0, Nanos::from_millis(100));
         let (thread, core_type, at) = (ThreadId(7), CoreTypeId(core_type), Nanos(nth * time.0));
-        let sample = Sample { thread, cpu, core_type, at, set, sets: 1, enabled: time, running: time, counts };
-        Observation { at, samples: vec![sample], ..Observation::default() }
+        let sample = Sample {
+            thread,
+            cpu,
+            core_type,
+            at,
+            set,
+            sets: 1,
+            enabled: time,
+            running: time,
+            counts,
+        };
+        Observation {
+            at,
+            samples: vec![sample],
+            ..Observation::default()
+        }
     }
 
     fn begins(phases: &mut Phases, nth: u64, core_type: u32, cycles: f64) -> bool {
         let mut seen = period(nth, core_type, cycles);
         phases.notice(&mut seen);
         let kind = ThreadEventKind::Phase;
-        assert!(seen.events.iter().all(|e| *e == ThreadEvent { at: seen.at, thread: ThreadId(7), kind }));
+        assert!(seen.events.iter().all(|e| *e
+            == ThreadEvent {
+                at: seen.at,
+                thread: ThreadId(7),
+                kind
+            }));
         !seen.events.is_empty()
     }
 
@@ -124,7 +162,11 @@ mod tests {
             .map(|(cycles, nth)| begins(&mut phases, nth, 0, cycles))
             .collect();
         let wanted = [6, 10].map(|nth| told[nth]);
-        assert_eq!((wanted, told.iter().filter(|t| **t).count()), ([true; 2], 2), "{told:?}");
+        assert_eq!(
+            (wanted, told.iter().filter(|t| **t).count()),
+            ([true; 2], 2),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -132,7 +174,15 @@ mod tests {
         let mut phases = Phases::new(&topology(SMT));
         for nth in 1..20 {
             let on_small = nth / 3 % 2 == 1;
-            assert!(!begins(&mut phases, nth, u32::from(on_small), if on_small { 4.0 } else { 0.4 }), "{nth}");
+            assert!(
+                !begins(
+                    &mut phases,
+                    nth,
+                    u32::from(on_small),
+                    if on_small { 4.0 } else { 0.4 }
+                ),
+                "{nth}"
+            );
         }
     }
 
@@ -140,7 +190,10 @@ mod tests {
     fn engines_that_tell_phases_are_left_alone() {
         let mut phases = Phases::new(&topology(SMT));
         for (nth, cycles) in [0.4, 4.0, 4.0, 4.0].into_iter().enumerate() {
-            let mut seen = Observation { tells_phases: true, ..period(nth as u64, 0, cycles) };
+            let mut seen = Observation {
+                tells_phases: true,
+                ..period(nth as u64, 0, cycles)
+            };
             phases.notice(&mut seen);
             assert!(seen.events.is_empty());
         }

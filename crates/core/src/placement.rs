@@ -123,7 +123,13 @@ impl ThreadPlacement {
     /// A place for a thread, with nothing said about its weight or frequency.
     #[must_use]
     pub const fn new(thread: ThreadId, target: Target, reason: Reason) -> Self {
-        Self { thread, target, weight: None, clamp: None, reason }
+        Self {
+            thread,
+            target,
+            weight: None,
+            clamp: None,
+            reason,
+        }
     }
 }
 
@@ -131,14 +137,23 @@ impl Clamp {
     /// The largest CPU's capacity.
     pub const MOST: u32 = 1024;
     /// No hint.
-    pub const FREE: Self = Self { least: 0, most: Self::MOST };
+    pub const FREE: Self = Self {
+        least: 0,
+        most: Self::MOST,
+    };
     /// As fast as it goes.
-    pub const FULL: Self = Self { least: Self::MOST, most: Self::MOST };
+    pub const FULL: Self = Self {
+        least: Self::MOST,
+        most: Self::MOST,
+    };
 
     /// No more than this capacity.
     #[must_use]
     pub fn at_most(capacity: u32) -> Self {
-        Self { least: 0, most: capacity.min(Self::MOST) }
+        Self {
+            least: 0,
+            most: capacity.min(Self::MOST),
+        }
     }
 }
 
@@ -146,8 +161,16 @@ impl fmt::Display for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |ids: Vec<String>| ids.join(",");
         match self {
-            Self::Programs(ids) => write!(f, "programs {}", list(ids.iter().map(|p| p.0.to_string()).collect())),
-            Self::Threads(ids) => write!(f, "threads {}", list(ids.iter().map(|t| t.0.to_string()).collect())),
+            Self::Programs(ids) => write!(
+                f,
+                "programs {}",
+                list(ids.iter().map(|p| p.0.to_string()).collect())
+            ),
+            Self::Threads(ids) => write!(
+                f,
+                "threads {}",
+                list(ids.iter().map(|t| t.0.to_string()).collect())
+            ),
         }
     }
 }
@@ -157,7 +180,11 @@ impl AdmissionTable {
     #[must_use]
     pub fn choose(&self, value: Option<f64>) -> Option<GroupId> {
         let reached = |row: &&(f64, GroupId)| value.is_some_and(|v| v >= row.0);
-        self.rows.iter().find(reached).or(self.rows.last()).map(|row| row.1)
+        self.rows
+            .iter()
+            .find(reached)
+            .or(self.rows.last())
+            .map(|row| row.1)
     }
 }
 
@@ -187,7 +214,10 @@ impl Reason {
     /// A reason that needs no figures.
     #[must_use]
     pub fn rule(rule: impl Into<Cow<'static, str>>) -> Self {
-        Self { rule: rule.into(), ..Self::default() }
+        Self {
+            rule: rule.into(),
+            ..Self::default()
+        }
     }
 
     /// Adds a metric that was seen; unavailable ones are left out.
@@ -199,7 +229,11 @@ impl Reason {
 
     /// Adds alternatives with their predicted values.
     #[must_use]
-    pub fn against(mut self, unit: &'static str, alternatives: impl IntoIterator<Item = (GroupId, f64)>) -> Self {
+    pub fn against(
+        mut self,
+        unit: &'static str,
+        alternatives: impl IntoIterator<Item = (GroupId, f64)>,
+    ) -> Self {
         self.unit = unit.into();
         self.alternatives.extend(alternatives);
         self

@@ -104,7 +104,10 @@ impl Rules {
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let rules: Self = parse_toml(path, text)?;
         if rules.schema != SCHEMA {
-            return Err(TextError::value(path, format!("`schema` is `{}`, not `{SCHEMA}`", rules.schema)));
+            return Err(TextError::value(
+                path,
+                format!("`schema` is `{}`, not `{SCHEMA}`", rules.schema),
+            ));
         }
         for (table, rows) in [("steer", &rules.steer), ("never", &rules.never)] {
             if let Some(nth) = rows.iter().position(|row| *row == Row::default()) {
@@ -116,12 +119,21 @@ impl Rules {
             }
         }
         if rules.steer.is_empty() {
-            return Err(TextError::value(path, "nobody is steered: there is no `[[steer]]`"));
+            return Err(TextError::value(
+                path,
+                "nobody is steered: there is no `[[steer]]`",
+            ));
         }
         let positive = |x: f64| x > 0.0 && x <= 1e6;
-        let trust = rules.trust.iter().all(|t| positive(t.policy_s) && positive(t.linux_s) && t.margin >= 0.0);
+        let trust = rules
+            .trust
+            .iter()
+            .all(|t| positive(t.policy_s) && positive(t.linux_s) && t.margin >= 0.0);
         if !positive(rules.period_ms) || !trust {
-            return Err(TextError::value(path, "times must be above 0 and at most a million, `margin` at least 0"));
+            return Err(TextError::value(
+                path,
+                "times must be above 0 and at most a million, `margin` at least 0",
+            ));
         }
         Ok(rules)
     }
@@ -137,7 +149,9 @@ impl Rules {
 impl Row {
     fn fits(&self, process: &Process) -> bool {
         let fits = |pattern: &Option<String>, text: &str| {
-            pattern.as_deref().is_none_or(|pattern| WildMatch::new(pattern).matches(text))
+            pattern
+                .as_deref()
+                .is_none_or(|pattern| WildMatch::new(pattern).matches(text))
         };
         let user = self.user.is_none() || process.users.iter().any(|user| fits(&self.user, user));
         fits(&self.name, &process.name) && user && fits(&self.cgroup, &process.cgroup)
@@ -161,7 +175,11 @@ name = "*wm"
 "#;
 
     fn process(name: &str, user: &str, cgroup: &str) -> Process {
-        Process { name: name.into(), users: vec![user.into(), "1000".into()], cgroup: cgroup.into() }
+        Process {
+            name: name.into(),
+            users: vec![user.into(), "1000".into()],
+            cgroup: cgroup.into(),
+        }
     }
 
     #[test]
@@ -177,7 +195,12 @@ name = "*wm"
     fn rows_without_names_and_unknown_keys_are_refused_with_their_line() {
         let error = Rules::parse("r.toml", &format!("{TEXT}[[never]]\n")).unwrap_err();
         assert_eq!(error.line, Some(11), "{error}");
-        assert_eq!(Rules::parse("r.toml", &TEXT.replace("user =", "usr =")).unwrap_err().line, Some(8));
+        assert_eq!(
+            Rules::parse("r.toml", &TEXT.replace("user =", "usr ="))
+                .unwrap_err()
+                .line,
+            Some(8)
+        );
         assert!(Rules::parse("r.toml", "schema = \"countersteer.rules/1\"\n").is_err());
     }
 }

@@ -49,26 +49,81 @@ pub struct EventDef {
 /// Every event, in the order of [`Event`].
 pub const EVENTS: [EventDef; 11] = {
     use EventKind::{Hardware, Virtual};
-    const fn row(event: Event, name: &'static str, kind: EventKind, prose: &'static str) -> EventDef {
-        EventDef { event, name, kind, prose }
+    const fn row(
+        event: Event,
+        name: &'static str,
+        kind: EventKind,
+        prose: &'static str,
+    ) -> EventDef {
+        EventDef {
+            event,
+            name,
+            kind,
+            prose,
+        }
     }
     [
-        row(Event::Instructions, "instructions", Hardware, "instructions retired"),
-        row(Event::Cycles, "cycles", Hardware, "core cycles while not halted"),
-        row(Event::L2Misses, "l2_misses", Hardware, "data accesses that left the core's private caches"),
-        row(Event::LlcReferences, "llc_references", Hardware, "accesses to the last-level cache"),
-        row(Event::LlcMisses, "llc_misses", Hardware, "accesses that missed the last-level cache"),
+        row(
+            Event::Instructions,
+            "instructions",
+            Hardware,
+            "instructions retired",
+        ),
+        row(
+            Event::Cycles,
+            "cycles",
+            Hardware,
+            "core cycles while not halted",
+        ),
+        row(
+            Event::L2Misses,
+            "l2_misses",
+            Hardware,
+            "data accesses that left the core's private caches",
+        ),
+        row(
+            Event::LlcReferences,
+            "llc_references",
+            Hardware,
+            "accesses to the last-level cache",
+        ),
+        row(
+            Event::LlcMisses,
+            "llc_misses",
+            Hardware,
+            "accesses that missed the last-level cache",
+        ),
         row(Event::Branches, "branches", Hardware, "branches retired"),
-        row(Event::BranchMisses, "branch_misses", Hardware, "mispredicted branches"),
-        row(Event::EnergyNj, "energy_nj", Virtual, "energy attributed to the thread, nanojoules"),
+        row(
+            Event::BranchMisses,
+            "branch_misses",
+            Hardware,
+            "mispredicted branches",
+        ),
+        row(
+            Event::EnergyNj,
+            "energy_nj",
+            Virtual,
+            "energy attributed to the thread, nanojoules",
+        ),
         row(
             Event::LlcOccupancyBytes,
             "llc_occupancy_bytes",
             Virtual,
             "bytes held in the last-level cache at the sample's end",
         ),
-        row(Event::SfTrue, "sf_true", Virtual, "true speed-up factor of the current phase; only a simulator knows it"),
-        row(Event::Work, "work", Virtual, "units of work that the program says are done; in a simulator, instructions"),
+        row(
+            Event::SfTrue,
+            "sf_true",
+            Virtual,
+            "true speed-up factor of the current phase; only a simulator knows it",
+        ),
+        row(
+            Event::Work,
+            "work",
+            Virtual,
+            "units of work that the program says are done; in a simulator, instructions",
+        ),
     ]
 };
 
@@ -85,7 +140,11 @@ impl Counts {
     /// The value of an event.
     #[must_use]
     pub const fn get(&self, event: Event) -> Option<f64> {
-        if self.present >> event as u32 & 1 == 1 { Some(self.values[event as usize]) } else { None }
+        if self.present >> event as u32 & 1 == 1 {
+            Some(self.values[event as usize])
+        } else {
+            None
+        }
     }
 
     /// Sets the value of an event.
@@ -104,7 +163,13 @@ impl Counts {
 
 impl fmt::Debug for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(EVENTS.iter().filter_map(|row| Some((row.name, self.get(row.event)?)))).finish()
+        f.debug_map()
+            .entries(
+                EVENTS
+                    .iter()
+                    .filter_map(|row| Some((row.name, self.get(row.event)?))),
+            )
+            .finish()
     }
 }
 
@@ -143,7 +208,10 @@ impl Event {
     /// The event of a portable name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        EVENTS.iter().find(|row| row.name == name).map(|row| row.event)
+        EVENTS
+            .iter()
+            .find(|row| row.name == name)
+            .map(|row| row.event)
     }
 }
 

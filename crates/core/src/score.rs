@@ -85,7 +85,11 @@ impl Score {
     /// Scores an outcome; programs that finished no run are scored by the share of the work they did in the time.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
-        let programs: Vec<ProgramScore> = outcome.programs.iter().map(|p| score(p, outcome.elapsed_s)).collect();
+        let programs: Vec<ProgramScore> = outcome
+            .programs
+            .iter()
+            .map(|p| score(p, outcome.elapsed_s))
+            .collect();
         let n = programs.len().max(1) as f64;
         let sum = |f: fn(&ProgramScore) -> f64| programs.iter().map(f).sum::<f64>();
         let speeds = sum(|p| 1.0 / p.slowdown);
@@ -102,10 +106,18 @@ impl Score {
                 _ if speeds.is_nan() => f64::NAN,
                 _ => most / least,
             },
-            jain: if squares == 0.0 { 1.0 } else { speeds * speeds / (n * squares) },
+            jain: if squares == 0.0 {
+                1.0
+            } else {
+                speeds * speeds / (n * squares)
+            },
             ipc: sum(|p| p.ipc) / n,
             energy_j: outcome.energy_j,
-            edp_js: if giga > 0.0 { outcome.energy_j / giga * (outcome.elapsed_s / giga) } else { 0.0 },
+            edp_js: if giga > 0.0 {
+                outcome.energy_j / giga * (outcome.elapsed_s / giga)
+            } else {
+                0.0
+            },
             migrations: outcome.migrations,
             programs,
         }
@@ -115,15 +127,22 @@ impl Score {
 fn score(p: &ProgramOutcome, elapsed_s: f64) -> ProgramScore {
     let known = |seconds: f64| if seconds > 0.0 { seconds } else { f64::NAN };
     let runs = p.completions_s.len();
-    let completion_s =
-        if runs > 0 { (p.completions_s.iter().map(|c| c.ln()).sum::<f64>() / runs as f64).exp() } else { elapsed_s };
+    let completion_s = if runs > 0 {
+        (p.completions_s.iter().map(|c| c.ln()).sum::<f64>() / runs as f64).exp()
+    } else {
+        elapsed_s
+    };
     ProgramScore {
         name: p.name.clone(),
         completion_s,
         alone_fast_s: known(p.alone_fast_s),
         alone_slow_s: known(p.alone_slow_s),
         slowdown: completion_s / known(p.alone_fast_s),
-        ipc: if p.cycles > 0.0 { p.instructions / p.cycles } else { 0.0 },
+        ipc: if p.cycles > 0.0 {
+            p.instructions / p.cycles
+        } else {
+            0.0
+        },
         runs,
     }
 }
@@ -146,9 +165,18 @@ mod tests {
     #[test]
     fn scores_follow_their_definitions() {
         let programs = vec![program(&[1.0, 4.0]), program(&[4.0])];
-        let outcome = Outcome { programs, elapsed_s: 5.0, energy_j: 10.0, migrations: 3, switches: 0 };
+        let outcome = Outcome {
+            programs,
+            elapsed_s: 5.0,
+            energy_j: 10.0,
+            migrations: 3,
+            switches: 0,
+        };
         let score = Score::of(&outcome);
-        assert!((score.programs[0].completion_s - 2.0).abs() < 1e-12, "geometric mean");
+        assert!(
+            (score.programs[0].completion_s - 2.0).abs() < 1e-12,
+            "geometric mean"
+        );
         assert!((score.asp - 1.0).abs() < 1e-12);
         assert!((score.stp - 0.75).abs() < 1e-12);
         assert!((score.antt - 3.0).abs() < 1e-12);
@@ -160,10 +188,28 @@ mod tests {
 
     #[test]
     fn what_needs_runs_alone_is_no_number_without_them() {
-        let unknown = ProgramOutcome { alone_fast_s: 0.0, alone_slow_s: 0.0, ..program(&[2.0]) };
+        let unknown = ProgramOutcome {
+            alone_fast_s: 0.0,
+            alone_slow_s: 0.0,
+            ..program(&[2.0])
+        };
         let programs = vec![program(&[1.0]), unknown];
-        let score = Score::of(&Outcome { programs, elapsed_s: 5.0, ..Outcome::default() });
-        assert!([score.asp, score.stp, score.antt, score.unfairness, score.jain].iter().all(|s| s.is_nan()));
+        let score = Score::of(&Outcome {
+            programs,
+            elapsed_s: 5.0,
+            ..Outcome::default()
+        });
+        assert!(
+            [
+                score.asp,
+                score.stp,
+                score.antt,
+                score.unfairness,
+                score.jain
+            ]
+            .iter()
+            .all(|s| s.is_nan())
+        );
         assert!((score.programs[1].completion_s - 2.0).abs() < 1e-12);
         assert!((score.programs[0].slowdown - 1.0).abs() < 1e-12);
     }

@@ -22,21 +22,36 @@ impl TextError {
     /// An impossible value somewhere in the file.
     #[must_use]
     pub fn value(path: &str, message: impl Into<String>) -> Self {
-        Self { path: path.into(), line: None, message: message.into(), shown: None }
+        Self {
+            path: path.into(),
+            line: None,
+            message: message.into(),
+            shown: None,
+        }
     }
 
     /// An error at a byte offset of `text`.
     #[must_use]
     pub fn at_offset(path: &str, text: &str, offset: usize, message: impl Into<String>) -> Self {
-        let line = text.get(..offset.min(text.len())).map_or(1, |head| head.matches('\n').count() + 1);
+        let line = text
+            .get(..offset.min(text.len()))
+            .map_or(1, |head| head.matches('\n').count() + 1);
         Self::at_line(path, text, line, message)
     }
 
     /// An error at a line of `text`, from 1.
     #[must_use]
     pub fn at_line(path: &str, text: &str, line: usize, message: impl Into<String>) -> Self {
-        let shown = text.lines().nth(line.saturating_sub(1)).map(|l| l.chars().take(120).collect());
-        Self { path: path.into(), line: Some(line), message: message.into(), shown }
+        let shown = text
+            .lines()
+            .nth(line.saturating_sub(1))
+            .map(|l| l.chars().take(120).collect());
+        Self {
+            path: path.into(),
+            line: Some(line),
+            message: message.into(),
+            shown,
+        }
     }
 }
 
@@ -60,7 +75,11 @@ pub fn parse_toml<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
 /// Syntax errors, truncation, unknown fields and wrong types, with their line.
 pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, TextError> {
     serde_json::from_str(text).map_err(|e| {
-        let message = if e.is_eof() { format!("the file ends too early ({e})") } else { e.to_string() };
+        let message = if e.is_eof() {
+            format!("the file ends too early ({e})")
+        } else {
+            e.to_string()
+        };
         TextError::at_line(path, text, e.line().max(1), message)
     })
 }
@@ -70,5 +89,9 @@ pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
 pub fn table_line(text: &str, table: &str, nth: usize) -> Option<usize> {
     let (array, single) = (format!("[[{table}]]"), format!("[{table}]"));
     let is_header = |line: &str| line.starts_with(&array) || line.starts_with(&single);
-    text.lines().enumerate().filter(|(_, l)| is_header(l.trim_start())).nth(nth).map(|(i, _)| i + 1)
+    text.lines()
+        .enumerate()
+        .filter(|(_, l)| is_header(l.trim_start()))
+        .nth(nth)
+        .map(|(i, _)| i + 1)
 }

@@ -91,15 +91,26 @@ mod tests {
     #[test]
     fn whatever_is_told_comes_into_its_range() {
         let wild = Told::of(i32::MIN, u32::MAX, 77, u32::MAX);
-        let tamed = Told { priority: -10, qos_permille: 1000, phase: Phase::Running, workers: u32::MAX };
+        let tamed = Told {
+            priority: -10,
+            qos_permille: 1000,
+            phase: Phase::Running,
+            workers: u32::MAX,
+        };
         assert_eq!(wild, tamed);
         assert_eq!(Told::of(0, 0, 0, 0), Told::default());
-        assert_eq!((PHASES.map(Phase::name), Phase::of(1)), (["running", "spinning", "blocked"], Phase::Spinning));
+        assert_eq!(
+            (PHASES.map(Phase::name), Phase::of(1)),
+            (["running", "spinning", "blocked"], Phase::Spinning)
+        );
     }
 
     #[test]
     fn half_the_speed_is_reached_by_who_gains_less_than_twice() {
-        let half = Told { qos_permille: 500, ..Told::default() };
+        let half = Told {
+            qos_permille: 500,
+            ..Told::default()
+        };
         assert!(half.is_content(1.9) && half.is_content(2.0) && !half.is_content(2.1));
         assert!(!Told::default().is_content(1.0), "nothing told");
     }

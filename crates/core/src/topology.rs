@@ -85,7 +85,9 @@ pub struct Cache {
 }
 
 /// What core groups are formed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupBy {
     /// All CPUs.
@@ -126,7 +128,11 @@ impl Topology {
     #[must_use]
     pub fn new(machine: &Machine) -> Self {
         let mut core_types = machine.core_type.clone();
-        core_types.sort_by(|a, b| b.capacity.cmp(&a.capacity).then(b.freq_ghz.total_cmp(&a.freq_ghz)));
+        core_types.sort_by(|a, b| {
+            b.capacity
+                .cmp(&a.capacity)
+                .then(b.freq_ghz.total_cmp(&a.freq_ghz))
+        });
         let mut topology = Self {
             name: machine.name.clone(),
             linux: machine.linux,
@@ -155,7 +161,9 @@ impl Topology {
     /// The group of kind `by` that `cpu` belongs to.
     #[must_use]
     pub fn group_of(&self, cpu: CpuId, by: GroupBy) -> Option<&Group> {
-        self.group_rows.get(cpu.index()).map(|row| self.group(row[by as usize]))
+        self.group_rows
+            .get(cpu.index())
+            .map(|row| self.group(row[by as usize]))
     }
 
     /// A group by row.
@@ -179,13 +187,20 @@ impl Topology {
     /// The last-level cache of a CPU.
     #[must_use]
     pub fn llc_of(&self, cpu: CpuId) -> CacheId {
-        self.cpus[cpu.index()].caches.last().copied().unwrap_or_default()
+        self.cpus[cpu.index()]
+            .caches
+            .last()
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The fastest and the slowest core type.
     #[must_use]
     pub fn extremes(&self) -> (CoreTypeId, CoreTypeId) {
-        (CoreTypeId(0), CoreTypeId::from_index(self.core_types.len().saturating_sub(1)))
+        (
+            CoreTypeId(0),
+            CoreTypeId::from_index(self.core_types.len().saturating_sub(1)),
+        )
     }
 
     fn add_caches(&mut self, machine: &Machine) {
@@ -219,30 +234,55 @@ impl Topology {
         let core_type = &self.core_types[self.cpus[first].core_type.index()];
         let (level, cache) = core_type.l2.map_or((1, core_type.l1d), |l2| (2, l2));
         let id = CacheId::from_index(self.caches.len());
-        let cpus: CpuSet = self.cpus.iter().filter(|c| c.core == core).map(|c| c.id).collect();
+        let cpus: CpuSet = self
+            .cpus
+            .iter()
+            .filter(|c| c.core == core)
+            .map(|c| c.id)
+            .collect();
         let latency_ns = cache.latency_cycles / core_type.freq_ghz;
         for cpu in cpus.iter() {
             self.cpus[cpu.index()].caches.push(id);
         }
         let (lines, ways) = (cache.size_kib * 16.0, cache.ways);
-        self.caches.push(Cache { id, level, cpus, lines, ways, latency_ns, access_nj: 0.0, private: true });
+        self.caches.push(Cache {
+            id,
+            level,
+            cpus,
+            lines,
+            ways,
+            latency_ns,
+            access_nj: 0.0,
+            private: true,
+        });
     }
 
     fn add_groups(&mut self) {
         let kinds: [(GroupBy, KeyOf); GROUP_KINDS] = [
             (GroupBy::Machine, |_| (0, |_, _| "machine".into())),
-            (GroupBy::CoreType, |c| (c.core_type.0, |t, k| t.core_types[k as usize].name.clone())),
-            (GroupBy::Llc, |c| (c.caches.last().map_or(0, |l| l.0), |_, k| format!("cache{k}"))),
+            (GroupBy::CoreType, |c| {
+                (c.core_type.0, |t, k| t.core_types[k as usize].name.clone())
+            }),
+            (GroupBy::Llc, |c| {
+                (c.caches.last().map_or(0, |l| l.0), |_, k| {
+                    format!("cache{k}")
+                })
+            }),
             (GroupBy::Node, |c| (c.memory, |_, k| format!("node{k}"))),
             (GroupBy::Socket, |c| (c.socket, |_, k| format!("socket{k}"))),
             (GroupBy::Core, |c| (c.core, |_, k| format!("core{k}"))),
             (GroupBy::Cpu, |c| (c.id.0, |_, k| format!("cpu{k}"))),
         ];
         for (by, key) in kinds {
-            let mut members: std::collections::BTreeMap<u32, (CpuSet, String)> = std::collections::BTreeMap::new();
+            let mut members: std::collections::BTreeMap<u32, (CpuSet, String)> =
+                std::collections::BTreeMap::new();
             for cpu in &self.cpus {
                 let (k, name) = key(cpu);
-                members.entry(k).or_insert_with(|| (CpuSet::default(), name(self, k))).0.insert(cpu.id);
+                members
+                    .entry(k)
+                    .or_insert_with(|| (CpuSet::default(), name(self, k)))
+                    .0
+                    .insert(cpu.id);
             }
             for (nth, (_, (cpus, mut name))) in members.into_iter().enumerate() {
                 if by == GroupBy::Llc {
@@ -280,10 +320,16 @@ impl Topology {
 fn cpus(machine: &Machine, core_types: &[CoreType]) -> Vec<Cpu> {
     let mut cpus = Vec::with_capacity(machine.cpu_count());
     for range in &machine.cores {
-        let Some(row) = core_types.iter().position(|t| t.name == range.core_type) else { continue };
+        let Some(row) = core_types.iter().position(|t| t.name == range.core_type) else {
+            continue;
+        };
         for core in range.split(&core_types[row]).unwrap_or_default() {
             for (thread, id) in core.iter().enumerate() {
-                let memory = machine.memory.iter().position(|m| m.cpus.contains(*id)).unwrap_or(0);
+                let memory = machine
+                    .memory
+                    .iter()
+                    .position(|m| m.cpus.contains(*id))
+                    .unwrap_or(0);
                 cpus.push(Cpu {
                     id: *id,
                     core: core[0].0,

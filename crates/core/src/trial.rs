@@ -129,7 +129,9 @@ impl Trial {
     /// Takes in what was seen under the present arm.
     pub fn observe(&mut self, seen: &Observation) {
         for info in &seen.threads {
-            self.program_of.entry(info.id).or_insert_with(|| Arc::clone(&info.name));
+            self.program_of
+                .entry(info.id)
+                .or_insert_with(|| Arc::clone(&info.name));
         }
         let settled = self.began + Nanos((self.length().0 as f64 * self.plan.settle) as u64);
         let (column, span) = (self.arm() as usize, seen.at.since(self.last));
@@ -202,7 +204,8 @@ impl Trial {
             }
         }
         if !logs.is_empty() {
-            self.overall.push(logs.iter().sum::<f64>() / logs.len() as f64);
+            self.overall
+                .push(logs.iter().sum::<f64>() / logs.len() as f64);
         }
     }
 
@@ -215,7 +218,10 @@ impl Trial {
     /// What is known by now of each program.
     #[must_use]
     pub fn gains(&self) -> Vec<Gain> {
-        self.ratios.iter().map(|(program, logs)| gain(program, logs, self.plan.confidence)).collect()
+        self.ratios
+            .iter()
+            .map(|(program, logs)| gain(program, logs, self.plan.confidence))
+            .collect()
     }
 
     /// What is known of all programs together: the geometric mean of their gains.
@@ -226,7 +232,11 @@ impl Trial {
 }
 
 fn draw(rng: &mut PolicyRng) -> Arm {
-    if rng.random::<bool>() { Arm::Policy } else { Arm::Baseline }
+    if rng.random::<bool>() {
+        Arm::Policy
+    } else {
+        Arm::Baseline
+    }
 }
 
 fn gain(program: &str, logs: &[f64], confidence: f64) -> Gain {
@@ -234,11 +244,19 @@ fn gain(program: &str, logs: &[f64], confidence: f64) -> Gain {
     let mean = logs.iter().sum::<f64>() / n;
     let spread = (logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
     let quantile = |t: StudentsT| t.inverse_cdf(0.5 + confidence / 2.0);
-    let t = StudentsT::new(0.0, 1.0, n - 1.0).ok().filter(|_| logs.len() > 1).map(quantile);
+    let t = StudentsT::new(0.0, 1.0, n - 1.0)
+        .ok()
+        .filter(|_| logs.len() > 1)
+        .map(quantile);
     let half = t.map(|t| t * spread / n.sqrt());
     let interval = half.map(|h| ((mean - h).exp_m1(), (mean + h).exp_m1()));
     let gain = if logs.is_empty() { 0.0 } else { mean.exp_m1() };
-    Gain { program: program.into(), pairs: logs.len(), gain, interval }
+    Gain {
+        program: program.into(),
+        pairs: logs.len(),
+        gain,
+        interval,
+    }
 }
 
 #[cfg(test)]
@@ -268,8 +286,13 @@ mod tests {
         let mut since = 0;
         for step in 0..seconds * 10 {
             let at = Nanos(step * 100 * MS);
-            let speed = if trial.arm() == Arm::Policy { fast } else { 1.0 };
-            let speed = if step - since < 1 { 100.0 } else { speed } * (1.0 + noise * (rng.random::<f64>() - 0.5));
+            let speed = if trial.arm() == Arm::Policy {
+                fast
+            } else {
+                1.0
+            };
+            let speed = if step - since < 1 { 100.0 } else { speed }
+                * (1.0 + noise * (rng.random::<f64>() - 0.5));
             let mut counts = Counts::default();
             counts.set(Event::Instructions, speed * 1e8);
             let tenth = Nanos::from_millis(100);
@@ -294,7 +317,12 @@ mod tests {
                 allowed: Arc::default(),
                 told: None,
             };
-            let seen = Observation { at, threads: vec![info], samples: vec![sample], ..Observation::default() };
+            let seen = Observation {
+                at,
+                threads: vec![info],
+                samples: vec![sample],
+                ..Observation::default()
+            };
             trial.observe(&seen);
             if trial.turn(at, &mut rng) {
                 since = step + 1;

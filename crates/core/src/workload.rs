@@ -83,10 +83,12 @@ impl Workload {
         }
         let mut threads = 0u64;
         for (nth, program) in workload.program.iter().enumerate() {
-            program.check().map_err(|why| match table_line(text, "program", nth) {
-                Some(line) => TextError::at_line(path, text, line, why),
-                None => TextError::value(path, why),
-            })?;
+            program
+                .check()
+                .map_err(|why| match table_line(text, "program", nth) {
+                    Some(line) => TextError::at_line(path, text, line, why),
+                    None => TextError::value(path, why),
+                })?;
             threads += u64::from(program.copies) * u64::from(program.threads.unwrap_or(1));
         }
         if threads > MAX_THREADS {
@@ -118,7 +120,9 @@ impl WorkloadProgram {
 
     fn check(&self) -> Result<(), String> {
         match (&self.profile, &self.command) {
-            (None, None) => return Err("a program needs `profile = \"file\"` or `command = [...]`".into()),
+            (None, None) => {
+                return Err("a program needs `profile = \"file\"` or `command = [...]`".into());
+            }
             (Some(_), Some(_)) => return Err("`profile` and `command` exclude each other".into()),
             (None, Some(command)) if command.is_empty() => return Err("`command` is empty".into()),
             _ => {}
@@ -136,7 +140,10 @@ impl WorkloadProgram {
             return Err("`scale` must be above 0 and at most a million".into());
         }
         let positive = |x: Option<f64>| x.is_none_or(|x| x > 0.0 && x.is_finite());
-        if self.burst_mi.is_some() != self.sleep_ms.is_some() || !positive(self.burst_mi) || !positive(self.sleep_ms) {
+        if self.burst_mi.is_some() != self.sleep_ms.is_some()
+            || !positive(self.burst_mi)
+            || !positive(self.sleep_ms)
+        {
             return Err("`burst_mi` and `sleep_ms` come together, both positive".into());
         }
         Ok(())
@@ -151,9 +158,18 @@ mod tests {
     fn impossible_programs_are_refused_with_their_line() {
         let text = "[[program]]\nprofile = \"a\"\n\n[[program]]\nprofile = \"b\"\ncopies = 0\n";
         let error = Workload::parse("w.toml", text).unwrap_err();
-        assert_eq!((error.line, error.message.contains("copies")), (Some(4), true));
+        assert_eq!(
+            (error.line, error.message.contains("copies")),
+            (Some(4), true)
+        );
         let error = Workload::parse("w.toml", "[[program]]\nprofil = \"a\"\n").unwrap_err();
         assert_eq!(error.line, Some(2));
-        assert!(Workload::parse("w.toml", "[[program]]\nprofile = \"a\"\nthreads = 4294967295\n").is_err());
+        assert!(
+            Workload::parse(
+                "w.toml",
+                "[[program]]\nprofile = \"a\"\nthreads = 4294967295\n"
+            )
+            .is_err()
+        );
     }
 }

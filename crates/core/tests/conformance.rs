@@ -23,7 +23,11 @@ use toy::{Life, Toy};
 
 /// How the registry's policies are written with their default parameters.
 fn spec(name: &str) -> String {
-    if name == "static" { "static:*=machine".into() } else { name.into() }
+    if name == "static" {
+        "static:*=machine".into()
+    } else {
+        name.into()
+    }
 }
 
 /// Checks each decision, and keeps its bytes.
@@ -55,57 +59,129 @@ impl Recorder for Judge {
         let context = &self.context;
         let mut named = BTreeSet::new();
         for entry in &placement.threads {
-            assert!(self.alive.contains(&entry.thread), "{context}: {} is not alive", entry.thread);
-            assert!(named.insert(entry.thread), "{context}: {} is placed twice", entry.thread);
+            assert!(
+                self.alive.contains(&entry.thread),
+                "{context}: {} is not alive",
+                entry.thread
+            );
+            assert!(
+                named.insert(entry.thread),
+                "{context}: {} is placed twice",
+                entry.thread
+            );
             let cpus = entry.target.cpus(topology);
-            assert!(!cpus.is_empty() && cpus.is_subset(&topology.groups[0].cpus), "{context}: no CPU to go to: {cpus}");
+            assert!(
+                !cpus.is_empty() && cpus.is_subset(&topology.groups[0].cpus),
+                "{context}: no CPU to go to: {cpus}"
+            );
             check(context, &entry.reason, topology);
             self.placed.insert(entry.thread);
         }
         if let Some(table) = &placement.admission {
-            assert!(!table.rows.is_empty(), "{context}: an admission table without rows");
-            assert!(table.rows.iter().all(|r| r.0.is_finite() && r.1.index() < topology.groups.len()), "{context}");
-            assert!(table.rows.is_sorted_by(|a, b| a.0 >= b.0), "{context}: admission rows do not descend");
+            assert!(
+                !table.rows.is_empty(),
+                "{context}: an admission table without rows"
+            );
+            assert!(
+                table
+                    .rows
+                    .iter()
+                    .all(|r| r.0.is_finite() && r.1.index() < topology.groups.len()),
+                "{context}"
+            );
+            assert!(
+                table.rows.is_sorted_by(|a, b| a.0 >= b.0),
+                "{context}: admission rows do not descend"
+            );
         }
         for (thread, since) in self.runnable_since.iter().filter(|_| self.places) {
             let waited = at.since(*since);
             let forgotten = waited > Nanos::from_millis(2_000) && !self.placed.contains(thread);
-            assert!(!forgotten, "{context}: {thread} is runnable since {since} and was never placed");
+            assert!(
+                !forgotten,
+                "{context}: {thread} is runnable since {since} and was never placed"
+            );
         }
         self.bytes.push_str(&format!("{at} {placement:?}\n"));
     }
 }
 
 fn check(context: &str, reason: &Reason, topology: &Topology) {
-    assert!(!reason.rule.is_empty(), "{context}: a placement without a reason");
-    let values = reason.seen.iter().map(|s| s.1).chain(reason.alternatives.iter().map(|a| a.1));
+    assert!(
+        !reason.rule.is_empty(),
+        "{context}: a placement without a reason"
+    );
+    let values = reason
+        .seen
+        .iter()
+        .map(|s| s.1)
+        .chain(reason.alternatives.iter().map(|a| a.1));
     assert!(values.clone().all(f64::is_finite), "{context}: {reason:?}");
-    assert!(reason.alternatives.iter().all(|a| a.0.index() < topology.groups.len()), "{context}: {reason:?}");
-    assert!(reason.alternatives.is_empty() || !reason.unit.is_empty(), "{context}: values without a unit");
+    assert!(
+        reason
+            .alternatives
+            .iter()
+            .all(|a| a.0.index() < topology.groups.len()),
+        "{context}: {reason:?}"
+    );
+    assert!(
+        reason.alternatives.is_empty() || !reason.unit.is_empty(),
+        "{context}: values without a unit"
+    );
 }
 
 fn run(name: &str, topology: &Arc<Topology>, life: Life, seed: u64) -> String {
     let context = format!("{name} on {}, {life:?}, seed {seed}", topology.name);
     let mut engine = Toy::new(topology, life, seed);
     let mut policy = parse(&spec(name), topology).unwrap_or_else(|e| panic!("{context}: {e}"));
-    let mut judge = Judge { context, places: name != "linux", ..Judge::default() };
-    let config = DriverConfig { period: Nanos::from_millis(100), until: Nanos::from_millis(6_000) };
-    drive(&mut engine, policy.as_mut(), &mut judge, config, &mut PolicyRng::seed_from_u64(seed)).unwrap();
+    let mut judge = Judge {
+        context,
+        places: name != "linux",
+        ..Judge::default()
+    };
+    let config = DriverConfig {
+        period: Nanos::from_millis(100),
+        until: Nanos::from_millis(6_000),
+    };
+    drive(
+        &mut engine,
+        policy.as_mut(),
+        &mut judge,
+        config,
+        &mut PolicyRng::seed_from_u64(seed),
+    )
+    .unwrap();
     judge.bytes
 }
 
 fn conforms(name: &str) {
     for topology in toy::machines() {
         let cpus = topology.cpus.len();
-        let changing = Life { threads: cpus.min(12), changes: true };
+        let changing = Life {
+            threads: cpus.min(12),
+            changes: true,
+        };
         for seed in 0..3 {
             let bytes = run(name, &topology, changing, seed);
             if seed == 0 {
-                assert_eq!(bytes, run(name, &topology, changing, seed), "{name} on {}: same seed", topology.name);
+                assert_eq!(
+                    bytes,
+                    run(name, &topology, changing, seed),
+                    "{name} on {}: same seed",
+                    topology.name
+                );
             }
         }
         for threads in [0, 1, cpus, 4 * cpus] {
-            run(name, &topology, Life { threads, changes: false }, 0);
+            run(
+                name,
+                &topology,
+                Life {
+                    threads,
+                    changes: false,
+                },
+                0,
+            );
         }
     }
 }
@@ -140,7 +216,15 @@ fn policy_rows_explain_themselves() {
     let mut names = BTreeSet::new();
     for policy in POLICIES {
         assert!(names.insert(policy.name), "{} twice", policy.name);
-        assert!(!policy.summary.is_empty() && !policy.source.is_empty(), "{}", policy.name);
-        assert!(policy.params.iter().all(|p| !p.prose.is_empty()), "{}", policy.name);
+        assert!(
+            !policy.summary.is_empty() && !policy.source.is_empty(),
+            "{}",
+            policy.name
+        );
+        assert!(
+            policy.params.iter().all(|p| !p.prose.is_empty()),
+            "{}",
+            policy.name
+        );
     }
 }

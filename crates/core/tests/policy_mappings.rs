@@ -18,12 +18,22 @@ use rand_pcg::rand_core::SeedableRng;
 use toy::{Life, Toy};
 
 fn machine(name: &str) -> Arc<Topology> {
-    toy::machines().into_iter().find(|t| t.name == name).expect(name)
+    toy::machines()
+        .into_iter()
+        .find(|t| t.name == name)
+        .expect(name)
 }
 
 /// The first decision on so many threads, with or without a forecast.
 fn first(spec: &str, topology: &Arc<Topology>, threads: usize, forecast: bool) -> (Placement, Toy) {
-    let mut engine = Toy::new(topology, Life { threads, changes: false }, 5);
+    let mut engine = Toy::new(
+        topology,
+        Life {
+            threads,
+            changes: false,
+        },
+        5,
+    );
     let mut policy = parse(spec, topology).unwrap_or_else(|e| panic!("{e}"));
     let metrics = MetricBank::new(topology, &[]);
     let seen = engine.observe(Nanos::ZERO, false).unwrap();
@@ -41,7 +51,11 @@ fn first(spec: &str, topology: &Arc<Topology>, threads: usize, forecast: bool) -
 }
 
 fn targets(placement: &Placement, topology: &Topology) -> Vec<String> {
-    placement.threads.iter().map(|t| t.target.name(topology)).collect()
+    placement
+        .threads
+        .iter()
+        .map(|t| t.target.name(topology))
+        .collect()
 }
 
 #[test]
@@ -57,7 +71,10 @@ fn static_leaves_the_unnamed_to_linux_and_says_so() {
     let (placement, _) = first("static:p0=core0,oops=core1", &topology, 2, false);
     assert_eq!(targets(&placement, &topology), ["core0", "anywhere"]);
     let rules: Vec<&str> = placement.threads.iter().map(|t| &*t.reason.rule).collect();
-    assert!(rules[0].contains("no program so far is called `oops`"), "{rules:?}");
+    assert!(
+        rules[0].contains("no program so far is called `oops`"),
+        "{rules:?}"
+    );
     assert!(rules[1].contains("does not name `p1`"), "{rules:?}");
 }
 
@@ -70,7 +87,10 @@ fn static_refuses_places_that_do_not_exist() {
         ("static:p0=", "core group"),
         ("static", "at least one NAME=TARGET"),
     ] {
-        let error = parse(spec, &topology).err().map(|e| e.to_string()).unwrap_or_default();
+        let error = parse(spec, &topology)
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default();
         assert!(error.contains(part), "{spec}: {error}");
     }
 }
@@ -82,14 +102,32 @@ fn hints_follow_the_seats_where_they_are_wanted() {
     assert_eq!(placement.threads.len(), 4);
     let small = topology.core_types[1].capacity;
     for placed in &placement.threads {
-        let on_big = placed.target.cpus(&topology).iter().all(|cpu| topology.core_type_of(cpu).0 == 0);
-        assert_eq!(placed.clamp, Some(if on_big { Clamp::FULL } else { Clamp::at_most(small) }), "{placed:?}");
+        let on_big = placed
+            .target
+            .cpus(&topology)
+            .iter()
+            .all(|cpu| topology.core_type_of(cpu).0 == 0);
+        assert_eq!(
+            placed.clamp,
+            Some(if on_big {
+                Clamp::FULL
+            } else {
+                Clamp::at_most(small)
+            }),
+            "{placed:?}"
+        );
     }
     let unasked = first("hsf", &topology, 4, false).0;
     assert!(unasked.threads.iter().all(|t| t.clamp.is_none()));
     let alike = first("hsf:clamp=on", &machine("two-caches"), 4, false).0;
-    assert!(alike.threads.iter().all(|t| t.clamp.is_none()), "one core type: nothing to tell apart");
-    assert!(parse("hsf:clamp=maybe", &topology).is_err() && parse("capacity:ways=half", &topology).is_err());
+    assert!(
+        alike.threads.iter().all(|t| t.clamp.is_none()),
+        "one core type: nothing to tell apart"
+    );
+    assert!(
+        parse("hsf:clamp=maybe", &topology).is_err()
+            && parse("capacity:ways=half", &topology).is_err()
+    );
 }
 
 #[test]
@@ -102,11 +140,19 @@ fn best_static_finds_the_best_aggregate_speed_up() {
         sfs.sort_by(|a, b| b.total_cmp(a));
         let ideal: f64 = sfs[..big].iter().map(|sf| sf - 1.0).sum();
         let alone = |t: &&toy::Thread| topology.core_type_of(t.info.cpu).index() == 0;
-        let chosen: f64 = engine.threads.iter().filter(alone).map(|t| t.sf - 1.0).sum();
+        let chosen: f64 = engine
+            .threads
+            .iter()
+            .filter(alone)
+            .map(|t| t.sf - 1.0)
+            .sum();
         assert!((chosen - ideal).abs() < 1e-9, "{name}: {chosen} of {ideal}");
         let reason = &placement.threads[0].reason;
         assert!((reason.seen[0].1 - ideal).abs() < 1e-9, "{reason:?}");
-        assert!(reason.seen[1].1 < reason.seen[0].1, "the worst mapping is worse: {reason:?}");
+        assert!(
+            reason.seen[1].1 < reason.seen[0].1,
+            "the worst mapping is worse: {reason:?}"
+        );
         assert_eq!(reason.alternatives.len(), 2, "either core type: {reason:?}");
     }
 }
@@ -116,7 +162,14 @@ fn best_static_shares_cpus_evenly_when_it_must() {
     let topology = machine("two-caches");
     let (_, engine) = first("best-static:objective=ipc", &topology, 8, true);
     for cpu in 0..4 {
-        assert_eq!(engine.threads.iter().filter(|t| t.info.cpu == CpuId(cpu)).count(), 2);
+        assert_eq!(
+            engine
+                .threads
+                .iter()
+                .filter(|t| t.info.cpu == CpuId(cpu))
+                .count(),
+            2
+        );
     }
 }
 

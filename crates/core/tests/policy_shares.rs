@@ -37,8 +37,14 @@ impl Recorder for Ledger {
         }
         for thread in &seen.threads {
             let row = topology.core_type_of(thread.cpu).index();
-            self.periods.entry(thread.id).or_insert_with(|| vec![0; topology.core_types.len()])[row] += 1;
-            self.changes += u32::from(self.last.insert(thread.id, row).is_some_and(|last| last != row));
+            self.periods
+                .entry(thread.id)
+                .or_insert_with(|| vec![0; topology.core_types.len()])[row] += 1;
+            self.changes += u32::from(
+                self.last
+                    .insert(thread.id, row)
+                    .is_some_and(|last| last != row),
+            );
         }
     }
 
@@ -48,15 +54,35 @@ impl Recorder for Ledger {
 }
 
 fn machine(name: &str) -> Arc<Topology> {
-    toy::machines().into_iter().find(|t| t.name == name).expect(name)
+    toy::machines()
+        .into_iter()
+        .find(|t| t.name == name)
+        .expect(name)
 }
 
 fn simulate(spec: &str, topology: &Arc<Topology>, threads: usize, periods: u64) -> (Toy, Ledger) {
-    let mut engine = Toy::new(topology, Life { threads, changes: false }, 7);
+    let mut engine = Toy::new(
+        topology,
+        Life {
+            threads,
+            changes: false,
+        },
+        7,
+    );
     let mut policy = parse(spec, topology).unwrap();
     let mut ledger = Ledger::default();
-    let config = DriverConfig { period: PERIOD, until: Nanos(PERIOD.0 * periods) };
-    drive(&mut engine, policy.as_mut(), &mut ledger, config, &mut PolicyRng::seed_from_u64(1)).unwrap();
+    let config = DriverConfig {
+        period: PERIOD,
+        until: Nanos(PERIOD.0 * periods),
+    };
+    drive(
+        &mut engine,
+        policy.as_mut(),
+        &mut ledger,
+        config,
+        &mut PolicyRng::seed_from_u64(1),
+    )
+    .unwrap();
     (engine, ledger)
 }
 
@@ -90,7 +116,11 @@ fn round_robin_completes_what_shares_of_both_speeds_would() {
         for thread in &engine.threads {
             let mean = thread.speed * 0.5 + thread.speed / thread.sf * 0.5;
             let ratio = thread.retired / (mean * 100.0);
-            assert!((ratio - 1.0).abs() < 1e-9, "{} on {name}: {ratio}", thread.info.id);
+            assert!(
+                (ratio - 1.0).abs() < 1e-9,
+                "{} on {name}: {ratio}",
+                thread.info.id
+            );
         }
     }
 }
@@ -99,10 +129,19 @@ fn round_robin_completes_what_shares_of_both_speeds_would() {
 fn round_robin_moves_only_who_must() {
     // Twelve threads, two big cores: each turn two go up and two come down.
     let (_, ledger) = simulate("aarr:turn_ms=500", &machine("opteron-2425-2b-10s"), 12, 61);
-    assert_eq!(ledger.changes, 12 * 4, "{} decisions moved threads", ledger.decisions);
+    assert_eq!(
+        ledger.changes,
+        12 * 4,
+        "{} decisions moved threads",
+        ledger.decisions
+    );
     // Two threads on two big cores have nothing to share out.
     let (_, ledger) = simulate("aarr:turn_ms=500", &machine("two-big-two-small"), 2, 61);
-    assert!(ledger.changes <= 2, "both fit on the big cores: {}", ledger.changes);
+    assert!(
+        ledger.changes <= 2,
+        "both fit on the big cores: {}",
+        ledger.changes
+    );
 }
 
 /// Aggregate speed-up over the run, and that of the best mapping.
@@ -111,22 +150,41 @@ fn speed_up(spec: &str, name: &str, threads: usize) -> (f64, f64, Ledger) {
     let periods = 600;
     let (engine, ledger) = simulate(spec, &topology, threads, periods);
     let seconds = PERIOD.as_secs_f64() * periods as f64;
-    let reached = engine.threads.iter().map(|t| t.retired / seconds / (t.speed / t.sf) - 1.0).sum();
+    let reached = engine
+        .threads
+        .iter()
+        .map(|t| t.retired / seconds / (t.speed / t.sf) - 1.0)
+        .sum();
     let mut sfs: Vec<f64> = engine.threads.iter().map(|t| t.sf).collect();
     sfs.sort_by(|a, b| b.total_cmp(a));
     let big = topology.groups_by(GroupBy::CoreType)[0].cores as usize;
-    (reached, sfs.iter().take(big).map(|sf| sf - 1.0).sum(), ledger)
+    (
+        reached,
+        sfs.iter().take(big).map(|sf| sf - 1.0).sum(),
+        ledger,
+    )
 }
 
 #[test]
 fn high_speed_up_first_reaches_the_ideal() {
-    for (name, threads) in [("two-big-two-small", 4), ("i9-12900k-8p8e", 16), ("opteron-2425-2b-10s", 12)] {
+    for (name, threads) in [
+        ("two-big-two-small", 4),
+        ("i9-12900k-8p8e", 16),
+        ("opteron-2425-2b-10s", 12),
+    ] {
         for sf in ["oracle", "sampled"] {
             let (reached, ideal, ledger) = speed_up(&format!("hsf:sf={sf}"), name, threads);
             let least = if sf == "oracle" { 0.99 } else { 0.97 };
-            assert!(reached >= least * ideal, "hsf:sf={sf} on {name}: {reached} of {ideal}");
+            assert!(
+                reached >= least * ideal,
+                "hsf:sf={sf} on {name}: {reached} of {ideal}"
+            );
             if sf == "oracle" {
-                assert!(ledger.changes <= threads as u32 + 4, "{name}: {} changes of core type", ledger.changes);
+                assert!(
+                    ledger.changes <= threads as u32 + 4,
+                    "{name}: {} changes of core type",
+                    ledger.changes
+                );
             }
         }
     }
@@ -149,7 +207,13 @@ impl Engine for Changing {
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Self::Error> {
         if until >= self.at && self.changed.is_none() {
             let rows = 0..self.inner.threads.len();
-            let least = rows.min_by(|a, b| self.inner.threads[*a].sf.total_cmp(&self.inner.threads[*b].sf)).unwrap();
+            let least = rows
+                .min_by(|a, b| {
+                    self.inner.threads[*a]
+                        .sf
+                        .total_cmp(&self.inner.threads[*b].sf)
+                })
+                .unwrap();
             let thread = &mut self.inner.threads[least];
             (thread.speed, thread.sf) = (3.0 * thread.speed / thread.sf * 5.0, 5.0);
             self.changed = Some(least);
@@ -166,20 +230,58 @@ impl Engine for Changing {
 fn who_begins_another_phase_is_measured_before_its_turn() {
     let topology = machine("two-big-two-small");
     let ends_on_big = |phases: &str| {
-        let inner = Toy::new(&topology, Life { threads: 4, changes: false }, 7);
-        let mut engine = Changing { inner, at: Nanos::from_millis(20_000), changed: None };
-        let mut policy = parse(&format!("hsf:sf=sampled,refresh_ms=8000,phases={phases}"), &topology).unwrap();
-        let config = DriverConfig { period: PERIOD, until: Nanos::from_millis(23_000) };
-        drive(&mut engine, policy.as_mut(), &mut Ledger::default(), config, &mut PolicyRng::seed_from_u64(1)).unwrap();
-        topology.core_type_of(engine.inner.threads[engine.changed.unwrap()].info.cpu).index() == 0
+        let inner = Toy::new(
+            &topology,
+            Life {
+                threads: 4,
+                changes: false,
+            },
+            7,
+        );
+        let mut engine = Changing {
+            inner,
+            at: Nanos::from_millis(20_000),
+            changed: None,
+        };
+        let mut policy = parse(
+            &format!("hsf:sf=sampled,refresh_ms=8000,phases={phases}"),
+            &topology,
+        )
+        .unwrap();
+        let config = DriverConfig {
+            period: PERIOD,
+            until: Nanos::from_millis(23_000),
+        };
+        drive(
+            &mut engine,
+            policy.as_mut(),
+            &mut Ledger::default(),
+            config,
+            &mut PolicyRng::seed_from_u64(1),
+        )
+        .unwrap();
+        topology
+            .core_type_of(engine.inner.threads[engine.changed.unwrap()].info.cpu)
+            .index()
+            == 0
     };
-    assert!(ends_on_big("on"), "two periods until it is noticed, two seconds at most until it may be measured");
+    assert!(
+        ends_on_big("on"),
+        "two periods until it is noticed, two seconds at most until it may be measured"
+    );
     assert!(!ends_on_big("off"), "its turn comes half a minute later");
 }
 
 /// Median time of a decision on an engine in which little happens, in nanoseconds.
 fn cost(spec: &str, topology: &Arc<Topology>, threads: usize) -> f64 {
-    let mut engine = Toy::new(topology, Life { threads, changes: false }, 3);
+    let mut engine = Toy::new(
+        topology,
+        Life {
+            threads,
+            changes: false,
+        },
+        3,
+    );
     let mut policy = parse(spec, topology).unwrap();
     let mut metrics = MetricBank::new(topology, &policy.metrics());
     let mut rng = PolicyRng::seed_from_u64(1);
@@ -212,9 +314,20 @@ fn cost(spec: &str, topology: &Arc<Topology>, threads: usize) -> f64 {
 fn decisions_are_cheap() {
     for (name, threads) in [("i9-12900k-8p8e", 16), ("server-12llc", 1_024)] {
         let topology = machine(name);
-        for spec in ["aarr", "hsf", "hsf:sf=oracle", "hsf:sf=sampled", "mpi", "capacity", "capacity+mpi", "best-static"]
-        {
-            println!("{spec} on {name}, {threads} threads: {:.0} ns", cost(spec, &topology, threads));
+        for spec in [
+            "aarr",
+            "hsf",
+            "hsf:sf=oracle",
+            "hsf:sf=sampled",
+            "mpi",
+            "capacity",
+            "capacity+mpi",
+            "best-static",
+        ] {
+            println!(
+                "{spec} on {name}, {threads} threads: {:.0} ns",
+                cost(spec, &topology, threads)
+            );
         }
     }
 }

@@ -29,7 +29,9 @@ impl Bench {
     /// A thread of one program for each speed-up factor.
     fn new(spec: &str, factors: &[f64]) -> Self {
         let machine = include_str!("../../../vm/unequal.toml");
-        let topology = Arc::new(Topology::new(&Machine::parse("unequal.toml", machine).unwrap()));
+        let topology = Arc::new(Topology::new(
+            &Machine::parse("unequal.toml", machine).unwrap(),
+        ));
         let policy = parse(spec, &topology).unwrap();
         let mut metrics = MetricBank::new(&topology, &policy.metrics());
         let sample = |(row, sf): (usize, &f64)| {
@@ -37,10 +39,23 @@ impl Bench {
             counts.set(Event::SfTrue, *sf);
             let (thread, cpu, core_type) = (ThreadId(row as u32), CpuId(0), CoreTypeId(0));
             let (at, enabled) = (Nanos::ZERO, Nanos::from_millis(100));
-            Sample { thread, cpu, core_type, at, set: 0, sets: 1, enabled, running: enabled, counts }
+            Sample {
+                thread,
+                cpu,
+                core_type,
+                at,
+                set: 0,
+                sets: 1,
+                enabled,
+                running: enabled,
+                counts,
+            }
         };
         let samples = factors.iter().enumerate().map(sample).collect();
-        metrics.update(&Observation { samples, ..Observation::default() });
+        metrics.update(&Observation {
+            samples,
+            ..Observation::default()
+        });
         let thread = |row: usize| ThreadInfo {
             id: ThreadId(row as u32),
             program: ProgramId(0),
@@ -51,8 +66,18 @@ impl Bench {
             allowed: Arc::clone(&topology.groups[0].cpus),
             told: None,
         };
-        let (threads, rules) = ((0..factors.len()).map(thread).collect(), vec![String::new(); factors.len()]);
-        Self { topology, metrics, threads, policy, now: Nanos::ZERO, rules }
+        let (threads, rules) = (
+            (0..factors.len()).map(thread).collect(),
+            vec![String::new(); factors.len()],
+        );
+        Self {
+            topology,
+            metrics,
+            threads,
+            policy,
+            now: Nanos::ZERO,
+            rules,
+        }
     }
 
     fn tell(&mut self, thread: usize, told: Told) {
@@ -60,7 +85,13 @@ impl Bench {
     }
 
     fn phase(&mut self, thread: usize, phase: Phase) {
-        self.tell(thread, Told { phase, ..Told::default() });
+        self.tell(
+            thread,
+            Told {
+                phase,
+                ..Told::default()
+            },
+        );
     }
 
     /// Threads tell what they did in the last period: twice as much on big CPUs.
@@ -70,10 +101,23 @@ impl Bench {
             let core_type = self.topology.core_type_of(info.cpu);
             counts.set(Event::Work, if core_type.0 == 0 { 2.0 } else { 1.0 });
             let (thread, cpu, at, ran) = (info.id, info.cpu, self.now, Nanos::from_millis(100));
-            Sample { thread, cpu, core_type, at, set: 0, sets: 1, enabled: ran, running: ran, counts }
+            Sample {
+                thread,
+                cpu,
+                core_type,
+                at,
+                set: 0,
+                sets: 1,
+                enabled: ran,
+                running: ran,
+                counts,
+            }
         };
         let samples = self.threads.iter().map(sample).collect();
-        self.metrics.update(&Observation { samples, ..Observation::default() });
+        self.metrics.update(&Observation {
+            samples,
+            ..Observation::default()
+        });
     }
 
     /// One decision; who is on big CPUs after it.
@@ -86,7 +130,9 @@ impl Bench {
             metrics: &self.metrics,
             forecast: None,
         };
-        let placement = self.policy.decide(&mut view, &mut PolicyRng::seed_from_u64(1));
+        let placement = self
+            .policy
+            .decide(&mut view, &mut PolicyRng::seed_from_u64(1));
         self.now += Nanos::from_millis(100);
         for placed in &placement.threads {
             let info = &mut self.threads[placed.thread.index()];
@@ -94,7 +140,8 @@ impl Bench {
             info.cpu = info.allowed.lowest().unwrap();
             self.rules[placed.thread.index()] = placed.reason.rule.to_string();
         }
-        let big = |t: &&ThreadInfo| t.allowed.lowest().is_some_and(|c| c.0 < 2) && t.allowed.len() < 4;
+        let big =
+            |t: &&ThreadInfo| t.allowed.lowest().is_some_and(|c| c.0 < 2) && t.allowed.len() < 4;
         self.threads.iter().filter(big).map(|t| t.id.0).collect()
     }
 }
@@ -125,22 +172,50 @@ fn who_spins_may_stay_where_nobody_else_wants_to_be() {
 fn priority_weighs_the_factors_of_a_programs_own_threads() {
     let factors = [3.0, 2.0, 1.9, 1.2];
     let mut bench = Bench::new(HSF, &factors);
-    bench.tell(2, Told { priority: 4, ..Told::default() });
+    bench.tell(
+        2,
+        Told {
+            priority: 4,
+            ..Told::default()
+        },
+    );
     assert_eq!(bench.decide(), [0, 2]);
     let mut alone = Bench::new(HSF, &factors);
     alone.threads[2].program = ProgramId(1);
-    alone.tell(2, Told { priority: 10, ..Told::default() });
-    assert_eq!(alone.decide(), [0, 1], "a program cannot raise itself above others");
+    alone.tell(
+        2,
+        Told {
+            priority: 10,
+            ..Told::default()
+        },
+    );
+    assert_eq!(
+        alone.decide(),
+        [0, 1],
+        "a program cannot raise itself above others"
+    );
 }
 
 #[test]
 fn who_is_fast_enough_on_a_small_core_goes_there() {
     let mut bench = Bench::new(HSF, &[3.0, 2.0, 1.9, 1.2]);
-    bench.tell(0, Told { qos_permille: 300, ..Told::default() });
+    bench.tell(
+        0,
+        Told {
+            qos_permille: 300,
+            ..Told::default()
+        },
+    );
     assert_eq!(bench.decide(), [1, 2]);
     assert!(bench.rules[0].contains("fast enough"), "{}", bench.rules[0]);
     assert_eq!(bench.decide(), [1, 2]);
-    bench.tell(0, Told { qos_permille: 500, ..Told::default() });
+    bench.tell(
+        0,
+        Told {
+            qos_permille: 500,
+            ..Told::default()
+        },
+    );
     assert_eq!(bench.decide(), [0, 1], "a third of its speed is no half");
 }
 
@@ -148,7 +223,15 @@ fn who_is_fast_enough_on_a_small_core_goes_there() {
 fn silence_and_empty_words_decide_the_same() {
     let factors = [1.3, 2.0, 1.9, 1.2, 2.2, 1.7];
     let (mut silent, mut polite) = (Bench::new(HSF, &factors), Bench::new(HSF, &factors));
-    (0..6).for_each(|thread| polite.tell(thread, Told { workers: 6, ..Told::default() }));
+    (0..6).for_each(|thread| {
+        polite.tell(
+            thread,
+            Told {
+                workers: 6,
+                ..Told::default()
+            },
+        )
+    });
     (0..20).for_each(|_| assert_eq!(silent.decide(), polite.decide()));
 }
 
@@ -158,7 +241,10 @@ fn turns_on_fast_cores_go_to_those_who_work() {
     bench.phase(1, Phase::Spinning);
     let mut turns = [0; 4];
     for _ in 0..40 {
-        bench.decide().into_iter().for_each(|thread| turns[thread as usize] += 1);
+        bench
+            .decide()
+            .into_iter()
+            .for_each(|thread| turns[thread as usize] += 1);
     }
     assert_eq!(turns[1], 0, "{turns:?}");
     assert!([0, 2, 3].iter().all(|t| turns[*t] >= 10), "{turns:?}");
@@ -191,13 +277,19 @@ fn who_was_on_both_types_without_a_measure_is_tried_again() {
     let sent = sent(&mut bench, 5_000);
     for thread in &bench.threads {
         let sf = bench.metrics.get(thread.id, "sf_work");
-        assert!(sf.is_some_and(|sf| (sf - 2.0).abs() < 0.01), "{sf:?} {sent:?}");
+        assert!(
+            sf.is_some_and(|sf| (sf - 2.0).abs() < 0.01),
+            "{sf:?} {sent:?}"
+        );
     }
 }
 
 #[test]
 fn who_never_tells_is_tried_less_and_less_often() {
     let sent = sent(&mut Bench::new("hsf:sf=work", &[1.0; 4]), u64::MAX);
-    let later: Vec<usize> = sent.iter().map(|times| times.iter().filter(|at| **at > 10_000).count()).collect();
+    let later: Vec<usize> = sent
+        .iter()
+        .map(|times| times.iter().filter(|at| **at > 10_000).count())
+        .collect();
     assert!(later.iter().all(|n| (1..=4).contains(n)), "{sent:?}");
 }

@@ -54,10 +54,22 @@ fn tabulated_profiles_are_named_after_their_files_and_hold_both_core_types() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let table = Tabulated::parse(&path.to_string_lossy(), &text).unwrap();
-        assert_eq!(path.file_stem().unwrap().to_str(), Some(table.name.as_str()));
-        let speed = |core: &str| table.on(core).map(|t| t.freq_ghz * t.points[0].ipc).unwrap();
+        assert_eq!(
+            path.file_stem().unwrap().to_str(),
+            Some(table.name.as_str())
+        );
+        let speed = |core: &str| {
+            table
+                .on(core)
+                .map(|t| t.freq_ghz * t.points[0].ipc)
+                .unwrap()
+        };
         let factor = speed("golden-cove") / speed("gracemont");
-        assert!((1.3..4.1).contains(&factor), "{}: speedup factor {factor}", table.name);
+        assert!(
+            (1.3..4.1).contains(&factor),
+            "{}: speedup factor {factor}",
+            table.name
+        );
         count += 1;
     }
     assert_eq!(count, 23);
@@ -69,7 +81,12 @@ fn shipped_metrics_are_what_the_type_reads_and_have_unique_names() {
     for file in std::fs::read_dir(repository().join("metrics")).unwrap() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        names.extend(MetricGroup::parse(&path.display().to_string(), &text).unwrap().into_iter().map(|m| m.name));
+        names.extend(
+            MetricGroup::parse(&path.display().to_string(), &text)
+                .unwrap()
+                .into_iter()
+                .map(|m| m.name),
+        );
     }
     let all = names.len();
     names.sort();

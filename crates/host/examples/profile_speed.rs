@@ -14,10 +14,15 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 /// Cache sizes at which miss curves are compared, in KiB.
-const SIZES_KIB: [u64; 13] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768];
+const SIZES_KIB: [u64; 13] = [
+    8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768,
+];
 
 fn main() -> ExitCode {
-    let rounds = std::env::var("ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(3);
+    let rounds = std::env::var("ROUNDS")
+        .ok()
+        .and_then(|r| r.parse().ok())
+        .unwrap_or(3);
     match run(rounds) {
         Ok(table) => {
             print!("{table}");
@@ -48,8 +53,10 @@ fn run(rounds: usize) -> Result<String, Box<dyn std::error::Error>> {
             speeds[2].push(cachegrind(&command, directory.path(), "yes")?);
         }
         let [ours, plain, branches] = speeds.map(median);
-        let (largest, mean) =
-            error(&profile(&command, directory.path(), false)?.0, &profile(&command, directory.path(), true)?.0);
+        let (largest, mean) = error(
+            &profile(&command, directory.path(), false)?.0,
+            &profile(&command, directory.path(), true)?.0,
+        );
         writeln!(
             table,
             "| `{}` | {instructions} | {ours:.0} | {plain:.0} | {branches:.0} | {largest:.5} | {mean:.5} |",
@@ -61,7 +68,9 @@ fn run(rounds: usize) -> Result<String, Box<dyn std::error::Error>> {
 
 /// Four programs of different character, single-threaded.
 fn commands() -> Result<Vec<Vec<String>>, Box<dyn std::error::Error>> {
-    let python = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output()?;
+    let python = Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output()?;
     let python = String::from_utf8(python.stdout)?.trim().to_owned();
     let counting = "d = {}\nfor w in open('short').read().split(): d[w] = d.get(w, 0) + 1\nprint(sorted(d.items())[:9], sum(i * i for i in range(400000)))";
     let lists: [&[&str]; 4] = [
@@ -70,12 +79,26 @@ fn commands() -> Result<Vec<Vec<String>>, Box<dyn std::error::Error>> {
         &["sort", "--parallel=1", "-S", "64M", "text"],
         &[&python, "-c", counting],
     ];
-    Ok(lists.iter().map(|l| l.iter().map(|a| (*a).to_owned()).collect()).collect())
+    Ok(lists
+        .iter()
+        .map(|l| l.iter().map(|a| (*a).to_owned()).collect())
+        .collect())
 }
 
 fn shown(command: &[String]) -> String {
-    let name = Path::new(&command[0]).file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let rest: Vec<&str> = command[1..].iter().map(|a| if a.contains('\n') { "SCRIPT" } else { a.as_str() }).collect();
+    let name = Path::new(&command[0])
+        .file_name()
+        .map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let rest: Vec<&str> = command[1..]
+        .iter()
+        .map(|a| {
+            if a.contains('\n') {
+                "SCRIPT"
+            } else {
+                a.as_str()
+            }
+        })
+        .collect();
     format!("{name} {}", rest.join(" "))
 }
 
@@ -83,7 +106,9 @@ fn shown(command: &[String]) -> String {
 fn text(bytes: usize) -> String {
     let mut state = 1u64;
     let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         state >> 33
     };
     let mut text = String::new();
@@ -101,11 +126,18 @@ fn text(bytes: usize) -> String {
 }
 
 /// Standard output goes where nobody reads it; both tools write to a file, so both pay for it.
-fn profile(command: &[String], directory: &Path, exact: bool) -> Result<(Recorded, f64), RecordError> {
-    let mut wrapped: Vec<String> = ["sh", "-c", "exec \"$@\" > output", "sh"].map(String::from).into();
+fn profile(
+    command: &[String],
+    directory: &Path,
+    exact: bool,
+) -> Result<(Recorded, f64), RecordError> {
+    let mut wrapped: Vec<String> = ["sh", "-c", "exec \"$@\" > output", "sh"]
+        .map(String::from)
+        .into();
     wrapped.extend_from_slice(command);
     let mut options = RecordOptions::new(wrapped);
-    (options.stdin_null, options.workdir, options.exact) = (true, Some(directory.to_owned()), exact);
+    (options.stdin_null, options.workdir, options.exact) =
+        (true, Some(directory.to_owned()), exact);
     let recording = record(&options)?;
     Ok((recording.profile, recording.cpu_seconds))
 }
@@ -117,10 +149,18 @@ fn children_seconds() -> f64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, seconds)
 }
 
-fn cachegrind(command: &[String], directory: &Path, branches: &str) -> Result<f64, Box<dyn std::error::Error>> {
+fn cachegrind(
+    command: &[String],
+    directory: &Path,
+    branches: &str,
+) -> Result<f64, Box<dyn std::error::Error>> {
     let before = children_seconds();
     let output = Command::new("valgrind")
-        .args(["--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=/dev/null"])
+        .args([
+            "--tool=cachegrind",
+            "--cache-sim=yes",
+            "--cachegrind-out-file=/dev/null",
+        ])
         .arg(format!("--branch-sim={branches}"))
         .args(command)
         .current_dir(directory)
@@ -130,8 +170,11 @@ fn cachegrind(command: &[String], directory: &Path, branches: &str) -> Result<f6
         .output()?;
     let seconds = children_seconds() - before;
     let report = String::from_utf8_lossy(&output.stderr).into_owned();
-    let count =
-        report.lines().find(|l| l.contains("refs:")).and_then(|l| l.split(':').nth(1)).map(|c| c.replace(',', ""));
+    let count = report
+        .lines()
+        .find(|l| l.contains("refs:"))
+        .and_then(|l| l.split(':').nth(1))
+        .map(|c| c.replace(',', ""));
     let count: f64 = count.ok_or(report)?.trim().parse()?;
     Ok(count / 1e6 / seconds)
 }
@@ -143,9 +186,14 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Largest and mean absolute difference of the miss ratio over the sizes.
 fn error(quick: &Recorded, exact: &Recorded) -> (f64, f64) {
-    let differences: Vec<f64> =
-        SIZES_KIB.iter().map(|kib| (ratio(quick, kib * 16) - ratio(exact, kib * 16)).abs()).collect();
-    (differences.iter().copied().fold(0.0, f64::max), differences.iter().sum::<f64>() / differences.len() as f64)
+    let differences: Vec<f64> = SIZES_KIB
+        .iter()
+        .map(|kib| (ratio(quick, kib * 16) - ratio(exact, kib * 16)).abs())
+        .collect();
+    (
+        differences.iter().copied().fold(0.0, f64::max),
+        differences.iter().sum::<f64>() / differences.len() as f64,
+    )
 }
 
 /// Share of all touches that miss a fully associative cache of so many lines.

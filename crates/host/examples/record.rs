@@ -11,11 +11,15 @@ fn main() -> ExitCode {
     let mut options = RecordOptions::new(std::env::args().skip(1).collect());
     options.exact = std::env::var_os("EXACT").is_some();
     let out = std::env::var("OUT").unwrap_or_else(|_| "profile.json".into());
-    let done = record(&options).and_then(|recording| write(&recording.profile, Path::new(&out)).map(|()| recording));
+    let done = record(&options)
+        .and_then(|recording| write(&recording.profile, Path::new(&out)).map(|()| recording));
     match done {
         Ok(recording) => {
             let mips = recording.instructions as f64 / 1e6 / recording.cpu_seconds;
-            eprintln!("{} instructions, {mips:.0} MIPS per CPU-second, {:?}", recording.instructions, recording.ending);
+            eprintln!(
+                "{} instructions, {mips:.0} MIPS per CPU-second, {:?}",
+                recording.instructions, recording.ending
+            );
             ExitCode::from(recording.ending.code() as u8)
         }
         Err(error) => {

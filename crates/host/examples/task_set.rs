@@ -20,9 +20,14 @@ struct Task {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().collect();
-    let [_, file, seconds] = &args[..] else { return Err("usage: task_set FILE SECONDS".into()) };
-    let tasks: Vec<Task> =
-        std::fs::read_to_string(file)?.lines().filter(|l| !l.starts_with('#')).map(task).collect::<Result<_, _>>()?;
+    let [_, file, seconds] = &args[..] else {
+        return Err("usage: task_set FILE SECONDS".into());
+    };
+    let tasks: Vec<Task> = std::fs::read_to_string(file)?
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .map(task)
+        .collect::<Result<_, _>>()?;
     pin(&CpuSet::first(1))?;
     let length = Duration::from_secs_f64(seconds.parse()?);
     for set in tasks.chunk_by(|a, b| a.set == b.set) {
@@ -36,13 +41,22 @@ fn task(line: &str) -> Result<Task, Box<dyn Error>> {
         return Err(format!("`{line}` has not five fields").into());
     };
     let micros = |text: &str| text.parse().map(Duration::from_micros);
-    Ok(Task { set: set.into(), name: name.into(), nice: nice.parse()?, work: micros(work)?, sleep: micros(sleep)? })
+    Ok(Task {
+        set: set.into(),
+        name: name.into(),
+        nice: nice.parse()?,
+        work: micros(work)?,
+        sleep: micros(sleep)?,
+    })
 }
 
 fn pin(cpus: &CpuSet) -> Result<(), Box<dyn Error>> {
     let mut set = nix::sched::CpuSet::new();
     cpus.iter().try_for_each(|c| set.set(c.index()))?;
-    Ok(nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
+    Ok(nix::sched::sched_setaffinity(
+        nix::unistd::Pid::from_raw(0),
+        &set,
+    )?)
 }
 
 fn run(set: &[Task], length: Duration) -> Result<(), Box<dyn Error>> {
@@ -50,7 +64,9 @@ fn run(set: &[Task], length: Duration) -> Result<(), Box<dyn Error>> {
     let threads: Vec<_> = set
         .iter()
         .map(|task| (task.clone(), Arc::clone(&ready)))
-        .map(|(task, ready)| std::thread::spawn(move || live(&task, &ready, length).map_err(|e| e.to_string())))
+        .map(|(task, ready)| {
+            std::thread::spawn(move || live(&task, &ready, length).map_err(|e| e.to_string()))
+        })
         .collect();
     for (task, thread) in set.iter().zip(threads) {
         let [ran, waited, stretches] = thread.join().map_err(|_| "a task fell")??;
@@ -67,7 +83,12 @@ fn live(task: &Task, ready: &Barrier, length: Duration) -> Result<[u64; 3], Box<
         libc::setpriority(libc::PRIO_PROCESS, 0, task.nice) != 0
     };
     if refused {
-        return Err(format!("nice {} is not permitted: {}", task.nice, std::io::Error::last_os_error()).into());
+        return Err(format!(
+            "nice {} is not permitted: {}",
+            task.nice,
+            std::io::Error::last_os_error()
+        )
+        .into());
     }
     ready.wait();
     let (begin, before) = (Instant::now(), schedstat()?);
@@ -90,6 +111,9 @@ fn cpu_time() -> Result<Duration, Box<dyn Error>> {
 
 fn schedstat() -> Result<[u64; 3], Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let numbers: Vec<u64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    let numbers: Vec<u64> = text
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
     Ok([numbers[0], numbers[1], numbers[2]])
 }

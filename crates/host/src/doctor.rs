@@ -57,66 +57,145 @@ pub struct CheckDef {
     check: fn(&Path) -> Finding,
 }
 
-const fn files(name: &'static str, needed_for: &'static str, check: fn(&Path) -> Finding) -> CheckDef {
-    CheckDef { name, needed_for, live: false, check }
+const fn files(
+    name: &'static str,
+    needed_for: &'static str,
+    check: fn(&Path) -> Finding,
+) -> CheckDef {
+    CheckDef {
+        name,
+        needed_for,
+        live: false,
+        check,
+    }
 }
 
-const fn live(name: &'static str, needed_for: &'static str, check: fn(&Path) -> Finding) -> CheckDef {
-    CheckDef { name, needed_for, live: true, check }
+const fn live(
+    name: &'static str,
+    needed_for: &'static str,
+    check: fn(&Path) -> Finding,
+) -> CheckDef {
+    CheckDef {
+        name,
+        needed_for,
+        live: true,
+        check,
+    }
 }
 
 /// Every check but those of virtual counters, which have a table of their own ([`PROVIDERS`]).
 pub static CHECKS: &[CheckDef] = &[
     files("machine", "core types, caches, placement", machine),
     live("counting", "`steer stat`: events of the kernel", counting),
-    live("hardware counters", "`steer stat`: instructions, cycles, misses", hardware_counters),
-    files("counters to ourselves", "no counter is taken by others", nmi_watchdog),
-    live("ends of threads", "`steer stat`: exact counts of short threads", ends_of_threads),
-    files("counting by BPF", "`steer stat`, `steer top`: threads told apart at less cost", counting_by_bpf),
-    live("open files", "counters of many threads and CPUs", open_files),
+    live(
+        "hardware counters",
+        "`steer stat`: instructions, cycles, misses",
+        hardware_counters,
+    ),
+    files(
+        "counters to ourselves",
+        "no counter is taken by others",
+        nmi_watchdog,
+    ),
+    live(
+        "ends of threads",
+        "`steer stat`: exact counts of short threads",
+        ends_of_threads,
+    ),
+    files(
+        "counting by BPF",
+        "`steer stat`, `steer top`: threads told apart at less cost",
+        counting_by_bpf,
+    ),
+    live(
+        "open files",
+        "counters of many threads and CPUs",
+        open_files,
+    ),
     live("recording", "`steer profile`", recording),
     live("affinity", "placing threads of one's own", affinity),
-    files("control groups", "rules by cgroup, CPU bandwidth", control_groups),
-    files("way masks", "`steer profile --online`: misses by size of the cache", way_masks),
+    files(
+        "control groups",
+        "rules by cgroup, CPU bandwidth",
+        control_groups,
+    ),
+    files(
+        "way masks",
+        "`steer profile --online`: misses by size of the cache",
+        way_masks,
+    ),
     files("sched_ext", "placing threads in the kernel", sched_ext),
-    files("frequency hints", "telling the kernel which threads want speed", frequency_hints),
+    files(
+        "frequency hints",
+        "telling the kernel which threads want speed",
+        frequency_hints,
+    ),
 ];
 
 /// Runs every check that makes sense for this root, and looks for every virtual counter: name, what for, finding.
 #[must_use]
 pub fn examine(root: &Path) -> Vec<(&'static str, &'static str, Finding)> {
     let here = root == Path::new("/");
-    let checks = CHECKS.iter().filter(|c| here || !c.live).map(|c| (c.name, c.needed_for, (c.check)(root)));
-    checks.chain(PROVIDERS.iter().map(|p| (p.name, p.prose, provider(p, root)))).collect()
+    let checks = CHECKS
+        .iter()
+        .filter(|c| here || !c.live)
+        .map(|c| (c.name, c.needed_for, (c.check)(root)));
+    checks
+        .chain(
+            PROVIDERS
+                .iter()
+                .map(|p| (p.name, p.prose, provider(p, root))),
+        )
+        .collect()
 }
 
 impl Finding {
     fn works(found: impl Into<String>) -> Self {
-        Self { state: State::Works, found: found.into(), mend: String::new() }
+        Self {
+            state: State::Works,
+            found: found.into(),
+            mend: String::new(),
+        }
     }
 
     fn limited(found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { state: State::Limited, found: found.into(), mend: mend.into() }
+        Self {
+            state: State::Limited,
+            found: found.into(),
+            mend: mend.into(),
+        }
     }
 
     fn missing(found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { state: State::Missing, found: found.into(), mend: mend.into() }
+        Self {
+            state: State::Missing,
+            found: found.into(),
+            mend: mend.into(),
+        }
     }
 }
 
 fn text(root: &Path, file: &str) -> Option<String> {
-    std::fs::read_to_string(root.join(file)).ok().map(|t| t.trim().to_owned())
+    std::fs::read_to_string(root.join(file))
+        .ok()
+        .map(|t| t.trim().to_owned())
 }
 
 fn machine(root: &Path) -> Finding {
     match topology::detect(root) {
         Ok(machine) => {
             let types: Vec<&str> = machine.core_type.iter().map(|t| t.name.as_str()).collect();
-            Finding::works(format!("{}: {} CPUs, core types {}", machine.title, machine.cpu_count(), types.join(", ")))
+            Finding::works(format!(
+                "{}: {} CPUs, core types {}",
+                machine.title,
+                machine.cpu_count(),
+                types.join(", ")
+            ))
         }
-        Err(error) => {
-            Finding::missing(error.to_string(), "describe it in a machine file (`steer machine show` prints one)")
-        }
+        Err(error) => Finding::missing(
+            error.to_string(),
+            "describe it in a machine file (`steer machine show` prints one)",
+        ),
     }
 }
 
@@ -127,9 +206,13 @@ fn way_masks(root: &Path) -> Finding {
         let ways = u64::from_str_radix(&mask, 16).map_or(0, u64::count_ones);
         return Finding::works(format!("a last-level cache of {ways} ways (resctrl)"));
     }
-    let known = text(root, "proc/filesystems").is_some_and(|t| t.lines().any(|l| l.ends_with("resctrl")));
+    let known =
+        text(root, "proc/filesystems").is_some_and(|t| t.lines().any(|l| l.ends_with("resctrl")));
     if root.join("sys/fs/resctrl/info").is_dir() {
-        Finding::missing("resctrl does not divide the last-level cache here", format!("another processor; {without}"))
+        Finding::missing(
+            "resctrl does not divide the last-level cache here",
+            format!("another processor; {without}"),
+        )
     } else if known {
         Finding::missing(
             "resctrl is not mounted",
@@ -137,34 +220,52 @@ fn way_masks(root: &Path) -> Finding {
         )
     } else {
         let mend = "Intel RDT, AMD QoS or Arm MPAM hardware is needed";
-        Finding::missing("this kernel or processor has no resctrl", format!("{mend}; {without}"))
+        Finding::missing(
+            "this kernel or processor has no resctrl",
+            format!("{mend}; {without}"),
+        )
     }
 }
 
 /// The portable event of a name, asked of the kernel.
 fn probed(name: &str) -> Probe {
     let row = CATALOG.iter().find(|row| row.name == name);
-    row.map_or(Probe::NoCounter, |row| counters::probe(row.kind, row.config))
+    row.map_or(Probe::NoCounter, |row| {
+        counters::probe(row.kind, row.config)
+    })
 }
 
 fn counting(root: &Path) -> Finding {
-    let paranoid = text(root, "proc/sys/kernel/perf_event_paranoid").unwrap_or_else(|| "unknown".into());
+    let paranoid =
+        text(root, "proc/sys/kernel/perf_event_paranoid").unwrap_or_else(|| "unknown".into());
     let found = |what: &str| format!("{what} (kernel.perf_event_paranoid is {paranoid})");
     match probed("task_clock") {
         Probe::Counts => Finding::works(found("user and kernel mode")),
         Probe::UserOnly => Finding::limited(found("user mode only"), counters::permission(1)),
         Probe::Forbidden => Finding::missing(found("not permitted"), counters::permission(2)),
-        Probe::NoCounter => Finding::missing("the kernel counts nothing", "a kernel with CONFIG_PERF_EVENTS is needed"),
-        Probe::Other(why) => {
-            Finding::missing(why, "a container may filter perf_event_open: allow it in its seccomp profile")
-        }
+        Probe::NoCounter => Finding::missing(
+            "the kernel counts nothing",
+            "a kernel with CONFIG_PERF_EVENTS is needed",
+        ),
+        Probe::Other(why) => Finding::missing(
+            why,
+            "a container may filter perf_event_open: allow it in its seccomp profile",
+        ),
     }
 }
 
 fn hardware_counters(root: &Path) -> Finding {
-    let names = ["instructions", "cycles", "llc_references", "llc_misses", "branches", "branch_misses"];
-    let (has, lacks): (Vec<&str>, Vec<&str>) =
-        names.iter().partition(|name| matches!(probed(name), Probe::Counts | Probe::UserOnly));
+    let names = [
+        "instructions",
+        "cycles",
+        "llc_references",
+        "llc_misses",
+        "branches",
+        "branch_misses",
+    ];
+    let (has, lacks): (Vec<&str>, Vec<&str>) = names
+        .iter()
+        .partition(|name| matches!(probed(name), Probe::Counts | Probe::UserOnly));
     if has.is_empty() {
         let virtual_machine = text(root, "proc/cpuinfo").is_some_and(|t| t.contains("hypervisor"));
         let mend = if virtual_machine {
@@ -187,9 +288,10 @@ fn hardware_counters(root: &Path) -> Finding {
 
 fn nmi_watchdog(root: &Path) -> Finding {
     match text(root, "proc/sys/kernel/nmi_watchdog").as_deref() {
-        Some("1") => {
-            Finding::limited("the NMI watchdog holds a counter of every core", "`sysctl kernel.nmi_watchdog=0`")
-        }
+        Some("1") => Finding::limited(
+            "the NMI watchdog holds a counter of every core",
+            "`sysctl kernel.nmi_watchdog=0`",
+        ),
         _ => Finding::works("the NMI watchdog is off"),
     }
 }
@@ -205,16 +307,19 @@ fn ends_of_threads(_: &Path) -> Finding {
 fn open_files(_: &Path) -> Finding {
     match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((_, hard)) if hard >= 65_536 => Finding::works(format!("up to {hard}")),
-        Ok((_, hard)) => {
-            Finding::limited(format!("up to {hard}"), "raise the limit: `nofile` in /etc/security/limits.conf")
-        }
+        Ok((_, hard)) => Finding::limited(
+            format!("up to {hard}"),
+            "raise the limit: `nofile` in /etc/security/limits.conf",
+        ),
         Err(error) => Finding::missing(error.to_string(), "allow getrlimit"),
     }
 }
 
 fn recording(_: &Path) -> Finding {
     match record_run::tools() {
-        Ok((qemu, plugin)) => Finding::works(format!("{} with {}", qemu.display(), plugin.display())),
+        Ok((qemu, plugin)) => {
+            Finding::works(format!("{} with {}", qemu.display(), plugin.display()))
+        }
         Err(error) => Finding::missing("not possible", error.to_string()),
     }
 }
@@ -226,7 +331,9 @@ fn affinity(root: &Path) -> Finding {
             "a container may filter it: allow it in its seccomp profile",
         );
     };
-    let allowed = (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).count();
+    let allowed = (0..nix::sched::CpuSet::count())
+        .filter(|cpu| allowed.is_set(*cpu).unwrap_or(false))
+        .count();
     let online = text(root, "sys/devices/system/cpu/online")
         .and_then(|list| list.parse::<countersteer_core::cpuset::CpuSet>().ok())
         .map_or(allowed, |cpus| cpus.len());
@@ -266,20 +373,28 @@ const CAP_BPF: u64 = 1 << 39;
 pub fn may_load_programs(root: &Path) -> bool {
     let status = text(root, "proc/self/status").unwrap_or_default();
     let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let capabilities = capabilities.and_then(|c| u64::from_str_radix(c.trim(), 16).ok()).unwrap_or(0);
+    let capabilities = capabilities
+        .and_then(|c| u64::from_str_radix(c.trim(), 16).ok())
+        .unwrap_or(0);
     let has = |all: u64| capabilities & all == all;
     has(CAP_SYS_ADMIN) || has(CAP_BPF | CAP_PERFMON)
 }
 
 fn counting_by_bpf(root: &Path) -> Finding {
     let without = "until then threads have counters of their own";
-    if !root.join("proc/sys/kernel/unprivileged_bpf_disabled").exists() {
+    if !root
+        .join("proc/sys/kernel/unprivileged_bpf_disabled")
+        .exists()
+    {
         let mend = format!("a kernel with CONFIG_BPF_SYSCALL is needed; {without}");
         return Finding::limited("this kernel takes no programs", mend);
     }
     if !counters::sees_all_threads(root) {
         let mend = format!("run outside of the container; {without}");
-        return Finding::limited("threads have other numbers in the kernel than in this container", mend);
+        return Finding::limited(
+            "threads have other numbers in the kernel than in this container",
+            mend,
+        );
     }
     if !may_load_programs(root) {
         let mend = format!("run as root, or with CAP_BPF and CAP_PERFMON; {without}");
@@ -291,12 +406,17 @@ fn counting_by_bpf(root: &Path) -> Finding {
 fn sched_ext(root: &Path) -> Finding {
     let folder = root.join("sys/kernel/sched_ext");
     let Some(state) = text(&folder, "state") else {
-        let release = text(root, "proc/sys/kernel/osrelease").unwrap_or_else(|| "this kernel".into());
-        let mend = "a kernel from 6.12 on with CONFIG_SCHED_CLASS_EXT is needed; affinity works without";
+        let release =
+            text(root, "proc/sys/kernel/osrelease").unwrap_or_else(|| "this kernel".into());
+        let mend =
+            "a kernel from 6.12 on with CONFIG_SCHED_CLASS_EXT is needed; affinity works without";
         return Finding::missing(format!("{release} has none"), mend);
     };
     if !root.join("sys/kernel/btf/vmlinux").exists() {
-        return Finding::missing("the kernel has no type information", "a kernel with CONFIG_DEBUG_INFO_BTF is needed");
+        return Finding::missing(
+            "the kernel has no type information",
+            "a kernel with CONFIG_DEBUG_INFO_BTF is needed",
+        );
     }
     let taken = text(&folder, "root/ops").filter(|_| state != "disabled");
     if let Some(other) = taken {
@@ -306,21 +426,26 @@ fn sched_ext(root: &Path) -> Finding {
         );
     }
     if !may_load_programs(root) {
-        return Finding::limited("there, but not permitted", "run as root, or with CAP_BPF and CAP_PERFMON");
+        return Finding::limited(
+            "there, but not permitted",
+            "run as root, or with CAP_BPF and CAP_PERFMON",
+        );
     }
     Finding::works("there, and no other scheduler is loaded")
 }
 
 fn frequency_hints(root: &Path) -> Finding {
     let clamp = root.join("proc/sys/kernel/sched_util_clamp_min").exists();
-    let preference: PathBuf = root.join("sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference");
+    let preference: PathBuf =
+        root.join("sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference");
     match (clamp, preference.exists()) {
         (true, true) => Finding::works("utilisation clamps, energy preference"),
         (true, false) => Finding::works("utilisation clamps"),
         (false, true) => Finding::works("energy preference"),
-        (false, false) => {
-            Finding::missing("neither utilisation clamps nor an energy preference", "a kernel with CONFIG_UCLAMP_TASK")
-        }
+        (false, false) => Finding::missing(
+            "neither utilisation clamps nor an energy preference",
+            "a kernel with CONFIG_UCLAMP_TASK",
+        ),
     }
 }
 
@@ -351,7 +476,11 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         for root in [Path::new("/"), empty.path()] {
             for (name, _, finding) in examine(root) {
-                assert_eq!(finding.state == State::Works, finding.mend.is_empty(), "{name}: {finding:?}");
+                assert_eq!(
+                    finding.state == State::Works,
+                    finding.mend.is_empty(),
+                    "{name}: {finding:?}"
+                );
                 assert!(!finding.found.is_empty(), "{name}");
             }
         }
@@ -360,8 +489,14 @@ mod tests {
     #[test]
     fn only_files_are_asked_of_another_root() {
         let empty = tempfile::tempdir().unwrap();
-        let names: Vec<&str> = examine(empty.path()).into_iter().map(|(name, ..)| name).collect();
-        assert!(names.contains(&"sched_ext") && !names.contains(&"counting"), "{names:?}");
+        let names: Vec<&str> = examine(empty.path())
+            .into_iter()
+            .map(|(name, ..)| name)
+            .collect();
+        assert!(
+            names.contains(&"sched_ext") && !names.contains(&"counting"),
+            "{names:?}"
+        );
     }
 
     #[test]
@@ -373,9 +508,16 @@ mod tests {
             std::os::unix::fs::symlink(namespace, root.path().join("proc/self/ns/pid")).unwrap();
             counting_by_bpf(root.path()).found
         };
-        assert!(counting_by_bpf(root(&[]).path()).found.contains("takes no programs"));
-        let (all, perfmon, outermost) =
-            ("CapEff:\t000001ffffffffff\n", "CapEff:\t0000004000000000\n", "pid:[4026531836]");
+        assert!(
+            counting_by_bpf(root(&[]).path())
+                .found
+                .contains("takes no programs")
+        );
+        let (all, perfmon, outermost) = (
+            "CapEff:\t000001ffffffffff\n",
+            "CapEff:\t0000004000000000\n",
+            "pid:[4026531836]",
+        );
         assert!(found(all, "pid:[4026532200]").contains("container"));
         assert!(found(perfmon, outermost).contains("not permitted"));
         assert!(found("CapEff:\t000000c000000000\n", outermost).contains("may be loaded"));
@@ -387,23 +529,42 @@ mod tests {
         let state = ("sys/kernel/sched_ext/state", "enabled\n");
         let btf = ("sys/kernel/btf/vmlinux", "x");
         let finding = |files: &[(&str, &str)]| sched_ext(root(files).path());
-        assert!(finding(&[("proc/sys/kernel/osrelease", "6.1.0-9")]).found.contains("6.1.0-9"));
+        assert!(
+            finding(&[("proc/sys/kernel/osrelease", "6.1.0-9")])
+                .found
+                .contains("6.1.0-9")
+        );
         assert!(finding(&[state]).found.contains("type information"));
         let ops = ["sys/kernel/sched_ext", "root", "ops"].join("/");
         let taken = finding(&[state, btf, (&ops, "scx_rusty")]);
         assert!(taken.found.contains("scx_rusty") && taken.state == State::Limited);
         let off = ("sys/kernel/sched_ext/state", "disabled");
         let caps = |bits: &'static str| finding(&[off, btf, ("proc/self/status", bits)]).state;
-        assert_eq!(caps("Name:\tx\nCapEff:\t0000000000000000\n"), State::Limited);
+        assert_eq!(
+            caps("Name:\tx\nCapEff:\t0000000000000000\n"),
+            State::Limited
+        );
         assert_eq!(caps("CapEff:\t000001ffffffffff\n"), State::Works);
     }
 
     #[test]
     fn way_masks_tell_mounted_unmounted_and_absent_apart() {
         let of = |files: &[(&str, &str)]| way_masks(root(files).path());
-        assert!(of(&[("sys/fs/resctrl/info/L3/cbm_mask", "fffff\n")]).found.contains("20 ways"));
-        assert!(of(&[("sys/fs/resctrl/info/L3_MON/mon_features", "x")]).found.contains("does not divide"));
-        assert!(of(&[("proc/filesystems", "nodev\tresctrl\n")]).mend.contains("mount -t resctrl"));
+        assert!(
+            of(&[("sys/fs/resctrl/info/L3/cbm_mask", "fffff\n")])
+                .found
+                .contains("20 ways")
+        );
+        assert!(
+            of(&[("sys/fs/resctrl/info/L3_MON/mon_features", "x")])
+                .found
+                .contains("does not divide")
+        );
+        assert!(
+            of(&[("proc/filesystems", "nodev\tresctrl\n")])
+                .mend
+                .contains("mount -t resctrl")
+        );
         assert!(of(&[]).mend.contains("--by co-runners"));
     }
 
@@ -411,6 +572,9 @@ mod tests {
     fn a_counter_that_the_watchdog_holds_is_told() {
         let on = nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "1\n")]).path());
         assert!(on.mend.contains("nmi_watchdog=0"));
-        assert_eq!(nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "0\n")]).path()).state, State::Works);
+        assert_eq!(
+            nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "0\n")]).path()).state,
+            State::Works
+        );
     }
 }

@@ -28,7 +28,10 @@ impl Keeper {
     /// # Errors
     /// It cannot be started.
     pub fn start(mut command: Command) -> io::Result<Self> {
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         // SAFETY: between fork and exec this makes one system call, on no memory.
         unsafe { command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into)) };
         let mut process = command.spawn()?;
@@ -57,7 +60,12 @@ impl Drop for Keeper {
 /// What a process that was started by [`Keeper::start`] does first: it heeds no signal that can be refused, holds none of the
 /// files that others opened, keeps no folder in use, and is called by a name of its own in lists of processes.
 pub fn settle_in(name: &str) {
-    for refused in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+    for refused in [
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ] {
         // SAFETY: no handler of this program's is replaced, and ignoring a signal runs no code.
         let _ = unsafe { signal(refused, SigHandler::SigIgn) };
     }
@@ -69,7 +77,9 @@ pub fn settle_in(name: &str) {
 
 /// Waits until the process that started this one has ended, or has closed its end of the pipe.
 pub fn wait_for_end(parent: u32, line: impl AsFd) {
-    let process = pidfd(parent).ok().filter(|_| std::os::unix::process::parent_id() == parent);
+    let process = pidfd(parent)
+        .ok()
+        .filter(|_| std::os::unix::process::parent_id() == parent);
     let Some(process) = process else { return };
     let gone = PollFlags::POLLIN | PollFlags::POLLHUP;
     let watched = |file: BorrowedFd<'_>| -> Result<bool, Errno> {

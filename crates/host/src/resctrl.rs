@@ -35,7 +35,10 @@ impl Groups for Kernel {
 
     fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()> {
         // The kernel takes one at a time, and its file is never cut short.
-        let mut tasks = std::fs::OpenOptions::new().append(true).create(true).open(group.join("tasks"))?;
+        let mut tasks = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(group.join("tasks"))?;
         tasks.write_all(format!("{tid}\n").as_bytes())
     }
 }
@@ -52,10 +55,16 @@ pub(crate) fn unavailable(root: &Path, lacks: (&str, &str)) -> Unavailable {
     if mount(root).join("info").is_dir() {
         Unavailable::new(lacks.0, lacks.1)
     } else if known {
-        Unavailable::new("resctrl is not mounted", "run `mount -t resctrl resctrl /sys/fs/resctrl` as root")
+        Unavailable::new(
+            "resctrl is not mounted",
+            "run `mount -t resctrl resctrl /sys/fs/resctrl` as root",
+        )
     } else {
         let why = "this kernel or processor has no resctrl";
-        Unavailable::new(why, "Intel RDT, AMD QoS or Arm MPAM hardware is needed; virtual machines rarely have it")
+        Unavailable::new(
+            why,
+            "Intel RDT, AMD QoS or Arm MPAM hardware is needed; virtual machines rarely have it",
+        )
     }
 }
 
@@ -82,15 +91,29 @@ impl Masks {
             Err(error) => Err((path, error)),
         };
         let schemata = text(mount.join("schemata"))?;
-        let lines: Vec<String> =
-            schemata.lines().map(str::trim).filter(|line| line.starts_with("L3")).map(str::to_owned).collect();
+        let lines: Vec<String> = schemata
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with("L3"))
+            .map(str::to_owned)
+            .collect();
         let resource = |line: &String| line.split(':').next().unwrap_or_default().to_owned();
         let resources: Vec<String> = lines.iter().map(resource).collect();
-        let named = resources.first().map(|name| mount.join("info").join(name)).filter(|folder| folder.is_dir());
+        let named = resources
+            .first()
+            .map(|name| mount.join("info").join(name))
+            .filter(|folder| folder.is_dir());
         let info = named.unwrap_or_else(|| mount.join("info/L3"));
-        let ways = u64::from_str_radix(&text(info.join("cbm_mask"))?, 16).map_or(0, u64::count_ones);
+        let ways =
+            u64::from_str_radix(&text(info.join("cbm_mask"))?, 16).map_or(0, u64::count_ones);
         let least = text(info.join("min_cbm_bits"))?.parse().unwrap_or(1).max(1);
-        Ok(Self { ways, least, caches: lines.first().map_or_else(Vec::new, |line| numbers(line)), resources, lines })
+        Ok(Self {
+            ways,
+            least,
+            caches: lines.first().map_or_else(Vec::new, |line| numbers(line)),
+            resources,
+            lines,
+        })
     }
 
     /// The mask of a stretch of ways, within what there is.
@@ -104,7 +127,10 @@ impl Masks {
 /// The numbers of the caches or memories in a line of a `schemata` file, `L3:0=fff;1=fff`.
 pub(crate) fn numbers(line: &str) -> Vec<u32> {
     let values = line.split_once(':').map_or("", |(_, values)| values);
-    values.split(';').filter_map(|part| part.split('=').next()?.trim().parse().ok()).collect()
+    values
+        .split(';')
+        .filter_map(|part| part.split('=').next()?.trim().parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -120,8 +146,15 @@ pub(crate) mod testing {
     impl Groups for Pretend {
         fn make(&mut self, group: &Path) -> io::Result<()> {
             let own = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
-            let made = std::fs::read_dir(group.parent().unwrap_or(group))?.flatten().filter(own).count();
-            if made >= self.limit { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Kernel.make(group) }
+            let made = std::fs::read_dir(group.parent().unwrap_or(group))?
+                .flatten()
+                .filter(own)
+                .count();
+            if made >= self.limit {
+                Err(io::Error::from_raw_os_error(libc::ENOSPC))
+            } else {
+                Kernel.make(group)
+            }
         }
 
         fn remove(&mut self, group: &Path) -> io::Result<()> {
@@ -140,8 +173,17 @@ mod tests {
 
     #[test]
     fn masks_stay_within_what_there_is() {
-        let masks = Masks { ways: 12, least: 2, resources: vec!["L3".into()], caches: vec![0], lines: Vec::new() };
-        assert_eq!([(0, 12), (0, 1), (10, 4), (3, 99)].map(|(f, c)| masks.mask(f, c)), [0xfff, 0b11, 0xf00, 0xfff]);
+        let masks = Masks {
+            ways: 12,
+            least: 2,
+            resources: vec!["L3".into()],
+            caches: vec![0],
+            lines: Vec::new(),
+        };
+        assert_eq!(
+            [(0, 12), (0, 1), (10, 4), (3, 99)].map(|(f, c)| masks.mask(f, c)),
+            [0xfff, 0b11, 0xf00, 0xfff]
+        );
         assert_eq!(numbers("MB: 0=100;1= 50"), [0, 1]);
         assert!(numbers("nothing").is_empty());
     }

@@ -27,13 +27,22 @@ impl Signals {
     /// No file is left.
     pub fn listen() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
-        SignalDelivery::with_pipe(read, write, WithOrigin::default(), [SIGINT, SIGTERM, SIGHUP]).map(Self)
+        SignalDelivery::with_pipe(
+            read,
+            write,
+            WithOrigin::default(),
+            [SIGINT, SIGTERM, SIGHUP],
+        )
+        .map(Self)
     }
 
     /// The last one that came since the last call, and whether it was sent to this process alone, as opposed to all of a
     /// terminal's.
     pub fn pending(&mut self) -> Option<(i32, bool)> {
-        self.0.pending().last().map(|origin| (origin.signal, origin.process.is_some()))
+        self.0
+            .pending()
+            .last()
+            .map(|origin| (origin.signal, origin.process.is_some()))
     }
 }
 

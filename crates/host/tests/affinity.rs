@@ -59,14 +59,23 @@ const SPIN: &str = "while :; do :; done";
 
 fn mask(tid: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
     line.trim().to_owned()
 }
 
 /// The CPUs that this test may use; `None`, with a word, if they are too few.
 fn two_cpus(test: &str) -> Option<(String, Vec<u32>)> {
     let all = mask(std::process::id());
-    let cpus: Vec<u32> = all.parse::<CpuSet>().unwrap().iter().map(|c| c.0).take(2).collect();
+    let cpus: Vec<u32> = all
+        .parse::<CpuSet>()
+        .unwrap()
+        .iter()
+        .map(|c| c.0)
+        .take(2)
+        .collect();
     if cpus.len() < 2 {
         println!("{test}: skipped: this machine has a single CPU");
         return None;
@@ -79,18 +88,31 @@ const PERIOD: Nanos = Nanos::from_millis(20);
 /// Counters that take turns, a set of events each.
 fn counters(sets: &[&str], period: Nanos) -> Counters {
     let pmus = Pmus::read(Path::new("/")).unwrap();
-    let sets: Vec<_> = sets.iter().map(|set| resolve(set, &parse_set(set).unwrap(), &pmus).unwrap()).collect();
-    let planned = |set: &Vec<Resolved>| PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let sets: Vec<_> = sets
+        .iter()
+        .map(|set| resolve(set, &parse_set(set).unwrap(), &pmus).unwrap())
+        .collect();
+    let planned = |set: &Vec<Resolved>| PlannedSet {
+        events: set.iter().map(|e| e.planned.clone()).collect(),
+    };
     let plan = Plan::new(sets.iter().map(planned).collect(), Some(period)).unwrap();
     (sets, plan)
 }
 
 fn engine(folder: &Path, counted: bool, dry: bool) -> AffinityEngine {
-    engine_that(counted.then(|| counters(&["task_clock"], PERIOD)), folder, dry)
+    engine_that(
+        counted.then(|| counters(&["task_clock"], PERIOD)),
+        folder,
+        dry,
+    )
 }
 
 fn engine_that(counters: Option<Counters>, folder: &Path, dry: bool) -> AffinityEngine {
-    AffinityEngine::open(AffinityConfig { dry, ..config(counters, folder) }).unwrap()
+    AffinityEngine::open(AffinityConfig {
+        dry,
+        ..config(counters, folder)
+    })
+    .unwrap()
 }
 
 /// Every observation is the last one, and sees everything.
@@ -110,44 +132,67 @@ fn config(counters: Option<Counters>, folder: &Path) -> AffinityConfig {
 }
 
 fn root(program: &Program) -> Root {
-    Root { pid: program.pid(), program: ProgramId(0), name: "program".into() }
+    Root {
+        pid: program.pid(),
+        program: ProgramId(0),
+        name: "program".into(),
+    }
 }
 
 fn to(threads: &[u32], target: &Target) -> Placement {
-    let place = |tid: &u32| ThreadPlacement::new(ThreadId(*tid), target.clone(), Reason::rule("test"));
-    Placement { threads: threads.iter().map(place).collect(), ..Placement::default() }
+    let place =
+        |tid: &u32| ThreadPlacement::new(ThreadId(*tid), target.clone(), Reason::rule("test"));
+    Placement {
+        threads: threads.iter().map(place).collect(),
+        ..Placement::default()
+    }
 }
 
 fn cpu(engine: &AffinityEngine, os: u32) -> Target {
     let all: CpuSet = std::iter::once(countersteer_core::units::CpuId(os)).collect();
     let machine = countersteer_host::topology::detect(Path::new("/")).unwrap();
     assert!(engine.topology().cpus.len() > 1);
-    Target::Cpus(Arc::new(CpuNumbers::new(machine.os_cpu_numbers()).own_set(&all)))
+    Target::Cpus(Arc::new(
+        CpuNumbers::new(machine.os_cpu_numbers()).own_set(&all),
+    ))
 }
 
 fn end(pids: &[u32]) {
     let pids = pids.iter().map(ToString::to_string);
-    let _ = Command::new("kill").args(pids).stderr(Stdio::null()).status();
+    let _ = Command::new("kill")
+        .args(pids)
+        .stderr(Stdio::null())
+        .status();
 }
 
 /// Observes every 20 ms until that holds; fails when it does not for ten seconds.
-fn until(engine: &mut AffinityEngine, mut holds: impl FnMut(&countersteer_core::engine::Observation) -> bool) {
+fn until(
+    engine: &mut AffinityEngine,
+    mut holds: impl FnMut(&countersteer_core::engine::Observation) -> bool,
+) {
     for _ in 0..500 {
         let seen = engine.observe(Nanos::ZERO, false).unwrap();
         if holds(&seen) {
             return;
         }
-        let seen = engine.observe(seen.at + Nanos::from_millis(20), false).unwrap();
+        let seen = engine
+            .observe(seen.at + Nanos::from_millis(20), false)
+            .unwrap();
         if holds(&seen) {
             return;
         }
     }
-    panic!("it did not come about: {:?}", engine.observe(Nanos::ZERO, false).unwrap());
+    panic!(
+        "it did not come about: {:?}",
+        engine.observe(Nanos::ZERO, false).unwrap()
+    );
 }
 
 #[test]
 fn threads_go_where_they_are_placed_and_back_at_the_end() {
-    let Some((all, cpus)) = two_cpus("threads_go_where_they_are_placed") else { return };
+    let Some((all, cpus)) = two_cpus("threads_go_where_they_are_placed") else {
+        return;
+    };
     for counted in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let program = Program::start(SPIN);
@@ -161,27 +206,41 @@ fn threads_go_where_they_are_placed_and_back_at_the_end() {
             assert_eq!(mask(pid), os.to_string());
             let wanted = target.cpus(engine.topology());
             until(&mut engine, |seen| {
-                seen.threads
-                    .iter()
-                    .any(|t| t.id.0 == pid && t.runnable && wanted.contains(t.cpu) && *t.allowed == *wanted)
+                seen.threads.iter().any(|t| {
+                    t.id.0 == pid && t.runnable && wanted.contains(t.cpu) && *t.allowed == *wanted
+                })
             });
         }
-        assert_eq!(engine.apply(&to(&[pid, 1 << 22], &Target::Anywhere)).unwrap().gone, 1);
+        assert_eq!(
+            engine
+                .apply(&to(&[pid, 1 << 22], &Target::Anywhere))
+                .unwrap()
+                .gone,
+            1
+        );
         assert_eq!(mask(pid), all);
         let target = cpu(&engine, cpus[0]);
         engine.apply(&to(&[pid], &target)).unwrap();
         drop(engine);
         assert_eq!(mask(pid), all);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no journal is left");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            0,
+            "no journal is left"
+        );
     }
 }
 
 #[test]
 fn children_are_followed_and_let_go_with_their_parents() {
-    let Some((all, cpus)) = two_cpus("children_are_followed") else { return };
+    let Some((all, cpus)) = two_cpus("children_are_followed") else {
+        return;
+    };
     for counted in [true, false] {
         let folder = tempfile::tempdir().unwrap();
-        let script = format!("sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!");
+        let script = format!(
+            "sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!"
+        );
         let program = Program::start(&script);
         let pid = program.pid();
         let mut engine = engine(folder.path(), counted, false);
@@ -190,24 +249,34 @@ fn children_are_followed_and_let_go_with_their_parents() {
         engine.apply(&to(&[pid], &target)).unwrap();
         let mut born = Vec::new();
         until(&mut engine, |seen| {
-            born.extend(seen.events.iter().filter(|e| e.kind == ThreadEventKind::New).map(|e| e.thread.0));
+            born.extend(
+                seen.events
+                    .iter()
+                    .filter(|e| e.kind == ThreadEventKind::New)
+                    .map(|e| e.thread.0),
+            );
             seen.threads.len() >= 3 && seen.threads.iter().any(|t| t.id.0 != pid && t.runnable)
         });
         let children: Vec<u32> = born.into_iter().filter(|tid| *tid != pid).collect();
         let is_zombie = |stat: String| stat.contains(") Z ");
-        let lives = |tid: &&u32| std::fs::read_to_string(format!("/proc/{tid}/stat")).is_ok_and(|s| !is_zombie(s));
+        let lives = |tid: &&u32| {
+            std::fs::read_to_string(format!("/proc/{tid}/stat")).is_ok_and(|s| !is_zombie(s))
+        };
         let living = || children.iter().filter(lives);
         assert!(living().count() >= 2, "{children:?}");
         living().for_each(|tid| assert_eq!(mask(*tid), cpus[1].to_string(), "inherited"));
         drop(engine);
-        living().for_each(|tid| assert_eq!(mask(*tid), all, "what was inherited is put back as well"));
+        living()
+            .for_each(|tid| assert_eq!(mask(*tid), all, "what was inherited is put back as well"));
         end(&children);
     }
 }
 
 #[test]
 fn what_somebody_else_sets_is_respected() {
-    let Some((_, cpus)) = two_cpus("what_somebody_else_sets") else { return };
+    let Some((_, cpus)) = two_cpus("what_somebody_else_sets") else {
+        return;
+    };
     let folder = tempfile::tempdir().unwrap();
     let program = Program::start(SPIN);
     let pid = program.pid();
@@ -215,14 +284,28 @@ fn what_somebody_else_sets_is_respected() {
     engine.admit(&root(&program)).unwrap();
     let (first, second) = (cpu(&engine, cpus[0]), cpu(&engine, cpus[1]));
     engine.apply(&to(&[pid], &first)).unwrap();
-    let taskset = Command::new("taskset").args(["-cp", &cpus[1].to_string(), &pid.to_string()]).output();
+    let taskset = Command::new("taskset")
+        .args(["-cp", &cpus[1].to_string(), &pid.to_string()])
+        .output();
     if taskset.is_err() {
         println!("what_somebody_else_sets: skipped: there is no taskset");
         return;
     }
-    assert_eq!(engine.apply(&to(&[pid], &first)).unwrap(), Default::default(), "it believes itself where it should be");
-    assert_eq!(engine.apply(&to(&[pid], &second)).unwrap().refused, 1, "noticed when it wants to change it");
-    assert_eq!(engine.apply(&to(&[pid], &first)).unwrap().refused, 1, "outside of what the other left");
+    assert_eq!(
+        engine.apply(&to(&[pid], &first)).unwrap(),
+        Default::default(),
+        "it believes itself where it should be"
+    );
+    assert_eq!(
+        engine.apply(&to(&[pid], &second)).unwrap().refused,
+        1,
+        "noticed when it wants to change it"
+    );
+    assert_eq!(
+        engine.apply(&to(&[pid], &first)).unwrap().refused,
+        1,
+        "outside of what the other left"
+    );
     assert_eq!(mask(pid), cpus[1].to_string());
     drop(engine);
     assert_eq!(mask(pid), cpus[1].to_string(), "the other's mask stays");
@@ -230,22 +313,33 @@ fn what_somebody_else_sets_is_respected() {
 
 #[test]
 fn nothing_is_changed_by_a_dry_run() {
-    let Some((all, cpus)) = two_cpus("nothing_is_changed_by_a_dry_run") else { return };
+    let Some((all, cpus)) = two_cpus("nothing_is_changed_by_a_dry_run") else {
+        return;
+    };
     let folder = tempfile::tempdir().unwrap();
     let program = Program::start(SPIN);
     let mut engine = engine(folder.path(), true, true);
     engine.admit(&root(&program)).unwrap();
     let target = cpu(&engine, cpus[0]);
-    assert_eq!(engine.apply(&to(&[program.pid()], &target)).unwrap().changed, 1);
+    assert_eq!(
+        engine
+            .apply(&to(&[program.pid()], &target))
+            .unwrap()
+            .changed,
+        1
+    );
     assert_eq!(mask(program.pid()), all);
 }
 
 #[test]
 fn a_killed_engines_work_is_undone_by_the_next() {
-    let Some((all, cpus)) = two_cpus("a_killed_engines_work") else { return };
+    let Some((all, cpus)) = two_cpus("a_killed_engines_work") else {
+        return;
+    };
     let folder = tempfile::tempdir().unwrap();
-    let program =
-        Program::start(&format!("sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!"));
+    let program = Program::start(&format!(
+        "sleep 0.3; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!"
+    ));
     let mut engine = engine(folder.path(), true, false);
     engine.admit(&root(&program)).unwrap();
     let mut threads = BTreeMap::new();
@@ -256,17 +350,31 @@ fn a_killed_engines_work_is_undone_by_the_next() {
     let tids: Vec<u32> = threads.into_keys().collect();
     let target = cpu(&engine, cpus[0]);
     engine.apply(&to(&tids, &target)).unwrap();
-    assert_eq!(restore(folder.path()).unwrap().journals, 0, "an engine that lives is left alone");
+    assert_eq!(
+        restore(folder.path()).unwrap().journals,
+        0,
+        "an engine that lives is left alone"
+    );
     // What a kill leaves: the file, unlocked.
-    let journal = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let journal = std::fs::read_dir(folder.path())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let text = std::fs::read_to_string(&journal).unwrap();
     drop(engine);
     for tid in &tids {
-        let _ = Command::new("taskset").args(["-cp", &cpus[0].to_string(), &tid.to_string()]).output();
+        let _ = Command::new("taskset")
+            .args(["-cp", &cpus[0].to_string(), &tid.to_string()])
+            .output();
     }
     std::fs::write(folder.path().join("killed.journal"), text).unwrap();
     let restored = restore(folder.path()).unwrap();
-    assert_eq!((restored.journals, restored.failed, restored.left), (1, 0, 0));
+    assert_eq!(
+        (restored.journals, restored.failed, restored.left),
+        (1, 0, 0)
+    );
     assert!(restored.threads >= 2, "{restored:?}");
     for tid in &tids {
         if Path::new(&format!("/proc/{tid}")).exists() {
@@ -279,42 +387,83 @@ fn a_killed_engines_work_is_undone_by_the_next() {
 
 #[test]
 fn who_is_let_go_has_its_own_mask_and_may_come_back() {
-    let Some((all, cpus)) = two_cpus("who_is_let_go") else { return };
+    let Some((all, cpus)) = two_cpus("who_is_let_go") else {
+        return;
+    };
     for counted in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let gate = folder.path().join("go");
-        let family =
-            format!("{}; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!", wait_for(&gate));
+        let family = format!(
+            "{}; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!",
+            wait_for(&gate)
+        );
         let (stays, leaves) = (Program::start(SPIN), Program::start(&family));
         let mut engine = engine(folder.path(), counted, false);
-        let other = Root { program: ProgramId(1), ..root(&leaves) };
+        let other = Root {
+            program: ProgramId(1),
+            ..root(&leaves)
+        };
         engine.admit(&root(&stays)).unwrap();
         engine.admit(&other).unwrap();
         std::fs::write(&gate, "").unwrap();
         let mut threads = Vec::new();
         until(&mut engine, |seen| {
-            threads = seen.threads.iter().filter(|t| t.program == ProgramId(1)).map(|t| t.id.0).collect();
-            threads.len() >= 3 && seen.threads.iter().any(|t| threads.contains(&t.id.0) && t.runnable)
+            threads = seen
+                .threads
+                .iter()
+                .filter(|t| t.program == ProgramId(1))
+                .map(|t| t.id.0)
+                .collect();
+            threads.len() >= 3
+                && seen
+                    .threads
+                    .iter()
+                    .any(|t| threads.contains(&t.id.0) && t.runnable)
         });
         threads.retain(|tid| Path::new(&format!("/proc/{tid}")).exists());
         let target = cpu(&engine, cpus[1]);
         engine.apply(&to(&threads, &target)).unwrap();
         engine.apply(&to(&[stays.pid()], &target)).unwrap();
         engine.dismiss(&other).unwrap();
-        threads.iter().for_each(|tid| assert_eq!(mask(*tid), all, "let go"));
+        threads
+            .iter()
+            .for_each(|tid| assert_eq!(mask(*tid), all, "let go"));
         assert_eq!(mask(stays.pid()), cpus[1].to_string());
         let mut gone = Vec::new();
         for _ in 0..5 {
             let at = engine.observe(Nanos::ZERO, false).unwrap().at;
             let seen = engine.observe(at + Nanos::from_millis(20), false).unwrap();
-            gone.extend(seen.events.iter().filter(|e| e.kind == ThreadEventKind::Exit).map(|e| e.thread.0));
-            assert!(seen.threads.iter().all(|t| t.id.0 == stays.pid()), "{:?}", seen.threads);
-            assert!(seen.samples.iter().all(|s| s.thread.0 == stays.pid()), "{:?}", seen.samples);
+            gone.extend(
+                seen.events
+                    .iter()
+                    .filter(|e| e.kind == ThreadEventKind::Exit)
+                    .map(|e| e.thread.0),
+            );
+            assert!(
+                seen.threads.iter().all(|t| t.id.0 == stays.pid()),
+                "{:?}",
+                seen.threads
+            );
+            assert!(
+                seen.samples.iter().all(|s| s.thread.0 == stays.pid()),
+                "{:?}",
+                seen.samples
+            );
         }
-        assert_eq!(engine.apply(&to(&threads, &target)).unwrap().gone, threads.len() as u32);
+        assert_eq!(
+            engine.apply(&to(&threads, &target)).unwrap().gone,
+            threads.len() as u32
+        );
         engine.admit(&other).unwrap();
-        until(&mut engine, |seen| seen.threads.iter().any(|t| t.id.0 == leaves.pid() && t.program == ProgramId(1)));
-        assert_eq!(engine.apply(&to(&[leaves.pid()], &target)).unwrap().changed, 1);
+        until(&mut engine, |seen| {
+            seen.threads
+                .iter()
+                .any(|t| t.id.0 == leaves.pid() && t.program == ProgramId(1))
+        });
+        assert_eq!(
+            engine.apply(&to(&[leaves.pid()], &target)).unwrap().changed,
+            1
+        );
         drop(engine);
         assert_eq!(mask(leaves.pid()), all);
         end(&threads);
@@ -325,7 +474,11 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
 struct Other(Option<countersteer_host::affinity::Counters>);
 
 impl countersteer_host::affinity::Recount for Other {
-    fn counters(&mut self, _: &[&'static str], _: Nanos) -> Option<countersteer_host::affinity::Counters> {
+    fn counters(
+        &mut self,
+        _: &[&'static str],
+        _: Nanos,
+    ) -> Option<countersteer_host::affinity::Counters> {
         self.0.take()
     }
 
@@ -339,7 +492,8 @@ impl countersteer_host::affinity::Recount for Other {
 fn other_counters_are_opened_while_threads_run_on() {
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("go");
-    let busy = format!("({SPIN}) & child=$!; trap \"kill $child\" EXIT; while :; do sleep 0.1; done");
+    let busy =
+        format!("({SPIN}) & child=$!; trap \"kill $child\" EXIT; while :; do sleep 0.1; done");
     let program = Program::start(&format!("{}; {busy}", wait_for(&gate)));
     let mut engine = engine(folder.path(), true, false);
     if engine.blindness().is_some() {
@@ -352,7 +506,9 @@ fn other_counters_are_opened_while_threads_run_on() {
     std::fs::write(&gate, "").unwrap();
     let mut threads = std::collections::BTreeMap::new();
     until(&mut engine, |seen| {
-        seen.samples.iter().for_each(|s| *threads.entry(s.thread.0).or_insert(0) += 1);
+        seen.samples
+            .iter()
+            .for_each(|s| *threads.entry(s.thread.0).or_insert(0) += 1);
         // The one that spins.
         threads.values().any(|samples| *samples > 5)
     });
@@ -363,12 +519,22 @@ fn other_counters_are_opened_while_threads_run_on() {
     until(&mut engine, |seen| {
         assert!(seen.at >= last, "time goes on: {} {last}", seen.at);
         last = seen.at;
-        births += seen.events.iter().filter(|e| e.kind == ThreadEventKind::New).count();
+        births += seen
+            .events
+            .iter()
+            .filter(|e| e.kind == ThreadEventKind::New)
+            .count();
         sampled.extend(seen.samples.iter().map(|s| s.thread.0));
         births > 3 && sampled.iter().any(|tid| threads.contains_key(tid))
     });
     engine.tune(&["ipc"], Nanos::from_millis(10)).unwrap();
-    let children: Vec<u32> = engine.observe(Nanos::ZERO, false).unwrap().threads.iter().map(|t| t.id.0).collect();
+    let children: Vec<u32> = engine
+        .observe(Nanos::ZERO, false)
+        .unwrap()
+        .threads
+        .iter()
+        .map(|t| t.id.0)
+        .collect();
     drop(engine);
     end(&children);
 }
@@ -377,15 +543,19 @@ fn other_counters_are_opened_while_threads_run_on() {
 fn counters_that_take_turns_tell_of_all_that_ran() {
     let folder = tempfile::tempdir().unwrap();
     let program = Program::start(SPIN);
-    let mut engine =
-        engine_that(Some(counters(&["task_clock", "page_faults,task_clock"], PERIOD)), folder.path(), false);
+    let mut engine = engine_that(
+        Some(counters(&["task_clock", "page_faults,task_clock"], PERIOD)),
+        folder.path(),
+        false,
+    );
     if engine.blindness().is_some() {
         println!("take_turns: skipped: counting is not permitted here");
         return;
     }
     engine.admit(&root(&program)).unwrap();
     let ran = || {
-        let stat = std::fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", program.pid())).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", program.pid()))
+            .unwrap();
         stat.split(' ').next().unwrap().parse::<u64>().unwrap()
     };
     let (since, mut told, mut turns) = (ran(), 0, [0; 2]);
@@ -420,20 +590,38 @@ fn who_is_left_alone_is_counted_with_its_family_until_it_is_placed() {
     std::fs::write(&gate, "").unwrap();
     let (mut born, mut used, mut ended) = (Vec::new(), BTreeMap::new(), false);
     until(&mut engine, |seen| {
-        born.extend(seen.events.iter().filter(|e| e.kind == ThreadEventKind::New).map(|e| e.thread.0));
-        ended |= seen.events.iter().any(|e| e.kind == ThreadEventKind::Exit && e.thread.0 == pid);
+        born.extend(
+            seen.events
+                .iter()
+                .filter(|e| e.kind == ThreadEventKind::New)
+                .map(|e| e.thread.0),
+        );
+        ended |= seen
+            .events
+            .iter()
+            .any(|e| e.kind == ThreadEventKind::Exit && e.thread.0 == pid);
         for sample in &seen.samples {
             *used.entry((sample.thread.0, ended)).or_insert(0) += sample.enabled.0;
         }
-        used.iter().any(|((_, ended), time)| *ended && *time > 50_000_000)
+        used.iter()
+            .any(|((_, ended), time)| *ended && *time > 50_000_000)
     });
     let spins = *used.iter().find(|((tid, _), _)| *tid != pid).unwrap().0;
-    assert!(born.contains(&spins.0) && used.contains_key(&(pid, false)), "{born:?} {used:?}");
-    assert!(used.keys().all(|(tid, ended)| (*tid == pid) != *ended), "told in the name of who is there: {used:?}");
+    assert!(
+        born.contains(&spins.0) && used.contains_key(&(pid, false)),
+        "{born:?} {used:?}"
+    );
+    assert!(
+        used.keys().all(|(tid, ended)| (*tid == pid) != *ended),
+        "told in the name of who is there: {used:?}"
+    );
     engine.expect(true).unwrap();
     until(&mut engine, |seen| {
         seen.threads.iter().any(|t| t.id.0 == spins.0 && t.runnable)
-            && seen.samples.iter().any(|s| s.thread.0 == spins.0 && s.enabled < Nanos::from_millis(25))
+            && seen
+                .samples
+                .iter()
+                .any(|s| s.thread.0 == spins.0 && s.enabled < Nanos::from_millis(25))
     });
     end(&[spins.0]);
 }
@@ -443,7 +631,11 @@ fn who_is_left_alone_is_asked_now_and_then_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (soon, last) = (Nanos::from_millis(50), Nanos::from_millis(300));
     let counters = Some(counters(&["task_clock"], PERIOD));
-    let mut engine = AffinityEngine::open(AffinityConfig { until: last, ..config(counters, folder.path()) }).unwrap();
+    let mut engine = AffinityEngine::open(AffinityConfig {
+        until: last,
+        ..config(counters, folder.path())
+    })
+    .unwrap();
     if engine.blindness().is_some() {
         println!("who_is_left_alone_is_asked: skipped: counting is not permitted here");
         return;
@@ -452,7 +644,10 @@ fn who_is_left_alone_is_asked_now_and_then_and_at_the_end() {
     let program = Program::start(SPIN);
     engine.admit(&root(&program)).unwrap();
     let seen = engine.observe(soon, false).unwrap();
-    assert!(seen.samples.is_empty() || seen.at >= Nanos::from_millis(1000), "asked too soon: {seen:?}");
+    assert!(
+        seen.samples.is_empty() || seen.at >= Nanos::from_millis(1000),
+        "asked too soon: {seen:?}"
+    );
     let seen = engine.observe(last, false).unwrap();
     let used: u64 = seen.samples.iter().map(|s| s.enabled.0).sum();
     assert!(used > 0 && seen.threads.len() == 1, "{seen:?}");
@@ -462,11 +657,22 @@ fn who_is_left_alone_is_asked_now_and_then_and_at_the_end() {
 fn who_finds_no_room_on_a_roll_is_sought_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("started");
-    let full: LoadRoll = || fake(Manners { loses: 1, ..Manners::default() });
+    let full: LoadRoll = || {
+        fake(Manners {
+            loses: 1,
+            ..Manners::default()
+        })
+    };
     let config = config(Some(counters(&["task_clock"], PERIOD)), folder.path());
-    let mut engine = AffinityEngine::open(AffinityConfig { roll: Some(full), ..config }).unwrap();
+    let mut engine = AffinityEngine::open(AffinityConfig {
+        roll: Some(full),
+        ..config
+    })
+    .unwrap();
     if engine.blindness().is_some() || engine.topology().core_types.len() > 1 {
-        println!("who_finds_no_room: skipped: counting is not permitted here, or a roll does not suffice");
+        println!(
+            "who_finds_no_room: skipped: counting is not permitted here, or a roll does not suffice"
+        );
         return;
     }
     engine.expect(false).unwrap();
@@ -477,7 +683,12 @@ fn who_finds_no_room_on_a_roll_is_sought_and_counted() {
     }
     let (mut spins, mut used) = (0, 0);
     until(&mut engine, |seen| {
-        spins = seen.threads.iter().map(|t| t.id.0).find(|tid| *tid != program.pid()).unwrap_or(0);
+        spins = seen
+            .threads
+            .iter()
+            .map(|t| t.id.0)
+            .find(|tid| *tid != program.pid())
+            .unwrap_or(0);
         used += seen.samples.iter().map(|s| s.enabled.0).sum::<u64>();
         spins > 0 && used > MORE.0 + 50_000_000
     });

@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use countersteer_core::counters::{Owner, Plan, PlannedSet, Readings, parse_set};
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
-    CATALOG, CoreTypes, CounterError, Ending, Fate, LoadRoll, Pmus, Probe, Request, Session, Summary, Target, Watch,
-    probe, resolve,
+    CATALOG, CoreTypes, CounterError, Ending, Fate, LoadRoll, Pmus, Probe, Request, Session,
+    Summary, Target, Watch, probe, resolve,
 };
 use fake::{CHILD, MORE, Manners, fake};
 
@@ -28,7 +28,10 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
         return None;
     }
     let pmus = Pmus::read(Path::new("/")).unwrap();
-    let sets: Vec<_> = events.iter().map(|e| resolve(e, &parse_set(e).unwrap(), &pmus).unwrap()).collect();
+    let sets: Vec<_> = events
+        .iter()
+        .map(|e| resolve(e, &parse_set(e).unwrap(), &pmus).unwrap())
+        .collect();
     let planned = |set: &Vec<countersteer_host::counters::Resolved>| PlannedSet {
         events: set.iter().map(|e| e.planned.clone()).collect(),
     };
@@ -59,7 +62,9 @@ fn count(request: Request) -> Result<(Counted, Summary), CounterError> {
     let summary = Session::open(request, None)?.run(|tick| {
         for (i, row) in tick.readings.rows().iter().enumerate() {
             let values = tick.readings.values(i);
-            let (sums, last) = counted.entry(row.owner).or_insert_with(|| (vec![0; values.len()], false));
+            let (sums, last) = counted
+                .entry(row.owner)
+                .or_insert_with(|| (vec![0; values.len()], false));
             sums.iter_mut().zip(values).for_each(|(sum, v)| *sum += v);
             *last |= row.last;
         }
@@ -75,7 +80,10 @@ fn words(command: &[&str]) -> Target {
 /// Not a test of its own: what [`no_thread_is_missed_and_no_file_left_open`] runs.
 #[test]
 fn many_short_threads() {
-    let threads = std::env::var(THREADS).ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let threads = std::env::var(THREADS)
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
     // Births and ends on all CPUs at once are what upsets rings that are written from elsewhere. They are no more than rings hold
     // while whoever reads them waits for a CPU of a busy machine.
     let pause = std::time::Duration::from_millis(1);
@@ -110,23 +118,46 @@ const BUSY: &str = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
 fn who_starts_a_program_in_the_place_of_all_has_the_number_of_the_first() {
     let exe = std::env::current_exe().unwrap();
     let becomes = format!("{BECOMES}=1");
-    let command = ["env", &becomes, exe.to_str().unwrap(), "another_thread_than_the_first_starts_a_program", "--exact"];
+    let command = [
+        "env",
+        &becomes,
+        exe.to_str().unwrap(),
+        "another_thread_than_the_first_starts_a_program",
+        "--exact",
+    ];
     for interval in [None, Some(Nanos::from_millis(5))] {
-        let Some(request) = request(words(&command), &["task_clock"], interval) else { return };
+        let Some(request) = request(words(&command), &["task_clock"], interval) else {
+            return;
+        };
         let (counted, summary) = count(request).unwrap();
         assert_eq!((summary.lost, summary.ending), (0, Some(Ending::Exited(0))));
-        let threads = || counted.iter().filter(|(owner, _)| matches!(owner, Owner::Thread { .. }));
+        let threads = || {
+            counted
+                .iter()
+                .filter(|(owner, _)| matches!(owner, Owner::Thread { .. }))
+        };
         let of = |first: bool| {
-            threads().filter(move |(o, _)| matches!(o, Owner::Thread { pid, tid } if (pid == tid) == first))
+            threads().filter(
+                move |(o, _)| matches!(o, Owner::Thread { pid, tid } if (pid == tid) == first),
+            )
         };
         let sum = |first| of(first).map(|(_, c)| c.0[0]).sum::<u64>();
         // Each has what it did under its number, and nothing is counted twice. Without an interval threads tell only as they leave a
         // CPU: who does not before it has the other number has told nothing until then.
         assert_eq!(of(true).count(), 1, "{counted:?}");
-        assert!(sum(true) > 10_000_000 && (interval.is_none() || sum(false) > 1_000_000), "{counted:?}");
+        assert!(
+            sum(true) > 10_000_000 && (interval.is_none() || sum(false) > 1_000_000),
+            "{counted:?}"
+        );
         assert!(sum(true) + sum(false) > 100_000_000, "{counted:?}");
-        assert!(threads().all(|(_, c)| c.1), "every end is told: {counted:?}");
-        assert!(sum(true) + sum(false) < summary.elapsed.0 * 5 / 4, "{summary:?} {counted:?}");
+        assert!(
+            threads().all(|(_, c)| c.1),
+            "every end is told: {counted:?}"
+        );
+        assert!(
+            sum(true) + sum(false) < summary.elapsed.0 * 5 / 4,
+            "{summary:?} {counted:?}"
+        );
     }
 }
 
@@ -138,18 +169,43 @@ fn open_files() -> usize {
 fn no_thread_is_missed_and_no_file_left_open() {
     let exe = std::env::current_exe().unwrap();
     let threads = format!("{THREADS}=3000");
-    let command = ["env", &threads, exe.to_str().unwrap(), "many_short_threads", "--exact"];
+    let command = [
+        "env",
+        &threads,
+        exe.to_str().unwrap(),
+        "many_short_threads",
+        "--exact",
+    ];
     for interval in [None, Some(Nanos::from_millis(20))] {
-        let Some(request) = request(words(&command), &["task_clock,page_faults"], interval) else { return };
+        let Some(request) = request(words(&command), &["task_clock,page_faults"], interval) else {
+            return;
+        };
         let files = open_files();
         let (counted, summary) = count(request).unwrap();
-        assert_eq!((summary.lost, summary.partial, summary.ending), (0, 0, Some(Ending::Exited(0))));
+        assert_eq!(
+            (summary.lost, summary.partial, summary.ending),
+            (0, 0, Some(Ending::Exited(0)))
+        );
         assert!(summary.born >= 3000, "{summary:?}");
-        let ended = counted.iter().filter(|(owner, c)| matches!(owner, Owner::Thread { .. }) && c.0[0] > 0).count();
-        assert_eq!(ended as u64, summary.born + 1, "every birth has its counts, and so has the first thread");
-        assert!(counted.iter().all(|(owner, c)| !matches!(owner, Owner::Thread { .. }) || c.1), "every end is told");
+        let ended = counted
+            .iter()
+            .filter(|(owner, c)| matches!(owner, Owner::Thread { .. }) && c.0[0] > 0)
+            .count();
+        assert_eq!(
+            ended as u64,
+            summary.born + 1,
+            "every birth has its counts, and so has the first thread"
+        );
+        assert!(
+            counted
+                .iter()
+                .all(|(owner, c)| !matches!(owner, Owner::Thread { .. }) || c.1),
+            "every end is told"
+        );
         // What a thread does after its last word is known only together; it is little, and no fault of a page.
-        let rest = counted.get(&Owner::Rest).map_or([0, 0], |c| [c.0[0], c.0[1]]);
+        let rest = counted
+            .get(&Owner::Rest)
+            .map_or([0, 0], |c| [c.0[0], c.0[1]]);
         let all: u64 = counted.values().map(|c| c.0[0]).sum();
         assert!(rest[0] * 3 < all && rest[1] == 0, "{rest:?} of {all}");
         // Other tests of this process open files too; none of them opens hundreds.
@@ -160,12 +216,24 @@ fn no_thread_is_missed_and_no_file_left_open() {
 #[test]
 fn counters_of_who_has_ended_are_closed() {
     let period = Nanos::from_millis(20);
-    let Some(request) = request(words(&["true"]), &["task_clock"], Some(period)) else { return };
-    let mut watch = Watch::new((request.sets, request.plan), period, request.cpus, request.core_types).unwrap();
+    let Some(request) = request(words(&["true"]), &["task_clock"], Some(period)) else {
+        return;
+    };
+    let mut watch = Watch::new(
+        (request.sets, request.plan),
+        period,
+        request.cpus,
+        request.core_types,
+    )
+    .unwrap();
     let (mut open, mut read) = (Vec::new(), 0);
     for _ in 0..10 {
         // It goes on when its input ends, and starts another.
-        let mut child = Command::new("sh").args(["-c", "read line; sleep 0.01"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", "read line; sleep 0.01"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         watch.add(child.id()).unwrap();
         assert!(open.last().is_none_or(|before| watch.open() > *before));
         child.wait().unwrap();
@@ -174,17 +242,35 @@ fn counters_of_who_has_ended_are_closed() {
             watch.wait(until).unwrap();
         }
         watch.listen();
-        watch.turn(|readings, _| read += readings.rows().len()).unwrap();
+        watch
+            .turn(|readings, _| read += readings.rows().len())
+            .unwrap();
         open.push(watch.open());
     }
     // Those of the first one stay: rings are theirs.
-    assert_eq!((open[0], read >= 20), (open[9], true), "{open:?}, {read} rows");
+    assert_eq!(
+        (open[0], read >= 20),
+        (open[9], true),
+        "{open:?}, {read} rows"
+    );
 }
 
 #[test]
 fn a_roll_tells_of_births_and_ends_and_how_long_families_ran() {
-    let Some(request) = request(words(&["true"]), &["task_clock"], Some(Nanos::from_millis(20))) else { return };
-    let mut watch = watch_by(request, || fake(Manners { tells: true, leaving: 2, ..Manners::default() }));
+    let Some(request) = request(
+        words(&["true"]),
+        &["task_clock"],
+        Some(Nanos::from_millis(20)),
+    ) else {
+        return;
+    };
+    let mut watch = watch_by(request, || {
+        fake(Manners {
+            tells: true,
+            leaving: 2,
+            ..Manners::default()
+        })
+    });
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     watch.add(child.id()).unwrap();
     assert_eq!(watch.open(), 0, "no counter is opened");
@@ -198,15 +284,42 @@ fn a_roll_tells_of_births_and_ends_and_how_long_families_ran() {
     child.wait().unwrap();
     assert_eq!(read, [(child.id(), MORE.0), (child.id(), 2 * MORE.0)]);
     assert!(!watch.is_owed());
-    let fates: Vec<_> = watch.fates().into_iter().map(|(_, tid, fate)| (tid, fate)).collect();
-    let born = Fate::Born { pid: CHILD, parent: child.id() };
-    assert_eq!(fates, [(CHILD, born), (CHILD, Fate::Exec), (CHILD, Fate::Ended), (child.id(), Fate::Ended)]);
+    let fates: Vec<_> = watch
+        .fates()
+        .into_iter()
+        .map(|(_, tid, fate)| (tid, fate))
+        .collect();
+    let born = Fate::Born {
+        pid: CHILD,
+        parent: child.id(),
+    };
+    assert_eq!(
+        fates,
+        [
+            (CHILD, born),
+            (CHILD, Fate::Exec),
+            (CHILD, Fate::Ended),
+            (child.id(), Fate::Ended)
+        ]
+    );
 }
 
 #[test]
 fn who_takes_long_to_end_is_asked_again_later() {
-    let Some(request) = request(words(&["true"]), &["task_clock"], Some(Nanos::from_millis(20))) else { return };
-    let mut watch = watch_by(request, || fake(Manners { tells: true, leaving: 60, ..Manners::default() }));
+    let Some(request) = request(
+        words(&["true"]),
+        &["task_clock"],
+        Some(Nanos::from_millis(20)),
+    ) else {
+        return;
+    };
+    let mut watch = watch_by(request, || {
+        fake(Manners {
+            tells: true,
+            leaving: 60,
+            ..Manners::default()
+        })
+    });
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     watch.add(child.id()).unwrap();
     watch.listen();
@@ -224,9 +337,19 @@ fn who_takes_long_to_end_is_asked_again_later() {
 
 /// A watch that counts nothing but time, by a roll.
 fn watch_by(request: Request, load: LoadRoll) -> Watch {
-    let core_types = CoreTypes { names: vec!["cpu".into()], ..request.core_types };
+    let core_types = CoreTypes {
+        names: vec!["cpu".into()],
+        ..request.core_types
+    };
     let period = request.interval.unwrap();
-    Watch::new((request.sets, request.plan), period, request.cpus, core_types).unwrap().sparing(Some(load))
+    Watch::new(
+        (request.sets, request.plan),
+        period,
+        request.cpus,
+        core_types,
+    )
+    .unwrap()
+    .sparing(Some(load))
 }
 
 /// Ends a period: who ran how long.
@@ -234,7 +357,9 @@ fn readings(watch: &mut Watch) -> Vec<(u32, u64)> {
     let mut read = Vec::new();
     let take = |readings: &Readings, _: &Plan| {
         for (i, row) in readings.rows().iter().enumerate() {
-            let Owner::Thread { tid, .. } = row.owner else { panic!("{row:?}") };
+            let Owner::Thread { tid, .. } = row.owner else {
+                panic!("{row:?}")
+            };
             read.push((tid, readings.values(i)[0]));
         }
     };
@@ -247,65 +372,130 @@ fn readings(watch: &mut Watch) -> Vec<(u32, u64)> {
 fn totals_are_read_while_threads_come_and_go() {
     let exe = std::env::current_exe().unwrap();
     let threads = format!("{THREADS}=3000");
-    let command = ["env", &threads, exe.to_str().unwrap(), "many_short_threads", "--exact"];
+    let command = [
+        "env",
+        &threads,
+        exe.to_str().unwrap(),
+        "many_short_threads",
+        "--exact",
+    ];
     let often = Some(Nanos::from_millis(1));
-    let Some(request) = request(words(&command), &["task_clock,page_faults"], often) else { return };
-    let (counted, _) = count(Request { total: true, ..request }).unwrap();
+    let Some(request) = request(words(&command), &["task_clock,page_faults"], often) else {
+        return;
+    };
+    let (counted, _) = count(Request {
+        total: true,
+        ..request
+    })
+    .unwrap();
     assert!(counted[&Owner::Total].0[0] > 0);
 }
 
 #[test]
 fn exit_codes_signals_and_children_are_passed_on() {
     let command = ["sh", "-c", "true & wait; sh -c 'exit 3' || exit 7"];
-    let Some(request) = request(words(&command), &["task_clock"], None) else { return };
+    let Some(request) = request(words(&command), &["task_clock"], None) else {
+        return;
+    };
     let (counted, summary) = count(request.clone()).unwrap();
     assert_eq!(summary.ending, Some(Ending::Exited(7)));
-    let processes: std::collections::BTreeSet<u32> =
-        counted.keys().filter_map(|o| if let Owner::Thread { pid, .. } = o { Some(*pid) } else { None }).collect();
+    let processes: std::collections::BTreeSet<u32> = counted
+        .keys()
+        .filter_map(|o| {
+            if let Owner::Thread { pid, .. } = o {
+                Some(*pid)
+            } else {
+                None
+            }
+        })
+        .collect();
     assert!(processes.len() >= 2, "{processes:?}");
-    let killed = Request { target: words(&["sh", "-c", "kill -9 $$"]), ..request.clone() };
+    let killed = Request {
+        target: words(&["sh", "-c", "kill -9 $$"]),
+        ..request.clone()
+    };
     assert_eq!(count(killed).unwrap().1.ending, Some(Ending::Signaled(9)));
-    let missing = Request { target: words(&["nonesuch-program"]), ..request };
+    let missing = Request {
+        target: words(&["nonesuch-program"]),
+        ..request
+    };
     assert!(matches!(count(missing), Err(CounterError::NotFound { .. })));
 }
 
 #[test]
 fn what_runs_already_is_looked_at_thread_by_thread() {
-    let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "while :; do :; done"])
+        .spawn()
+        .unwrap();
     let target = Target::Processes(vec![child.id()]);
     let request = request(target, &["task_clock"], Some(Nanos::from_millis(5)));
-    let counted = request.map(|r| count(Request { samples: Some(4), ..r }).unwrap().0);
+    let counted = request.map(|r| {
+        count(Request {
+            samples: Some(4),
+            ..r
+        })
+        .unwrap()
+        .0
+    });
     child.kill().unwrap();
     child.wait().unwrap();
     let Some(counted) = counted else { return };
-    let owner = Owner::Thread { pid: child.id(), tid: child.id() };
+    let owner = Owner::Thread {
+        pid: child.id(),
+        tid: child.id(),
+    };
     assert!(counted[&owner].0[0] > 0, "{counted:?}");
 }
 
 #[test]
 fn the_total_of_a_program_is_at_least_that_of_its_threads() {
     let command = words(&["sh", "-c", "for i in 1 2 3; do true | true; done"]);
-    let Some(request) = request(command, &["task_clock,page_faults"], None) else { return };
+    let Some(request) = request(command, &["task_clock,page_faults"], None) else {
+        return;
+    };
     let (threads, _) = count(request.clone()).unwrap();
-    let (total, _) = count(Request { total: true, ..request }).unwrap();
+    let (total, _) = count(Request {
+        total: true,
+        ..request
+    })
+    .unwrap();
     let faults: u64 = threads.values().map(|c| c.0[1]).sum();
     let together = total[&Owner::Total].0[1];
     // The same program twice: it does the same, up to where the kernel put its pages.
-    assert!(together.abs_diff(faults) * 4 < faults, "{together} {faults}");
+    assert!(
+        together.abs_diff(faults) * 4 < faults,
+        "{together} {faults}"
+    );
 }
 
 #[test]
 fn events_decide_when_a_reading_is_due() {
     let command = words(&["sh", "-c", "true"]);
-    let Some(request) = request(command, &["task_clock,page_faults"], None) else { return };
+    let Some(request) = request(command, &["task_clock,page_faults"], None) else {
+        return;
+    };
     let mut faults = Vec::new();
-    let session = Session::open(Request { every: Some((0, 1, 20)), ..request }, None).unwrap();
+    let session = Session::open(
+        Request {
+            every: Some((0, 1, 20)),
+            ..request
+        },
+        None,
+    )
+    .unwrap();
     let _ = session.run(|tick| {
         faults.extend((0..tick.readings.rows().len()).map(|i| tick.readings.values(i)[1]));
         ControlFlow::Continue(())
     });
     let (last, others) = faults.split_last().unwrap();
-    assert!(others.len() >= 2 && *last < 20, "a shell takes more than 40 page faults to start: {faults:?}");
+    assert!(
+        others.len() >= 2 && *last < 20,
+        "a shell takes more than 40 page faults to start: {faults:?}"
+    );
     // On each CPU on its own: a thread that moves has a reading of what it did there, too.
-    assert!(others.iter().filter(|n| **n == 20).count() + 2 >= others.len(), "{faults:?}");
+    assert!(
+        others.iter().filter(|n| **n == 20).count() + 2 >= others.len(),
+        "{faults:?}"
+    );
 }

@@ -27,8 +27,14 @@ fn tree_of(case: &str) -> String {
 
 /// Every case's machine, made out once: a tree is some hundred small files.
 static MACHINES: LazyLock<BTreeMap<String, Machine>> = LazyLock::new(|| {
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-    std::fs::read_dir(cases()).unwrap().map(name).map(|case| (case.clone(), made_out(&case))).collect()
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().file_name().into_string().unwrap()
+    };
+    std::fs::read_dir(cases())
+        .unwrap()
+        .map(name)
+        .map(|case| (case.clone(), made_out(&case)))
+        .collect()
 });
 
 fn machine_of(case: &str) -> Machine {
@@ -50,13 +56,20 @@ fn refusal(tree: &str) -> String {
 fn recorded_machines_are_made_out_as_expected() {
     for (case, machine) in MACHINES.iter() {
         let text = machine.to_toml().unwrap();
-        assert_eq!(Machine::parse(case, &text).unwrap(), *machine, "{case} survives a file");
+        assert_eq!(
+            Machine::parse(case, &text).unwrap(),
+            *machine,
+            "{case} survives a file"
+        );
         let golden = cases().join(case).join("expected.toml");
         if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
             std::fs::write(&golden, &text).unwrap();
         }
         let expected = std::fs::read_to_string(&golden).unwrap_or_default();
-        assert!(text == expected, "{case}: expected\n{expected}\ngot\n{text}");
+        assert!(
+            text == expected,
+            "{case}: expected\n{expected}\ngot\n{text}"
+        );
     }
 }
 
@@ -66,39 +79,138 @@ fn core_kinds_and_caches_are_right() {
     use LinuxKind::{EnergyAware, SmtHybrid, Symmetric};
     type Types = &'static [(&'static str, &'static str)];
     const EXPECTED: &[(&str, LinuxKind, Types, usize)] = &[
-        ("apple-m1", EnergyAware, &[("firestorm", "4-7"), ("icestorm", "0-3")], 2),
-        ("gb10", LinuxKind::Capacity, &[("cortex-x925", "5-9,15-19"), ("cortex-a725", "0-4,10-14")], 2),
-        ("i5-13600k", SmtHybrid, &[("raptor-cove", "0-11"), ("gracemont", "12-19")], 1),
-        ("i5-14600k-guest", SmtHybrid, &[("raptor-cove", "0-11"), ("gracemont", "12-19")], 1),
-        ("i7-1370p", SmtHybrid, &[("raptor-cove", "0-11"), ("gracemont", "12-19")], 1),
-        ("i9-12900k", SmtHybrid, &[("golden-cove", "0-15"), ("gracemont", "16-23")], 1),
-        ("i9-12900k-nosmt", EnergyAware, &[("golden-cove", "0-7"), ("gracemont", "8-15")], 1),
-        ("i9-12900k-offline", SmtHybrid, &[("golden-cove", "0-14"), ("gracemont", "15-21")], 1),
-        ("juno", EnergyAware, &[("cortex-a57", "1-2"), ("cortex-a53", "0,3-5")], 2),
-        ("lunar-lake", EnergyAware, &[("lion-cove", "0-3"), ("skymont", "4-7")], 2),
-        ("lunar-lake-blind", SmtHybrid, &[("lion-cove", "0-3"), ("skymont", "4-7")], 2),
-        ("meteor-lake", SmtHybrid, &[("redwood-cove", "0-11"), ("crestmont", "12-19"), ("crestmont-lp", "20-21")], 2),
-        ("no-caches", LinuxKind::Capacity, &[("cortex-a73", "4-7"), ("cortex-a53", "0-3")], 2),
+        (
+            "apple-m1",
+            EnergyAware,
+            &[("firestorm", "4-7"), ("icestorm", "0-3")],
+            2,
+        ),
+        (
+            "gb10",
+            LinuxKind::Capacity,
+            &[("cortex-x925", "5-9,15-19"), ("cortex-a725", "0-4,10-14")],
+            2,
+        ),
+        (
+            "i5-13600k",
+            SmtHybrid,
+            &[("raptor-cove", "0-11"), ("gracemont", "12-19")],
+            1,
+        ),
+        (
+            "i5-14600k-guest",
+            SmtHybrid,
+            &[("raptor-cove", "0-11"), ("gracemont", "12-19")],
+            1,
+        ),
+        (
+            "i7-1370p",
+            SmtHybrid,
+            &[("raptor-cove", "0-11"), ("gracemont", "12-19")],
+            1,
+        ),
+        (
+            "i9-12900k",
+            SmtHybrid,
+            &[("golden-cove", "0-15"), ("gracemont", "16-23")],
+            1,
+        ),
+        (
+            "i9-12900k-nosmt",
+            EnergyAware,
+            &[("golden-cove", "0-7"), ("gracemont", "8-15")],
+            1,
+        ),
+        (
+            "i9-12900k-offline",
+            SmtHybrid,
+            &[("golden-cove", "0-14"), ("gracemont", "15-21")],
+            1,
+        ),
+        (
+            "juno",
+            EnergyAware,
+            &[("cortex-a57", "1-2"), ("cortex-a53", "0,3-5")],
+            2,
+        ),
+        (
+            "lunar-lake",
+            EnergyAware,
+            &[("lion-cove", "0-3"), ("skymont", "4-7")],
+            2,
+        ),
+        (
+            "lunar-lake-blind",
+            SmtHybrid,
+            &[("lion-cove", "0-3"), ("skymont", "4-7")],
+            2,
+        ),
+        (
+            "meteor-lake",
+            SmtHybrid,
+            &[
+                ("redwood-cove", "0-11"),
+                ("crestmont", "12-19"),
+                ("crestmont-lp", "20-21"),
+            ],
+            2,
+        ),
+        (
+            "no-caches",
+            LinuxKind::Capacity,
+            &[("cortex-a73", "4-7"), ("cortex-a53", "0-3")],
+            2,
+        ),
         (
             "phone-sm8550",
             EnergyAware,
-            &[("cortex-x3", "7"), ("cortex-a715", "3-4"), ("cortex-a710", "5-6"), ("cortex-a510", "0-2")],
+            &[
+                ("cortex-x3", "7"),
+                ("cortex-a715", "3-4"),
+                ("cortex-a710", "5-6"),
+                ("cortex-a510", "0-2"),
+            ],
             1,
         ),
         ("plain-vm", Symmetric, &[("golden-cove-server", "0-1")], 1),
-        ("ryzen-7950x3d", SmtHybrid, &[("zen4", "8-15,24-31"), ("zen4-x3d", "0-7,16-23")], 2),
-        ("ryzen-7950x3d-one-clock", SmtHybrid, &[("zen4", "8-15,24-31"), ("zen4-x3d", "0-7,16-23")], 2),
-        ("strix-point", SmtHybrid, &[("zen5", "0-3,12-15"), ("zen5c", "4-11,16-23")], 2),
+        (
+            "ryzen-7950x3d",
+            SmtHybrid,
+            &[("zen4", "8-15,24-31"), ("zen4-x3d", "0-7,16-23")],
+            2,
+        ),
+        (
+            "ryzen-7950x3d-one-clock",
+            SmtHybrid,
+            &[("zen4", "8-15,24-31"), ("zen4-x3d", "0-7,16-23")],
+            2,
+        ),
+        (
+            "strix-point",
+            SmtHybrid,
+            &[("zen5", "0-3,12-15"), ("zen5c", "4-11,16-23")],
+            2,
+        ),
         ("two-sockets", Symmetric, &[("skylake-server", "0-31")], 2),
     ];
     assert_eq!(EXPECTED.len(), MACHINES.len(), "a row per case");
     for (case, linux, types, llcs) in EXPECTED {
         let topology = Topology::new(&machine_of(case));
-        let made_out: Vec<(String, String)> =
-            topology.groups_by(GroupBy::CoreType).iter().map(|g| (g.name.clone(), g.cpus.to_string())).collect();
-        let expected: Vec<(String, String)> = types.iter().map(|(n, c)| ((*n).into(), (*c).into())).collect();
+        let made_out: Vec<(String, String)> = topology
+            .groups_by(GroupBy::CoreType)
+            .iter()
+            .map(|g| (g.name.clone(), g.cpus.to_string()))
+            .collect();
+        let expected: Vec<(String, String)> = types
+            .iter()
+            .map(|(n, c)| ((*n).into(), (*c).into()))
+            .collect();
         assert_eq!((topology.linux, made_out), (*linux, expected), "{case}");
-        assert_eq!(topology.groups_by(GroupBy::Llc).len(), *llcs, "{case}: last-level caches");
+        assert_eq!(
+            topology.groups_by(GroupBy::Llc).len(),
+            *llcs,
+            "{case}: last-level caches"
+        );
     }
 }
 
@@ -106,15 +218,32 @@ fn core_kinds_and_caches_are_right() {
 fn offline_cpus_leave_no_holes_and_keep_the_kernels_numbers() {
     let machine = machine_of("i9-12900k-offline");
     let numbers: Vec<u32> = machine.os_cpu_numbers().iter().map(|c| c.0).collect();
-    assert_eq!(numbers, (0..24).filter(|n| ![3, 21].contains(n)).collect::<Vec<u32>>());
+    assert_eq!(
+        numbers,
+        (0..24)
+            .filter(|n| ![3, 21].contains(n))
+            .collect::<Vec<u32>>()
+    );
     let topology = Topology::new(&machine);
-    let cores: BTreeMap<u32, usize> = topology.cpus.iter().fold(BTreeMap::new(), |mut sizes, cpu| {
-        *sizes.entry(cpu.core).or_default() += 1;
-        sizes
-    });
-    assert_eq!((cores[&0], cores[&1], cores[&2]), (2, 1, 2), "the core that lost a sibling has one thread");
+    let cores: BTreeMap<u32, usize> =
+        topology
+            .cpus
+            .iter()
+            .fold(BTreeMap::new(), |mut sizes, cpu| {
+                *sizes.entry(cpu.core).or_default() += 1;
+                sizes
+            });
+    assert_eq!(
+        (cores[&0], cores[&1], cores[&2]),
+        (2, 1, 2),
+        "the core that lost a sibling has one thread"
+    );
     assert_eq!(topology.groups_by(GroupBy::Core).len(), 15);
-    assert_eq!(machine_of("i9-12900k").os_cpus, None, "nothing to say where all are online");
+    assert_eq!(
+        machine_of("i9-12900k").os_cpus,
+        None,
+        "nothing to say where all are online"
+    );
 }
 
 #[test]
@@ -126,9 +255,23 @@ fn favoured_cores_set_no_clock_for_the_others() {
 #[test]
 fn sockets_and_memory_domains_follow_interleaved_numbers() {
     let topology = Topology::new(&machine_of("two-sockets"));
-    let of = |by| topology.groups_by(by).iter().map(|g| g.cpus.len()).collect::<Vec<_>>();
-    assert_eq!((of(GroupBy::Socket), of(GroupBy::Node)), (vec![16, 16], vec![16, 16]));
-    assert!(topology.groups_by(GroupBy::Core).iter().all(|g| g.cpus.len() == 2));
+    let of = |by| {
+        topology
+            .groups_by(by)
+            .iter()
+            .map(|g| g.cpus.len())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (of(GroupBy::Socket), of(GroupBy::Node)),
+        (vec![16, 16], vec![16, 16])
+    );
+    assert!(
+        topology
+            .groups_by(GroupBy::Core)
+            .iter()
+            .all(|g| g.cpus.len() == 2)
+    );
 }
 
 #[test]
@@ -139,7 +282,10 @@ fn errors_name_the_file_and_what_to_do() {
         "ROOT/sys/devices/system/cpu/online: No such file or directory (os error 2); \
          is this the root of a running Linux, with sysfs mounted on its /sys?"
     );
-    let nonsense = refusal(&tree_of("plain-vm").replace("index3/shared_cpu_list: 0-1", "index3/shared_cpu_list: 0..1"));
+    let nonsense = refusal(&tree_of("plain-vm").replace(
+        "index3/shared_cpu_list: 0-1",
+        "index3/shared_cpu_list: 0..1",
+    ));
     assert_eq!(
         nonsense,
         "ROOT/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list: `0..1` is no CPU list; \
@@ -154,8 +300,10 @@ fn errors_name_the_file_and_what_to_do() {
         "ROOT/sys/devices/system/cpu/cpu0/topology/core_cpus_list: siblings 0-1,3 are not evenly spaced; \
          switch the core's other CPUs on or off together"
     );
-    let crossing =
-        format!("{}\nsys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list: 0-4\n", tree_of("lunar-lake"));
+    let crossing = format!(
+        "{}\nsys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list: 0-4\n",
+        tree_of("lunar-lake")
+    );
     assert_eq!(
         refusal(&crossing),
         "ROOT: sysfs describes no possible machine (the level-2 cache of 4-7 is partly outside the \

@@ -18,9 +18,16 @@ fn shown(event: &Resolved) -> String {
     }
     for e in &event.encodings {
         let words = e.config.map(|w| format!("{w:#x}")).join(" ");
-        let cpus = e.cpus.as_ref().map_or_else(|| "all".into(), ToString::to_string);
+        let cpus = e
+            .cpus
+            .as_ref()
+            .map_or_else(|| "all".into(), ToString::to_string);
         let system = if e.system { ", system" } else { "" };
-        let _ = write!(text, "\n    {} (CPUs {cpus}{system}): type {}, config {words}", e.pmu, e.kind);
+        let _ = write!(
+            text,
+            "\n    {} (CPUs {cpus}{system}): type {}, config {words}",
+            e.pmu, e.kind
+        );
     }
     text + "\n"
 }
@@ -52,13 +59,20 @@ fn event_strings_mean_what_the_machine_says() {
         if lists.is_dir() {
             add_vendor_events(&lists, root.path(), &mut pmus).unwrap();
         }
-        let got = meaning(&std::fs::read_to_string(case.join("events")).unwrap(), &pmus);
+        let got = meaning(
+            &std::fs::read_to_string(case.join("events")).unwrap(),
+            &pmus,
+        );
         let golden = case.join("expected");
         if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
             std::fs::write(&golden, &got).unwrap();
         }
         let expected = std::fs::read_to_string(&golden).unwrap_or_default();
-        assert!(got == expected, "{}: expected\n{expected}\ngot\n{got}", case.display());
+        assert!(
+            got == expected,
+            "{}: expected\n{expected}\ngot\n{got}",
+            case.display()
+        );
     }
 }
 
@@ -66,17 +80,47 @@ fn event_strings_mean_what_the_machine_says() {
 fn a_file_that_holds_something_else_is_named() {
     let root = tree::unpack("sys/bus/event_source/devices/cpu/type: four");
     let error = Pmus::read(root.path()).unwrap_err().to_string();
-    assert!(error.contains("event_source/devices/cpu/type: `four` is no number"), "{error}");
-    let root = tree::unpack("sys/bus/event_source/devices/cpu/type: 4\nsys/bus/event_source/devices/cpu/cpus: 0..3");
-    assert!(Pmus::read(root.path()).unwrap_err().to_string().contains("CPU list"));
-    assert!(Pmus::read(Path::new("/nonexistent-root")).unwrap().list.is_empty());
+    assert!(
+        error.contains("event_source/devices/cpu/type: `four` is no number"),
+        "{error}"
+    );
+    let root = tree::unpack(
+        "sys/bus/event_source/devices/cpu/type: 4\nsys/bus/event_source/devices/cpu/cpus: 0..3",
+    );
+    assert!(
+        Pmus::read(root.path())
+            .unwrap_err()
+            .to_string()
+            .contains("CPU list")
+    );
+    assert!(
+        Pmus::read(Path::new("/nonexistent-root"))
+            .unwrap()
+            .list
+            .is_empty()
+    );
 }
 
 #[test]
 fn a_list_that_is_none_is_named() {
     let root = tree::unpack("lists/a.json: [{\"EventCode\": 3}]");
-    let error =
-        add_vendor_events(&root.path().join("lists"), root.path(), &mut Pmus::default()).unwrap_err().to_string();
-    assert!(error.contains("lists/a.json") && error.contains("EventName"), "{error}");
-    assert!(add_vendor_events(&root.path().join("nonesuch"), root.path(), &mut Pmus::default()).is_err());
+    let error = add_vendor_events(
+        &root.path().join("lists"),
+        root.path(),
+        &mut Pmus::default(),
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        error.contains("lists/a.json") && error.contains("EventName"),
+        "{error}"
+    );
+    assert!(
+        add_vendor_events(
+            &root.path().join("nonesuch"),
+            root.path(),
+            &mut Pmus::default()
+        )
+        .is_err()
+    );
 }

@@ -23,14 +23,22 @@ static PROGRAMS: LazyLock<Result<tempfile::TempDir, String>> = LazyLock::new(|| 
     let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs.c");
     let program = directory.path().join("programs");
-    let status =
-        Command::new("cc").args(["-O1", "-fno-tree-vectorize", "-pthread", "-o"]).arg(&program).arg(source).status();
+    let status = Command::new("cc")
+        .args(["-O1", "-fno-tree-vectorize", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .status();
     assert!(status.unwrap().success());
     Ok(directory)
 });
 
 fn runs(program: &str, argument: &str) -> Option<()> {
-    Command::new(program).arg(argument).output().ok().filter(|o| o.status.success()).map(|_| ())
+    Command::new(program)
+        .arg(argument)
+        .output()
+        .ok()
+        .filter(|o| o.status.success())
+        .map(|_| ())
 }
 
 /// Builds the plugin beside this test, where it is searched.
@@ -56,7 +64,10 @@ fn build_plugin() {
 fn programs() -> Option<(MutexGuard<'static, ()>, String)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match &*PROGRAMS {
-        Ok(directory) => Some((turn, directory.path().join("programs").display().to_string())),
+        Ok(directory) => Some((
+            turn,
+            directory.path().join("programs").display().to_string(),
+        )),
         Err(reason) => {
             println!("skipped: {reason}");
             None
@@ -81,12 +92,20 @@ fn run(program: &str, arguments: &[&str]) -> Recording {
 /// Misses per kilo-instruction in a fully associative cache of so many lines, over the whole run.
 fn mpki(profile: &Recorded, lines: f64) -> f64 {
     weighted(profile, |b| {
-        profile.behaviours[b].locality.stack_distance_pki.at_least(lines) + profile.behaviours[b].locality.cold_pki
+        profile.behaviours[b]
+            .locality
+            .stack_distance_pki
+            .at_least(lines)
+            + profile.behaviours[b].locality.cold_pki
     })
 }
 
 fn weighted(profile: &Recorded, value: impl Fn(usize) -> f64) -> f64 {
-    let sum: f64 = profile.timeline.iter().map(|s| value(s.behaviour as usize) * s.instructions as f64).sum();
+    let sum: f64 = profile
+        .timeline
+        .iter()
+        .map(|s| value(s.behaviour as usize) * s.instructions as f64)
+        .sum();
     sum / profile.instructions as f64
 }
 
@@ -96,13 +115,20 @@ fn overlap(profile: &Recorded, window: u32, lines: u64) -> f64 {
         let locality = &profile.behaviours[b].locality;
         locality.stack_distance_pki.at_least(lines as f64) + locality.cold_pki
     };
-    let point = |b: usize| profile.behaviours[b].mlp.iter().find(|p| p.window == window && p.cache_lines == lines);
+    let point = |b: usize| {
+        profile.behaviours[b]
+            .mlp
+            .iter()
+            .find(|p| p.window == window && p.cache_lines == lines)
+    };
     weighted(profile, misses) / weighted(profile, |b| misses(b) / point(b).unwrap().overlap)
 }
 
 #[test]
 fn a_stream_has_a_cliff_at_its_size_and_overlaps() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     // 8,192 lines, 30 times.
     let profile = run(&program, &["stream", "8192", "30"]).profile;
     let (inside, outside) = (mpki(&profile, 7000.0), mpki(&profile, 9300.0));
@@ -116,7 +142,9 @@ fn a_stream_has_a_cliff_at_its_size_and_overlaps() {
 
 #[test]
 fn a_chase_has_a_cliff_at_its_size_and_never_overlaps() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let profile = run(&program, &["chase", "4096", "1500000"]).profile;
     let (inside, outside) = (mpki(&profile, 3500.0), mpki(&profile, 4700.0));
     assert!(inside > 10.0 * outside, "{inside} {outside}");
@@ -126,7 +154,9 @@ fn a_chase_has_a_cliff_at_its_size_and_never_overlaps() {
 
 #[test]
 fn a_matrix_product_is_floating_point_and_fits_its_three_matrices() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let profile = run(&program, &["matmul", "96"]).profile;
     let fp = weighted(&profile, |b| profile.behaviours[b].mix.fp);
     assert!((0.15..0.7).contains(&fp), "{fp}");
@@ -143,7 +173,9 @@ fn a_matrix_product_is_floating_point_and_fits_its_three_matrices() {
 
 #[test]
 fn the_quick_way_agrees_with_exact_distances() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     for arguments in [["mixed", "3000"], ["matmul", "80"]] {
         let quick = run(&program, &arguments).profile;
         let mut exact = options(&program, &arguments);
@@ -151,63 +183,94 @@ fn the_quick_way_agrees_with_exact_distances() {
         let exact = record(&exact).unwrap().profile;
         for lines in [128.0, 512.0, 2048.0, 8192.0, 32768.0, 524_288.0] {
             let (a, b) = (mpki(&quick, lines), mpki(&exact, lines));
-            assert!((a - b).abs() <= 0.03 * b + 0.05, "{arguments:?} {lines}: {a} {b}");
+            assert!(
+                (a - b).abs() <= 0.03 * b + 0.05,
+                "{arguments:?} {lines}: {a} {b}"
+            );
         }
-        let total = |p: &Recorded| weighted(p, |b| p.behaviours[b].locality.stack_distance_pki.total());
+        let total =
+            |p: &Recorded| weighted(p, |b| p.behaviours[b].locality.stack_distance_pki.total());
         assert!((total(&quick) / total(&exact) - 1.0).abs() < 0.01);
     }
 }
 
 #[test]
 fn the_same_run_twice_gives_the_same_bytes() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let text = |recording: Recording| serde_json::to_string(&recording.profile).unwrap();
     let arguments = ["mixed", "2000"];
-    assert_eq!(text(run(&program, &arguments)), text(run(&program, &arguments)));
+    assert_eq!(
+        text(run(&program, &arguments)),
+        text(run(&program, &arguments))
+    );
 }
 
 #[test]
 fn the_limit_ends_the_program_and_marks_the_profile() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let mut options = options(&program, &["forever"]);
     options.max_instructions = Some(5_000_000);
     let recording = record(&options).unwrap();
     assert_eq!(recording.ending, Ending::Limit);
-    assert!((5_000_000..5_001_000).contains(&recording.instructions), "{}", recording.instructions);
+    assert!(
+        (5_000_000..5_001_000).contains(&recording.instructions),
+        "{}",
+        recording.instructions
+    );
     assert!(recording.profile.partial.unwrap().contains("5000000"));
 }
 
 #[test]
 fn the_limit_ends_the_children_too() {
-    let Some((_turn, program)) = programs() else { return };
-    let mut options = options("sh", &["-c", &format!("{program} forever | {program} forever")]);
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let mut options = options(
+        "sh",
+        &["-c", &format!("{program} forever | {program} forever")],
+    );
     options.max_instructions = Some(10_000_000);
     assert_eq!(record(&options).unwrap().ending, Ending::Limit);
 }
 
 #[test]
 fn an_interrupt_ends_the_program_and_leaves_a_partial_profile() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let mut options = options(&program, &["forever"]);
     let sent = Cell::new(false);
     options.progress = Some(Box::new(move |instructions| {
         if instructions > 2_000_000 && !sent.replace(true) {
-            let _ = Command::new("kill").args(["-INT", &std::process::id().to_string()]).status();
+            let _ = Command::new("kill")
+                .args(["-INT", &std::process::id().to_string()])
+                .status();
         }
     }));
     let recording = record(&options).unwrap();
     assert_eq!(recording.ending, Ending::Signaled(2));
-    assert_eq!(recording.profile.partial.as_deref(), Some("interrupted by SIGINT"));
+    assert_eq!(
+        recording.profile.partial.as_deref(),
+        Some("interrupted by SIGINT")
+    );
     recording.profile.check().unwrap();
 }
 
 #[test]
 fn what_was_recorded_survives_a_kill_of_the_emulator() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let mut options = options(&program, &["forever"]);
     options.progress = Some(Box::new(|instructions| {
         if instructions > 3_000_000 {
-            children().iter().for_each(|pid| drop(Command::new("kill").args(["-KILL", pid]).status()));
+            children()
+                .iter()
+                .for_each(|pid| drop(Command::new("kill").args(["-KILL", pid]).status()));
         }
     }));
     let recording = record(&options).unwrap();
@@ -219,66 +282,118 @@ fn what_was_recorded_survives_a_kill_of_the_emulator() {
 
 /// Processes that run QEMU as children of this one.
 fn children() -> Vec<String> {
-    let all = std::fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().into_string().ok());
+    let all = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|e| e.ok()?.file_name().into_string().ok());
     all.filter(|pid| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status.contains(&format!("PPid:\t{}\n", std::process::id())) && status.contains("Name:\tqemu")
+        status.contains(&format!("PPid:\t{}\n", std::process::id()))
+            && status.contains("Name:\tqemu")
     })
     .collect()
 }
 
 #[test]
 fn crashes_and_exit_codes_pass_through() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     assert_eq!(run(&program, &["exit", "7"]).ending, Ending::Exited(7));
     let crash = run(&program, &["crash"]);
-    assert_eq!((crash.ending, crash.ending.code()), (Ending::Signaled(11), 139));
+    assert_eq!(
+        (crash.ending, crash.ending.code()),
+        (Ending::Signaled(11), 139)
+    );
     assert_eq!(crash.profile.partial.as_deref(), Some("killed by SIGSEGV"));
 }
 
 #[test]
 fn threads_are_followed() {
-    let Some((_turn, program)) = programs() else { return };
-    let (one, three) = (run(&program, &["threads", "1", "3000000"]), run(&program, &["threads", "3", "3000000"]));
-    assert_eq!((one.profile.shape.threads, three.profile.shape.threads), (2, 4));
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let (one, three) = (
+        run(&program, &["threads", "1", "3000000"]),
+        run(&program, &["threads", "3", "3000000"]),
+    );
+    assert_eq!(
+        (one.profile.shape.threads, three.profile.shape.threads),
+        (2, 4)
+    );
     let share = (three.instructions - one.instructions) as f64 / one.instructions as f64;
     assert!((1.8..2.1).contains(&share), "{share}");
-    assert!(one.profile.shape.serial_share > 0.7, "{}", one.profile.shape.serial_share);
-    assert!(three.profile.shape.serial_share < 0.5, "{}", three.profile.shape.serial_share);
+    assert!(
+        one.profile.shape.serial_share > 0.7,
+        "{}",
+        one.profile.shape.serial_share
+    );
+    assert!(
+        three.profile.shape.serial_share < 0.5,
+        "{}",
+        three.profile.shape.serial_share
+    );
 }
 
 #[test]
 fn forked_and_executed_children_are_followed() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let alone = run(&program, &["stream", "512", "200"]).instructions;
     for mode in ["fork", "spawn"] {
         let both = run(&program, &[mode]);
         // A parent and a child, which is the stream above.
-        assert!(both.instructions > alone, "{mode}: {} {alone}", both.instructions);
-        assert!(both.instructions < alone + alone / 2, "{mode}: {} {alone}", both.instructions);
+        assert!(
+            both.instructions > alone,
+            "{mode}: {} {alone}",
+            both.instructions
+        );
+        assert!(
+            both.instructions < alone + alone / 2,
+            "{mode}: {} {alone}",
+            both.instructions
+        );
         assert_eq!(both.profile.shape.threads, 2, "{mode}");
     }
 }
 
 #[test]
 fn pipelines_and_scripts_are_followed() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let alone = run(&program, &["stream", "512", "200"]).instructions;
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("script");
-    std::fs::write(&script, format!("#!/bin/sh -e\n{program} stream 512 200 | {program} stream 512 200\nexit 3\n"))
-        .unwrap();
-    assert!(Command::new("chmod").arg("+x").arg(&script).status().unwrap().success());
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh -e\n{program} stream 512 200 | {program} stream 512 200\nexit 3\n"),
+    )
+    .unwrap();
+    assert!(
+        Command::new("chmod")
+            .arg("+x")
+            .arg(&script)
+            .status()
+            .unwrap()
+            .success()
+    );
     let recording = run("sh", &["-c", &script.display().to_string()]);
     assert_eq!(recording.ending, Ending::Exited(3));
-    assert!(recording.instructions > 2 * alone, "{} {alone}", recording.instructions);
+    assert!(
+        recording.instructions > 2 * alone,
+        "{} {alone}",
+        recording.instructions
+    );
     let direct = run(&script.display().to_string(), &[]);
     assert_eq!(direct.ending, Ending::Exited(3));
 }
 
 #[test]
 fn a_compiler_is_followed_into_its_passes() {
-    let Some((_turn, program)) = programs() else { return };
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
     let directory = PathBuf::from(&program).parent().unwrap().to_owned();
     std::fs::write(directory.join("tiny.c"), "int main(void) { return 0; }\n").unwrap();
     let mut options = options("cc", &["-O2", "tiny.c", "-o", "tiny"]);
@@ -290,13 +405,24 @@ fn a_compiler_is_followed_into_its_passes() {
         "driver, compiler, assembler, linker: {}",
         recording.profile.shape.threads
     );
-    assert!(Command::new(directory.join("tiny")).status().unwrap().success());
+    assert!(
+        Command::new(directory.join("tiny"))
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]
 fn programs_that_are_not_there_are_named() {
     let Some((_turn, _)) = programs() else { return };
-    assert!(matches!(record(&options("no-such-program", &[])), Err(RecordError::NotFound { .. })));
-    assert!(matches!(record(&RecordOptions::new(Vec::new())), Err(RecordError::EmptyCommand)));
+    assert!(matches!(
+        record(&options("no-such-program", &[])),
+        Err(RecordError::NotFound { .. })
+    ));
+    assert!(matches!(
+        record(&RecordOptions::new(Vec::new())),
+        Err(RecordError::EmptyCommand)
+    ));
     assert_eq!(LogHistogram::default().total(), 0.0);
 }

@@ -25,7 +25,10 @@ fn touch(pages: usize) {
     let length = pages * size;
     // SAFETY: a mapping of its own, written within its bounds and given back.
     unsafe {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
         let base = libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0);
         assert_ne!(base, libc::MAP_FAILED);
         libc::madvise(base, length, libc::MADV_NOHUGEPAGE);
@@ -38,7 +41,11 @@ fn touch(pages: usize) {
 
 fn value(region: &mut Region, name: &str) -> u64 {
     let counts = region.read().unwrap();
-    counts.iter().find(|c| c.name == name).and_then(|c| c.value).unwrap()
+    counts
+        .iter()
+        .find(|c| c.name == name)
+        .and_then(|c| c.value)
+        .unwrap()
 }
 
 fn faults(region: &mut Region) -> usize {
@@ -67,7 +74,10 @@ fn stretches_add_up_and_what_lies_between_them_does_not_count() {
     assert!((2 * PAGES..4 * PAGES).contains(&counted), "{counted}");
     assert!(value(&mut region, "task_clock") > 0);
     for count in region.counts() {
-        assert!(count.enabled_ns > 0 && count.running_ns == count.enabled_ns, "{count:?}");
+        assert!(
+            count.enabled_ns > 0 && count.running_ns == count.enabled_ns,
+            "{count:?}"
+        );
     }
     region.reset().unwrap();
     assert_eq!(faults(&mut region), 0, "after a reset");
@@ -102,7 +112,10 @@ fn regions_lie_within_regions() {
     inner.stop().unwrap();
     outer.stop().unwrap();
     let (outer, inner) = (faults(&mut outer), faults(&mut inner));
-    assert!(outer >= 2 * PAGES && inner >= PAGES && outer >= inner + PAGES, "{outer} {inner}");
+    assert!(
+        outer >= 2 * PAGES && inner >= PAGES && outer >= inner + PAGES,
+        "{outer} {inner}"
+    );
 }
 
 #[test]
@@ -110,12 +123,21 @@ fn threads_count_only_where_they_are_inherited() {
     if !counts() {
         return;
     }
-    let mut both = [open(Options::default()), open(Options { inherit: true, ..Options::default() })];
+    let mut both = [
+        open(Options::default()),
+        open(Options {
+            inherit: true,
+            ..Options::default()
+        }),
+    ];
     both.iter_mut().for_each(|r| r.start().unwrap());
     std::thread::spawn(|| touch(10 * PAGES)).join().unwrap();
     both.iter_mut().for_each(|r| r.stop().unwrap());
     let [alone, inherited] = both.each_mut().map(faults);
-    assert!(alone < 10 * PAGES && inherited >= 10 * PAGES, "{alone} {inherited}");
+    assert!(
+        alone < 10 * PAGES && inherited >= 10 * PAGES,
+        "{alone} {inherited}"
+    );
 }
 
 #[test]
@@ -131,7 +153,10 @@ fn another_thread_can_be_counted() {
         gone.recv().unwrap();
         touch(PAGES);
     });
-    let mut region = open(Options { thread: Some(told.recv().unwrap()), ..Options::default() });
+    let mut region = open(Options {
+        thread: Some(told.recv().unwrap()),
+        ..Options::default()
+    });
     region.start().unwrap();
     go.send(()).unwrap();
     worker.join().unwrap();
@@ -158,8 +183,17 @@ fn hardware_counters_agree_with_what_runs() {
 
 #[test]
 fn misuse_and_strings_that_are_no_events_are_errors_that_say_so() {
-    let told = |events: &str| Region::open(events, Options::default()).map(drop).unwrap_err().to_string();
-    assert!(told("task_clok").contains("did you mean task_clock"), "{}", told("task_clok"));
+    let told = |events: &str| {
+        Region::open(events, Options::default())
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        told("task_clok").contains("did you mean task_clock"),
+        "{}",
+        told("task_clok")
+    );
     assert!(told("").contains("event"), "{}", told(""));
     if !counts() {
         return;

@@ -18,7 +18,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (machine, programs) in [(synthetic::HYBRID, 10), (synthetic::CHIPLETS, 20)] {
         for policy in ["linux", "fastest-first"] {
             for seed in 1..=5 {
-                records.push(synthetic::record(machine, policy, programs, seed, Detail::Everything));
+                records.push(synthetic::record(
+                    machine,
+                    policy,
+                    programs,
+                    seed,
+                    Detail::Everything,
+                ));
             }
         }
     }
@@ -27,13 +33,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let title = "Made-up programs on two machines".to_owned();
     write_atomically(
         &dir.join("report.html"),
-        render(&ReportInput { title, runs: &runs, records: drawn })?.as_bytes(),
+        render(&ReportInput {
+            title,
+            runs: &runs,
+            records: drawn,
+        })?
+        .as_bytes(),
     )?;
-    write_atomically(&dir.join("trace.perfetto-trace"), &perfetto::export(&records[5]))?;
+    write_atomically(
+        &dir.join("trace.perfetto-trace"),
+        &perfetto::export(&records[5]),
+    )?;
     records[5].save(&dir.join("run.rec"))?;
     let (_, profile) = records[0].profiles()?.remove(0);
-    write_atomically(&dir.join("curve.svg"), profile_view::svg(&profile)?.as_bytes())?;
-    println!("{}\n{}", table::comparison(&runs), table::programs(&runs[0]));
-    println!("{}\n{}", why::why(&records[5], "525.x264_r", 5.0)?, profile_view::text(&profile));
+    write_atomically(
+        &dir.join("curve.svg"),
+        profile_view::svg(&profile)?.as_bytes(),
+    )?;
+    println!(
+        "{}\n{}",
+        table::comparison(&runs),
+        table::programs(&runs[0])
+    );
+    println!(
+        "{}\n{}",
+        why::why(&records[5], "525.x264_r", 5.0)?,
+        profile_view::text(&profile)
+    );
     Ok(())
 }

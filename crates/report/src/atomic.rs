@@ -65,13 +65,20 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_an_error_with_its_mend() {
-        let error = write_atomically(Path::new("/dev/full"), b"x").unwrap_err().to_string();
-        assert!(error.contains("/dev/full") && error.contains("free some space"), "{error}");
+        let error = write_atomically(Path::new("/dev/full"), b"x")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("/dev/full") && error.contains("free some space"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_missing_folder_is_named() {
-        let error = write_atomically(Path::new("/nonexistent-folder/x"), b"x").unwrap_err().to_string();
+        let error = write_atomically(Path::new("/nonexistent-folder/x"), b"x")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("/nonexistent-folder/x"), "{error}");
     }
 }

@@ -34,7 +34,9 @@ pub enum ReportError {
         source: std::io::Error,
     },
     /// A thread could not be started.
-    #[error("cannot start the thread that writes the record: {source}; raise the limit on processes (`ulimit -u`)")]
+    #[error(
+        "cannot start the thread that writes the record: {source}; raise the limit on processes (`ulimit -u`)"
+    )]
     Thread {
         /// Why.
         source: std::io::Error,
@@ -115,7 +117,9 @@ pub enum ReportError {
         to_s: f64,
     },
     /// The record was made without what the question needs.
-    #[error("the record holds no {what} (it was made with detail `{detail}`); repeat the run with full records")]
+    #[error(
+        "the record holds no {what} (it was made with detail `{detail}`); repeat the run with full records"
+    )]
     NotRecorded {
         /// What is missing.
         what: &'static str,
@@ -140,23 +144,36 @@ pub enum ReportError {
 
 impl ReportError {
     pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
-        Self::Read { path: path.into(), source }
+        Self::Read {
+            path: path.into(),
+            source,
+        }
     }
 
     pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
-        Self::Write { path: path.into(), source }
+        Self::Write {
+            path: path.into(),
+            source,
+        }
     }
 
     /// The same of a record that stays, up to where it came.
     pub(crate) fn cut_short(self, dir: &Path) -> Self {
         match self {
-            Self::Write { path, source } => Self::CutShort { dir: dir.into(), path, source },
+            Self::Write { path, source } => Self::CutShort {
+                dir: dir.into(),
+                path,
+                source,
+            },
             other => other,
         }
     }
 
     pub(crate) fn damaged(path: &Path, why: impl std::fmt::Display) -> Self {
-        Self::Damaged { path: path.into(), why: why.to_string() }
+        Self::Damaged {
+            path: path.into(),
+            why: why.to_string(),
+        }
     }
 }
 

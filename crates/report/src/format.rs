@@ -45,7 +45,9 @@ pub(crate) fn prefixed(value: f64) -> String {
         v if v >= 1e3 => (1e3, "k"),
         _ => (1.0, ""),
     };
-    format!("{} {prefix}", number(value / scale, 3)).trim_end().to_owned()
+    format!("{} {prefix}", number(value / scale, 3))
+        .trim_end()
+        .to_owned()
 }
 
 /// A size in binary units, as cache sizes are spoken of.
@@ -57,7 +59,11 @@ pub(crate) fn bytes(value: f64) -> String {
         _ => (1.0, "B"),
     };
     let scaled = value / scale;
-    let text = if (scaled - scaled.round()).abs() < 0.005 { format!("{scaled:.0}") } else { number(scaled, 3) };
+    let text = if (scaled - scaled.round()).abs() < 0.005 {
+        format!("{scaled:.0}")
+    } else {
+        number(scaled, 3)
+    };
     format!("{text} {unit}")
 }
 
@@ -76,7 +82,11 @@ pub(crate) fn change(ratio: f64) -> String {
     if percent.abs() < 0.05 {
         return "±0 %".into();
     }
-    let text = if percent.abs() >= 10.0 { format!("{percent:.0}") } else { format!("{percent:.1}") };
+    let text = if percent.abs() >= 10.0 {
+        format!("{percent:.0}")
+    } else {
+        format!("{percent:.1}")
+    };
     format!("{}{text} %", if percent > 0.0 { "+" } else { "" }).replace('-', "−")
 }
 
@@ -86,8 +96,14 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_significant_digits() {
-        let cases =
-            [(0.0, "0"), (1.0, "1.00"), (12345.6, "12,346"), (0.01234, "0.0123"), (-2.5, "-2.50"), (1.5e7, "1.50e7")];
+        let cases = [
+            (0.0, "0"),
+            (1.0, "1.00"),
+            (12345.6, "12,346"),
+            (0.01234, "0.0123"),
+            (-2.5, "-2.50"),
+            (1.5e7, "1.50e7"),
+        ];
         for (value, text) in cases {
             assert_eq!(number(value, 3), text);
         }

@@ -15,7 +15,8 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{
-    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind, FontTransform,
+    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind,
+    FontTransform,
 };
 
 use crate::error::ReportError;
@@ -64,11 +65,24 @@ impl Role {
 /// Something drawn between the axes; `title` is its tooltip.
 pub(crate) enum Mark {
     /// A line through points.
-    Line { points: Vec<(f64, f64)>, role: Role, title: String },
+    Line {
+        points: Vec<(f64, f64)>,
+        role: Role,
+        title: String,
+    },
     /// What lies between two lines with the same abscissae: (x, below, above).
-    Band { points: Vec<(f64, f64, f64)>, role: Role, title: String },
+    Band {
+        points: Vec<(f64, f64, f64)>,
+        role: Role,
+        title: String,
+    },
     /// A vertical line with its label at the top; `side` is -1 for a label on the left, 0 above it, 1 on the right.
-    At { x: f64, label: String, title: String, side: i32 },
+    At {
+        x: f64,
+        label: String,
+        title: String,
+        side: i32,
+    },
     /// A horizontal line with its label.
     Limit { y: f64, label: String },
 }
@@ -103,14 +117,23 @@ impl Plot<'_> {
     /// The plot as an `<svg>` element.
     pub(crate) fn draw(&self, marks: &[Mark]) -> Result<String, ReportError> {
         let page = Rc::new(RefCell::new(Page::default()));
-        let backend = Backend { size: self.size, page: Rc::clone(&page) };
+        let backend = Backend {
+            size: self.size,
+            page: Rc::clone(&page),
+        };
         let area = backend.into_drawing_area();
-        self.draw_on(&area, &page, marks).map_err(|e| ReportError::Draw { chart: self.name, why: e.to_string() })?;
+        self.draw_on(&area, &page, marks)
+            .map_err(|e| ReportError::Draw {
+                chart: self.name,
+                why: e.to_string(),
+            })?;
         drop(area);
         let (w, h) = self.size;
         let label = escaped(&self.label);
         let body = std::mem::take(&mut page.borrow_mut().body);
-        Ok(format!("<svg class=\"plot\" viewBox=\"0 0 {w} {h}\" role=\"img\" aria-label=\"{label}\">{body}</svg>"))
+        Ok(format!(
+            "<svg class=\"plot\" viewBox=\"0 0 {w} {h}\" role=\"img\" aria-label=\"{label}\">{body}</svg>"
+        ))
     }
 
     fn draw_on(&self, area: &Area, page: &Rc<RefCell<Page>>, marks: &[Mark]) -> Outcome {
@@ -143,21 +166,39 @@ impl Plot<'_> {
     fn mark(&self, chart: &mut Chart<'_>, page: &Rc<RefCell<Page>>, mark: &Mark) -> Outcome {
         let font = ("sans-serif", FONT * FINE);
         let text = |h| {
-            font.into_font().color(&Role::Mark.colour()).pos(plotters::style::text_anchor::Pos::new(h, VPos::Bottom))
+            font.into_font()
+                .color(&Role::Mark.colour())
+                .pos(plotters::style::text_anchor::Pos::new(h, VPos::Bottom))
         };
-        let stroke = |role: Role, width: i32| Color::stroke_width(&role.colour(), (width * FINE) as u32);
+        let stroke =
+            |role: Role, width: i32| Color::stroke_width(&role.colour(), (width * FINE) as u32);
         match mark {
-            Mark::Line { points, role, title } => {
+            Mark::Line {
+                points,
+                role,
+                title,
+            } => {
                 page.borrow_mut().title.clone_from(title);
                 chart.draw_series([PathElement::new(points.clone(), stroke(*role, 2))])?;
             }
-            Mark::Band { points, role, title } => {
+            Mark::Band {
+                points,
+                role,
+                title,
+            } => {
                 page.borrow_mut().title.clone_from(title);
                 let above = points.iter().map(|p| (p.0, p.2));
-                let outline: Vec<_> = above.chain(points.iter().rev().map(|p| (p.0, p.1))).collect();
+                let outline: Vec<_> = above
+                    .chain(points.iter().rev().map(|p| (p.0, p.1)))
+                    .collect();
                 chart.draw_series([Polygon::new(outline, role.colour().filled())])?;
             }
-            Mark::At { x, label, title, side } => {
+            Mark::At {
+                x,
+                label,
+                title,
+                side,
+            } => {
                 page.borrow_mut().title.clone_from(title);
                 let line = vec![(*x, self.y.start), (*x, self.y.end)];
                 chart.draw_series([PathElement::new(line, stroke(Role::Mark, 1))])?;
@@ -171,7 +212,11 @@ impl Plot<'_> {
             Mark::Limit { y, label } => {
                 let line = vec![(self.x.start, *y), (self.x.end, *y)];
                 chart.draw_series([PathElement::new(line, stroke(Role::Mark, 1))])?;
-                chart.draw_series([Text::new(label.clone(), (self.x.end, *y), text(HPos::Right))])?;
+                chart.draw_series([Text::new(
+                    label.clone(),
+                    (self.x.end, *y),
+                    text(HPos::Right),
+                )])?;
             }
         }
         page.borrow_mut().title.clear();
@@ -203,15 +248,21 @@ impl Backend {
     /// Adds an element; attributes hold no text that needs escaping.
     fn element(&self, name: &str, attributes: &str) -> Drawn {
         let mut page = self.page.borrow_mut();
-        let inside =
-            if page.title.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(&page.title)) };
+        let inside = if page.title.is_empty() {
+            String::new()
+        } else {
+            format!("<title>{}</title>", escaped(&page.title))
+        };
         // Writing to a string does not fail.
         let _ = write!(page.body, "<{name} {attributes}>{inside}</{name}>");
         Ok(())
     }
 
     fn points(path: impl IntoIterator<Item = BackendCoord>) -> String {
-        path.into_iter().map(|(x, y)| format!("{},{}", at(x), at(y))).collect::<Vec<_>>().join(" ")
+        path.into_iter()
+            .map(|(x, y)| format!("{},{}", at(x), at(y)))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -234,30 +285,68 @@ impl DrawingBackend for Backend {
         Ok(())
     }
 
-    fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawn {
+    fn draw_line<S: BackendStyle>(
+        &mut self,
+        from: BackendCoord,
+        to: BackendCoord,
+        style: &S,
+    ) -> Drawn {
         self.draw_path([from, to], style)
     }
 
-    fn draw_rect<S: BackendStyle>(&mut self, a: BackendCoord, b: BackendCoord, style: &S, fill: bool) -> Drawn {
+    fn draw_rect<S: BackendStyle>(
+        &mut self,
+        a: BackendCoord,
+        b: BackendCoord,
+        style: &S,
+        fill: bool,
+    ) -> Drawn {
         let corners = [a, (b.0, a.1), b, (a.0, b.1)];
-        if fill { self.fill_polygon(corners, style) } else { self.draw_path(corners, style) }
+        if fill {
+            self.fill_polygon(corners, style)
+        } else {
+            self.draw_path(corners, style)
+        }
     }
 
-    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &S) -> Drawn {
+    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
+        &mut self,
+        path: I,
+        style: &S,
+    ) -> Drawn {
         if style.color().alpha == 0.0 {
             return Ok(());
         }
         let (class, points) = (Role::class(style.color()), Self::points(path));
-        let width = if style.stroke_width() > FINE as u32 { " stroke-width=\"2\"" } else { "" };
-        self.element("polyline", &format!("class=\"l{class}\"{width} points=\"{points}\""))
+        let width = if style.stroke_width() > FINE as u32 {
+            " stroke-width=\"2\""
+        } else {
+            ""
+        };
+        self.element(
+            "polyline",
+            &format!("class=\"l{class}\"{width} points=\"{points}\""),
+        )
     }
 
-    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &S) -> Drawn {
+    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
+        &mut self,
+        path: I,
+        style: &S,
+    ) -> Drawn {
         let (class, points) = (Role::class(style.color()), Self::points(path));
-        self.element("polygon", &format!("class=\"f{class}\" points=\"{points}\""))
+        self.element(
+            "polygon",
+            &format!("class=\"f{class}\" points=\"{points}\""),
+        )
     }
 
-    fn draw_text<T: BackendTextStyle>(&mut self, text: &str, style: &T, pos: BackendCoord) -> Drawn {
+    fn draw_text<T: BackendTextStyle>(
+        &mut self,
+        text: &str,
+        style: &T,
+        pos: BackendCoord,
+    ) -> Drawn {
         let anchor = match style.anchor().h_pos {
             HPos::Left => "start",
             HPos::Center => "middle",
@@ -269,7 +358,10 @@ impl DrawingBackend for Backend {
             VPos::Center => 0.35,
             VPos::Bottom => -0.25,
         };
-        debug_assert!(matches!(style.transform(), FontTransform::None), "no turned text is asked for");
+        debug_assert!(
+            matches!(style.transform(), FontTransform::None),
+            "no turned text is asked for"
+        );
         let class = Role::class(style.color());
         let (x, y) = (at(pos.0), at(pos.1));
         let mut page = self.page.borrow_mut();
@@ -293,5 +385,8 @@ impl DrawingBackend for Backend {
 
 /// Text for between tags and in attributes.
 pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }

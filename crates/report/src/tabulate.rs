@@ -20,24 +20,47 @@ use crate::record::Record;
 /// There is no such program, or what was counted of it does not suffice.
 pub fn tabulate(record: &Record, program: &str) -> Result<Tabulated, ReportError> {
     let threads = record.identities();
-    let own: BTreeSet<_> = threads.iter().filter(|t| *t.name == *program).map(|t| t.id).collect();
+    let own: BTreeSet<_> = threads
+        .iter()
+        .filter(|t| *t.name == *program)
+        .map(|t| t.id)
+        .collect();
     if own.is_empty() {
         let names: BTreeSet<&str> = threads.iter().map(|t| &*t.name).collect();
         let names: Vec<&str> = names.into_iter().collect();
-        return Err(lacking(format!("there is no program `{program}` in the record; there are {}", names.join(", "))));
+        return Err(lacking(format!(
+            "there is no program `{program}` in the record; there are {}",
+            names.join(", ")
+        )));
     }
     let topology = record.topology()?;
     let mut sums: BTreeMap<CoreTypeId, Sums> = BTreeMap::new();
-    for sample in record.samples.iter().map(|row| &row.sample).filter(|s| own.contains(&s.thread)) {
+    for sample in record
+        .samples
+        .iter()
+        .map(|row| &row.sample)
+        .filter(|s| own.contains(&s.thread))
+    {
         sums.entry(sample.core_type).or_default().add(sample);
     }
     let instructions: f64 = sums.values().map(|s| s.instructions).sum();
-    let core: Vec<CoreTable> = sums.iter().filter_map(|(id, sums)| core_table(&topology, *id, sums)).collect();
+    let core: Vec<CoreTable> = sums
+        .iter()
+        .filter_map(|(id, sums)| core_table(&topology, *id, sums))
+        .collect();
     if core.is_empty() {
         let mend = "count instructions and cycles: steer stat -e instructions,cycles,llc_misses -i 100ms -o DIR -- ...";
-        return Err(lacking(format!("no sample of `{program}` has both instructions and cycles; {mend}")));
+        return Err(lacking(format!(
+            "no sample of `{program}` has both instructions and cycles; {mend}"
+        )));
     }
-    let runs = record.manifest.outcome.programs.iter().find(|p| p.name == program).map_or(0, |p| p.completions_s.len());
+    let runs = record
+        .manifest
+        .outcome
+        .programs
+        .iter()
+        .find(|p| p.name == program)
+        .map_or(0, |p| p.completions_s.len());
     Ok(Tabulated {
         schema: TABLE_SCHEMA.into(),
         name: program.into(),
@@ -59,7 +82,9 @@ fn source(record: &Record) -> Source {
             "samples of a record: {} on {}, policy {}",
             manifest.workload.name, manifest.machine.name, manifest.policy
         ),
-        method: "sums of counts by core type; counts of sets that took turns by ratio within their set".into(),
+        method:
+            "sums of counts by core type; counts of sets that took turns by ratio within their set"
+                .into(),
     }
 }
 
@@ -113,13 +138,21 @@ fn core_table(topology: &Topology, id: CoreTypeId, sums: &Sums) -> Option<CoreTa
     let cpu = topology.cpus.iter().find(|c| c.core_type == id)?;
     let whole_kib = topology.caches[topology.llc_of(cpu.id).index()].lines / 16.0;
     let occupied_kib = sums.occupied / sums.instructions / 1024.0;
-    let cache_kib = if occupied_kib > 0.0 { occupied_kib } else { whole_kib };
+    let cache_kib = if occupied_kib > 0.0 {
+        occupied_kib
+    } else {
+        whole_kib
+    };
     let ipc = sums.instructions / sums.cycles;
     Some(CoreTable {
         core_type: topology.core_types[id.index()].name.clone(),
         freq_ghz: sums.cycles / sums.running_ns,
         branch_mpki: Sums::per_kilo(sums.branches),
         power_w: (sums.energy_nj.1 > 0.0).then(|| sums.energy_nj.0 / sums.energy_nj.1),
-        points: vec![TablePoint { cache_kib, ipc, llc_mpki: Sums::per_kilo(sums.misses) }],
+        points: vec![TablePoint {
+            cache_kib,
+            ipc,
+            llc_mpki: Sums::per_kilo(sums.misses),
+        }],
     })
 }

@@ -30,10 +30,13 @@ fn counters(pmus: &Pmus, events: &str) -> Result<Counters, Box<dyn Error>> {
     let mut sets = Vec::new();
     for list in events.split('|') {
         let mut set = resolve(list, &parse_set(list)?, pmus)?;
-        set.iter_mut().for_each(|e| e.planned.event = e.planned.event.or(Some(Event::LlcMisses)));
+        set.iter_mut()
+            .for_each(|e| e.planned.event = e.planned.event.or(Some(Event::LlcMisses)));
         sets.push(set);
     }
-    let planned = |set: &Vec<Resolved>| PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let planned = |set: &Vec<Resolved>| PlannedSet {
+        events: set.iter().map(|e| e.planned.clone()).collect(),
+    };
     let plan = Plan::new(sets.iter().map(planned).collect(), Some(PERIOD))?;
     Ok((sets, plan))
 }
@@ -47,15 +50,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let machine = Machine::parse(machine, &std::fs::read_to_string(machine)?)?;
     let topology = Arc::new(Topology::new(&machine));
     let pmus = Pmus::read(std::path::Path::new("/"))?;
-    let lists = events.split(';').map(|events| counters(&pmus, events)).collect::<Result<Vec<_>, _>>()?;
+    let lists = events
+        .split(';')
+        .map(|events| counters(&pmus, events))
+        .collect::<Result<Vec<_>, _>>()?;
     let config = ScxConfig {
         counters: lists.first().cloned(),
         period: PERIOD,
-        ..ScxConfig::new(Arc::clone(&topology), CpuNumbers::new(machine.os_cpu_numbers()))
+        ..ScxConfig::new(
+            Arc::clone(&topology),
+            CpuNumbers::new(machine.os_cpu_numbers()),
+        )
     };
     let mut engine = ScxEngine::open(config)?;
     let mut child = Command::new(program).args(words).spawn()?;
-    engine.admit(&Root { pid: child.id(), program: ProgramId(0), name: "program".into() })?;
+    engine.admit(&Root {
+        pid: child.id(),
+        program: ProgramId(0),
+        name: "program".into(),
+    })?;
     let mut bank = MetricBank::new(&topology, &["sf_steps"]);
     let (mut next, mut instructions, mut ended) = (Nanos::ZERO, 0.0, false);
     for round in 1.. {
@@ -65,8 +78,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         ended = child.try_wait()?.is_some();
         next += PERIOD;
         let seen = engine.observe(next, false)?;
-        instructions += seen.samples.iter().filter_map(|s| s.counts.get(Event::Instructions)).sum::<f64>();
-        for event in seen.events.iter().filter(|e| e.kind == ThreadEventKind::Phase) {
+        instructions += seen
+            .samples
+            .iter()
+            .filter_map(|s| s.counts.get(Event::Instructions))
+            .sum::<f64>();
+        for event in seen
+            .events
+            .iter()
+            .filter(|e| e.kind == ThreadEventKind::Phase)
+        {
             println!("phase {}", event.thread.0);
         }
         bank.update(&seen);

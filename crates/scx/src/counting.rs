@@ -42,14 +42,22 @@ pub(crate) struct Layout {
 impl Layout {
     /// Of a set that nobody counts.
     pub const fn none() -> Self {
-        Self { set: 0, sets: 1, events: Vec::new(), present: [0; shared::MAX_TYPES as usize] }
+        Self {
+            set: 0,
+            sets: 1,
+            events: Vec::new(),
+            present: [0; shared::MAX_TYPES as usize],
+        }
     }
 
     /// By slot, what is counted on a core type.
     pub fn on(&self, core_type: usize) -> impl Iterator<Item = (usize, Event)> {
         let present = self.present[core_type];
-        let event =
-            move |(slot, event): (usize, &Option<Event>)| event.filter(|_| present >> slot & 1 == 1).map(|e| (slot, e));
+        let event = move |(slot, event): (usize, &Option<Event>)| {
+            event
+                .filter(|_| present >> slot & 1 == 1)
+                .map(|e| (slot, e))
+        };
         self.events.iter().enumerate().filter_map(event)
     }
 }
@@ -65,15 +73,35 @@ pub(crate) struct Slot {
 impl Counting {
     /// Opens all sets on all CPUs, by the kernel's numbers, and starts the first, which the scheduler calls so. What samples have no
     /// room for is left out: how long threads run the scheduler knows itself.
-    pub fn open((mut sets, mut plan): Counters, cpus: &CpuSet, first: u32) -> Result<Self, ScxError> {
-        sets.iter_mut().for_each(|set| set.retain(|e| e.planned.event.is_some()));
-        plan.sets.iter_mut().for_each(|set| set.events.retain(|e| e.event.is_some()));
-        let (have, most) = (sets.iter().map(Vec::len).max().unwrap_or(0), shared::MAX_EVENTS as usize);
+    pub fn open(
+        (mut sets, mut plan): Counters,
+        cpus: &CpuSet,
+        first: u32,
+    ) -> Result<Self, ScxError> {
+        sets.iter_mut()
+            .for_each(|set| set.retain(|e| e.planned.event.is_some()));
+        plan.sets
+            .iter_mut()
+            .for_each(|set| set.events.retain(|e| e.event.is_some()));
+        let (have, most) = (
+            sets.iter().map(Vec::len).max().unwrap_or(0),
+            shared::MAX_EVENTS as usize,
+        );
         if have > most {
-            return Err(ScxError::TooBig { what: "events of a set", have, most });
+            return Err(ScxError::TooBig {
+                what: "events of a set",
+                have,
+                most,
+            });
         }
         let counters = CpuCounters::open(&sets, cpus)?;
-        let counting = Self { counters, plan, slots: sets.iter().map(|s| slots(s)).collect(), set: 0, first };
+        let counting = Self {
+            counters,
+            plan,
+            slots: sets.iter().map(|s| slots(s)).collect(),
+            set: 0,
+            first,
+        };
         counting.counters.switch(0, true)?;
         Ok(counting)
     }
@@ -88,7 +116,12 @@ impl Counting {
         let sets = self.slots.len() as u32;
         let set = |(nth, slots): (usize, &Vec<usize>)| {
             let (present, events) = ([0; shared::MAX_TYPES as usize], vec![None; slots.len()]);
-            let mut layout = Layout { set: nth as u32, sets, events, present };
+            let mut layout = Layout {
+                set: nth as u32,
+                sets,
+                events,
+                present,
+            };
             for (place, slot) in slots.iter().enumerate() {
                 layout.events[*slot] = self.plan.sets[nth].events[place].event;
             }
@@ -106,7 +139,14 @@ impl Counting {
     pub fn files(&self) -> impl Iterator<Item = (Slot, &countersteer_host::counters::CpuEvent)> {
         self.counters.events().iter().map(|event| {
             let slot = self.slots[event.set as usize][event.place as usize] as u32;
-            (Slot { cpu: event.cpu, set: self.first + event.set, slot }, event)
+            (
+                Slot {
+                    cpu: event.cpu,
+                    set: self.first + event.set,
+                    slot,
+                },
+                event,
+            )
         })
     }
 
@@ -129,6 +169,9 @@ fn slots(set: &[Resolved]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..set.len()).collect();
     order.sort_by_key(|place| software(&set[*place]));
     let mut slots = vec![0; set.len()];
-    order.iter().enumerate().for_each(|(slot, place)| slots[*place] = slot);
+    order
+        .iter()
+        .enumerate()
+        .for_each(|(slot, place)| slots[*place] = slot);
     slots
 }

@@ -137,8 +137,8 @@ pub struct ScxEngine {
 }
 
 fn now_ns() -> u64 {
-    let now =
-        nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
     now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }
 
@@ -154,7 +154,11 @@ impl ScxEngine {
         let have = os.iter().last().map_or(0, |c| c.index() + 1);
         let fits = |what, have, most: u32| {
             let most = most as usize;
-            if have <= most { Ok(()) } else { Err(ScxError::TooBig { what, have, most }) }
+            if have <= most {
+                Ok(())
+            } else {
+                Err(ScxError::TooBig { what, have, most })
+            }
         };
         fits("CPUs", have, shared::MAX_CPUS)?;
         fits("core types", topology.core_types.len(), shared::MAX_TYPES)?;
@@ -166,7 +170,10 @@ impl ScxEngine {
         }
         let kernel = Kernel::load(&config, &core_types, &os)?;
         let roster = Roster::new(config.numbers.clone(), topology.cpus.len());
-        let most = config.most_targets.unwrap_or(shared::MAX_TARGETS).min(shared::MAX_TARGETS);
+        let most = config
+            .most_targets
+            .unwrap_or(shared::MAX_TARGETS)
+            .min(shared::MAX_TARGETS);
         let targets = Targets::new(all, most as usize);
         let counters = config.counters.take();
         let mut engine = Self {
@@ -218,7 +225,8 @@ impl ScxEngine {
         self.kernel.turn(first)?;
         let now = self.now();
         self.turned = now;
-        self.exchanged.extend(self.counting.replace(counting).map(|old| (old, now)));
+        self.exchanged
+            .extend(self.counting.replace(counting).map(|old| (old, now)));
         self.blind = None;
         // Who computes its metric may have changed.
         match self.admission.as_ref().map(|(table, _)| table.clone()) {
@@ -230,26 +238,44 @@ impl ScxEngine {
     /// Sets that no counters have: the first of so many, as long unused as can be, since a thread might still run that was
     /// seen last under what they were then.
     fn vacant_sets(&self, count: u32) -> Result<u32, ScxError> {
-        let taken: Vec<_> = self.exchanged.iter().map(|(c, _)| c).chain(&self.counting).map(Counting::sets).collect();
+        let taken: Vec<_> = self
+            .exchanged
+            .iter()
+            .map(|(c, _)| c)
+            .chain(&self.counting)
+            .map(Counting::sets)
+            .collect();
         let vacant = |first: &u32| {
             let end = first + count;
             end <= shared::MAX_SETS && taken.iter().all(|t| end <= t.start || t.end <= *first)
         };
         let newest = taken.last().map_or(0, |t| t.end);
-        let (have, most) = (taken.iter().map(|t| t.len()).sum::<usize>() + count as usize, shared::MAX_SETS as usize);
+        let (have, most) = (
+            taken.iter().map(|t| t.len()).sum::<usize>() + count as usize,
+            shared::MAX_SETS as usize,
+        );
         let found = (newest..shared::MAX_SETS).chain(0..newest).find(vacant);
-        found.ok_or(ScxError::TooBig { what: "sets of events at a time", have, most })
+        found.ok_or(ScxError::TooBig {
+            what: "sets of events at a time",
+            have,
+            most,
+        })
     }
 
     /// Closes counters that were exchanged so long ago that every thread has met a tick of the clock since, or left its CPU.
     fn close_exchanged(&mut self) -> Result<(), ScxError> {
         let now = self.now();
         let due = |(_, since): &(Counting, Nanos)| now.since(*since) >= LINGER;
-        let (due, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.exchanged).into_iter().partition(due);
+        let (due, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.exchanged)
+            .into_iter()
+            .partition(due);
         self.exchanged = left;
         for (counting, _) in &due {
             self.kernel.uncount(counting, &self.core_types)?;
-            self.roster.lay_out(counting.sets().start, vec![Layout::none(); counting.sets().len()]);
+            self.roster.lay_out(
+                counting.sets().start,
+                vec![Layout::none(); counting.sets().len()],
+            );
         }
         Ok(())
     }
@@ -320,8 +346,13 @@ impl ScxEngine {
         let glance = if self.expected { GLANCE } else { RARE_GLANCE };
         let timeout = u16::try_from(at_most.min(glance).as_millis() + 1).unwrap_or(u16::MAX);
         let ring = self.kernel.ring();
-        let files = self.wakers.iter().map(AsFd::as_fd).chain(events.then_some(ring));
-        let mut polled: Vec<PollFd<'_>> = files.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
+        let files = self
+            .wakers
+            .iter()
+            .map(AsFd::as_fd)
+            .chain(events.then_some(ring));
+        let mut polled: Vec<PollFd<'_>> =
+            files.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
         if poll(&mut polled, timeout).is_err() {
             return false;
         }
@@ -353,7 +384,11 @@ impl ScxEngine {
         kernel.obey(&commands, |command, ledger| {
             // The end of one that is gone was told and lost, or is still on its way.
             if command.result == 0 {
-                roster.look(command, (ledger.changes & 1 == 0).then_some(ledger), now_ns());
+                roster.look(
+                    command,
+                    (ledger.changes & 1 == 0).then_some(ledger),
+                    now_ns(),
+                );
             }
         })
     }
@@ -374,13 +409,17 @@ impl ScxEngine {
         }
         let id = self.define(cpus)?;
         if id.is_none() && !std::mem::replace(&mut self.crowded, true) {
-            self.complaint = Some(ScxError::Crowded { cpus: cpus.to_string() });
+            self.complaint = Some(ScxError::Crowded {
+                cpus: cpus.to_string(),
+            });
         }
         Ok(id)
     }
 
     fn define(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
-        let Some(id) = self.targets.vacant() else { return Ok(None) };
+        let Some(id) = self.targets.vacant() else {
+            return Ok(None);
+        };
         if !self.kernel.define(id, &self.config.numbers.os_set(cpus))? {
             return Ok(None);
         }
@@ -403,11 +442,21 @@ impl ScxEngine {
             }
         }
         let own = table.metric == "sf_steps" && self.judges;
-        self.kernel.admit_by(if own { shared::METRIC_SF } else { shared::METRIC_GIVEN }, &rows)?;
+        self.kernel.admit_by(
+            if own {
+                shared::METRIC_SF
+            } else {
+                shared::METRIC_GIVEN
+            },
+            &rows,
+        )?;
         let bank = match self.admission.take() {
             _ if own => None,
             Some((old, Some(bank))) if old.metric == table.metric => Some(bank),
-            _ => Some(MetricBank::new(&self.config.topology, &[table.metric.as_ref()])),
+            _ => Some(MetricBank::new(
+                &self.config.topology,
+                &[table.metric.as_ref()],
+            )),
         };
         self.admission = Some((table.clone(), bank));
         Ok(())
@@ -415,12 +464,19 @@ impl ScxEngine {
 
     /// Gives the kernel the values that its admission table compares.
     fn give_metrics(&mut self, seen: &Observation) -> Result<(), ScxError> {
-        let Some((table, Some(bank))) = &mut self.admission else { return Ok(()) };
+        let Some((table, Some(bank))) = &mut self.admission else {
+            return Ok(());
+        };
         bank.update(seen);
         let command = |tid: &u32| {
             let value = bank.get(ThreadId(*tid), &table.metric)?;
             let metric_q16 = (value * f64::from(1u32 << FACTOR_BITS)).max(1.0) as u64;
-            Some(types::command { tid: *tid, kind: shared::COMMAND_JUDGE, metric_q16, ..types::command::default() })
+            Some(types::command {
+                tid: *tid,
+                kind: shared::COMMAND_JUDGE,
+                metric_q16,
+                ..types::command::default()
+            })
         };
         let commands: Vec<_> = self.roster.threads.keys().filter_map(command).collect();
         self.kernel.obey(&commands, |_, _| {})
@@ -471,7 +527,13 @@ impl Engine for ScxEngine {
         // One that is cut short by an event is not a turn.
         if self.now().since(self.turned) >= Nanos(self.config.period.0 * 3 / 4) {
             self.turned = self.now();
-            if let Some(set) = self.counting.as_mut().map(Counting::turn).transpose()?.flatten() {
+            if let Some(set) = self
+                .counting
+                .as_mut()
+                .map(Counting::turn)
+                .transpose()?
+                .flatten()
+            {
                 self.kernel.turn(set)?;
             }
         }
@@ -481,7 +543,15 @@ impl Engine for ScxEngine {
         events.sort_by_key(|e| e.at);
         let threads = self.roster.infos(&self.targets);
         let (at, tells_phases, ended) = (self.now(), true, std::mem::take(&mut self.roster.ended));
-        let seen = Observation { at, threads, events, ended, samples, tells_phases, ..Observation::default() };
+        let seen = Observation {
+            at,
+            threads,
+            events,
+            ended,
+            samples,
+            tells_phases,
+            ..Observation::default()
+        };
         self.give_metrics(&seen)?;
         Ok(seen)
     }
@@ -499,7 +569,11 @@ impl Engine for ScxEngine {
 
     /// Births and ends are told; in between there is only something to be summed up.
     fn rest(&self, period: Nanos) -> Nanos {
-        if self.expected { period } else { period.max(SELDOM) }
+        if self.expected {
+            period
+        } else {
+            period.max(SELDOM)
+        }
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
@@ -529,7 +603,8 @@ impl Engine for ScxEngine {
             0 => {}
             _ => applied.gone += 1,
         })?;
-        left.into_iter().try_for_each(|target| self.kernel.sweep(target))?;
+        left.into_iter()
+            .try_for_each(|target| self.kernel.sweep(target))?;
         if let Some(table) = &placement.admission {
             self.admit_by(table)?;
         }
@@ -539,7 +614,12 @@ impl Engine for ScxEngine {
 
 impl LiveEngine for ScxEngine {
     fn admit(&mut self, root: &Root) -> Result<(), ScxError> {
-        if self.roster.threads.get(&root.pid).is_some_and(|k| k.pid == root.pid) {
+        if self
+            .roster
+            .threads
+            .get(&root.pid)
+            .is_some_and(|k| k.pid == root.pid)
+        {
             // It was born to one that is followed.
             return Ok(());
         }
@@ -548,9 +628,16 @@ impl LiveEngine for ScxEngine {
         let mut done = BTreeSet::new();
         loop {
             // A thread that is born meanwhile is followed already if its parent was.
-            let new: Vec<u32> = task::threads(root.pid).into_iter().filter(|t| done.insert(*t)).collect();
+            let new: Vec<u32> = task::threads(root.pid)
+                .into_iter()
+                .filter(|t| done.insert(*t))
+                .collect();
             if new.is_empty() {
-                return if done.is_empty() { Err(ScxError::Gone(root.pid)) } else { Ok(()) };
+                return if done.is_empty() {
+                    Err(ScxError::Gone(root.pid))
+                } else {
+                    Ok(())
+                };
             }
             let admit = |tid: &u32| types::command {
                 tid: *tid,
@@ -559,7 +646,12 @@ impl LiveEngine for ScxEngine {
                 ..types::command::default()
             };
             let commands: Vec<_> = new.iter().map(admit).collect();
-            let Self { kernel, roster, config, .. } = self;
+            let Self {
+                kernel,
+                roster,
+                config,
+                ..
+            } = self;
             kernel.obey(&commands, |command, _| {
                 if command.result == 0 {
                     if config.mode == Mode::Partial {
@@ -579,9 +671,13 @@ impl LiveEngine for ScxEngine {
             if gone.is_empty() {
                 break;
             }
-            let dismiss =
-                |tid: &u32| types::command { tid: *tid, kind: shared::COMMAND_DISMISS, ..types::command::default() };
-            self.kernel.obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_, _| {})?;
+            let dismiss = |tid: &u32| types::command {
+                tid: *tid,
+                kind: shared::COMMAND_DISMISS,
+                ..types::command::default()
+            };
+            self.kernel
+                .obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_, _| {})?;
             for tid in gone {
                 tasks::take_back(tid);
                 self.roster.leave(now_ns(), tid);

@@ -6,7 +6,9 @@ use countersteer_host::counters::CounterError;
 #[derive(Debug, thiserror::Error)]
 pub enum ScxError {
     /// The kernel did not take it.
-    #[error("sched_ext: {what}: {source}; run as root, on a kernel with sched_ext and BTF (6.16 or newer)")]
+    #[error(
+        "sched_ext: {what}: {source}; run as root, on a kernel with sched_ext and BTF (6.16 or newer)"
+    )]
     Kernel {
         /// What was tried.
         what: &'static str,

@@ -21,7 +21,9 @@ const UNION: u32 = 5;
 const DEEPEST: u32 = 8;
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+    Some(u32::from_ne_bytes(
+        bytes.get(at..at.checked_add(4)?)?.try_into().ok()?,
+    ))
 }
 
 /// Bytes that a type of this kind has after its head, by how many parts it has.
@@ -60,12 +62,17 @@ impl<'a> Types<'a> {
             starts.push(at);
             at += HEAD + added(info >> 24 & 0x1f, (info & 0xffff) as usize)?;
         }
-        Some(Self { starts, types, strings })
+        Some(Self {
+            starts,
+            types,
+            strings,
+        })
     }
 
     fn is_named(&self, name: u32, wanted: &str) -> bool {
         let rest = self.strings.get(name as usize..).unwrap_or_default();
-        rest.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+        rest.strip_prefix(wanted.as_bytes())
+            .is_some_and(|rest| rest.first() == Some(&0))
     }
 
     /// The first structure with this name.
@@ -74,7 +81,10 @@ impl<'a> Types<'a> {
             let kind = word(self.types, **start + 4).map_or(0, |info| info >> 24 & 0x1f);
             kind == STRUCT && word(self.types, **start).is_some_and(|of| self.is_named(of, name))
         };
-        Some(Structure { types: self, start: *self.starts[1..].iter().find(is_it)? })
+        Some(Structure {
+            types: self,
+            start: *self.starts[1..].iter().find(is_it)?,
+        })
     }
 
     /// Offset in bits and type of a member, which may be in a structure without a name.
@@ -84,7 +94,11 @@ impl<'a> Types<'a> {
             return None;
         }
         // With bit fields, the upper bits of an offset are a width.
-        let mask = if info >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
+        let mask = if info >> 31 == 1 {
+            0x00ff_ffff
+        } else {
+            u32::MAX
+        };
         (0..(info & 0xffff) as usize).find_map(|nth| {
             let at = start + HEAD + nth * MEMBER;
             let (name, of) = (word(self.types, at)?, word(self.types, at + 4)?);
@@ -93,8 +107,11 @@ impl<'a> Types<'a> {
                 return Some((offset, of));
             }
             let inner = *self.starts.get(of as usize)?;
-            let (within, of) =
-                if name == 0 && depth > 0 { self.member(inner, wanted, depth - 1)? } else { return None };
+            let (within, of) = if name == 0 && depth > 0 {
+                self.member(inner, wanted, depth - 1)?
+            } else {
+                return None;
+            };
             Some((offset + within, of))
         })
     }
@@ -127,7 +144,10 @@ mod tests {
     fn btf(types: &[u32], strings: &str) -> Vec<u8> {
         let length = 4 * types.len() as u32;
         let header = [MAGIC | 1 << 16, 24, 0, length, length, strings.len() as u32];
-        let words = header.iter().chain(types).flat_map(|word| word.to_ne_bytes());
+        let words = header
+            .iter()
+            .chain(types)
+            .flat_map(|word| word.to_ne_bytes());
         words.chain(strings.bytes()).collect()
     }
 
@@ -148,11 +168,28 @@ mod tests {
             // se { int; int ran }, without a name { int; se se }, task { int; that; int ran:4 }.
             [10, kind(4, 2), 8, 1, 1, 0, 13, 1, 32].to_vec(),
             [0, kind(4, 2), 12, 1, 1, 0, 10, 5, 32].to_vec(),
-            [5, kind(4, 3) | 1 << 31, 20, 1, 1, 0, 0, 6, 32, 13, 1, 4 << 24 | 128].to_vec(),
+            [
+                5,
+                kind(4, 3) | 1 << 31,
+                20,
+                1,
+                1,
+                0,
+                0,
+                6,
+                32,
+                13,
+                1,
+                4 << 24 | 128,
+            ]
+            .to_vec(),
         ];
         let whole = btf(&types.concat(), strings);
         let read = Types::read(&whole).unwrap();
-        let (task, se) = (read.structure("task").unwrap(), read.structure("se").unwrap());
+        let (task, se) = (
+            read.structure("task").unwrap(),
+            read.structure("se").unwrap(),
+        );
         assert_eq!(task.offset(&["se", "ran"]), Some(4 + 4 + 4));
         assert_eq!(task.offset(&["ran"]), Some(16));
         assert_eq!(se.offset(&["ran"]), Some(4));
@@ -160,8 +197,8 @@ mod tests {
         assert!(read.structure("tas").is_none());
         // What is broken off anywhere is not read as something else.
         for length in 0..whole.len() {
-            let offset =
-                Types::read(&whole[..length]).and_then(|types| types.structure("task")?.offset(&["se", "ran"]));
+            let offset = Types::read(&whole[..length])
+                .and_then(|types| types.structure("task")?.offset(&["se", "ran"]));
             assert_eq!(offset, None, "{length} bytes");
         }
     }

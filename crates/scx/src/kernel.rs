@@ -55,7 +55,8 @@ pub(crate) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
 
 /// A counter's key in the scheduler's table.
 fn key(place: Slot, core_types: &[u8]) -> [u8; 4] {
-    ((place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0).to_ne_bytes()
+    ((place.set * shared::MAX_EVENTS + place.slot) * core_types.len() as u32 + place.cpu.0)
+        .to_ne_bytes()
 }
 
 impl Kernel {
@@ -63,14 +64,17 @@ impl Kernel {
     pub fn load(config: &ScxConfig, core_types: &[u8], all: &CpuSet) -> Result<Self, ScxError> {
         // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
         let place = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = EngineSkelBuilder::default().open(place).map_err(at("reading the scheduler"))?;
+        let mut open = EngineSkelBuilder::default()
+            .open(place)
+            .map_err(at("reading the scheduler"))?;
         let operations = open.struct_ops.engine_mut();
         operations.timeout_ms = config.watchdog.as_millis() as u32;
         if config.mode == Mode::Partial {
             operations.flags |= SWITCH_PARTIAL;
         }
         if !config.tell_switches {
-            (operations.runnable, operations.quiescent) = (std::ptr::null_mut(), std::ptr::null_mut());
+            (operations.runnable, operations.quiescent) =
+                (std::ptr::null_mut(), std::ptr::null_mut());
         }
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let settings = &mut rodata.settings;
@@ -81,11 +85,19 @@ impl Kernel {
             settings.core_type[..core_types.len()].copy_from_slice(core_types);
         }
         let events = shared::MAX_SETS * shared::MAX_EVENTS * core_types.len() as u32;
-        open.maps.events.set_max_entries(events).map_err(at("making room for counters"))?;
+        open.maps
+            .events
+            .set_max_entries(events)
+            .map_err(at("making room for counters"))?;
         let skel = open.load().map_err(at("loading the scheduler"))?;
         let told = Rc::new(RefCell::new(Vec::new()));
         let ring = ring(&skel, &told)?;
-        let mut kernel = Self { links: Vec::new(), ring, told, skel };
+        let mut kernel = Self {
+            links: Vec::new(),
+            ring,
+            told,
+            skel,
+        };
         kernel.steal_above(config.steal_above)?;
         kernel.pace(config.period)?;
         kernel.bring_online(all)?;
@@ -97,7 +109,11 @@ impl Kernel {
     pub fn count(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
         for (place, event) in counting.files() {
             let file = event.as_fd().as_raw_fd().to_ne_bytes();
-            let update = self.skel.maps.events.update(&key(place, core_types), &file, MapFlags::ANY);
+            let update =
+                self.skel
+                    .maps
+                    .events
+                    .update(&key(place, core_types), &file, MapFlags::ANY);
             update.map_err(at("handing counters over"))?;
             let row = u32::from(core_types[place.cpu.index()]) * shared::MAX_SETS + place.set;
             self.bss()?.control.slots[row as usize] |= 1 << place.slot;
@@ -108,8 +124,14 @@ impl Kernel {
     /// Takes counters back that nobody reads any more.
     pub fn uncount(&mut self, counting: &Counting, core_types: &[u8]) -> Result<(), ScxError> {
         let sets = counting.sets();
-        let rows = self.bss()?.control.slots.iter_mut().zip((0..shared::MAX_SETS).cycle());
-        rows.filter(|(_, set)| sets.contains(set)).for_each(|(slots, _)| *slots = 0);
+        let rows = self
+            .bss()?
+            .control
+            .slots
+            .iter_mut()
+            .zip((0..shared::MAX_SETS).cycle());
+        rows.filter(|(_, set)| sets.contains(set))
+            .for_each(|(slots, _)| *slots = 0);
         for (place, _) in counting.files() {
             // One that was never handed over is not missed.
             let _ = self.skel.maps.events.delete(&key(place, core_types));
@@ -118,14 +140,27 @@ impl Kernel {
     }
 
     /// Says how speed-up factors follow from the events in the slots of sets that take turns, by core type; whether any does.
-    pub fn model(&mut self, models: &[FixedModel], first: u32, sets: &[Layout]) -> Result<bool, ScxError> {
+    pub fn model(
+        &mut self,
+        models: &[FixedModel],
+        first: u32,
+        sets: &[Layout],
+    ) -> Result<bool, ScxError> {
         let bss = self.bss()?;
-        bss.models.iter_mut().for_each(|model| model.nr_features = 0);
-        bss.control.sets = (first..).zip(sets).fold(0, |bits, (set, _)| bits | 1 << set);
+        bss.models
+            .iter_mut()
+            .for_each(|model| model.nr_features = 0);
+        bss.control.sets = (first..)
+            .zip(sets)
+            .fold(0, |bits, (set, _)| bits | 1 << set);
         for ((core_type, model), into) in models.iter().enumerate().zip(&mut bss.models) {
             into.base_q16 = model.base_q16;
             let slots = |f: &FixedFeature, set: &Layout| {
-                let slot = |event| set.on(core_type).find(|(_, e)| *e == event).map(|(slot, _)| slot as u8);
+                let slot = |event| {
+                    set.on(core_type)
+                        .find(|(_, e)| *e == event)
+                        .map(|(slot, _)| slot as u8)
+                };
                 Some((slot(f.above)?, slot(f.below)?))
             };
             let known = |f: &&FixedFeature| sets.iter().any(|set| slots(f, set).is_some());
@@ -133,12 +168,18 @@ impl Kernel {
             if model.features.first().is_none_or(|f| !known(&f)) {
                 continue;
             }
-            let features = model.features.iter().filter(known).take(into.features.len());
+            let features = model
+                .features
+                .iter()
+                .filter(known)
+                .take(into.features.len());
             let nr_features = features.clone().count() as u32;
             for (feature, into) in features.zip(&mut into.features) {
                 into.sets = 0;
                 for (set, layout) in (first as usize..).zip(sets) {
-                    let Some((above, below)) = slots(feature, layout) else { continue };
+                    let Some((above, below)) = slots(feature, layout) else {
+                        continue;
+                    };
                     (into.above[set], into.below[set]) = (above, below);
                     into.sets |= 1 << set;
                 }
@@ -173,14 +214,28 @@ impl Kernel {
 
     /// From here on the scheduler schedules.
     pub fn attach(&mut self) -> Result<(), ScxError> {
-        let exec = self.skel.progs.engine_exec.attach_trace().map_err(at("following execs"))?;
-        let scheduler = self.skel.maps.engine.attach_struct_ops().map_err(at("starting the scheduler"))?;
+        let exec = self
+            .skel
+            .progs
+            .engine_exec
+            .attach_trace()
+            .map_err(at("following execs"))?;
+        let scheduler = self
+            .skel
+            .maps
+            .engine
+            .attach_struct_ops()
+            .map_err(at("starting the scheduler"))?;
         self.links = vec![scheduler, exec];
         Ok(())
     }
 
     fn bss(&mut self) -> Result<&mut types::bss, ScxError> {
-        self.skel.maps.bss_data.as_deref_mut().ok_or(ScxError::Gone(0))
+        self.skel
+            .maps
+            .bss_data
+            .as_deref_mut()
+            .ok_or(ScxError::Gone(0))
     }
 
     /// What the kernel counts about itself.
@@ -195,18 +250,38 @@ impl Kernel {
         if unsafe { (&raw const bss.counters.exit_kind).read_volatile() } == 0 {
             return Ok(());
         }
-        let text =
-            |bytes: &[i8]| bytes.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect::<String>();
-        Err(ScxError::Ejected { reason: text(&bss.exit_reason), message: text(&bss.exit_message) })
+        let text = |bytes: &[i8]| {
+            bytes
+                .iter()
+                .take_while(|c| **c != 0)
+                .map(|c| char::from(*c as u8))
+                .collect::<String>()
+        };
+        Err(ScxError::Ejected {
+            reason: text(&bss.exit_reason),
+            message: text(&bss.exit_message),
+        })
     }
 
     /// Threads can run on these CPUs; before the scheduler schedules.
     fn bring_online(&mut self, cpus: &CpuSet) -> Result<(), ScxError> {
-        let served = types::served { online: 1, ..types::served::default() };
+        let served = types::served {
+            online: 1,
+            ..types::served::default()
+        };
         // SAFETY: `served` is a structure without padding that lives longer than the slice.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const served).cast::<u8>(), size_of_val(&served)) };
-        let update = |cpu: CpuId| self.skel.maps.serving.update(&cpu.0.to_ne_bytes(), bytes, MapFlags::ANY);
-        cpus.iter().try_for_each(update).map_err(at("giving a CPU its queues"))
+        let bytes = unsafe {
+            std::slice::from_raw_parts((&raw const served).cast::<u8>(), size_of_val(&served))
+        };
+        let update = |cpu: CpuId| {
+            self.skel
+                .maps
+                .serving
+                .update(&cpu.0.to_ne_bytes(), bytes, MapFlags::ANY)
+        };
+        cpus.iter()
+            .try_for_each(update)
+            .map_err(at("giving a CPU its queues"))
     }
 
     /// Makes a target of CPUs by the kernel's numbers; whether they can serve one more.
@@ -214,16 +289,25 @@ impl Kernel {
         let bss = self.bss()?;
         bss.definition.target = id;
         bss.definition.cpus = Default::default();
-        cpus.iter().for_each(|c| bss.definition.cpus[c.index() / 64] |= 1 << (c.index() % 64));
+        cpus.iter()
+            .for_each(|c| bss.definition.cpus[c.index() / 64] |= 1 << (c.index() % 64));
         bss.control.nr_targets = bss.control.nr_targets.max(id + 1);
-        self.skel.progs.define_target.test_run(ProgramInput::default()).map_err(at("defining a target"))?;
+        self.skel
+            .progs
+            .define_target
+            .test_run(ProgramInput::default())
+            .map_err(at("defining a target"))?;
         self.answer("defining a target", libc::ENOSPC)
     }
 
     /// Takes a target away; whether nobody has it, nor has had it lately.
     pub fn retire(&mut self, id: u32) -> Result<bool, ScxError> {
         self.bss()?.definition.target = id;
-        self.skel.progs.retire_target.test_run(ProgramInput::default()).map_err(at("taking a target away"))?;
+        self.skel
+            .progs
+            .retire_target
+            .test_run(ProgramInput::default())
+            .map_err(at("taking a target away"))?;
         self.answer("taking a target away", libc::EBUSY)
     }
 
@@ -239,13 +323,20 @@ impl Kernel {
     /// Targets that threads may be admitted to at any moment.
     pub fn admitting(&mut self) -> Result<BTreeSet<u32>, ScxError> {
         let tables = self.bss()?.control.tables.iter();
-        Ok(tables.flat_map(|t| t.rows.iter().take(t.nr_rows as usize)).map(|row| row.target).collect())
+        Ok(tables
+            .flat_map(|t| t.rows.iter().take(t.nr_rows as usize))
+            .map(|row| row.target)
+            .collect())
     }
 
     /// Sends on who waits in a target's queue and belongs elsewhere by now.
     pub fn sweep(&mut self, id: u32) -> Result<(), ScxError> {
         self.bss()?.definition.target = id;
-        self.skel.progs.sweep_target.test_run(ProgramInput::default()).map_err(at("moving threads"))?;
+        self.skel
+            .progs
+            .sweep_target
+            .test_run(ProgramInput::default())
+            .map_err(at("moving threads"))?;
         Ok(())
     }
 
@@ -257,7 +348,10 @@ impl Kernel {
         table.metric = metric;
         table.nr_rows = rows.len().min(table.rows.len()) as u32;
         // The last row is for whoever fits no other: of too many rows, that one must stay.
-        let kept = rows.iter().take(table.rows.len() - 1).chain(rows.last().filter(|_| rows.len() >= table.rows.len()));
+        let kept = rows
+            .iter()
+            .take(table.rows.len() - 1)
+            .chain(rows.last().filter(|_| rows.len() >= table.rows.len()));
         for (into, (least, target)) in table.rows.iter_mut().zip(kept) {
             into.least_q16 = (least * 65536.0) as u64;
             into.target = *target;
@@ -276,9 +370,16 @@ impl Kernel {
             let bss = self.bss()?;
             bss.commands[..batch.len()].copy_from_slice(batch);
             bss.nr_commands = batch.len() as u32;
-            self.skel.progs.obey_commands.test_run(ProgramInput::default()).map_err(at("passing commands"))?;
+            self.skel
+                .progs
+                .obey_commands
+                .test_run(ProgramInput::default())
+                .map_err(at("passing commands"))?;
             let bss = self.bss()?;
-            bss.commands[..batch.len()].iter().zip(&bss.collected[..]).for_each(|(c, l)| then(c, l));
+            bss.commands[..batch.len()]
+                .iter()
+                .zip(&bss.collected[..])
+                .for_each(|(c, l)| then(c, l));
         }
         Ok(())
     }
@@ -297,7 +398,10 @@ impl Kernel {
     }
 }
 
-fn ring(skel: &EngineSkel<'_>, told: &Rc<RefCell<Vec<Told>>>) -> Result<RingBuffer<'static>, ScxError> {
+fn ring(
+    skel: &EngineSkel<'_>,
+    told: &Rc<RefCell<Vec<Told>>>,
+) -> Result<RingBuffer<'static>, ScxError> {
     let told = Rc::clone(told);
     let take = move |bytes: &[u8]| {
         if let Some(head) = read::<types::told>(bytes) {
@@ -307,6 +411,8 @@ fn ring(skel: &EngineSkel<'_>, told: &Rc<RefCell<Vec<Told>>>) -> Result<RingBuff
         0
     };
     let mut builder = RingBufferBuilder::new();
-    builder.add(&skel.maps.ring, take).map_err(at("opening the ring"))?;
+    builder
+        .add(&skel.maps.ring, take)
+        .map_err(at("opening the ring"))?;
     builder.build().map_err(at("opening the ring"))
 }

@@ -6,10 +6,14 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoScx {
     /// The kernel was built without.
-    #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): there is no /sys/kernel/sched_ext")]
+    #[error(
+        "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): there is no /sys/kernel/sched_ext"
+    )]
     NoKernel,
     /// Types of the kernel are not described.
-    #[error("this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF): there is no /sys/kernel/btf/vmlinux")]
+    #[error(
+        "this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF): there is no /sys/kernel/btf/vmlinux"
+    )]
     NoBtf,
     /// Somebody else steers.
     #[error("the sched_ext scheduler `{0}` is loaded; end it first")]
@@ -42,7 +46,11 @@ fn probe_under(root: &Path, privileged: bool) -> Result<(), NoScx> {
     if let Ok(name) = std::fs::read_to_string(root.join("sys/kernel/sched_ext/root/ops")) {
         return Err(NoScx::Occupied(name.trim().to_owned()));
     }
-    if privileged { Ok(()) } else { Err(NoScx::NoPrivilege) }
+    if privileged {
+        Ok(())
+    } else {
+        Err(NoScx::NoPrivilege)
+    }
 }
 
 #[cfg(test)]

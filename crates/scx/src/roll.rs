@@ -88,19 +88,27 @@ pub fn load() -> Result<Box<dyn Roll>, String> {
     }
     let settings = std::fs::read(BTF).map_err(|e| format!("{BTF}: {e}"))?;
     let settings = Types::read(&settings).and_then(|types| settings_by(&types));
-    let settings = settings.ok_or_else(|| format!("{BTF} does not say where a thread's fields are"))?;
+    let settings =
+        settings.ok_or_else(|| format!("{BTF} does not say where a thread's fields are"))?;
     if ran(std::process::id()).is_none() {
-        return Err("the kernel does not say in /proc how long threads ran (CONFIG_SCHED_INFO)".into());
+        return Err(
+            "the kernel does not say in /proc how long threads ran (CONFIG_SCHED_INFO)".into(),
+        );
     }
     // There is another way, so what the library would print helps nobody.
     let loaded = quietly(|| InKernel::load(settings));
-    loaded.map(|roll| Box::new(roll) as Box<dyn Roll>).map_err(|e| e.to_string())
+    loaded
+        .map(|roll| Box::new(roll) as Box<dyn Roll>)
+        .map_err(|e| e.to_string())
 }
 
 /// Threads that the machine has.
 fn threads() -> u32 {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    load.split_whitespace().nth(3).and_then(|of| of.split('/').nth(1)?.parse().ok()).unwrap_or(0)
+    load.split_whitespace()
+        .nth(3)
+        .and_then(|of| of.split('/').nth(1)?.parse().ok())
+        .unwrap_or(0)
 }
 
 fn room(threads: u32, (least, times): (u32, u32)) -> u32 {
@@ -125,7 +133,9 @@ impl InKernel {
     fn load(settings: types::roll_settings) -> io::Result<Self> {
         // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
         let place = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = RollSkelBuilder::default().open(place).map_err(failed("reading programs"))?;
+        let mut open = RollSkelBuilder::default()
+            .open(place)
+            .map_err(failed("reading programs"))?;
         let threads = threads();
         let (seats, families) = (room(threads, BORN), room(threads, ENTERED));
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
@@ -140,41 +150,91 @@ impl InKernel {
             maps.entrants.set_max_entries(families),
             maps.families.set_max_entries(families),
         ];
-        sizes.into_iter().collect::<Result<(), _>>().map_err(failed("making room"))?;
+        sizes
+            .into_iter()
+            .collect::<Result<(), _>>()
+            .map_err(failed("making room"))?;
         let mut skel = open.load().map_err(failed("loading programs"))?;
         let told = Rc::new(RefCell::new(Vec::new()));
         let taken = Rc::clone(&told);
         let take = move |bytes: &[u8]| {
-            taken.borrow_mut().extend(crate::kernel::read::<types::roll_event>(bytes));
+            taken
+                .borrow_mut()
+                .extend(crate::kernel::read::<types::roll_event>(bytes));
             0
         };
         let mut builder = RingBufferBuilder::new();
-        builder.add(&skel.maps.ring, take).map_err(failed("opening the ring"))?;
+        builder
+            .add(&skel.maps.ring, take)
+            .map_err(failed("opening the ring"))?;
         let ring = builder.build().map_err(failed("opening the ring"))?;
         let programs = &mut skel.progs;
-        let links = [&mut programs.on_birth, &mut programs.on_exec, &mut programs.on_exit, &mut programs.on_free];
-        let links = links.into_iter().map(|program| program.attach()).collect::<Result<_, _>>();
+        let links = [
+            &mut programs.on_birth,
+            &mut programs.on_exec,
+            &mut programs.on_exit,
+            &mut programs.on_free,
+        ];
+        let links = links
+            .into_iter()
+            .map(|program| program.attach())
+            .collect::<Result<_, _>>();
         let links = links.map_err(failed("attaching programs"))?;
-        Ok(Self { links, ring, told, families: FxHashMap::default(), spare: VecDeque::new(), skel })
+        Ok(Self {
+            links,
+            ring,
+            told,
+            families: FxHashMap::default(),
+            spare: VecDeque::new(),
+            skel,
+        })
     }
 
     /// What the kernel changes at any time.
     fn control(&self) -> *mut types::roll_control {
-        self.skel.maps.bss_data.as_deref().map_or(std::ptr::null_mut(), |bss| (&raw const bss.control).cast_mut())
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(std::ptr::null_mut(), |bss| {
+                (&raw const bss.control).cast_mut()
+            })
     }
 
     /// Adds up, and takes in those families that no thread of which was moved meanwhile, or all.
-    fn look(&mut self, wanted: &mut Vec<u32>, all: bool, take: &mut dyn FnMut(u32, Family)) -> io::Result<()> {
+    fn look(
+        &mut self,
+        wanted: &mut Vec<u32>,
+        all: bool,
+        take: &mut dyn FnMut(u32, Family),
+    ) -> io::Result<()> {
         // Who is not met until then has run a little more by now than this, and is not counted twice.
-        let alone = |nr| self.families.get(nr).and_then(|family| family.not_met).and_then(ran).unwrap_or_default();
+        let alone = |nr| {
+            self.families
+                .get(nr)
+                .and_then(|family| family.not_met)
+                .and_then(ran)
+                .unwrap_or_default()
+        };
         let alone: Vec<Nanos> = wanted.iter().map(alone).collect();
-        self.skel.progs.add_up.test_run(ProgramInput::default()).map_err(failed("adding up"))?;
+        self.skel
+            .progs
+            .add_up
+            .test_run(ProgramInput::default())
+            .map_err(failed("adding up"))?;
         let mut failure = None;
         let mut alone = alone.into_iter();
         wanted.retain(|nr| {
             let alone = alone.next().unwrap_or_default();
-            let Some(entered) = self.families.get_mut(nr) else { return false };
-            let family = match self.skel.maps.families.lookup(&place(entered.number), MapFlags::ANY) {
+            let Some(entered) = self.families.get_mut(nr) else {
+                return false;
+            };
+            let family = match self
+                .skel
+                .maps
+                .families
+                .lookup(&place(entered.number), MapFlags::ANY)
+            {
                 Ok(bytes) => bytes.and_then(|bytes| crate::kernel::read::<types::family>(&bytes)),
                 Err(error) => {
                     failure.get_or_insert(failed("looking at a family")(error));
@@ -194,7 +254,13 @@ impl InKernel {
             let ran_ns = family.ran_ns.wrapping_add(alone) as i64;
             // Who was being moved is missing, and is there before long.
             let leaving = family.leaving.max(u64::from(!whole));
-            take(*nr, Family { ran: Nanos(ran_ns.max(0) as u64), leaving });
+            take(
+                *nr,
+                Family {
+                    ran: Nanos(ran_ns.max(0) as u64),
+                    leaving,
+                },
+            );
             false
         });
         failure.map_or(Ok(()), Err)
@@ -220,13 +286,24 @@ impl InKernel {
     }
 
     fn enter_as(&mut self, tid: u32, number: u64) -> io::Result<bool> {
-        let Some(ran) = ran(tid) else { return Ok(false) };
-        let new = types::family { number, gone_ns: ran.0.wrapping_neg(), ..types::family::default() };
+        let Some(ran) = ran(tid) else {
+            return Ok(false);
+        };
+        let new = types::family {
+            number,
+            gone_ns: ran.0.wrapping_neg(),
+            ..types::family::default()
+        };
         // SAFETY: a structure of integers without padding that lives longer than the slice.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const new).cast::<u8>(), size_of_val(&new)) };
+        let bytes =
+            unsafe { std::slice::from_raw_parts((&raw const new).cast::<u8>(), size_of_val(&new)) };
         let maps = &self.skel.maps;
-        maps.families.update(&place(number), bytes, MapFlags::ANY).map_err(failed("making room for a family"))?;
-        let entry = maps.entrants.update(&tid.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY);
+        maps.families
+            .update(&place(number), bytes, MapFlags::ANY)
+            .map_err(failed("making room for a family"))?;
+        let entry = maps
+            .entrants
+            .update(&tid.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY);
         entry.map_err(failed("making room for a thread"))?;
         Ok(true)
     }
@@ -237,7 +314,13 @@ impl Roll for InKernel {
         let number = self.number()?;
         let entered = self.enter_as(tid, number);
         if matches!(entered, Ok(true)) {
-            self.families.insert(family, Entered { number, not_met: Some(tid) });
+            self.families.insert(
+                family,
+                Entered {
+                    number,
+                    not_met: Some(tid),
+                },
+            );
         } else {
             self.spare.push_back(number);
         }
@@ -249,7 +332,10 @@ impl Roll for InKernel {
         let _ = self.ring.consume();
         for event in self.told.borrow_mut().drain(..) {
             let heard = match event.what {
-                shared::ROLL_BORN => Heard::Born { pid: event.pid, parent: event.parent },
+                shared::ROLL_BORN => Heard::Born {
+                    pid: event.pid,
+                    parent: event.parent,
+                },
                 shared::ROLL_STARTS => Heard::Starts(event.name.map(|letter| letter as u8)),
                 _ => Heard::Ended,
             };
@@ -269,11 +355,16 @@ impl Roll for InKernel {
     }
 
     fn forget(&mut self, family: u32) {
-        let Some(entered) = self.families.remove(&family) else { return };
+        let Some(entered) = self.families.remove(&family) else {
+            return;
+        };
         let entrants = &self.skel.maps.entrants;
         // Another one that has entered may have the number by now.
         let is_its = |tid: &u32| {
-            let found = entrants.lookup(&tid.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+            let found = entrants
+                .lookup(&tid.to_ne_bytes(), MapFlags::ANY)
+                .ok()
+                .flatten();
             found.is_some_and(|number| number == entered.number.to_ne_bytes())
         };
         if let Some(tid) = entered.not_met.filter(is_its) {
@@ -286,7 +377,11 @@ impl Roll for InKernel {
     fn lost(&self) -> u64 {
         let control = self.control();
         // SAFETY: an integer in memory that the kernel writes too and that lives as long as the programs.
-        if control.is_null() { 0 } else { unsafe { (&raw const (*control).lost).read_volatile() } }
+        if control.is_null() {
+            0
+        } else {
+            unsafe { (&raw const (*control).lost).read_volatile() }
+        }
     }
 
     fn file(&self) -> BorrowedFd<'_> {

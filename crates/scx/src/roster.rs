@@ -57,7 +57,17 @@ impl Roster {
     pub fn new(numbers: CpuNumbers, cpus: usize) -> Self {
         let (threads, events, ended, samples, names) = Default::default();
         let layout = vec![Layout::none(); shared::MAX_SETS as usize];
-        Self { threads, events, ended, samples, names, numbers, layout, cpus: cpus as u32, start_ns: 0 }
+        Self {
+            threads,
+            events,
+            ended,
+            samples,
+            names,
+            numbers,
+            layout,
+            cpus: cpus as u32,
+            start_ns: 0,
+        }
     }
 
     /// Time begins.
@@ -71,7 +81,10 @@ impl Roster {
 
     /// What the sets from `first` on hold now.
     pub fn lay_out(&mut self, first: u32, sets: Vec<Layout>) {
-        self.layout[first as usize..].iter_mut().zip(sets).for_each(|(into, set)| *into = set);
+        self.layout[first as usize..]
+            .iter_mut()
+            .zip(sets)
+            .for_each(|(into, set)| *into = set);
     }
 
     pub fn since(&self, at_ns: u64) -> Nanos {
@@ -86,7 +99,18 @@ impl Roster {
     pub fn meet(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
         let (target, changes, sums, narrow) = (shared::TARGET_ANYWHERE, 0, BTreeMap::new(), None);
         let cpu = self.own(os_cpu);
-        let known = Known { pid, program, cpu, runnable: true, nice: 0, target, narrow, metric_q16: 0, changes, sums };
+        let known = Known {
+            pid,
+            program,
+            cpu,
+            runnable: true,
+            nice: 0,
+            target,
+            narrow,
+            metric_q16: 0,
+            changes,
+            sums,
+        };
         // Its birth may have been told meanwhile.
         if self.threads.insert(tid, known).is_none() {
             self.event(at_ns, tid, ThreadEventKind::New);
@@ -95,7 +119,10 @@ impl Roster {
 
     /// Threads of a program, and of a process.
     pub fn of(&self, program: ProgramId, pid: u32) -> Vec<u32> {
-        let of = self.threads.iter().filter(|(_, k)| k.program == program.0 || k.pid == pid);
+        let of = self
+            .threads
+            .iter()
+            .filter(|(_, k)| k.program == program.0 || k.pid == pid);
         of.map(|(tid, _)| *tid).collect()
     }
 
@@ -109,19 +136,29 @@ impl Roster {
     /// Forgets a thread; whether it was known.
     fn end(&mut self, tid: u32) -> bool {
         let known = self.threads.remove(&tid);
-        self.ended.extend(known.iter().map(|known| (ThreadId(tid), ProgramId(known.program))));
+        self.ended.extend(
+            known
+                .iter()
+                .map(|known| (ThreadId(tid), ProgramId(known.program))),
+        );
         known.is_some()
     }
 
     fn event(&mut self, at_ns: u64, tid: u32, kind: ThreadEventKind) {
-        self.events.push(ThreadEvent { at: self.since(at_ns), thread: ThreadId(tid), kind });
+        self.events.push(ThreadEvent {
+            at: self.since(at_ns),
+            thread: ThreadId(tid),
+            kind,
+        });
     }
 
     /// Takes in what the kernel told.
     pub fn hear(&mut self, told: &Told) {
         let head = &told.head;
         let kind = match head.kind {
-            shared::TOLD_NEW => return self.meet(head.at_ns, head.tid, head.tgid, head.program, head.to),
+            shared::TOLD_NEW => {
+                return self.meet(head.at_ns, head.tid, head.tgid, head.program, head.to);
+            }
             shared::TOLD_EXEC => {
                 // The program's other threads are gone, and who called has the number of its process now.
                 if let Some(known) = self.threads.remove(&head.from) {
@@ -136,7 +173,10 @@ impl Roster {
             shared::TOLD_WAKE => ThreadEventKind::Wake,
             shared::TOLD_SLEEP => ThreadEventKind::Sleep,
             shared::TOLD_PHASE => ThreadEventKind::Phase,
-            shared::TOLD_MIGRATE => ThreadEventKind::Migrate { from: self.own(head.from), to: self.own(head.to) },
+            shared::TOLD_MIGRATE => ThreadEventKind::Migrate {
+                from: self.own(head.from),
+                to: self.own(head.to),
+            },
             _ => {
                 if let Some(sum) = &told.sum {
                     let cpu = self.own(head.to);
@@ -151,16 +191,25 @@ impl Roster {
     /// Takes in a thread's whereabouts and, if it changed, its ledger.
     pub fn look(&mut self, told: &types::command, ledger: Option<&types::ledger>, now_ns: u64) {
         let cpu = self.own(told.cpu);
-        let Some(known) = self.threads.get_mut(&told.tid) else { return };
+        let Some(known) = self.threads.get_mut(&told.tid) else {
+            return;
+        };
         (known.cpu, known.runnable, known.target) = (cpu, told.runnable != 0, told.old_target);
         known.nice = told.nice.clamp(-20, 19) as i8;
         (known.narrow, known.metric_q16) = (None, told.metric_q16);
         if told.nr_allowed < self.cpus {
-            known.narrow = task::mask(told.tid).ok().map(|mask| Arc::new(self.numbers.own_set(&mask)));
+            known.narrow = task::mask(told.tid)
+                .ok()
+                .map(|mask| Arc::new(self.numbers.own_set(&mask)));
         }
         let Some(ledger) = ledger else { return };
         known.changes = ledger.changes;
-        for (row, sum) in ledger.sums.iter().enumerate().filter(|(_, s)| s.time_ns > 0) {
+        for (row, sum) in ledger
+            .sums
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.time_ns > 0)
+        {
             self.sample(told.tid, row, sum, cpu, now_ns);
         }
     }
@@ -168,25 +217,49 @@ impl Roster {
     /// What a sum gained since it was last looked at.
     fn sample(&mut self, tid: u32, row: usize, sum: &types::sum, cpu: CpuId, at_ns: u64) {
         let at = self.since(at_ns);
-        let Some(known) = self.threads.get_mut(&tid) else { return };
+        let Some(known) = self.threads.get_mut(&tid) else {
+            return;
+        };
         let before = known.sums.insert(row, *sum).unwrap_or_default();
         let time = sum.time_ns.saturating_sub(before.time_ns);
         if time == 0 {
             return;
         }
-        let (core_type, set) = (row / shared::MAX_SETS as usize, row % shared::MAX_SETS as usize);
+        let (core_type, set) = (
+            row / shared::MAX_SETS as usize,
+            row % shared::MAX_SETS as usize,
+        );
         let layout = &self.layout[set];
         let counted = sum.running_ns.saturating_sub(before.running_ns);
         let mut counts = Counts::default();
         for (slot, event) in layout.on(core_type).filter(|_| counted > 0) {
-            counts.set(event, sum.counts[slot].saturating_sub(before.counts[slot]) as f64);
+            counts.set(
+                event,
+                sum.counts[slot].saturating_sub(before.counts[slot]) as f64,
+            );
         }
         let blind = layout.events.is_empty();
-        let enabled = if blind { time } else { sum.enabled_ns.saturating_sub(before.enabled_ns).max(counted) };
+        let enabled = if blind {
+            time
+        } else {
+            sum.enabled_ns
+                .saturating_sub(before.enabled_ns)
+                .max(counted)
+        };
         let running = if blind { time } else { counted };
         let (set, sets, core_type) = (layout.set, layout.sets, CoreTypeId::from_index(core_type));
         let (thread, enabled, running) = (ThreadId(tid), Nanos(enabled), Nanos(running));
-        self.samples.push(Sample { thread, cpu, core_type, at, set, sets, enabled, running, counts });
+        self.samples.push(Sample {
+            thread,
+            cpu,
+            core_type,
+            at,
+            set,
+            sets,
+            enabled,
+            running,
+            counts,
+        });
     }
 
     /// Threads as a policy sees them, by id.
@@ -194,10 +267,16 @@ impl Roster {
         let unknown: Arc<str> = "?".into();
         let allowed = |k: &Known| {
             let target = targets.cpus(k.target);
-            let Some(narrow) = &k.narrow else { return Arc::clone(target) };
+            let Some(narrow) = &k.narrow else {
+                return Arc::clone(target);
+            };
             let both = narrow.intersection(target);
             // Affinity goes before a placement.
-            if both.is_empty() { Arc::clone(narrow) } else { Arc::new(both) }
+            if both.is_empty() {
+                Arc::clone(narrow)
+            } else {
+                Arc::new(both)
+            }
         };
         let info = |(tid, k): (&u32, &Known)| ThreadInfo {
             id: ThreadId(*tid),

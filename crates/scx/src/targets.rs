@@ -20,7 +20,12 @@ pub(crate) struct Targets {
 
 impl Targets {
     pub fn new(all: Arc<CpuSet>, most: usize) -> Self {
-        Self { sets: vec![Some(Arc::clone(&all))], all, claimed: BTreeSet::new(), most }
+        Self {
+            sets: vec![Some(Arc::clone(&all))],
+            all,
+            claimed: BTreeSet::new(),
+            most,
+        }
     }
 
     /// Another decision begins.
@@ -30,14 +35,21 @@ impl Targets {
 
     /// The number of a set, if it has one.
     pub fn find(&mut self, cpus: &CpuSet) -> Option<u32> {
-        let id = self.sets.iter().position(|set| set.as_deref() == Some(cpus))? as u32;
+        let id = self
+            .sets
+            .iter()
+            .position(|set| set.as_deref() == Some(cpus))? as u32;
         self.claimed.insert(id);
         Some(id)
     }
 
     /// A number that no set has.
     pub fn vacant(&self) -> Option<u32> {
-        let id = self.sets.iter().position(Option::is_none).unwrap_or(self.sets.len());
+        let id = self
+            .sets
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.sets.len());
         (id < self.most).then_some(id as u32)
     }
 
@@ -51,7 +63,10 @@ impl Targets {
 
     /// Numbers that may be taken away, if no thread has them.
     pub fn idle(&self) -> Vec<u32> {
-        let taken = (1..).zip(&self.sets[1..]).filter(|(_, set)| set.is_some()).map(|(id, _)| id);
+        let taken = (1..)
+            .zip(&self.sets[1..])
+            .filter(|(_, set)| set.is_some())
+            .map(|(id, _)| id);
         taken.filter(|id| !self.claimed.contains(id)).collect()
     }
 
@@ -62,7 +77,10 @@ impl Targets {
 
     /// The CPUs of a number; all, if it has been taken away.
     pub fn cpus(&self, id: u32) -> &Arc<CpuSet> {
-        self.sets.get(id as usize).and_then(Option::as_ref).unwrap_or(&self.all)
+        self.sets
+            .get(id as usize)
+            .and_then(Option::as_ref)
+            .unwrap_or(&self.all)
     }
 }
 
@@ -83,13 +101,20 @@ mod tests {
             let id = targets.vacant().unwrap();
             targets.put(id, set(cpus));
         }
-        assert_eq!((targets.vacant(), targets.idle()), (None, vec![]), "both are claimed");
+        assert_eq!(
+            (targets.vacant(), targets.idle()),
+            (None, vec![]),
+            "both are claimed"
+        );
         targets.begin();
         assert_eq!(targets.find(&set("1")), Some(2));
         assert_eq!(targets.idle(), [1]);
         targets.take(1);
         assert_eq!((targets.vacant(), targets.cpus(1)), (Some(1), &set("0-3")));
         targets.put(1, set("2-3"));
-        assert_eq!((targets.find(&set("0")), targets.find(&set("2-3"))), (None, Some(1)));
+        assert_eq!(
+            (targets.find(&set("0")), targets.find(&set("2-3"))),
+            (None, Some(1))
+        );
     }
 }

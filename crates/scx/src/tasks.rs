@@ -22,14 +22,18 @@ fn set_class(tid: u32, class: c_int) {
 /// Gives a thread to the scheduler. Those that a real-time or deadline class schedules, or that run only when nobody else wants
 /// to, stay where they are.
 pub(crate) fn give(tid: u32) {
-    if let Some(old) = class(tid).filter(|c| matches!(c & !RESET_ON_FORK, SCHED_OTHER | SCHED_BATCH)) {
+    if let Some(old) =
+        class(tid).filter(|c| matches!(c & !RESET_ON_FORK, SCHED_OTHER | SCHED_BATCH))
+    {
         set_class(tid, SCHED_EXT | (old & RESET_ON_FORK));
     }
 }
 
 /// Gives a thread back to the kernel's own scheduler; whether it was this one's.
 pub(crate) fn take_back(tid: u32) -> bool {
-    let Some(old) = class(tid).filter(|c| c & !RESET_ON_FORK == SCHED_EXT) else { return false };
+    let Some(old) = class(tid).filter(|c| c & !RESET_ON_FORK == SCHED_EXT) else {
+        return false;
+    };
     set_class(tid, SCHED_OTHER | (old & RESET_ON_FORK));
     true
 }

@@ -29,12 +29,15 @@ fn machine(cpus: u32) -> Topology {
     );
     for low in (0..cpus).step_by(16) {
         let high = (low + 15).min(cpus - 1);
-        text +=
-            &format!("[[cache]]\nlevel = 3\ncpus = \"{low}-{high}\"\nsize_kib = 32768\nways = 16\nlatency_ns = 12\n");
+        text += &format!(
+            "[[cache]]\nlevel = 3\ncpus = \"{low}-{high}\"\nsize_kib = 32768\nways = 16\nlatency_ns = 12\n"
+        );
     }
     for low in (0..cpus).step_by(256) {
         let high = (low + 255).min(cpus - 1);
-        text += &format!("[[memory]]\ncpus = \"{low}-{high}\"\nlatency_ns = 90\nbandwidth_gb_s = 100\n");
+        text += &format!(
+            "[[memory]]\ncpus = \"{low}-{high}\"\nlatency_ns = 90\nbandwidth_gb_s = 100\n"
+        );
     }
     match Machine::parse("made-up.toml", &text) {
         Ok(machine) => Topology::new(&machine),
@@ -47,9 +50,21 @@ fn machine(cpus: u32) -> Topology {
 
 fn busy(cpus: u32, threads: u32, scheduler: FairClass) -> Linux {
     let topology = machine(cpus);
-    let mut linux = Linux::new(&topology, LinuxConfig { scheduler, ..LinuxConfig::default() });
+    let mut linux = Linux::new(
+        &topology,
+        LinuxConfig {
+            scheduler,
+            ..LinuxConfig::default()
+        },
+    );
     for t in 0..threads {
-        linux.fork(ThreadId(t), 0, &CpuSet::default(), Some(CpuId(t % cpus)), Nanos(0));
+        linux.fork(
+            ThreadId(t),
+            0,
+            &CpuSet::default(),
+            Some(CpuId(t % cpus)),
+            Nanos(0),
+        );
     }
     linux.advance(Nanos(2 * SECOND));
     linux.take_switches();

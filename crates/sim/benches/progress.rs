@@ -3,7 +3,10 @@
 //! `cargo bench -p countersteer-sim --bench progress`. One busy thread per CPU, three phases of about 50 ms per program,
 //! with and without contention; then the cost of context switches and of forecasts.
 
-#![allow(clippy::panic, reason = "without its machine there is nothing to measure")]
+#![allow(
+    clippy::panic,
+    reason = "without its machine there is nothing to measure"
+)]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,14 +19,20 @@ use countersteer_sim::progress::{ModelId, Progress, ProgressConfig, synthetic};
 fn machine(name: &str) -> Arc<Topology> {
     let path = format!("{}/../../machines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
-    Arc::new(Topology::new(&Machine::parse(&path, &text).unwrap_or_else(|e| panic!("{e}"))))
+    Arc::new(Topology::new(
+        &Machine::parse(&path, &text).unwrap_or_else(|e| panic!("{e}")),
+    ))
 }
 
 /// Threads `0 .. count`, the first of them running, one per CPU.
 fn load(topology: &Arc<Topology>, config: ProgressConfig, count: usize, phase_s: f64) -> Progress {
     let mut progress = Progress::new(Arc::clone(topology), config);
     let models: Vec<_> = (0..16)
-        .map(|nth| progress.add_program(Arc::new(synthetic::typical(nth, phase_s))).unwrap_or(ModelId(0)))
+        .map(|nth| {
+            progress
+                .add_program(Arc::new(synthetic::typical(nth, phase_s)))
+                .unwrap_or(ModelId(0))
+        })
         .collect();
     for thread in 0..count {
         let id = ThreadId::from_index(thread);
@@ -54,7 +63,10 @@ fn best(mut once: impl FnMut() -> f64) -> f64 {
 fn throughput(name: &str, seconds: u64, phase_s: f64) {
     let topology = machine(name);
     for contention in [true, false] {
-        let config = ProgressConfig { contention, ..ProgressConfig::default() };
+        let config = ProgressConfig {
+            contention,
+            ..ProgressConfig::default()
+        };
         let spent = best(|| {
             let mut progress = load(&topology, config.clone(), topology.cpus.len(), phase_s);
             run(&mut progress, Nanos::from_millis(500));
@@ -88,21 +100,29 @@ fn switches(name: &str) {
         }
         begin.elapsed().as_secs_f64() / 1000.0 / cpus as f64
     });
-    println!("{name}: {:.0} ns per context switch, integration included", spent * 1e9);
+    println!(
+        "{name}: {:.0} ns per context switch, integration included",
+        spent * 1e9
+    );
 }
 
 fn forecasts(name: &str) {
     let topology = machine(name);
     let progress = load(&topology, ProgressConfig::default(), 0, 0.05);
-    let rows: Vec<_> =
-        (0..topology.cpus.len()).map(|cpu| (ModelId((cpu % 16) as u32), CpuId::from_index(cpu), 1.0)).collect();
+    let rows: Vec<_> = (0..topology.cpus.len())
+        .map(|cpu| (ModelId((cpu % 16) as u32), CpuId::from_index(cpu), 1.0))
+        .collect();
     let spent = best(|| {
         let begin = Instant::now();
         let sum: f64 = (0..100).map(|_| progress.steady_state(&rows)[0].ips).sum();
         assert!(sum > 0.0);
         begin.elapsed().as_secs_f64() / 100.0
     });
-    println!("{name}: {:.1} us per forecast of {} programs", spent * 1e6, rows.len());
+    println!(
+        "{name}: {:.1} us per forecast of {} programs",
+        spent * 1e6,
+        rows.len()
+    );
 }
 
 fn main() {

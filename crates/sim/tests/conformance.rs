@@ -21,10 +21,18 @@ use countersteer_sim::progress::ProgressConfig;
 use rand::SeedableRng;
 
 fn files(folder: &str) -> Vec<(PathBuf, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(folder);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     paths.sort();
-    paths.into_iter().map(|p| (p.clone(), std::fs::read_to_string(p).unwrap())).collect()
+    paths
+        .into_iter()
+        .map(|p| (p.clone(), std::fs::read_to_string(p).unwrap()))
+        .collect()
 }
 
 /// Checks what an engine promises and sums up what was decided.
@@ -49,11 +57,17 @@ impl Recorder for Check {
     }
 
     fn decision(&mut self, _: &Topology, _: Nanos, placement: &Placement, applied: Applied) {
-        assert_eq!((applied.gone, applied.refused), (0, 0), "a thread was placed that is not there");
+        assert_eq!(
+            (applied.gone, applied.refused),
+            (0, 0),
+            "a thread was placed that is not there"
+        );
         for entry in &placement.threads {
             self.decisions += 1;
             let text = format!("{:?} {:?}", entry.thread, entry.target);
-            self.digest = text.bytes().fold(self.digest, |d, b| (d ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+            self.digest = text.bytes().fold(self.digest, |d, b| {
+                (d ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+            });
         }
     }
 }
@@ -61,7 +75,10 @@ impl Recorder for Check {
 fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> (u64, String) {
     let config = SimConfig {
         seed,
-        linux: LinuxConfig { seed, ..LinuxConfig::default() },
+        linux: LinuxConfig {
+            seed,
+            ..LinuxConfig::default()
+        },
         progress: ProgressConfig::default(),
         counter_noise: 0.01,
         sample_cost: Nanos::from_micros(2),
@@ -69,19 +86,44 @@ fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> (u64, St
         trace: false,
     };
     let mut policy = policy::parse(spec, topology).unwrap();
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap().counting(&policy.metrics());
-    let driver = DriverConfig { period: Nanos::from_millis(100), until: Nanos::from_millis(2_000) };
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)
+        .unwrap()
+        .counting(&policy.metrics());
+    let driver = DriverConfig {
+        period: Nanos::from_millis(100),
+        until: Nanos::from_millis(2_000),
+    };
     let mut check = Check::default();
     let mut rng = PolicyRng::seed_from_u64(seed);
-    drive(&mut simulation, policy.as_mut(), &mut check, driver, &mut rng).unwrap();
+    drive(
+        &mut simulation,
+        policy.as_mut(),
+        &mut check,
+        driver,
+        &mut rng,
+    )
+    .unwrap();
     let outcome = simulation.outcome();
     let score = Score::of(&outcome);
-    for figure in [score.asp, score.stp, score.antt, score.unfairness, score.jain, score.ipc, score.energy_j] {
+    for figure in [
+        score.asp,
+        score.stp,
+        score.antt,
+        score.unfairness,
+        score.jain,
+        score.ipc,
+        score.energy_j,
+    ] {
         assert!(figure.is_finite(), "{spec} on {}: {score:?}", topology.name);
     }
     // Whatever a policy does, no CPU runs for longer than there is time.
     let cycles: f64 = outcome.programs.iter().map(|p| p.cycles).sum();
-    let fastest = topology.core_types.iter().map(|t| t.freq_ghz).fold(0.0, f64::max) * 1e9;
+    let fastest = topology
+        .core_types
+        .iter()
+        .map(|t| t.freq_ghz)
+        .fold(0.0, f64::max)
+        * 1e9;
     assert!(cycles <= fastest * outcome.elapsed_s * topology.cpus.len() as f64 * 1.001);
     (check.digest, serde_json::to_string(&score).unwrap())
 }
@@ -93,7 +135,9 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
         .map(|(path, text)| Arc::new(Profile::parse(&path.to_string_lossy(), text).unwrap()))
         .collect();
     for (path, text) in files("machines") {
-        let topology = Arc::new(Topology::new(&Machine::parse(&path.to_string_lossy(), &text).unwrap()));
+        let topology = Arc::new(Topology::new(
+            &Machine::parse(&path.to_string_lossy(), &text).unwrap(),
+        ));
         // More threads than CPUs on small machines, fewer on large ones.
         let programs = (0..10).map(|i| PlannedProgram {
             name: format!("p{i}").into(),
@@ -105,9 +149,15 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
             launch_on: None,
             scale: 1.0,
         });
-        let plan = Plan { programs: programs.collect() };
+        let plan = Plan {
+            programs: programs.collect(),
+        };
         for def in POLICIES {
-            let spec = if def.name == "static" { "static:*=machine".to_owned() } else { def.name.to_owned() };
+            let spec = if def.name == "static" {
+                "static:*=machine".to_owned()
+            } else {
+                def.name.to_owned()
+            };
             for seed in 1..=3 {
                 let first = run(&topology, &plan, &spec, seed);
                 if seed == 1 {

@@ -21,7 +21,12 @@ use countersteer_sim::progress::ProgressConfig;
 use rand::SeedableRng;
 
 fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+    std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(path),
+    )
+    .unwrap()
 }
 
 fn machine(name: &str) -> Arc<Topology> {
@@ -37,16 +42,36 @@ fn spec(name: &str) -> Arc<Profile> {
 fn program(name: &str, profile: &Arc<Profile>, threads: u32, scale: f64) -> PlannedProgram {
     let profile = Arc::clone(profile);
     let start = Nanos::ZERO;
-    PlannedProgram { name: name.into(), profile, threads, nice: 0, start, bursts: None, launch_on: None, scale }
+    PlannedProgram {
+        name: name.into(),
+        profile,
+        threads,
+        nice: 0,
+        start,
+        bursts: None,
+        launch_on: None,
+        scale,
+    }
 }
 
 fn config(ideal: bool, seed: u64) -> SimConfig {
     SimConfig {
         seed,
-        linux: LinuxConfig { seed, ..LinuxConfig::default() },
-        progress: ProgressConfig { contention: !ideal, costs: !ideal, ..ProgressConfig::default() },
+        linux: LinuxConfig {
+            seed,
+            ..LinuxConfig::default()
+        },
+        progress: ProgressConfig {
+            contention: !ideal,
+            costs: !ideal,
+            ..ProgressConfig::default()
+        },
         counter_noise: if ideal { 0.0 } else { 0.01 },
-        sample_cost: if ideal { Nanos::ZERO } else { Nanos::from_micros(2) },
+        sample_cost: if ideal {
+            Nanos::ZERO
+        } else {
+            Nanos::from_micros(2)
+        },
         rounds: 3,
         trace: false,
     }
@@ -55,10 +80,22 @@ fn config(ideal: bool, seed: u64) -> SimConfig {
 fn score(topology: &Arc<Topology>, plan: &Plan, spec: &str, config: SimConfig) -> Score {
     let seed = config.seed;
     let mut policy = policy::parse(spec, topology).unwrap();
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap().counting(&policy.metrics());
-    let driver = DriverConfig { period: Nanos::from_millis(100), until: Nanos::NEVER };
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)
+        .unwrap()
+        .counting(&policy.metrics());
+    let driver = DriverConfig {
+        period: Nanos::from_millis(100),
+        until: Nanos::NEVER,
+    };
     let mut rng = PolicyRng::seed_from_u64(seed);
-    drive(&mut simulation, policy.as_mut(), &mut NoRecord, driver, &mut rng).unwrap();
+    drive(
+        &mut simulation,
+        policy.as_mut(),
+        &mut NoRecord,
+        driver,
+        &mut rng,
+    )
+    .unwrap();
     Score::of(&simulation.outcome())
 }
 
@@ -75,7 +112,9 @@ const SIXTEEN: [&str; 8] = [
 
 fn sixteen() -> Plan {
     let programs = (0..16).map(|i| program(&format!("p{i}"), &spec(SIXTEEN[i % 8]), 1, 0.02));
-    Plan { programs: programs.collect() }
+    Plan {
+        programs: programs.collect(),
+    }
 }
 
 #[test]
@@ -84,7 +123,12 @@ fn equal_shares_of_big_cores_give_the_closed_form_of_completion_times() {
     let score = score(&topology, &sixteen(), "aarr", config(true, 1));
     for p in &score.programs {
         let expected = 2.0 / (1.0 / p.alone_fast_s + 1.0 / p.alone_slow_s);
-        assert!((p.completion_s / expected - 1.0).abs() < 0.005, "{}: {} for {expected}", p.name, p.completion_s);
+        assert!(
+            (p.completion_s / expected - 1.0).abs() < 0.005,
+            "{}: {} for {expected}",
+            p.name,
+            p.completion_s
+        );
     }
 }
 
@@ -92,16 +136,26 @@ fn equal_shares_of_big_cores_give_the_closed_form_of_completion_times() {
 fn high_speedup_first_with_true_factors_reaches_the_ideal() {
     let topology = machine("i9-12900k-8p8e");
     let score = score(&topology, &sixteen(), "hsf:sf=oracle", config(true, 1));
-    let mut gains: Vec<f64> = score.programs.iter().map(|p| p.alone_slow_s / p.alone_fast_s - 1.0).collect();
+    let mut gains: Vec<f64> = score
+        .programs
+        .iter()
+        .map(|p| p.alone_slow_s / p.alone_fast_s - 1.0)
+        .collect();
     gains.sort_by(|a, b| b.total_cmp(a));
     let ideal: f64 = gains[..8].iter().sum();
-    assert!((score.asp / ideal - 1.0).abs() < 0.01, "{} for {ideal}", score.asp);
+    assert!(
+        (score.asp / ideal - 1.0).abs() < 0.01,
+        "{} for {ideal}",
+        score.asp
+    );
 }
 
 #[test]
 fn the_same_seed_gives_the_same_scores_and_another_seed_others() {
     let topology = machine("i9-12900k-8p8e");
-    let run = |seed| serde_json::to_string(&score(&topology, &sixteen(), "hsf", config(false, seed))).unwrap();
+    let run = |seed| {
+        serde_json::to_string(&score(&topology, &sixteen(), "hsf", config(false, seed))).unwrap()
+    };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
@@ -109,11 +163,18 @@ fn the_same_seed_gives_the_same_scores_and_another_seed_others() {
 #[test]
 fn threads_of_one_program_share_its_work_and_restart_together() {
     let topology = machine("i9-12900k-8p8e");
-    let plan = Plan { programs: vec![program("many", &spec("548.exchange2_r"), 4, 0.05)] };
+    let plan = Plan {
+        programs: vec![program("many", &spec("548.exchange2_r"), 4, 0.05)],
+    };
     let score = score(&topology, &plan, "linux", config(true, 1));
     let p = &score.programs[0];
     assert!(p.runs >= 3);
-    assert!((p.completion_s / p.alone_fast_s - 1.0).abs() < 0.02, "{} for {}", p.completion_s, p.alone_fast_s);
+    assert!(
+        (p.completion_s / p.alone_fast_s - 1.0).abs() < 0.02,
+        "{} for {}",
+        p.completion_s,
+        p.alone_fast_s
+    );
 }
 
 #[test]
@@ -121,23 +182,42 @@ fn a_program_recorded_with_one_thread_splits_evenly_among_a_thousand() {
     let topology = machine("server-12llc");
     let path = "profiles/recorded/xz.json";
     let profile = Arc::new(Profile::parse(path, &read(path)).unwrap());
-    let plan = Plan { programs: vec![program("crowd", &profile, 1_000, 1.0)] };
+    let plan = Plan {
+        programs: vec![program("crowd", &profile, 1_000, 1.0)],
+    };
     let score = score(&topology, &plan, "hsf", config(false, 1));
     let p = &score.programs[0];
-    assert!(p.runs >= 3 && p.completion_s < 0.1 * p.alone_fast_s * 96.0, "{p:?}");
+    assert!(
+        p.runs >= 3 && p.completion_s < 0.1 * p.alone_fast_s * 96.0,
+        "{p:?}"
+    );
 }
 
 #[test]
 fn a_program_that_is_all_serial_finishes_whatever_its_threads() {
     let topology = machine("core2-quad");
     let path = "profiles/recorded/gzip.json";
-    let Profile::Recorded(mut recorded) = Profile::parse(path, &read(path)).unwrap() else { unreachable!() };
-    recorded.shape = countersteer_core::profile::ThreadShape { threads: 4, serial_share: 1.0 };
+    let Profile::Recorded(mut recorded) = Profile::parse(path, &read(path)).unwrap() else {
+        unreachable!()
+    };
+    recorded.shape = countersteer_core::profile::ThreadShape {
+        threads: 4,
+        serial_share: 1.0,
+    };
     let profile = Arc::new(Profile::Recorded(recorded));
-    let score =
-        score(&topology, &Plan { programs: vec![program("serial", &profile, 4, 1.0)] }, "linux", config(true, 1));
+    let score = score(
+        &topology,
+        &Plan {
+            programs: vec![program("serial", &profile, 4, 1.0)],
+        },
+        "linux",
+        config(true, 1),
+    );
     let p = &score.programs[0];
-    assert!(p.runs >= 3 && (p.completion_s / p.alone_fast_s - 1.0).abs() < 0.01, "{p:?}");
+    assert!(
+        p.runs >= 3 && (p.completion_s / p.alone_fast_s - 1.0).abs() < 0.01,
+        "{p:?}"
+    );
 }
 
 #[test]
@@ -145,17 +225,31 @@ fn sleeping_between_bursts_lengthens_a_run_by_the_sleeps() {
     let topology = machine("i9-12900k-8p8e");
     let mut sleepy = program("sleepy", &spec("541.leela_r"), 1, 0.001);
     sleepy.bursts = Some((100e6, Nanos::from_millis(5)));
-    let score = score(&topology, &Plan { programs: vec![sleepy] }, "linux", config(true, 3));
+    let score = score(
+        &topology,
+        &Plan {
+            programs: vec![sleepy],
+        },
+        "linux",
+        config(true, 3),
+    );
     let p = &score.programs[0];
     // 2.08 G instructions in bursts of 0.1 G: twenty sleeps of 5 ms, on both sides of the comparison.
     assert!(p.alone_fast_s > 0.1 + 0.2, "{}", p.alone_fast_s);
-    assert!((p.completion_s / p.alone_fast_s - 1.0).abs() < 0.02, "{} for {}", p.completion_s, p.alone_fast_s);
+    assert!(
+        (p.completion_s / p.alone_fast_s - 1.0).abs() < 0.02,
+        "{} for {}",
+        p.completion_s,
+        p.alone_fast_s
+    );
 }
 
 #[test]
 fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
     let topology = machine("i9-12900k-8p8e");
-    let plan = Plan { programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)] };
+    let plan = Plan {
+        programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)],
+    };
     let mut simulation = Simulation::new(Arc::clone(&topology), &plan, config(true, 1)).unwrap();
     let thread = simulation.observe(Nanos::ZERO, false).unwrap().threads[0].id;
     let groups = topology.groups_by(GroupBy::CoreType);
@@ -184,30 +278,52 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
         assert!(sample.counts.get(Event::Instructions).unwrap() > 0.0);
     }
     assert_eq!(types, [0]);
-    assert!(seen.events.iter().any(|e| matches!(e.kind, ThreadEventKind::Migrate { .. })));
+    assert!(
+        seen.events
+            .iter()
+            .any(|e| matches!(e.kind, ThreadEventKind::Migrate { .. }))
+    );
 }
 
 /// Speed-up factors of sixteen threads that stay where they are, by the model over counters; and how many sets took turns for it.
 fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
     let path = "machines/i9-12900k-8p8e.toml";
     let mut machine = Machine::parse(path, &read(path)).unwrap();
-    machine.core_type.iter_mut().for_each(|t| (t.counters, t.fixed_counters) = (counters, fixed));
+    machine
+        .core_type
+        .iter_mut()
+        .for_each(|t| (t.counters, t.fixed_counters) = (counters, fixed));
     let topology = Arc::new(Topology::new(&machine));
-    let mut simulation = Simulation::new(Arc::clone(&topology), &sixteen(), config(true, 1)).unwrap().counting(&["sf"]);
+    let mut simulation = Simulation::new(Arc::clone(&topology), &sixteen(), config(true, 1))
+        .unwrap()
+        .counting(&["sf"]);
     let mut bank = MetricBank::new(&topology, &["sf"]);
     let rare = [Event::LlcReferences, Event::LlcMisses, Event::BranchMisses];
     let (mut threads, mut sets) = (Vec::new(), 0);
     for at in 0..20 {
-        let seen = simulation.observe(Nanos::from_millis(at * 100), false).unwrap();
+        let seen = simulation
+            .observe(Nanos::from_millis(at * 100), false)
+            .unwrap();
         for sample in &seen.samples {
-            let counted = rare.iter().filter(|event| sample.counts.get(**event).is_some()).count();
-            assert!(counted <= counters as usize && sample.counts.get(Event::Instructions).is_some());
+            let counted = rare
+                .iter()
+                .filter(|event| sample.counts.get(**event).is_some())
+                .count();
+            assert!(
+                counted <= counters as usize && sample.counts.get(Event::Instructions).is_some()
+            );
             sets = sample.sets;
         }
         bank.update(&seen);
         threads = seen.threads;
     }
-    (threads.iter().filter_map(|t| bank.get(t.id, "sf")).collect(), sets)
+    (
+        threads
+            .iter()
+            .filter_map(|t| bank.get(t.id, "sf"))
+            .collect(),
+        sets,
+    )
 }
 
 #[test]
@@ -218,7 +334,11 @@ fn with_few_counters_sets_take_turns_and_tell_the_same_factors() {
     for (counters, fixed, wanted) in [(2, 2, 2), (1, 2, 3), (2, 0, 4)] {
         let (few, sets) = factors(counters, fixed);
         assert_eq!((sets, few.len()), (wanted, 16));
-        let off = at_once.iter().zip(&few).map(|(all, few)| (few / all - 1.0).abs()).fold(0.0, f64::max);
+        let off = at_once
+            .iter()
+            .zip(&few)
+            .map(|(all, few)| (few / all - 1.0).abs())
+            .fold(0.0, f64::max);
         assert!(off < 0.05, "{off} {at_once:?} {few:?}");
     }
     // None is left for what the model would like to know besides.
@@ -229,7 +349,15 @@ fn with_few_counters_sets_take_turns_and_tell_the_same_factors() {
 #[test]
 fn a_machine_without_the_tables_core_types_says_which_it_has() {
     let topology = machine("core2-quad");
-    let plan = Plan { programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)] };
-    let error = Simulation::new(topology, &plan, config(true, 1)).err().unwrap().to_string();
-    assert!(error.contains("557.xz_r") && error.contains("golden-cove") && error.contains("core2-quad"), "{error}");
+    let plan = Plan {
+        programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)],
+    };
+    let error = Simulation::new(topology, &plan, config(true, 1))
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("557.xz_r") && error.contains("golden-cove") && error.contains("core2-quad"),
+        "{error}"
+    );
 }

@@ -21,7 +21,13 @@ pub struct Args {
     #[arg(short, long = "workload", required = true, value_name = "NAME|FILE")]
     workloads: Vec<String>,
     /// Policies: names, or name:key=value; separated by commas, or given several times
-    #[arg(short = 'P', short_alias = 'p', long = "policy", required = true, value_name = "P,...")]
+    #[arg(
+        short = 'P',
+        short_alias = 'p',
+        long = "policy",
+        required = true,
+        value_name = "P,..."
+    )]
     policies: Vec<String>,
     /// Seeds 1 to N
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -47,30 +53,73 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let machines: Vec<LoadedMachine> =
-        args.machines.iter().map(|m| experiment::machine(m)).collect::<Result<_, _>>()?;
-    let workloads: Vec<Loaded> = args.workloads.iter().map(|w| plan::load(w)).collect::<Result<_, _>>()?;
-    let policies: Vec<String> = args.policies.iter().flat_map(|list| split_policies(list)).collect();
+    let machines: Vec<LoadedMachine> = args
+        .machines
+        .iter()
+        .map(|m| experiment::machine(m))
+        .collect::<Result<_, _>>()?;
+    let workloads: Vec<Loaded> = args
+        .workloads
+        .iter()
+        .map(|w| plan::load(w))
+        .collect::<Result<_, _>>()?;
+    let policies: Vec<String> = args
+        .policies
+        .iter()
+        .flat_map(|list| split_policies(list))
+        .collect();
     for machine in &machines {
-        policies.iter().try_for_each(|p| countersteer_core::policy::parse(p, &machine.topology).map(drop))?;
-        workloads.iter().try_for_each(|w| plan::plan(w, &machine.topology).map(drop))?;
+        policies
+            .iter()
+            .try_for_each(|p| countersteer_core::policy::parse(p, &machine.topology).map(drop))?;
+        workloads
+            .iter()
+            .try_for_each(|w| plan::plan(w, &machine.topology).map(drop))?;
     }
-    args.report.as_deref().map_or(Ok(()), crate::output::check_writable)?;
+    args.report
+        .as_deref()
+        .map_or(Ok(()), crate::output::check_writable)?;
     let experiments = experiments(args, &machines, &workloads, &policies);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(args.jobs).build()?;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(args.jobs)
+        .build()?;
     let finished = pool.install(|| experiment::run_all(&experiments, &args.options))?;
-    let runs: Vec<CompareRun> = experiments.iter().zip(&finished).map(|(e, f)| compare_run(e, f)).collect();
+    let runs: Vec<CompareRun> = experiments
+        .iter()
+        .zip(&finished)
+        .map(|(e, f)| compare_run(e, f))
+        .collect();
     if let Some(path) = &args.report {
-        let title = format!("{} on {}", names(&workloads, |w| &w.name), names(&machines, |m| &m.machine.name));
-        let records = finished.iter().filter_map(|f| f.record.as_ref()).filter(|r| r.manifest.seed == 1).collect();
-        write_atomically(path, render(&ReportInput { title, runs: &runs, records })?.as_bytes())?;
+        let title = format!(
+            "{} on {}",
+            names(&workloads, |w| &w.name),
+            names(&machines, |m| &m.machine.name)
+        );
+        let records = finished
+            .iter()
+            .filter_map(|f| f.record.as_ref())
+            .filter(|r| r.manifest.seed == 1)
+            .collect();
+        write_atomically(
+            path,
+            render(&ReportInput {
+                title,
+                runs: &runs,
+                records,
+            })?
+            .as_bytes(),
+        )?;
         eprintln!("steer: report in {}", path.display());
     }
     save_records(args, &experiments, &finished)?;
     if args.json {
         return print_json(&Comparison::new(runs));
     }
-    print(&if args.csv { table::csv(&runs) } else { table::comparison(&runs) })
+    print(&if args.csv {
+        table::csv(&runs)
+    } else {
+        table::comparison(&runs)
+    })
 }
 
 fn experiments<'a>(
@@ -87,7 +136,13 @@ fn experiments<'a>(
                     // Timelines are drawn for one seed; the others only need their scores.
                     let drawn = args.report.is_some() && seed == 1;
                     let detail = (args.records.is_some() || drawn).then_some(Detail::Everything);
-                    experiments.push(Experiment { machine, workload, policy, seed, detail });
+                    experiments.push(Experiment {
+                        machine,
+                        workload,
+                        policy,
+                        seed,
+                        detail,
+                    });
                 }
             }
         }
@@ -96,15 +151,32 @@ fn experiments<'a>(
 }
 
 fn compare_run(e: &Experiment<'_>, f: &Finished) -> CompareRun {
-    CompareRun::new(&e.machine.machine.name, &e.workload.name, e.policy, e.seed, &f.score)
+    CompareRun::new(
+        &e.machine.machine.name,
+        &e.workload.name,
+        e.policy,
+        e.seed,
+        &f.score,
+    )
 }
 
-fn save_records(args: &Args, experiments: &[Experiment<'_>], finished: &[Finished]) -> anyhow::Result<()> {
-    let Some(dir) = &args.records else { return Ok(()) };
+fn save_records(
+    args: &Args,
+    experiments: &[Experiment<'_>],
+    finished: &[Finished],
+) -> anyhow::Result<()> {
+    let Some(dir) = &args.records else {
+        return Ok(());
+    };
     std::fs::create_dir_all(dir)?;
     for (e, f) in experiments.iter().zip(finished) {
-        let policy = e.policy.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
-        let name = format!("{}-{}-{policy}-{}.rec", e.machine.machine.name, e.workload.name, e.seed);
+        let policy = e
+            .policy
+            .replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
+        let name = format!(
+            "{}-{}-{policy}-{}.rec",
+            e.machine.machine.name, e.workload.name, e.seed
+        );
         if let Some(record) = &f.record {
             record.save(&dir.join(name))?;
         }
@@ -114,7 +186,11 @@ fn save_records(args: &Args, experiments: &[Experiment<'_>], finished: &[Finishe
 }
 
 fn names<T>(items: &[T], name: impl Fn(&T) -> &String) -> String {
-    items.iter().map(|i| name(i).as_str()).collect::<Vec<_>>().join(", ")
+    items
+        .iter()
+        .map(|i| name(i).as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Splits `linux,hsf:sf=oracle,margin=1,aarr` at the commas that begin a policy: what follows is no `key=value`, or has a
@@ -122,7 +198,9 @@ fn names<T>(items: &[T], name: impl Fn(&T) -> &String) -> String {
 fn split_policies(list: &str) -> Vec<String> {
     let mut policies: Vec<String> = Vec::new();
     for part in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let parameter = part.split_once('=').is_some_and(|(key, _)| !key.contains(':'));
+        let parameter = part
+            .split_once('=')
+            .is_some_and(|(key, _)| !key.contains(':'));
         match policies.last_mut() {
             Some(last) if parameter => {
                 last.push(',');
@@ -141,6 +219,14 @@ mod tests {
     #[test]
     fn commas_separate_policies_and_their_parameters() {
         let split = split_policies("linux, hsf:sf=oracle,margin=0.1,aarr,static:a=llc0,b=llc1");
-        assert_eq!(split, ["linux", "hsf:sf=oracle,margin=0.1", "aarr", "static:a=llc0,b=llc1"]);
+        assert_eq!(
+            split,
+            [
+                "linux",
+                "hsf:sf=oracle,margin=0.1",
+                "aarr",
+                "static:a=llc0,b=llc1"
+            ]
+        );
     }
 }

@@ -63,7 +63,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         What::Get => json!({ "ask": "get" }),
         What::Set { change } => {
             let Some((key, value)) = change.split_once('=') else {
-                return Err(told(Kind::Usage, format!("`{change}` is no KEY=VALUE; try policy=aarr")));
+                return Err(told(
+                    Kind::Usage,
+                    format!("`{change}` is no KEY=VALUE; try policy=aarr"),
+                ));
             };
             json!({ "ask": "set", "key": key, "value": value })
         }
@@ -86,8 +89,12 @@ fn legible(reply: &Value, depth: usize) -> String {
     let line = |(name, value): (&String, &Value)| {
         let indent = "  ".repeat(depth);
         match value {
-            Value::Object(inside) if !inside.is_empty() => format!("{indent}{name}:\n{}", legible(value, depth + 1)),
-            Value::Array(rows) if rows.iter().any(Value::is_object) => format!("{indent}{name}:\n{}", rows_of(rows)),
+            Value::Object(inside) if !inside.is_empty() => {
+                format!("{indent}{name}:\n{}", legible(value, depth + 1))
+            }
+            Value::Array(rows) if rows.iter().any(Value::is_object) => {
+                format!("{indent}{name}:\n{}", rows_of(rows))
+            }
             other => format!("{indent}{name}: {}", word(other)),
         }
     };
@@ -98,10 +105,17 @@ fn legible(reply: &Value, depth: usize) -> String {
 }
 
 fn rows_of(rows: &[Value]) -> String {
-    let names: BTreeSet<&str> =
-        rows.iter().filter_map(Value::as_object).flat_map(|r| r.keys().map(String::as_str)).collect();
+    let names: BTreeSet<&str> = rows
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(|r| r.keys().map(String::as_str))
+        .collect();
     let names: Vec<&str> = names.into_iter().collect();
-    plain(&names, rows.iter().map(|row| names.iter().map(|name| word(&row[name])).collect()))
+    plain(
+        &names,
+        rows.iter()
+            .map(|row| names.iter().map(|name| word(&row[name])).collect()),
+    )
 }
 
 fn word(value: &Value) -> String {
@@ -110,7 +124,11 @@ fn word(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Number(n) if n.is_f64() => {
             let n = n.as_f64().unwrap_or_default();
-            if n.fract() == 0.0 { format!("{n:.0}") } else { format!("{n:.3}") }
+            if n.fract() == 0.0 {
+                format!("{n:.0}")
+            } else {
+                format!("{n:.3}")
+            }
         }
         Value::Array(values) => values.iter().map(word).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
@@ -119,11 +137,23 @@ fn word(value: &Value) -> String {
 
 fn only(paths: &[PathBuf]) -> anyhow::Result<PathBuf> {
     match paths {
-        [] => Err(told(Kind::Missing, "no run answers; start one with `steer run` or `steer daemon`")),
+        [] => Err(told(
+            Kind::Missing,
+            "no run answers; start one with `steer run` or `steer daemon`",
+        )),
         [one] => Ok(one.clone()),
         many => {
-            let names: Vec<String> = many.iter().map(|p: &PathBuf| Path::display(p).to_string()).collect();
-            Err(told(Kind::Usage, format!("several runs answer; choose with --socket: {}", names.join(", "))))
+            let names: Vec<String> = many
+                .iter()
+                .map(|p: &PathBuf| Path::display(p).to_string())
+                .collect();
+            Err(told(
+                Kind::Usage,
+                format!(
+                    "several runs answer; choose with --socket: {}",
+                    names.join(", ")
+                ),
+            ))
         }
     }
 }

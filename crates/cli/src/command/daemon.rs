@@ -25,7 +25,12 @@ use crate::steering::programs::Programs;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Rules: whom to steer, whom never to touch, by which policy
-    #[arg(short, long, value_name = "FILE", default_value = "/etc/countersteer/rules.toml")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "/etc/countersteer/rules.toml"
+    )]
     rules: PathBuf,
     /// Figures for Prometheus on this loopback address, as in 127.0.0.1:9190
     #[arg(long, value_name = "ADDRESS")]
@@ -57,7 +62,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = library::read(&args.rules)?;
     let rules = Rules::parse(&text.path, &text.text)?;
     if args.list {
-        let lines: Vec<String> = Host::new(rules).find().iter().map(|r| r.name.to_string()).collect();
+        let lines: Vec<String> = Host::new(rules)
+            .find()
+            .iter()
+            .map(|r| r.name.to_string())
+            .collect();
         super::print(&lines.join("\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -69,8 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // Under the scheduler in the kernel it would not be Linux's own that the policy takes turns with.
         EngineName::Auto if rules.trust.is_some() => EngineName::Affinity,
         EngineName::Scx | EngineName::ScxFull if rules.trust.is_some() => {
-            let why =
-                "a policy can prove itself ([trust]) against Linux's own scheduler under `--engine affinity` only";
+            let why = "a policy can prove itself ([trust]) against Linux's own scheduler under `--engine affinity` only";
             return Err(told(Kind::Usage, why));
         }
         given => given,
@@ -101,15 +109,30 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Without a service manager nobody listens, which is no failure.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     eprintln!("steer: policy {spec} by the rules of {name}");
-    let done = job::conduct(job, policy, &here, Programs { crew, name, text: text.text })?;
+    let done = job::conduct(
+        job,
+        policy,
+        &here,
+        Programs {
+            crew,
+            name,
+            text: text.text,
+        },
+    )?;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(ExitCode::from(done.exit_code))
 }
 
 /// The policy of the rules, which takes turns with Linux's own scheduler where it must prove itself.
-fn judged(rules: &Rules, here: &Here, control: &Control) -> anyhow::Result<(Box<dyn Policy>, Option<Contest>)> {
+fn judged(
+    rules: &Rules,
+    here: &Here,
+    control: &Control,
+) -> anyhow::Result<(Box<dyn Policy>, Option<Contest>)> {
     let policy = policy::parse(&rules.policy, &here.topology)?;
-    let Some(trust) = rules.trust else { return Ok((policy, None)) };
+    let Some(trust) = rules.trust else {
+        return Ok((policy, None));
+    };
     let plan = TrialPlan {
         policy: Nanos::from_secs_f64(trust.policy_s),
         baseline: Nanos::from_secs_f64(trust.linux_s),

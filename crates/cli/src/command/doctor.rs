@@ -37,12 +37,25 @@ struct Row {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let findings = examine(&args.root);
     if args.json {
-        let row = |(name, needed_for, f): (&'static str, &'static str, countersteer_host::doctor::Finding)| {
+        let row = |(name, needed_for, f): (
+            &'static str,
+            &'static str,
+            countersteer_host::doctor::Finding,
+        )| {
             let mend = Some(f.mend).filter(|m| !m.is_empty());
-            Row { name, needed_for, state: f.state.name(), found: f.found, mend }
+            Row {
+                name,
+                needed_for,
+                state: f.state.name(),
+                found: f.found,
+                mend,
+            }
         };
         let checks = findings.into_iter().map(row).collect();
-        return print_json(&Report { schema: "countersteer.doctor/1", checks });
+        return print_json(&Report {
+            schema: "countersteer.doctor/1",
+            checks,
+        });
     }
     let mut text = String::new();
     for (name, needed_for, finding) in findings {

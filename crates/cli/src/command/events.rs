@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::counters::Metric;
 use countersteer_core::metric::{METRICS, MetricDef};
-use countersteer_host::counters::{CATALOG, CatalogRow, CoreTypes, Pmu, Pmus, Probe, permission, probe};
+use countersteer_host::counters::{
+    CATALOG, CatalogRow, CoreTypes, Pmu, Pmus, Probe, permission, probe,
+};
 use countersteer_host::virtuals::{Column, PROVIDERS, ProviderDef};
 use countersteer_report::table::plain;
 use serde::Serialize;
@@ -86,14 +88,28 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         name: name.clone(),
         cpus: types.by_cpu.iter().filter(|t| **t as usize == row).count(),
     };
-    let mut events: Vec<EventRow> = CATALOG.iter().map(|row| portable(row, &pmus, here)).collect();
+    let mut events: Vec<EventRow> = CATALOG
+        .iter()
+        .map(|row| portable(row, &pmus, here))
+        .collect();
     events.extend(pmus.list.iter().flat_map(|pmu| named(pmu, here)));
-    events.extend(PROVIDERS.iter().flat_map(|provider| virtuals(provider, &args.root)));
     events.extend(
-        METRICS.iter().filter(|m| derivable(m.name).is_some()).map(|m| derived(m, &events)).collect::<Vec<_>>(),
+        PROVIDERS
+            .iter()
+            .flat_map(|provider| virtuals(provider, &args.root)),
+    );
+    events.extend(
+        METRICS
+            .iter()
+            .filter(|m| derivable(m.name).is_some())
+            .map(|m| derived(m, &events))
+            .collect::<Vec<_>>(),
     );
     let known = library::metrics(&args.metric_file)?;
-    let mut metrics: Vec<MetricRow> = known.iter().map(|metric| metric_row(metric, &events)).collect();
+    let mut metrics: Vec<MetricRow> = known
+        .iter()
+        .map(|metric| metric_row(metric, &events))
+        .collect();
     if let Some(filter) = &args.filter {
         let wanted = filter.to_lowercase().replace('-', "_");
         let has = |text: &str| text.to_lowercase().replace('-', "_").contains(&wanted);
@@ -107,14 +123,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         events,
         metrics,
     };
-    if args.json { print_json(&listing) } else { print(&text(&listing)) }
+    if args.json {
+        print_json(&listing)
+    } else {
+        print(&text(&listing))
+    }
 }
 
 fn pmu_row(pmu: &Pmu) -> PmuRow {
     PmuRow {
         name: pmu.name.clone(),
         r#type: pmu.kind,
-        cpus: pmu.cpus.as_ref().or(pmu.mask.as_ref()).map(ToString::to_string),
+        cpus: pmu
+            .cpus
+            .as_ref()
+            .or(pmu.mask.as_ref())
+            .map(ToString::to_string),
         counters: pmu.counters,
         terms: pmu.terms().map(str::to_owned).collect(),
     }
@@ -125,24 +149,47 @@ fn portable(row: &CatalogRow, pmus: &Pmus, here: bool) -> EventRow {
     let cores = pmus.cores();
     let configs: Vec<u64> = match cores.as_slice() {
         _ if row.is_software() => vec![row.config],
-        [_, _, ..] => cores.iter().map(|p| row.config | u64::from(p.kind) << 32).collect(),
+        [_, _, ..] => cores
+            .iter()
+            .map(|p| row.config | u64::from(p.kind) << 32)
+            .collect(),
         _ => vec![row.config],
     };
     let no_pmu = !row.is_software() && cores.is_empty();
     let probes = configs.iter().map(|config| probe(row.kind, *config));
-    let worst = if here { probes.max_by_key(severity) } else { None };
+    let worst = if here {
+        probes.max_by_key(severity)
+    } else {
+        None
+    };
     let (available, why) = match worst {
-        _ if no_pmu => (Some(false), Some("no hardware counters (a virtual machine without a PMU?)".to_owned())),
+        _ if no_pmu => (
+            Some(false),
+            Some("no hardware counters (a virtual machine without a PMU?)".to_owned()),
+        ),
         None => (None, None),
         Some(Probe::Counts) => (Some(true), None),
         Some(Probe::UserOnly) if row.in_kernel => (Some(false), Some(paranoid(1))),
         Some(Probe::UserOnly) => (Some(true), Some(format!("user mode only; {}", paranoid(1)))),
-        Some(Probe::NoCounter) => (Some(false), Some("no counter for it on this processor".into())),
+        Some(Probe::NoCounter) => (
+            Some(false),
+            Some("no counter for it on this processor".into()),
+        ),
         Some(Probe::Forbidden) => (Some(false), Some(paranoid(2))),
         Some(Probe::Other(error)) => (Some(false), Some(error)),
     };
-    let pmu = if row.is_software() { "software" } else { "core" };
-    EventRow { name: row.name.into(), pmu: pmu.into(), available, why, description: row.prose.into() }
+    let pmu = if row.is_software() {
+        "software"
+    } else {
+        "core"
+    };
+    EventRow {
+        name: row.name.into(),
+        pmu: pmu.into(),
+        available,
+        why,
+        description: row.prose.into(),
+    }
 }
 
 const fn severity(probe: &Probe) -> u8 {
@@ -162,23 +209,40 @@ fn paranoid(level: i32) -> String {
 /// Events that a PMU names in sysfs.
 fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
     pmu.events.iter().map(move |(name, event)| {
-        let term = |(k, v): &(String, Option<String>)| v.as_ref().map_or_else(|| k.clone(), |v| format!("{k}={v}"));
+        let term = |(k, v): &(String, Option<String>)| {
+            v.as_ref().map_or_else(|| k.clone(), |v| format!("{k}={v}"))
+        };
         let terms: Vec<String> = event.terms.iter().map(term).collect();
-        let unit = event.unit.as_ref().map(|u| format!(", in {u}")).unwrap_or_default();
-        let why = pmu.mask.is_some().then(|| "for the whole machine only: -a".to_owned());
+        let unit = event
+            .unit
+            .as_ref()
+            .map(|u| format!(", in {u}"))
+            .unwrap_or_default();
+        let why = pmu
+            .mask
+            .is_some()
+            .then(|| "for the whole machine only: -a".to_owned());
         let available = here.then_some(true);
         let terms = terms.join(",");
         let description = match &event.prose {
             Some(prose) => format!("{prose} [{terms}{unit}]"),
             None => format!("{terms}{unit}"),
         };
-        EventRow { name: format!("{}/{name}/", pmu.name), pmu: pmu.name.clone(), available, why, description }
+        EventRow {
+            name: format!("{}/{name}/", pmu.name),
+            pmu: pmu.name.clone(),
+            available,
+            why,
+            description,
+        }
     })
 }
 
 /// Virtual counters of a provider.
 fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
-    let why = (provider.open)(root).err().map(|unavailable| unavailable.to_string());
+    let why = (provider.open)(root)
+        .err()
+        .map(|unavailable| unavailable.to_string());
     let row = |column: &Column| EventRow {
         name: column.name.into(),
         pmu: "virtual".into(),
@@ -190,13 +254,29 @@ fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
 }
 
 /// Whether all of these events count here, and if not, which does not and why.
-fn all_available<'a>(names: impl Iterator<Item = &'a str>, events: &[EventRow]) -> (Option<bool>, Option<String>) {
+fn all_available<'a>(
+    names: impl Iterator<Item = &'a str>,
+    events: &[EventRow],
+) -> (Option<bool>, Option<String>) {
     let mut all = Some(true);
     for name in names {
         match events.iter().find(|e| e.name == name) {
-            Some(EventRow { available: Some(true), .. }) => {}
-            Some(EventRow { available: Some(false), why, .. }) => {
-                return (Some(false), Some(format!("{name}: {}", why.as_deref().unwrap_or("not counted here"))));
+            Some(EventRow {
+                available: Some(true),
+                ..
+            }) => {}
+            Some(EventRow {
+                available: Some(false),
+                why,
+                ..
+            }) => {
+                return (
+                    Some(false),
+                    Some(format!(
+                        "{name}: {}",
+                        why.as_deref().unwrap_or("not counted here")
+                    )),
+                );
             }
             _ => all = None,
         }
@@ -208,11 +288,18 @@ fn all_available<'a>(names: impl Iterator<Item = &'a str>, events: &[EventRow]) 
 fn derived(metric: &MetricDef, events: &[EventRow]) -> EventRow {
     let (available, why) = all_available(metric.needs.iter().map(|e| e.def().name), events);
     let description = format!("{}, in {}; -v", metric.prose, metric.unit);
-    EventRow { name: metric.name.into(), pmu: "derived".into(), available, why, description }
+    EventRow {
+        name: metric.name.into(),
+        pmu: "derived".into(),
+        available,
+        why,
+        description,
+    }
 }
 
 fn metric_row(metric: &Metric, events: &[EventRow]) -> MetricRow {
-    let (available, why) = all_available(metric.events.iter().flatten().map(String::as_str), events);
+    let (available, why) =
+        all_available(metric.events.iter().flatten().map(String::as_str), events);
     MetricRow {
         name: metric.name.clone(),
         formula: metric.formula.text().into(),
@@ -236,22 +323,40 @@ fn because(why: Option<&String>) -> String {
 }
 
 fn text(listing: &Listing) -> String {
-    let types = listing
-        .core_types
-        .iter()
-        .map(|t| vec![t.name.clone(), format!("{} CPU{}", t.cpus, if t.cpus == 1 { "" } else { "s" })]);
+    let types = listing.core_types.iter().map(|t| {
+        vec![
+            t.name.clone(),
+            format!("{} CPU{}", t.cpus, if t.cpus == 1 { "" } else { "s" }),
+        ]
+    });
     let pmus = listing.pmus.iter().map(|p| {
         let counters = p.counters.map_or_else(|| "-".into(), |n| n.to_string());
         let cpus = p.cpus.clone().unwrap_or_else(|| "-".into());
-        vec![p.name.clone(), p.r#type.to_string(), cpus, counters, p.terms.join(" ")]
+        vec![
+            p.name.clone(),
+            p.r#type.to_string(),
+            cpus,
+            counters,
+            p.terms.join(" "),
+        ]
     });
     let events = listing.events.iter().map(|e| {
         let what = format!("{}{}", e.description, because(e.why.as_ref()));
         vec![e.name.clone(), mark(e.available).into(), what]
     });
     let metrics = listing.metrics.iter().map(|m| {
-        let what = format!("{}, in {}; -m{}", m.description, m.unit, because(m.why.as_ref()));
-        vec![m.name.clone(), mark(m.available).into(), m.formula.clone(), what]
+        let what = format!(
+            "{}, in {}; -m{}",
+            m.description,
+            m.unit,
+            because(m.why.as_ref())
+        );
+        vec![
+            m.name.clone(),
+            mark(m.available).into(),
+            m.formula.clone(),
+            what,
+        ]
     });
     let types = plain(&["core type", ""], types);
     let pmus = plain(&["PMU", "type", "CPUs", "counters", "terms"], pmus);

@@ -26,7 +26,9 @@ pub fn guarded() -> bool {
         return false;
     }
     let folder = words.next().map(PathBuf::from);
-    let engine = words.next().and_then(|engine| engine.to_str()?.parse().ok());
+    let engine = words
+        .next()
+        .and_then(|engine| engine.to_str()?.parse().ok());
     if let (Some(folder), Some(engine)) = (folder, engine) {
         keeper::settle_in("steer-guardian");
         keeper::wait_for_end(engine, stdin());

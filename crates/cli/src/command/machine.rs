@@ -55,20 +55,36 @@ struct Row {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List { json } => list(json),
-        Args::Show { machine, json, toml } => show(&machine, json, toml),
+        Args::Show {
+            machine,
+            json,
+            toml,
+        } => show(&machine, json, toml),
         Args::Detect { output, root } => detect(output, &root),
     }
 }
 
 fn list(json: bool) -> anyhow::Result<()> {
-    let rows: Vec<Row> = library::machine_names().iter().map(|name| row(name)).collect::<Result<_, _>>()?;
+    let rows: Vec<Row> = library::machine_names()
+        .iter()
+        .map(|name| row(name))
+        .collect::<Result<_, _>>()?;
     if json {
         return print_json(&rows);
     }
     let cells = rows.iter().map(|r| {
-        vec![r.name.clone(), r.cpus.to_string(), r.core_types.join(" + "), r.llcs.to_string(), r.title.clone()]
+        vec![
+            r.name.clone(),
+            r.cpus.to_string(),
+            r.core_types.join(" + "),
+            r.llcs.to_string(),
+            r.title.clone(),
+        ]
     });
-    print(&countersteer_report::table::plain(&["machine", "CPUs", "core types", "LLCs", "what"], cells))
+    print(&countersteer_report::table::plain(
+        &["machine", "CPUs", "core types", "LLCs", "what"],
+        cells,
+    ))
 }
 
 fn row(name: &str) -> anyhow::Result<Row> {
@@ -93,30 +109,65 @@ fn show(name: &str, json: bool, toml: bool) -> anyhow::Result<()> {
         return print(&loaded.text.text);
     }
     let machine = &loaded.machine;
-    print(&format!("{}: {}\n{}\n\n{}", machine.name, machine.title, machine.source.trim(), drawing(&loaded.topology)))
+    print(&format!(
+        "{}: {}\n{}\n\n{}",
+        machine.name,
+        machine.title,
+        machine.source.trim(),
+        drawing(&loaded.topology)
+    ))
 }
 
 /// Core groups, caches and memory in words.
 fn drawing(topology: &Topology) -> String {
-    let groups = topology.groups.iter().filter(|g| g.by < GroupBy::Core && g.by != GroupBy::Machine);
-    let groups = groups.map(|g| vec![g.name.clone(), format!("{} cores", g.cores), format!("CPUs {}", g.cpus)]);
+    let groups = topology
+        .groups
+        .iter()
+        .filter(|g| g.by < GroupBy::Core && g.by != GroupBy::Machine);
+    let groups = groups.map(|g| {
+        vec![
+            g.name.clone(),
+            format!("{} cores", g.cores),
+            format!("CPUs {}", g.cpus),
+        ]
+    });
     let types = topology.core_types.iter().map(|t| {
         vec![
             t.name.clone(),
             format!("{} GHz", t.freq_ghz),
             format!("{}-wide", t.dispatch_width),
-            format!("window {}{}", t.window, if t.in_order { ", in order" } else { "" }),
+            format!(
+                "window {}{}",
+                t.window,
+                if t.in_order { ", in order" } else { "" }
+            ),
             format!("L1d {} KiB", t.l1d.size_kib),
-            t.l2.map_or_else(|| "no private L2".into(), |l2| format!("L2 {} KiB", l2.size_kib)),
+            t.l2.map_or_else(
+                || "no private L2".into(),
+                |l2| format!("L2 {} KiB", l2.size_kib),
+            ),
         ]
     });
     let caches = topology.caches.iter().filter(|c| !c.private).map(|c| {
         let size = c.lines / 16.0 / 1024.0;
-        vec![format!("L{}", c.level), format!("{size} MiB"), format!("{} ways", c.ways), format!("CPUs {}", c.cpus)]
+        vec![
+            format!("L{}", c.level),
+            format!("{size} MiB"),
+            format!("{} ways", c.ways),
+            format!("CPUs {}", c.cpus),
+        ]
     });
     let memory = topology.memory.iter().enumerate().map(|(i, m)| {
-        let (latency, bandwidth) = (format!("{} ns", m.latency_ns), format!("{} GB/s", m.bandwidth_gb_s));
-        vec![format!("node{i}"), latency, bandwidth, format!("CPUs {}", m.cpus)]
+        let (latency, bandwidth) = (
+            format!("{} ns", m.latency_ns),
+            format!("{} GB/s", m.bandwidth_gb_s),
+        );
+        vec![
+            format!("node{i}"),
+            latency,
+            bandwidth,
+            format!("CPUs {}", m.cpus),
+        ]
     });
     let plain = |rows: Vec<Vec<String>>| countersteer_report::table::plain(&[], rows);
     let parts = [
@@ -125,16 +176,25 @@ fn drawing(topology: &Topology) -> String {
         ("memory", plain(memory.collect())),
         ("core groups", plain(groups.collect())),
     ];
-    parts.iter().filter(|(_, t)| !t.trim().is_empty()).map(|(head, t)| format!("{head}\n{t}\n")).collect()
+    parts
+        .iter()
+        .filter(|(_, t)| !t.trim().is_empty())
+        .map(|(head, t)| format!("{head}\n{t}\n"))
+        .collect()
 }
 
 fn detect(output: Option<PathBuf>, root: &std::path::Path) -> anyhow::Result<()> {
     let machine = countersteer_host::topology::detect(root)?;
-    let text = machine.to_toml().context("the detected machine cannot be written as TOML")?;
+    let text = machine
+        .to_toml()
+        .context("the detected machine cannot be written as TOML")?;
     match output {
         Some(path) => {
             write_atomically(&path, text.as_bytes())?;
-            eprintln!("steer: wrote {}; look it through, then give it to --machine", path.display());
+            eprintln!(
+                "steer: wrote {}; look it through, then give it to --machine",
+                path.display()
+            );
             Ok(())
         }
         None => print(&text),

@@ -42,30 +42,65 @@ struct Param {
 
 impl From<&PolicyDef> for Row {
     fn from(def: &PolicyDef) -> Self {
-        let params = def.params.iter().map(|p| Param { key: p.key, default: p.default, prose: p.prose });
-        Self { name: def.name, summary: def.summary, source: def.source, params: params.collect() }
+        let params = def.params.iter().map(|p| Param {
+            key: p.key,
+            default: p.default,
+            prose: p.prose,
+        });
+        Self {
+            name: def.name,
+            summary: def.summary,
+            source: def.source,
+            params: params.collect(),
+        }
     }
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
-        Args::List { json: true } => print_json(&policy::all().into_iter().map(Row::from).collect::<Vec<_>>()),
+        Args::List { json: true } => {
+            print_json(&policy::all().into_iter().map(Row::from).collect::<Vec<_>>())
+        }
         Args::List { json: false } => {
-            let rows = policy::all().into_iter().map(|p| vec![p.name.into(), p.summary.into(), p.source.into()]);
-            print(&countersteer_report::table::plain(&["policy", "what", "source"], rows))
+            let rows = policy::all()
+                .into_iter()
+                .map(|p| vec![p.name.into(), p.summary.into(), p.source.into()]);
+            print(&countersteer_report::table::plain(
+                &["policy", "what", "source"],
+                rows,
+            ))
         }
         Args::Show { policy: name, json } => {
-            let unknown = || format!("there is no policy `{name}`; there are {}", policy::names().join(", "));
+            let unknown = || {
+                format!(
+                    "there is no policy `{name}`; there are {}",
+                    policy::names().join(", ")
+                )
+            };
             let def = policy::by_name(&name).ok_or_else(|| told(Kind::Usage, unknown()))?;
-            if json { print_json(&Row::from(def)) } else { print(&describe(def)) }
+            if json {
+                print_json(&Row::from(def))
+            } else {
+                print(&describe(def))
+            }
         }
     }
 }
 
 fn describe(def: &PolicyDef) -> String {
-    let rows = def.params.iter().map(|p| vec![p.key.to_owned(), p.default.to_owned(), p.prose.to_owned()]);
+    let rows = def
+        .params
+        .iter()
+        .map(|p| vec![p.key.to_owned(), p.default.to_owned(), p.prose.to_owned()]);
     let params = countersteer_report::table::plain(&["parameter", "default", "what"], rows);
-    let params = if def.params.is_empty() { "It has no parameters.".into() } else { params };
-    format!("{}: {}\nsource: {}\n\n{params}", def.name, def.summary, def.source)
+    let params = if def.params.is_empty() {
+        "It has no parameters.".into()
+    } else {
+        params
+    };
+    format!(
+        "{}: {}\nsource: {}\n\n{params}",
+        def.name, def.summary, def.source
+    )
 }

@@ -41,7 +41,13 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["max_instructions", "from"])]
     online: bool,
     /// With --online: a process that runs
-    #[arg(short, long, value_name = "PID", requires = "online", conflicts_with = "command")]
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        requires = "online",
+        conflicts_with = "command"
+    )]
     pid: Option<u32>,
     /// With --online: how cache is taken from the program; by ways where there is resctrl
     #[arg(long, value_name = "HOW", requires = "online")]
@@ -88,14 +94,21 @@ fn count(text: &str) -> Result<u64, String> {
             other => return Err(format!("`{other}` is no factor; K, M and G are")),
         },
     };
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no number"))?;
-    number.checked_mul(factor).filter(|n| *n > 0).ok_or_else(|| "it must be 1 to 18 quintillion".into())
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| format!("`{text}` is no number"))?;
+    number
+        .checked_mul(factor)
+        .filter(|n| *n > 0)
+        .ok_or_else(|| "it must be 1 to 18 quintillion".into())
 }
 
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.show {
-        Some(Action::Show { file, json, plot }) => show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS),
+        Some(Action::Show { file, json, plot }) => {
+            show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS)
+        }
         None if args.online => online::run(&Online {
             pid: args.pid,
             command: &args.command,
@@ -107,16 +120,22 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             events: &args.counting,
         }),
         None if args.from.is_some() => tabulate_to_file(&args).map(|()| ExitCode::SUCCESS),
-        None if args.command.is_empty() => {
-            Err(told(Kind::Usage, "name a program after `--`: steer profile -o FILE -- PROGRAM ARGS"))
-        }
+        None if args.command.is_empty() => Err(told(
+            Kind::Usage,
+            "name a program after `--`: steer profile -o FILE -- PROGRAM ARGS",
+        )),
         None => record_to_file(args),
     }
 }
 
 fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
-    let stem = args.name.clone().unwrap_or_else(|| file_name(&args.command[0]));
-    let output = args.output.unwrap_or_else(|| PathBuf::from(format!("{stem}.profile.json")));
+    let stem = args
+        .name
+        .clone()
+        .unwrap_or_else(|| file_name(&args.command[0]));
+    let output = args
+        .output
+        .unwrap_or_else(|| PathBuf::from(format!("{stem}.profile.json")));
     // Found out before the program runs for minutes, not after.
     crate::output::check_writable(&output)?;
     let mut options = RecordOptions::new(args.command);
@@ -125,7 +144,11 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     let recording = watched(options)?;
     record_run::write(&recording.profile, &output)?;
     let p = &recording.profile;
-    let note = p.partial.as_ref().map(|why| format!(" (partial: {why})")).unwrap_or_default();
+    let note = p
+        .partial
+        .as_ref()
+        .map(|why| format!(" (partial: {why})"))
+        .unwrap_or_default();
     eprintln!(
         "steer: {} instructions, {} behaviours in {} segments{note}; profile in {}",
         p.instructions,
@@ -139,15 +162,25 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
 /// A tabulated profile of a record's program.
 fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
     let (Some(from), Some(program)) = (&args.from, &args.program) else {
-        return Err(told(Kind::Usage, "name the record with --from and the program in it with --program"));
+        return Err(told(
+            Kind::Usage,
+            "name the record with --from and the program in it with --program",
+        ));
     };
     let mut profile = tabulate(&library::record(from)?, program)?;
     profile.name = args.name.clone().unwrap_or(profile.name);
     let text = toml::to_string(&profile).context("the profile cannot be written as TOML")?;
-    let output = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.profile.toml", profile.name)));
+    let output = args
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("{}.profile.toml", profile.name)));
     write_atomically(&output, text.as_bytes())?;
     let types: Vec<&str> = profile.core.iter().map(|c| c.core_type.as_str()).collect();
-    eprintln!("steer: figures for {}; profile in {}", types.join(", "), output.display());
+    eprintln!(
+        "steer: figures for {}; profile in {}",
+        types.join(", "),
+        output.display()
+    );
     Ok(())
 }
 
@@ -157,7 +190,10 @@ fn watched(mut options: RecordOptions) -> anyhow::Result<Recording> {
     let shown = spinner.clone();
     let what = options.command[0].clone();
     options.progress = Some(Box::new(move |instructions| {
-        shown.set_message(format!("recording {what}: {} M instructions", instructions / 1_000_000));
+        shown.set_message(format!(
+            "recording {what}: {} M instructions",
+            instructions / 1_000_000
+        ));
         shown.tick();
     }));
     let recording = record_run::record(&options);
@@ -191,19 +227,34 @@ pub fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<T
     }
     // A process of its own: what the program prints must not mix with what this one prints.
     let mut recorder = std::process::Command::new(std::env::current_exe()?);
-    recorder.arg("profile").arg("--name").arg(name.unwrap_or(&file_name(&command[0]))).arg("--output").arg(&path);
-    let status = recorder.arg("--").args(command).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+    recorder
+        .arg("profile")
+        .arg("--name")
+        .arg(name.unwrap_or(&file_name(&command[0])))
+        .arg("--output")
+        .arg(&path);
+    let status = recorder
+        .arg("--")
+        .args(command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()?;
     if !status.success() || !path.is_file() {
         // Nothing of a failed run may be found in the cache later.
         let _ = std::fs::remove_file(&path);
-        let why = format!("recording `{}` failed ({status}); see what it printed above", command.join(" "));
+        let why = format!(
+            "recording `{}` failed ({status}); see what it printed above",
+            command.join(" ")
+        );
         return Err(told(Kind::BadInput, why));
     }
     library::read(&path)
 }
 
 fn file_name(program: &str) -> String {
-    Path::new(program).file_name().map_or_else(|| "program".into(), |f| f.to_string_lossy().into_owned())
+    Path::new(program)
+        .file_name()
+        .map_or_else(|| "program".into(), |f| f.to_string_lossy().into_owned())
 }
 
 /// Where a command's profile is cached: it changes with the command, the program's file and this program's version.
@@ -212,11 +263,18 @@ fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf>
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
         .ok_or_else(|| {
-            told(Kind::Missing, "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles")
+            told(
+                Kind::Missing,
+                "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles",
+            )
         })?;
     let mut hash = Sha256::new();
     let workdir = std::env::current_dir()?;
-    for part in command.iter().map(String::as_bytes).chain([env!("CARGO_PKG_VERSION").as_bytes()]) {
+    for part in command
+        .iter()
+        .map(String::as_bytes)
+        .chain([env!("CARGO_PKG_VERSION").as_bytes()])
+    {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
@@ -224,9 +282,16 @@ fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf>
     if let Ok(file) = std::fs::metadata(&command[0]) {
         hash.update(format!("{:?} {}", file.modified().ok(), file.len()));
     }
-    let digest: String = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
+    let digest: String = hash
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|b| format!("{b:02x}"))
+        .collect();
     let stem = name.map_or_else(|| file_name(&command[0]), str::to_owned);
-    Ok(cache.join("countersteer/profiles").join(format!("{stem}-{digest}.json")))
+    Ok(cache
+        .join("countersteer/profiles")
+        .join(format!("{stem}-{digest}.json")))
 }
 
 #[cfg(test)]
@@ -237,7 +302,15 @@ mod tests {
     fn counts_take_factors_and_refuse_nonsense() {
         assert_eq!(count("15"), Ok(15));
         assert_eq!(count("2G"), Ok(2_000_000_000));
-        for bad in ["", "0", "M", "5X", "-1", "99999999999999999999", "18446744073709551615K"] {
+        for bad in [
+            "",
+            "0",
+            "M",
+            "5X",
+            "-1",
+            "99999999999999999999",
+            "18446744073709551615K",
+        ] {
             assert!(count(bad).is_err(), "{bad}");
         }
     }

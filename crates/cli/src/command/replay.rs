@@ -76,10 +76,24 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let seed = args.seed.unwrap_or(manifest.seed);
     let topology = record.topology()?;
     let mut policy = policy::parse(spec, &topology)?;
-    let model = (manifest.engine == "sim").then(|| model(manifest, &topology, seed)).transpose()?;
-    let mut engine = Replay { record: ReplayEngine::new(&record)?, model };
-    let driver = DriverConfig { period: Nanos(manifest.period_ns), until: Nanos::NEVER };
-    drive(&mut engine, policy.as_mut(), &mut NoRecord, driver, &mut policy_rng(seed))?;
+    let model = (manifest.engine == "sim")
+        .then(|| model(manifest, &topology, seed))
+        .transpose()?;
+    let mut engine = Replay {
+        record: ReplayEngine::new(&record)?,
+        model,
+    };
+    let driver = DriverConfig {
+        period: Nanos(manifest.period_ns),
+        until: Nanos::NEVER,
+    };
+    drive(
+        &mut engine,
+        policy.as_mut(),
+        &mut NoRecord,
+        driver,
+        &mut policy_rng(seed),
+    )?;
     let mut differences = compare_decisions(&record, engine.record.decisions());
     compare_shares(&record, engine.record.shares(), &mut differences);
     if args.json {
@@ -88,5 +102,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print(&differences.to_string())?
     }
     let broken = !differences.is_empty() && spec == manifest.policy && seed == manifest.seed;
-    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if broken {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }

@@ -26,7 +26,11 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let records: Vec<Record> = args.records.iter().map(|dir| library::record(dir)).collect::<Result<_, _>>()?;
+    let records: Vec<Record> = args
+        .records
+        .iter()
+        .map(|dir| library::record(dir))
+        .collect::<Result<_, _>>()?;
     let bytes = if args.perfetto {
         let [record] = records.as_slice() else {
             return Err(told(Kind::Usage, "--perfetto takes one record"));
@@ -38,7 +42,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             [run] => format!("{} on {} under {}", run.workload, run.machine, run.policy),
             _ => "Comparison of records".to_owned(),
         };
-        render(&ReportInput { title, runs: &runs, records: records.iter().collect() })?.into_bytes()
+        render(&ReportInput {
+            title,
+            runs: &runs,
+            records: records.iter().collect(),
+        })?
+        .into_bytes()
     };
     write_atomically(&args.output, &bytes)?;
     eprintln!("steer: wrote {}", args.output.display());

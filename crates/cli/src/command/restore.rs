@@ -24,13 +24,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (threads, journals) = (restored.threads, restored.journals);
     let mut text = format!("{threads} threads were put back after {journals} killed runs");
     if restored.hints > 0 {
-        text += &format!("; {} frequency hints and groups of resctrl were taken back", restored.hints);
+        text += &format!(
+            "; {} frequency hints and groups of resctrl were taken back",
+            restored.hints
+        );
     }
     if restored.left > 0 {
-        text += &format!("; {} that somebody else has confined since were left alone", restored.left);
+        text += &format!(
+            "; {} that somebody else has confined since were left alone",
+            restored.left
+        );
     }
     if restored.failed > 0 {
-        text += &format!("; {} could not be put back (another user's, or their CPUs are gone)", restored.failed);
+        text += &format!(
+            "; {} could not be put back (another user's, or their CPUs are gone)",
+            restored.failed
+        );
     }
     print(&text)
 }

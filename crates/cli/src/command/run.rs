@@ -72,7 +72,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         dry: args.dry_run || args.observe,
         seed: args.seed,
         record: args.output.as_deref(),
-        tell: args.dry_run.then(|| -> Tell { Box::new(|line| println!("{line}")) }),
+        tell: args
+            .dry_run
+            .then(|| -> Tell { Box::new(|line| println!("{line}")) }),
         contest: None,
         forgetful: args.whom.is_endless(),
         socket: format!("run-{}.sock", std::process::id()),
@@ -90,23 +92,52 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The summary for people.
 fn text(summary: &Summary, args: &Args) -> String {
     let mut head = vec!["program", "threads", "time s"];
-    let types: Vec<String> = summary.core_types.iter().map(|t| format!("CPU s on {t}")).collect();
+    let types: Vec<String> = summary
+        .core_types
+        .iter()
+        .map(|t| format!("CPU s on {t}"))
+        .collect();
     head.extend(types.iter().map(String::as_str));
     head.push("IPC");
     let tells = |p: &ProgramTally| p.work > 0.0;
-    let told = summary.programs.iter().chain(&summary.short_lived).any(tells);
+    let told = summary
+        .programs
+        .iter()
+        .chain(&summary.short_lived)
+        .any(tells);
     head.extend(told.then_some("work"));
-    let rows = summary.programs.iter().chain(&summary.short_lived).map(|p| {
-        let mut row =
-            vec![p.name.clone(), p.threads.to_string(), p.elapsed_s.map_or_else(|| "-".into(), |s| number(s, 4))];
-        row.extend(p.cpu_s.iter().map(|s| number(*s, 4)));
-        row.push(if p.cycles > 0.0 { number(p.instructions / p.cycles, 4) } else { "-".into() });
-        row.extend(told.then(|| if tells(p) { number(p.work, 4) } else { "-".into() }));
-        row
-    });
+    let rows = summary
+        .programs
+        .iter()
+        .chain(&summary.short_lived)
+        .map(|p| {
+            let mut row = vec![
+                p.name.clone(),
+                p.threads.to_string(),
+                p.elapsed_s.map_or_else(|| "-".into(), |s| number(s, 4)),
+            ];
+            row.extend(p.cpu_s.iter().map(|s| number(*s, 4)));
+            row.push(if p.cycles > 0.0 {
+                number(p.instructions / p.cycles, 4)
+            } else {
+                "-".into()
+            });
+            row.extend(told.then(|| {
+                if tells(p) {
+                    number(p.work, 4)
+                } else {
+                    "-".into()
+                }
+            }));
+            row
+        });
     let mut text = table::plain(&head, rows);
     let (changed, decisions) = (summary.changed, summary.decisions);
-    let would = if args.dry_run || args.observe { "would have been" } else { "were" };
+    let would = if args.dry_run || args.observe {
+        "would have been"
+    } else {
+        "were"
+    };
     text += &format!("{decisions} decisions; threads {would} confined anew {changed} times");
     if summary.refused > 0 {
         text += &format!(", {} times they could not be", summary.refused);
@@ -118,12 +149,18 @@ fn text(summary: &Summary, args: &Args) -> String {
         text += &format!("; {stolen} times a thread ran elsewhere since too many waited");
     }
     if let Some(effect) = summary.effect {
-        text += &format!("; 99 of 100 decisions held within {} ms", number(effect.p99_ms, 2));
+        text += &format!(
+            "; 99 of 100 decisions held within {} ms",
+            number(effect.p99_ms, 2)
+        );
     }
     text.push('\n');
     if let Some(gain) = summary.predicted_gain.filter(|_| args.observe) {
         let policy = &args.policy;
-        text += &format!("by their speed-up factors, threads would run {:+.1} % faster under {policy}\n", gain * 100.0);
+        text += &format!(
+            "by their speed-up factors, threads would run {:+.1} % faster under {policy}\n",
+            gain * 100.0
+        );
     }
     text
 }

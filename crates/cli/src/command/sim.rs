@@ -39,16 +39,31 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let machine = experiment::machine(&args.machine)?;
     let workload = plan::load(&args.workload)?;
     let detail = args.output.as_ref().map(|_| Detail::Everything);
-    let experiment =
-        Experiment { machine: &machine, workload: &workload, policy: &args.policy, seed: args.seed, detail };
+    let experiment = Experiment {
+        machine: &machine,
+        workload: &workload,
+        policy: &args.policy,
+        seed: args.seed,
+        detail,
+    };
     let finished = experiment::run(&experiment, &args.options)?;
     if let (Some(dir), Some(record)) = (&args.output, &finished.record) {
         record.save(dir)?;
         eprintln!("steer: record in {}", dir.display());
     }
-    let run = CompareRun::new(&machine.machine.name, &workload.name, &args.policy, args.seed, &finished.score);
+    let run = CompareRun::new(
+        &machine.machine.name,
+        &workload.name,
+        &args.policy,
+        args.seed,
+        &finished.score,
+    );
     if args.json {
         return print_json(&run);
     }
-    print(&format!("{}\n{}", table::comparison(std::slice::from_ref(&run)), table::programs(&run)))
+    print(&format!(
+        "{}\n{}",
+        table::comparison(std::slice::from_ref(&run)),
+        table::programs(&run)
+    ))
 }

@@ -11,7 +11,9 @@ use clap::ValueEnum;
 use countersteer_core::counters::{Fold, Owner, Per, Readings};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
-use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick};
+use countersteer_host::counters::{
+    CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick,
+};
 use countersteer_report::readings::{Form, Style, Writer};
 
 use crate::counted::{self, Asked, Counted};
@@ -135,7 +137,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let counted = counted::plan(&asked, &pmus, args.interval)?;
     if let (Some(name), false) = (wanted.by_thread(&counted), reads_threads(&args)) {
         let mend = "it is for programs, -p or -t, without --per total";
-        return Err(told(Kind::Usage, format!("`{name}` is read thread by thread: {mend}")));
+        return Err(told(
+            Kind::Usage,
+            format!("`{name}` is read thread by thread: {mend}"),
+        ));
     }
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
@@ -144,7 +149,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut bank = Bank::open(&args.root, &wanted, &counted)?;
     let names = bank.names().to_vec();
     let period = args.interval.unwrap_or_default();
-    let about = About { by: "steer stat", program: &args.command, asked: &asked, period };
+    let about = About {
+        by: "steer stat",
+        program: &args.command,
+        asked: &asked,
+        period,
+    };
     // Not before it is known that something will be counted: a former record is replaced.
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.output.as_ref().map(keep).transpose()?;
@@ -178,7 +188,12 @@ struct Screen<'a> {
 }
 
 impl<'a> Screen<'a> {
-    fn new(args: &Args, counted: &'a Counted, core_types: &'a CoreTypes, names: &'a [&'a str]) -> Self {
+    fn new(
+        args: &Args,
+        counted: &'a Counted,
+        core_types: &'a CoreTypes,
+        names: &'a [&'a str],
+    ) -> Self {
         let per = per(args);
         // With -e, or with -v's that come of counts, counts are shown too.
         let own_events = !args.events.is_empty() || counted.sets.len() > args.metrics.len();
@@ -223,12 +238,22 @@ impl<'a> Screen<'a> {
         if tick.number == 0 || self.live.is_some() {
             self.writer.head(&mut self.text);
         }
-        let rows: &Readings = if self.single { tick.readings } else { self.fold.fold(tick.readings) };
-        self.writer.lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
-        bank.each(|id| tick.name(id), |_, value| self.writer.value(tick.at, value, &mut self.text));
+        let rows: &Readings = if self.single {
+            tick.readings
+        } else {
+            self.fold.fold(tick.readings)
+        };
+        self.writer
+            .lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
+        bank.each(
+            |id| tick.name(id),
+            |_, value| self.writer.value(tick.at, value, &mut self.text),
+        );
         if let Some(live) = &mut self.live {
             live.virtuals.add(rows, bank);
-            self.text = live.frame(tick, &self.writer, &String::from_utf8_lossy(&self.text)).into_bytes();
+            self.text = live
+                .frame(tick, &self.writer, &String::from_utf8_lossy(&self.text))
+                .into_bytes();
         }
         match out.write_all(&self.text).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
@@ -252,7 +277,12 @@ struct Live {
 impl Live {
     fn new(per: Per, counted: &Counted) -> Self {
         let (table, names) = (LiveTable::default(), HashMap::new());
-        Self { table, whole: Fold::new(per), virtuals: Sums::new(counted), names }
+        Self {
+            table,
+            whole: Fold::new(per),
+            virtuals: Sums::new(counted),
+            names,
+        }
     }
 
     fn frame(&mut self, tick: &Tick<'_>, writer: &Writer<'_>, text: &str) -> String {
@@ -270,8 +300,14 @@ impl Live {
         let mut text = Vec::new();
         writer.head(&mut text);
         let name = |id: u32| self.names.get(&id).map_or("", String::as_str);
-        writer.lines(self.whole.sums(), name, &|name, row| self.virtuals.of(name, row), &mut text);
-        self.virtuals.each(name, |_, value| writer.value(tick.at, value, &mut text));
+        writer.lines(
+            self.whole.sums(),
+            name,
+            &|name, row| self.virtuals.of(name, row),
+            &mut text,
+        );
+        self.virtuals
+            .each(name, |_, value| writer.value(tick.at, value, &mut text));
         self.table.last(&String::from_utf8_lossy(&text))
     }
 }
@@ -279,12 +315,18 @@ impl Live {
 /// Whether somebody looks at intervals as they come.
 fn is_live(args: &Args) -> bool {
     let elsewhere = args.json || args.csv || args.no_live || args.to.is_some();
-    args.interval.is_some() && !elsewhere && std::io::stdout().is_terminal() && LiveTable::possible()
+    args.interval.is_some()
+        && !elsewhere
+        && std::io::stdout().is_terminal()
+        && LiveTable::possible()
 }
 
 fn output(to: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
-    let Some(path) = to else { return Ok(Box::new(std::io::stdout().lock())) };
-    let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    let Some(path) = to else {
+        return Ok(Box::new(std::io::stdout().lock()));
+    };
+    let file =
+        std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(Box::new(std::io::BufWriter::new(file)))
 }
 
@@ -313,9 +355,10 @@ fn per(args: &Args) -> Per {
 /// Who counts threads. Programs inside the kernel do not tell CPUs apart.
 fn bpf(args: &Args) -> anyhow::Result<Bpf> {
     match (args.per, args.bpf) {
-        (Some(RowPer::Cpu), Bpf::Always) => {
-            Err(told(Kind::Usage, "BPF programs do not tell CPUs apart: leave --per cpu out"))
-        }
+        (Some(RowPer::Cpu), Bpf::Always) => Err(told(
+            Kind::Usage,
+            "BPF programs do not tell CPUs apart: leave --per cpu out",
+        )),
         (Some(RowPer::Cpu), _) => Ok(Bpf::Never),
         (_, bpf) => Ok(bpf),
     }
@@ -330,19 +373,32 @@ fn reads_threads(args: &Args) -> bool {
 fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyhow::Result<Request> {
     let by_cpu = matches!(target, Target::Cpus | Target::Cgroup(_));
     if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
-        return Err(told(Kind::Usage, "-a and --cgroup count by CPU; rows can be per cpu or total"));
+        return Err(told(
+            Kind::Usage,
+            "-a and --cgroup count by CPU; rows can be per cpu or total",
+        ));
     }
     let together = args.per == Some(RowPer::Total);
     if let (Some(name), None, false) = (counted.outside.first(), args.interval, together) {
         let mend = "give one with -i, as in -i 100ms, or ask for --per total";
-        return Err(told(Kind::Usage, format!("`{name}` is read at the end of intervals: {mend}")));
+        return Err(told(
+            Kind::Usage,
+            format!("`{name}` is read at the end of intervals: {mend}"),
+        ));
     }
     if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
-        return Err(told(Kind::Usage, "--every reads single threads: of a program, of -p or of -t, without --per"));
+        return Err(told(
+            Kind::Usage,
+            "--every reads single threads: of a program, of -p or of -t, without --per",
+        ));
     }
     for wanted in [&args.cpus, &args.bind].into_iter().flatten() {
         if let Some(cpu) = wanted.iter().find(|cpu| !pmus.online.contains(*cpu)) {
-            return Err(CounterError::Offline { cpu: cpu.0, online: pmus.online.to_string() }.into());
+            return Err(CounterError::Offline {
+                cpu: cpu.0,
+                online: pmus.online.to_string(),
+            }
+            .into());
         }
     }
     Ok(Request {
@@ -363,7 +419,10 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
 
 fn target(args: &Args) -> anyhow::Result<Target> {
     if args.samples.is_some() && args.interval.is_none() {
-        return Err(told(Kind::Usage, "-n counts readings, which needs an interval: give one with -i, as in -i 100ms"));
+        return Err(told(
+            Kind::Usage,
+            "-n counts readings, which needs an interval: give one with -i, as in -i 100ms",
+        ));
     }
     if !args.command.is_empty() {
         return Ok(Target::Launch(args.command.clone()));
@@ -398,7 +457,9 @@ fn end_line(summary: &Summary) -> serde_json::Value {
 /// Says what the numbers are not.
 fn warn(summary: &Summary) {
     if summary.user_only {
-        eprintln!("steer: only user mode was counted, since kernel.perf_event_paranoid permits no more");
+        eprintln!(
+            "steer: only user mode was counted, since kernel.perf_event_paranoid permits no more"
+        );
     }
     if summary.lost > 0 {
         let lost = summary.lost;
@@ -408,6 +469,8 @@ fn warn(summary: &Summary) {
     }
     if summary.partial > 0 {
         let n = summary.partial;
-        eprintln!("steer: the kernel told {n} final counts in part; what is missing is in the row (rest)");
+        eprintln!(
+            "steer: the kernel told {n} final counts in part; what is missing is in the row (rest)"
+        );
     }
 }

@@ -99,24 +99,50 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let wanted = Wanted::find(&args.virtuals)?;
     let known = library::metrics(&args.metric_file)?;
     let base = base_metrics(&known, hybrid, &wanted.derived);
-    let metrics: Vec<String> = std::iter::once(base).chain(args.metrics.iter().cloned()).collect();
-    let asked = Asked { events: &args.events, metrics: &metrics, files: &args.metric_file, every: None, derived: &[] };
+    let metrics: Vec<String> = std::iter::once(base)
+        .chain(args.metrics.iter().cloned())
+        .collect();
+    let asked = Asked {
+        events: &args.events,
+        metrics: &metrics,
+        files: &args.metric_file,
+        every: None,
+        derived: &[],
+    };
     let counted = counted::plan(&asked, &pmus, Some(args.interval))?;
     let (mut columns, measures) = columns(&counted, args.events.len(), hybrid, &silent(&args.root));
     if !args.columns.is_empty() {
         columns::only(&mut columns, &args.columns)?;
     }
-    let of_virtuals = wanted.columns.iter().map(|c| c.name).chain(wanted.derived.iter().map(|m| m.name));
-    of_virtuals.into_iter().try_for_each(|name| columns::show(&mut columns, name))?;
+    let of_virtuals = wanted
+        .columns
+        .iter()
+        .map(|c| c.name)
+        .chain(wanted.derived.iter().map(|m| m.name));
+    of_virtuals
+        .into_iter()
+        .try_for_each(|name| columns::show(&mut columns, name))?;
     let mut state = State::new(columns, &measures, core_types.names.clone());
     state.by_process = args.per == LinePer::Process;
     state.set_sort(columns::find(&state.columns, &args.sort)?);
-    let about = About { by: "steer top", program: &args.command, asked: &asked, period: args.interval };
-    let open = |target, bpf| Session::open(request(args, target, &pmus, &counted, core_types.clone()), inside(bpf));
+    let about = About {
+        by: "steer top",
+        program: &args.command,
+        asked: &asked,
+        period: args.interval,
+    };
+    let open = |target, bpf| {
+        Session::open(
+            request(args, target, &pmus, &counted, core_types.clone()),
+            inside(bpf),
+        )
+    };
     let session = match target(args) {
         Some(target) => open(target, args.bpf)?,
         None => {
-            let (session, note) = everybody(args.bpf, &open, || Crowd::gather(&counted.sets, &pmus.online))?;
+            let (session, note) = everybody(args.bpf, &open, || {
+                Crowd::gather(&counted.sets, &pmus.online)
+            })?;
             state.notes.extend(note);
             session
         }
@@ -125,7 +151,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let recorder = args.record.as_ref().map(keep).transpose()?;
     let read = Wanted::find(&state.reads())?;
     let bank = Bank::open(&args.root, &read, &counted)?;
-    let taker = Taker { sampler: Sampler::new(measures, args.interval), bank, recorder };
+    let taker = Taker {
+        sampler: Sampler::new(measures, args.interval),
+        bank,
+        recorder,
+    };
     let outcome = if std::io::stdout().is_terminal() && !args.json {
         live::show(session, state, taker, args.samples)?
     } else {
@@ -134,11 +164,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let summary = outcome.summary;
     if summary.lost > 0 {
         let lost = summary.lost;
-        eprintln!("steer: {lost} records did not fit, so some numbers are too low; a shorter interval (-i) helps");
+        eprintln!(
+            "steer: {lost} records did not fit, so some numbers are too low; a shorter interval (-i) helps"
+        );
     }
     session::save(outcome.recorder, args.record.as_deref(), &summary)?;
     // A program that was told to end has not failed.
-    Ok(if outcome.stopped { ExitCode::SUCCESS } else { session::exit_code(&summary) })
+    Ok(if outcome.stopped {
+        ExitCode::SUCCESS
+    } else {
+        session::exit_code(&summary)
+    })
 }
 
 /// Who is looked at, if that is somebody.
@@ -164,7 +200,8 @@ fn everybody(
     }
     let crowd = gather();
     if crowd.pids.is_empty() {
-        let hint = "there is no process that may be looked at; name some with -p, or a program after `--`";
+        let hint =
+            "there is no process that may be looked at; name some with -p, or a program after `--`";
         return Err(told(Kind::Usage, hint));
     }
     let note = said_of(&crowd);
@@ -172,14 +209,36 @@ fn everybody(
 }
 
 fn said_of(crowd: &Crowd) -> Option<String> {
-    let forbidden = format!("{} may not be looked at (another user's: run as root)", crowd.forbidden);
-    let left_out = format!("{} that ran least are too many for the limit of open files (-p picks)", crowd.left_out);
+    let forbidden = format!(
+        "{} may not be looked at (another user's: run as root)",
+        crowd.forbidden
+    );
+    let left_out = format!(
+        "{} that ran least are too many for the limit of open files (-p picks)",
+        crowd.left_out
+    );
     let told = [(crowd.forbidden, forbidden), (crowd.left_out, left_out)];
-    let told: Vec<String> = told.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
-    (!told.is_empty()).then(|| format!("{} processes attached; {}", crowd.pids.len(), told.join("; ")))
+    let told: Vec<String> = told
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(_, text)| text)
+        .collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "{} processes attached; {}",
+            crowd.pids.len(),
+            told.join("; ")
+        )
+    })
 }
 
-fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted, core_types: CoreTypes) -> Request {
+fn request(
+    args: &Args,
+    target: Target,
+    pmus: &Pmus,
+    counted: &Counted,
+    core_types: CoreTypes,
+) -> Request {
     Request {
         target,
         sets: counted.sets.clone(),
@@ -198,8 +257,16 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted, core_typ
 }
 
 /// Prints a table per interval.
-fn print(session: Session, mut state: State, mut taker: Taker, args: &Args) -> anyhow::Result<Outcome> {
-    state.notes.iter().for_each(|note| eprintln!("steer: {note}"));
+fn print(
+    session: Session,
+    mut state: State,
+    mut taker: Taker,
+    args: &Args,
+) -> anyhow::Result<Outcome> {
+    state
+        .notes
+        .iter()
+        .for_each(|note| eprintln!("steer: {note}"));
     let stopper = session.stopper()?;
     let mut out = std::io::stdout().lock();
     let mut failed = None;
@@ -213,7 +280,11 @@ fn print(session: Session, mut state: State, mut taker: Taker, args: &Args) -> a
             return ControlFlow::Continue(());
         }
         state.ingest(snapshot);
-        let text = if args.json { plain::json(&state) } else { plain::table(&state) };
+        let text = if args.json {
+            plain::json(&state)
+        } else {
+            plain::table(&state)
+        };
         if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             failed = Some(error);
         }
@@ -226,6 +297,10 @@ fn print(session: Session, mut state: State, mut taker: Taker, args: &Args) -> a
     })?;
     match failed {
         Some(error) => Err(error.into()),
-        None => Ok(Outcome { summary, recorder: taker.recorder, stopped }),
+        None => Ok(Outcome {
+            summary,
+            recorder: taker.recorder,
+            stopped,
+        }),
     }
 }

@@ -64,11 +64,18 @@ const SETTLE: f64 = 0.2;
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     job::put_back()?;
     let here = Here::look(args.machine.as_deref())?;
-    let (policy, baseline) =
-        (policy::parse(&args.policy, &here.topology)?, policy::parse(&args.baseline, &here.topology)?);
+    let (policy, baseline) = (
+        policy::parse(&args.policy, &here.topology)?,
+        policy::parse(&args.baseline, &here.topology)?,
+    );
     let programs = args.whom.programs(&here.topology)?;
     let confidence = (args.confidence / 100.0).clamp(0.5, 0.9999);
-    let contest = Contest::new(TrialPlan { policy: args.block, baseline: args.block, settle: SETTLE, confidence });
+    let contest = Contest::new(TrialPlan {
+        policy: args.block,
+        baseline: args.block,
+        settle: SETTLE,
+        confidence,
+    });
     let control = Control::default();
     let both = Contestants::new(&contest, policy, baseline, None, &control);
     let spec = format!("{} and {} in turns", args.policy, args.baseline);
@@ -109,14 +116,23 @@ fn text(gains: &[Gain], overall: &Gain, measure: Measure, args: &Args) -> String
     };
     let percent = |x: f64| format!("{:+.2} %", x * 100.0);
     let row = |g: &Gain| {
-        let interval = g.interval.map_or_else(|| "-".into(), |(l, h)| format!("{} to {}", percent(l), percent(h)));
+        let interval = g.interval.map_or_else(
+            || "-".into(),
+            |(l, h)| format!("{} to {}", percent(l), percent(h)),
+        );
         let verdict = match g.interval {
             Some((low, _)) if low > 0.0 => "faster",
             Some((_, high)) if high < 0.0 => "slower",
             Some(_) => "no difference seen",
             None => "too few turns",
         };
-        vec![g.program.clone(), g.pairs.to_string(), percent(g.gain), interval, verdict.into()]
+        vec![
+            g.program.clone(),
+            g.pairs.to_string(),
+            percent(g.gain),
+            interval,
+            verdict.into(),
+        ]
     };
     let interval = format!("{} % interval", args.confidence);
     let head = ["program", "pairs", "gain", interval.as_str(), ""];

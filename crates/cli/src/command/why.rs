@@ -27,5 +27,9 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let record = library::record(&args.record)?;
     let answer = why::why(&record, &args.program, args.at)?;
-    if args.json { print_json(&answer) } else { print(&answer.to_string()) }
+    if args.json {
+        print_json(&answer)
+    } else {
+        print(&answer.to_string())
+    }
 }

@@ -39,22 +39,38 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Args::Show { workload, json } => {
             let text = library::workload(&workload)?;
             let parsed = Workload::parse(&text.path, &text.text)?;
-            if json { print_json(&parsed) } else { print(&text.text) }
+            if json {
+                print_json(&parsed)
+            } else {
+                print(&text.text)
+            }
         }
     }
 }
 
 fn list(json: bool) -> anyhow::Result<()> {
-    let rows: Vec<Row> = library::workload_names().into_iter().map(row).collect::<Result<_, _>>()?;
+    let rows: Vec<Row> = library::workload_names()
+        .into_iter()
+        .map(row)
+        .collect::<Result<_, _>>()?;
     if json {
         return print_json(&rows);
     }
-    let cells = rows.into_iter().map(|r| vec![r.name, r.programs.to_string(), r.title]);
-    print(&countersteer_report::table::plain(&["workload", "programs", "what"], cells))
+    let cells = rows
+        .into_iter()
+        .map(|r| vec![r.name, r.programs.to_string(), r.title]);
+    print(&countersteer_report::table::plain(
+        &["workload", "programs", "what"],
+        cells,
+    ))
 }
 
 fn row(name: String) -> anyhow::Result<Row> {
     let text = library::workload(&name)?;
     let workload = Workload::parse(&text.path, &text.text)?;
-    Ok(Row { name, title: workload.title, programs: workload.program.iter().map(|p| p.copies).sum() })
+    Ok(Row {
+        name,
+        title: workload.title,
+        programs: workload.program.iter().map(|p| p.copies).sum(),
+    })
 }

@@ -56,7 +56,14 @@ impl Contestants {
         margin: Option<f64>,
         control: &Control,
     ) -> Self {
-        Self { contest: contest.clone(), policy, baseline, margin, control: control.clone(), judged: 0 }
+        Self {
+            contest: contest.clone(),
+            policy,
+            baseline,
+            margin,
+            control: control.clone(),
+            judged: 0,
+        }
     }
 
     /// Gives the policy up when it gains less than it predicts.
@@ -69,14 +76,22 @@ impl Contestants {
         self.judged = overall.pairs;
         let mut shared = self.control.lock();
         let predicted = shared.summary.predicted_gain.unwrap_or(0.0);
-        let Some((_, high)) = overall.interval.filter(|(_, high)| *high < predicted - margin) else { return };
+        let Some((_, high)) = overall
+            .interval
+            .filter(|(_, high)| *high < predicted - margin)
+        else {
+            return;
+        };
         let why = format!(
             "it gains {:+.1} % (95 % confidence: at most {:+.1} %) where {:+.1} % were predicted",
             overall.gain * 100.0,
             high * 100.0,
             predicted * 100.0
         );
-        eprintln!("steer: policy {} is given up: {why}; Linux's own scheduler goes on", shared.policy);
+        eprintln!(
+            "steer: policy {} is given up: {why}; Linux's own scheduler goes on",
+            shared.policy
+        );
         shared.dropped = Some(why);
         shared.pending = Some("linux".into());
     }
@@ -108,7 +123,11 @@ impl Policy for Contestants {
             Arm::Baseline => self.baseline.decide(view, rng),
         };
         if changed {
-            take_back(&mut placement, view, "the other side of a trial has its turn");
+            take_back(
+                &mut placement,
+                view,
+                "the other side of a trial has its turn",
+            );
         }
         placement
     }

@@ -78,7 +78,13 @@ enum Inner {
 }
 
 /// One of the engines of this machine.
-#[cfg_attr(not(feature = "scx"), allow(dead_code, reason = "only a scheduler in the kernel may have to be replaced"))]
+#[cfg_attr(
+    not(feature = "scx"),
+    allow(
+        dead_code,
+        reason = "only a scheduler in the kernel may have to be replaced"
+    )
+)]
 pub struct Steered {
     inner: Inner,
     /// For masks, should they have to take over.
@@ -190,22 +196,41 @@ impl Steered {
     fn fall_back(&mut self, why: &ScxError, at: Nanos) -> Result<(), EngineError> {
         eprintln!("steer: {why}; masks take over");
         self.base = at;
-        let config = AffinityConfig { until: self.inward(self.config.until), ..self.config.clone() };
+        let config = AffinityConfig {
+            until: self.inward(self.config.until),
+            ..self.config.clone()
+        };
         let mut engine = with_masks(&config, self.recount.take()).map_err(EngineError::Affinity)?;
-        engine.expect(self.expected).map_err(EngineError::Affinity)?;
+        engine
+            .expect(self.expected)
+            .map_err(EngineError::Affinity)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
             // The scheduler's engine took leave of them.
-            let Ok(pid) = countersteer_host::counters::process_of(thread.id.0) else { continue };
+            let Ok(pid) = countersteer_host::counters::process_of(thread.id.0) else {
+                continue;
+            };
             let name = self.names.get(&thread.program.0).unwrap_or(&thread.name);
-            roots.insert(pid, Root { pid, program: thread.program, name: Arc::clone(name) });
+            roots.insert(
+                pid,
+                Root {
+                    pid,
+                    program: thread.program,
+                    name: Arc::clone(name),
+                },
+            );
         }
         for root in roots.values() {
             // One that has ended meanwhile is not missed.
             let _ = engine.admit(root);
         }
         let threads = std::mem::take(&mut self.placed).into_values().collect();
-        engine.apply(&Placement { threads, ..Placement::default() }).map_err(EngineError::Affinity)?;
+        engine
+            .apply(&Placement {
+                threads,
+                ..Placement::default()
+            })
+            .map_err(EngineError::Affinity)?;
         self.inner = Inner::Affinity(Box::new(engine));
         self.engines.push(self.name());
         Ok(())
@@ -219,7 +244,9 @@ impl Steered {
             #[cfg(feature = "scx")]
             Inner::Scx(engine) => {
                 if self.steal_above != shared.steal_above {
-                    engine.steal_above(shared.steal_above).map_err(EngineError::Scx)?;
+                    engine
+                        .steal_above(shared.steal_above)
+                        .map_err(EngineError::Scx)?;
                     self.steal_above = shared.steal_above;
                 }
                 Some(engine.figures().map_err(EngineError::Scx)?.stolen)
@@ -230,7 +257,11 @@ impl Steered {
 
     /// By the clock of the engine that is at work now.
     const fn inward(&self, at: Nanos) -> Nanos {
-        if at.0 == Nanos::NEVER.0 { at } else { at.since(self.base) }
+        if at.0 == Nanos::NEVER.0 {
+            at
+        } else {
+            at.since(self.base)
+        }
     }
 
     fn outward(&self, mut seen: Observation) -> Observation {
@@ -243,7 +274,10 @@ impl Steered {
     }
 }
 
-fn with_masks(config: &AffinityConfig, recount: Option<Box<dyn Recount>>) -> Result<AffinityEngine, AffinityError> {
+fn with_masks(
+    config: &AffinityConfig,
+    recount: Option<Box<dyn Recount>>,
+) -> Result<AffinityEngine, AffinityError> {
     let engine = AffinityEngine::open(config.clone())?;
     Ok(match recount {
         Some(recount) => engine.recounting(recount),
@@ -263,7 +297,11 @@ fn in_kernel(
     steal_above: Option<u32>,
 ) -> anyhow::Result<Inner> {
     probe()?;
-    let mode = if name == EngineName::ScxFull { Mode::Full } else { Mode::Partial };
+    let mode = if name == EngineName::ScxFull {
+        Mode::Full
+    } else {
+        Mode::Partial
+    };
     let engine = ScxEngine::open(ScxConfig {
         counters: config.counters.clone(),
         mode,
@@ -301,12 +339,15 @@ impl Engine for Steered {
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, EngineError> {
         let inward = self.inward(until);
         let seen = match &mut self.inner {
-            Inner::Affinity(engine) => engine.observe(inward, early).map_err(EngineError::Affinity)?,
+            Inner::Affinity(engine) => engine
+                .observe(inward, early)
+                .map_err(EngineError::Affinity)?,
             #[cfg(feature = "scx")]
             Inner::Scx(engine) => match engine.observe(inward, early) {
                 Ok(seen) => {
                     self.threads.clone_from(&seen.threads);
-                    let alive = |id: &ThreadId| seen.threads.binary_search_by_key(id, |t| t.id).is_ok();
+                    let alive =
+                        |id: &ThreadId| seen.threads.binary_search_by_key(id, |t| t.id).is_ok();
                     self.placed.retain(|id, _| alive(id));
                     seen
                 }
@@ -330,8 +371,12 @@ impl Engine for Steered {
             #[cfg(feature = "scx")]
             Inner::Scx(engine) => {
                 engine.tune(metrics, period).map_err(EngineError::Scx)?;
-                let Some(recount) = &mut self.recount else { return Ok(()) };
-                let Some(counters) = recount.counters(metrics, period) else { return Ok(()) };
+                let Some(recount) = &mut self.recount else {
+                    return Ok(());
+                };
+                let Some(counters) = recount.counters(metrics, period) else {
+                    return Ok(());
+                };
                 match engine.recount(counters.clone()) {
                     // Masks would count the same, should they have to take over.
                     Ok(()) => self.config.counters = Some(counters),
@@ -364,7 +409,8 @@ impl Engine for Steered {
             Inner::Affinity(engine) => engine.apply(placement).map_err(EngineError::Affinity)?,
             #[cfg(feature = "scx")]
             Inner::Scx(engine) => {
-                self.placed.extend(placement.threads.iter().map(|t| (t.thread, t.clone())));
+                self.placed
+                    .extend(placement.threads.iter().map(|t| (t.thread, t.clone())));
                 let applied = engine.apply(placement);
                 if let Some(complaint) = engine.complaint() {
                     eprintln!("steer: {complaint}");
@@ -376,7 +422,10 @@ impl Engine for Steered {
                 }
             }
         };
-        Ok(Applied { took: Nanos(self.observed.elapsed().as_nanos() as u64), ..applied })
+        Ok(Applied {
+            took: Nanos(self.observed.elapsed().as_nanos() as u64),
+            ..applied
+        })
     }
 }
 

@@ -18,7 +18,10 @@ type Labelled = Family<Vec<(String, String)>, Gauge<f64, AtomicU64>>;
 
 /// Answers on `address` for as long as this process lives.
 pub fn serve(address: SocketAddr, control: &Control) -> anyhow::Result<()> {
-    anyhow::ensure!(address.ip().is_loopback(), "{address} is no loopback address; metrics are for this host only");
+    anyhow::ensure!(
+        address.ip().is_loopback(),
+        "{address} is no loopback address; metrics are for this host only"
+    );
     let server = tiny_http::Server::http(address).map_err(|e| anyhow::anyhow!("{e}"));
     let server = server.with_context(|| format!("cannot listen on {address}"))?;
     let control = control.clone();
@@ -50,9 +53,21 @@ fn exposition(control: &Control) -> String {
         gauge.set(value);
         registry.register(name, help, gauge);
     };
-    plain("decisions", "Decisions since the start", run.decisions as f64);
-    plain("confined", "Threads that were confined anew, summed over decisions", run.changed as f64);
-    plain("refused", "Threads that could not be confined", run.refused as f64);
+    plain(
+        "decisions",
+        "Decisions since the start",
+        run.decisions as f64,
+    );
+    plain(
+        "confined",
+        "Threads that were confined anew, summed over decisions",
+        run.changed as f64,
+    );
+    plain(
+        "refused",
+        "Threads that could not be confined",
+        run.refused as f64,
+    );
     plain(
         "stolen",
         "Times a thread ran outside of its place since too many waited there",
@@ -63,19 +78,42 @@ fn exposition(control: &Control) -> String {
         "Time in which 99 of 100 decisions held, from what was seen",
         run.effect.map_or(0.0, |effect| effect.p99_ms * 1e-3),
     );
-    plain("migrations", "Moves between CPUs that were seen", run.migrations as f64);
-    plain("threads", "Threads that are steered now", run.programs.iter().map(|p| p.living as f64).sum());
-    plain("paused", "Nothing is decided", f64::from(u8::from(shared.paused)));
-    plain("policy_dropped", "The policy was given up", f64::from(u8::from(shared.dropped.is_some())));
+    plain(
+        "migrations",
+        "Moves between CPUs that were seen",
+        run.migrations as f64,
+    );
+    plain(
+        "threads",
+        "Threads that are steered now",
+        run.programs.iter().map(|p| p.living as f64).sum(),
+    );
+    plain(
+        "paused",
+        "Nothing is decided",
+        f64::from(u8::from(shared.paused)),
+    );
+    plain(
+        "policy_dropped",
+        "The policy was given up",
+        f64::from(u8::from(shared.dropped.is_some())),
+    );
     let (cpu, info) = (Labelled::default(), Labelled::default());
     for program in run.programs.iter().chain(&run.short_lived) {
         for (core_type, seconds) in run.core_types.iter().zip(&program.cpu_s) {
             let labels = [("program", &program.name), ("core_type", core_type)];
-            cpu.get_or_create(&labels.map(|(k, v)| (k.to_owned(), v.clone())).to_vec()).set(*seconds);
+            cpu.get_or_create(&labels.map(|(k, v)| (k.to_owned(), v.clone())).to_vec())
+                .set(*seconds);
         }
     }
-    info.get_or_create(&vec![("policy".to_owned(), shared.policy.clone())]).set(1.0);
-    registry.register_with_unit("cpu_time", "CPU time by program and core type", Unit::Seconds, cpu);
+    info.get_or_create(&vec![("policy".to_owned(), shared.policy.clone())])
+        .set(1.0);
+    registry.register_with_unit(
+        "cpu_time",
+        "CPU time by program and core type",
+        Unit::Seconds,
+        cpu,
+    );
     registry.register("policy", "The policy that decides", info);
     let mut text = String::new();
     // Writing into a string cannot fail.

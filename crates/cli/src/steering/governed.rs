@@ -136,7 +136,16 @@ impl Governed {
             }
         });
         let (topology, control) = (Arc::clone(topology), control.clone());
-        Self { inner, topology, control, period, late: 0, paused: false, busy, born }
+        Self {
+            inner,
+            topology,
+            control,
+            period,
+            late: 0,
+            paused: false,
+            busy,
+            born,
+        }
     }
 
     /// Takes up what the control socket asked for; whether threads must be let go first.
@@ -158,7 +167,10 @@ impl Governed {
     /// Exchanges the policy for Linux's own scheduler.
     fn drop_policy(&mut self, why: String) {
         let mut shared = self.control.lock();
-        eprintln!("steer: policy {} was dropped: {why}; Linux's own scheduler goes on", shared.policy);
+        eprintln!(
+            "steer: policy {} was dropped: {why}; Linux's own scheduler goes on",
+            shared.policy
+        );
         shared.dropped = Some(why);
         "linux".clone_into(&mut shared.policy);
         if let Ok(linux) = policy::parse("linux", &self.topology) {
@@ -168,18 +180,27 @@ impl Governed {
 
     fn ask(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let begun = Instant::now();
-        self.busy.store((self.born.elapsed().as_millis() as u64).max(1), Ordering::Relaxed);
+        self.busy.store(
+            (self.born.elapsed().as_millis() as u64).max(1),
+            Ordering::Relaxed,
+        );
         let decided = catch_unwind(AssertUnwindSafe(|| self.inner.decide(view, rng)));
         self.busy.store(0, Ordering::Relaxed);
         let Ok(placement) = decided else {
             self.drop_policy("it panicked".into());
             return everybody_anywhere(view, "the policy panicked");
         };
-        self.late = if begun.elapsed() > self.period { self.late + 1 } else { 0 };
+        self.late = if begun.elapsed() > self.period {
+            self.late + 1
+        } else {
+            0
+        };
         if self.late < MOST_LATE {
             return placement;
         }
-        self.drop_policy(format!("{MOST_LATE} decisions in a row took longer than a period"));
+        self.drop_policy(format!(
+            "{MOST_LATE} decisions in a row took longer than a period"
+        ));
         everybody_anywhere(view, "the policy was too slow")
     }
 }
@@ -207,7 +228,11 @@ impl Policy for Governed {
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let let_go = self.obey();
-        let mut placement = if self.paused { Placement::default() } else { self.ask(view, rng) };
+        let mut placement = if self.paused {
+            Placement::default()
+        } else {
+            self.ask(view, rng)
+        };
         if let_go {
             take_back(&mut placement, view, "another policy decides from now on");
         }
@@ -218,9 +243,17 @@ impl Policy for Governed {
 /// Whatever another policy said before, and this placement does not, is taken back with it.
 pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) {
     let nothing = everybody_anywhere(view, why);
-    placement.threads.iter_mut().for_each(|t| t.clamp = t.clamp.or(Some(Clamp::FREE)));
+    placement
+        .threads
+        .iter_mut()
+        .for_each(|t| t.clamp = t.clamp.or(Some(Clamp::FREE)));
     let placed: BTreeSet<ThreadId> = placement.threads.iter().map(|t| t.thread).collect();
-    placement.threads.extend(nothing.threads.into_iter().filter(|t| !placed.contains(&t.thread)));
+    placement.threads.extend(
+        nothing
+            .threads
+            .into_iter()
+            .filter(|t| !placed.contains(&t.thread)),
+    );
     placement.threads.sort_by_key(|t| t.thread);
     placement.caches = placement.caches.take().or(nothing.caches);
 }
@@ -232,7 +265,11 @@ pub fn everybody_anywhere(view: &View<'_>, why: &'static str) -> Placement {
         ..ThreadPlacement::new(t.id, Target::Anywhere, Reason::rule(why))
     };
     let threads = view.threads.iter().map(place).collect();
-    Placement { threads, admission: Some(Default::default()), caches: Some(Vec::new()) }
+    Placement {
+        threads,
+        admission: Some(Default::default()),
+        caches: Some(Vec::new()),
+    }
 }
 
 #[cfg(test)]
@@ -264,7 +301,9 @@ mod tests {
 
     fn decide(governed: &mut Governed) -> Placement {
         let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
-        let topology = Arc::new(Topology::new(&machine.unwrap_or_else(|e| unreachable!("{e}"))));
+        let topology = Arc::new(Topology::new(
+            &machine.unwrap_or_else(|e| unreachable!("{e}")),
+        ));
         let info = ThreadInfo {
             id: ThreadId(7),
             program: ProgramId(0),
@@ -290,9 +329,20 @@ mod tests {
     fn governed(slow: bool) -> (Governed, Control) {
         let control = Control::default();
         let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
-        let topology = Arc::new(Topology::new(&machine.unwrap_or_else(|e| unreachable!("{e}"))));
+        let topology = Arc::new(Topology::new(
+            &machine.unwrap_or_else(|e| unreachable!("{e}")),
+        ));
         let bad: Box<dyn Policy> = Box::new(Bad { decisions: 0, slow });
-        (Governed::new(("bad", bad), &topology, &control, Duration::from_millis(1), || {}), control)
+        (
+            Governed::new(
+                ("bad", bad),
+                &topology,
+                &control,
+                Duration::from_millis(1),
+                || {},
+            ),
+            control,
+        )
     }
 
     #[test]
@@ -321,7 +371,11 @@ mod tests {
         let (mut governed, control) = governed(false);
         control.lock().pending = Some("aarr".into());
         let placed = decide(&mut governed);
-        assert_eq!(placed.threads.len(), 1, "the new policy's word comes before the release");
+        assert_eq!(
+            placed.threads.len(),
+            1,
+            "the new policy's word comes before the release"
+        );
         assert_ne!(placed.threads[0].target, Target::Anywhere);
         assert_eq!(governed.period(), Some(Nanos::from_millis(1)));
         control.lock().period = Duration::from_millis(250);

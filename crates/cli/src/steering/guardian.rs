@@ -22,6 +22,9 @@ pub fn start() -> Option<Keeper> {
 fn start_here() -> io::Result<Keeper> {
     // This very program, even if its file has been replaced since.
     let mut command = Command::new("/proc/self/exe");
-    command.args(["internal", "guard"]).arg(std::path::absolute(journal_folder())?).arg(id().to_string());
+    command
+        .args(["internal", "guard"])
+        .arg(std::path::absolute(journal_folder())?)
+        .arg(id().to_string());
     Keeper::start(command)
 }

@@ -52,18 +52,29 @@ impl Here {
             }
             None => {
                 let machine = countersteer_host::topology::detect(Path::new("/"))?;
-                let text = machine.to_toml().context("this machine cannot be written as TOML")?;
+                let text = machine
+                    .to_toml()
+                    .context("this machine cannot be written as TOML")?;
                 (machine, text)
             }
         };
         let os = machine.os_cpu_numbers();
         if let Some(cpu) = os.iter().find(|cpu| !pmus.online.contains(**cpu)) {
             let (name, online) = (&machine.name, &pmus.online);
-            let why = format!("machine {name} has a CPU {}, this one has CPUs {online}; give a file that fits", cpu.0);
+            let why = format!(
+                "machine {name} has a CPU {}, this one has CPUs {online}; give a file that fits",
+                cpu.0
+            );
             return Err(told(Kind::Usage, why));
         }
         let (topology, numbers) = (Arc::new(Topology::new(&machine)), CpuNumbers::new(os));
-        Ok(Self { machine, text, topology, numbers, pmus })
+        Ok(Self {
+            machine,
+            text,
+            topology,
+            numbers,
+            pmus,
+        })
     }
 
     /// Counters for what a policy reads, and for how far threads get.
@@ -75,21 +86,32 @@ impl Here {
     pub fn recount(&self, policy: &dyn Policy, period: Nanos) -> Box<dyn Recount> {
         let known = counters(&self.pmus, &policy.metrics(), period).ok();
         let (counted, missing) = known.map(|c| (c.names(), c.missing)).unwrap_or_default();
-        Box::new(Recounting { pmus: self.pmus.clone(), counted, missing, period })
+        Box::new(Recounting {
+            pmus: self.pmus.clone(),
+            counted,
+            missing,
+            period,
+        })
     }
 }
 
 impl PolicyCounters {
     /// What is counted.
     fn names(&self) -> Vec<String> {
-        self.sets.iter().flat_map(|(sets, _)| sets.iter().flatten()).map(|e| e.planned.name.clone()).collect()
+        self.sets
+            .iter()
+            .flat_map(|(sets, _)| sets.iter().flatten())
+            .map(|e| e.planned.name.clone())
+            .collect()
     }
 
     /// Says what is missing.
     pub fn tell(&self, whose: &str) {
         if !self.missing.is_empty() {
             let missing = self.missing.join(", ");
-            eprintln!("steer: {whose} reads what this machine does not count: {missing}; see `steer doctor`");
+            eprintln!(
+                "steer: {whose} reads what this machine does not count: {missing}; see `steer doctor`"
+            );
         }
     }
 }
@@ -151,20 +173,33 @@ fn counters(pmus: &Pmus, metrics: &[&str], period: Nanos) -> anyhow::Result<Poli
         base.extend(find(pmus, "task_clock"));
     }
     if base.is_empty() && others.is_empty() {
-        return Ok(PolicyCounters { sets: None, missing });
+        return Ok(PolicyCounters {
+            sets: None,
+            missing,
+        });
     }
     let (sets, left_out) = divide(&base, &others, fit_together);
-    let left_out = |event: &&Event| left_out.iter().any(|e: &Resolved| e.planned.event == Some(**event));
+    let left_out = |event: &&Event| {
+        left_out
+            .iter()
+            .any(|e: &Resolved| e.planned.event == Some(**event))
+    };
     missing.extend(read.iter().filter(left_out).map(|event| event.def().name));
-    let planned = |set: &Vec<Resolved>| PlannedSet { events: set.iter().map(|e| e.planned.clone()).collect() };
+    let planned = |set: &Vec<Resolved>| PlannedSet {
+        events: set.iter().map(|e| e.planned.clone()).collect(),
+    };
     let plan = Plan::new(sets.iter().map(planned).collect(), Some(period))?;
-    Ok(PolicyCounters { sets: Some((sets, plan)), missing })
+    Ok(PolicyCounters {
+        sets: Some((sets, plan)),
+        missing,
+    })
 }
 
 /// An event, if a PMU really counts it: some have names for what they do not have.
 fn find(pmus: &Pmus, name: &str) -> Option<Resolved> {
     let specs = parse_set(name).ok()?;
     let found = resolve(name, &specs, pmus).ok()?.pop()?;
-    let counts = |e: &Encoding| matches!(probe(e.kind, e.config[0]), Probe::Counts | Probe::UserOnly);
+    let counts =
+        |e: &Encoding| matches!(probe(e.kind, e.config[0]), Probe::Counts | Probe::UserOnly);
     found.encodings.iter().any(counts).then_some(found)
 }

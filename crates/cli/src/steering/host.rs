@@ -39,7 +39,15 @@ pub struct Host {
 impl Host {
     /// A search by these rules.
     pub fn new(rules: Rules) -> Self {
-        Self { rules, users: users(), known: BTreeMap::new(), next: 0, newest: None, settled: false, read: None }
+        Self {
+            rules,
+            users: users(),
+            known: BTreeMap::new(),
+            next: 0,
+            newest: None,
+            settled: false,
+            read: None,
+        }
     }
 
     /// All processes that are covered now.
@@ -56,7 +64,11 @@ impl Host {
         let newest = newest();
         let born = std::mem::replace(&mut self.newest, newest) != newest || newest.is_none();
         let settled = std::mem::replace(&mut self.settled, !born);
-        let due = born || !settled || self.read.is_none_or(|read| now.duration_since(read) >= AROUND);
+        let due = born
+            || !settled
+            || self
+                .read
+                .is_none_or(|read| now.duration_since(read) >= AROUND);
         self.read = if due { Some(now) } else { self.read };
         due
     }
@@ -84,34 +96,66 @@ impl Host {
         let name = read("comm")?.trim_end().to_owned();
         // Threads of the kernel have no memory of their own.
         let status = read("status").filter(|s| s.contains("VmSize:"))?;
-        let field =
-            |key, nth| status.lines().find_map(|l| l.strip_prefix(key))?.split_whitespace().nth(nth)?.parse().ok();
+        let field = |key, nth| {
+            status
+                .lines()
+                .find_map(|l| l.strip_prefix(key))?
+                .split_whitespace()
+                .nth(nth)?
+                .parse()
+                .ok()
+        };
         let (parent, uid): (u32, u32) = (field("PPid:", 0)?, field("Uid:", 1)?);
         // Its guardian.
         if parent == std::process::id() {
             return None;
         }
-        let users = self.users.get(&uid).cloned().into_iter().chain([uid.to_string()]).collect();
+        let users = self
+            .users
+            .get(&uid)
+            .cloned()
+            .into_iter()
+            .chain([uid.to_string()])
+            .collect();
         let cgroups = read("cgroup").unwrap_or_default();
         // The unified hierarchy's line begins with `0::`.
-        let cgroup = cgroups.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("/").to_owned();
-        let process = Process { name: name.clone(), users, cgroup };
+        let cgroup = cgroups
+            .lines()
+            .find_map(|l| l.strip_prefix("0::"))
+            .unwrap_or("/")
+            .to_owned();
+        let process = Process {
+            name: name.clone(),
+            users,
+            cgroup,
+        };
         if !self.rules.covers(&process) {
             return None;
         }
         self.next += 1;
-        Some(Root { pid, program: ProgramId(self.next), name: format!("{name}#{pid}").into() })
+        Some(Root {
+            pid,
+            program: ProgramId(self.next),
+            name: format!("{name}#{pid}").into(),
+        })
     }
 }
 
 /// The number that the kernel gave last to a thread, which is the last word of this file.
 fn newest() -> Option<u32> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().last()?.parse().ok()
+    std::fs::read_to_string("/proc/loadavg")
+        .ok()?
+        .split_whitespace()
+        .last()?
+        .parse()
+        .ok()
 }
 
 fn pids() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let mut pids: Vec<u32> = entries
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
     pids.sort_unstable();
     pids
 }
@@ -136,16 +180,24 @@ mod tests {
 
     #[test]
     fn who_is_born_is_found_at_once_and_forgotten_soon_after_its_end() {
-        let text = "schema = \"countersteer.rules/1\"\npolicy = \"linux\"\n[[steer]]\nname = \"*\"\n";
+        let text =
+            "schema = \"countersteer.rules/1\"\npolicy = \"linux\"\n[[steer]]\nname = \"*\"\n";
         let mut host = Host::new(Rules::parse("rules.toml", text).unwrap());
         let mut finds = |pid: u32| host.find().iter().any(|root| root.pid == pid);
         // Who finds passes its own children over, but not theirs.
         let command = ["-c", "read line; sleep 60 & echo $!; wait"];
-        let mut shell = Command::new("sh").args(command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut shell = Command::new("sh")
+            .args(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         (0..3).for_each(|_| assert!(!finds(shell.id())));
         drop(shell.stdin.take());
         let mut line = String::new();
-        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(shell.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         let pid = line.trim().parse().unwrap();
         assert!(finds(pid));
         Command::new("kill").arg(line.trim()).status().unwrap();

@@ -29,7 +29,11 @@ use crate::experiment::policy_rng;
 /// The engine that is meant: what leaves threads to Linux needs no scheduler of its own.
 fn chosen(job: &Job<'_>) -> EngineName {
     let leaves = job.spec == "linux" || job.spec.starts_with("linux:");
-    if leaves && job.engine == EngineName::Auto { EngineName::Affinity } else { job.engine }
+    if leaves && job.engine == EngineName::Auto {
+        EngineName::Affinity
+    } else {
+        job.engine
+    }
 }
 
 /// What is to be done.
@@ -75,13 +79,20 @@ pub fn put_back() -> anyhow::Result<()> {
     let restored = affinity::restore(&journal_folder())?;
     if restored.journals > 0 {
         let n = restored.threads;
-        eprintln!("steer: {n} threads were put back that an earlier run, which was killed, had confined");
+        eprintln!(
+            "steer: {n} threads were put back that an earlier run, which was killed, had confined"
+        );
     }
     Ok(())
 }
 
 /// Does a job with a policy.
-pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Programs) -> anyhow::Result<Done> {
+pub fn conduct(
+    job: Job<'_>,
+    policy: Box<dyn Policy>,
+    here: &Here,
+    programs: Programs,
+) -> anyhow::Result<Done> {
     if job.steal_above.is_some() && job.engine == EngineName::Affinity {
         let why = "masks have no queues to steal from: --steal-above needs `--engine scx`, `scx-full` or `auto`";
         return Err(told(Kind::Usage, why));
@@ -91,26 +102,49 @@ pub fn conduct(job: Job<'_>, policy: Box<dyn Policy>, here: &Here, programs: Pro
     let _guardian = if job.dry { None } else { guardian::start() };
     let engine = engine(&job, here, policy.as_ref())?;
     let manifest = manifest(&job, here, &programs, engine.engines());
-    let collector = job.record.map(|_| Collector::new(manifest, Detail::NoSpans));
+    let collector = job
+        .record
+        .map(|_| Collector::new(manifest, Detail::NoSpans));
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
     tally.contest = job.contest;
     if job.forgetful {
         tally = tally.forgetful();
     }
     affinity::make_folder(&journal_folder())?;
-    let _socket = Socket::open(&journal_folder().join(&job.socket), &here.topology, &job.control)?;
+    let _socket = Socket::open(
+        &journal_folder().join(&job.socket),
+        &here.topology,
+        &job.control,
+    )?;
     let period = Duration::from_nanos(job.period.0);
-    let mut policy = Governed::new((job.spec, policy), &here.topology, &job.control, period, give_up);
+    let mut policy = Governed::new(
+        (job.spec, policy),
+        &here.topology,
+        &job.control,
+        period,
+        give_up,
+    );
     let gauges = Gauges::new(Path::new("/"), here.numbers.clone(), &policy.metrics());
     let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?.reading(gauges);
     job.control.lock().bell = Some(attended.bell()?);
-    let driver = DriverConfig { period: job.period, until: job.until };
-    let elapsed = drive(&mut attended, &mut policy, &mut tally, driver, &mut policy_rng(job.seed))?;
+    let driver = DriverConfig {
+        period: job.period,
+        until: job.until,
+    };
+    let elapsed = drive(
+        &mut attended,
+        &mut policy,
+        &mut tally,
+        driver,
+        &mut policy_rng(job.seed),
+    )?;
     if let Some(why) = attended.inner().inner().blindness() {
         eprintln!("steer: steered without counters: {why}");
     }
     if let Some(lost) = attended.inner_mut().inner_mut().lost().filter(|n| *n > 0) {
-        eprintln!("steer: {lost} records of births, wakes and ends did not fit between two looks and are missing");
+        eprintln!(
+            "steer: {lost} records of births, wakes and ends did not fit between two looks and are missing"
+        );
     }
     let (summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
     let exit_code = attended.crew().exit_code() as u8;
@@ -130,7 +164,9 @@ fn keep(collector: Option<Collector>, dir: Option<&Path>, outcome: &Outcome) -> 
 
 /// A policy that never comes back from a decision has the run ended, and its threads let go.
 fn give_up() {
-    eprintln!("steer: the policy does not come back from a decision; all threads are let go and this run ends");
+    eprintln!(
+        "steer: the policy does not come back from a decision; all threads are let go and this run ends"
+    );
     let _ = affinity::undo_own(&journal_folder());
     std::process::exit(i32::from(Kind::Internal as u8));
 }
@@ -139,7 +175,10 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
     let counters = here.counters(policy, job.period)?;
     counters.tell(job.spec);
     if counters.sets.is_none() {
-        eprintln!("steer: steered without counters: none is permitted here; {} permits them", permission(2));
+        eprintln!(
+            "steer: steered without counters: none is permitted here; {} permits them",
+            permission(2)
+        );
     }
     let journals: PathBuf = journal_folder();
     let config = AffinityConfig {
@@ -154,13 +193,27 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
         roll: crate::inside::roll(),
     };
     let recount = here.recount(policy, job.period);
-    Steered::open(chosen(job), config, policy.wants_events() || job.record.is_some(), recount, &job.control)
+    Steered::open(
+        chosen(job),
+        config,
+        policy.wants_events() || job.record.is_some(),
+        recount,
+        &job.control,
+    )
 }
 
 fn manifest(job: &Job<'_>, here: &Here, programs: &Programs, engine: String) -> Manifest {
     let machine = (here.machine.name.as_str(), here.text.as_str());
     let workload = (programs.name.as_str(), programs.text.as_str());
     let options = [("observe".to_owned(), job.dry.to_string())];
-    let manifest = Manifest::new(machine, workload, job.spec, job.seed, job.period, options, BTreeMap::new());
+    let manifest = Manifest::new(
+        machine,
+        workload,
+        job.spec,
+        job.seed,
+        job.period,
+        options,
+        BTreeMap::new(),
+    );
     Manifest { engine, ..manifest }
 }

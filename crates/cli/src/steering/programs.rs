@@ -44,7 +44,10 @@ impl Whom {
             return attached(&self.attach);
         }
         if self.command.is_empty() {
-            return Err(told(Kind::Usage, "name a program after `--`, or say whom to steer: -w, -p or --cgroup"));
+            return Err(told(
+                Kind::Usage,
+                "name a program after `--`, or say whom to steer: -w, -p or --cgroup",
+            ));
         }
         command(&self.command)
     }
@@ -67,10 +70,17 @@ pub struct Programs {
 
 /// A command.
 fn command(command: &[String]) -> anyhow::Result<Programs> {
-    let name = Path::new(&command[0]).file_name().map_or_else(|| command[0].clone(), |n| n.to_string_lossy().into());
+    let name = Path::new(&command[0])
+        .file_name()
+        .map_or_else(|| command[0].clone(), |n| n.to_string_lossy().into());
     let program = WorkloadProgram::of_command(command.to_vec());
-    let workload = Workload { name: name.clone(), title: String::new(), program: vec![program] };
-    let text = toml::to_string(&workload).context("this command cannot be written as a workload")?;
+    let workload = Workload {
+        name: name.clone(),
+        title: String::new(),
+        program: vec![program],
+    };
+    let text =
+        toml::to_string(&workload).context("this command cannot be written as a workload")?;
     let start = Start {
         command: command.to_vec(),
         program: ProgramId(0),
@@ -79,7 +89,11 @@ fn command(command: &[String]) -> anyhow::Result<Programs> {
         launch_on: None,
         start: Nanos::ZERO,
     };
-    Ok(Programs { crew: Crew::of(vec![start])?, name, text })
+    Ok(Programs {
+        crew: Crew::of(vec![start])?,
+        name,
+        text,
+    })
 }
 
 /// A workload file whose programs are commands.
@@ -90,7 +104,10 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
     for (row, program) in workload.program.iter().enumerate() {
         let wrong = |why: String| plan::at_program(&text, row, why);
         let Some(command) = &program.command else {
-            return Err(wrong("only the simulator runs a `profile`; give a `command` instead".into()).into());
+            return Err(wrong(
+                "only the simulator runs a `profile`; give a `command` instead".into(),
+            )
+            .into());
         };
         let simulated = [
             ("threads", program.threads.is_some()),
@@ -98,15 +115,34 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
             ("scale", (program.scale - 1.0).abs() > f64::EPSILON),
         ];
         if let Some((key, _)) = simulated.iter().find(|(_, given)| *given) {
-            return Err(wrong(format!("only the simulator heeds `{key}`; leave it out here")).into());
+            return Err(wrong(format!(
+                "only the simulator heeds `{key}`; leave it out here"
+            ))
+            .into());
         }
-        let place = program.launch_on.as_deref().map(|place| plan::cpus_of(place, topology)).transpose();
+        let place = program
+            .launch_on
+            .as_deref()
+            .map(|place| plan::cpus_of(place, topology))
+            .transpose();
         let launch_on = place.map_err(wrong)?;
-        let base = program.name.clone().or_else(|| Path::new(&command[0]).file_name()?.to_str().map(str::to_owned));
+        let base = program.name.clone().or_else(|| {
+            Path::new(&command[0])
+                .file_name()?
+                .to_str()
+                .map(str::to_owned)
+        });
         let base = base.unwrap_or_else(|| command[0].clone());
         for _ in 0..program.copies {
-            let nth = 1 + starts.iter().filter(|s| s.name.split('#').next() == Some(&base)).count();
-            let name: Arc<str> = if nth == 1 { base.as_str().into() } else { format!("{base}#{nth}").into() };
+            let nth = 1 + starts
+                .iter()
+                .filter(|s| s.name.split('#').next() == Some(&base))
+                .count();
+            let name: Arc<str> = if nth == 1 {
+                base.as_str().into()
+            } else {
+                format!("{base}#{nth}").into()
+            };
             starts.push(Start {
                 command: command.clone(),
                 program: ProgramId::from_index(starts.len()),
@@ -117,23 +153,52 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
             });
         }
     }
-    let stem = Path::new(&text.path).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    let name = if workload.name.is_empty() { stem } else { workload.name };
-    Ok(Programs { crew: Crew::of(starts)?, name, text: text.text })
+    let stem = Path::new(&text.path)
+        .file_stem()
+        .map(|s| s.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let name = if workload.name.is_empty() {
+        stem
+    } else {
+        workload.name
+    };
+    Ok(Programs {
+        crew: Crew::of(starts)?,
+        name,
+        text: text.text,
+    })
 }
 
 /// Processes that run.
 fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
-    let roots = pids.iter().enumerate().map(|(row, pid)| root(*pid, row)).collect();
-    let numbers = pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let (name, text) = (format!("process {numbers}"), format!("# processes {numbers}\n"));
-    Ok(Programs { crew: Crew::found(roots)?, name, text })
+    let roots = pids
+        .iter()
+        .enumerate()
+        .map(|(row, pid)| root(*pid, row))
+        .collect();
+    let numbers = pids
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let (name, text) = (
+        format!("process {numbers}"),
+        format!("# processes {numbers}\n"),
+    );
+    Ok(Programs {
+        crew: Crew::found(roots)?,
+        name,
+        text,
+    })
 }
 
 /// Whatever is in a control group or below it, for as long as it is steered.
 fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
     if !folder.join("cgroup.procs").is_file() {
-        let why = format!("{} is no control group: there is no cgroup.procs in it", folder.display());
+        let why = format!(
+            "{} is no control group: there is no cgroup.procs in it",
+            folder.display()
+        );
         return Err(told(Kind::Missing, why));
     }
     let shown = folder.display().to_string();
@@ -142,7 +207,11 @@ fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
         let mut pids = Vec::new();
         members(&folder, &mut pids);
         known.retain(|pid, _| pids.contains(pid));
-        let mut next = known.values().map(|r: &Root| r.program.0 + 1).max().unwrap_or(0);
+        let mut next = known
+            .values()
+            .map(|r: &Root| r.program.0 + 1)
+            .max()
+            .unwrap_or(0);
         for pid in pids {
             known.entry(pid).or_insert_with(|| {
                 next += 1;
@@ -152,7 +221,11 @@ fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
         known.values().cloned().collect()
     };
     let text = format!("# control group {shown}\n");
-    Ok(Programs { crew: Crew::finding(Box::new(find)), name: shown, text })
+    Ok(Programs {
+        crew: Crew::finding(Box::new(find)),
+        name: shown,
+        text,
+    })
 }
 
 fn members(folder: &PathBuf, pids: &mut Vec<u32>) {
@@ -168,6 +241,14 @@ fn members(folder: &PathBuf, pids: &mut Vec<u32>) {
 fn root(pid: u32, row: usize) -> Root {
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let comm = comm.trim();
-    let name = if comm.is_empty() { format!("#{pid}") } else { format!("{comm}#{pid}") };
-    Root { pid, program: ProgramId::from_index(row), name: name.into() }
+    let name = if comm.is_empty() {
+        format!("#{pid}")
+    } else {
+        format!("{comm}#{pid}")
+    };
+    Root {
+        pid,
+        program: ProgramId::from_index(row),
+        name: name.into(),
+    }
 }

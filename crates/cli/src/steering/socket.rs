@@ -58,7 +58,9 @@ static KEYS: &[Key] = &[
         name: "paused",
         get: |shared| json!(shared.paused),
         set: |shared, _, value| {
-            shared.paused = value.parse().map_err(|_| format!("`{value}` is neither true nor false"))?;
+            shared.paused = value
+                .parse()
+                .map_err(|_| format!("`{value}` is neither true nor false"))?;
             Ok(json!(shared.paused))
         },
     },
@@ -70,7 +72,11 @@ static KEYS: &[Key] = &[
                 return Err("masks have no queues to steal from; the scheduler in the kernel has (--engine scx)".into());
             }
             let wrong = |_| format!("`{value}` is neither a number of waiting threads nor `never`");
-            shared.steal_above = if value == "never" { None } else { Some(value.parse().map_err(wrong)?) };
+            shared.steal_above = if value == "never" {
+                None
+            } else {
+                Some(value.parse().map_err(wrong)?)
+            };
             Ok(stealing(shared))
         },
     },
@@ -85,11 +91,15 @@ impl Socket {
     /// Answers on `path`, which must not be in use.
     pub fn open(path: &Path, topology: &Arc<Topology>, control: &Control) -> anyhow::Result<Self> {
         if UnixStream::connect(path).is_ok() {
-            anyhow::bail!("another run answers on {}; name another socket, or end that run", path.display());
+            anyhow::bail!(
+                "another run answers on {}; name another socket, or end that run",
+                path.display()
+            );
         }
         // One that a killed run has left.
         let _ = std::fs::remove_file(path);
-        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+        let listener = UnixListener::bind(path)
+            .with_context(|| format!("cannot listen on {}", path.display()))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         let (topology, control) = (Arc::clone(topology), control.clone());
         std::thread::spawn(move || {
@@ -98,7 +108,9 @@ impl Socket {
                 let _ = answer(&stream, &topology, &control);
             }
         });
-        Ok(Self { path: path.to_owned() })
+        Ok(Self {
+            path: path.to_owned(),
+        })
     }
 }
 
@@ -114,7 +126,9 @@ fn answer(stream: &UnixStream, topology: &Arc<Topology>, control: &Control) -> s
     let mut line = String::new();
     BufReader::new(stream.take(MOST_BYTES)).read_line(&mut line)?;
     let reply = match serde_json::from_str::<Value>(&line) {
-        Ok(request) => reply(&request, topology, control).unwrap_or_else(|error| json!({ "error": error })),
+        Ok(request) => {
+            reply(&request, topology, control).unwrap_or_else(|error| json!({ "error": error }))
+        }
         Err(error) => json!({ "error": format!("this is no JSON: {error}") }),
     };
     let mut stream = stream;
@@ -136,28 +150,43 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
                 "run": summary,
             }))
         }
-        Some("get") => Ok(KEYS.iter().map(|key| (key.name.to_owned(), (key.get)(&shared))).collect()),
+        Some("get") => Ok(KEYS
+            .iter()
+            .map(|key| (key.name.to_owned(), (key.get)(&shared)))
+            .collect()),
         Some("set") => {
             let name = text("key").unwrap_or_default();
             let Some(key) = KEYS.iter().find(|key| key.name == name) else {
                 let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
-                return Err(format!("`{name}` cannot be set; there are {}", names.join(", ")));
+                return Err(format!(
+                    "`{name}` cannot be set; there are {}",
+                    names.join(", ")
+                ));
             };
             let value = (key.set)(&mut shared, topology, text("value").unwrap_or_default())?;
             shared.bell.iter().for_each(Bell::ring);
             Ok(json!({ name: value }))
         }
         Some("why") => {
-            let thread = request.get("thread").and_then(Value::as_u64).unwrap_or_default();
+            let thread = request
+                .get("thread")
+                .and_then(Value::as_u64)
+                .unwrap_or_default();
             why(&shared, topology, u32::try_from(thread).unwrap_or_default())
         }
-        other => Err(format!("nobody asks `{}`; status, get, set and why are understood", other.unwrap_or_default())),
+        other => Err(format!(
+            "nobody asks `{}`; status, get, set and why are understood",
+            other.unwrap_or_default()
+        )),
     }
 }
 
 /// The last word on a thread, with what its program tells about it.
 fn why(shared: &Shared, topology: &Topology, thread: u32) -> Result<Value, String> {
-    let word = shared.words.get(&thread).map(|word| word.spell_out(topology));
+    let word = shared
+        .words
+        .get(&thread)
+        .map(|word| word.spell_out(topology));
     let Some(told) = shared.told.get(&thread) else {
         return word.ok_or_else(|| format!("no decision about thread {thread} is known"));
     };
@@ -172,7 +201,11 @@ fn period(text: &str) -> Result<Duration, String> {
     if PERIODS.contains(&period) {
         return Ok(period);
     }
-    Err(format!("`{text}` is no time between decisions; {:?} to {:?} are", PERIODS.start(), PERIODS.end()))
+    Err(format!(
+        "`{text}` is no time between decisions; {:?} to {:?} are",
+        PERIODS.start(),
+        PERIODS.end()
+    ))
 }
 
 fn stealing(shared: &Shared) -> Value {
@@ -185,8 +218,12 @@ fn period_text(period: Duration) -> String {
 
 /// Asks a run that listens on `path`.
 pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
-    let stream = UnixStream::connect(path)
-        .with_context(|| format!("nobody answers on {}; `steer ctl list` shows who runs", path.display()))?;
+    let stream = UnixStream::connect(path).with_context(|| {
+        format!(
+            "nobody answers on {}; `steer ctl list` shows who runs",
+            path.display()
+        )
+    })?;
     stream.set_read_timeout(Some(PATIENCE))?;
     (&stream).write_all(format!("{request}\n").as_bytes())?;
     let mut line = String::new();
@@ -196,9 +233,14 @@ pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
 
 /// Sockets in a folder on which somebody answers.
 pub fn answering(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
-    let mut paths: Vec<PathBuf> =
-        entries.filter(|p| p.extension().is_some_and(|e| e == "sock") && UnixStream::connect(p).is_ok()).collect();
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path());
+    let mut paths: Vec<PathBuf> = entries
+        .filter(|p| p.extension().is_some_and(|e| e == "sock") && UnixStream::connect(p).is_ok())
+        .collect();
     paths.sort();
     paths
 }
@@ -210,9 +252,17 @@ mod tests {
     #[test]
     fn keys_are_got_as_they_were_set_and_wrong_ones_are_told() {
         let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
-        let topology = Arc::new(Topology::new(&machine.unwrap_or_else(|e| unreachable!("{e}"))));
+        let topology = Arc::new(Topology::new(
+            &machine.unwrap_or_else(|e| unreachable!("{e}")),
+        ));
         let control = Control::default();
-        let set = |key, value| reply(&json!({ "ask": "set", "key": key, "value": value }), &topology, &control);
+        let set = |key, value| {
+            reply(
+                &json!({ "ask": "set", "key": key, "value": value }),
+                &topology,
+                &control,
+            )
+        };
         assert_eq!(set("period", "50ms"), Ok(json!({ "period": "50ms" })));
         assert_eq!(set("policy", "aarr"), Ok(json!({ "policy": "aarr" })));
         assert_eq!(control.lock().pending.as_deref(), Some("aarr"));
@@ -220,9 +270,20 @@ mod tests {
         control.lock().stolen = Some(0);
         assert_eq!(set("steal_above", "2"), Ok(json!({ "steal_above": 2 })));
         let got = reply(&json!({ "ask": "get" }), &topology, &control);
-        assert_eq!(got, Ok(json!({ "policy": "", "period": "50ms", "paused": false, "steal_above": 2 })));
-        assert_eq!(set("steal_above", "never"), Ok(json!({ "steal_above": "never" })));
-        for (key, value) in [("steal_above", "some"), ("period", "1h"), ("paused", "perhaps"), ("speed", "1")] {
+        assert_eq!(
+            got,
+            Ok(json!({ "policy": "", "period": "50ms", "paused": false, "steal_above": 2 }))
+        );
+        assert_eq!(
+            set("steal_above", "never"),
+            Ok(json!({ "steal_above": "never" }))
+        );
+        for (key, value) in [
+            ("steal_above", "some"),
+            ("period", "1h"),
+            ("paused", "perhaps"),
+            ("speed", "1"),
+        ] {
             assert!(set(key, value).is_err(), "{key}={value}");
         }
     }

@@ -131,9 +131,17 @@ pub struct Tally {
 
 impl Tally {
     /// A tally on a machine; `tell` gets a line for each thread that is placed.
-    pub fn new(topology: &Topology, collector: Option<Collector>, tell: Option<Tell>, control: &Control) -> Self {
+    pub fn new(
+        topology: &Topology,
+        collector: Option<Collector>,
+        tell: Option<Tell>,
+        control: &Control,
+    ) -> Self {
         let core_types = topology.core_types.iter().map(|t| t.name.clone()).collect();
-        let summary = Summary { core_types, ..Summary::default() };
+        let summary = Summary {
+            core_types,
+            ..Summary::default()
+        };
         let (programs, program_of, wanted, names, ended) = Default::default();
         let (speeds, keep_ended, control) = ((0.0, 0.0), true, control.clone());
         let (contest, observations, seen_at) = (None, 0, Nanos::ZERO);
@@ -164,7 +172,11 @@ impl Tally {
     }
 
     /// The summary, with how the crew ended.
-    pub fn finish(self, members: &[Member], elapsed: Nanos) -> (Summary, Outcome, Option<Collector>) {
+    pub fn finish(
+        self,
+        members: &[Member],
+        elapsed: Nanos,
+    ) -> (Summary, Outcome, Option<Collector>) {
         let mut summary = self.summary;
         summary.stolen = self.control.lock().stolen;
         summary.programs = self.programs.into_values().collect();
@@ -172,12 +184,20 @@ impl Tally {
         let (here, there) = self.speeds;
         summary.predicted_gain = (here > 0.0).then(|| there / here - 1.0);
         for member in members {
-            let row = summary.programs.iter().position(|p| p.name == *member.name).unwrap_or_else(|| {
-                // It ended before anybody looked.
-                let cpu_s = vec![0.0; summary.core_types.len()];
-                summary.programs.push(ProgramTally { name: member.name.to_string(), cpu_s, ..ProgramTally::default() });
-                summary.programs.len() - 1
-            });
+            let row = summary
+                .programs
+                .iter()
+                .position(|p| p.name == *member.name)
+                .unwrap_or_else(|| {
+                    // It ended before anybody looked.
+                    let cpu_s = vec![0.0; summary.core_types.len()];
+                    summary.programs.push(ProgramTally {
+                        name: member.name.to_string(),
+                        cpu_s,
+                        ..ProgramTally::default()
+                    });
+                    summary.programs.len() - 1
+                });
             let program = &mut summary.programs[row];
             if let (Some(started), Some((ended, ending))) = (member.started, member.ended) {
                 program.elapsed_s = Some(ended.since(started).as_secs_f64());
@@ -209,9 +229,15 @@ impl Tally {
         self.summary.stolen = shared.stolen;
         shared.summary.clone_from(&self.summary);
         shared.summary.programs = self.programs.values().cloned().collect();
-        self.ended.drain(..).for_each(|tid| drop(shared.words.remove(&tid)));
+        self.ended
+            .drain(..)
+            .for_each(|tid| drop(shared.words.remove(&tid)));
         for placed in &placement.threads {
-            let word = Word { placed: placed.clone(), program: self.names.get(&placed.thread).cloned(), at };
+            let word = Word {
+                placed: placed.clone(),
+                program: self.names.get(&placed.thread).cloned(),
+                at,
+            };
             shared.words.insert(placed.thread.0, word);
         }
     }
@@ -219,13 +245,19 @@ impl Tally {
     /// Threads that were born and ended between two observations, where it is not known any more whose they were.
     fn short_lived(&mut self) -> &mut ProgramTally {
         let types = self.summary.core_types.len();
-        let none = || ProgramTally { name: SHORT_LIVED.into(), cpu_s: vec![0.0; types], ..ProgramTally::default() };
+        let none = || ProgramTally {
+            name: SHORT_LIVED.into(),
+            cpu_s: vec![0.0; types],
+            ..ProgramTally::default()
+        };
         self.summary.short_lived.get_or_insert_with(none)
     }
 
     /// A thread that has ended was one of a program's, if that is known; whether it is.
     fn passes_by(&mut self, thread: ThreadId, program: u32) -> bool {
-        let Some(tally) = self.programs.get_mut(&program) else { return false };
+        let Some(tally) = self.programs.get_mut(&program) else {
+            return false;
+        };
         if let Entry::Vacant(vacant) = self.program_of.entry(thread) {
             vacant.insert(program);
             tally.threads += 1;
@@ -240,15 +272,29 @@ impl Tally {
         if observation.ended.is_empty() {
             return BTreeMap::new();
         }
-        let born = observation.events.iter().filter(|e| matches!(e.kind, ThreadEventKind::New));
+        let born = observation
+            .events
+            .iter()
+            .filter(|e| matches!(e.kind, ThreadEventKind::New));
         let born: BTreeSet<ThreadId> = born.map(|e| e.thread).collect();
-        let (new, known): (Vec<_>, Vec<_>) = observation.ended.iter().partition(|(thread, _)| born.contains(thread));
-        new.into_iter().for_each(|(thread, program)| _ = self.passes_by(thread, program.0));
-        known.into_iter().map(|(thread, program)| (thread, program.0)).collect()
+        let (new, known): (Vec<_>, Vec<_>) = observation
+            .ended
+            .iter()
+            .partition(|(thread, _)| born.contains(thread));
+        new.into_iter()
+            .for_each(|(thread, program)| _ = self.passes_by(thread, program.0));
+        known
+            .into_iter()
+            .map(|(thread, program)| (thread, program.0))
+            .collect()
     }
 
     fn meet(&mut self, observation: &Observation) {
-        if self.program_of.keys().eq(observation.threads.iter().map(|t| &t.id)) {
+        if self
+            .program_of
+            .keys()
+            .eq(observation.threads.iter().map(|t| &t.id))
+        {
             return;
         }
         let types = self.summary.core_types.len();
@@ -257,8 +303,11 @@ impl Tally {
                 continue;
             }
             self.names.insert(info.id, Arc::clone(&info.name));
-            let none =
-                || ProgramTally { name: info.name.to_string(), cpu_s: vec![0.0; types], ..ProgramTally::default() };
+            let none = || ProgramTally {
+                name: info.name.to_string(),
+                cpu_s: vec![0.0; types],
+                ..ProgramTally::default()
+            };
             let program = self.programs.entry(info.program.0).or_insert_with(none);
             program.threads += 1;
             program.living += 1;
@@ -270,8 +319,12 @@ impl Tally {
         self.wanted.remove(&thread);
         self.names.remove(&thread);
         self.ended.push(thread.0);
-        let Some(number) = self.program_of.remove(&thread) else { return };
-        let Some(program) = self.programs.get_mut(&number) else { return };
+        let Some(number) = self.program_of.remove(&thread) else {
+            return;
+        };
+        let Some(program) = self.programs.get_mut(&number) else {
+            return;
+        };
         program.living = program.living.saturating_sub(1);
         if program.living > 0 || self.keep_ended {
             return;
@@ -279,7 +332,10 @@ impl Tally {
         if let Some(ended) = self.programs.remove(&number) {
             let sum = self.short_lived();
             sum.threads += ended.threads;
-            sum.cpu_s.iter_mut().zip(&ended.cpu_s).for_each(|(sum, s)| *sum += s);
+            sum.cpu_s
+                .iter_mut()
+                .zip(&ended.cpu_s)
+                .for_each(|(sum, s)| *sum += s);
             sum.instructions += ended.instructions;
             sum.cycles += ended.cycles;
         }
@@ -290,13 +346,21 @@ impl Tally {
         for sample in &observation.samples {
             let time = sample.enabled.max(sample.running).as_secs_f64();
             // The first samples after a decision tell of what was before it as well, and so do those that come late.
-            let settled = |since: u64| self.observations >= since + SETTLED && sample.at > self.seen_at;
-            if let Some((target, _)) = self.wanted.get(&sample.thread).filter(|(_, since)| settled(*since)) {
+            let settled =
+                |since: u64| self.observations >= since + SETTLED && sample.at > self.seen_at;
+            if let Some((target, _)) = self
+                .wanted
+                .get(&sample.thread)
+                .filter(|(_, since)| settled(*since))
+            {
                 let there = target.cpus(topology).contains(sample.cpu);
                 self.summary.misplaced.0 += u64::from(!there);
                 self.summary.misplaced.1 += 1;
             }
-            let number = self.program_of.get(&sample.thread).or_else(|| late.get(&sample.thread));
+            let number = self
+                .program_of
+                .get(&sample.thread)
+                .or_else(|| late.get(&sample.thread));
             let program = match number {
                 Some(number) if self.programs.contains_key(number) => self.programs.get_mut(number),
                 _ => Some(self.short_lived()),
@@ -308,15 +372,24 @@ impl Tally {
                 program.cycles += sample.counts.get(Event::Cycles).unwrap_or(0.0);
             }
         }
-        let is_there = |thread: ThreadId| observation.threads.binary_search_by_key(&thread, |t| t.id).is_ok();
+        let is_there = |thread: ThreadId| {
+            observation
+                .threads
+                .binary_search_by_key(&thread, |t| t.id)
+                .is_ok()
+        };
         for event in &observation.events {
             match event.kind {
                 ThreadEventKind::Migrate { .. } => self.summary.migrations += 1,
                 ThreadEventKind::Phase => self.summary.phases += 1,
                 ThreadEventKind::New if !self.program_of.contains_key(&event.thread) => {
                     // One that starts a program in the place of all others has the number of one that ended.
-                    let program = observation.ended.iter().find(|(thread, _)| *thread == event.thread);
-                    if !program.is_some_and(|(thread, program)| self.passes_by(*thread, program.0)) {
+                    let program = observation
+                        .ended
+                        .iter()
+                        .find(|(thread, _)| *thread == event.thread);
+                    if !program.is_some_and(|(thread, program)| self.passes_by(*thread, program.0))
+                    {
                         self.short_lived().threads += 1;
                     }
                 }
@@ -331,10 +404,16 @@ impl Tally {
     fn predict(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank) {
         let (fast, slow) = topology.extremes();
         let sf = metrics.names().iter().position(|n| n.starts_with("sf"));
-        let Some(sf) = sf.filter(|_| fast != slow) else { return };
+        let Some(sf) = sf.filter(|_| fast != slow) else {
+            return;
+        };
         for info in observation.threads.iter().filter(|t| t.runnable) {
-            let value = metrics.row(info.id).and_then(|row| row.get(sf).copied().flatten());
-            let (Some(sf), Some((target, _))) = (value, self.wanted.get(&info.id)) else { continue };
+            let value = metrics
+                .row(info.id)
+                .and_then(|row| row.get(sf).copied().flatten());
+            let (Some(sf), Some((target, _))) = (value, self.wanted.get(&info.id)) else {
+                continue;
+            };
             let cpus = target.cpus(topology);
             let share = |cpu| f64::from(u8::from(topology.core_type_of(cpu) == fast));
             let wanted = cpus.iter().map(share).sum::<f64>() / cpus.len().max(1) as f64;
@@ -346,7 +425,12 @@ impl Tally {
 }
 
 impl Recorder for Tally {
-    fn observation(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank) {
+    fn observation(
+        &mut self,
+        topology: &Topology,
+        observation: &Observation,
+        metrics: &MetricBank,
+    ) {
         self.observations += 1;
         self.meet(observation);
         if let Some(contest) = &self.contest {
@@ -355,14 +439,23 @@ impl Recorder for Tally {
         self.count(topology, observation);
         self.seen_at = observation.at;
         self.predict(topology, observation, metrics);
-        let told = observation.threads.iter().filter_map(|t| Some((t.id.0, t.told?)));
+        let told = observation
+            .threads
+            .iter()
+            .filter_map(|t| Some((t.id.0, t.told?)));
         self.control.lock().told = told.collect();
         if let Some(collector) = &mut self.collector {
             collector.observation(topology, observation, metrics);
         }
     }
 
-    fn decision(&mut self, topology: &Topology, at: Nanos, placement: &Placement, applied: Applied) {
+    fn decision(
+        &mut self,
+        topology: &Topology,
+        at: Nanos,
+        placement: &Placement,
+        applied: Applied,
+    ) {
         self.summary.decisions += 1;
         self.summary.changed += u64::from(applied.changed);
         self.summary.refused += u64::from(applied.refused);
@@ -378,14 +471,23 @@ impl Recorder for Tally {
         }
         self.publish(at, placement);
         for placed in &placement.threads {
-            if self.wanted.get(&placed.thread).is_some_and(|(target, _)| *target == placed.target) {
+            if self
+                .wanted
+                .get(&placed.thread)
+                .is_some_and(|(target, _)| *target == placed.target)
+            {
                 continue;
             }
-            self.wanted.insert(placed.thread, (placed.target.clone(), self.observations));
+            self.wanted
+                .insert(placed.thread, (placed.target.clone(), self.observations));
             if let Some(tell) = &mut self.tell {
                 let name = self.names.get(&placed.thread).map_or("?", |n| n);
                 let (target, rule) = (placed.target.name(topology), &placed.reason.rule);
-                tell(&format!("{:.3} s  {name} {}  to {target}: {rule}", at.as_secs_f64(), placed.thread.0));
+                tell(&format!(
+                    "{:.3} s  {name} {}  to {target}: {rule}",
+                    at.as_secs_f64(),
+                    placed.thread.0
+                ));
             }
         }
         if let Some(collector) = &mut self.collector {
@@ -403,12 +505,31 @@ mod tests {
     use super::*;
 
     fn event(thread: ThreadId, kind: ThreadEventKind) -> ThreadEvent {
-        ThreadEvent { at: Nanos(1), thread, kind }
+        ThreadEvent {
+            at: Nanos(1),
+            thread,
+            kind,
+        }
     }
 
     fn sample(thread: ThreadId) -> Sample {
-        let (cpu, core_type, time, counts) = (CpuId(0), CoreTypeId(0), Nanos::from_millis(250), Counts::default());
-        Sample { thread, cpu, core_type, at: time, set: 0, sets: 1, enabled: time, running: time, counts }
+        let (cpu, core_type, time, counts) = (
+            CpuId(0),
+            CoreTypeId(0),
+            Nanos::from_millis(250),
+            Counts::default(),
+        );
+        Sample {
+            thread,
+            cpu,
+            core_type,
+            at: time,
+            set: 0,
+            sets: 1,
+            enabled: time,
+            running: time,
+            counts,
+        }
     }
 
     #[test]
@@ -431,7 +552,11 @@ mod tests {
             told: None,
         };
         let seen = [
-            Observation { threads: vec![info], events: vec![born(long)], ..Observation::default() },
+            Observation {
+                threads: vec![info],
+                events: vec![born(long)],
+                ..Observation::default()
+            },
             Observation {
                 events: vec![born(short), ends(short), ends(long)],
                 ended: vec![of(short), of(long)],
@@ -444,9 +569,13 @@ mod tests {
                 ..Observation::default()
             },
         ];
-        seen.iter().for_each(|seen| tally.observation(&topology, seen, &MetricBank::new(&topology, &[])));
+        seen.iter()
+            .for_each(|seen| tally.observation(&topology, seen, &MetricBank::new(&topology, &[])));
         let program = &tally.programs[&3];
-        assert_eq!((program.threads, program.living, program.cpu_s.iter().sum()), (2, 0, 0.5));
+        assert_eq!(
+            (program.threads, program.living, program.cpu_s.iter().sum()),
+            (2, 0, 0.5)
+        );
         let rest = tally.summary.short_lived.unwrap();
         assert_eq!((rest.threads, rest.cpu_s.iter().sum()), (0, 0.25));
     }

@@ -36,23 +36,83 @@ enum Of {
     Virtual(&'static str),
 }
 
-const fn def(name: &'static str, width: u16, of: Of, shown: bool, prose: &'static str) -> ColumnDef {
-    ColumnDef { name, width, of, shown, prose }
+const fn def(
+    name: &'static str,
+    width: u16,
+    of: Of,
+    shown: bool,
+    prose: &'static str,
+) -> ColumnDef {
+    ColumnDef {
+        name,
+        width,
+        of,
+        shown,
+        prose,
+    }
 }
 
 /// Every column, in order; the metrics among them are counted together.
 static COLUMNS: &[ColumnDef] = &[
     def("pid", 7, Of::Known(Source::Pid), true, "the process"),
     def("tid", 7, Of::Known(Source::Tid), true, "the thread"),
-    def("name", 16, Of::Known(Source::Name), true, "the name of the thread"),
-    def("cpu", 4, Of::Known(Source::Cpu), true, "the CPU it ran on last"),
-    def("type", 9, Of::Known(Source::CoreType), true, "the type of core it ran on most"),
-    def("cpu%", 6, Of::Known(Source::Share), true, "time on a CPU, in percent of one"),
+    def(
+        "name",
+        16,
+        Of::Known(Source::Name),
+        true,
+        "the name of the thread",
+    ),
+    def(
+        "cpu",
+        4,
+        Of::Known(Source::Cpu),
+        true,
+        "the CPU it ran on last",
+    ),
+    def(
+        "type",
+        9,
+        Of::Known(Source::CoreType),
+        true,
+        "the type of core it ran on most",
+    ),
+    def(
+        "cpu%",
+        6,
+        Of::Known(Source::Share),
+        true,
+        "time on a CPU, in percent of one",
+    ),
     def("ipc", 6, Of::Value("ipc"), true, "instructions per cycle"),
-    def("llc_mpki", 8, Of::Value("llc_mpki"), true, "misses of the last-level cache per kilo-instruction"),
-    def("cs/s", 7, Of::Rate("context_switches"), true, "times per second that it left a CPU"),
-    def("faults/s", 8, Of::Rate("page_faults"), true, "page faults per second"),
-    def("migr/s", 7, Of::Rate("cpu_migrations"), false, "times per second that it came to another CPU"),
+    def(
+        "llc_mpki",
+        8,
+        Of::Value("llc_mpki"),
+        true,
+        "misses of the last-level cache per kilo-instruction",
+    ),
+    def(
+        "cs/s",
+        7,
+        Of::Rate("context_switches"),
+        true,
+        "times per second that it left a CPU",
+    ),
+    def(
+        "faults/s",
+        8,
+        Of::Rate("page_faults"),
+        true,
+        "page faults per second",
+    ),
+    def(
+        "migr/s",
+        7,
+        Of::Rate("cpu_migrations"),
+        false,
+        "times per second that it came to another CPU",
+    ),
     def(
         "sf",
         6,
@@ -67,8 +127,20 @@ static COLUMNS: &[ColumnDef] = &[
         true,
         "its share of the packages' energy, by time on their CPUs",
     ),
-    def("watts", 7, Of::Virtual("thread_energy_j"), false, "that share, in watts"),
-    def("history", 20, Of::Known(Source::History), true, "cpu% over the last intervals, the newest at the right"),
+    def(
+        "watts",
+        7,
+        Of::Virtual("thread_energy_j"),
+        false,
+        "that share, in watts",
+    ),
+    def(
+        "history",
+        20,
+        Of::Known(Source::History),
+        true,
+        "cpu% over the last intervals, the newest at the right",
+    ),
 ];
 
 /// Where a column's value comes from.
@@ -110,8 +182,15 @@ pub struct Measure {
 #[derive(Clone, Debug)]
 enum What {
     Metric(BoundMetric),
-    Event { set: u32, place: usize, scale: f64 },
-    Virtual { column: &'static virtuals::Column, by_thread: bool },
+    Event {
+        set: u32,
+        place: usize,
+        scale: f64,
+    },
+    Virtual {
+        column: &'static virtuals::Column,
+        by_thread: bool,
+    },
 }
 
 impl Measure {
@@ -128,7 +207,9 @@ impl Measure {
     pub fn rests(&self) -> bool {
         match &self.what {
             // What a thread holds it keeps; its part in what happened is none.
-            What::Virtual { column, by_thread } => *by_thread && (self.per_second || column.unit == "%"),
+            What::Virtual { column, by_thread } => {
+                *by_thread && (self.per_second || column.unit == "%")
+            }
             What::Metric(_) | What::Event { .. } => self.per_second,
         }
     }
@@ -137,7 +218,9 @@ impl Measure {
     pub fn value(&self, readings: &Readings, row: usize, outside: &Outside<'_>) -> Option<f64> {
         match &self.what {
             What::Metric(metric) => metric.value(readings, row, outside),
-            What::Event { place, scale, .. } => readings.value(row, *place).map(|v| v as f64 * scale),
+            What::Event { place, scale, .. } => {
+                readings.value(row, *place).map(|v| v as f64 * scale)
+            }
             What::Virtual { column, .. } => outside(column.name, readings.rows().get(row)?),
         }
     }
@@ -148,7 +231,10 @@ pub type Silent = BTreeMap<&'static str, String>;
 
 /// Asks every provider.
 pub fn silent(root: &Path) -> Silent {
-    PROVIDERS.iter().filter_map(|p| Some((p.name, (p.open)(root).err()?.to_string()))).collect()
+    PROVIDERS
+        .iter()
+        .filter_map(|p| Some((p.name, (p.open)(root).err()?.to_string())))
+        .collect()
 }
 
 /// The metrics of the table that this machine counts and those of `more`, as a list for [`Metric::choose`]. The clock is always
@@ -157,7 +243,8 @@ pub fn base_metrics(known: &[Metric], hybrid: bool, more: &[&'static MetricDef])
     let names = COLUMNS.iter().filter_map(|def| def.of.metric());
     // Where all cores are alike nothing is gained by another.
     let names = names.filter(|name| hybrid || *name != "sf");
-    let here = names.filter(|name| Metric::choose(name, known).is_ok_and(|m| m.iter().all(counts_here)));
+    let here =
+        names.filter(|name| Metric::choose(name, known).is_ok_and(|m| m.iter().all(counts_here)));
     let mut names: Vec<&str> = ["task_clock"].into_iter().chain(here).collect();
     for metric in more {
         if !names.contains(&metric.name) {
@@ -168,10 +255,17 @@ pub fn base_metrics(known: &[Metric], hybrid: bool, more: &[&'static MetricDef])
 }
 
 fn counts_here(metric: &Metric) -> bool {
-    metric.events.iter().flatten().all(|name| match derivable(name) {
-        Some(derived) => derived.needs.iter().all(|event| event_counts_here(event.def().name)),
-        None => event_counts_here(name),
-    })
+    metric
+        .events
+        .iter()
+        .flatten()
+        .all(|name| match derivable(name) {
+            Some(derived) => derived
+                .needs
+                .iter()
+                .all(|event| event_counts_here(event.def().name)),
+            None => event_counts_here(name),
+        })
 }
 
 fn event_counts_here(name: &str) -> bool {
@@ -183,41 +277,90 @@ fn event_counts_here(name: &str) -> bool {
 }
 
 /// The columns and what is measured for them. `own` sets of events are the user's; so are metrics that the table lacks.
-pub fn columns(counted: &Counted, own: usize, hybrid: bool, silent: &Silent) -> (Vec<Column>, Vec<Measure>) {
+pub fn columns(
+    counted: &Counted,
+    own: usize,
+    hybrid: bool,
+    silent: &Silent,
+) -> (Vec<Column>, Vec<Measure>) {
     let mut measures = Vec::new();
-    let mut columns: Vec<Column> =
-        COLUMNS.iter().map(|def| column(def, counted, hybrid, silent, &mut measures)).collect();
-    let taken = |name: &str| name == "task_clock" || COLUMNS.iter().any(|def| def.of.metric() == Some(name));
+    let mut columns: Vec<Column> = COLUMNS
+        .iter()
+        .map(|def| column(def, counted, hybrid, silent, &mut measures))
+        .collect();
+    let taken = |name: &str| {
+        name == "task_clock" || COLUMNS.iter().any(|def| def.of.metric() == Some(name))
+    };
     for metric in counted.metrics.iter().filter(|m| !taken(&m.name)) {
         let reads = read_by(metric);
-        let measure = Measure { what: What::Metric(metric.clone()), per_second: false };
-        columns.push(Column { reads, ..added(&metric.name, &metric.unit, measure, &mut measures) });
+        let measure = Measure {
+            what: What::Metric(metric.clone()),
+            per_second: false,
+        };
+        columns.push(Column {
+            reads,
+            ..added(&metric.name, &metric.unit, measure, &mut measures)
+        });
     }
     for (set, planned) in (0..).zip(&counted.plan.sets).take(own) {
         for (place, event) in planned.events.iter().enumerate() {
-            let measure = Measure { what: What::Event { set, place, scale: event.scale }, per_second: true };
+            let measure = Measure {
+                what: What::Event {
+                    set,
+                    place,
+                    scale: event.scale,
+                },
+                per_second: true,
+            };
             let unit = format!("{}/s", event.unit);
-            columns.push(added(&title(event), unit.trim_start_matches('/'), measure, &mut measures));
+            columns.push(added(
+                &title(event),
+                unit.trim_start_matches('/'),
+                measure,
+                &mut measures,
+            ));
         }
     }
-    let has = |name: &str| COLUMNS.iter().any(|def| matches!(def.of, Of::Virtual(n) if n == name));
-    let others = PROVIDERS.iter().flat_map(|p| p.columns).filter(|c| !has(c.name));
+    let has = |name: &str| {
+        COLUMNS
+            .iter()
+            .any(|def| matches!(def.of, Of::Virtual(n) if n == name))
+    };
+    let others = PROVIDERS
+        .iter()
+        .flat_map(|p| p.columns)
+        .filter(|c| !has(c.name));
     columns.extend(others.map(|column| of_registry(column, silent, &mut measures)));
     (columns, measures)
 }
 
 /// Virtual counters that a metric names, those left out that are derived from counts.
 fn read_by(metric: &BoundMetric) -> Vec<&'static str> {
-    metric.outside().filter(|name| column_of(name).is_some()).collect()
+    metric
+        .outside()
+        .filter(|name| column_of(name).is_some())
+        .collect()
 }
 
 /// A virtual counter that the table of columns has no other name for.
-fn of_registry(column: &'static virtuals::Column, silent: &Silent, measures: &mut Vec<Measure>) -> Column {
+fn of_registry(
+    column: &'static virtuals::Column,
+    silent: &Silent,
+    measures: &mut Vec<Measure>,
+) -> Column {
     let per = if column.kind == Kind::Since { "/s" } else { "" };
     let name = format!("{}{per}", column.name);
     let prose = format!("{}, in {}{per}", column.prose, column.unit);
     let (source, reads, absent) = of_virtual(column.name, silent, measures);
-    Column { name: name.clone(), width: width(&name), source, prose, shown: false, reads, absent }
+    Column {
+        name: name.clone(),
+        width: width(&name),
+        source,
+        prose,
+        shown: false,
+        reads,
+        absent,
+    }
 }
 
 /// Where a virtual counter's values come from, and if from nowhere, why.
@@ -226,26 +369,51 @@ fn of_virtual(
     silent: &Silent,
     measures: &mut Vec<Measure>,
 ) -> (Source, Vec<&'static str>, Option<String>) {
-    let Some((provider, column)) = column_of(name) else { return (Source::Measure(None), Vec::new(), None) };
+    let Some((provider, column)) = column_of(name) else {
+        return (Source::Measure(None), Vec::new(), None);
+    };
     if let Some(why) = silent.get(provider.name) {
         return (Source::Measure(None), Vec::new(), Some(why.clone()));
     }
-    let what = What::Virtual { column, by_thread: provider.by_thread };
-    measures.push(Measure { what, per_second: column.kind == Kind::Since });
-    (Source::Measure(Some(measures.len() - 1)), vec![column.name], None)
+    let what = What::Virtual {
+        column,
+        by_thread: provider.by_thread,
+    };
+    measures.push(Measure {
+        what,
+        per_second: column.kind == Kind::Since,
+    });
+    (
+        Source::Measure(Some(measures.len() - 1)),
+        vec![column.name],
+        None,
+    )
 }
 
 /// The place of a column among others, by its own name or that of the virtual counter it shows.
 pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
     let of_counter = |(_, counter): (&ProviderDef, &virtuals::Column)| {
-        let short = COLUMNS.iter().find(|def| matches!(def.of, Of::Virtual(n) if n == counter.name));
+        let short = COLUMNS
+            .iter()
+            .find(|def| matches!(def.of, Of::Virtual(n) if n == counter.name));
         let title = short.map_or(counter.name, |def| def.name);
-        columns.iter().position(|c| c.name.trim_end_matches("/s") == title)
+        columns
+            .iter()
+            .position(|c| c.name.trim_end_matches("/s") == title)
     };
-    let found = columns.iter().position(|c| c.name == name).or_else(|| column_of(name).and_then(of_counter));
+    let found = columns
+        .iter()
+        .position(|c| c.name == name)
+        .or_else(|| column_of(name).and_then(of_counter));
     found.ok_or_else(|| {
         let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
-        told(error::Kind::Usage, format!("there is no column `{name}`; there are {}", names.join(", ")))
+        told(
+            error::Kind::Usage,
+            format!(
+                "there is no column `{name}`; there are {}",
+                names.join(", ")
+            ),
+        )
     })
 }
 
@@ -254,7 +422,10 @@ pub fn show(columns: &mut [Column], name: &str) -> anyhow::Result<()> {
     let column = &mut columns[find(columns, name)?];
     column.shown = true;
     match &column.absent {
-        Some(why) => Err(told(error::Kind::Missing, format!("column `{name}` has nothing to show here: {why}"))),
+        Some(why) => Err(told(
+            error::Kind::Missing,
+            format!("column `{name}` has nothing to show here: {why}"),
+        )),
         None => Ok(()),
     }
 }
@@ -277,35 +448,70 @@ fn title(event: &PlannedEvent) -> String {
     format!("{}/s", event.name)
 }
 
-fn column(def: &ColumnDef, counted: &Counted, hybrid: bool, silent: &Silent, measures: &mut Vec<Measure>) -> Column {
+fn column(
+    def: &ColumnDef,
+    counted: &Counted,
+    hybrid: bool,
+    silent: &Silent,
+    measures: &mut Vec<Measure>,
+) -> Column {
     let (source, reads, absent) = match def.of {
         Of::Known(source) => (source, Vec::new(), None),
         Of::Virtual(name) => of_virtual(name, silent, measures),
         Of::Rate(name) | Of::Value(name) => match counted.metrics.iter().find(|m| m.name == name) {
             Some(metric) => {
                 let per_second = matches!(def.of, Of::Rate(_));
-                measures.push(Measure { what: What::Metric(metric.clone()), per_second });
-                (Source::Measure(Some(measures.len() - 1)), read_by(metric), None)
+                measures.push(Measure {
+                    what: What::Metric(metric.clone()),
+                    per_second,
+                });
+                (
+                    Source::Measure(Some(measures.len() - 1)),
+                    read_by(metric),
+                    None,
+                )
             }
-            None => (Source::Measure(None), Vec::new(), Some("not counted here".into())),
+            None => (
+                Source::Measure(None),
+                Vec::new(),
+                Some("not counted here".into()),
+            ),
         },
     };
     // Where all cores are alike, their type and what another would be worth are no news.
     let of_types = source == Source::CoreType || def.name == "sf";
     let offered = absent.is_none() || !matches!(def.of, Of::Virtual(_));
     let shown = def.shown && offered && (hybrid || !of_types);
-    Column { name: def.name.into(), width: def.width, source, prose: def.prose.into(), shown, reads, absent }
+    Column {
+        name: def.name.into(),
+        width: def.width,
+        source,
+        prose: def.prose.into(),
+        shown,
+        reads,
+        absent,
+    }
 }
 
 fn added(name: &str, unit: &str, measure: Measure, measures: &mut Vec<Measure>) -> Column {
     measures.push(measure);
     let source = Source::Measure(Some(measures.len() - 1));
     let (width, reads, absent) = (width(name), Vec::new(), None);
-    Column { name: name.into(), width, source, prose: unit.into(), shown: true, reads, absent }
+    Column {
+        name: name.into(),
+        width,
+        source,
+        prose: unit.into(),
+        shown: true,
+        reads,
+        absent,
+    }
 }
 
 fn width(name: &str) -> u16 {
-    u16::try_from(name.chars().count()).unwrap_or(u16::MAX).clamp(7, 26)
+    u16::try_from(name.chars().count())
+        .unwrap_or(u16::MAX)
+        .clamp(7, 26)
 }
 
 impl Of {
@@ -325,7 +531,10 @@ impl Column {
 
     /// What it sorts by comes in this order at first: the greatest number, or the first name or number of a thread.
     pub fn descends(&self) -> bool {
-        matches!(self.source, Source::Share | Source::Measure(_) | Source::History)
+        matches!(
+            self.source,
+            Source::Share | Source::Measure(_) | Source::History
+        )
     }
 }
 
@@ -341,13 +550,22 @@ mod tests {
         assert_eq!(of("ipc"), Some(Source::Measure(None)));
         assert_eq!(of("cs/s"), Some(Source::Measure(Some(0))));
         assert!(measures[0].per_second && !measures[1].per_second);
-        assert!(!columns.iter().any(|c| c.source == Source::CoreType && c.shown));
+        assert!(
+            !columns
+                .iter()
+                .any(|c| c.source == Source::CoreType && c.shown)
+        );
     }
 
     #[test]
     fn metrics_and_events_of_ones_own_come_last() {
         let (columns, measures) = columns(&testing::counted(), 1, true, &testing::silent());
-        let names: Vec<&str> = columns.iter().skip(COLUMNS.len()).take(3).map(|c| c.name.as_str()).collect();
+        let names: Vec<&str> = columns
+            .iter()
+            .skip(COLUMNS.len())
+            .take(3)
+            .map(|c| c.name.as_str())
+            .collect();
         assert_eq!(names, ["clock_share", "task_clock/s", "context_switches/s"]);
         assert_eq!(measures.len(), 4);
     }
@@ -359,21 +577,42 @@ mod tests {
         for counter in PROVIDERS.iter().flat_map(|p| p.columns) {
             let column = &columns[find(&columns, counter.name).unwrap()];
             let absent = column_of(counter.name).unwrap().0.name == "resctrl";
-            assert_eq!((column.absent.is_some(), column.reads.is_empty()), (absent, absent), "{}", counter.name);
+            assert_eq!(
+                (column.absent.is_some(), column.reads.is_empty()),
+                (absent, absent),
+                "{}",
+                counter.name
+            );
             if let Source::Measure(Some(nth)) = column.source {
-                assert_eq!(measures[nth].per_second, counter.kind == Kind::Since, "{}", counter.name);
+                assert_eq!(
+                    measures[nth].per_second,
+                    counter.kind == Kind::Since,
+                    "{}",
+                    counter.name
+                );
             }
         }
         assert!(columns.iter().any(|c| c.name == "energy%" && c.shown));
         let error = show(&mut columns, "llc_occupancy").unwrap_err().to_string();
-        assert!(error.contains("`llc_occupancy` has nothing to show here: no resctrl; mount it"), "{error}");
+        assert!(
+            error.contains("`llc_occupancy` has nothing to show here: no resctrl; mount it"),
+            "{error}"
+        );
     }
 
     #[test]
     fn columns_that_are_picked_come_alone_and_in_their_order() {
         let (mut columns, _) = columns(&testing::counted(), 0, false, &Silent::new());
-        only(&mut columns, &["energy", "name", "name", "cs/s"].map(String::from)).unwrap();
-        let shown: Vec<&str> = columns.iter().filter(|c| c.shown).map(|c| c.name.as_str()).collect();
+        only(
+            &mut columns,
+            &["energy", "name", "name", "cs/s"].map(String::from),
+        )
+        .unwrap();
+        let shown: Vec<&str> = columns
+            .iter()
+            .filter(|c| c.shown)
+            .map(|c| c.name.as_str())
+            .collect();
         assert_eq!(shown, ["energy_j/s", "name", "cs/s"]);
         assert!(only(&mut columns, &["ipc".into()]).is_err() && find(&columns, "nix").is_err());
     }

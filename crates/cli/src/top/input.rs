@@ -41,11 +41,19 @@ pub struct Binding {
 }
 
 const fn says(key: KeyCode, action: Action, keys: &'static str, does: &'static str) -> Binding {
-    Binding { key, action, words: Some((keys, does)) }
+    Binding {
+        key,
+        action,
+        words: Some((keys, does)),
+    }
 }
 
 const fn also(key: KeyCode, action: Action) -> Binding {
-    Binding { key, action, words: None }
+    Binding {
+        key,
+        action,
+        words: None,
+    }
 }
 
 use KeyCode::Char;
@@ -53,23 +61,53 @@ use KeyCode::Char;
 /// Every key of the table.
 pub static BINDINGS: &[Binding] = &[
     says(Char('q'), Action::Quit, "q", "quit"),
-    says(KeyCode::Down, Action::Move(1), "arrows j k", "select a line"),
+    says(
+        KeyCode::Down,
+        Action::Move(1),
+        "arrows j k",
+        "select a line",
+    ),
     also(Char('j'), Action::Move(1)),
     also(KeyCode::Up, Action::Move(-1)),
     also(Char('k'), Action::Move(-1)),
-    says(KeyCode::PageDown, Action::Move(PAGE), "PgUp PgDn Home End", "select further away"),
+    says(
+        KeyCode::PageDown,
+        Action::Move(PAGE),
+        "PgUp PgDn Home End",
+        "select further away",
+    ),
     also(KeyCode::PageUp, Action::Move(-PAGE)),
     also(KeyCode::Home, Action::Move(-FAR)),
     also(KeyCode::End, Action::Move(FAR)),
-    says(Char('s'), Action::Sort(1), "s S > <", "sort by the next or previous column"),
+    says(
+        Char('s'),
+        Action::Sort(1),
+        "s S > <",
+        "sort by the next or previous column",
+    ),
     also(Char('S'), Action::Sort(-1)),
     also(Char('>'), Action::Sort(1)),
     also(Char('<'), Action::Sort(-1)),
     says(Char('r'), Action::Reverse, "r", "reverse the order"),
-    says(Char('/'), Action::Enter(Mode::Filter), "/", "filter by name (Enter keeps, Esc clears)"),
-    says(Char('c'), Action::Enter(Mode::Columns(0)), "c", "pick columns (Space shows or hides)"),
+    says(
+        Char('/'),
+        Action::Enter(Mode::Filter),
+        "/",
+        "filter by name (Enter keeps, Esc clears)",
+    ),
+    says(
+        Char('c'),
+        Action::Enter(Mode::Columns(0)),
+        "c",
+        "pick columns (Space shows or hides)",
+    ),
     says(Char(' '), Action::Pause, "Space", "pause; counting goes on"),
-    says(Char('p'), Action::Processes, "p", "a line per thread or per process"),
+    says(
+        Char('p'),
+        Action::Processes,
+        "p",
+        "a line per thread or per process",
+    ),
     says(Char('h'), Action::Enter(Mode::Help), "h", "help"),
     also(Char('?'), Action::Enter(Mode::Help)),
     also(KeyCode::Esc, Action::Cancel),
@@ -83,7 +121,10 @@ pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
         return matches!(key.code, Char('c')).then_some(Action::Quit);
     }
     match mode {
-        Mode::Table => BINDINGS.iter().find(|b| b.key == key.code).map(|b| b.action),
+        Mode::Table => BINDINGS
+            .iter()
+            .find(|b| b.key == key.code)
+            .map(|b| b.action),
         Mode::Filter => match key.code {
             KeyCode::Enter => Some(Action::Leave),
             KeyCode::Esc => Some(Action::Cancel),
@@ -94,7 +135,10 @@ pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
         Mode::Columns(_) => match key.code {
             Char(' ') | KeyCode::Enter => Some(Action::Toggle),
             Char('c' | 'q') | KeyCode::Esc => Some(Action::Leave),
-            _ => BINDINGS.iter().find(|b| b.key == key.code && matches!(b.action, Action::Move(_))).map(|b| b.action),
+            _ => BINDINGS
+                .iter()
+                .find(|b| b.key == key.code && matches!(b.action, Action::Move(_)))
+                .map(|b| b.action),
         },
         Mode::Help => Some(Action::Leave),
     }
@@ -113,7 +157,10 @@ mod tests {
         assert_eq!(of(Mode::Table, Char('q')), Some(Action::Quit));
         assert_eq!(of(Mode::Table, KeyCode::Down), of(Mode::Table, Char('j')));
         assert_eq!(of(Mode::Table, Char('S')), Some(Action::Sort(-1)));
-        assert_eq!(of(Mode::Table, Char('/')), Some(Action::Enter(Mode::Filter)));
+        assert_eq!(
+            of(Mode::Table, Char('/')),
+            Some(Action::Enter(Mode::Filter))
+        );
         assert_eq!(of(Mode::Table, Char('x')), None);
         let shifted = KeyEvent::new(Char('S'), KeyModifiers::SHIFT);
         assert_eq!(action(Mode::Table, shifted), Some(Action::Sort(-1)));
@@ -122,7 +169,11 @@ mod tests {
     #[test]
     fn no_key_is_bound_twice() {
         for (nth, binding) in BINDINGS.iter().enumerate() {
-            assert!(!BINDINGS[..nth].iter().any(|b| b.key == binding.key), "{:?}", binding.key);
+            assert!(
+                !BINDINGS[..nth].iter().any(|b| b.key == binding.key),
+                "{:?}",
+                binding.key
+            );
         }
     }
 
@@ -145,7 +196,10 @@ mod tests {
     #[test]
     fn control_c_quits_everywhere() {
         for mode in [Mode::Table, Mode::Filter, Mode::Columns(1), Mode::Help] {
-            assert_eq!(action(mode, KeyEvent::new(Char('c'), KeyModifiers::CONTROL)), Some(Action::Quit));
+            assert_eq!(
+                action(mode, KeyEvent::new(Char('c'), KeyModifiers::CONTROL)),
+                Some(Action::Quit)
+            );
         }
         assert_eq!(of(Mode::Help, Char('x')), Some(Action::Leave));
     }

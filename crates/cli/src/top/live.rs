@@ -42,7 +42,8 @@ struct Screen(DefaultTerminal);
 
 impl Screen {
     fn open() -> anyhow::Result<Self> {
-        let hint = "cannot draw on this terminal; with stdout in a file or pipe, plain tables are printed";
+        let hint =
+            "cannot draw on this terminal; with stdout in a file or pipe, plain tables are printed";
         ratatui::try_init().map(Self).context(hint)
     }
 }
@@ -54,11 +55,17 @@ impl Drop for Screen {
 }
 
 /// Shows a session on the terminal, at most so many intervals.
-pub fn show(session: Session, mut state: State, mut taker: Taker, samples: Option<u64>) -> anyhow::Result<Outcome> {
+pub fn show(
+    session: Session,
+    mut state: State,
+    mut taker: Taker,
+    samples: Option<u64>,
+) -> anyhow::Result<Outcome> {
     let stopper = session.stopper()?;
     let signalled = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&signalled)).context("cannot listen for signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&signalled))
+            .context("cannot listen for signals")?;
     }
     let mut screen = Screen::open()?;
     let (send, receive) = channel();
@@ -69,7 +76,10 @@ pub fn show(session: Session, mut state: State, mut taker: Taker, samples: Optio
             let mut snapshot = taker.take(tick);
             // A record that cannot be written any more is told of at the end: now the screen is in use.
             let _ = taker.recorder.as_mut().and_then(CountingRecorder::done);
-            let names = wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let names = wanted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
             snapshot.note = taker.bank.turn_to(&names).err().map(|why| why.to_string());
             // Nobody looks any more when the end is near; it comes as a signal does, with everything counted.
             let _ = send.send(snapshot);
@@ -77,8 +87,17 @@ pub fn show(session: Session, mut state: State, mut taker: Taker, samples: Optio
         })?;
         Ok((summary, taker.recorder))
     };
-    let counting = std::thread::Builder::new().name("counting".into()).spawn(count).context("cannot start a thread")?;
-    let mut shown = Shown { receive, counting: Some(counting), samples, signalled, reads };
+    let counting = std::thread::Builder::new()
+        .name("counting".into())
+        .spawn(count)
+        .context("cannot start a thread")?;
+    let mut shown = Shown {
+        receive,
+        counting: Some(counting),
+        samples,
+        signalled,
+        reads,
+    };
     let drawn = shown.until_quit(&mut screen, &mut state);
     drop(screen);
     let ended = drawn?;
@@ -107,7 +126,10 @@ impl Shown {
         let mut changed = true;
         loop {
             if changed {
-                screen.0.draw(|frame| view.draw(frame, state)).context("cannot draw")?;
+                screen
+                    .0
+                    .draw(|frame| view.draw(frame, state))
+                    .context("cannot draw")?;
             }
             changed = false;
             if event::poll(BEAT).context("cannot read keys")? {
@@ -137,7 +159,9 @@ impl Shown {
                     }
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
-                        let Some(counting) = self.counting.take() else { break };
+                        let Some(counting) = self.counting.take() else {
+                            break;
+                        };
                         let outcome = joined(counting)?;
                         state.notes.push(ending(&outcome.0));
                         (ended, changed) = (Some(outcome), true);
@@ -155,10 +179,17 @@ impl Shown {
         stopper: &Stopper,
     ) -> anyhow::Result<Outcome> {
         if let Some((summary, recorder)) = ended {
-            return Ok(Outcome { summary, recorder, stopped: false });
+            return Ok(Outcome {
+                summary,
+                recorder,
+                stopped: false,
+            });
         }
         let Some(counting) = self.counting.take() else {
-            return Err(told(Kind::Internal, "nothing counts, and nothing was counted"));
+            return Err(told(
+                Kind::Internal,
+                "nothing counts, and nothing was counted",
+            ));
         };
         stopper.stop();
         let told_at = Instant::now();
@@ -167,18 +198,26 @@ impl Shown {
         }
         stopper.stop();
         let (summary, recorder) = joined(counting)?;
-        Ok(Outcome { summary, recorder, stopped: true })
+        Ok(Outcome {
+            summary,
+            recorder,
+            stopped: true,
+        })
     }
 }
 
 fn joined(counting: JoinHandle<Counted>) -> anyhow::Result<(Summary, Option<CountingRecorder>)> {
-    let counted = counting.join().map_err(|_| told(Kind::Internal, "the thread that counts has panicked"))?;
+    let counted = counting
+        .join()
+        .map_err(|_| told(Kind::Internal, "the thread that counts has panicked"))?;
     Ok(counted?)
 }
 
 fn ending(summary: &Summary) -> String {
-    let what = summary.ending.map_or("all that was looked at has ended".into(), |e| {
-        format!("the program has ended with exit code {}", e.code())
-    });
+    let what = summary
+        .ending
+        .map_or("all that was looked at has ended".into(), |e| {
+            format!("the program has ended with exit code {}", e.code())
+        });
     format!("{what}; q quits")
 }

@@ -29,7 +29,11 @@ pub fn table(state: &State) -> String {
 
 fn padded(text: &str, column: &Column) -> String {
     let width = usize::from(column.width);
-    if column.is_text() { format!("{text:<width$.width$}") } else { format!("{text:>width$}") }
+    if column.is_text() {
+        format!("{text:<width$.width$}")
+    } else {
+        format!("{text:>width$}")
+    }
 }
 
 /// One interval as JSON lines: an object per thread or process that ran; what is not known is absent.
@@ -43,7 +47,9 @@ pub fn json(state: &State) -> String {
                 (Source::Share, Cell::Number(share)) => {
                     drop(values.insert(column.name.clone(), (share * 100.0).into()))
                 }
-                (_, Cell::Number(number)) => drop(values.insert(column.name.clone(), number.into())),
+                (_, Cell::Number(number)) => {
+                    drop(values.insert(column.name.clone(), number.into()))
+                }
                 (_, Cell::Text(_) | Cell::Missing) => {}
             }
         }
@@ -112,27 +118,51 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         let texts = [0.0, 0.333, 9.999, 42.04, 1234.4, 12_345.0, 9.87e8, 9_999.6].map(short);
-        assert_eq!(texts, ["0", "0.33", "10.0", "42.0", "1234", "12.3k", "987M", "10.0k"]);
+        assert_eq!(
+            texts,
+            [
+                "0", "0.33", "10.0", "42.0", "1234", "12.3k", "987M", "10.0k"
+            ]
+        );
     }
 
     #[test]
     fn json_has_an_object_for_each_who_ran_with_what_is_known() {
         let mut state = state();
-        let silent = crate::top::sample::Measured { values: vec![None, None], ..measured(2, 20, "two", 0.5, 4.0) };
+        let silent = crate::top::sample::Measured {
+            values: vec![None, None],
+            ..measured(2, 20, "two", 0.5, 4.0)
+        };
         state.ingest(snapshot(0, vec![measured(1, 10, "one", 1.0, 2.0), silent]));
-        let lines: Vec<serde_json::Value> = json(&state).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let lines: Vec<serde_json::Value> = json(&state)
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect();
         assert_eq!(
-            (&lines[0]["tid"], &lines[0]["core_type"], &lines[0]["time_s"]),
+            (
+                &lines[0]["tid"],
+                &lines[0]["core_type"],
+                &lines[0]["time_s"]
+            ),
             (&10.into(), &"cpu".into(), &1.0.into())
         );
-        assert_eq!(lines[0]["columns"], serde_json::json!({"cpu%": 100.0, "cs/s": 2.0, "clock_share": 1.0}));
+        assert_eq!(
+            lines[0]["columns"],
+            serde_json::json!({"cpu%": 100.0, "cs/s": 2.0, "clock_share": 1.0})
+        );
         assert_eq!(lines[1]["columns"], serde_json::json!({"cpu%": 50.0}));
     }
 
     #[test]
     fn a_table_has_those_who_ran() {
         let mut state = state();
-        state.ingest(snapshot(0, vec![measured(1, 10, "one", 0.5, 2.0), measured(2, 20, "two", 0.25, 4.0)]));
+        state.ingest(snapshot(
+            0,
+            vec![
+                measured(1, 10, "one", 0.5, 2.0),
+                measured(2, 20, "two", 0.25, 4.0),
+            ],
+        ));
         state.ingest(snapshot(1, vec![measured(1, 10, "one", 1.0, 2.0)]));
         let expected = "  time_s     pid     tid name              cpu   cpu%    ipc llc_mpki    cs/s faults/s              history clock_share\n     \
                         2.0       1      10 one                 2  100.0      -        -    2.00        -                   ▄█        1.00\n\n";

@@ -63,7 +63,12 @@ impl Taker {
         self.bank.read(tick.readings);
         session::keep(self.recorder.as_mut(), tick, Some(&self.bank));
         let times = (tick.number, tick.origin, tick.at);
-        self.sampler.take(times, tick.readings, |tid| tick.name(tid), &*self.bank.outside())
+        self.sampler.take(
+            times,
+            tick.readings,
+            |tid| tick.name(tid),
+            &*self.bank.outside(),
+        )
     }
 }
 
@@ -87,7 +92,14 @@ struct Part {
 impl Sampler {
     pub fn new(measures: Vec<Measure>, interval: Nanos) -> Self {
         let (threads, processes) = (Fold::new(Per::Thread), Fold::new(Per::Process));
-        Self { measures, interval, threads, processes, heard: HashMap::new(), before: None }
+        Self {
+            measures,
+            interval,
+            threads,
+            processes,
+            heard: HashMap::new(),
+            before: None,
+        }
     }
 
     /// The snapshot of an interval that ended at `at`.
@@ -100,10 +112,16 @@ impl Sampler {
     ) -> Snapshot {
         let before = self.before.replace(at).unwrap_or(origin);
         let span = at.since(before);
-        let span = if span == Nanos::ZERO { self.interval } else { span };
+        let span = if span == Nanos::ZERO {
+            self.interval
+        } else {
+            span
+        };
         let shares = self.shares(readings, (before, at, span));
         let mut of_process: HashMap<u32, f64> = HashMap::new();
-        shares.iter().for_each(|(key, share)| *of_process.entry(key.pid).or_default() += share);
+        shares
+            .iter()
+            .for_each(|(key, share)| *of_process.entry(key.pid).or_default() += share);
         let rows = self.threads.fold(readings);
         let thread = |part: Part| Measured {
             share: shares.get(&part.key).copied().unwrap_or_default(),
@@ -121,16 +139,28 @@ impl Sampler {
             ..measured(&self.measures, (rows, outside), &part, span)
         };
         let processes = parts(rows).into_iter().map(process).collect();
-        Snapshot { number, at: at.since(origin), processes, threads, note: None }
+        Snapshot {
+            number,
+            at: at.since(origin),
+            processes,
+            threads,
+            note: None,
+        }
     }
 
     /// Shares of a CPU. A running thread is heard of at its own times: the share is of the stretch between two of those, as long
     /// as they are near the ends of the interval, or a thread that never stops would seem to.
-    fn shares(&mut self, readings: &Readings, (before, at, span): (Nanos, Nanos, Nanos)) -> HashMap<Key, f64> {
+    fn shares(
+        &mut self,
+        readings: &Readings,
+        (before, at, span): (Nanos, Nanos, Nanos),
+    ) -> HashMap<Key, f64> {
         let near = Nanos(span.0 / 5);
         let mut ran: HashMap<Key, (Nanos, Nanos, bool)> = HashMap::new();
         for row in readings.rows() {
-            let Owner::Thread { pid, tid } = row.owner else { continue };
+            let Owner::Thread { pid, tid } = row.owner else {
+                continue;
+            };
             let (time, end, ended) = ran.entry(Key { pid, tid }).or_default();
             *time += row.enabled;
             *end = (*end).max(row.end);
@@ -163,7 +193,10 @@ fn parts(readings: &Readings) -> Vec<Part> {
             Owner::Rest | Owner::Cpu | Owner::Total => continue,
         };
         let place = *known.entry(key).or_insert_with(|| {
-            parts.push(Part { key, rows: Vec::new() });
+            parts.push(Part {
+                key,
+                rows: Vec::new(),
+            });
             parts.len() - 1
         });
         parts[place].rows.push(row);
@@ -180,17 +213,27 @@ fn measured(
     let reading = |row: &usize| &readings.rows()[*row];
     let most = part.rows.iter().max_by_key(|row| reading(row).enabled);
     let value = |measure: &Measure| {
-        let of_set = || part.rows.iter().filter(|row| measure.set().is_none_or(|set| reading(row).set == set));
+        let of_set = || {
+            part.rows
+                .iter()
+                .filter(|row| measure.set().is_none_or(|set| reading(row).set == set))
+        };
         let found = if measure.per_second && measure.set().is_some() {
             // Core types are added up: what the kernel does to a thread means the same on each, and of other events a rate is
             // asked for, not a comparison.
             let counts = of_set().filter_map(|row| measure.value(readings, *row, outside));
-            counts.fold(None, |sum: Option<f64>, count| Some(sum.unwrap_or(0.0) + count))
+            counts.fold(None, |sum: Option<f64>, count| {
+                Some(sum.unwrap_or(0.0) + count)
+            })
         } else {
             let row = of_set().max_by_key(|row| reading(row).enabled)?;
             measure.value(readings, *row, outside)
         };
-        if measure.per_second { found.map(|value| value / span.as_secs_f64()) } else { found }
+        if measure.per_second {
+            found.map(|value| value / span.as_secs_f64())
+        } else {
+            found
+        }
     };
     Measured {
         key: part.key,
@@ -215,13 +258,37 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     fn sampler() -> Sampler {
-        Sampler::new(columns(&testing::counted(), 0, false, &Silent::new()).1, Nanos(S))
+        Sampler::new(
+            columns(&testing::counted(), 0, false, &Silent::new()).1,
+            Nanos(S),
+        )
     }
 
-    fn row(tid: u32, cpu: u32, core_type: u32, (end, enabled): (u64, u64), switches: u64, into: &mut Readings) {
+    fn row(
+        tid: u32,
+        cpu: u32,
+        core_type: u32,
+        (end, enabled): (u64, u64),
+        switches: u64,
+        into: &mut Readings,
+    ) {
         let (enabled, end) = (Nanos(enabled), Nanos(end));
-        let blank = Reading::new(Owner::Thread { pid: 1, tid }, Some(CpuId(cpu)), core_type, 0);
-        into.push(Reading { end, enabled, running: enabled, present: 3, ..blank }, [enabled.0, switches]);
+        let blank = Reading::new(
+            Owner::Thread { pid: 1, tid },
+            Some(CpuId(cpu)),
+            core_type,
+            0,
+        );
+        into.push(
+            Reading {
+                end,
+                enabled,
+                running: enabled,
+                present: 3,
+                ..blank
+            },
+            [enabled.0, switches],
+        );
     }
 
     #[test]
@@ -230,11 +297,22 @@ mod tests {
         let mut share = |number, end, enabled| {
             let mut readings = Readings::default();
             row(7, 0, 0, (end, enabled), 0, &mut readings);
-            sampler.take((number, Nanos(0), Nanos((number + 1) * S)), &readings, |_| "x", &|_, _| None).threads[0].share
+            sampler
+                .take(
+                    (number, Nanos(0), Nanos((number + 1) * S)),
+                    &readings,
+                    |_| "x",
+                    &|_, _| None,
+                )
+                .threads[0]
+                .share
         };
         assert!((share(0, S * 9 / 10, S * 9 / 10) - 1.0).abs() < 1e-9);
         assert!((share(1, 2 * S, S * 11 / 10) - 1.0).abs() < 1e-9);
-        assert!((share(2, S * 23 / 10, S * 3 / 10) - 0.3).abs() < 1e-9, "it has slept since");
+        assert!(
+            (share(2, S * 23 / 10, S * 3 / 10) - 0.3).abs() < 1e-9,
+            "it has slept since"
+        );
     }
 
     #[test]
@@ -243,25 +321,47 @@ mod tests {
         row(7, 0, 0, (S, S / 4), 10, &mut readings);
         row(7, 5, 1, (S, S / 2), 20, &mut readings);
         row(8, 1, 0, (S, S / 2), 40, &mut readings);
-        let snapshot =
-            sampler().take((0, Nanos(0), Nanos(S)), &readings, |tid| if tid == 1 { "p" } else { "t" }, &|_, _| None);
-        let [first, second] = &snapshot.threads[..] else { unreachable!() };
-        assert_eq!((first.core_type, first.cpu, first.values[0]), (1, Some(5), Some(30.0)));
+        let snapshot = sampler().take(
+            (0, Nanos(0), Nanos(S)),
+            &readings,
+            |tid| if tid == 1 { "p" } else { "t" },
+            &|_, _| None,
+        );
+        let [first, second] = &snapshot.threads[..] else {
+            unreachable!()
+        };
+        assert_eq!(
+            (first.core_type, first.cpu, first.values[0]),
+            (1, Some(5), Some(30.0))
+        );
         assert!((first.share - 0.75).abs() < 1e-9 && (second.share - 0.5).abs() < 1e-9);
-        let [process] = &snapshot.processes[..] else { unreachable!() };
-        assert_eq!((&*process.name, process.key, process.values[0]), ("p", Key { pid: 1, tid: 0 }, Some(70.0)));
+        let [process] = &snapshot.processes[..] else {
+            unreachable!()
+        };
+        assert_eq!(
+            (&*process.name, process.key, process.values[0]),
+            ("p", Key { pid: 1, tid: 0 }, Some(70.0))
+        );
         assert!((process.share - 1.25).abs() < 1e-9);
     }
 
     #[test]
     fn what_a_thread_spent_is_per_second_and_once_whatever_cores_it_ran_on() {
         let (columns, measures) = columns(&testing::counted(), 0, false, &Silent::new());
-        let place = |name: &str| match columns[crate::top::columns::find(&columns, name).unwrap()].source {
-            Source::Measure(Some(nth)) => nth,
-            other => unreachable!("{other:?}"),
-        };
-        let (spent, held, share) = (place("thread_energy_j"), place("llc_occupancy_bytes"), place("energy%"));
-        let rests: Vec<bool> = [spent, held, share].iter().map(|nth| measures[*nth].rests()).collect();
+        let place =
+            |name: &str| match columns[crate::top::columns::find(&columns, name).unwrap()].source {
+                Source::Measure(Some(nth)) => nth,
+                other => unreachable!("{other:?}"),
+            };
+        let (spent, held, share) = (
+            place("thread_energy_j"),
+            place("llc_occupancy_bytes"),
+            place("energy%"),
+        );
+        let rests: Vec<bool> = [spent, held, share]
+            .iter()
+            .map(|nth| measures[*nth].rests())
+            .collect();
         let mut readings = Readings::default();
         row(7, 0, 0, (2 * S, S / 4), 10, &mut readings);
         row(7, 5, 1, (2 * S, S / 2), 20, &mut readings);

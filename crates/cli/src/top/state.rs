@@ -79,7 +79,10 @@ pub struct State {
 
 impl State {
     pub fn new(columns: Vec<Column>, measures: &[Measure], core_types: Vec<String>) -> Self {
-        let sort = columns.iter().position(|c| c.source == Source::Share).unwrap_or_default();
+        let sort = columns
+            .iter()
+            .position(|c| c.source == Source::Share)
+            .unwrap_or_default();
         Self {
             columns,
             core_types,
@@ -107,8 +110,14 @@ impl State {
         self.at = snapshot.at;
         age(&mut self.threads);
         age(&mut self.processes);
-        snapshot.threads.into_iter().for_each(|m| update(&mut self.threads, m));
-        snapshot.processes.into_iter().for_each(|m| update(&mut self.processes, m));
+        snapshot
+            .threads
+            .into_iter()
+            .for_each(|m| update(&mut self.threads, m));
+        snapshot
+            .processes
+            .into_iter()
+            .for_each(|m| update(&mut self.processes, m));
         for lines in [&mut self.threads, &mut self.processes] {
             lines.retain(|_, line| line.idle <= KEPT);
             still(lines, &self.rests);
@@ -120,7 +129,9 @@ impl State {
         let filter = self.filter.to_lowercase();
         let fits = |line: &&Line| filter.is_empty() || line.name.to_lowercase().contains(&filter);
         let mut lines: Vec<&Line> = self.lines().values().filter(fits).collect();
-        let Some(source) = self.columns.get(self.sort).map(|c| c.source) else { return lines };
+        let Some(source) = self.columns.get(self.sort).map(|c| c.source) else {
+            return lines;
+        };
         // The sort is stable: among equals the order is that of their numbers.
         lines.sort_by(|a, b| ordered(self.cell(source, a), self.cell(source, b), self.descending));
         lines
@@ -135,14 +146,21 @@ impl State {
     /// Columns to be shown.
     pub fn shown(&self) -> impl Iterator<Item = &Column> {
         // A process has no thread's number and no CPU.
-        let meant = |c: &&Column| c.shown && !(self.by_process && matches!(c.source, Source::Tid | Source::Cpu));
+        let meant = |c: &&Column| {
+            c.shown && !(self.by_process && matches!(c.source, Source::Tid | Source::Cpu))
+        };
         self.columns.iter().filter(meant)
     }
 
     /// Virtual counters that are needed for what is shown, each once.
     pub fn reads(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
-        for name in self.columns.iter().filter(|c| c.shown).flat_map(|c| &c.reads) {
+        for name in self
+            .columns
+            .iter()
+            .filter(|c| c.shown)
+            .flat_map(|c| &c.reads)
+        {
             if !names.contains(name) {
                 names.push(*name);
             }
@@ -158,9 +176,10 @@ impl State {
             Source::Tid => Cell::Number(line.key.tid.into()),
             Source::Name => Cell::Text(&line.name),
             Source::Cpu => number(line.cpu.map(f64::from)),
-            Source::CoreType => {
-                self.core_types.get(line.core_type as usize).map_or(Cell::Missing, |name| Cell::Text(name))
-            }
+            Source::CoreType => self
+                .core_types
+                .get(line.core_type as usize)
+                .map_or(Cell::Missing, |name| Cell::Text(name)),
             Source::Share => Cell::Number(line.share),
             Source::Measure(nth) => number(nth.and_then(|nth| *line.values.get(nth)?)),
             Source::History => Cell::Number(line.history.iter().sum()),
@@ -198,29 +217,47 @@ impl State {
     /// How many have run in the last interval, and the CPUs that they used together.
     pub fn running(&self) -> (usize, usize, f64) {
         let ran = |lines: &BTreeMap<Key, Line>| lines.values().filter(|l| l.idle == 0).count();
-        (ran(&self.threads), ran(&self.processes), self.threads.values().map(|l| l.share).sum())
+        (
+            ran(&self.threads),
+            ran(&self.processes),
+            self.threads.values().map(|l| l.share).sum(),
+        )
     }
 
     const fn lines(&self) -> &BTreeMap<Key, Line> {
-        if self.by_process { &self.processes } else { &self.threads }
+        if self.by_process {
+            &self.processes
+        } else {
+            &self.threads
+        }
     }
 
     fn step(&mut self, by: i32) {
-        let moved = |from: usize, count: usize| from.saturating_add_signed(by as isize).min(count.saturating_sub(1));
+        let moved = |from: usize, count: usize| {
+            from.saturating_add_signed(by as isize)
+                .min(count.saturating_sub(1))
+        };
         if let Mode::Columns(at) = self.mode {
             self.mode = Mode::Columns(moved(at, self.columns.len()));
             return;
         }
         let visible = self.visible();
         // The first step only selects.
-        let to = self.selection(&visible).map_or(0, |at| moved(at, visible.len()));
+        let to = self
+            .selection(&visible)
+            .map_or(0, |at| moved(at, visible.len()));
         self.selected = visible.get(to).map(|line| line.key);
     }
 
     fn sort_by(&mut self, by: i32) {
-        let shown: Vec<usize> =
-            self.shown().filter_map(|c| self.columns.iter().position(|d| d.name == c.name)).collect();
-        let at = shown.iter().position(|c| *c == self.sort).unwrap_or_default() as i32;
+        let shown: Vec<usize> = self
+            .shown()
+            .filter_map(|c| self.columns.iter().position(|d| d.name == c.name))
+            .collect();
+        let at = shown
+            .iter()
+            .position(|c| *c == self.sort)
+            .unwrap_or_default() as i32;
         let next = (at + by).rem_euclid(i32::try_from(shown.len()).unwrap_or(1).max(1)) as usize;
         if let Some(column) = shown.get(next) {
             self.set_sort(*column);
@@ -263,7 +300,12 @@ fn age(lines: &mut BTreeMap<Key, Line>) {
 /// Who does nothing does it at a rate of zero; a ratio stays what it was.
 fn still(lines: &mut BTreeMap<Key, Line>, rests: &[bool]) {
     for line in lines.values_mut().filter(|l| l.idle > 0) {
-        for (value, _) in line.values.iter_mut().zip(rests).filter(|(_, rests)| **rests) {
+        for (value, _) in line
+            .values
+            .iter_mut()
+            .zip(rests)
+            .filter(|(_, rests)| **rests)
+        {
             *value = value.map(|_| 0.0);
         }
     }
@@ -304,8 +346,17 @@ mod tests {
 
     fn three() -> State {
         let mut state = state();
-        let threads = [(1, 10, "beta", 0.5, 3.0), (1, 11, "alpha", 0.9, 1.0), (2, 20, "gamma", 0.1, 2.0)];
-        state.ingest(snapshot(0, threads.map(|(p, t, n, s, c)| measured(p, t, n, s, c)).into()));
+        let threads = [
+            (1, 10, "beta", 0.5, 3.0),
+            (1, 11, "alpha", 0.9, 1.0),
+            (2, 20, "gamma", 0.1, 2.0),
+        ];
+        state.ingest(snapshot(
+            0,
+            threads
+                .map(|(p, t, n, s, c)| measured(p, t, n, s, c))
+                .into(),
+        ));
         state
     }
 
@@ -358,7 +409,10 @@ mod tests {
         }
         let lines = state.visible();
         let alpha = lines.iter().find(|l| &*l.name == "alpha").unwrap();
-        assert_eq!((alpha.idle, alpha.share, alpha.values[0], alpha.values[1]), (KEPT, 0.0, Some(0.0), Some(1.0)));
+        assert_eq!(
+            (alpha.idle, alpha.share, alpha.values[0], alpha.values[1]),
+            (KEPT, 0.0, Some(0.0), Some(1.0))
+        );
         assert_eq!(alpha.history, [0.9, 0.0, 0.0, 0.0, 0.0, 0.0]);
         state.ingest(snapshot(9, Vec::new()));
         assert_eq!(names(&state), ["beta"]);
@@ -368,10 +422,16 @@ mod tests {
     fn history_is_bounded() {
         let mut state = state();
         for number in 0..50 {
-            state.ingest(snapshot(number, vec![measured(1, 10, "x", number as f64 / 100.0, 0.0)]));
+            state.ingest(snapshot(
+                number,
+                vec![measured(1, 10, "x", number as f64 / 100.0, 0.0)],
+            ));
         }
         let line = state.visible()[0];
-        assert_eq!((line.history.len(), line.history.back()), (HISTORY, Some(&0.49)));
+        assert_eq!(
+            (line.history.len(), line.history.back()),
+            (HISTORY, Some(&0.49))
+        );
     }
 
     #[test]
@@ -383,7 +443,13 @@ mod tests {
         assert_eq!(at(&state), Some(1));
         state.apply(Action::Reverse);
         state.apply(Action::Reverse);
-        state.ingest(snapshot(1, vec![measured(1, 10, "beta", 0.95, 0.0), measured(1, 11, "alpha", 0.9, 0.0)]));
+        state.ingest(snapshot(
+            1,
+            vec![
+                measured(1, 10, "beta", 0.95, 0.0),
+                measured(1, 11, "alpha", 0.9, 0.0),
+            ],
+        ));
         assert_eq!(at(&state), Some(0), "beta is first now");
         assert!(!"BET".chars().any(|c| state.apply(Action::Type(c))));
         assert_eq!(names(&state), ["beta"]);
@@ -418,7 +484,10 @@ mod tests {
         state.apply(Action::Move(1));
         state.apply(Action::Toggle);
         state.apply(Action::Leave);
-        assert_eq!((state.shown().count(), state.mode), (shown - 1, Mode::Table));
+        assert_eq!(
+            (state.shown().count(), state.mode),
+            (shown - 1, Mode::Table)
+        );
         state.apply(Action::Pause);
         state.ingest(snapshot(1, Vec::new()));
         assert!(state.visible().iter().all(|l| l.idle == 0));

@@ -11,24 +11,46 @@ use crate::counted::Counted;
 
 /// `context_switches` as a metric of the table and `clock_share` as one of the user's, of one set.
 pub fn counted() -> Counted {
-    let event = |name: &str, unit: &str| PlannedEvent { name: name.into(), unit: unit.into(), scale: 1.0, event: None };
-    let set = PlannedSet { events: vec![event("task_clock", "ns"), event("context_switches", "")] };
+    let event = |name: &str, unit: &str| PlannedEvent {
+        name: name.into(),
+        unit: unit.into(),
+        scale: 1.0,
+        event: None,
+    };
+    let set = PlannedSet {
+        events: vec![event("task_clock", "ns"), event("context_switches", "")],
+    };
     let bound = |text: &str, name: &str, operands: Vec<Operand>| {
         let mut metric = Metric::choose(text, &[]).unwrap().remove(0);
         metric.name = name.into();
         BoundMetric::new(&metric, 0, &set, operands).unwrap()
     };
     let metrics = vec![
-        bound("context_switches", "context_switches", vec![Operand::Event(1)]),
-        bound("task_clock/seconds", "clock_share", vec![Operand::Event(0), Operand::Seconds]),
+        bound(
+            "context_switches",
+            "context_switches",
+            vec![Operand::Event(1)],
+        ),
+        bound(
+            "task_clock/seconds",
+            "clock_share",
+            vec![Operand::Event(0), Operand::Seconds],
+        ),
     ];
     let plan = Plan::new(vec![set.clone()], None).unwrap();
-    Counted { plan, metrics, ..Counted::nothing() }
+    Counted {
+        plan,
+        metrics,
+        ..Counted::nothing()
+    }
 }
 
 /// A machine without any virtual counter.
 pub fn silent() -> Silent {
-    PROVIDERS.iter().map(|p| (p.name, "there is none".to_owned())).collect()
+    PROVIDERS
+        .iter()
+        .map(|p| (p.name, "there is none".to_owned()))
+        .collect()
 }
 
 pub fn state() -> State {
@@ -49,7 +71,20 @@ pub fn measured(pid: u32, tid: u32, name: &str, share: f64, switches: f64) -> Me
 }
 
 pub fn snapshot(number: u64, threads: Vec<Measured>) -> Snapshot {
-    let processes = threads.iter().map(|t| Measured { key: Key { pid: t.key.pid, tid: 0 }, cpu: None, ..t.clone() });
+    let processes = threads.iter().map(|t| Measured {
+        key: Key {
+            pid: t.key.pid,
+            tid: 0,
+        },
+        cpu: None,
+        ..t.clone()
+    });
     let at = Nanos::from_millis(1000 * (number + 1));
-    Snapshot { number, at, processes: processes.collect(), threads, note: None }
+    Snapshot {
+        number,
+        at,
+        processes: processes.collect(),
+        threads,
+        note: None,
+    }
 }

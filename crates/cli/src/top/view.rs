@@ -25,11 +25,17 @@ pub struct Theme {
 impl Theme {
     /// Without colours where the environment asks for none: `NO_COLOR` is set and not empty.
     pub fn of_environment() -> Self {
-        Self { colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
+        Self {
+            colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        }
     }
 
     fn colour(self, colour: Color) -> Style {
-        if self.colours { Style::new().fg(colour) } else { Style::new() }
+        if self.colours {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
+        }
     }
 }
 
@@ -41,18 +47,32 @@ pub struct View {
 
 impl View {
     pub fn new(theme: Theme) -> Self {
-        Self { theme, table: TableState::default() }
+        Self {
+            theme,
+            table: TableState::default(),
+        }
     }
 
     pub fn draw(&mut self, frame: &mut Frame<'_>, state: &State) {
         let notes = u16::try_from(state.notes.len()).unwrap_or(u16::MAX).min(3);
-        let rows = [Constraint::Length(1), Constraint::Min(2), Constraint::Length(notes), Constraint::Length(1)];
+        let rows = [
+            Constraint::Length(1),
+            Constraint::Min(2),
+            Constraint::Length(notes),
+            Constraint::Length(1),
+        ];
         let [head, body, below, keys] = Layout::vertical(rows).areas(frame.area());
         frame.render_widget(self.head(state), head);
         let left_out = self.table(frame, state, body);
         let last = state.notes.len().saturating_sub(usize::from(notes));
-        let lines: Vec<TextLine<'_>> = state.notes[last..].iter().map(|n| TextLine::raw(n.as_str())).collect();
-        frame.render_widget(Paragraph::new(lines).style(self.theme.colour(Color::Yellow)), below);
+        let lines: Vec<TextLine<'_>> = state.notes[last..]
+            .iter()
+            .map(|n| TextLine::raw(n.as_str()))
+            .collect();
+        frame.render_widget(
+            Paragraph::new(lines).style(self.theme.colour(Color::Yellow)),
+            below,
+        );
         frame.render_widget(foot(state, left_out), keys);
         match state.mode {
             Mode::Columns(at) => self.columns(frame, state, at),
@@ -64,7 +84,11 @@ impl View {
     fn head(&self, state: &State) -> Paragraph<'static> {
         let (threads, processes, cpus) = state.running();
         let paused = if state.paused { "  PAUSED" } else { "" };
-        let filter = if state.filter.is_empty() { String::new() } else { format!("  name: {}", state.filter) };
+        let filter = if state.filter.is_empty() {
+            String::new()
+        } else {
+            format!("  name: {}", state.filter)
+        };
         let at = state.at.as_secs_f64();
         let text = format!(
             "steer top  {at:.1} s  {threads} threads of {processes} processes ran on {cpus:.2} CPUs{filter}{paused}"
@@ -79,17 +103,34 @@ impl View {
         let sorted = state.columns.get(state.sort).map(|c| c.name.as_str());
         let head = columns.iter().map(|column| {
             let is_sorted = sorted == Some(column.name.as_str());
-            let arrow = if is_sorted && state.descending { "▼" } else { "▲" };
-            let name = if is_sorted { format!("{arrow}{}", column.name) } else { column.name.clone() };
-            let style = if is_sorted { self.theme.colour(Color::Cyan) } else { Style::new() };
+            let arrow = if is_sorted && state.descending {
+                "▼"
+            } else {
+                "▲"
+            };
+            let name = if is_sorted {
+                format!("{arrow}{}", column.name)
+            } else {
+                column.name.clone()
+            };
+            let style = if is_sorted {
+                self.theme.colour(Color::Cyan)
+            } else {
+                Style::new()
+            };
             Cell::from(aligned(name, column)).style(style)
         });
-        let head = Row::new(head).style(Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED));
+        let head =
+            Row::new(head).style(Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED));
         let visible = state.visible();
         let rows = visible.iter().map(|line| self.row(state, columns, line));
-        let widths = columns.iter().map(|column| Constraint::Length(column.width));
+        let widths = columns
+            .iter()
+            .map(|column| Constraint::Length(column.width));
         let selected = Style::new().add_modifier(Modifier::REVERSED);
-        let table = Table::new(rows, widths).header(head).row_highlight_style(selected);
+        let table = Table::new(rows, widths)
+            .header(head)
+            .row_highlight_style(selected);
         self.table.select(state.selection(&visible));
         if self.table.selected().is_none() {
             *self.table.offset_mut() = 0;
@@ -108,7 +149,11 @@ impl View {
             Cell::from(aligned(plain::value(state, column, line), column)).style(style)
         });
         let gone = line.idle > 0 || line.ended;
-        let style = if gone { Style::new().add_modifier(Modifier::DIM) } else { Style::new() };
+        let style = if gone {
+            Style::new().add_modifier(Modifier::DIM)
+        } else {
+            Style::new()
+        };
         Row::new(cells).style(style)
     }
 
@@ -117,9 +162,17 @@ impl View {
             .zip(&state.columns)
             .map(|(nth, column)| {
                 let mark = if column.shown { 'x' } else { ' ' };
-                let missing = column.absent.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+                let missing = column
+                    .absent
+                    .as_ref()
+                    .map(|why| format!(" ({why})"))
+                    .unwrap_or_default();
                 let text = format!("[{mark}] {:<10} {}{missing}", column.name, column.prose);
-                let style = if nth == at { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+                let style = if nth == at {
+                    Style::new().add_modifier(Modifier::REVERSED)
+                } else {
+                    Style::new()
+                };
                 TextLine::styled(text, style)
             })
             .collect();
@@ -128,7 +181,11 @@ impl View {
 }
 
 fn aligned(text: String, column: &Column) -> Text<'static> {
-    let side = if column.is_text() { Alignment::Left } else { Alignment::Right };
+    let side = if column.is_text() {
+        Alignment::Left
+    } else {
+        Alignment::Right
+    };
     Text::from(text).alignment(side)
 }
 
@@ -150,8 +207,14 @@ fn foot(state: &State, left_out: usize) -> Paragraph<'static> {
         Mode::Help => "any key closes".into(),
         Mode::Table | Mode::Columns(_) => {
             // First, since the end of the line may not fit either.
-            let more = if left_out > 0 { format!("{left_out} columns do not fit: ") } else { String::new() };
-            format!("{more}q quit  s sort  r reverse  / filter  c columns  p processes  Space pause  h help")
+            let more = if left_out > 0 {
+                format!("{left_out} columns do not fit: ")
+            } else {
+                String::new()
+            };
+            format!(
+                "{more}q quit  s sort  r reverse  / filter  c columns  p processes  Space pause  h help"
+            )
         }
     };
     Paragraph::new(text).style(Style::new().add_modifier(Modifier::DIM))
@@ -161,24 +224,47 @@ fn help(frame: &mut Frame<'_>) {
     let line = |(keys, does): (&str, &str)| TextLine::raw(format!("{keys:<20} {does}"));
     let mut lines: Vec<TextLine<'_>> = BINDINGS.iter().filter_map(|b| b.words).map(line).collect();
     lines.push(TextLine::raw(""));
-    lines.push(TextLine::raw("Grey lines did not run in the last interval, or have ended."));
-    lines.push(TextLine::raw("A dash: this machine does not count that; c says why."));
-    lines.push(TextLine::raw("What a program started from here prints goes to /dev/null, or to --to FILE."));
+    lines.push(TextLine::raw(
+        "Grey lines did not run in the last interval, or have ended.",
+    ));
+    lines.push(TextLine::raw(
+        "A dash: this machine does not count that; c says why.",
+    ));
+    lines.push(TextLine::raw(
+        "What a program started from here prints goes to /dev/null, or to --to FILE.",
+    ));
     popup(frame, "Keys", lines, 0);
 }
 
 /// A box in the middle, scrolled so that one of its lines is seen.
 fn popup(frame: &mut Frame<'_>, title: &str, lines: Vec<TextLine<'_>>, seen: usize) {
     let area = frame.area();
-    let widest = lines.iter().map(TextLine::width).max().unwrap_or(0).max(title.len());
-    let width = u16::try_from(widest + 4).unwrap_or(u16::MAX).min(area.width);
-    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
-    let place = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
+    let widest = lines
+        .iter()
+        .map(TextLine::width)
+        .max()
+        .unwrap_or(0)
+        .max(title.len());
+    let width = u16::try_from(widest + 4)
+        .unwrap_or(u16::MAX)
+        .min(area.width);
+    let height = u16::try_from(lines.len() + 2)
+        .unwrap_or(u16::MAX)
+        .min(area.height);
+    let place = Rect {
+        x: (area.width - width) / 2,
+        y: (area.height - height) / 2,
+        width,
+        height,
+    };
     let inside = usize::from(height.saturating_sub(2)).max(1);
     let scroll = u16::try_from((seen + 1).saturating_sub(inside)).unwrap_or(u16::MAX);
     frame.render_widget(Clear, place);
     let block = Block::bordered().title(format!(" {title} "));
-    frame.render_widget(Paragraph::new(lines).block(block).scroll((scroll, 0)), place);
+    frame.render_widget(
+        Paragraph::new(lines).block(block).scroll((scroll, 0)),
+        place,
+    );
 }
 
 #[cfg(test)]
@@ -196,14 +282,26 @@ mod tests {
         let mut view = View::new(Theme { colours });
         terminal.draw(|frame| view.draw(frame, state)).unwrap();
         let buffer = terminal.backend().buffer().clone();
-        let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        let row = |y| {
+            (0..width)
+                .map(|x| buffer[(x, y)].symbol())
+                .collect::<String>()
+                .trim_end()
+                .to_owned()
+        };
         let text: Vec<String> = (0..24).map(row).collect();
         (text.join("\n"), buffer)
     }
 
     fn two() -> State {
         let mut state = state();
-        state.ingest(snapshot(0, vec![measured(1, 10, "one", 0.5, 2.0), measured(2, 20, "two", 0.95, 40_000.0)]));
+        state.ingest(snapshot(
+            0,
+            vec![
+                measured(1, 10, "one", 0.5, 2.0),
+                measured(2, 20, "two", 0.95, 40_000.0),
+            ],
+        ));
         state.ingest(snapshot(1, vec![measured(2, 20, "two", 0.9, 40_000.0)]));
         state
     }
@@ -218,20 +316,39 @@ mod tests {
         state.notes.push("3 processes could not be attached".into());
         let (text, buffer) = drawn(&state, 120, true);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "steer top  2.0 s  1 threads of 1 processes ran on 0.90 CPUs");
-        assert!(lines[1].contains("▼cpu%") && lines[1].contains("llc_mpki"), "{text}");
-        assert!(line(&text, "two").contains("90.0      -        -   40.0k"), "{text}");
-        assert!(line(&text, "two").contains("██") || line(&text, "two").contains("▇"), "{text}");
+        assert_eq!(
+            lines[0],
+            "steer top  2.0 s  1 threads of 1 processes ran on 0.90 CPUs"
+        );
+        assert!(
+            lines[1].contains("▼cpu%") && lines[1].contains("llc_mpki"),
+            "{text}"
+        );
+        assert!(
+            line(&text, "two").contains("90.0      -        -   40.0k"),
+            "{text}"
+        );
+        assert!(
+            line(&text, "two").contains("██") || line(&text, "two").contains("▇"),
+            "{text}"
+        );
         assert_eq!(lines[22], "3 processes could not be attached");
         assert!(lines[23].starts_with("q quit"));
-        assert!(buffer[(0, 3)].modifier.contains(Modifier::DIM), "who is idle is grey");
+        assert!(
+            buffer[(0, 3)].modifier.contains(Modifier::DIM),
+            "who is idle is grey"
+        );
         assert!(!buffer[(0, 2)].modifier.contains(Modifier::DIM));
     }
 
     #[test]
     fn no_colour_is_no_colour() {
-        let is_coloured =
-            |buffer: &Buffer| buffer.content().iter().any(|c| c.fg != Color::Reset || c.bg != Color::Reset);
+        let is_coloured = |buffer: &Buffer| {
+            buffer
+                .content()
+                .iter()
+                .any(|c| c.fg != Color::Reset || c.bg != Color::Reset)
+        };
         assert!(is_coloured(&drawn(&two(), 120, true).1));
         assert!(!is_coloured(&drawn(&two(), 120, false).1));
     }
@@ -248,7 +365,10 @@ mod tests {
     #[test]
     fn narrow_terminals_leave_columns_out_and_say_so() {
         let (text, _) = drawn(&two(), 100, false);
-        assert!(text.contains("1 columns do not fit") && !text.contains("clock_share"), "{text}");
+        assert!(
+            text.contains("1 columns do not fit") && !text.contains("clock_share"),
+            "{text}"
+        );
         drawn(&two(), 3, false);
     }
 
@@ -258,13 +378,18 @@ mod tests {
         state.apply(Action::Enter(Mode::Columns(0)));
         let (text, _) = drawn(&state, 120, false);
         assert!(
-            text.contains("[x] ipc") && text.contains("(not counted here)") && text.contains("[ ] migr/s"),
+            text.contains("[x] ipc")
+                && text.contains("(not counted here)")
+                && text.contains("[ ] migr/s"),
             "{text}"
         );
         state.apply(Action::Leave);
         state.apply(Action::Enter(Mode::Help));
         let (text, _) = drawn(&state, 120, false);
-        assert!(text.contains("sort by the next or previous column") && text.contains("/dev/null"), "{text}");
+        assert!(
+            text.contains("sort by the next or previous column") && text.contains("/dev/null"),
+            "{text}"
+        );
         state.apply(Action::Leave);
         state.apply(Action::Enter(Mode::Filter));
         state.apply(Action::Type('o'));

@@ -56,7 +56,12 @@ struct Part {
 impl RowKey {
     pub fn of(row: &Reading) -> Self {
         let cpu = row.cpu.filter(|_| row.owner == Owner::Cpu);
-        Self { owner: row.owner, cpu, core_type: row.core_type, set: row.set }
+        Self {
+            owner: row.owner,
+            cpu,
+            core_type: row.core_type,
+            set: row.set,
+        }
     }
 }
 
@@ -99,11 +104,19 @@ impl Belongings {
 
     /// Keeps a derived value for its row and all that this may be added up to.
     fn derive(&mut self, name: &'static str, row: &Reading, value: f64) {
-        let Owner::Thread { pid, .. } = row.owner else { return };
+        let Owner::Thread { pid, .. } = row.owner else {
+            return;
+        };
         let rows = self.derived.entry(name).or_default();
         for owner in [row.owner, Owner::Process { pid }, Owner::Cpu, Owner::Total] {
-            let part = Part { end: row.end, enabled: row.enabled, value };
-            rows.entry(RowKey::of(&Reading { owner, ..*row })).or_default().push(part);
+            let part = Part {
+                end: row.end,
+                enabled: row.enabled,
+                value,
+            };
+            rows.entry(RowKey::of(&Reading { owner, ..*row }))
+                .or_default()
+                .push(part);
         }
     }
 
@@ -111,7 +124,9 @@ impl Belongings {
     pub fn of(&self, name: &str, row: &Reading) -> Option<f64> {
         if let Some(rows) = self.derived.get(name) {
             let parts = rows.get(&RowKey::of(row))?;
-            let same = parts.iter().find(|p| (p.end, p.enabled) == (row.end, row.enabled));
+            let same = parts
+                .iter()
+                .find(|p| (p.end, p.enabled) == (row.end, row.enabled));
             return same.map_or_else(|| mean_by_time(parts), |part| Some(part.value));
         }
         let column = self.columns.get(name)?;
@@ -129,9 +144,14 @@ impl Belongings {
                 None => together(column.unit, column.cpus.values().copied()),
             };
         }
-        let near = |cpu: CpuId| move |zone: &&(Option<CpuSet>, f64)| zone.0.as_ref().is_none_or(|c| c.contains(cpu));
+        let near = |cpu: CpuId| {
+            move |zone: &&(Option<CpuSet>, f64)| zone.0.as_ref().is_none_or(|c| c.contains(cpu))
+        };
         match row.cpu {
-            Some(cpu) => together(column.unit, column.zones.iter().filter(near(cpu)).map(|z| z.1)),
+            Some(cpu) => together(
+                column.unit,
+                column.zones.iter().filter(near(cpu)).map(|z| z.1),
+            ),
             None => together(column.unit, column.zones.iter().map(|z| z.1)),
         }
     }
@@ -146,7 +166,9 @@ fn mean_by_time(parts: &[Part]) -> Option<f64> {
 /// Whether a zone's energy is in no other zone that there is: packages, without their parts and what stands around them.
 fn counts_once(name: &str, zone: &str, values: &[Named]) -> bool {
     let is_package = |zone: &str| zone.starts_with("package-") && !zone.contains('/');
-    let packages = |v: &Named| v.name == name && matches!(&v.place, Place::Zone { name, .. } if is_package(name));
+    let packages = |v: &Named| {
+        v.name == name && matches!(&v.place, Place::Zone { name, .. } if is_package(name))
+    };
     name != "energy_j" || is_package(zone) || !values.iter().any(packages) && !zone.contains('/')
 }
 
@@ -169,7 +191,15 @@ mod tests {
 
     fn zone(name: &str, cpus: Option<&str>, value: f64) -> Named {
         let cpus = cpus.map(|c| std::sync::Arc::new(c.parse().unwrap()));
-        Named { name: "energy_j", unit: "J", place: Place::Zone { name: name.into(), cpus }, value }
+        Named {
+            name: "energy_j",
+            unit: "J",
+            place: Place::Zone {
+                name: name.into(),
+                cpus,
+            },
+            value,
+        }
     }
 
     fn row(owner: Owner, cpu: Option<u32>) -> Reading {
@@ -188,14 +218,26 @@ mod tests {
         belongings.sort(&values, &[], &Readings::default());
         let thread = Owner::Thread { pid: 1, tid: 1 };
         let of = |owner, cpu| belongings.of("energy_j", &row(owner, cpu));
-        assert_eq!([of(thread, Some(1)), of(Owner::Cpu, Some(2)), of(Owner::Total, None)], [2.0, 4.0, 6.0].map(Some));
+        assert_eq!(
+            [
+                of(thread, Some(1)),
+                of(Owner::Cpu, Some(2)),
+                of(Owner::Total, None)
+            ],
+            [2.0, 4.0, 6.0].map(Some)
+        );
         assert_eq!(belongings.of("temperature_c", &row(thread, None)), None);
     }
 
     #[test]
     fn a_process_has_what_its_threads_have() {
         let mut belongings = Belongings::default();
-        let held = |tid, value| Named { name: "llc_occupancy_bytes", unit: "B", place: Place::Thread(tid), value };
+        let held = |tid, value| Named {
+            name: "llc_occupancy_bytes",
+            unit: "B",
+            place: Place::Thread(tid),
+            value,
+        };
         let mut readings = Readings::default();
         for (pid, tid) in [(1, 1), (1, 2), (3, 3)] {
             readings.push(row(Owner::Thread { pid, tid }, None), []);
@@ -203,8 +245,14 @@ mod tests {
         belongings.sort(&[held(1, 10.0), held(2, 5.0), held(3, 1.0)], &[], &readings);
         let of = |owner| belongings.of("llc_occupancy_bytes", &row(owner, None));
         assert_eq!(of(Owner::Thread { pid: 1, tid: 2 }), Some(5.0));
-        assert_eq!((of(Owner::Process { pid: 1 }), of(Owner::Total)), (Some(15.0), Some(16.0)));
-        assert_eq!((of(Owner::Thread { pid: 1, tid: 9 }), of(Owner::Rest)), (None, None));
+        assert_eq!(
+            (of(Owner::Process { pid: 1 }), of(Owner::Total)),
+            (Some(15.0), Some(16.0))
+        );
+        assert_eq!(
+            (of(Owner::Thread { pid: 1, tid: 9 }), of(Owner::Rest)),
+            (None, None)
+        );
     }
 
     #[test]
@@ -214,23 +262,64 @@ mod tests {
         let thread = |tid| Owner::Thread { pid: 1, tid };
         let ran = |tid, cpu, core_type, ms| {
             let enabled = Nanos::from_millis(ms);
-            Reading { enabled, end: enabled, core_type, ..row(thread(tid), Some(cpu)) }
+            Reading {
+                enabled,
+                end: enabled,
+                core_type,
+                ..row(thread(tid), Some(cpu))
+            }
         };
-        let rows = [ran(1, 0, 0, 10), ran(1, 1, 0, 30), ran(1, 2, 1, 5), ran(2, 0, 0, 40)];
+        let rows = [
+            ran(1, 0, 0, 10),
+            ran(1, 1, 0, 30),
+            ran(1, 2, 1, 5),
+            ran(2, 0, 0, 40),
+        ];
         rows.iter().for_each(|row| readings.push(*row, []));
-        let of_rows: Vec<OfRow> =
-            (0..).zip([2.0, 1.0, 9.0, 3.0]).map(|(row, value)| OfRow { row, name: "sf", value }).collect();
+        let of_rows: Vec<OfRow> = (0..)
+            .zip([2.0, 1.0, 9.0, 3.0])
+            .map(|(row, value)| OfRow {
+                row,
+                name: "sf",
+                value,
+            })
+            .collect();
         belongings.sort(&[], &of_rows, &readings);
-        let sum = |owner, cpu, core_type| Reading { core_type, ..row(owner, cpu) };
+        let sum = |owner, cpu, core_type| Reading {
+            core_type,
+            ..row(owner, cpu)
+        };
         let of = |row: &Reading| belongings.of("sf", row);
-        assert_eq!((of(&rows[0]), of(&rows[1]), of(&rows[2])), (Some(2.0), Some(1.0), Some(9.0)));
-        assert_eq!((of(&sum(thread(1), Some(1), 0)), of(&sum(thread(1), Some(2), 1))), (Some(1.25), Some(9.0)));
         assert_eq!(
-            (of(&sum(Owner::Process { pid: 1 }, None, 0)), of(&sum(Owner::Total, None, 1))),
+            (of(&rows[0]), of(&rows[1]), of(&rows[2])),
+            (Some(2.0), Some(1.0), Some(9.0))
+        );
+        assert_eq!(
+            (
+                of(&sum(thread(1), Some(1), 0)),
+                of(&sum(thread(1), Some(2), 1))
+            ),
+            (Some(1.25), Some(9.0))
+        );
+        assert_eq!(
+            (
+                of(&sum(Owner::Process { pid: 1 }, None, 0)),
+                of(&sum(Owner::Total, None, 1))
+            ),
             (Some(2.125), Some(9.0))
         );
-        assert_eq!((of(&sum(Owner::Cpu, Some(0), 0)), of(&sum(thread(3), None, 0))), (Some(2.8), None));
+        assert_eq!(
+            (
+                of(&sum(Owner::Cpu, Some(0), 0)),
+                of(&sum(thread(3), None, 0))
+            ),
+            (Some(2.8), None)
+        );
         belongings.sort(&[], &[], &Readings::default());
-        assert_eq!(belongings.of("sf", &rows[0]), None, "the next period has nothing to say");
+        assert_eq!(
+            belongings.of("sf", &rows[0]),
+            None,
+            "the next period has nothing to say"
+        );
     }
 }

@@ -28,7 +28,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 fn counted(metric: &MetricDef) -> bool {
-    metric.needs.iter().all(|event| CatalogRow::by_name(event.def().name).is_some())
+    metric
+        .needs
+        .iter()
+        .all(|event| CatalogRow::by_name(event.def().name).is_some())
 }
 
 /// A metric as it was with a row of readings.
@@ -55,13 +58,29 @@ impl Derived {
         }
         let machine = countersteer_host::topology::detect(Path::new("/"))?;
         let cpus = CpuNumbers::new(machine.os_cpu_numbers());
-        Ok(Some(Self::new(metrics, plan, Arc::new(Topology::new(&machine)), cpus)))
+        Ok(Some(Self::new(
+            metrics,
+            plan,
+            Arc::new(Topology::new(&machine)),
+            cpus,
+        )))
     }
 
-    fn new(metrics: &[&'static MetricDef], plan: &Plan, topology: Arc<Topology>, cpus: CpuNumbers) -> Self {
+    fn new(
+        metrics: &[&'static MetricDef],
+        plan: &Plan,
+        topology: Arc<Topology>,
+        cpus: CpuNumbers,
+    ) -> Self {
         let names: Vec<&str> = metrics.iter().map(|m| m.name).collect();
         let bank = MetricBank::new(&topology, &names);
-        Self { metrics: metrics.to_vec(), bank, topology, cpus, plan: plan.clone() }
+        Self {
+            metrics: metrics.to_vec(),
+            bank,
+            topology,
+            cpus,
+            plan: plan.clone(),
+        }
     }
 
     /// Takes in readings, and tells the metrics of the threads in them.
@@ -70,22 +89,34 @@ impl Derived {
         let mut threads: Vec<ThreadId> = Vec::new();
         for (row, sample) in self.samples(readings) {
             let thread = sample.thread;
-            let counted = |m: &&&MetricDef| m.needs.iter().all(|event| sample.counts.get(*event).is_some());
+            let counted = |m: &&&MetricDef| {
+                m.needs
+                    .iter()
+                    .all(|event| sample.counts.get(*event).is_some())
+            };
             let told: Vec<&MetricDef> = self.metrics.iter().filter(counted).copied().collect();
             threads.push(thread);
             seen.samples = vec![sample];
             self.bank.update(&seen);
             for metric in told {
                 let value = self.bank.get(thread, metric.name);
-                of_rows.extend(value.map(|value| OfRow { row, name: metric.name, value }));
+                of_rows.extend(value.map(|value| OfRow {
+                    row,
+                    name: metric.name,
+                    value,
+                }));
             }
         }
         threads.dedup();
         for thread in &threads {
             for metric in &self.metrics {
                 let value = self.bank.get(*thread, metric.name);
-                let named =
-                    |value| Named { name: metric.name, unit: metric.unit, place: Place::Thread(thread.0), value };
+                let named = |value| Named {
+                    name: metric.name,
+                    unit: metric.unit,
+                    place: Place::Thread(thread.0),
+                    value,
+                };
                 into.extend(value.map(named));
             }
         }
@@ -93,7 +124,11 @@ impl Derived {
         for row in readings.rows().iter().filter(|r| r.last) {
             if let Owner::Thread { tid, .. } = row.owner {
                 let (at, thread) = (row.end, ThreadId(tid));
-                seen.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exit });
+                seen.events.push(ThreadEvent {
+                    at,
+                    thread,
+                    kind: ThreadEventKind::Exit,
+                });
             }
         }
         self.bank.update(&seen);
@@ -107,7 +142,8 @@ impl Derived {
             sample.core_type = self.topology.core_type_of(sample.cpu);
             Some((row, sample))
         };
-        let mut samples: Vec<(usize, Sample)> = (0..readings.rows().len()).filter_map(sample).collect();
+        let mut samples: Vec<(usize, Sample)> =
+            (0..readings.rows().len()).filter_map(sample).collect();
         samples.sort_by_key(|(_, s)| (s.thread, s.at));
         samples
     }
@@ -134,18 +170,41 @@ mod tests {
             scale: 1.0,
             event: Some(event),
         };
-        let plan = Plan::new(vec![PlannedSet { events: events.map(planned).into() }], None).unwrap();
+        let plan = Plan::new(
+            vec![PlannedSet {
+                events: events.map(planned).into(),
+            }],
+            None,
+        )
+        .unwrap();
         let os = (0..topology.cpus.len() as u32).map(CpuId).collect();
-        let mut derived = Derived::new(&[derivable("sf").unwrap()], &plan, topology, CpuNumbers::new(os));
+        let mut derived = Derived::new(
+            &[derivable("sf").unwrap()],
+            &plan,
+            topology,
+            CpuNumbers::new(os),
+        );
         let mut told = |misses: u64, last: bool| {
             let mut readings = Readings::default();
             let blank = Reading::new(Owner::Thread { pid: 1, tid: 7 }, Some(CpuId(0)), 0, 0);
             let time = Nanos(1_000_000);
-            readings.push(Reading { enabled: time, running: time, present: 7, last, ..blank }, [4000, 2000, misses]);
+            readings.push(
+                Reading {
+                    enabled: time,
+                    running: time,
+                    present: 7,
+                    last,
+                    ..blank
+                },
+                [4000, 2000, misses],
+            );
             let (mut values, mut rows) = (Vec::new(), Vec::new());
             derived.read(&readings, &mut values, &mut rows);
             assert_eq!((values.len(), &values[0].place), (1, &Place::Thread(7)));
-            assert_eq!((rows.len(), rows[0].row, rows[0].value), (1, 0, values[0].value));
+            assert_eq!(
+                (rows.len(), rows[0].row, rows[0].value),
+                (1, 0, values[0].value)
+            );
             values[0].value
         };
         let (computes, waits) = (told(0, false), told(10, true));
@@ -157,6 +216,9 @@ mod tests {
     fn only_what_pmus_count_can_be_derived() {
         assert!(derivable("sf").is_some() && derivable("ipc").is_some());
         assert!(derivable("sf_oracle").is_none() && derivable("power").is_none());
-        assert!(derivable("l2_mpki").is_none(), "no portable name for its event");
+        assert!(
+            derivable("l2_mpki").is_none(),
+            "no portable name for its event"
+        );
     }
 }

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::counters::{Outside, Owner, Reading, Readings};
 use countersteer_core::metric::MetricDef;
-use countersteer_host::virtuals::{Column, Meters, PROVIDERS, Place, Unavailable, Value, column_of};
+use countersteer_host::virtuals::{
+    Column, Meters, PROVIDERS, Place, Unavailable, Value, column_of,
+};
 use countersteer_report::readings::VirtualValue;
 
 use self::belongs::Belongings;
@@ -66,30 +68,71 @@ impl Wanted {
 
     /// The first, of these and of what formulas name, that is read thread by thread.
     pub fn by_thread(&self, counted: &Counted) -> Option<&'static str> {
-        let of_threads = |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
-        let mut names = self.columns.iter().map(|c| c.name).chain(counted.outside.iter().copied());
-        names.find(of_threads).or_else(|| self.derived.iter().chain(&counted.derived).next().map(|m| m.name))
+        let of_threads =
+            |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
+        let mut names = self
+            .columns
+            .iter()
+            .map(|c| c.name)
+            .chain(counted.outside.iter().copied());
+        names.find(of_threads).or_else(|| {
+            self.derived
+                .iter()
+                .chain(&counted.derived)
+                .next()
+                .map(|m| m.name)
+        })
     }
 }
 
 fn unknown(name: &str) -> String {
-    let known = PROVIDERS.iter().flat_map(|p| p.columns).map(|c| c.name).chain(derived::names());
+    let known = PROVIDERS
+        .iter()
+        .flat_map(|p| p.columns)
+        .map(|c| c.name)
+        .chain(derived::names());
     let known: Vec<&str> = known.collect();
-    format!("there is no virtual counter `{name}`; there are {}", known.join(", "))
+    format!(
+        "there is no virtual counter `{name}`; there are {}",
+        known.join(", ")
+    )
 }
 
 impl Bank {
     /// Opens the providers of what is wanted and of what formulas name, and takes a first reading, from which differences count.
     /// `root` is where the machine's files are.
     pub fn open(root: &Path, wanted: &Wanted, counted: &Counted) -> anyhow::Result<Self> {
-        let names: Vec<&'static str> =
-            wanted.columns.iter().map(|c| c.name).chain(wanted.derived.iter().map(|m| m.name)).collect();
-        let read: Vec<&str> = wanted.columns.iter().map(|c| c.name).chain(counted.outside.iter().copied()).collect();
-        let meters = Meters::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
-        let metrics: Vec<&MetricDef> = wanted.derived.iter().chain(&counted.derived).copied().collect();
+        let names: Vec<&'static str> = wanted
+            .columns
+            .iter()
+            .map(|c| c.name)
+            .chain(wanted.derived.iter().map(|m| m.name))
+            .collect();
+        let read: Vec<&str> = wanted
+            .columns
+            .iter()
+            .map(|c| c.name)
+            .chain(counted.outside.iter().copied())
+            .collect();
+        let meters =
+            Meters::open(root, &read).map_err(|why| told(Kind::Missing, why.to_string()))?;
+        let metrics: Vec<&MetricDef> = wanted
+            .derived
+            .iter()
+            .chain(&counted.derived)
+            .copied()
+            .collect();
         let derived = Derived::open(&metrics, &counted.plan)?;
         let (root, belongings) = (root.to_owned(), Belongings::default());
-        Ok(Self { root, names, meters, derived, values: Vec::new(), of_rows: Vec::new(), belongings })
+        Ok(Self {
+            root,
+            names,
+            meters,
+            derived,
+            values: Vec::new(),
+            of_rows: Vec::new(),
+            belongings,
+        })
     }
 
     /// Reads the columns of these names from now on, and no others.
@@ -125,12 +168,20 @@ impl Bank {
                 self.meters.ran(tid, cpu, row.enabled);
             }
         }
-        let named =
-            |v: &Value| Named { name: v.column.name, unit: v.column.unit, place: v.place.clone(), value: v.value };
+        let named = |v: &Value| Named {
+            name: v.column.name,
+            unit: v.column.unit,
+            place: v.place.clone(),
+            value: v.value,
+        };
         self.values.extend(self.meters.read().iter().map(named));
         for row in readings.rows() {
             if let Owner::Thread { tid, .. } = row.owner {
-                if row.last { self.meters.leave(tid) } else { self.meters.follow(tid) }
+                if row.last {
+                    self.meters.leave(tid)
+                } else {
+                    self.meters.follow(tid)
+                }
             }
         }
         self.count(readings);
@@ -159,7 +210,11 @@ impl Bank {
     }
 
     /// Every value of -v, with what kind of place it is about.
-    pub fn each<'n>(&self, name: impl Fn(u32) -> &'n str, take: impl FnMut(&str, &VirtualValue<'_>)) {
+    pub fn each<'n>(
+        &self,
+        name: impl Fn(u32) -> &'n str,
+        take: impl FnMut(&str, &VirtualValue<'_>),
+    ) {
         tell(self.asked_for(), name, take);
     }
 
@@ -182,8 +237,20 @@ fn tell<'v, 'n>(
             Place::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
             Place::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
         };
-        let Named { name, unit, value, .. } = *value;
-        take(scope, &VirtualValue { name, unit, place, tid, cpu, value });
+        let Named {
+            name, unit, value, ..
+        } = *value;
+        take(
+            scope,
+            &VirtualValue {
+                name,
+                unit,
+                place,
+                tid,
+                cpu,
+                value,
+            },
+        );
     }
 }
 
@@ -199,25 +266,47 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let (zone, chip) = ("sys/class/powercap/intel-rapl:0/energy_uj", "sys/class/hwmon/hwmon0/temp1_input");
+        let (zone, chip) = (
+            "sys/class/powercap/intel-rapl:0/energy_uj",
+            "sys/class/hwmon/hwmon0/temp1_input",
+        );
         write(zone, "1000000");
         write(chip, "45000");
         let mut bank = Bank::open(root.path(), &Wanted::default(), &Counted::nothing()).unwrap();
         let read = |bank: &mut Bank| {
             bank.read(&Readings::default());
             let mut seen = Vec::new();
-            bank.each(|_| "", |_, value| seen.push((value.name.to_owned(), value.value)));
+            bank.each(
+                |_| "",
+                |_, value| seen.push((value.name.to_owned(), value.value)),
+            );
             seen
         };
         assert_eq!(read(&mut bank), []);
         write(zone, "5000000");
         bank.turn_to(&["energy_j", "temperature_c"]).unwrap();
         write(zone, "7500000");
-        assert_eq!(read(&mut bank), [("energy_j".to_owned(), 2.5), ("temperature_c".to_owned(), 45.0)]);
+        assert_eq!(
+            read(&mut bank),
+            [
+                ("energy_j".to_owned(), 2.5),
+                ("temperature_c".to_owned(), 45.0)
+            ]
+        );
         bank.turn_to(&["temperature_c"]).unwrap();
         assert_eq!(read(&mut bank), [("temperature_c".to_owned(), 45.0)]);
-        let error = bank.turn_to(&["llc_occupancy_bytes"]).unwrap_err().to_string();
-        assert!(error.starts_with("`llc_occupancy_bytes` cannot be read"), "{error}");
-        assert_eq!((read(&mut bank), bank.turn_to(&["llc_occupancy_bytes"])), (Vec::new(), Ok(())), "it is said once");
+        let error = bank
+            .turn_to(&["llc_occupancy_bytes"])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("`llc_occupancy_bytes` cannot be read"),
+            "{error}"
+        );
+        assert_eq!(
+            (read(&mut bank), bank.turn_to(&["llc_occupancy_bytes"])),
+            (Vec::new(), Ok(())),
+            "it is said once"
+        );
     }
 }

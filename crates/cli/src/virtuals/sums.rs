@@ -30,24 +30,56 @@ struct Column {
 impl Sums {
     /// Sums of the virtual counters that formulas name.
     pub fn new(counted: &Counted) -> Self {
-        let names = counted.outside.iter().copied().chain(counted.derived.iter().map(|m| m.name));
-        let column = |name| (name, Column { adds_up: adds_up(name), rows: HashMap::new() });
-        Self { columns: names.map(column).collect(), values: BTreeMap::new() }
+        let names = counted
+            .outside
+            .iter()
+            .copied()
+            .chain(counted.derived.iter().map(|m| m.name));
+        let column = |name| {
+            (
+                name,
+                Column {
+                    adds_up: adds_up(name),
+                    rows: HashMap::new(),
+                },
+            )
+        };
+        Self {
+            columns: names.map(column).collect(),
+            values: BTreeMap::new(),
+        }
     }
 
     /// Adds a period with its rows.
     pub fn add(&mut self, readings: &Readings, bank: &Bank) {
         for value in bank.asked_for() {
-            let new = || (Named { value: 0.0, ..value.clone() }, 0.0);
-            let (sum, n) = self.values.entry((value.name, value.place.clone())).or_insert_with(new);
+            let new = || {
+                (
+                    Named {
+                        value: 0.0,
+                        ..value.clone()
+                    },
+                    0.0,
+                )
+            };
+            let (sum, n) = self
+                .values
+                .entry((value.name, value.place.clone()))
+                .or_insert_with(new);
             sum.value += value.value;
             *n += 1.0;
         }
         let outside = bank.outside();
         for (name, column) in &mut self.columns {
             for row in readings.rows() {
-                let Some(value) = outside(name, row) else { continue };
-                let weight = if column.adds_up { 1.0 } else { row.enabled.0 as f64 };
+                let Some(value) = outside(name, row) else {
+                    continue;
+                };
+                let weight = if column.adds_up {
+                    1.0
+                } else {
+                    row.enabled.0 as f64
+                };
                 let (sum, weights) = column.rows.entry(RowKey::of(row)).or_default();
                 *sum += value * weight;
                 *weights += weight;
@@ -56,10 +88,21 @@ impl Sums {
     }
 
     /// Every value of -v.
-    pub fn each<'n>(&self, name: impl Fn(u32) -> &'n str, take: impl FnMut(&str, &VirtualValue<'_>)) {
+    pub fn each<'n>(
+        &self,
+        name: impl Fn(u32) -> &'n str,
+        take: impl FnMut(&str, &VirtualValue<'_>),
+    ) {
         let whole = |(sum, n): &(Named, f64)| {
-            let value = if adds_up(sum.name) { sum.value } else { sum.value / n };
-            Named { value, ..sum.clone() }
+            let value = if adds_up(sum.name) {
+                sum.value
+            } else {
+                sum.value / n
+            };
+            Named {
+                value,
+                ..sum.clone()
+            }
         };
         let values: Vec<Named> = self.values.values().map(whole).collect();
         tell(&values, name, take);
@@ -69,7 +112,11 @@ impl Sums {
     pub fn of(&self, name: &str, row: &Reading) -> Option<f64> {
         let column = self.columns.get(name)?;
         let (sum, weights) = column.rows.get(&RowKey::of(row))?;
-        if column.adds_up { Some(*sum) } else { (*weights > 0.0).then(|| sum / weights) }
+        if column.adds_up {
+            Some(*sum)
+        } else {
+            (*weights > 0.0).then(|| sum / weights)
+        }
     }
 }
 
@@ -94,19 +141,28 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let (zone, chip) = ("sys/class/powercap/intel-rapl:0/energy_uj", "sys/class/hwmon/hwmon0/temp1_input");
+        let (zone, chip) = (
+            "sys/class/powercap/intel-rapl:0/energy_uj",
+            "sys/class/hwmon/hwmon0/temp1_input",
+        );
         let holds = |joules: u32, degrees: u32| {
             write(zone, &format!("{joules}000000"));
             write(chip, &format!("{degrees}000"));
         };
         holds(1, 0);
         let wanted = Wanted::find(&["energy", "temperature"]).unwrap();
-        let counted = Counted { outside: vec!["energy_j", "temperature_c"], ..Counted::nothing() };
+        let counted = Counted {
+            outside: vec!["energy_j", "temperature_c"],
+            ..Counted::nothing()
+        };
         let mut bank = Bank::open(root.path(), &wanted, &counted).unwrap();
         let mut sums = Sums::new(&counted);
         let row = |cpu, ms| {
             let owner = Owner::Thread { pid: 1, tid: 1 };
-            Reading { enabled: Nanos::from_millis(ms), ..Reading::new(owner, Some(CpuId(cpu)), 0, 0) }
+            Reading {
+                enabled: Nanos::from_millis(ms),
+                ..Reading::new(owner, Some(CpuId(cpu)), 0, 0)
+            }
         };
         for (cpu, ms, joules, degrees) in [(0, 30, 3, 20), (1, 10, 7, 60)] {
             holds(joules, degrees);
@@ -115,10 +171,34 @@ mod tests {
             bank.read(&readings);
             sums.add(&readings, &bank);
         }
-        assert_eq!((sums.of("energy_j", &row(1, 40)), sums.of("temperature_c", &row(0, 40))), (Some(6.0), Some(30.0)));
-        assert_eq!(sums.of("temperature_c", &Reading { core_type: 1, ..row(0, 40) }), None);
+        assert_eq!(
+            (
+                sums.of("energy_j", &row(1, 40)),
+                sums.of("temperature_c", &row(0, 40))
+            ),
+            (Some(6.0), Some(30.0))
+        );
+        assert_eq!(
+            sums.of(
+                "temperature_c",
+                &Reading {
+                    core_type: 1,
+                    ..row(0, 40)
+                }
+            ),
+            None
+        );
         let mut seen = Vec::new();
-        sums.each(|_| "", |_, value| seen.push((value.name.to_owned(), value.value)));
-        assert_eq!(seen, [("energy_j".to_owned(), 6.0), ("temperature_c".to_owned(), 40.0)]);
+        sums.each(
+            |_| "",
+            |_, value| seen.push((value.name.to_owned(), value.value)),
+        );
+        assert_eq!(
+            seen,
+            [
+                ("energy_j".to_owned(), 6.0),
+                ("temperature_c".to_owned(), 40.0)
+            ]
+        );
     }
 }

@@ -17,13 +17,19 @@ const CAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 /// The first two CPUs, one of them declared small.
 fn machine() -> String {
     let four = include_str!("../../../../vm/unequal.toml");
-    four.replace("cpus = \"0-1\"", "cpus = \"0\"").replace("cpus = \"2-3\"", "cpus = \"1\"").replace("0-3", "0-1")
+    four.replace("cpus = \"0-1\"", "cpus = \"0\"")
+        .replace("cpus = \"2-3\"", "cpus = \"1\"")
+        .replace("0-3", "0-1")
 }
 
 /// Whether this process may run on CPUs 0 and 1, and there is a compiler.
 fn is_possible() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or_default().trim();
+    let list = status
+        .lines()
+        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))
+        .unwrap_or_default()
+        .trim();
     let may = list.starts_with("0-") || list.starts_with("0,1");
     let compiler = Command::new("cc").arg("--version").output().is_ok();
     if !may || !compiler {
@@ -36,14 +42,28 @@ fn is_possible() -> bool {
 fn compile(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folders = [test.parent().unwrap(), test.ancestors().nth(2).unwrap()];
-    let library = folders.iter().map(|f| f.join("libcountersteer.so")).find(|l| l.is_file()).unwrap();
+    let library = folders
+        .iter()
+        .map(|f| f.join("libcountersteer.so"))
+        .find(|l| l.is_file())
+        .unwrap();
     for name in ["libcountersteer.so", "libcountersteer.so.0"] {
         symlink(&library, folder.join(name)).unwrap();
     }
-    let (program, source) = (folder.join("talk"), format!("{}/tests/pages/talk.c", env!("CARGO_MANIFEST_DIR")));
+    let (program, source) = (
+        folder.join("talk"),
+        format!("{}/tests/pages/talk.c", env!("CARGO_MANIFEST_DIR")),
+    );
     let mut cc = Command::new("cc");
-    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-I"]).arg(format!("{CAPI}/include"));
-    cc.arg(source).arg("-L").arg(folder).args(["-lcountersteer", "-o"]).arg(&program);
+    cc.args([
+        "-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-I",
+    ])
+    .arg(format!("{CAPI}/include"));
+    cc.arg(source)
+        .arg("-L")
+        .arg(folder)
+        .args(["-lcountersteer", "-o"])
+        .arg(&program);
     let output = cc.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     program
@@ -51,8 +71,16 @@ fn compile(folder: &Path) -> PathBuf {
 
 fn steer(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    command.args(args).current_dir(folder).env("HOME", folder).env("RUNTIME_DIRECTORY", folder.join("runtime"));
-    command.env("LD_LIBRARY_PATH", folder).stdin(Stdio::null()).output().unwrap()
+    command
+        .args(args)
+        .current_dir(folder)
+        .env("HOME", folder)
+        .env("RUNTIME_DIRECTORY", folder.join("runtime"));
+    command
+        .env("LD_LIBRARY_PATH", folder)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -68,19 +96,53 @@ fn who_works_gets_the_fast_core_and_sees_it_and_a_replay_decides_the_same() {
     std::fs::write(folder.path().join("unequal.toml"), machine()).unwrap();
     let program = compile(folder.path());
     let program = program.to_str().unwrap();
-    let args = ["run", "-P", "hsf", "-i", "20ms", "--machine", "unequal.toml", "-o", "run.rec", "--", program];
+    let args = [
+        "run",
+        "-P",
+        "hsf",
+        "-i",
+        "20ms",
+        "--machine",
+        "unequal.toml",
+        "-o",
+        "run.rec",
+        "--",
+        program,
+    ];
     let output = steer(folder.path(), &args);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stdout}{stderr}");
     let ends = |thread: &str, core_type: &str| {
-        stdout.lines().any(|l| l.starts_with(thread) && l.contains(&format!("ends on {core_type}, share ")))
+        stdout
+            .lines()
+            .any(|l| l.starts_with(thread) && l.contains(&format!("ends on {core_type}, share ")))
     };
-    assert!(ends("thread 0", "big") && ends("thread 1", "small"), "{stdout}");
+    assert!(
+        ends("thread 0", "big") && ends("thread 1", "small"),
+        "{stdout}"
+    );
     let replayed = steer(folder.path(), &["replay", "run.rec"]);
-    assert!(text(&replayed.stdout).contains("the same"), "{}{}", text(&replayed.stdout), text(&replayed.stderr));
+    assert!(
+        text(&replayed.stdout).contains("the same"),
+        "{}{}",
+        text(&replayed.stdout),
+        text(&replayed.stderr)
+    );
     let record = Record::load(&folder.path().join("run.rec")).unwrap();
-    assert!(record.told.iter().any(|r| r.told.phase == Phase::Spinning && r.told.workers == 2));
-    assert!(record.decisions.iter().any(|d| d.rule.starts_with("it waits")), "{:?}", record.decisions);
+    assert!(
+        record
+            .told
+            .iter()
+            .any(|r| r.told.phase == Phase::Spinning && r.told.workers == 2)
+    );
+    assert!(
+        record
+            .decisions
+            .iter()
+            .any(|d| d.rule.starts_with("it waits")),
+        "{:?}",
+        record.decisions
+    );
 }
 
 #[test]
@@ -91,7 +153,26 @@ fn an_engine_that_only_observes_says_nothing() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("unequal.toml"), machine()).unwrap();
     let program = compile(folder.path());
-    let args = ["run", "-P", "hsf", "--observe", "-i", "20ms", "--for", "2s", "--machine", "unequal.toml", "--"];
-    let output = steer(folder.path(), &[&args[..], &["timeout", "3", program.to_str().unwrap()]].concat());
-    assert!(!text(&output.stdout).contains("ends on"), "{}", text(&output.stdout));
+    let args = [
+        "run",
+        "-P",
+        "hsf",
+        "--observe",
+        "-i",
+        "20ms",
+        "--for",
+        "2s",
+        "--machine",
+        "unequal.toml",
+        "--",
+    ];
+    let output = steer(
+        folder.path(),
+        &[&args[..], &["timeout", "3", program.to_str().unwrap()]].concat(),
+    );
+    assert!(
+        !text(&output.stdout).contains("ends on"),
+        "{}",
+        text(&output.stdout)
+    );
 }

@@ -34,7 +34,11 @@ impl Fold {
     /// Adds up per thread, process, CPU or altogether.
     #[must_use]
     pub fn new(per: Per) -> Self {
-        Self { per, rows: FxHashMap::default(), sums: Readings::default() }
+        Self {
+            per,
+            rows: FxHashMap::default(),
+            sums: Readings::default(),
+        }
     }
 
     /// The readings added up; rows come in the order of their first part.
@@ -59,8 +63,15 @@ impl Fold {
                 Entry::Vacant(new) => {
                     new.insert(self.sums.rows().len());
                     // A thread's row keeps the last CPU; others were on several.
-                    let cpu = if self.per == Per::Thread { row.cpu } else { cpu };
-                    self.sums.push(Reading { owner, cpu, ..*row }, readings.values(i).iter().copied());
+                    let cpu = if self.per == Per::Thread {
+                        row.cpu
+                    } else {
+                        cpu
+                    };
+                    self.sums.push(
+                        Reading { owner, cpu, ..*row },
+                        readings.values(i).iter().copied(),
+                    );
                 }
             }
         }
@@ -75,7 +86,10 @@ impl Fold {
     const fn owner(&self, row: &Reading) -> Owner {
         match (self.per, row.owner) {
             (Per::Thread, owner)
-            | (Per::Process, owner @ (Owner::Rest | Owner::Cpu | Owner::Total | Owner::Process { .. })) => owner,
+            | (
+                Per::Process,
+                owner @ (Owner::Rest | Owner::Cpu | Owner::Total | Owner::Process { .. }),
+            ) => owner,
             (Per::Process, Owner::Thread { pid, .. }) => Owner::Process { pid },
             (Per::Cpu, _) => Owner::Cpu,
             (Per::Total, _) => Owner::Total,
@@ -90,14 +104,21 @@ mod tests {
 
     fn reading(tid: u32, cpu: u32, core_type: u32, enabled: u64) -> Reading {
         let owner = Owner::Thread { pid: 1, tid };
-        Reading { enabled: Nanos(enabled), present: 1, ..Reading::new(owner, Some(CpuId(cpu)), core_type, 0) }
+        Reading {
+            enabled: Nanos(enabled),
+            present: 1,
+            ..Reading::new(owner, Some(CpuId(cpu)), core_type, 0)
+        }
     }
 
     fn readings() -> Readings {
         let mut readings = Readings::default();
-        for (row, value) in
-            [(reading(1, 0, 0, 10), 1), (reading(2, 1, 0, 10), 2), (reading(1, 1, 0, 10), 4), (reading(1, 2, 1, 5), 8)]
-        {
+        for (row, value) in [
+            (reading(1, 0, 0, 10), 1),
+            (reading(2, 1, 0, 10), 2),
+            (reading(1, 1, 0, 10), 4),
+            (reading(1, 2, 1, 5), 8),
+        ] {
             readings.push(row, [value]);
         }
         readings
@@ -106,7 +127,9 @@ mod tests {
     fn folded(per: Per) -> Vec<(u64, u64)> {
         let mut fold = Fold::new(per);
         let sums = fold.fold(&readings()).clone();
-        (0..sums.rows().len()).map(|i| (sums.values(i)[0], sums.rows()[i].enabled.0)).collect()
+        (0..sums.rows().len())
+            .map(|i| (sums.values(i)[0], sums.rows()[i].enabled.0))
+            .collect()
     }
 
     #[test]

@@ -37,16 +37,21 @@ impl Dimension {
             "°C" => (Self([0, 0, 0, 0, 1]), 1.0),
             "ratio" => (Self::NONE, 1.0),
             "%" => (Self::NONE, 0.01),
-            _ => unit.split_once('/').map_or((Self::EVENTS, 1.0), |(above, below)| {
-                let (above, below) = (Self::of_unit(above), Self::of_unit(below));
-                (above.0.combine(below.0, -1), above.1 / below.1)
-            }),
+            _ => unit
+                .split_once('/')
+                .map_or((Self::EVENTS, 1.0), |(above, below)| {
+                    let (above, below) = (Self::of_unit(above), Self::of_unit(below));
+                    (above.0.combine(below.0, -1), above.1 / below.1)
+                }),
         }
     }
 
     fn combine(self, other: Self, sign: i8) -> Self {
         let mut exponents = self.0;
-        exponents.iter_mut().zip(other.0).for_each(|(a, b)| *a = a.saturating_add(b.saturating_mul(sign)));
+        exponents
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(a, b)| *a = a.saturating_add(b.saturating_mul(sign)));
         Self(exponents)
     }
 }
@@ -101,12 +106,23 @@ impl Formula {
     /// # Errors
     /// What is none, with its column.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let mut parser = Parser { cursor: Cursor::new(text), variables: Vec::new(), steps: Vec::new(), depth: 0 };
+        let mut parser = Parser {
+            cursor: Cursor::new(text),
+            variables: Vec::new(),
+            steps: Vec::new(),
+            depth: 0,
+        };
         parser.sum()?;
         parser.blanks();
         match parser.cursor.peek() {
-            None => Ok(Self { text: text.into(), variables: parser.variables, steps: parser.steps }),
-            Some(c) => parser.cursor.error(format!("`{c}` is unexpected; an operator or the end should stand here")),
+            None => Ok(Self {
+                text: text.into(),
+                variables: parser.variables,
+                steps: parser.steps,
+            }),
+            Some(c) => parser.cursor.error(format!(
+                "`{c}` is unexpected; an operator or the end should stand here"
+            )),
         }
     }
 
@@ -128,13 +144,18 @@ impl Formula {
                 Step::Variable(nth) => stack.push(of.get(*nth).copied().unwrap_or_default()),
                 Step::Negate => {}
                 Step::Operator(operator, offset) => {
-                    let (right, left) = (stack.pop().unwrap_or_default(), stack.pop().unwrap_or_default());
+                    let (right, left) = (
+                        stack.pop().unwrap_or_default(),
+                        stack.pop().unwrap_or_default(),
+                    );
                     stack.push(match operator {
                         '*' => left.combine(right, 1),
                         '/' => left.combine(right, -1),
                         _ if left == right => left,
                         _ => {
-                            let message = format!("`{operator}` joins {left} and {right}; only like can be added");
+                            let message = format!(
+                                "`{operator}` joins {left} and {right}; only like can be added"
+                            );
                             return Err(SpecError::new(&self.text, *offset, message));
                         }
                     });
@@ -184,7 +205,10 @@ impl Parser<'_> {
     fn operator(&mut self, wanted: [char; 2]) -> Option<(char, usize)> {
         self.blanks();
         let at = self.cursor.at;
-        wanted.into_iter().find(|c| self.cursor.take(*c)).map(|c| (c, at))
+        wanted
+            .into_iter()
+            .find(|c| self.cursor.take(*c))
+            .map(|c| (c, at))
     }
 
     fn sum(&mut self) -> Result<(), SpecError> {
@@ -229,12 +253,22 @@ impl Parser<'_> {
 
     fn operand(&mut self) -> Result<(), SpecError> {
         let offset = self.cursor.at;
-        let word = self.cursor.run(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':'));
+        let word = self
+            .cursor
+            .run(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':'));
         let step = match word.chars().next() {
-            None => return self.cursor.error("a number, an event or a parenthesis should stand here"),
+            None => {
+                return self
+                    .cursor
+                    .error("a number, an event or a parenthesis should stand here");
+            }
             Some('0'..='9' | '.') => match word.parse::<f64>() {
                 Ok(number) if number.is_finite() => Step::Number(number),
-                _ => return self.cursor.error_at(offset, format!("`{word}` is no number")),
+                _ => {
+                    return self
+                        .cursor
+                        .error_at(offset, format!("`{word}` is no number"));
+                }
             },
             Some(_) => Step::Variable(self.variable(word, offset)),
         };
@@ -245,7 +279,10 @@ impl Parser<'_> {
     fn variable(&mut self, name: &str, offset: usize) -> usize {
         let known = self.variables.iter().position(|v| v.name == name);
         known.unwrap_or_else(|| {
-            self.variables.push(Variable { name: name.into(), offset });
+            self.variables.push(Variable {
+                name: name.into(),
+                offset,
+            });
             self.variables.len() - 1
         })
     }
@@ -265,7 +302,10 @@ mod tests {
     fn formulas_follow_the_usual_rules() {
         assert_eq!(value("1 + 2 * 3 - 4 / 2", &[]), Some(5.0));
         assert_eq!(value("-(1 + 2) * 1e3", &[]), Some(-3000.0));
-        assert_eq!(value("1000*llc_misses/instructions", &[Some(5.0), Some(1000.0)]), Some(5.0));
+        assert_eq!(
+            value("1000*llc_misses/instructions", &[Some(5.0), Some(1000.0)]),
+            Some(5.0)
+        );
         assert_eq!(value("8-4-2", &[]), Some(2.0));
     }
 
@@ -280,7 +320,14 @@ mod tests {
     fn errors_point_at_the_column() {
         let column = |text: &str| Formula::parse(text).unwrap_err().column();
         assert_eq!(
-            [column(""), column("a +"), column("(a"), column("a b"), column("1.2.3"), column("a+*b")],
+            [
+                column(""),
+                column("a +"),
+                column("(a"),
+                column("a b"),
+                column("1.2.3"),
+                column("a+*b")
+            ],
             [1, 4, 3, 3, 1, 3]
         );
         assert!(Formula::parse(&"(".repeat(9999)).is_err());
@@ -291,7 +338,10 @@ mod tests {
     fn only_like_is_added() {
         let of = [Dimension::EVENTS, Dimension::of_unit("ns").0];
         let dimension = |text: &str| Formula::parse(text).unwrap().dimension(&of);
-        assert_eq!(dimension("a / b + a / b").unwrap().to_string(), "event s^-1");
+        assert_eq!(
+            dimension("a / b + a / b").unwrap().to_string(),
+            "event s^-1"
+        );
         assert_eq!(dimension("a / a * b").unwrap(), Dimension::SECONDS);
         let error = dimension("a / b + a").unwrap_err();
         assert_eq!(

@@ -70,7 +70,10 @@ impl MetricGroup {
             row.metric().map_err(|e| {
                 let message = format!("metric `{name}`: {e}");
                 match textfile::table_line(text, "metric", nth) {
-                    Some(line) => TextError { line: Some(line), ..TextError::value(path, message) },
+                    Some(line) => TextError {
+                        line: Some(line),
+                        ..TextError::value(path, message)
+                    },
                     None => TextError::value(path, message),
                 }
             })
@@ -81,18 +84,37 @@ impl MetricGroup {
 
 impl MetricRow {
     fn metric(self) -> Result<Metric, SpecError> {
-        Ok(Metric { prose: self.prose, ..Metric::new(self.name, self.unit, &self.formula, &self.events)? })
+        Ok(Metric {
+            prose: self.prose,
+            ..Metric::new(self.name, self.unit, &self.formula, &self.events)?
+        })
     }
 }
 
 impl Metric {
-    fn new(name: String, unit: String, text: &str, events: &BTreeMap<String, String>) -> Result<Self, SpecError> {
+    fn new(
+        name: String,
+        unit: String,
+        text: &str,
+        events: &BTreeMap<String, String>,
+    ) -> Result<Self, SpecError> {
         let formula = Formula::parse(text)?;
         let event = |v: &super::formula::Variable| {
-            (v.name != SECONDS).then(|| events.get(&v.name).cloned().unwrap_or_else(|| v.name.clone()))
+            (v.name != SECONDS).then(|| {
+                events
+                    .get(&v.name)
+                    .cloned()
+                    .unwrap_or_else(|| v.name.clone())
+            })
         };
         let events = formula.variables.iter().map(event).collect();
-        Ok(Self { name, unit, prose: String::new(), formula, events })
+        Ok(Self {
+            name,
+            unit,
+            prose: String::new(),
+            formula,
+            events,
+        })
     }
 
     /// The metrics that a comma-separated list names or spells out as formulas.
@@ -110,7 +132,11 @@ impl Metric {
                     .map_err(|e| SpecError::new(list, offset + e.offset, e.message))?,
             };
             if chosen.iter().any(|m| m.name == metric.name) {
-                return Err(SpecError::new(list, offset, format!("`{name}` is there twice")));
+                return Err(SpecError::new(
+                    list,
+                    offset,
+                    format!("`{name}` is there twice"),
+                ));
             }
             chosen.push(metric);
             offset += item.len() + 1;
@@ -157,29 +183,55 @@ impl BoundMetric {
     ///
     /// # Errors
     /// The formula adds what is unlike, with its column.
-    pub fn new(metric: &Metric, set: u32, planned: &PlannedSet, operands: Vec<Operand>) -> Result<Self, SpecError> {
+    pub fn new(
+        metric: &Metric,
+        set: u32,
+        planned: &PlannedSet,
+        operands: Vec<Operand>,
+    ) -> Result<Self, SpecError> {
         let unit_of = |operand: &Operand| match operand {
             Operand::Seconds => (Dimension::SECONDS, 1.0),
             Operand::Outside { unit, .. } => Dimension::of_unit(unit),
-            Operand::Event(place) => planned.events.get(*place).map_or((Dimension::EVENTS, 1.0), |event| {
-                let (dimension, factor) = Dimension::of_unit(&event.unit);
-                (dimension, factor * event.scale)
-            }),
+            Operand::Event(place) => {
+                planned
+                    .events
+                    .get(*place)
+                    .map_or((Dimension::EVENTS, 1.0), |event| {
+                        let (dimension, factor) = Dimension::of_unit(&event.unit);
+                        (dimension, factor * event.scale)
+                    })
+            }
         };
         let units: Vec<(Dimension, f64)> = operands.iter().map(unit_of).collect();
         let dimensions: Vec<Dimension> = units.iter().map(|u| u.0).collect();
         let dimension = metric.formula.dimension(&dimensions)?;
-        let unit = if metric.unit.is_empty() { dimension.to_string() } else { metric.unit.clone() };
-        let operands = operands.into_iter().zip(units).map(|(operand, (_, factor))| (operand, factor)).collect();
-        Ok(Self { name: metric.name.clone(), unit, set, formula: metric.formula.clone(), operands })
+        let unit = if metric.unit.is_empty() {
+            dimension.to_string()
+        } else {
+            metric.unit.clone()
+        };
+        let operands = operands
+            .into_iter()
+            .zip(units)
+            .map(|(operand, (_, factor))| (operand, factor))
+            .collect();
+        Ok(Self {
+            name: metric.name.clone(),
+            unit,
+            set,
+            formula: metric.formula.clone(),
+            operands,
+        })
     }
 
     /// The virtual counters that it names.
     pub fn outside(&self) -> impl Iterator<Item = &'static str> {
-        self.operands.iter().filter_map(|(operand, _)| match operand {
-            Operand::Outside { name, .. } => Some(*name),
-            Operand::Event(_) | Operand::Seconds => None,
-        })
+        self.operands
+            .iter()
+            .filter_map(|(operand, _)| match operand {
+                Operand::Outside { name, .. } => Some(*name),
+                Operand::Event(_) | Operand::Seconds => None,
+            })
     }
 
     /// Its value for a row; unavailable for rows of other sets, where an event was not counted, and where a virtual counter
@@ -220,8 +272,14 @@ mod tests {
     fn a_list_mixes_names_and_formulas() {
         let known = MetricGroup::parse("g.toml", GROUP).unwrap();
         let chosen = Metric::choose("ipc,switch_rate,1000*page_faults/seconds", &known).unwrap();
-        assert_eq!(chosen[1].events, [Some("context_switches:k".to_owned()), None]);
-        assert_eq!((chosen[2].name.as_str(), chosen[2].events.len()), ("1000*page_faults/seconds", 2));
+        assert_eq!(
+            chosen[1].events,
+            [Some("context_switches:k".to_owned()), None]
+        );
+        assert_eq!(
+            (chosen[2].name.as_str(), chosen[2].events.len()),
+            ("1000*page_faults/seconds", 2)
+        );
         assert_eq!(Metric::choose("ipc,ipc", &known).unwrap_err().column(), 5);
         assert_eq!(Metric::choose("ipc,(a", &known).unwrap_err().column(), 7);
     }
@@ -232,26 +290,51 @@ mod tests {
         let error = MetricGroup::parse("g.toml", &broken).unwrap_err();
         assert_eq!(error.line, Some(8), "{error}");
         let strange = GROUP.replace("unit = \"1/s\"", "units = \"1/s\"");
-        assert!(MetricGroup::parse("g.toml", &strange).unwrap_err().to_string().contains("units"));
+        assert!(
+            MetricGroup::parse("g.toml", &strange)
+                .unwrap_err()
+                .to_string()
+                .contains("units")
+        );
     }
 
     #[test]
     fn virtual_counters_have_units_and_may_be_absent() {
         use crate::counters::{Owner, PlannedEvent};
         use crate::units::Nanos;
-        let event = |name: &str| PlannedEvent { name: name.into(), unit: String::new(), scale: 1.0, event: None };
-        let set = PlannedSet { events: vec![event("instructions")] };
-        let energy = || Operand::Outside { name: "energy_j", unit: "J" };
+        let event = |name: &str| PlannedEvent {
+            name: name.into(),
+            unit: String::new(),
+            scale: 1.0,
+            event: None,
+        };
+        let set = PlannedSet {
+            events: vec![event("instructions")],
+        };
+        let energy = || Operand::Outside {
+            name: "energy_j",
+            unit: "J",
+        };
         let chosen = |text| Metric::choose(text, &[]).unwrap().remove(0);
         let bound = |text, operands| BoundMetric::new(&chosen(text), 0, &set, operands);
         let metric = bound("energy_j/instructions", vec![energy(), Operand::Event(0)]).unwrap();
-        assert_eq!((metric.unit.as_str(), metric.outside().collect::<Vec<_>>()), ("event^-1 J", vec!["energy_j"]));
+        assert_eq!(
+            (metric.unit.as_str(), metric.outside().collect::<Vec<_>>()),
+            ("event^-1 J", vec!["energy_j"])
+        );
         let error = bound("energy_j+instructions", vec![energy(), Operand::Event(0)]).unwrap_err();
         assert!(error.to_string().contains("joins J and event"), "{error}");
         let mut readings = Readings::default();
-        let row = Reading { present: 1, running: Nanos(5), ..Reading::new(Owner::Total, None, 0, 0) };
+        let row = Reading {
+            present: 1,
+            running: Nanos(5),
+            ..Reading::new(Owner::Total, None, 0, 0)
+        };
         readings.push(row, [1000]);
-        assert_eq!(metric.value(&readings, 0, &|name, _| (name == "energy_j").then_some(2.5)), Some(0.0025));
+        assert_eq!(
+            metric.value(&readings, 0, &|name, _| (name == "energy_j").then_some(2.5)),
+            Some(0.0025)
+        );
         assert_eq!(metric.value(&readings, 0, &|_, _| None), None);
     }
 }

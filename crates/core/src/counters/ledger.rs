@@ -135,7 +135,9 @@ fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
     };
     let counts = known.iter_mut().zip(now);
     match sums {
-        Some(sums) => counts.zip(sums).for_each(|(count, sum)| *sum += grow(count)),
+        Some(sums) => counts
+            .zip(sums)
+            .for_each(|(count, sum)| *sum += grow(count)),
         None => counts.for_each(|count| _ = grow(count)),
     }
     grew > 0
@@ -151,7 +153,10 @@ impl Ledger {
     /// A ledger for a machine whose CPUs are of these types.
     #[must_use]
     pub fn new(core_types: Vec<u32>) -> Self {
-        Self { core_types, ..Self::default() }
+        Self {
+            core_types,
+            ..Self::default()
+        }
     }
 
     /// Has [`Which::Due`] pass over threads that ran for less than this since they were last reported.
@@ -162,11 +167,20 @@ impl Ledger {
     /// Says which events of a set are counted on a CPU.
     pub fn counted(&mut self, cpu: CpuId, set: u32, present: u64) {
         // As far as nothing was said, all are.
-        if self.present.insert((cpu.0, set), present).unwrap_or(u64::MAX) == present {
+        if self
+            .present
+            .insert((cpu.0, set), present)
+            .unwrap_or(u64::MAX)
+            == present
+        {
             return;
         }
         let here = |slot: &&mut Slot| (slot.cpu, slot.set) == (cpu.0, set);
-        self.threads.values_mut().flat_map(|thread| &mut thread.slots).filter(here).for_each(|s| s.present = present);
+        self.threads
+            .values_mut()
+            .flat_map(|thread| &mut thread.slots)
+            .filter(here)
+            .for_each(|s| s.present = present);
     }
 
     /// Adds a tree by its root; returns the tree.
@@ -176,7 +190,12 @@ impl Ledger {
         self.trees += 1;
         self.roots.insert(tree, tid);
         self.is_root.insert(tid);
-        for slot in self.threads.get_mut(&tid).into_iter().flat_map(|t| &mut t.slots) {
+        for slot in self
+            .threads
+            .get_mut(&tid)
+            .into_iter()
+            .flat_map(|t| &mut t.slots)
+        {
             slot.own |= slot.tree == tree;
         }
         tree
@@ -184,7 +203,9 @@ impl Ledger {
 
     /// Forgets a tree whose threads have all ended and been reported.
     pub fn fell(&mut self, tree: u32) {
-        let Some(tid) = self.roots.remove(&tree) else { return };
+        let Some(tid) = self.roots.remove(&tree) else {
+            return;
+        };
         self.others.retain(|(of, _, _), _| *of != tree);
         if !self.roots.values().any(|root| *root == tid) {
             self.is_root.remove(&tid);
@@ -196,8 +217,14 @@ impl Ledger {
 
     /// A thread came to life. One of the same number, whose end was not told, ends.
     pub fn birth(&mut self, owner: Owner, at: Nanos) {
-        let Owner::Thread { tid, .. } = owner else { return };
-        if let Some(early) = self.threads.get_mut(&tid).filter(|t| t.unannounced && !t.ended) {
+        let Owner::Thread { tid, .. } = owner else {
+            return;
+        };
+        if let Some(early) = self
+            .threads
+            .get_mut(&tid)
+            .filter(|t| t.unannounced && !t.ended)
+        {
             early.unannounced = false;
             return;
         }
@@ -206,21 +233,51 @@ impl Ledger {
             self.limbo.extend(self.threads.remove(&tid));
         }
         self.recycle(tid);
-        self.threads.insert(tid, Thread { owner: Some(owner), born: at, ..Thread::default() });
+        self.threads.insert(
+            tid,
+            Thread {
+                owner: Some(owner),
+                born: at,
+                ..Thread::default()
+            },
+        );
     }
 
     /// A thread has another number from now on, and goes on counting from what it has counted; by the former number it has ended.
     pub fn renumber(&mut self, before: u32, owner: Owner, at: Nanos) {
-        let Owner::Thread { tid, .. } = owner else { return };
-        let told = |thread: &Thread| thread.slots.iter().map(|slot| slot.as_told(at)).collect::<Vec<_>>();
+        let Owner::Thread { tid, .. } = owner else {
+            return;
+        };
+        let told = |thread: &Thread| {
+            thread
+                .slots
+                .iter()
+                .map(|slot| slot.as_told(at))
+                .collect::<Vec<_>>()
+        };
         let mut slots = self.threads.get(&before).map_or_else(Vec::new, told);
         // Who had this number may be the root of a tree that is not over: what of its total was its own is to be known on.
-        let own = self.threads.get(&tid).filter(|_| self.is_root.contains(&tid)).map_or_else(Vec::new, told);
+        let own = self
+            .threads
+            .get(&tid)
+            .filter(|_| self.is_root.contains(&tid))
+            .map_or_else(Vec::new, told);
         slots.extend(own.into_iter().filter(|slot| slot.own));
-        let mut heir_of = self.threads.get(&before).map_or_else(Vec::new, |thread| thread.heir_of.clone());
-        heir_of.extend(self.roots.iter().filter(|(_, root)| **root == tid).map(|(tree, _)| *tree));
+        let mut heir_of = self
+            .threads
+            .get(&before)
+            .map_or_else(Vec::new, |thread| thread.heir_of.clone());
+        heir_of.extend(
+            self.roots
+                .iter()
+                .filter(|(_, root)| **root == tid)
+                .map(|(tree, _)| *tree),
+        );
         if self.is_root.remove(&before) {
-            self.roots.values_mut().filter(|root| **root == before).for_each(|root| *root = tid);
+            self.roots
+                .values_mut()
+                .filter(|root| **root == before)
+                .for_each(|root| *root = tid);
             self.is_root.insert(tid);
         }
         self.exit(before);
@@ -266,20 +323,40 @@ impl Ledger {
     /// Threads that have not ended, roots left out.
     #[must_use]
     pub fn alive(&self) -> usize {
-        self.threads.iter().filter(|(tid, t)| !t.ended && !self.is_root.contains(tid)).count()
+        self.threads
+            .iter()
+            .filter(|(tid, t)| !t.ended && !self.is_root.contains(tid))
+            .count()
     }
 
     /// Takes in what a thread has counted since its birth. What goes backwards is old news.
     ///
     /// A set's counts may be told in parts: what a part does not know is zero in it. Returns whether the thread was unknown.
     #[inline]
-    pub fn tell(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) -> bool {
+    pub fn tell(
+        &mut self,
+        owner: Owner,
+        tree: u32,
+        cpu: CpuId,
+        set: u32,
+        told: &Cumulative<'_>,
+    ) -> bool {
         self.take_in(owner, (tree, cpu, set), told, false)
     }
 
     /// Takes in what a whole tree has counted as its root's, whoever has its number now; `owner` is what it was at first.
-    pub fn tell_root(&mut self, owner: Owner, tree: u32, cpu: CpuId, set: u32, told: &Cumulative<'_>) {
-        let root = self.roots.get(&tree).and_then(|tid| self.threads.get(tid)?.owner);
+    pub fn tell_root(
+        &mut self,
+        owner: Owner,
+        tree: u32,
+        cpu: CpuId,
+        set: u32,
+        told: &Cumulative<'_>,
+    ) {
+        let root = self
+            .roots
+            .get(&tree)
+            .and_then(|tid| self.threads.get(tid)?.owner);
         self.take_in(root.unwrap_or(owner), (tree, cpu, set), told, true);
     }
 
@@ -291,14 +368,34 @@ impl Ledger {
         told: &Cumulative<'_>,
         of_root: bool,
     ) -> bool {
-        let tid = if let Owner::Thread { tid, .. } = owner { tid } else { cpu.0 };
-        let Self { threads, others, roots, spare, dirty, idle, little_ns, core_types, present, .. } = self;
+        let tid = if let Owner::Thread { tid, .. } = owner {
+            tid
+        } else {
+            cpu.0
+        };
+        let Self {
+            threads,
+            others,
+            roots,
+            spare,
+            dirty,
+            idle,
+            little_ns,
+            core_types,
+            present,
+            ..
+        } = self;
         let mut unknown = false;
         let thread = match threads.get_mut(&tid) {
             Some(thread) => thread,
             None => {
                 unknown = true;
-                let new = Thread { owner: Some(owner), born: told.at, unannounced: true, ..Thread::default() };
+                let new = Thread {
+                    owner: Some(owner),
+                    born: told.at,
+                    unannounced: true,
+                    ..Thread::default()
+                };
                 threads.entry(tid).or_insert(new)
             }
         };
@@ -308,14 +405,21 @@ impl Ledger {
             slot.reset((cpu.0, set, tree), told.values.len(), thread.born);
             slot.core_type = core_types.get(cpu.index()).copied().unwrap_or_default();
             slot.present = present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
-            slot.own = if thread.heir_of.contains(&tree) { of_root } else { roots.get(&tree) == Some(&tid) };
+            slot.own = if thread.heir_of.contains(&tree) {
+                of_root
+            } else {
+                roots.get(&tree) == Some(&tid)
+            };
             thread.slots.push(slot);
             thread.slots.len() - 1
         });
         let slot = &mut thread.slots[index];
         // Where each thread is a tree of its own this table is as long as that of the threads, and far from the processor.
-        let shared = (!slot.own && tree != NO_TREE)
-            .then(|| others.entry((tree, cpu.0, set)).or_insert_with(|| vec![0; TIMES + told.values.len()]));
+        let shared = (!slot.own && tree != NO_TREE).then(|| {
+            others
+                .entry((tree, cpu.0, set))
+                .or_insert_with(|| vec![0; TIMES + told.values.len()])
+        });
         let (time_sums, value_sums) = shared.map(|sums| sums.split_at_mut(TIMES)).unzip();
         let (times, values) = slot.counts.split_at_mut(TIMES);
         // The clock and what a PMU counts are told one after the other: who counted so long ran as long.
@@ -325,7 +429,11 @@ impl Ledger {
         slot.dirty |= advance(values, told.values, value_sums);
         slot.at = slot.at.max(told.at);
         slot.seen_on = told.seen_on;
-        let now = if thread.fresh_ns < *little_ns { Standing::Little } else { Standing::Something };
+        let now = if thread.fresh_ns < *little_ns {
+            Standing::Little
+        } else {
+            Standing::Something
+        };
         if slot.dirty && thread.standing != now && thread.standing != Standing::Something {
             thread.standing = now;
             if now == Standing::Little { idle } else { dirty }.push(tid);
@@ -362,23 +470,39 @@ impl Ledger {
     ) -> Option<Vec<u64>> {
         let tid = *self.roots.get(&tree)?;
         let others = self.others.get(&(tree, cpu.0, set));
-        let all = [total.enabled.0, total.running.0].into_iter().chain(total.values.iter().copied());
+        let all = [total.enabled.0, total.running.0]
+            .into_iter()
+            .chain(total.values.iter().copied());
         let mut own: Vec<u64> = all.collect();
         for (value, other) in own.iter_mut().zip(others.into_iter().flatten()) {
             *value = value.saturating_sub(*other);
         }
         if only_root {
-            let owner = self.threads.get(&tid).and_then(|t| t.owner).unwrap_or(Owner::Rest);
+            let owner = self
+                .threads
+                .get(&tid)
+                .and_then(|t| t.owner)
+                .unwrap_or(Owner::Rest);
             let (enabled, running) = (Nanos(own[0]), Nanos(own[1]));
-            let told = Cumulative { at: total.at, seen_on: cpu, enabled, running, values: &own[TIMES..] };
+            let told = Cumulative {
+                at: total.at,
+                seen_on: cpu,
+                enabled,
+                running,
+                values: &own[TIMES..],
+            };
             if own.iter().any(|v| *v > 0) {
                 self.take_in(owner, (tree, cpu, set), &told, true);
             }
             return None;
         }
         let root = self.threads.get(&tid);
-        if let Some(slot) = root.and_then(|root| Some(&root.slots[root.slot((tree, cpu, set), true)?])) {
-            own.iter_mut().zip(&slot.counts).for_each(|(v, told)| *v = v.saturating_sub(*told));
+        if let Some(slot) =
+            root.and_then(|root| Some(&root.slots[root.slot((tree, cpu, set), true)?]))
+        {
+            own.iter_mut()
+                .zip(&slot.counts)
+                .for_each(|(v, told)| *v = v.saturating_sub(*told));
         }
         own.iter().any(|v| *v > 0).then_some(own)
     }
@@ -387,7 +511,10 @@ impl Ledger {
     pub fn flush(&mut self, which: Which, into: &mut Readings) {
         // Of a thread whose number another one has by now, and of what was reported before, there may be other rows.
         let mut distinct = into.rows().is_empty() && self.limbo.is_empty();
-        let (mut dirty, idle) = (std::mem::take(&mut self.dirty), std::mem::take(&mut self.idle));
+        let (mut dirty, idle) = (
+            std::mem::take(&mut self.dirty),
+            std::mem::take(&mut self.idle),
+        );
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
             thread.report(into);
@@ -396,7 +523,9 @@ impl Ledger {
         }
         dirty.retain(|tid| {
             // A number may be listed twice: once for its former owner.
-            let Some(thread) = self.threads.get_mut(tid) else { return false };
+            let Some(thread) = self.threads.get_mut(tid) else {
+                return false;
+            };
             let waits = which == Which::Ended || std::mem::take(&mut thread.leaving);
             let stays = waits && !thread.ended;
             if !stays && thread.standing == Standing::Something {
@@ -415,7 +544,11 @@ impl Ledger {
         if which == Which::All {
             for tid in idle {
                 // It may have been reported as one of the others since.
-                if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.standing == Standing::Little) {
+                if let Some(thread) = self
+                    .threads
+                    .get_mut(&tid)
+                    .filter(|t| t.standing == Standing::Little)
+                {
                     distinct &= thread.report(into) <= 1 && thread.is_one();
                 }
             }
@@ -439,14 +572,31 @@ impl Ledger {
     }
 
     /// Reports what is known only together, by CPU and set: enabled and running time, then values.
-    pub fn rest(&self, at: Nanos, rest: impl Iterator<Item = ((CpuId, u32), Vec<u64>)>, into: &mut Readings) {
+    pub fn rest(
+        &self,
+        at: Nanos,
+        rest: impl Iterator<Item = ((CpuId, u32), Vec<u64>)>,
+        into: &mut Readings,
+    ) {
         for ((cpu, set), counts) in rest {
-            let core_type = self.core_types.get(cpu.index()).copied().unwrap_or_default();
+            let core_type = self
+                .core_types
+                .get(cpu.index())
+                .copied()
+                .unwrap_or_default();
             let time = |i: usize| Nanos(counts.get(i).copied().unwrap_or(0));
             let (enabled, running) = (time(0), time(1));
             let present = self.present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
             let blank = Reading::new(Owner::Rest, Some(cpu), core_type, set);
-            let reading = Reading { start: at, end: at, enabled, running, present, last: true, ..blank };
+            let reading = Reading {
+                start: at,
+                end: at,
+                enabled,
+                running,
+                present,
+                last: true,
+                ..blank
+            };
             into.push(reading, counts.into_iter().skip(TIMES));
         }
     }
@@ -467,7 +617,8 @@ impl Thread {
     #[inline]
     fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
         let heir = self.heir_of.contains(&tree);
-        let is = |s: &Slot| (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!heir || s.own == of_root);
+        let is =
+            |s: &Slot| (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!heir || s.own == of_root);
         self.slots.iter().position(is)
     }
 
@@ -510,7 +661,12 @@ impl Slot {
 
     /// The same with nothing to report.
     fn as_told(&self, at: Nanos) -> Self {
-        let mut same = Self { dirty: false, at, reported_at: at, ..self.clone() };
+        let mut same = Self {
+            dirty: false,
+            at,
+            reported_at: at,
+            ..self.clone()
+        };
         let half = same.counts.len() / 2;
         let (told, reported) = same.counts.split_at_mut(half);
         reported.copy_from_slice(told);
@@ -523,7 +679,8 @@ impl Slot {
         let (told, reported) = self.counts.split_at_mut(half);
         let (times, values) = told.split_at(TIMES);
         let (reported_times, reported_values) = reported.split_at_mut(TIMES);
-        let [enabled, running] = [0, 1].map(|time| Nanos(news(&times[time], &mut reported_times[time])));
+        let [enabled, running] =
+            [0, 1].map(|time| Nanos(news(&times[time], &mut reported_times[time])));
         let reading = Reading {
             owner,
             cpu: Some(self.seen_on),
@@ -536,7 +693,13 @@ impl Slot {
             present: self.present,
             last,
         };
-        into.push(reading, values.iter().zip(reported_values).map(|(told, reported)| news(told, reported)));
+        into.push(
+            reading,
+            values
+                .iter()
+                .zip(reported_values)
+                .map(|(told, reported)| news(told, reported)),
+        );
         (self.reported_at, self.dirty) = (self.at, false);
     }
 }

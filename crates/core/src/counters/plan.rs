@@ -45,7 +45,9 @@ pub enum PlanError {
     #[error("no event was asked for; name some with -e, as in -e task_clock,context_switches")]
     Empty,
     /// More events than a set may have.
-    #[error("set {set} has {found} events, at most {MAX_EVENTS} can count together; use -e several times")]
+    #[error(
+        "set {set} has {found} events, at most {MAX_EVENTS} can count together; use -e several times"
+    )]
     TooLarge {
         /// Which, from 0.
         set: usize,
@@ -53,7 +55,9 @@ pub enum PlanError {
         found: usize,
     },
     /// Several sets, no period.
-    #[error("{sets} sets of events take turns, which needs a period: give one with -i, as in -i 100ms")]
+    #[error(
+        "{sets} sets of events take turns, which needs a period: give one with -i, as in -i 100ms"
+    )]
     NoPeriod {
         /// How many.
         sets: usize,
@@ -69,7 +73,12 @@ impl Plan {
         if sets.iter().all(|s| s.events.is_empty()) {
             return Err(PlanError::Empty);
         }
-        if let Some((set, found)) = sets.iter().map(|s| s.events.len()).enumerate().find(|(_, n)| *n > MAX_EVENTS) {
+        if let Some((set, found)) = sets
+            .iter()
+            .map(|s| s.events.len())
+            .enumerate()
+            .find(|(_, n)| *n > MAX_EVENTS)
+        {
             return Err(PlanError::TooLarge { set, found });
         }
         if sets.len() == 1 {
@@ -82,7 +91,10 @@ impl Plan {
     /// Nothing is counted.
     #[must_use]
     pub const fn nothing() -> Self {
-        Self { sets: Vec::new(), turn: None }
+        Self {
+            sets: Vec::new(),
+            turn: None,
+        }
     }
 
     /// Whose turn comes after a set's.
@@ -107,8 +119,16 @@ impl Plan {
     #[must_use]
     pub fn places(&self) -> Vec<Vec<usize>> {
         let columns = self.columns();
-        let place = |e: &PlannedEvent| columns.iter().position(|c| c.name == e.name).unwrap_or_default();
-        self.sets.iter().map(|s| s.events.iter().map(place).collect()).collect()
+        let place = |e: &PlannedEvent| {
+            columns
+                .iter()
+                .position(|c| c.name == e.name)
+                .unwrap_or_default()
+        };
+        self.sets
+            .iter()
+            .map(|s| s.events.iter().map(place).collect())
+            .collect()
     }
 }
 
@@ -116,18 +136,29 @@ impl Plan {
 /// `base` besides, which others are compared with and by which it is known whether sets tell of the same phase; where not even
 /// one more event fits beside all of them, the first of them has to do, and the others are counted in their turn.
 #[must_use]
-pub fn divide<E: Clone>(base: &[E], others: &[E], mut fits: impl FnMut(&[E]) -> bool) -> (Vec<Vec<E>>, Vec<E>) {
+pub fn divide<E: Clone>(
+    base: &[E],
+    others: &[E],
+    mut fits: impl FnMut(&[E]) -> bool,
+) -> (Vec<Vec<E>>, Vec<E>) {
     let all = [base, others].concat();
     if fits(&all) {
         return (vec![all], Vec::new());
     }
     let with = |base: &[E], event: &E| [base, std::slice::from_ref(event)].concat();
     let narrow = !others.iter().any(|event| fits(&with(base, event)));
-    let (base, rest) = if narrow { base.split_at(base.len().min(1)) } else { (base, &[][..]) };
+    let (base, rest) = if narrow {
+        base.split_at(base.len().min(1))
+    } else {
+        (base, &[][..])
+    };
     let mut sets: Vec<Vec<E>> = Vec::new();
     let mut left_out = Vec::new();
     for event in rest.iter().chain(others) {
-        let joined = sets.last().map(|set| with(set, event)).filter(|set| fits(set));
+        let joined = sets
+            .last()
+            .map(|set| with(set, event))
+            .filter(|set| fits(set));
         match (joined, sets.last_mut()) {
             (Some(joined), Some(last)) => *last = joined,
             _ => match Some(with(base, event)).filter(|set| fits(set)) {
@@ -147,8 +178,15 @@ mod tests {
     use super::*;
 
     fn set(names: &[&str]) -> PlannedSet {
-        let event = |n: &&str| PlannedEvent { name: (*n).into(), unit: String::new(), scale: 1.0, event: None };
-        PlannedSet { events: names.iter().map(event).collect() }
+        let event = |n: &&str| PlannedEvent {
+            name: (*n).into(),
+            unit: String::new(),
+            scale: 1.0,
+            event: None,
+        };
+        PlannedSet {
+            events: names.iter().map(event).collect(),
+        }
     }
 
     #[test]
@@ -171,9 +209,13 @@ mod tests {
     /// A PMU with so many counters, the first two events having counters of their own on some.
     fn divided(counters: usize, fixed: usize, others: &[&str]) -> (Vec<String>, String) {
         let base = ["i", "c"];
-        let fits = |set: &[&str]| set.iter().filter(|e| !base[..fixed].contains(e)).count() <= counters;
+        let fits =
+            |set: &[&str]| set.iter().filter(|e| !base[..fixed].contains(e)).count() <= counters;
         let (sets, left_out) = divide(&base, others, fits);
-        (sets.iter().map(|set| set.concat()).collect(), left_out.concat())
+        (
+            sets.iter().map(|set| set.concat()).collect(),
+            left_out.concat(),
+        )
     }
 
     #[test]
@@ -184,13 +226,19 @@ mod tests {
         assert_eq!(sets(4, 0, &["1", "2", "3", "4", "5"]), "ic12 ic34 ic5");
         assert_eq!(sets(2, 0, &["1", "2"]), "ic i1 i2");
         assert_eq!(sets(2, 0, &[]), "ic");
-        assert_eq!(divided(1, 0, &["1"]), (vec!["i".to_owned()], "c1".to_owned()));
+        assert_eq!(
+            divided(1, 0, &["1"]),
+            (vec!["i".to_owned()], "c1".to_owned())
+        );
     }
 
     #[test]
     fn what_fits_nowhere_is_left_out() {
         let fits = |set: &[&str]| set.len() <= 3 && !set.contains(&"x");
         let (sets, left_out) = divide(&["i", "c"], &["1", "x", "2"], fits);
-        assert_eq!((sets, left_out), (vec![vec!["i", "c", "1"], vec!["i", "c", "2"]], vec!["x"]));
+        assert_eq!(
+            (sets, left_out),
+            (vec![vec!["i", "c", "1"], vec!["i", "c", "2"]], vec!["x"])
+        );
     }
 }

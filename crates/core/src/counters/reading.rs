@@ -72,13 +72,28 @@ impl Reading {
     #[must_use]
     pub const fn new(owner: Owner, cpu: Option<CpuId>, core_type: u32, set: u32) -> Self {
         let (start, end, enabled, running) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-        Self { owner, cpu, core_type, set, start, end, enabled, running, present: 0, last: false }
+        Self {
+            owner,
+            cpu,
+            core_type,
+            set,
+            start,
+            end,
+            enabled,
+            running,
+            present: 0,
+            last: false,
+        }
     }
 
     /// Share of the enabled time that the set really counted; 1 where nothing ran.
     #[must_use]
     pub fn share(&self) -> f64 {
-        if self.enabled.0 == 0 { 1.0 } else { (self.running.0 as f64 / self.enabled.0 as f64).min(1.0) }
+        if self.enabled.0 == 0 {
+            1.0
+        } else {
+            (self.running.0 as f64 / self.enabled.0 as f64).min(1.0)
+        }
     }
 }
 
@@ -120,8 +135,14 @@ impl Readings {
     #[must_use]
     #[inline]
     pub fn values(&self, row: usize) -> &[u64] {
-        let Some(first) = self.firsts.get(row) else { return &[] };
-        let end = self.firsts.get(row + 1).copied().unwrap_or(self.values.len());
+        let Some(first) = self.firsts.get(row) else {
+            return &[];
+        };
+        let end = self
+            .firsts
+            .get(row + 1)
+            .copied()
+            .unwrap_or(self.values.len());
         self.values.get(*first..end).unwrap_or_default()
     }
 
@@ -134,7 +155,9 @@ impl Readings {
 
     /// Adds to a row: its times, its values; what only one of both has counted is no longer present.
     pub(super) fn add_row(&mut self, row: usize, other: &Reading, values: &[u64]) {
-        let Some(mine) = self.rows.get_mut(row) else { return };
+        let Some(mine) = self.rows.get_mut(row) else {
+            return;
+        };
         if other.end > mine.end && mine.cpu.is_some() {
             mine.cpu = other.cpu;
         }
@@ -144,7 +167,13 @@ impl Readings {
         mine.running += other.running;
         mine.present &= other.present;
         mine.last |= other.last;
-        for (sum, value) in self.values.get_mut(self.firsts[row]..).into_iter().flatten().zip(values) {
+        for (sum, value) in self
+            .values
+            .get_mut(self.firsts[row]..)
+            .into_iter()
+            .flatten()
+            .zip(values)
+        {
             *sum = sum.saturating_add(*value);
         }
     }
@@ -154,7 +183,9 @@ impl Readings {
     pub fn sample(&self, row: usize, plan: &Plan) -> Option<Sample> {
         let reading = self.rows.get(row)?;
         let set = plan.sets.get(reading.set as usize)?;
-        let Owner::Thread { tid, .. } = reading.owner else { return None };
+        let Owner::Thread { tid, .. } = reading.owner else {
+            return None;
+        };
         let mut counts = Counts::default();
         for (i, planned) in set.events.iter().enumerate() {
             if let (Some(event), Some(value)) = (planned.event, self.value(row, i)) {

@@ -93,7 +93,10 @@ pub struct Space {
 
 impl Default for Space {
     fn default() -> Self {
-        Self { user: true, kernel: true }
+        Self {
+            user: true,
+            kernel: true,
+        }
     }
 }
 
@@ -145,15 +148,30 @@ fn event(cursor: &mut Cursor<'_>) -> Result<EventSpec, SpecError> {
         return cursor.error("an event's name should stand here, as in instructions,llc_misses");
     }
     let source = if cursor.take('/') {
-        EventSource::Pmu { pmu: name.to_owned(), terms: terms(cursor)? }
-    } else if let Some(config) = name.strip_prefix('r').filter(|h| h.len() > 1).and_then(|h| number(&format!("0x{h}")))
+        EventSource::Pmu {
+            pmu: name.to_owned(),
+            terms: terms(cursor)?,
+        }
+    } else if let Some(config) = name
+        .strip_prefix('r')
+        .filter(|h| h.len() > 1)
+        .and_then(|h| number(&format!("0x{h}")))
     {
         EventSource::Raw(config)
     } else {
         EventSource::Named(name.to_owned())
     };
-    let space = if cursor.take(':') { space(cursor)? } else { Space::default() };
-    Ok(EventSpec { text: cursor.text[start..cursor.at].to_owned(), offset: start, source, space })
+    let space = if cursor.take(':') {
+        space(cursor)?
+    } else {
+        Space::default()
+    };
+    Ok(EventSpec {
+        text: cursor.text[start..cursor.at].to_owned(),
+        offset: start,
+        source,
+        space,
+    })
 }
 
 fn terms(cursor: &mut Cursor<'_>) -> Result<Vec<Term>, SpecError> {
@@ -164,8 +182,16 @@ fn terms(cursor: &mut Cursor<'_>) -> Result<Vec<Term>, SpecError> {
         if name.is_empty() {
             return cursor.error("a term should stand here, as in cpu/event=0x2e,umask=0x41/");
         }
-        let value = if cursor.take('=') { Some(term_value(cursor)?) } else { None };
-        terms.push(Term { name: name.to_owned(), value, offset });
+        let value = if cursor.take('=') {
+            Some(term_value(cursor)?)
+        } else {
+            None
+        };
+        terms.push(Term {
+            name: name.to_owned(),
+            value,
+            offset,
+        });
         if cursor.take('/') {
             return Ok(terms);
         }
@@ -191,10 +217,19 @@ fn term_value(cursor: &mut Cursor<'_>) -> Result<TermValue, SpecError> {
 fn space(cursor: &mut Cursor<'_>) -> Result<Space, SpecError> {
     let start = cursor.at;
     match cursor.run(|c| c.is_ascii_alphanumeric()) {
-        "u" => Ok(Space { user: true, kernel: false }),
-        "k" => Ok(Space { user: false, kernel: true }),
+        "u" => Ok(Space {
+            user: true,
+            kernel: false,
+        }),
+        "k" => Ok(Space {
+            user: false,
+            kernel: true,
+        }),
         "uk" | "ku" => Ok(Space::default()),
-        other => cursor.error_at(start, format!("`{other}` is no mode; u (user) and k (kernel) are")),
+        other => cursor.error_at(
+            start,
+            format!("`{other}` is no mode; u (user) and k (kernel) are"),
+        ),
     }
 }
 
@@ -205,7 +240,11 @@ fn split_key(text: &str) -> Option<(&'static str, u32)> {
     KEYS.iter().find_map(|key| {
         let digits = text.strip_prefix(key)?;
         let plain = digits.bytes().all(|b| b.is_ascii_digit());
-        digits.parse().ok().filter(|n| plain && *n < 64).map(|n| (*key, n))
+        digits
+            .parse()
+            .ok()
+            .filter(|n| plain && *n < 64)
+            .map(|n| (*key, n))
     })
 }
 
@@ -218,14 +257,23 @@ fn pmctrack(text: &str) -> Result<Vec<EventSpec>, SpecError> {
     let mut events: Vec<EventSpec> = Vec::new();
     let mut offset = 0;
     for item in text.split(',') {
-        let (key, value) = item.split_once('=').map_or((item, None), |(k, v)| (k, Some(v)));
+        let (key, value) = item
+            .split_once('=')
+            .map_or((item, None), |(k, v)| (k, Some(v)));
         let Some((kind, counter)) = split_key(key) else {
             let hint = "is neither pmc, umask, cmask, edge, inv nor ebs with a counter's number";
             return Err(SpecError::new(text, offset, format!("`{key}` {hint}")));
         };
         let after = offset + key.len() + 1;
-        let value = value.map(|v| number(v).ok_or_else(|| SpecError::new(text, after, format!("`{v}` is no number"))));
-        pmctrack_item(text, offset, (kind, counter, value.transpose()?), &mut events)?;
+        let value = value.map(|v| {
+            number(v).ok_or_else(|| SpecError::new(text, after, format!("`{v}` is no number")))
+        });
+        pmctrack_item(
+            text,
+            offset,
+            (kind, counter, value.transpose()?),
+            &mut events,
+        )?;
         offset += item.len() + 1;
     }
     Ok(events)
@@ -243,17 +291,39 @@ fn pmctrack_item(
     });
     if kind == "pmc" {
         if known.is_some() {
-            return Err(SpecError::new(text, offset, format!("pmc{counter} is there twice")));
+            return Err(SpecError::new(
+                text,
+                offset,
+                format!("pmc{counter} is there twice"),
+            ));
         }
-        let source = EventSource::Counter(RawCounter { counter, event: value, ..RawCounter::default() });
-        events.push(EventSpec { text: format!("pmc{counter}"), offset, source, space: Space::default() });
+        let source = EventSource::Counter(RawCounter {
+            counter,
+            event: value,
+            ..RawCounter::default()
+        });
+        events.push(EventSpec {
+            text: format!("pmc{counter}"),
+            offset,
+            source,
+            space: Space::default(),
+        });
         return Ok(());
     }
     let Some((raw, space)) = known else {
-        return Err(SpecError::new(text, offset, format!("name pmc{counter} before {kind}{counter}")));
+        return Err(SpecError::new(
+            text,
+            offset,
+            format!("name pmc{counter} before {kind}{counter}"),
+        ));
     };
     match (kind, value) {
-        ("usr", _) => *space = Space { user: true, kernel: value == Some(0) },
+        ("usr", _) => {
+            *space = Space {
+                user: true,
+                kernel: value == Some(0),
+            }
+        }
         ("ebs", Some(n)) if n > 0 => raw.every = Some(n),
         ("edge", _) => raw.edge = value != Some(0),
         ("inv", _) => raw.inv = value != Some(0),
@@ -287,24 +357,51 @@ mod tests {
 
     #[test]
     fn names_pmus_and_raw_codes_stand_side_by_side() {
-        let set =
-            parse_set("instructions:u,cpu_core/event=0x2e,umask=65,edge/k2,r412e".split("k2").next().unwrap()).unwrap();
+        let set = parse_set(
+            "instructions:u,cpu_core/event=0x2e,umask=65,edge/k2,r412e"
+                .split("k2")
+                .next()
+                .unwrap(),
+        )
+        .unwrap();
         assert_eq!(set[0].source, EventSource::Named("instructions".into()));
-        assert_eq!(set[0].space, Space { user: true, kernel: false });
-        let EventSource::Pmu { pmu, terms } = &set[1].source else { panic!("{:?}", set[1]) };
+        assert_eq!(
+            set[0].space,
+            Space {
+                user: true,
+                kernel: false
+            }
+        );
+        let EventSource::Pmu { pmu, terms } = &set[1].source else {
+            panic!("{:?}", set[1])
+        };
         assert_eq!((pmu.as_str(), terms.len()), ("cpu_core", 3));
         assert_eq!(terms[1].value, Some(TermValue::Number(65)));
         assert_eq!(set[1].text, "cpu_core/event=0x2e,umask=65,edge/");
-        assert_eq!(parse_set("r412e").unwrap()[0].source, EventSource::Raw(0x412e));
-        assert_eq!(parse_set("ref_cycles").unwrap()[0].source, EventSource::Named("ref_cycles".into()));
+        assert_eq!(
+            parse_set("r412e").unwrap()[0].source,
+            EventSource::Raw(0x412e)
+        );
+        assert_eq!(
+            parse_set("ref_cycles").unwrap()[0].source,
+            EventSource::Named("ref_cycles".into())
+        );
     }
 
     #[test]
     fn pmctracks_strings_mean_what_they_mean_there() {
         let set = parse_set("pmc0,pmc3=0x2e,umask3=0x41").unwrap();
-        let third = RawCounter { counter: 3, event: Some(0x2e), umask: 0x41, ..RawCounter::default() };
+        let third = RawCounter {
+            counter: 3,
+            event: Some(0x2e),
+            umask: 0x41,
+            ..RawCounter::default()
+        };
         assert_eq!(set[0].source, EventSource::Counter(RawCounter::default()));
-        assert_eq!((set[1].text.as_str(), &set[1].source), ("pmc3", &EventSource::Counter(third)));
+        assert_eq!(
+            (set[1].text.as_str(), &set[1].source),
+            ("pmc3", &EventSource::Counter(third))
+        );
     }
 
     #[test]

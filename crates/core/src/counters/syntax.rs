@@ -19,13 +19,21 @@ impl SpecError {
     /// An error at a byte offset of `text`.
     #[must_use]
     pub fn new(text: &str, offset: usize, message: impl Into<String>) -> Self {
-        Self { text: text.into(), offset: offset.min(text.len()), message: message.into() }
+        Self {
+            text: text.into(),
+            offset: offset.min(text.len()),
+            message: message.into(),
+        }
     }
 
     /// The column in characters, from 1.
     #[must_use]
     pub fn column(&self) -> usize {
-        self.text.char_indices().take_while(|(at, _)| *at < self.offset).count() + 1
+        self.text
+            .char_indices()
+            .take_while(|(at, _)| *at < self.offset)
+            .count()
+            + 1
     }
 }
 
@@ -34,7 +42,11 @@ impl std::error::Error for SpecError {}
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (column, text) = (self.column(), self.text.replace(['\n', '\t'], " "));
-        write!(f, "column {column}: {}\n    {text}\n    {:>column$}", self.message, '^')
+        write!(
+            f,
+            "column {column}: {}\n    {text}\n    {:>column$}",
+            self.message, '^'
+        )
     }
 }
 
@@ -77,7 +89,11 @@ impl<'a> Cursor<'a> {
         Err(SpecError::new(self.text, self.at, message))
     }
 
-    pub(super) fn error_at<T>(&self, offset: usize, message: impl Into<String>) -> Result<T, SpecError> {
+    pub(super) fn error_at<T>(
+        &self,
+        offset: usize,
+        message: impl Into<String>,
+    ) -> Result<T, SpecError> {
         Err(SpecError::new(self.text, offset, message))
     }
 }
@@ -104,9 +120,17 @@ pub fn parse_count(text: &str) -> Result<u64, SpecError> {
         "k" | "K" => 1_000,
         "M" => 1_000_000,
         "G" => 1_000_000_000,
-        other => return Err(SpecError::new(text, digits.len(), format!("`{other}` is no factor; k, M and G are"))),
+        other => {
+            return Err(SpecError::new(
+                text,
+                digits.len(),
+                format!("`{other}` is no factor; k, M and G are"),
+            ));
+        }
     };
-    let value = number(digits).and_then(|n| n.checked_mul(factor)).filter(|n| *n > 0);
+    let value = number(digits)
+        .and_then(|n| n.checked_mul(factor))
+        .filter(|n| *n > 0);
     value.ok_or_else(|| SpecError::new(text, 0, "write a number above zero, as in 100M"))
 }
 
@@ -123,11 +147,21 @@ pub fn parse_duration(text: &str) -> Result<Nanos, SpecError> {
         "m" | "min" => 60e9,
         "h" => 3600e9,
         other => {
-            return Err(SpecError::new(text, digits.len(), format!("`{other}` is no unit; us, ms, s, m and h are")));
+            return Err(SpecError::new(
+                text,
+                digits.len(),
+                format!("`{other}` is no unit; us, ms, s, m and h are"),
+            ));
         }
     };
-    let nanos = digits.parse::<f64>().map(|n| (n * factor).round()).ok().filter(|n| (1.0..1e18).contains(n));
-    nanos.map(|n| Nanos(n as u64)).ok_or_else(|| SpecError::new(text, 0, "write a time above zero, as in 100ms"))
+    let nanos = digits
+        .parse::<f64>()
+        .map(|n| (n * factor).round())
+        .ok()
+        .filter(|n| (1.0..1e18).contains(n));
+    nanos
+        .map(|n| Nanos(n as u64))
+        .ok_or_else(|| SpecError::new(text, 0, "write a time above zero, as in 100ms"))
 }
 
 #[cfg(test)]
@@ -140,7 +174,17 @@ mod tests {
         assert_eq!(parse_count("0x10"), Ok(16));
         assert_eq!(parse_duration("100ms"), Ok(Nanos::from_millis(100)));
         assert_eq!(parse_duration("1.5"), Ok(Nanos(1_500_000_000)));
-        for bad in ["", "0", "M", "5X", "-1", "+5", "0x+5", "99999999999999999999", "18446744073709551615k"] {
+        for bad in [
+            "",
+            "0",
+            "M",
+            "5X",
+            "-1",
+            "+5",
+            "0x+5",
+            "99999999999999999999",
+            "18446744073709551615k",
+        ] {
             assert!(parse_count(bad).is_err(), "{bad}");
         }
         for bad in ["", "0ms", "ms", "-1s", "nan", "inf", "1e30s", "5 ms", "ü"] {

@@ -161,7 +161,11 @@ impl Cores {
     /// The CPUs core by core: each core takes the lowest free CPU and its siblings. `None` if they make no whole cores.
     #[must_use]
     pub fn split(&self, core_type: &CoreType) -> Option<Vec<Vec<CpuId>>> {
-        check::split_into_cores(&self.cpus, self.threads.unwrap_or(core_type.smt), self.sibling_step)
+        check::split_into_cores(
+            &self.cpus,
+            self.threads.unwrap_or(core_type.smt),
+            self.sibling_step,
+        )
     }
 }
 

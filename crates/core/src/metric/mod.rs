@@ -72,7 +72,11 @@ pub fn by_name(name: &str) -> Option<&'static MetricDef> {
 #[must_use]
 pub fn events_of(names: &[&str]) -> Vec<Event> {
     let mut events = Vec::new();
-    for event in names.iter().filter_map(|n| by_name(n)).flat_map(|m| m.needs.iter().chain(m.helps)) {
+    for event in names
+        .iter()
+        .filter_map(|n| by_name(n))
+        .flat_map(|m| m.needs.iter().chain(m.helps))
+    {
         if !events.contains(event) {
             events.push(*event);
         }
@@ -106,7 +110,10 @@ impl MetricBank {
     /// Takes in an observation: new samples update values, threads that are gone are forgotten.
     pub fn update(&mut self, observation: &Observation) {
         for sample in &observation.samples {
-            let row = self.values.entry(sample.thread).or_insert_with(|| vec![None; self.names.len()].into());
+            let row = self
+                .values
+                .entry(sample.thread)
+                .or_insert_with(|| vec![None; self.names.len()].into());
             let round = self.rounds.add(sample);
             for (value, source) in row.iter_mut().zip(&mut self.sources) {
                 *value = source.read(&round).or(*value);

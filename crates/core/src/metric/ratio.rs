@@ -13,7 +13,10 @@ impl MetricSource for Formula {
 }
 
 fn per_kilo_instruction(sample: &Sample, event: Event) -> Option<f64> {
-    sample.counts.ratio(event, Event::Instructions).map(|r| r * 1e3)
+    sample
+        .counts
+        .ratio(event, Event::Instructions)
+        .map(|r| r * 1e3)
 }
 
 fn per_second(sample: &Sample, event: Event) -> Option<f64> {
@@ -28,7 +31,11 @@ pub(super) const IPC: MetricDef = MetricDef {
     prose: "instructions per unhalted cycle",
     needs: &[Event::Instructions, Event::Cycles],
     helps: &[],
-    source: |_| Box::new(Formula(|s| s.counts.ratio(Event::Instructions, Event::Cycles))),
+    source: |_| {
+        Box::new(Formula(|s| {
+            s.counts.ratio(Event::Instructions, Event::Cycles)
+        }))
+    },
 };
 
 pub(super) const IPS: MetricDef = MetricDef {
@@ -82,7 +89,11 @@ pub(super) const ENERGY_PER_INSTRUCTION: MetricDef = MetricDef {
     prose: "energy attributed to the thread per instruction",
     needs: &[Event::EnergyNj, Event::Instructions],
     helps: &[],
-    source: |_| Box::new(Formula(|s| s.counts.ratio(Event::EnergyNj, Event::Instructions))),
+    source: |_| {
+        Box::new(Formula(|s| {
+            s.counts.ratio(Event::EnergyNj, Event::Instructions)
+        }))
+    },
 };
 
 pub(super) const POWER: MetricDef = MetricDef {
@@ -91,5 +102,9 @@ pub(super) const POWER: MetricDef = MetricDef {
     prose: "power attributed to the thread while it runs",
     needs: &[Event::EnergyNj],
     helps: &[],
-    source: |_| Box::new(Formula(|s| per_second(s, Event::EnergyNj).map(|nj| nj * 1e-9))),
+    source: |_| {
+        Box::new(Formula(|s| {
+            per_second(s, Event::EnergyNj).map(|nj| nj * 1e-9)
+        }))
+    },
 };

@@ -41,14 +41,22 @@ impl<'a> Round<'a> {
     /// The newest sample that has all of these.
     #[must_use]
     pub fn with(&self, events: &[Event]) -> Option<&'a Sample> {
-        let has = |sample: &&Sample| events.iter().all(|event| sample.counts.get(*event).is_some());
-        Some(self.sample).filter(has).or_else(|| self.parts.iter().rev().find(has))
+        let has = |sample: &&Sample| {
+            events
+                .iter()
+                .all(|event| sample.counts.get(*event).is_some())
+        };
+        Some(self.sample)
+            .filter(has)
+            .or_else(|| self.parts.iter().rev().find(has))
     }
 
     /// `numerator / denominator` in the newest sample that has both; none where nothing was counted of the denominator.
     #[must_use]
     pub fn ratio(&self, numerator: Event, denominator: Event) -> Option<f64> {
-        self.with(&[numerator, denominator])?.counts.ratio(numerator, denominator)
+        self.with(&[numerator, denominator])?
+            .counts
+            .ratio(numerator, denominator)
     }
 }
 
@@ -70,7 +78,11 @@ pub(super) struct Rounds {
 
 impl Rounds {
     pub(super) const fn new(topology: Arc<Topology>) -> Self {
-        Self { topology, models: Vec::new(), threads: BTreeMap::new() }
+        Self {
+            topology,
+            models: Vec::new(),
+            threads: BTreeMap::new(),
+        }
     }
 
     pub(super) fn forget(&mut self, thread: ThreadId) {
@@ -86,23 +98,41 @@ impl Rounds {
         if self.models.is_empty() {
             self.models = step_models(&self.topology);
         }
-        let told_by = self.models.get(sample.core_type.index()).and_then(|model| model.features.first());
+        let told_by = self
+            .models
+            .get(sample.core_type.index())
+            .and_then(|model| model.features.first());
         // A thread that did nothing belongs nowhere; a set that cannot tell belongs anywhere.
-        let tells = told_by.filter(|f| sample.counts.get(f.above).is_some() && sample.counts.get(f.below).is_some());
+        let tells = told_by.filter(|f| {
+            sample.counts.get(f.above).is_some() && sample.counts.get(f.below).is_some()
+        });
         let ratio = tells.and_then(|f| f.ratio_q20(&sample.counts));
         if tells.is_some() && ratio.is_none() {
             return Round::of(sample);
         }
-        let known = self.threads.entry(sample.thread).or_default().entry(sample.core_type).or_default();
-        let other_sets = known.parts.first().is_some_and(|part| part.sets != sample.sets);
-        let broken = ratio.zip(known.began_q20).is_some_and(|(ratio, began)| is_away(ratio, began));
+        let known = self
+            .threads
+            .entry(sample.thread)
+            .or_default()
+            .entry(sample.core_type)
+            .or_default();
+        let other_sets = known
+            .parts
+            .first()
+            .is_some_and(|part| part.sets != sample.sets);
+        let broken = ratio
+            .zip(known.began_q20)
+            .is_some_and(|(ratio, began)| is_away(ratio, began));
         if other_sets || broken {
             *known = Known::default();
         }
         known.began_q20 = known.began_q20.or(ratio);
         known.parts.retain(|part| part.set != sample.set);
         known.parts.push(*sample);
-        Round { sample, parts: &known.parts }
+        Round {
+            sample,
+            parts: &known.parts,
+        }
     }
 }
 
@@ -118,10 +148,27 @@ mod tests {
         let mut counts = Counts::default();
         counts.set(Event::Instructions, 1e6);
         counts.set(Event::Cycles, cycles * 1e6);
-        counts.set(if set == 0 { Event::LlcMisses } else { Event::BranchMisses }, rare);
+        counts.set(
+            if set == 0 {
+                Event::LlcMisses
+            } else {
+                Event::BranchMisses
+            },
+            rare,
+        );
         let (thread, time) = (ThreadId(7), Nanos::from_millis(100));
         let (cpu, core_type) = (CpuId(0), CoreTypeId(core_type));
-        Sample { thread, cpu, core_type, at: time, set, sets: 2, enabled: time, running: time, counts }
+        Sample {
+            thread,
+            cpu,
+            core_type,
+            at: time,
+            set,
+            sets: 2,
+            enabled: time,
+            running: time,
+            counts,
+        }
     }
 
     /// After each sample, whether its round is whole, and what misses and mispredictions it knows.
@@ -129,22 +176,43 @@ mod tests {
         let mut rounds = Rounds::new(topology(SMT));
         let mut tell = |sample: &Sample| {
             let round = rounds.add(sample);
-            let per_mega = |event| round.ratio(event, Event::Instructions).map(|r| (r * 1e6).round());
-            (round.is_whole(), per_mega(Event::LlcMisses), per_mega(Event::BranchMisses))
+            let per_mega = |event| {
+                round
+                    .ratio(event, Event::Instructions)
+                    .map(|r| (r * 1e6).round())
+            };
+            (
+                round.is_whole(),
+                per_mega(Event::LlcMisses),
+                per_mega(Event::BranchMisses),
+            )
         };
         samples.iter().map(&mut tell).collect()
     }
 
     #[test]
     fn a_round_is_whole_once_each_set_was_seen() {
-        let samples = [sample(0, 0, 1.0, 5.0), sample(1, 0, 1.1, 3.0), sample(0, 0, 0.9, 6.0)];
-        let wanted = [(false, Some(5.0), None), (true, Some(5.0), Some(3.0)), (true, Some(6.0), Some(3.0))];
+        let samples = [
+            sample(0, 0, 1.0, 5.0),
+            sample(1, 0, 1.1, 3.0),
+            sample(0, 0, 0.9, 6.0),
+        ];
+        let wanted = [
+            (false, Some(5.0), None),
+            (true, Some(5.0), Some(3.0)),
+            (true, Some(6.0), Some(3.0)),
+        ];
         assert_eq!(told(&samples), wanted);
     }
 
     #[test]
     fn another_phase_drops_what_was_seen_before() {
-        let samples = [sample(0, 0, 1.0, 5.0), sample(1, 0, 2.0, 3.0), sample(0, 0, 2.1, 6.0), sample(1, 0, 2.0, 4.0)];
+        let samples = [
+            sample(0, 0, 1.0, 5.0),
+            sample(1, 0, 2.0, 3.0),
+            sample(0, 0, 2.1, 6.0),
+            sample(1, 0, 2.0, 4.0),
+        ];
         let whole: Vec<bool> = told(&samples).iter().map(|t| t.0).collect();
         assert_eq!(whole, [false, false, true, true]);
         assert_eq!(told(&samples)[1], (false, None, Some(3.0)));
@@ -152,7 +220,12 @@ mod tests {
 
     #[test]
     fn each_core_type_has_rounds_of_its_own() {
-        let samples = [sample(0, 0, 1.0, 5.0), sample(1, 1, 1.0, 3.0), sample(1, 0, 1.0, 4.0), sample(0, 1, 1.0, 2.0)];
+        let samples = [
+            sample(0, 0, 1.0, 5.0),
+            sample(1, 1, 1.0, 3.0),
+            sample(1, 0, 1.0, 4.0),
+            sample(0, 1, 1.0, 2.0),
+        ];
         let wanted = [
             (false, Some(5.0), None),
             (false, None, Some(3.0)),
@@ -166,8 +239,10 @@ mod tests {
     fn who_did_nothing_neither_breaks_a_round_nor_belongs_to_it() {
         let mut idle = sample(1, 0, 0.0, 0.0);
         idle.counts.set(Event::Instructions, 0.0);
-        let wholes =
-            told(&[sample(0, 0, 1.0, 5.0), idle, sample(1, 0, 1.0, 3.0)]).iter().map(|t| t.0).collect::<Vec<_>>();
+        let wholes = told(&[sample(0, 0, 1.0, 5.0), idle, sample(1, 0, 1.0, 3.0)])
+            .iter()
+            .map(|t| t.0)
+            .collect::<Vec<_>>();
         assert_eq!(wholes, [false, false, true]);
     }
 
@@ -185,8 +260,14 @@ mod tests {
 
     #[test]
     fn other_sets_begin_anew() {
-        let alone = Sample { sets: 1, ..sample(0, 0, 1.0, 5.0) };
-        let three = Sample { sets: 3, ..sample(1, 0, 1.0, 5.0) };
+        let alone = Sample {
+            sets: 1,
+            ..sample(0, 0, 1.0, 5.0)
+        };
+        let three = Sample {
+            sets: 3,
+            ..sample(1, 0, 1.0, 5.0)
+        };
         let told = told(&[
             sample(0, 0, 1.0, 4.0),
             three,

@@ -26,7 +26,12 @@ pub(super) const SF_SAMPLED: MetricDef = MetricDef {
     prose: "speed-up factor from the thread's own speed when it last ran on the fastest and the slowest type",
     needs: &[Event::Instructions],
     helps: &[],
-    source: |topology| Box::new(Sampled { topology: Arc::clone(topology), speeds: BTreeMap::new() }),
+    source: |topology| {
+        Box::new(Sampled {
+            topology: Arc::clone(topology),
+            speeds: BTreeMap::new(),
+        })
+    },
 };
 
 pub(super) const SF_ORACLE: MetricDef = MetricDef {
@@ -57,7 +62,10 @@ impl MetricSource for Sampled {
         let sample = round.sample;
         let seconds = sample.running.as_secs_f64();
         let types = self.topology.core_types.len();
-        let speeds = self.speeds.entry(sample.thread).or_insert_with(|| vec![None; types]);
+        let speeds = self
+            .speeds
+            .entry(sample.thread)
+            .or_insert_with(|| vec![None; types]);
         if seconds > 0.0 {
             let ips = sample.counts.get(Event::Instructions).map(|i| i / seconds);
             let slot = &mut speeds[sample.core_type.index()];
@@ -147,7 +155,9 @@ impl MetricSource for Model {
         let speed = |there: &Type| {
             let demand = demand.moved(here, there);
             let base = here.base_elsewhere(base, there);
-            let cpi = base + demand.branch_misses * there.branch_penalty + there.stalls(&demand, base, independent);
+            let cpi = base
+                + demand.branch_misses * there.branch_penalty
+                + there.stalls(&demand, base, independent);
             there.freq_ghz / cpi
         };
         let sf = speed(self.types.get(self.fast)?) / speed(self.types.get(self.slow)?);
@@ -158,19 +168,38 @@ impl MetricSource for Model {
 impl Model {
     pub(super) fn new(topology: &Topology) -> Self {
         let (fast, slow) = topology.extremes();
-        let types = (0..topology.core_types.len()).map(|row| Type::new(topology, CoreTypeId::from_index(row)));
-        Self { types: types.collect(), fast: fast.index(), slow: slow.index() }
+        let types = (0..topology.core_types.len())
+            .map(|row| Type::new(topology, CoreTypeId::from_index(row)));
+        Self {
+            types: types.collect(),
+            fast: fast.index(),
+            slow: slow.index(),
+        }
     }
 }
 
 impl Demand {
     /// The same on another core type's caches.
     fn moved(self, here: &Type, there: &Type) -> Self {
-        let rule = |from: f64, to: f64| if from > 0.0 && to > 0.0 { (from / to).sqrt() } else { 1.0 };
+        let rule = |from: f64, to: f64| {
+            if from > 0.0 && to > 0.0 {
+                (from / to).sqrt()
+            } else {
+                1.0
+            }
+        };
         let same = here.last_level.0 == there.last_level.0;
-        let last = if same { 1.0 } else { rule(here.last_level.1, there.last_level.1) };
+        let last = if same {
+            1.0
+        } else {
+            rule(here.last_level.1, there.last_level.1)
+        };
         let llc_references = self.llc_references * rule(here.near_lines, there.near_lines);
-        Self { llc_references, llc_misses: (self.llc_misses * last).min(llc_references.max(self.llc_misses)), ..self }
+        Self {
+            llc_references,
+            llc_misses: (self.llc_misses * last).min(llc_references.max(self.llc_misses)),
+            ..self
+        }
     }
 }
 
@@ -187,7 +216,9 @@ impl Type {
             window: f64::from(core.window.max(1)),
             in_order: core.in_order,
             branch_penalty: core.branch_penalty_cycles,
-            llc: last.filter(|c| !c.private).map(|c| c.latency_ns * core.freq_ghz),
+            llc: last
+                .filter(|c| !c.private)
+                .map(|c| c.latency_ns * core.freq_ghz),
             memory: memory.map_or(0.0, |m| m.latency_ns) * core.freq_ghz,
             near_lines: inner.map_or(core.l2.unwrap_or(core.l1d).size_kib * 16.0, |c| c.lines),
             last_level: last.map_or((0, 0.0), |c| (c.id.index(), c.lines)),
@@ -203,7 +234,11 @@ impl Type {
         let alone = self.stalls(demand, typical, 0.0);
         let usual = self.stalls(demand, typical, INDEPENDENT);
         let factor = here / (typical + usual);
-        let stalls = if factor > 1.0 { (here - typical).min(alone) } else { (usual * factor).min(here - floor) };
+        let stalls = if factor > 1.0 {
+            (here - typical).min(alone)
+        } else {
+            (usual * factor).min(here - floor)
+        };
         let base = here - stalls;
         // Without misses, or on a core that overlaps none, nothing was learnt about their independence.
         if alone < 0.05 * here {
@@ -241,10 +276,15 @@ impl Type {
 
     /// Cycles per instruction that misses stall here.
     fn stalls(&self, demand: &Demand, base: f64, independent: f64) -> f64 {
-        let cover = if self.in_order { 0.0 } else { COVER * self.window * base };
+        let cover = if self.in_order {
+            0.0
+        } else {
+            COVER * self.window * base
+        };
         let stall = |misses: f64, latency: f64| {
             let in_window = misses * self.window;
-            let overlap = (1.0 + independent * in_window).min((self.window / WINDOW_PER_BUFFER).max(2.0));
+            let overlap =
+                (1.0 + independent * in_window).min((self.window / WINDOW_PER_BUFFER).max(2.0));
             // One window covers once, however many clusters of misses it holds.
             let clusters = (in_window / overlap).max(1.0);
             misses * (latency - (cover / clusters).min(latency)) / overlap
@@ -314,11 +354,15 @@ mod tests {
     #[test]
     fn without_misses_only_clocks_and_widths_count() {
         let mut model = Model::new(&two_clocks());
-        let sf = model.read(&Round::of(&sample(0, 600.0, 0.0, 0.0, 5.0))).unwrap();
+        let sf = model
+            .read(&Round::of(&sample(0, 600.0, 0.0, 0.0, 5.0)))
+            .unwrap();
         assert!((sf - 2.0).abs() < 1e-9, "{sf}");
         // Full width on the big core: 4 wide at 3 GHz against 2 wide at 2 GHz.
         let mut model = Model::new(&testing::topology(testing::SMT));
-        let sf = model.read(&Round::of(&sample(0, 250.0, 0.0, 0.0, 0.0))).unwrap();
+        let sf = model
+            .read(&Round::of(&sample(0, 250.0, 0.0, 0.0, 0.0)))
+            .unwrap();
         assert!((sf - 3.0).abs() < 1e-9, "{sf}");
     }
 
@@ -333,18 +377,36 @@ mod tests {
         let slow = typical + 20.0 * (135.0 - covered);
         let truth = slow * 2.0 / fast;
         for (core_type, cycles) in [(0, fast), (1, slow)] {
-            let sf = model.read(&Round::of(&sample(core_type, cycles, 20.0, 20.0, 0.0))).unwrap();
-            assert!((sf / truth - 1.0).abs() < 0.01, "from type {core_type}: {sf}, in truth {truth}");
+            let sf = model
+                .read(&Round::of(&sample(core_type, cycles, 20.0, 20.0, 0.0)))
+                .unwrap();
+            assert!(
+                (sf / truth - 1.0).abs() < 0.01,
+                "from type {core_type}: {sf}, in truth {truth}"
+            );
         }
     }
 
     #[test]
     fn more_misses_mean_less_to_gain_from_the_clock() {
         let mut model = Model::new(&two_clocks());
-        let sf = |misses: f64| model.read(&Round::of(&sample(0, 500.0 + misses * 200.0, misses, misses, 1.0))).unwrap();
+        let sf = |misses: f64| {
+            model
+                .read(&Round::of(&sample(
+                    0,
+                    500.0 + misses * 200.0,
+                    misses,
+                    misses,
+                    1.0,
+                )))
+                .unwrap()
+        };
         let factors: Vec<f64> = [0.0, 1.0, 5.0, 20.0, 50.0].map(sf).to_vec();
         assert!(factors.is_sorted_by(|a, b| a >= b), "{factors:?}");
-        assert!(factors.iter().all(|sf| (1.0..=2.0 + 1e-9).contains(sf)), "{factors:?}");
+        assert!(
+            factors.iter().all(|sf| (1.0..=2.0 + 1e-9).contains(sf)),
+            "{factors:?}"
+        );
     }
 
     #[test]
@@ -357,11 +419,16 @@ mod tests {
     #[test]
     fn own_speeds_make_a_factor_once_both_types_were_seen() {
         let topology = testing::topology(testing::SMT);
-        let mut sampled = Sampled { topology, speeds: BTreeMap::new() };
+        let mut sampled = Sampled {
+            topology,
+            speeds: BTreeMap::new(),
+        };
         let mut fast = sample(0, 500.0, 0.0, 0.0, 0.0);
         fast.counts.set(Event::Instructions, 3e3);
         assert_eq!(sampled.read(&Round::of(&fast)), None);
-        let sf = sampled.read(&Round::of(&sample(1, 500.0, 0.0, 0.0, 0.0))).unwrap();
+        let sf = sampled
+            .read(&Round::of(&sample(1, 500.0, 0.0, 0.0, 0.0)))
+            .unwrap();
         assert!((sf - 3.0).abs() < 1e-9, "{sf}");
         sampled.forget(ThreadId(0));
         assert_eq!(sampled.read(&Round::of(&fast)), None);

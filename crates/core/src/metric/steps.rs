@@ -79,16 +79,26 @@ impl StepModel {
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         if self.features.is_empty() || self.features.len() > MAX_FEATURES {
-            return Some(format!("a model has 1 to {MAX_FEATURES} features, not {}", self.features.len()));
+            return Some(format!(
+                "a model has 1 to {MAX_FEATURES} features, not {}",
+                self.features.len()
+            ));
         }
         for feature in &self.features {
-            if let Some(name) = [&feature.above, &feature.below].into_iter().find(|n| Event::by_name(n).is_none()) {
+            if let Some(name) = [&feature.above, &feature.below]
+                .into_iter()
+                .find(|n| Event::by_name(n).is_none())
+            {
                 return Some(format!("there is no event `{name}`"));
             }
             if feature.steps.len() > MAX_STEPS {
-                return Some(format!("a feature has at most {MAX_STEPS} steps, not {}", feature.steps.len()));
+                return Some(format!(
+                    "a feature has at most {MAX_STEPS} steps, not {}",
+                    feature.steps.len()
+                ));
             }
-            let sound = |(least, add): &(f64, f64)| *least >= 0.0 && least.is_finite() && add.is_finite();
+            let sound =
+                |(least, add): &(f64, f64)| *least >= 0.0 && least.is_finite() && add.is_finite();
             if !feature.steps.iter().all(sound) || !feature.steps.is_sorted_by(|a, b| a.0 < b.0) {
                 return Some("least values of steps are positive and ascend".into());
             }
@@ -100,8 +110,10 @@ impl StepModel {
     #[must_use]
     pub fn fixed(&self) -> FixedModel {
         let feature = |f: &StepFeature| {
-            let steps =
-                f.steps.iter().map(|(least, add)| (fixed(*least, FEATURE_BITS) as u64, fixed(*add, FACTOR_BITS)));
+            let steps = f
+                .steps
+                .iter()
+                .map(|(least, add)| (fixed(*least, FEATURE_BITS) as u64, fixed(*add, FACTOR_BITS)));
             Some(FixedFeature {
                 above: Event::by_name(&f.above)?,
                 below: Event::by_name(&f.below)?,
@@ -139,7 +151,10 @@ impl FixedFeature {
     /// The ratio of its counts; none where an event is not counted, or nothing that the ratio is taken by.
     #[must_use]
     pub fn ratio_q20(&self, counts: &Counts) -> Option<u64> {
-        let (above, below) = (counts.get(self.above)? as u64, counts.get(self.below)? as u64);
+        let (above, below) = (
+            counts.get(self.above)? as u64,
+            counts.get(self.below)? as u64,
+        );
         (above << FEATURE_BITS).checked_div(below)
     }
 }
@@ -151,14 +166,19 @@ pub fn step_models(topology: &Topology) -> Vec<FixedModel> {
         let own = topology.core_types[id.index()].sf_steps.as_ref();
         own.map_or_else(|| derived(topology, id), StepModel::fixed)
     };
-    (0..topology.core_types.len()).map(|row| of(CoreTypeId::from_index(row))).collect()
+    (0..topology.core_types.len())
+        .map(|row| of(CoreTypeId::from_index(row)))
+        .collect()
 }
 
 struct Steps(Vec<FixedModel>);
 
 impl MetricSource for Steps {
     fn read(&mut self, round: &Round<'_>) -> Option<f64> {
-        let model = self.0.get(round.sample.core_type.index()).filter(|_| round.is_whole())?;
+        let model = self
+            .0
+            .get(round.sample.core_type.index())
+            .filter(|_| round.is_whole())?;
         let factor = model.factor_q16(round)?;
         Some(factor as f64 / f64::from(1u32 << FACTOR_BITS))
     }
@@ -167,10 +187,30 @@ impl MetricSource for Steps {
 /// Ratios of a derived table: numerator, denominator, least and greatest value. Misses are taken per cycle, because what part
 /// of its time a thread waits for them says more than how many there are.
 const GRID: [Ratio; 4] = [
-    Ratio { above: Event::Cycles, below: Event::Instructions, least: 0.2, greatest: 6.0 },
-    Ratio { above: Event::LlcReferences, below: Event::Cycles, least: 1e-4, greatest: 0.03 },
-    Ratio { above: Event::LlcMisses, below: Event::Cycles, least: 1e-5, greatest: 0.01 },
-    Ratio { above: Event::BranchMisses, below: Event::Cycles, least: 1e-4, greatest: 0.02 },
+    Ratio {
+        above: Event::Cycles,
+        below: Event::Instructions,
+        least: 0.2,
+        greatest: 6.0,
+    },
+    Ratio {
+        above: Event::LlcReferences,
+        below: Event::Cycles,
+        least: 1e-4,
+        greatest: 0.03,
+    },
+    Ratio {
+        above: Event::LlcMisses,
+        below: Event::Cycles,
+        least: 1e-5,
+        greatest: 0.01,
+    },
+    Ratio {
+        above: Event::BranchMisses,
+        below: Event::Cycles,
+        least: 1e-4,
+        greatest: 0.02,
+    },
 ];
 #[derive(Clone, Copy)]
 struct Ratio {
@@ -203,11 +243,23 @@ fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
         counts.set(Event::BranchMisses, values[3] * cycles);
         let time = Nanos::from_millis(1);
         let (thread, cpu, at, set) = Default::default();
-        let sample = Sample { thread, cpu, core_type, at, set, sets: 1, enabled: time, running: time, counts };
+        let sample = Sample {
+            thread,
+            cpu,
+            core_type,
+            at,
+            set,
+            sets: 1,
+            enabled: time,
+            running: time,
+            counts,
+        };
         model.read(&Round::of(&sample)).unwrap_or(1.0)
     };
     let mut mean_with = |fixed: Option<(usize, f64)>| {
-        let free: Vec<usize> = (0..GRID.len()).filter(|f| fixed.is_none_or(|(row, _)| row != *f)).collect();
+        let free: Vec<usize> = (0..GRID.len())
+            .filter(|f| fixed.is_none_or(|(row, _)| row != *f))
+            .collect();
         let combinations = OTHERS.pow(free.len() as u32);
         let sum: f64 = (0..combinations)
             .map(|combination| {
@@ -233,12 +285,20 @@ fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
             .map(|nth| {
                 let value = grid_value(*ratio, nth, STEPS);
                 // A step begins half-way before its value; the first holds from zero on.
-                let least = if nth == 0 { 0.0 } else { (value * grid_value(*ratio, nth - 1, STEPS)).sqrt() };
+                let least = if nth == 0 {
+                    0.0
+                } else {
+                    (value * grid_value(*ratio, nth - 1, STEPS)).sqrt()
+                };
                 (least, mean_with(Some((row, value))) - base)
             })
             .collect(),
     });
-    StepModel { base, features: features.collect() }.fixed()
+    StepModel {
+        base,
+        features: features.collect(),
+    }
+    .fixed()
 }
 
 #[cfg(test)]
@@ -248,10 +308,22 @@ mod tests {
 
     fn sample(values: &[(Event, f64)]) -> Sample {
         let mut counts = Counts::default();
-        values.iter().for_each(|(event, value)| counts.set(*event, *value));
+        values
+            .iter()
+            .for_each(|(event, value)| counts.set(*event, *value));
         let (thread, cpu, at, set) = Default::default();
         let time = Nanos::from_millis(100);
-        Sample { thread, cpu, core_type: CoreTypeId(0), at, set, sets: 1, enabled: time, running: time, counts }
+        Sample {
+            thread,
+            cpu,
+            core_type: CoreTypeId(0),
+            at,
+            set,
+            sets: 1,
+            enabled: time,
+            running: time,
+            counts,
+        }
     }
 
     fn factor_of(model: &FixedModel, values: &[(Event, f64)]) -> Option<u64> {
@@ -259,19 +331,30 @@ mod tests {
     }
 
     fn toy() -> StepModel {
-        let feature = |above: &str, steps| StepFeature { above: above.into(), below: "instructions".into(), steps };
+        let feature = |above: &str, steps| StepFeature {
+            above: above.into(),
+            below: "instructions".into(),
+            steps,
+        };
         let features = vec![
             feature("cycles", vec![(0.5, 0.25), (1.0, -0.5)]),
             feature("llc_misses", vec![(0.001, -0.25), (0.01, -2.5)]),
         ];
-        StepModel { base: 2.0, features }
+        StepModel {
+            base: 2.0,
+            features,
+        }
     }
 
     #[test]
     fn the_last_step_that_is_reached_counts() {
         let model = toy().fixed();
         let factor = |cycles: f64, misses: f64| {
-            let read = [(Event::Instructions, 1e6), (Event::Cycles, cycles * 1e6), (Event::LlcMisses, misses * 1e6)];
+            let read = [
+                (Event::Instructions, 1e6),
+                (Event::Cycles, cycles * 1e6),
+                (Event::LlcMisses, misses * 1e6),
+            ];
             factor_of(&model, &read).map(|q| q as f64 / 65536.0)
         };
         assert_eq!(factor(0.4, 0.0), Some(2.0));
@@ -285,7 +368,10 @@ mod tests {
         let mut model = model;
         model.features[1].steps.insert(0, (0, 1 << 20));
         let cycles = [(Event::Instructions, 1e6), (Event::Cycles, 3e6)];
-        assert_eq!(factor_of(&model, &cycles).map(|q| q as f64 / 65536.0), Some(1.5));
+        assert_eq!(
+            factor_of(&model, &cycles).map(|q| q as f64 / 65536.0),
+            Some(1.5)
+        );
     }
 
     /// Both models of the same counts agree on who gains more, as far as a sum can say what a model of queues says.
@@ -308,7 +394,10 @@ mod tests {
             ];
             let sample = sample(&read);
             let round = Round::of(&sample);
-            (model.read(&round).unwrap(), steps[0].factor_q16(&round).unwrap() as f64 / 65536.0)
+            (
+                model.read(&round).unwrap(),
+                steps[0].factor_q16(&round).unwrap() as f64 / 65536.0,
+            )
         };
         let drawn: Vec<(f64, f64)> = (0..200).map(&mut draw).collect();
         for (i, a) in drawn.iter().enumerate() {
@@ -332,8 +421,12 @@ mod tests {
         };
         assert_eq!(fault(|_| {}), None);
         assert!(fault(|m| m.features.clear()).is_some_and(|f| f.contains("1 to 8")));
-        assert!(fault(|m| m.features[0].above = "cycle".into()).is_some_and(|f| f.contains("`cycle`")));
+        assert!(
+            fault(|m| m.features[0].above = "cycle".into()).is_some_and(|f| f.contains("`cycle`"))
+        );
         assert!(fault(|m| m.features[0].steps.swap(0, 1)).is_some_and(|f| f.contains("ascend")));
-        assert!(fault(|m| m.features[1].steps = vec![(0.0, 0.0); 65]).is_some_and(|f| f.contains("65")));
+        assert!(
+            fault(|m| m.features[1].steps = vec![(0.0, 0.0); 65]).is_some_and(|f| f.contains("65"))
+        );
     }
 }

@@ -19,7 +19,12 @@ pub(super) const SF_WORK: MetricDef = MetricDef {
     prose: "speed-up factor from the work that the program says it did on the fastest and the slowest type",
     needs: &[Event::Work],
     helps: &[],
-    source: |topology| Box::new(Worked { topology: Arc::clone(topology), threads: BTreeMap::new() }),
+    source: |topology| {
+        Box::new(Worked {
+            topology: Arc::clone(topology),
+            threads: BTreeMap::new(),
+        })
+    },
 };
 
 /// Time after which work counts half: units may be as long as a period, so several periods are needed.
@@ -72,7 +77,10 @@ impl MetricSource for Worked {
         if sample.at > log.at {
             log.close(sample.at);
             log.open = Some((sample.core_type, work));
-        } else if log.open.is_some_and(|(core_type, _)| core_type != sample.core_type) {
+        } else if log
+            .open
+            .is_some_and(|(core_type, _)| core_type != sample.core_type)
+        {
             // It ran on both; which did how much is not known.
             log.open = None;
         }
@@ -94,20 +102,35 @@ mod tests {
 
     fn sample(core_type: u32, at_ms: u64, work: Option<f64>) -> Sample {
         let mut counts = Counts::default();
-        work.into_iter().for_each(|work| counts.set(Event::Work, work));
+        work.into_iter()
+            .for_each(|work| counts.set(Event::Work, work));
         let (at, ran) = (Nanos::from_millis(at_ms), Nanos::from_millis(10));
         let (thread, cpu, core_type) = (ThreadId(7), CpuId(0), CoreTypeId(core_type));
-        Sample { thread, cpu, core_type, at, set: 0, sets: 1, enabled: ran, running: ran, counts }
+        Sample {
+            thread,
+            cpu,
+            core_type,
+            at,
+            set: 0,
+            sets: 1,
+            enabled: ran,
+            running: ran,
+            counts,
+        }
     }
 
     fn worked() -> Worked {
-        Worked { topology: testing::topology(testing::SMT), threads: BTreeMap::new() }
+        Worked {
+            topology: testing::topology(testing::SMT),
+            threads: BTreeMap::new(),
+        }
     }
 
     #[test]
     fn sleep_counts_as_time_and_periods_on_both_types_do_not_count() {
         let mut source = worked();
-        let mut read = |core_type, at_ms, work| source.read(&Round::of(&sample(core_type, at_ms, Some(work))));
+        let mut read =
+            |core_type, at_ms, work| source.read(&Round::of(&sample(core_type, at_ms, Some(work))));
         // 30 units a second on the fast type, though it ran for a tenth of the time only.
         read(0, 0, 5.0);
         read(0, 100, 3.0);

@@ -31,7 +31,13 @@ pub(super) const DEF: PolicyDef = PolicyDef {
     }],
     make: |params, topology| {
         let turn = Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3);
-        Ok(Box::new(Aarr { turn, seats: Seats::new(topology), ring: Vec::new(), members: Vec::new(), turned: None }))
+        Ok(Box::new(Aarr {
+            turn,
+            seats: Seats::new(topology),
+            ring: Vec::new(),
+            members: Vec::new(),
+            turned: None,
+        }))
     },
 };
 
@@ -49,12 +55,20 @@ struct Aarr {
 impl Aarr {
     /// Brings the ring up to date with who is there.
     fn admit(&mut self, present: &[&ThreadInfo]) {
-        if present.iter().map(|t| t.id).eq(self.members.iter().copied()) {
+        if present
+            .iter()
+            .map(|t| t.id)
+            .eq(self.members.iter().copied())
+        {
             return;
         }
-        self.ring.retain(|id| present.binary_search_by_key(id, |t| t.id).is_ok());
-        let mut new: Vec<&ThreadInfo> =
-            present.iter().filter(|t| self.members.binary_search(&t.id).is_err()).copied().collect();
+        self.ring
+            .retain(|id| present.binary_search_by_key(id, |t| t.id).is_ok());
+        let mut new: Vec<&ThreadInfo> = present
+            .iter()
+            .filter(|t| self.members.binary_search(&t.id).is_err())
+            .copied()
+            .collect();
         // Whoever is on a fast core already may begin there.
         new.sort_by_key(|t| (self.seats.rank_of(t.cpu), t.id));
         self.ring.extend(new.iter().map(|t| t.id));
@@ -77,7 +91,12 @@ impl Aarr {
 
     fn reason(&self, quota: &[usize], standing: Option<Standing>) -> Reason {
         let n = self.ring.len().max(1) as f64;
-        let shares = self.seats.ranks().iter().zip(quota).map(|(r, q)| (r.group, *q as f64 / n));
+        let shares = self
+            .seats
+            .ranks()
+            .iter()
+            .zip(quota)
+            .map(|(r, q)| (r.group, *q as f64 / n));
         let turns = match quota {
             [first, rest @ ..] if *first > 0 && rest.iter().all(|q| *q == 0) => {
                 "every thread fits on the fastest cores"
@@ -99,22 +118,38 @@ impl Policy for Aarr {
             self.advance(view.now, &quota);
         }
         let mut rank_of = vec![0; present.len()];
-        let mut seats = quota.iter().enumerate().flat_map(|(rank, n)| std::iter::repeat_n(rank, *n));
+        let mut seats = quota
+            .iter()
+            .enumerate()
+            .flat_map(|(rank, n)| std::iter::repeat_n(rank, *n));
         let row = |id: &ThreadId| present.binary_search_by_key(id, |t| t.id).ok();
         let waits = |row: usize| Standing::of(present[row], None, false, 0.0) == Standing::Waiting;
         for last in [false, true] {
-            for row in self.ring.iter().filter_map(row).filter(|row| waits(*row) == last) {
+            for row in self
+                .ring
+                .iter()
+                .filter_map(row)
+                .filter(|row| waits(*row) == last)
+            {
                 rank_of[row] = seats.next().unwrap_or_default();
             }
         }
         let wanted: Vec<(&ThreadInfo, usize)> = present.into_iter().zip(rank_of).collect();
         let told = self.seats.seat(&wanted, false);
         let place = |(row, group): (usize, _)| {
-            let standing = (wanted[row].1 > 0).then(|| Standing::of(wanted[row].0, None, false, 0.0));
-            ThreadPlacement::new(wanted[row].0.id, Target::Group(group), self.reason(&quota, standing))
+            let standing =
+                (wanted[row].1 > 0).then(|| Standing::of(wanted[row].0, None, false, 0.0));
+            ThreadPlacement::new(
+                wanted[row].0.id,
+                Target::Group(group),
+                self.reason(&quota, standing),
+            )
         };
         let threads = told.into_iter().map(place);
-        Placement { threads: threads.collect(), ..Placement::default() }
+        Placement {
+            threads: threads.collect(),
+            ..Placement::default()
+        }
     }
 }
 

@@ -162,7 +162,8 @@ impl Hsf {
         Ok(Self {
             metric,
             explores: ["sf_sampled", "sf_work"].contains(&metric),
-            phases: params.choice("phases", &[("off", false), ("on", true)])? && metric == "sf_sampled",
+            phases: params.choice("phases", &[("off", false), ("on", true)])?
+                && metric == "sf_sampled",
             margin: params.number("margin", 0.0)?,
             patience: params.number("patience", 1.0)?,
             refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
@@ -184,9 +185,17 @@ impl Hsf {
         let slowest = self.seats.ranks().len().saturating_sub(1);
         let candidate = |info: &'a ThreadInfo| {
             let memory = self.memory.binary_search_by_key(&info.id, |m| m.thread);
-            let memory = memory.map_or(Memory { thread: info.id, ..Memory::default() }, |row| self.memory[row]);
+            let memory = memory.map_or(
+                Memory {
+                    thread: info.id,
+                    ..Memory::default()
+                },
+                |row| self.memory[row],
+            );
             let (rank, given) = self.seats.present(info);
-            let sf = view.metric(info.id, self.metric).filter(|sf| sf.is_finite() && *sf > 0.0);
+            let sf = view
+                .metric(info.id, self.metric)
+                .filter(|sf| sf.is_finite() && *sf > 0.0);
             Candidate {
                 info,
                 sf,
@@ -198,12 +207,22 @@ impl Hsf {
             }
         };
         let active = active(view);
-        let phases = view.events.iter().filter(|e| self.phases && e.kind == ThreadEventKind::Phase);
+        let phases = view
+            .events
+            .iter()
+            .filter(|e| self.phases && e.kind == ThreadEventKind::Phase);
         let changed: BTreeSet<ThreadId> = phases.map(|e| e.thread).collect();
         let mut all: Vec<Candidate<'a>> = active.iter().copied().map(candidate).collect();
-        let known = all.iter().filter(|c| c.standing != Standing::Waiting).filter_map(|c| c.sf);
+        let known = all
+            .iter()
+            .filter(|c| c.standing != Standing::Waiting)
+            .filter_map(|c| c.sf);
         let (sum, count) = known.fold((0.0, 0u32), |(sum, count), sf| (sum + sf, count + 1));
-        let average = if count > 0 { sum / f64::from(count) } else { 1.0 };
+        let average = if count > 0 {
+            sum / f64::from(count)
+        } else {
+            1.0
+        };
         for (c, weight) in all.iter_mut().zip(weights(&active)) {
             c.memory.changed |= changed.contains(&c.info.id);
             c.key = c.sf.unwrap_or(average) * weight * c.standing.factor();
@@ -215,14 +234,20 @@ impl Hsf {
     fn explore(&mut self, all: &mut [Candidate<'_>], now: Nanos, quota: &[usize]) {
         let last = quota.len() - 1;
         for c in all.iter_mut() {
-            if let Some(end) = c.seat.and_then(|seat| [0, last].iter().position(|r| *r == seat)) {
+            if let Some(end) = c
+                .seat
+                .and_then(|seat| [0, last].iter().position(|r| *r == seat))
+            {
                 c.memory.been[end] = Some(now);
             }
         }
         if quota[0] == 0 || quota[last] == 0 {
             return;
         }
-        for c in all.iter_mut().filter(|c| c.sf.is_none() && c.standing == Standing::Full) {
+        for c in all
+            .iter_mut()
+            .filter(|c| c.sf.is_none() && c.standing == Standing::Full)
+        {
             match c.memory.been {
                 [None, _] => c.send(f64::INFINITY),
                 [Some(_), None] => c.send(f64::NEG_INFINITY),
@@ -247,13 +272,24 @@ impl Hsf {
             Some(_) => due || c.memory.changed,
             None => due && patient(c),
         };
-        let stale = all.iter_mut().filter(|c| c.standing == Standing::Full).filter(wanted);
+        let stale = all
+            .iter_mut()
+            .filter(|c| c.standing == Standing::Full)
+            .filter(wanted);
         if let Some(c) = stale.min_by_key(|c| (!c.memory.changed, oldest(c), c.info.id)) {
             c.memory.changed = false;
-            c.memory.fruitless = if c.sf.is_some() { 0 } else { c.memory.fruitless + 1 };
+            c.memory.fruitless = if c.sf.is_some() {
+                0
+            } else {
+                c.memory.fruitless + 1
+            };
             self.last_refresh = now;
             let [fast, slow] = c.memory.been;
-            c.send(if fast <= slow { f64::INFINITY } else { f64::NEG_INFINITY });
+            c.send(if fast <= slow {
+                f64::INFINITY
+            } else {
+                f64::NEG_INFINITY
+            });
         }
     }
 
@@ -265,7 +301,10 @@ impl Hsf {
         }
         order.sort_unstable_by(|a, b| {
             let (a, b) = (&all[*a], &all[*b]);
-            b.key.total_cmp(&a.key).then(a.seat.cmp(&b.seat)).then(a.info.id.cmp(&b.info.id))
+            b.key
+                .total_cmp(&a.key)
+                .then(a.seat.cmp(&b.seat))
+                .then(a.info.id.cmp(&b.info.id))
         });
         for (row, rank) in order.into_iter().zip(ranks_of(quota)) {
             let c = &mut all[row];
@@ -277,11 +316,19 @@ impl Hsf {
     /// The rank of every thread.
     fn rank(&self, all: &[Candidate<'_>], quota: &[usize]) -> Vec<usize> {
         let mut ranks = vec![quota.len() - 1; all.len()];
-        let mut rest: Vec<Bid> = all.iter().enumerate().map(|(row, c)| self.bid(row, c)).collect();
+        let mut rest: Vec<Bid> = all
+            .iter()
+            .enumerate()
+            .map(|(row, c)| self.bid(row, c))
+            .collect();
         // Whoever is left over after the other types gets the slowest.
         for (rank, seats) in quota.iter().enumerate().take(quota.len() - 1) {
             let worth = |b: &Bid| if b.holds_from <= rank { b.held } else { b.key };
-            rest.sort_unstable_by(|a, b| worth(b).total_cmp(&worth(a)).then((a.here, a.row).cmp(&(b.here, b.row))));
+            rest.sort_unstable_by(|a, b| {
+                worth(b)
+                    .total_cmp(&worth(a))
+                    .then((a.here, a.row).cmp(&(b.here, b.row)))
+            });
             for bid in rest.drain(..(*seats).min(rest.len())) {
                 ranks[bid.row] = rank;
             }
@@ -303,14 +350,18 @@ impl Hsf {
     }
 
     fn remember(&mut self, all: &[Candidate<'_>], ranks: &[usize]) {
-        let explored = std::mem::replace(&mut self.exploring, all.iter().any(|c| c.profiled)) || self.exploring;
+        let explored = std::mem::replace(&mut self.exploring, all.iter().any(|c| c.profiled))
+            || self.exploring;
         self.memory = all
             .iter()
             .zip(ranks)
             .map(|(c, rank)| {
                 // Half is forgotten in about 23 decisions.
                 let moved = c.seat.is_some_and(|seat| seat != *rank) && !explored;
-                Memory { restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)), ..c.memory }
+                Memory {
+                    restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)),
+                    ..c.memory
+                }
             })
             .collect();
     }
@@ -326,24 +377,44 @@ impl Hsf {
             _ => "ranked by speed-up factor",
         };
         let ranks = self.seats.ranks().iter().zip(&self.between);
-        let predicted = c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
+        let predicted =
+            c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
         Reason::rule(rule)
             .saw(self.metric, c.sf)
-            .saw("priority", c.info.told.filter(|t| t.priority != 0).map(|t| t.priority.into()))
-            .against("times the speed on the slowest type", predicted.into_iter().flatten())
+            .saw(
+                "priority",
+                c.info
+                    .told
+                    .filter(|t| t.priority != 0)
+                    .map(|t| t.priority.into()),
+            )
+            .against(
+                "times the speed on the slowest type",
+                predicted.into_iter().flatten(),
+            )
     }
 
     /// The table for threads that come between decisions, if it changed.
-    fn admission(&mut self, all: &[Candidate<'_>], ranks: &[usize], quota: &[usize]) -> Option<AdmissionTable> {
+    fn admission(
+        &mut self,
+        all: &[Candidate<'_>],
+        ranks: &[usize],
+        quota: &[usize],
+    ) -> Option<AdmissionTable> {
         if all.iter().any(|c| c.profiled) {
             return None;
         }
         let rows = self.rows(all, ranks, quota);
-        let table = AdmissionTable { metric: self.metric.into(), rows };
-        let close =
-            |a: &(f64, GroupId), b: &(f64, GroupId)| a.1 == b.1 && (a.0 - b.0).abs() <= self.margin.max(0.01) * b.0;
+        let table = AdmissionTable {
+            metric: self.metric.into(),
+            rows,
+        };
+        let close = |a: &(f64, GroupId), b: &(f64, GroupId)| {
+            a.1 == b.1 && (a.0 - b.0).abs() <= self.margin.max(0.01) * b.0
+        };
         let same = self.table.as_ref().is_some_and(|old| {
-            old.rows.len() == table.rows.len() && old.rows.iter().zip(&table.rows).all(|(a, b)| close(a, b))
+            old.rows.len() == table.rows.len()
+                && old.rows.iter().zip(&table.rows).all(|(a, b)| close(a, b))
         });
         if same {
             return None;
@@ -355,19 +426,30 @@ impl Hsf {
     fn rows(&self, all: &[Candidate<'_>], ranks: &[usize], quota: &[usize]) -> Vec<(f64, GroupId)> {
         let seats = self.seats.ranks();
         // As long as a core is free, whoever comes takes the fastest free one.
-        let free = seats.iter().zip(quota).position(|(r, q)| *q < r.cores.len());
+        let free = seats
+            .iter()
+            .zip(quota)
+            .position(|(r, q)| *q < r.cores.len());
         let last = free.unwrap_or(seats.len() - 1);
         let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
         for (rank, seat) in seats.iter().enumerate().take(last) {
             let of = |wanted: fn(usize, usize) -> bool| {
-                let counts = move |c: &Candidate<'_>| c.sf.is_some() && c.standing == Standing::Full;
-                all.iter().zip(ranks).filter(move |(c, r)| counts(c) && wanted(**r, rank)).map(|(c, _)| c.key)
+                let counts =
+                    move |c: &Candidate<'_>| c.sf.is_some() && c.standing == Standing::Full;
+                all.iter()
+                    .zip(ranks)
+                    .filter(move |(c, r)| counts(c) && wanted(**r, rank))
+                    .map(|(c, _)| c.key)
             };
             let inside = of(|r, rank| r == rank).fold(f64::INFINITY, f64::min);
             let outside = of(|r, rank| r > rank).fold(0.0, f64::max);
             if inside.is_finite() {
                 // Halfway between the last one in and the first one out, so that noise on either side changes nothing.
-                let least = if inside > outside { (inside + outside) / 2.0 } else { inside * (1.0 - self.margin) };
+                let least = if inside > outside {
+                    (inside + outside) / 2.0
+                } else {
+                    inside * (1.0 - self.margin)
+                };
                 let least = rows.last().map_or(least, |above| least.min(above.0));
                 rows.push((least.max(0.0), seat.group));
             }
@@ -387,7 +469,11 @@ impl Candidate<'_> {
 impl Policy for Hsf {
     fn metrics(&self) -> Vec<&'static str> {
         // Of phases the same counters tell.
-        if self.phases { vec![self.metric, "sf_steps"] } else { vec![self.metric] }
+        if self.phases {
+            vec![self.metric, "sf_steps"]
+        } else {
+            vec![self.metric]
+        }
     }
 
     fn heeds_phases(&self) -> bool {
@@ -405,35 +491,54 @@ impl Policy for Hsf {
         }
         self.doubt(&mut all, &quota);
         let ranks = self.rank(&all, &quota);
-        let wanted: Vec<(&ThreadInfo, usize)> = all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
+        let wanted: Vec<(&ThreadInfo, usize)> =
+            all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
         let told = self.seats.seat(&wanted, true);
         let place = |(row, group): (usize, GroupId)| {
             let (c, rank) = (&all[row], ranks[row]);
-            let placed = ThreadPlacement::new(c.info.id, Target::Group(group), self.reason(c, rank));
-            ThreadPlacement { clamp: self.clamps.get(rank).copied(), ..placed }
+            let placed =
+                ThreadPlacement::new(c.info.id, Target::Group(group), self.reason(c, rank));
+            ThreadPlacement {
+                clamp: self.clamps.get(rank).copied(),
+                ..placed
+            }
         };
         let threads = told.into_iter().map(place).collect();
         let admission = self.admission(&all, &ranks, &quota);
         self.remember(&all, &ranks);
-        Placement { threads, admission, caches: None }
+        Placement {
+            threads,
+            admission,
+            caches: None,
+        }
     }
 }
 
 /// How much firmer a thread is held to where it is, for having been moved lately.
 fn strength(memory: &Memory) -> f64 {
-    if memory.restless > 0.01 { memory.restless.min(5.0).exp2() } else { 1.0 }
+    if memory.restless > 0.01 {
+        memory.restless.min(5.0).exp2()
+    } else {
+        1.0
+    }
 }
 
 /// The rank of each seat, fastest first.
 fn ranks_of(quota: &[usize]) -> impl Iterator<Item = usize> + '_ {
-    quota.iter().enumerate().flat_map(|(rank, seats)| std::iter::repeat_n(rank, *seats))
+    quota
+        .iter()
+        .enumerate()
+        .flat_map(|(rank, seats)| std::iter::repeat_n(rank, *seats))
 }
 
 /// The fastest type is asked for all that it has, a slower one for what it can give: a thread that was throttled by what it
 /// asked for before is not throttled on the fast core, and one that is seated low does not drive up clocks that others share.
 fn clamps(topology: &Topology) -> Vec<Clamp> {
-    let types: Vec<_> =
-        topology.groups_by(crate::topology::GroupBy::CoreType).iter().filter_map(|g| g.core_type).collect();
+    let types: Vec<_> = topology
+        .groups_by(crate::topology::GroupBy::CoreType)
+        .iter()
+        .filter_map(|g| g.core_type)
+        .collect();
     if types.len() < 2 {
         return Vec::new();
     }
@@ -446,12 +551,18 @@ fn clamps(topology: &Topology) -> Vec<Clamp> {
 
 /// Where each type's nominal speed lies between the slowest (0) and the fastest (1).
 fn between(topology: &Topology) -> Vec<f64> {
-    let types = topology.groups_by(crate::topology::GroupBy::CoreType).iter().filter_map(|g| g.core_type);
+    let types = topology
+        .groups_by(crate::topology::GroupBy::CoreType)
+        .iter()
+        .filter_map(|g| g.core_type);
     let speeds: Vec<f64> = types
         .map(|t| &topology.core_types[t.index()])
         .map(|t| f64::from(t.capacity) * t.freq_ghz * t.dispatch_width)
         .collect();
-    let (fast, slow) = (speeds.first().copied().unwrap_or(1.0), speeds.last().copied().unwrap_or(1.0));
+    let (fast, slow) = (
+        speeds.first().copied().unwrap_or(1.0),
+        speeds.last().copied().unwrap_or(1.0),
+    );
     let last = speeds.len().saturating_sub(1);
     let place = |(row, speed): (usize, &f64)| match row {
         0 => 1.0,

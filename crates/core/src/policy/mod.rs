@@ -139,7 +139,10 @@ pub fn add(policies: &'static [PolicyDef]) -> Result<(), PolicyError> {
         }
         names.push(policy.name);
     }
-    ADDED.write().unwrap_or_else(PoisonError::into_inner).extend(policies);
+    ADDED
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .extend(policies);
     Ok(())
 }
 

@@ -73,9 +73,20 @@ impl Params {
     /// # Errors
     /// The value is no such number.
     pub fn number(&self, key: &str, least: f64) -> Result<f64, PolicyError> {
-        let bad = |why: String| PolicyError::BadValue { key: key.into(), value: self.text(key).into(), why };
-        let value: f64 = self.text(key).parse().map_err(|_| bad("it must be a number".into()))?;
-        if value.is_finite() && value >= least { Ok(value) } else { Err(bad(format!("it must be at least {least}"))) }
+        let bad = |why: String| PolicyError::BadValue {
+            key: key.into(),
+            value: self.text(key).into(),
+            why,
+        };
+        let value: f64 = self
+            .text(key)
+            .parse()
+            .map_err(|_| bad("it must be a number".into()))?;
+        if value.is_finite() && value >= least {
+            Ok(value)
+        } else {
+            Err(bad(format!("it must be at least {least}")))
+        }
     }
 
     /// One of several words.
@@ -84,11 +95,22 @@ impl Params {
     /// The value is none of them.
     pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, PolicyError> {
         let value = self.text(key);
-        choices.iter().find(|(word, _)| *word == value).map(|(_, t)| *t).ok_or_else(|| PolicyError::BadValue {
-            key: key.into(),
-            value: value.into(),
-            why: format!("it must be one of {}", choices.iter().map(|(w, _)| *w).collect::<Vec<_>>().join(", ")),
-        })
+        choices
+            .iter()
+            .find(|(word, _)| *word == value)
+            .map(|(_, t)| *t)
+            .ok_or_else(|| PolicyError::BadValue {
+                key: key.into(),
+                value: value.into(),
+                why: format!(
+                    "it must be one of {}",
+                    choices
+                        .iter()
+                        .map(|(w, _)| *w)
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+            })
     }
 
     /// All keys and values, by key.
@@ -103,21 +125,37 @@ impl Params {
 /// Unknown names, keys and values, with those that exist.
 pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
     let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
-    let def =
-        by_name(name.trim()).ok_or_else(|| PolicyError::Unknown { name: name.into(), known: names().join(", ") })?;
+    let def = by_name(name.trim()).ok_or_else(|| PolicyError::Unknown {
+        name: name.into(),
+        known: names().join(", "),
+    })?;
     (def.make)(&read(def, rest)?, topology)
 }
 
 fn read(def: &PolicyDef, text: &str) -> Result<Params, PolicyError> {
-    let mut values: BTreeMap<String, String> =
-        def.params.iter().filter(|p| p.key != "*").map(|p| (p.key.into(), p.default.into())).collect();
+    let mut values: BTreeMap<String, String> = def
+        .params
+        .iter()
+        .filter(|p| p.key != "*")
+        .map(|p| (p.key.into(), p.default.into()))
+        .collect();
     let any = def.params.iter().any(|p| p.key == "*");
     for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let (key, value) = part.split_once('=').ok_or_else(|| PolicyError::NotKeyValue(part.into()))?;
+        let (key, value) = part
+            .split_once('=')
+            .ok_or_else(|| PolicyError::NotKeyValue(part.into()))?;
         if !any && !values.contains_key(key.trim()) {
             let keys: Vec<_> = def.params.iter().map(|p| p.key).collect();
-            let known = if keys.is_empty() { "none".into() } else { keys.join(", ") };
-            return Err(PolicyError::UnknownKey { policy: def.name.into(), key: key.into(), known });
+            let known = if keys.is_empty() {
+                "none".into()
+            } else {
+                keys.join(", ")
+            };
+            return Err(PolicyError::UnknownKey {
+                policy: def.name.into(),
+                key: key.into(),
+                known,
+            });
         }
         values.insert(key.trim().into(), value.trim().into());
     }

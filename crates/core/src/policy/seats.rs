@@ -60,7 +60,10 @@ impl Seats {
             for cpu in group.cpus.iter() {
                 rank_of_core[topology.cpus[cpu.index()].core as usize] = row;
             }
-            let capacity = group.cpus.lowest().map_or(1, |c| topology.cpus[c.index()].capacity.max(1));
+            let capacity = group
+                .cpus
+                .lowest()
+                .map_or(1, |c| topology.cpus[c.index()].capacity.max(1));
             ranks.push(Rank {
                 group: group.id,
                 capacity: f64::from(capacity),
@@ -68,7 +71,13 @@ impl Seats {
                 cores: spread(topology, group.cpus.iter()),
             });
         }
-        Self { topology: Arc::clone(topology), ranks, rank_of_core, held: Vec::new(), taken: vec![false; cores] }
+        Self {
+            topology: Arc::clone(topology),
+            ranks,
+            rank_of_core,
+            held: Vec::new(),
+            taken: vec![false; cores],
+        }
     }
 
     /// Core types that have CPUs, fastest first.
@@ -91,8 +100,10 @@ impl Seats {
             }
         }
         for _ in 0..left {
-            let load =
-                |row: usize| (quota[row] + 1) as f64 / (self.ranks[row].cores.len() as f64 * self.ranks[row].capacity);
+            let load = |row: usize| {
+                (quota[row] + 1) as f64
+                    / (self.ranks[row].cores.len() as f64 * self.ranks[row].capacity)
+            };
             let next = (0..quota.len()).min_by(|a, b| load(*a).total_cmp(&load(*b)));
             if let Some(row) = next {
                 quota[row] += 1;
@@ -104,7 +115,10 @@ impl Seats {
     /// The rank of a CPU's core.
     #[must_use]
     pub fn rank_of(&self, cpu: CpuId) -> usize {
-        self.topology.cpus.get(cpu.index()).map_or(0, |c| self.rank_of_core[c.core as usize])
+        self.topology
+            .cpus
+            .get(cpu.index())
+            .map_or(0, |c| self.rank_of_core[c.core as usize])
     }
 
     /// The rank that a thread was last given, else that of the CPU it is on, and whether it was given.
@@ -120,7 +134,11 @@ impl Seats {
     ///
     /// Threads that stay on their rank keep their core. With `lenient`, a thread that something else confined to its
     /// rank's whole group is left there.
-    pub fn seat(&mut self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> Vec<(usize, GroupId)> {
+    pub fn seat(
+        &mut self,
+        wanted: &[(&ThreadInfo, usize)],
+        lenient: bool,
+    ) -> Vec<(usize, GroupId)> {
         if self.is_settled(wanted, lenient) {
             return Vec::new();
         }
@@ -128,12 +146,18 @@ impl Seats {
         wanted.iter().for_each(|(_, rank)| load[*rank] += 1);
         // Where all cores are alike there is nothing to share out, and confining threads would only bind the kernel.
         let unequal = self.ranks.len() > 1;
-        let pinned: Vec<bool> = load.iter().zip(&self.ranks).map(|(n, r)| unequal && *n <= r.cores.len()).collect();
+        let pinned: Vec<bool> = load
+            .iter()
+            .zip(&self.ranks)
+            .map(|(n, r)| unequal && *n <= r.cores.len())
+            .collect();
         let cores = self.choose_cores(wanted, &pinned);
         let mut told = Vec::new();
         let mut held = Vec::with_capacity(wanted.len());
         for (row, (&(info, rank), core)) in wanted.iter().zip(cores).enumerate() {
-            let target = core.map_or(self.ranks[rank].group, |c| self.topology.groups_by(GroupBy::Core)[c as usize].id);
+            let target = core.map_or(self.ranks[rank].group, |c| {
+                self.topology.groups_by(GroupBy::Core)[c as usize].id
+            });
             let before = self.find(info.id).filter(|h| h.target == target);
             let tries = before.map_or(0, |h| h.tries);
             let settled = before.is_some() && self.is_confined(info, target, rank, lenient);
@@ -142,7 +166,13 @@ impl Seats {
                 told.push((row, target));
             }
             let tries = if settled { 0 } else { tries + u8::from(tell) };
-            held.push(Held { thread: info.id, rank, core, target, tries });
+            held.push(Held {
+                thread: info.id,
+                rank,
+                core,
+                target,
+                tries,
+            });
         }
         self.held = held;
         told
@@ -151,22 +181,34 @@ impl Seats {
     /// Whether everybody has the rank that is wanted and is where it was told to be: the usual case.
     fn is_settled(&self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> bool {
         let settled = |(&(info, rank), held): (&(&ThreadInfo, usize), &Held)| {
-            held.thread == info.id && held.rank == rank && self.is_confined(info, held.target, rank, lenient)
+            held.thread == info.id
+                && held.rank == rank
+                && self.is_confined(info, held.target, rank, lenient)
         };
         wanted.len() == self.held.len() && wanted.iter().zip(&self.held).all(settled)
     }
 
     fn find(&self, thread: ThreadId) -> Option<&Held> {
-        self.held.binary_search_by_key(&thread, |h| h.thread).ok().map(|row| &self.held[row])
+        self.held
+            .binary_search_by_key(&thread, |h| h.thread)
+            .ok()
+            .map(|row| &self.held[row])
     }
 
     fn is_confined(&self, info: &ThreadInfo, target: GroupId, rank: usize, lenient: bool) -> bool {
         info.allowed.is_subset(&self.topology.group(target).cpus)
-            || (lenient && info.allowed.is_subset(&self.topology.group(self.ranks[rank].group).cpus))
+            || (lenient
+                && info
+                    .allowed
+                    .is_subset(&self.topology.group(self.ranks[rank].group).cpus))
     }
 
     /// A core for each thread whose rank has one for everybody.
-    fn choose_cores(&mut self, wanted: &[(&ThreadInfo, usize)], pinned: &[bool]) -> Vec<Option<u32>> {
+    fn choose_cores(
+        &mut self,
+        wanted: &[(&ThreadInfo, usize)],
+        pinned: &[bool],
+    ) -> Vec<Option<u32>> {
         self.taken.fill(false);
         let mut cores: Vec<Option<u32>> = vec![None; wanted.len()];
         // Those who stay come before those who merely happen to be there, those before movers.
@@ -176,11 +218,14 @@ impl Seats {
                     continue;
                 }
                 let present = if held_only {
-                    self.find(info.id).filter(|h| h.rank == rank).and_then(|h| h.core)
+                    self.find(info.id)
+                        .filter(|h| h.rank == rank)
+                        .and_then(|h| h.core)
                 } else {
                     self.topology.cpus.get(info.cpu.index()).map(|c| c.core)
                 };
-                *core = present.filter(|c| self.rank_of_core[*c as usize] == rank && !self.taken[*c as usize]);
+                *core = present
+                    .filter(|c| self.rank_of_core[*c as usize] == rank && !self.taken[*c as usize]);
                 if let Some(c) = *core {
                     self.taken[c as usize] = true;
                 }
@@ -191,7 +236,8 @@ impl Seats {
             while core.is_none() && pinned[rank] && next[rank] < self.ranks[rank].cores.len() {
                 let candidate = self.ranks[rank].cores[next[rank]];
                 next[rank] += 1;
-                *core = Some(candidate).filter(|c| !std::mem::replace(&mut self.taken[*c as usize], true));
+                *core = Some(candidate)
+                    .filter(|c| !std::mem::replace(&mut self.taken[*c as usize], true));
             }
         }
         cores
@@ -223,9 +269,17 @@ pub fn active<'a>(view: &View<'a>) -> Vec<&'a ThreadInfo> {
     let mut stirred: Vec<ThreadId> = view
         .events
         .iter()
-        .filter(|e| !matches!(e.kind, ThreadEventKind::Exit | ThreadEventKind::Migrate { .. }))
+        .filter(|e| {
+            !matches!(
+                e.kind,
+                ThreadEventKind::Exit | ThreadEventKind::Migrate { .. }
+            )
+        })
         .map(|e| e.thread)
         .collect();
     stirred.sort_unstable();
-    view.threads.iter().filter(|t| t.runnable || stirred.binary_search(&t.id).is_ok()).collect()
+    view.threads
+        .iter()
+        .filter(|t| t.runnable || stirred.binary_search(&t.id).is_ok())
+        .collect()
 }

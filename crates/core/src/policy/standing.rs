@@ -28,7 +28,9 @@ impl Standing {
     /// Of a thread of this speed-up factor; `slack` is the part by which it must be slow enough, or, once it is on the slowest
     /// type (`slow`), too slow, before that counts.
     pub(super) fn of(info: &ThreadInfo, sf: Option<f64>, slow: bool, slack: f64) -> Self {
-        let Some(told) = &info.told else { return Self::Full };
+        let Some(told) = &info.told else {
+            return Self::Full;
+        };
         if told.phase != Phase::Running {
             return Self::Waiting;
         }
@@ -61,7 +63,10 @@ impl Standing {
 /// What each thread's priority weighs among those of its program.
 pub(super) fn weights(threads: &[&ThreadInfo]) -> Vec<f64> {
     let own = |info: &ThreadInfo| info.told.map_or(1.0, |told| told.weight());
-    if threads.iter().all(|t| t.told.is_none_or(|told| told.priority == 0)) {
+    if threads
+        .iter()
+        .all(|t| t.told.is_none_or(|told| told.priority == 0))
+    {
         return vec![1.0; threads.len()];
     }
     let mut sums = BTreeMap::new();
@@ -69,7 +74,10 @@ pub(super) fn weights(threads: &[&ThreadInfo]) -> Vec<f64> {
         let (sum, count) = sums.entry(info.program).or_insert((0.0, 0.0));
         (*sum, *count) = (*sum + own(info), *count + 1.0);
     }
-    let weight = |info: &&ThreadInfo| sums.get(&info.program).map_or(1.0, |(sum, count)| own(info) * count / sum);
+    let weight = |info: &&ThreadInfo| {
+        sums.get(&info.program)
+            .map_or(1.0, |(sum, count)| own(info) * count / sum)
+    };
     threads.iter().map(weight).collect()
 }
 
@@ -97,30 +105,76 @@ mod tests {
 
     #[test]
     fn priorities_move_a_programs_own_threads_only() {
-        let told = |priority| Some(Told { priority, ..Told::default() });
-        let threads = [thread(0, told(10)), thread(1, told(3)), thread(1, None), thread(1, told(-3)), thread(2, None)];
+        let told = |priority| {
+            Some(Told {
+                priority,
+                ..Told::default()
+            })
+        };
+        let threads = [
+            thread(0, told(10)),
+            thread(1, told(3)),
+            thread(1, None),
+            thread(1, told(-3)),
+            thread(2, None),
+        ];
         let weights = weights(&threads.each_ref());
         assert!((weights[0] - 1.0).abs() < 1e-12, "alone in its program");
-        assert!((weights[1] + weights[2] + weights[3] - 3.0).abs() < 1e-12, "{weights:?}");
-        assert!((weights[1] / weights[2] - 1.25f64.powi(3)).abs() < 1e-12, "{weights:?}");
+        assert!(
+            (weights[1] + weights[2] + weights[3] - 3.0).abs() < 1e-12,
+            "{weights:?}"
+        );
+        assert!(
+            (weights[1] / weights[2] - 1.25f64.powi(3)).abs() < 1e-12,
+            "{weights:?}"
+        );
         assert!((weights[4] - 1.0).abs() < 1e-12);
     }
 
     #[test]
     fn who_waits_stands_behind_who_is_content_and_that_behind_all_others() {
-        let told = |qos_permille, phase| Some(Told { qos_permille, phase, ..Told::default() });
+        let told = |qos_permille, phase| {
+            Some(Told {
+                qos_permille,
+                phase,
+                ..Told::default()
+            })
+        };
         let of = |told, sf, slow| Standing::of(&thread(0, told), sf, slow, 0.05);
         assert_eq!(of(None, Some(1.0), true), Standing::Full);
-        assert_eq!(of(told(500, Phase::Spinning), Some(3.0), true), Standing::Waiting);
+        assert_eq!(
+            of(told(500, Phase::Spinning), Some(3.0), true),
+            Standing::Waiting
+        );
         assert_eq!(of(told(0, Phase::Blocked), None, false), Standing::Waiting);
-        assert_eq!(of(told(500, Phase::Running), None, true), Standing::Full, "nothing is known of its speed");
+        assert_eq!(
+            of(told(500, Phase::Running), None, true),
+            Standing::Full,
+            "nothing is known of its speed"
+        );
         // Between the two thresholds it stays what it is.
-        assert_eq!(of(told(500, Phase::Running), Some(2.0), true), Standing::Content);
-        assert_eq!(of(told(500, Phase::Running), Some(2.0), false), Standing::Full);
-        assert_eq!(of(told(500, Phase::Running), Some(1.8), false), Standing::Content);
-        assert_eq!(of(told(500, Phase::Running), Some(2.2), true), Standing::Full);
+        assert_eq!(
+            of(told(500, Phase::Running), Some(2.0), true),
+            Standing::Content
+        );
+        assert_eq!(
+            of(told(500, Phase::Running), Some(2.0), false),
+            Standing::Full
+        );
+        assert_eq!(
+            of(told(500, Phase::Running), Some(1.8), false),
+            Standing::Content
+        );
+        assert_eq!(
+            of(told(500, Phase::Running), Some(2.2), true),
+            Standing::Full
+        );
         let slackless = Standing::of(&thread(0, told(500, Phase::Running)), Some(1.0), false, 1.5);
-        assert_eq!(slackless, Standing::Full, "one that was moved too often stays");
+        assert_eq!(
+            slackless,
+            Standing::Full,
+            "one that was moved too often stays"
+        );
         assert!(Standing::Full.factor() * 0.1 > Standing::Content.factor() * 10.0);
     }
 }

@@ -42,27 +42,47 @@ impl Static {
         }
         if targets.is_empty() {
             let why = "it needs at least one NAME=TARGET, as in `static:mcf=cpu0,*=machine`".into();
-            return Err(PolicyError::BadValue { key: "*".into(), value: String::new(), why });
+            return Err(PolicyError::BadValue {
+                key: "*".into(),
+                value: String::new(),
+                why,
+            });
         }
         let unmet = targets.keys().filter(|n| *n != "*").cloned().collect();
-        Ok(Self { targets, unmet, placed: BTreeSet::new() })
+        Ok(Self {
+            targets,
+            unmet,
+            placed: BTreeSet::new(),
+        })
     }
 
     /// The entry for a program: its full name, the name its copies share, or that for all others.
     fn entry(&self, name: &str) -> Option<(&str, &Target)> {
         let base = name.split_once('#').map_or(name, |(base, _)| base);
-        [name, base, "*"].into_iter().find_map(|n| self.targets.get_key_value(n)).map(|(n, t)| (n.as_str(), t))
+        [name, base, "*"]
+            .into_iter()
+            .find_map(|n| self.targets.get_key_value(n))
+            .map(|(n, t)| (n.as_str(), t))
     }
 
     fn place(&self, thread: &ThreadInfo) -> ThreadPlacement {
         let (target, mut rule) = match self.entry(&thread.name) {
             Some((name, target)) => (target.clone(), format!("the given mapping of `{name}`")),
-            None => (Target::Anywhere, format!("the given mapping does not name `{}`: Linux decides", thread.name)),
+            None => (
+                Target::Anywhere,
+                format!(
+                    "the given mapping does not name `{}`: Linux decides",
+                    thread.name
+                ),
+            ),
         };
         if !self.unmet.is_empty() {
             // Programs may start later, so this is no error, but a misspelt name must not go unnoticed either.
             let unmet: Vec<&str> = self.unmet.iter().map(String::as_str).collect();
-            rule.push_str(&format!(" (no program so far is called `{}`)", unmet.join("`, `")));
+            rule.push_str(&format!(
+                " (no program so far is called `{}`)",
+                unmet.join("`, `")
+            ));
         }
         ThreadPlacement::new(thread.id, target, Reason::rule(rule))
     }
@@ -74,18 +94,26 @@ impl Policy for Static {
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
-        if self.placed.len() == view.threads.len() && view.threads.iter().all(|t| self.placed.contains(&t.id)) {
+        if self.placed.len() == view.threads.len()
+            && view.threads.iter().all(|t| self.placed.contains(&t.id))
+        {
             return Placement::default();
         }
         for thread in view.threads {
-            let base = thread.name.split_once('#').map_or(&*thread.name, |(base, _)| base);
+            let base = thread
+                .name
+                .split_once('#')
+                .map_or(&*thread.name, |(base, _)| base);
             self.unmet.remove(&*thread.name);
             self.unmet.remove(base);
         }
         let new = view.threads.iter().filter(|t| !self.placed.contains(&t.id));
         let threads = new.map(|t| self.place(t)).collect();
         self.placed = view.threads.iter().map(|t| t.id).collect();
-        Placement { threads, ..Placement::default() }
+        Placement {
+            threads,
+            ..Placement::default()
+        }
     }
 }
 
@@ -93,14 +121,28 @@ fn target(name: &str, text: &str, topology: &Topology) -> Result<Target, PolicyE
     if let Some(group) = topology.group_named(text) {
         return Ok(Target::Group(group.id));
     }
-    let bad = |why| PolicyError::BadValue { key: name.into(), value: text.into(), why };
+    let bad = |why| PolicyError::BadValue {
+        key: name.into(),
+        value: text.into(),
+        why,
+    };
     let starts_like_a_list = text.starts_with(|c: char| c.is_ascii_digit());
-    let list = text.replace('+', ",").parse::<CpuSet>().ok().filter(|_| starts_like_a_list);
+    let list = text
+        .replace('+', ",")
+        .parse::<CpuSet>()
+        .ok()
+        .filter(|_| starts_like_a_list);
     let Some(cpus) = list.filter(|l| !l.is_empty()) else {
-        return Err(bad(format!("it is neither a CPU list nor a core group; there are {}", group_names(topology))));
+        return Err(bad(format!(
+            "it is neither a CPU list nor a core group; there are {}",
+            group_names(topology)
+        )));
     };
     if cpus.iter().any(|c| c.index() >= topology.cpus.len()) {
-        return Err(bad(format!("the machine has CPUs 0-{} only", topology.cpus.len().saturating_sub(1))));
+        return Err(bad(format!(
+            "the machine has CPUs 0-{} only",
+            topology.cpus.len().saturating_sub(1)
+        )));
     }
     Ok(Target::Cpus(Arc::new(cpus)))
 }
@@ -116,9 +158,13 @@ fn group_names(topology: &Topology) -> String {
         GroupBy::Core,
         GroupBy::Cpu,
     ];
-    let names = kinds.into_iter().flat_map(|by| match topology.groups_by(by) {
-        [first, .., last] if by != GroupBy::CoreType => vec![format!("{} to {}", first.name, last.name)],
-        groups => groups.iter().map(|g| g.name.clone()).collect(),
-    });
+    let names = kinds
+        .into_iter()
+        .flat_map(|by| match topology.groups_by(by) {
+            [first, .., last] if by != GroupBy::CoreType => {
+                vec![format!("{} to {}", first.name, last.name)]
+            }
+            groups => groups.iter().map(|g| g.name.clone()).collect(),
+        });
     names.collect::<Vec<_>>().join(", ")
 }

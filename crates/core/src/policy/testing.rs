@@ -87,15 +87,28 @@ bandwidth_gb_s = 20
 
 /// The topology of a machine whose second line names its core types.
 pub(crate) fn topology(body: &str) -> Arc<Topology> {
-    let types = body.lines().find(|l| l.starts_with('#')).unwrap_or_default();
+    let types = body
+        .lines()
+        .find(|l| l.starts_with('#'))
+        .unwrap_or_default();
     let mut text = format!("{HEAD}{body}");
     for (name, table) in [("big", BIG), ("small", SMALL)] {
         if types.contains(name) {
             let flat = types.contains("smt");
-            let table = if flat { table.replace("capacity = 400", "capacity = 1024") } else { table.to_owned() };
+            let table = if flat {
+                table.replace("capacity = 400", "capacity = 1024")
+            } else {
+                table.to_owned()
+            };
             let smt = flat && name == "big";
-            text.push_str(&if smt { table.replace("freq_ghz", "smt = 2\nfreq_ghz") } else { table });
+            text.push_str(&if smt {
+                table.replace("freq_ghz", "smt = 2\nfreq_ghz")
+            } else {
+                table
+            });
         }
     }
-    Arc::new(Topology::new(&Machine::parse("made-up.toml", &text).unwrap()))
+    Arc::new(Topology::new(
+        &Machine::parse("made-up.toml", &text).unwrap(),
+    ))
 }

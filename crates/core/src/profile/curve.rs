@@ -54,7 +54,10 @@ impl MissCurve {
     pub fn from_locality(locality: &Locality) -> Self {
         let histogram = &locality.stack_distance_pki;
         let mut misses = locality.cold_pki;
-        let mut points = vec![(super::LogHistogram::lower(histogram.rates.len()) as f64, misses)];
+        let mut points = vec![(
+            super::LogHistogram::lower(histogram.rates.len()) as f64,
+            misses,
+        )];
         for (bucket, rate) in histogram.rates.iter().enumerate().rev() {
             misses += rate;
             points.push((super::LogHistogram::lower(bucket) as f64, misses));
@@ -67,7 +70,10 @@ impl MissCurve {
     #[must_use]
     pub fn mpki(&self, lines: f64) -> f64 {
         let after = self.points.partition_point(|p| p.0 <= lines);
-        match (after.checked_sub(1).map(|i| self.points[i]), self.points.get(after)) {
+        match (
+            after.checked_sub(1).map(|i| self.points[i]),
+            self.points.get(after),
+        ) {
             (Some((x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (lines - x0) / (x1 - x0),
             (Some((_, y)), None) => y,
             (None, Some(&(_, y))) => y,
@@ -130,7 +136,9 @@ mod tests {
 
     #[test]
     fn classes_follow_the_reaction_to_cache_size() {
-        let class = |small: f64, large: f64| MissCurve::from_points(vec![(8192.0, small), (65536.0, large)]).class();
+        let class = |small: f64, large: f64| {
+            MissCurve::from_points(vec![(8192.0, small), (65536.0, large)]).class()
+        };
         assert_eq!(class(30.0, 29.0), CacheClass::Poison);
         assert_eq!(class(30.0, 2.0), CacheClass::Vulnerable);
         assert_eq!(class(3.0, 2.8), CacheClass::Neutral);

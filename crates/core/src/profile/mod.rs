@@ -11,7 +11,9 @@ mod tabulated;
 
 pub use curve::{CacheClass, MissCurve};
 pub use histogram::LogHistogram;
-pub use recorded::{Behaviour, IlpPoint, Locality, Mix, MlpPoint, Recorded, Segment, Source, ThreadShape};
+pub use recorded::{
+    Behaviour, IlpPoint, Locality, Mix, MlpPoint, Recorded, Segment, Source, ThreadShape,
+};
 pub use tabulated::{CoreTable, SCHEMA as TABLE_SCHEMA, TablePoint, Tabulated};
 
 use crate::textfile::TextError;

@@ -155,17 +155,24 @@ impl Recorded {
             ));
         }
         if self.behaviours.is_empty() || self.timeline.is_empty() {
-            return Err("the profile has no behaviour or no timeline; record the program again".into());
+            return Err(
+                "the profile has no behaviour or no timeline; record the program again".into(),
+            );
         }
         let mut sum = 0u64;
         for segment in &self.timeline {
             if segment.behaviour as usize >= self.behaviours.len() || segment.instructions == 0 {
-                return Err(format!("segment {segment:?} names no behaviour or is empty"));
+                return Err(format!(
+                    "segment {segment:?} names no behaviour or is empty"
+                ));
             }
             sum += segment.instructions;
         }
         if sum != self.instructions {
-            return Err(format!("segments sum to {sum} instructions, `instructions` says {}", self.instructions));
+            return Err(format!(
+                "segments sum to {sum} instructions, `instructions` says {}",
+                self.instructions
+            ));
         }
         if !(0.0..=1.0).contains(&self.shape.serial_share) || self.shape.threads == 0 {
             return Err("shape needs at least one thread and a serial share of 0 to 1".into());
@@ -177,15 +184,41 @@ impl Recorded {
 impl Behaviour {
     fn check(&self) -> Result<(), String> {
         let m = self.mix;
-        let rates = [m.loads, m.stores, m.branches, m.fp, m.simd, self.branch_mpki, self.locality.cold_pki];
-        let histograms = self.locality.stack_distance_pki.rates.iter().chain(&self.locality.reuse_time_pki.rates);
-        if rates.iter().chain(histograms).any(|r| !r.is_finite() || *r < 0.0) {
+        let rates = [
+            m.loads,
+            m.stores,
+            m.branches,
+            m.fp,
+            m.simd,
+            self.branch_mpki,
+            self.locality.cold_pki,
+        ];
+        let histograms = self
+            .locality
+            .stack_distance_pki
+            .rates
+            .iter()
+            .chain(&self.locality.reuse_time_pki.rates);
+        if rates
+            .iter()
+            .chain(histograms)
+            .any(|r| !r.is_finite() || *r < 0.0)
+        {
             return Err("a rate is negative or not a number".into());
         }
-        if self.ilp.is_empty() || self.ilp.iter().any(|p| !(p.ipc > 0.0 && p.ipc.is_finite()) || p.window == 0) {
+        if self.ilp.is_empty()
+            || self
+                .ilp
+                .iter()
+                .any(|p| !(p.ipc > 0.0 && p.ipc.is_finite()) || p.window == 0)
+        {
             return Err("`ilp` needs at least one window with a positive ipc".into());
         }
-        if self.mlp.iter().any(|p| !(p.overlap >= 1.0 && p.overlap.is_finite())) {
+        if self
+            .mlp
+            .iter()
+            .any(|p| !(p.overlap >= 1.0 && p.overlap.is_finite()))
+        {
             return Err("`mlp` has an overlap below 1".into());
         }
         Ok(())

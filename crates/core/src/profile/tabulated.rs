@@ -81,7 +81,10 @@ impl Tabulated {
 
     fn check(&self) -> Result<(), String> {
         if self.schema != SCHEMA {
-            return Err(format!("schema is `{}`, this version reads `{SCHEMA}`", self.schema));
+            return Err(format!(
+                "schema is `{}`, this version reads `{SCHEMA}`",
+                self.schema
+            ));
         }
         if !(self.giga_instructions > 0.0 && self.giga_instructions < 1e9) {
             return Err("`giga_instructions` must be positive and below 1e9".into());
@@ -98,8 +101,14 @@ impl Tabulated {
                 ));
             }
             for p in &core.points {
-                if !sane(p.cache_kib) || !sane(p.ipc) || p.llc_mpki.is_some_and(|m| !(m >= 0.0 && m.is_finite())) {
-                    return Err(format!("core type `{}`: impossible point {p:?}", core.core_type));
+                if !sane(p.cache_kib)
+                    || !sane(p.ipc)
+                    || p.llc_mpki.is_some_and(|m| !(m >= 0.0 && m.is_finite()))
+                {
+                    return Err(format!(
+                        "core type `{}`: impossible point {p:?}",
+                        core.core_type
+                    ));
                 }
             }
         }

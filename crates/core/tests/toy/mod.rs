@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{
-    Applied, Engine, Forecast, Observation, ThreadEvent, ThreadEventKind, ThreadForecast, ThreadInfo,
+    Applied, Engine, Forecast, Observation, ThreadEvent, ThreadEventKind, ThreadForecast,
+    ThreadInfo,
 };
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Target};
@@ -81,12 +82,23 @@ impl Toy {
         let mut between = |low: f64, high: f64| low + (high - low) * self.rng.random::<f64>();
         let (speed, sf) = (between(1e9, 4e9), between(1.1, 3.0));
         let (mpki, occupancy) = (between(0.0, 30.0), between(0.0, 4e6));
-        self.threads.push(Thread { info, speed, sf, mpki, occupancy, retired: 0.0 });
+        self.threads.push(Thread {
+            info,
+            speed,
+            sf,
+            mpki,
+            occupancy,
+            retired: 0.0,
+        });
         self.event(id, ThreadEventKind::New);
     }
 
     fn event(&mut self, thread: ThreadId, kind: ThreadEventKind) {
-        self.events.push(ThreadEvent { at: self.now, thread, kind });
+        self.events.push(ThreadEvent {
+            at: self.now,
+            thread,
+            kind,
+        });
     }
 
     /// Instructions per second of a thread on a CPU to itself.
@@ -97,7 +109,11 @@ impl Toy {
     }
 
     fn load(&self, cpu: CpuId) -> f64 {
-        self.threads.iter().filter(|t| t.info.runnable && t.info.cpu == cpu).count().max(1) as f64
+        self.threads
+            .iter()
+            .filter(|t| t.info.runnable && t.info.cpu == cpu)
+            .count()
+            .max(1) as f64
     }
 
     fn change(&mut self) {
@@ -108,13 +124,19 @@ impl Toy {
             if self.rng.random::<f64>() < 0.1 {
                 let info = &mut self.threads[row].info;
                 info.runnable = !info.runnable;
-                let kind = if info.runnable { ThreadEventKind::Wake } else { ThreadEventKind::Sleep };
+                let kind = if info.runnable {
+                    ThreadEventKind::Wake
+                } else {
+                    ThreadEventKind::Sleep
+                };
                 let id = info.id;
                 self.event(id, kind);
             }
         }
         if self.rng.random::<f64>() < 0.1 && !self.threads.is_empty() {
-            let gone = self.threads.remove(self.rng.random_range(0..self.threads.len()));
+            let gone = self
+                .threads
+                .remove(self.rng.random_range(0..self.threads.len()));
             self.event(gone.info.id, ThreadEventKind::Exit);
         }
     }
@@ -174,7 +196,11 @@ impl Engine for Toy {
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Self::Error> {
         // Some early returns, so that policies that want events are called off the beat.
         let early = early && self.life.changes && self.rng.random::<f64>() < 0.5;
-        let early = if early { self.rng.random_range(0..20_000_000) } else { 0 };
+        let early = if early {
+            self.rng.random_range(0..20_000_000)
+        } else {
+            0
+        };
         let until = Nanos(until.0.saturating_sub(early)).max(self.now);
         let length = until.since(self.now);
         self.now = until;
@@ -191,7 +217,13 @@ impl Engine for Toy {
         if let Some(gone) = self.threads.pop_if(|_| vanishes) {
             self.event(gone.info.id, ThreadEventKind::Exit);
         }
-        Ok(Observation { at: until, threads, events, samples, ..Observation::default() })
+        Ok(Observation {
+            at: until,
+            threads,
+            events,
+            samples,
+            ..Observation::default()
+        })
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error> {
@@ -207,7 +239,10 @@ impl Engine for Toy {
             };
             applied.changed += 1;
             if !cpus.contains(self.threads[row].info.cpu) {
-                let least = cpus.iter().min_by(|a, b| self.load(*a).total_cmp(&self.load(*b))).unwrap();
+                let least = cpus
+                    .iter()
+                    .min_by(|a, b| self.load(*a).total_cmp(&self.load(*b)))
+                    .unwrap();
                 let from = std::mem::replace(&mut self.threads[row].info.cpu, least);
                 self.event(entry.thread, ThreadEventKind::Migrate { from, to: least });
             }
@@ -226,9 +261,12 @@ impl Forecast for Toy {
         let mut load = vec![0.0; self.topology.cpus.len()];
         assignment.iter().for_each(|c| load[c.index()] += 1.0);
         let one = |(id, cpu): (&ThreadId, &CpuId)| {
-            let Some(thread) = self.threads.iter().find(|t| t.info.id == *id) else { return ThreadForecast::default() };
+            let Some(thread) = self.threads.iter().find(|t| t.info.id == *id) else {
+                return ThreadForecast::default();
+            };
             let ips = self.ips(thread, *cpu);
-            let freq = self.topology.core_types[self.topology.core_type_of(*cpu).index()].freq_ghz * 1e9;
+            let freq =
+                self.topology.core_types[self.topology.core_type_of(*cpu).index()].freq_ghz * 1e9;
             ThreadForecast {
                 ips: ips / load[cpu.index()],
                 ipc: ips / freq,
@@ -242,16 +280,30 @@ impl Forecast for Toy {
 }
 
 /// Machines that are always there.
-const INLINE: [&str; 3] =
-    [include_str!("two-big-two-small.toml"), include_str!("smt-hybrid.toml"), include_str!("two-caches.toml")];
+const INLINE: [&str; 3] = [
+    include_str!("two-big-two-small.toml"),
+    include_str!("smt-hybrid.toml"),
+    include_str!("two-caches.toml"),
+];
 
 /// The inline machines and all that ship.
 pub fn machines() -> Vec<Arc<Topology>> {
-    let inline = INLINE.iter().map(|text| ("inline".to_owned(), (*text).to_owned()));
+    let inline = INLINE
+        .iter()
+        .map(|text| ("inline".to_owned(), (*text).to_owned()));
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
-    let mut files: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().map(|e| e.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .map(|e| e.unwrap().path())
+        .collect();
     files.retain(|p| p.extension().is_some_and(|e| e == "toml"));
     files.sort();
-    let shipped = files.iter().map(|p| (p.display().to_string(), std::fs::read_to_string(p).unwrap()));
-    inline.chain(shipped).map(|(path, text)| Arc::new(Topology::new(&Machine::parse(&path, &text).unwrap()))).collect()
+    let shipped = files
+        .iter()
+        .map(|p| (p.display().to_string(), std::fs::read_to_string(p).unwrap()));
+    inline
+        .chain(shipped)
+        .map(|(path, text)| Arc::new(Topology::new(&Machine::parse(&path, &text).unwrap())))
+        .collect()
 }

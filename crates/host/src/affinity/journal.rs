@@ -101,7 +101,9 @@ pub fn journal_folder() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return "/run/countersteer".into();
     }
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_dir());
+    let own = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|p| p.is_dir());
     own.map_or_else(
         || std::env::temp_dir().join(format!("countersteer-{}", nix::unistd::geteuid())),
         |p| p.join("countersteer"),
@@ -113,15 +115,24 @@ pub fn journal_folder() -> PathBuf {
 /// # Errors
 /// It cannot be made, or somebody else has made it.
 pub fn make_folder(folder: &Path) -> Result<(), AffinityError> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder);
+    let failed = |source| AffinityError::Journal {
+        path: folder.to_owned(),
+        source,
+    };
     made.and_then(|()| is_own(folder)).map_err(failed)
 }
 
 impl Journal {
     /// A new journal in a folder, which is made if need be.
     pub(crate) fn create(folder: &Path) -> Result<Self, AffinityError> {
-        let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
+        let failed = |source| AffinityError::Journal {
+            path: folder.to_owned(),
+            source,
+        };
         make_folder(folder)?;
         let path = (0u32..)
             .map(|n| folder.join(format!("{}-{n}.journal", std::process::id())))
@@ -131,7 +142,10 @@ impl Journal {
         // Others see it when it is locked, not before.
         let shown = std::fs::hard_link(&journal.path, &path);
         let _ = std::fs::remove_file(&journal.path);
-        shown.map_err(|source| AffinityError::Journal { path: path.clone(), source })?;
+        shown.map_err(|source| AffinityError::Journal {
+            path: path.clone(),
+            source,
+        })?;
         journal.path = path;
         Ok(journal)
     }
@@ -139,12 +153,21 @@ impl Journal {
     /// A journal that is not at its place yet.
     fn begun(path: &Path) -> Result<Self, AffinityError> {
         let path = path.with_extension("new");
-        let failed = |source| AffinityError::Journal { path: path.clone(), source };
+        let failed = |source| AffinityError::Journal {
+            path: path.clone(),
+            source,
+        };
         // One that a killed process of this number has left.
         let _ = std::fs::remove_file(&path);
         let file = locked(&path).map_err(failed)?;
-        let mut journal =
-            Self { file, path, masks: BTreeSet::new(), kept: BTreeSet::new(), bytes: 0, most: COMPACT_BYTES };
+        let mut journal = Self {
+            file,
+            path,
+            masks: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            bytes: 0,
+            most: COMPACT_BYTES,
+        };
         journal.line(&head())?;
         Ok(journal)
     }
@@ -165,7 +188,10 @@ impl Journal {
         for mask in &self.masks {
             anew.mask(mask)?;
         }
-        let failed = |source| AffinityError::Journal { path: self.path.clone(), source };
+        let failed = |source| AffinityError::Journal {
+            path: self.path.clone(),
+            source,
+        };
         std::fs::rename(&anew.path, &self.path).map_err(failed)?;
         anew.path.clone_from(&self.path);
         anew.most = COMPACT_BYTES.max(2 * anew.bytes);
@@ -175,7 +201,10 @@ impl Journal {
 
     /// A thread that is about to be touched for the first time.
     pub(super) fn before(&mut self, b: &Before) -> Result<(), AffinityError> {
-        self.line(&format!("thread {} {} {} {} {} {}", b.pid, b.tid, b.started, b.session, b.nice, b.cpus))
+        self.line(&format!(
+            "thread {} {} {} {} {} {}",
+            b.pid, b.tid, b.started, b.session, b.nice, b.cpus
+        ))
     }
 
     /// A mask that is about to be set.
@@ -196,7 +225,10 @@ impl Journal {
     /// A thread whose frequency hint is about to be changed for the first time.
     pub(crate) fn hinted(&mut self, h: &Hinted) -> Result<(), AffinityError> {
         let Clamp { least, most } = h.clamp;
-        self.line(&format!("hinted {} {} {} {} {least} {most}", h.pid, h.tid, h.started, h.session))
+        self.line(&format!(
+            "hinted {} {} {} {} {least} {most}",
+            h.pid, h.tid, h.started, h.session
+        ))
     }
 
     /// A frequency hint that is about to be set.
@@ -210,7 +242,12 @@ impl Journal {
     }
 
     /// An energy preference that is about to be set.
-    pub(crate) fn preference(&mut self, file: &Path, before: &str, set: &str) -> Result<(), AffinityError> {
+    pub(crate) fn preference(
+        &mut self,
+        file: &Path,
+        before: &str,
+        set: &str,
+    ) -> Result<(), AffinityError> {
         self.keep(format!("preference {before} {set} {}", file.display()))
     }
 
@@ -244,7 +281,10 @@ impl Journal {
         let line = format!("{text}\n");
         let written = (&*self.file).write_all(line.as_bytes());
         self.bytes += line.len();
-        written.map_err(|source| AffinityError::Journal { path: self.path.clone(), source })
+        written.map_err(|source| AffinityError::Journal {
+            path: self.path.clone(),
+            source,
+        })
     }
 }
 
@@ -254,29 +294,45 @@ pub(super) fn is_own(folder: &Path) -> io::Result<()> {
     if owner.uid() == nix::unistd::geteuid().as_raw() && owner.mode() & 0o022 == 0 {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder is another user's, or others may write in it"))
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "the folder is another user's, or others may write in it",
+    ))
 }
 
 fn head() -> String {
     let own = std::process::id();
-    format!("{FORMAT} {} {}", task::boot_id(), task::stat(own, own).map_or(0, |s| s.started))
+    format!(
+        "{FORMAT} {} {}",
+        task::boot_id(),
+        task::stat(own, own).map_or(0, |s| s.started)
+    )
 }
 
 /// A new file that is locked.
 fn locked(path: &Path) -> io::Result<Flock<File>> {
-    let file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .create_new(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
 /// Reads a journal; one of another start of the machine says nothing, and neither do lines that are cut off.
 pub(super) fn told(text: &str, boot: &str) -> Told {
     let mut told = Told::default();
-    let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let mut lines = text
+        .split_inclusive('\n')
+        .filter_map(|line| line.strip_suffix('\n'));
     let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
     if head.first() != Some(&FORMAT) || head.get(1) != Some(&boot) {
         return told;
     }
-    told.since = head.get(2).and_then(|ticks| ticks.parse().ok()).unwrap_or_default();
+    told.since = head
+        .get(2)
+        .and_then(|ticks| ticks.parse().ok())
+        .unwrap_or_default();
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
         let path = |nth: usize| line.splitn(nth + 1, ' ').nth(nth).map(PathBuf::from);
@@ -284,9 +340,23 @@ pub(super) fn told(text: &str, boot: &str) -> Told {
             match *words.as_slice() {
                 ["thread", pid, tid, started, session, nice, cpus] => {
                     let tid = tid.parse().ok()?;
-                    let (pid, started, session) = (pid.parse().ok()?, started.parse().ok()?, session.parse().ok()?);
+                    let (pid, started, session) = (
+                        pid.parse().ok()?,
+                        started.parse().ok()?,
+                        session.parse().ok()?,
+                    );
                     let (nice, cpus) = (nice.parse().ok()?, cpus.parse().ok()?);
-                    told.before.insert(tid, Before { pid, tid, started, session, nice, cpus });
+                    told.before.insert(
+                        tid,
+                        Before {
+                            pid,
+                            tid,
+                            started,
+                            session,
+                            nice,
+                            cpus,
+                        },
+                    );
                 }
                 ["mask", cpus] => {
                     told.masks.insert(cpus.parse().ok()?);
@@ -295,9 +365,19 @@ pub(super) fn told(text: &str, boot: &str) -> Told {
                     told.nices.insert(tid.parse().ok()?, nice.parse().ok()?);
                 }
                 ["hinted", pid, tid, started, session, least, most] => {
-                    let (pid, tid, clamp) = (pid.parse().ok()?, tid.parse().ok()?, clamp(least, most)?);
+                    let (pid, tid, clamp) =
+                        (pid.parse().ok()?, tid.parse().ok()?, clamp(least, most)?);
                     let (started, session) = (started.parse().ok()?, session.parse().ok()?);
-                    told.hinted.insert(tid, Hinted { pid, tid, started, session, clamp });
+                    told.hinted.insert(
+                        tid,
+                        Hinted {
+                            pid,
+                            tid,
+                            started,
+                            session,
+                            clamp,
+                        },
+                    );
                 }
                 ["clamp", least, most] => {
                     told.clamps.insert(clamp(least, most)?);
@@ -322,7 +402,10 @@ pub(super) fn told(text: &str, boot: &str) -> Told {
 }
 
 fn clamp(least: &str, most: &str) -> Option<Clamp> {
-    Some(Clamp { least: least.parse().ok()?, most: most.parse().ok()? })
+    Some(Clamp {
+        least: least.parse().ok()?,
+        most: most.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -333,21 +416,42 @@ mod tests {
     fn a_journal_says_what_was_written_and_nothing_of_another_start() {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = Journal::create(folder.path()).unwrap();
-        let before = Before { pid: 7, tid: 8, started: 99, session: 3, nice: -2, cpus: "0-3,9".parse().unwrap() };
+        let before = Before {
+            pid: 7,
+            tid: 8,
+            started: 99,
+            session: 3,
+            nice: -2,
+            cpus: "0-3,9".parse().unwrap(),
+        };
         journal.before(&before).unwrap();
         journal.mask(&"1".parse().unwrap()).unwrap();
         journal.nice(8, 4).unwrap();
-        let hinted = Hinted { pid: 7, tid: 8, started: 99, session: 3, clamp: Clamp::FREE };
+        let hinted = Hinted {
+            pid: 7,
+            tid: 8,
+            started: 99,
+            session: 3,
+            clamp: Clamp::FREE,
+        };
         journal.hinted(&hinted).unwrap();
         journal.clamp(Clamp::at_most(400)).unwrap();
-        journal.group(Path::new("/sys/fs/resctrl/countersteer-7 share0")).unwrap();
+        journal
+            .group(Path::new("/sys/fs/resctrl/countersteer-7 share0"))
+            .unwrap();
         let file = Path::new("/sys/cpu 3/preference");
-        journal.preference(file, "balance_power", "performance").unwrap();
+        journal
+            .preference(file, "balance_power", "performance")
+            .unwrap();
         journal.preference(file, "performance", "power").unwrap();
         journal.line("of a later version 7").unwrap();
         journal.most = 1;
         journal
-            .tidy(|anew| anew.before(&before).and_then(|()| anew.hinted(&hinted)).and_then(|()| anew.nice(8, 4)))
+            .tidy(|anew| {
+                anew.before(&before)
+                    .and_then(|()| anew.hinted(&hinted))
+                    .and_then(|()| anew.nice(8, 4))
+            })
             .unwrap();
         assert!(
             matches!(super::super::orphans::orphans(folder.path(), None).unwrap(), (none, 1) if none.is_empty()),
@@ -365,12 +469,25 @@ mod tests {
         assert_eq!(told.nices, BTreeMap::from([(8, 4)]));
         assert_eq!(told.hinted, BTreeMap::from([(8, hinted)]));
         assert_eq!(told.clamps, BTreeSet::from([Clamp::at_most(400)]));
-        assert_eq!(told.groups, BTreeSet::from(["/sys/fs/resctrl/countersteer-7 share0".into()]));
+        assert_eq!(
+            told.groups,
+            BTreeSet::from(["/sys/fs/resctrl/countersteer-7 share0".into()])
+        );
         let set = ["performance", "power"].map(String::from).into();
-        let preference = Preference { before: "balance_power".into(), set };
-        assert_eq!(told.preferences, BTreeMap::from([(file.to_owned(), preference)]));
+        let preference = Preference {
+            before: "balance_power".into(),
+            set,
+        };
+        assert_eq!(
+            told.preferences,
+            BTreeMap::from([(file.to_owned(), preference)])
+        );
         let unknown = cut.replace("mask 1\n", "mask 1\nwhatever 1 2\n\nhinted x\n");
-        assert_eq!(super::told(&unknown, &task::boot_id()), *told, "lines of another version");
+        assert_eq!(
+            super::told(&unknown, &task::boot_id()),
+            *told,
+            "lines of another version"
+        );
         assert_eq!(super::told(&cut, "another"), Told::default());
     }
 }

@@ -29,7 +29,9 @@ impl Ignored {
         }
         match fate {
             Fate::Born { pid, parent } => {
-                let related = self.0.contains_key(parent) || self.has_process(*pid) || self.has_process(*parent);
+                let related = self.0.contains_key(parent)
+                    || self.has_process(*pid)
+                    || self.has_process(*parent);
                 if related {
                     self.0.insert(tid, *pid);
                 }
@@ -64,22 +66,38 @@ impl AffinityEngine {
         let told = Told {
             before: of.map(|m| (m.before.tid, m.before.clone())).collect(),
             masks: self.journal.set_masks().clone(),
-            nices: self.roster.members.iter().filter_map(|(tid, m)| Some((*tid, m.nice?))).collect(),
+            nices: self
+                .roster
+                .members
+                .iter()
+                .filter_map(|(tid, m)| Some((*tid, m.nice?)))
+                .collect(),
             ..Told::default()
         };
         let at = self.watch.now();
-        let pids: BTreeSet<u32> = told.before.values().map(|b| b.pid).chain([root.pid]).collect();
+        let pids: BTreeSet<u32> = told
+            .before
+            .values()
+            .map(|b| b.pid)
+            .chain([root.pid])
+            .collect();
         for before in told.before.values() {
             put_back(before, &told, &mut Restored::default());
             self.forget(before.pid, before.tid);
             let thread = ThreadId(before.tid);
-            self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exit });
+            self.events.push(ThreadEvent {
+                at,
+                thread,
+                kind: ThreadEventKind::Exit,
+            });
         }
         self.owns.remove(&root.program);
         self.roots.retain(|_, of| *of != root.program);
         for pid in pids {
             self.scan.forget(pid);
-            let Some(own) = told.before.values().find(|b| b.pid == pid) else { continue };
+            let Some(own) = told.before.values().find(|b| b.pid == pid) else {
+                continue;
+            };
             for _ in 0..MOST_ROUNDS {
                 let born = |tid: &u32| !told.before.contains_key(tid) && !self.ignored.has(*tid);
                 let born: Vec<u32> = task::threads(pid).into_iter().filter(born).collect();

@@ -107,7 +107,11 @@ pub struct AffinityConfig {
 impl AffinityConfig {
     /// A watch that takes its time to tell of threads that hardly ran, if it may.
     fn with_patience(&self, watch: Watch) -> Watch {
-        if self.sparing { watch.patient(Nanos(self.period.0 / HARDLY)) } else { watch }
+        if self.sparing {
+            watch.patient(Nanos(self.period.0 / HARDLY))
+        } else {
+            watch
+        }
     }
 }
 
@@ -152,27 +156,45 @@ impl AffinityEngine {
     /// # Errors
     /// No journal can be written.
     pub fn open(config: AffinityConfig) -> Result<Self, AffinityError> {
-        let types = config.topology.core_types.iter().map(|t| t.name.clone()).collect();
+        let types = config
+            .topology
+            .core_types
+            .iter()
+            .map(|t| t.name.clone())
+            .collect();
         let online: CpuSet = config.numbers.os_set(&config.topology.groups[0].cpus);
         let most = online.iter().last().map_or(0, |c| c.index() + 1);
         let row = |os: usize| {
-            let own = config.numbers.own(countersteer_core::units::CpuId::from_index(os));
+            let own = config
+                .numbers
+                .own(countersteer_core::units::CpuId::from_index(os));
             own.map_or(0, |cpu| config.topology.core_type_of(cpu).0)
         };
-        let core_types = CoreTypes { names: types, by_cpu: (0..most).map(row).collect() };
+        let core_types = CoreTypes {
+            names: types,
+            by_cpu: (0..most).map(row).collect(),
+        };
         let nothing = || (Vec::new(), Plan::nothing());
         let counters = config.counters.clone().unwrap_or_else(nothing);
-        let (watch, blind) = match Watch::new(counters, config.period, online.clone(), core_types.clone()) {
-            Ok(watch) => (watch, None),
-            Err(error) => (Watch::new(nothing(), config.period, online, core_types)?, Some(error.to_string())),
-        };
+        let (watch, blind) =
+            match Watch::new(counters, config.period, online.clone(), core_types.clone()) {
+                Ok(watch) => (watch, None),
+                Err(error) => (
+                    Watch::new(nothing(), config.period, online, core_types)?,
+                    Some(error.to_string()),
+                ),
+            };
         let watch = config.with_patience(watch);
-        let (counting, scan) = (config.counters.is_some() && blind.is_none(), Scan::default());
+        let (counting, scan) = (
+            config.counters.is_some() && blind.is_none(),
+            Scan::default(),
+        );
         let journal = Journal::create(&config.journals)?;
         let roster = Roster::new(config.numbers.clone());
         let renices = may_renice();
         let (owns, events, ended, last) = (BTreeMap::new(), Vec::new(), Vec::new(), Nanos::ZERO);
-        let (admission, recount, read_before, ignored) = (None, None, Vec::new(), Ignored::default());
+        let (admission, recount, read_before, ignored) =
+            (None, None, Vec::new(), Ignored::default());
         let (close, roots, summed_up, born) = (true, BTreeMap::new(), Nanos::ZERO, Nanos::ZERO);
         Ok(Self {
             config,
@@ -223,34 +245,56 @@ impl AffinityEngine {
             let thread = ThreadId(tid);
             match fate {
                 Fate::Born { pid, parent } => self.born(at, (pid, tid), parent)?,
-                Fate::Exec => self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exec }),
+                Fate::Exec => self.events.push(ThreadEvent {
+                    at,
+                    thread,
+                    kind: ThreadEventKind::Exec,
+                }),
                 Fate::Ended => {
                     self.end(tid);
-                    self.events.push(ThreadEvent { at, thread, kind: ThreadEventKind::Exit });
+                    self.events.push(ThreadEvent {
+                        at,
+                        thread,
+                        kind: ThreadEventKind::Exit,
+                    });
                 }
             }
         }
         let members = self.roster.members.values();
         let mut living = members.filter(|m| m.placed.is_some() || m.nice.is_some());
-        self.journal.tidy(|anew| living.try_for_each(|m| anew.before(&m.before)))
+        self.journal
+            .tidy(|anew| living.try_for_each(|m| anew.before(&m.before)))
     }
 
     /// Forgets a thread, and with its last thread a program.
     fn end(&mut self, tid: u32) {
-        let Some(program) = self.roster.remove(tid) else { return };
+        let Some(program) = self.roster.remove(tid) else {
+            return;
+        };
         self.ended.push((ThreadId(tid), program));
         if !self.roster.has_of(program) {
             self.owns.remove(&program);
         }
     }
 
-    fn born(&mut self, at: Nanos, (pid, tid): (u32, u32), parent: u32) -> Result<(), AffinityError> {
+    fn born(
+        &mut self,
+        at: Nanos,
+        (pid, tid): (u32, u32),
+        parent: u32,
+    ) -> Result<(), AffinityError> {
         if self.roster.members.contains_key(&tid) {
             return Ok(());
         }
         self.born = at;
-        self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::New });
-        let Some((of, own)) = self.roster.family(parent, pid) else { return Ok(()) };
+        self.events.push(ThreadEvent {
+            at,
+            thread: ThreadId(tid),
+            kind: ThreadEventKind::New,
+        });
+        let Some((of, own)) = self.roster.family(parent, pid) else {
+            return Ok(());
+        };
         self.take_in((pid, tid), of, own)
     }
 
@@ -265,7 +309,12 @@ impl AffinityEngine {
         let journal = &self.journal;
         let is_ours = |mask: &CpuSet| journal.has_set(mask);
         let program = of.0;
-        let added = self.roster.add(ids, of, own.as_ref().map(|(cpus, nice)| (cpus, *nice)), is_ours);
+        let added = self.roster.add(
+            ids,
+            of,
+            own.as_ref().map(|(cpus, nice)| (cpus, *nice)),
+            is_ours,
+        );
         if added.is_none() {
             self.ended.push((ThreadId(ids.1), program));
         }
@@ -281,7 +330,9 @@ impl AffinityEngine {
 
     /// Places a new thread by the admission table.
     fn admit_thread(&mut self, tid: u32) -> Result<(), AffinityError> {
-        let Some((table, bank)) = &self.admission else { return Ok(()) };
+        let Some((table, bank)) = &self.admission else {
+            return Ok(());
+        };
         let group = table.choose(bank.get(ThreadId(tid), &table.metric));
         let Some(group) = group else { return Ok(()) };
         self.place(tid, &Target::Group(group), &mut Applied::default())
@@ -289,22 +340,43 @@ impl AffinityEngine {
 
     /// The readings of the period as samples; who ran where.
     fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, AffinityError> {
-        let Self { watch, roster, config, events, ended, ignored, roots, .. } = self;
+        let Self {
+            watch,
+            roster,
+            config,
+            events,
+            ended,
+            ignored,
+            roots,
+            ..
+        } = self;
         let sparing = watch.is_sparing();
         let (origin, mut samples) = (watch.origin(), std::mem::take(&mut self.read_before));
         let before = samples.len();
         watch.turn(|readings, plan| {
             samples.reserve(readings.rows().len());
             for row in in_order(readings.rows()) {
-                let sample = readings.sample(row, plan).filter(|s| !ignored.has(s.thread.0));
+                let sample = readings
+                    .sample(row, plan)
+                    .filter(|s| !ignored.has(s.thread.0));
                 // Ends are told otherwise.
                 let ran = |s: &Sample| s.enabled.0 > 0 || s.running.0 > 0;
-                let Some(mut sample) = sample.filter(ran) else { continue };
-                let Some(cpu) = config.numbers.own(sample.cpu) else { continue };
+                let Some(mut sample) = sample.filter(ran) else {
+                    continue;
+                };
+                let Some(cpu) = config.numbers.own(sample.cpu) else {
+                    continue;
+                };
                 (sample.cpu, sample.core_type) = (cpu, config.topology.core_type_of(cpu));
                 sample.at = sample.at.since(origin).min(at);
                 if !sparing {
-                    roster.ran(sample.thread.0, cpu, sample.running.max(sample.enabled), sample.at, events);
+                    roster.ran(
+                        sample.thread.0,
+                        cpu,
+                        sample.running.max(sample.enabled),
+                        sample.at,
+                        events,
+                    );
                 } else if let Some(program) = roots.get(&sample.thread.0) {
                     match roster.heir(sample.thread.0, *program) {
                         Some(heir) => sample.thread = ThreadId(heir),
@@ -324,14 +396,23 @@ impl AffinityEngine {
     }
 
     /// Confines a thread to what of the target it may use.
-    fn place(&mut self, tid: u32, target: &Target, applied: &mut Applied) -> Result<(), AffinityError> {
+    fn place(
+        &mut self,
+        tid: u32,
+        target: &Target,
+        applied: &mut Applied,
+    ) -> Result<(), AffinityError> {
         let Some(member) = self.roster.members.get(&tid) else {
             applied.gone += 1;
             return Ok(());
         };
         let wanted = match target {
             Target::Anywhere => member.before.cpus.clone(),
-            other => self.config.numbers.os_set(&other.cpus(&self.config.topology)).intersection(&member.before.cpus),
+            other => self
+                .config
+                .numbers
+                .os_set(&other.cpus(&self.config.topology))
+                .intersection(&member.before.cpus),
         };
         let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
         if wanted.is_empty() {
@@ -348,8 +429,15 @@ impl AffinityEngine {
         self.confine(tid, &wanted, applied)
     }
 
-    fn confine(&mut self, tid: u32, wanted: &CpuSet, applied: &mut Applied) -> Result<(), AffinityError> {
-        let Some(member) = self.roster.members.get(&tid) else { return Ok(()) };
+    fn confine(
+        &mut self,
+        tid: u32,
+        wanted: &CpuSet,
+        applied: &mut Applied,
+    ) -> Result<(), AffinityError> {
+        let Some(member) = self.roster.members.get(&tid) else {
+            return Ok(());
+        };
         let Ok(found) = task::mask(tid) else {
             applied.gone += 1;
             return Ok(());
@@ -383,7 +471,12 @@ impl AffinityEngine {
 
     /// Gives a thread the nice value of a weight, where it can be taken back.
     fn weigh(&mut self, tid: u32, weight: u32) -> Result<(), AffinityError> {
-        let Some(member) = self.roster.members.get_mut(&tid).filter(|_| self.renices && !self.config.dry) else {
+        let Some(member) = self
+            .roster
+            .members
+            .get_mut(&tid)
+            .filter(|_| self.renices && !self.config.dry)
+        else {
             return Ok(());
         };
         let nice = nice_of(weight);
@@ -403,10 +496,20 @@ impl AffinityEngine {
     /// Puts everything back, and what was born to confined threads meanwhile.
     fn release(&mut self) {
         let told = journal::Told {
-            before: self.roster.members.values().map(|m| (m.before.tid, m.before.clone())).collect(),
+            before: self
+                .roster
+                .members
+                .values()
+                .map(|m| (m.before.tid, m.before.clone()))
+                .collect(),
             since: task::stat(std::process::id(), std::process::id()).map_or(0, |s| s.started),
             masks: self.journal.set_masks().clone(),
-            nices: self.roster.members.iter().filter_map(|(tid, m)| Some((*tid, m.nice?))).collect(),
+            nices: self
+                .roster
+                .members
+                .iter()
+                .filter_map(|(tid, m)| Some((*tid, m.nice?)))
+                .collect(),
             ..journal::Told::default()
         };
         let mut restored = Restored::default();
@@ -432,8 +535,14 @@ impl Engine for AffinityEngine {
             if now >= until {
                 break;
             }
-            let soon = if now.since(self.born) < QUIET { ADMISSION } else { FIRST_ADMISSION };
-            let woken = self.watch.wait(if hasty { until.min(now + soon) } else { until })?;
+            let soon = if now.since(self.born) < QUIET {
+                ADMISSION
+            } else {
+                FIRST_ADMISSION
+            };
+            let woken = self
+                .watch
+                .wait(if hasty { until.min(now + soon) } else { until })?;
             if woken {
                 // Perhaps because a process has ended.
                 self.watch.listen_closely();
@@ -457,7 +566,8 @@ impl Engine for AffinityEngine {
         let samples = self.read(at)?;
         if self.close {
             let nobody_tells = !self.scan.is_empty() || self.watch.is_sparing();
-            self.roster.look(at, at.since(self.last), nobody_tells, &mut self.events);
+            self.roster
+                .look(at, at.since(self.last), nobody_tells, &mut self.events);
         }
         self.last = at;
         if let Some((_, bank)) = &mut self.admission {
@@ -467,8 +577,18 @@ impl Engine for AffinityEngine {
                 ..Observation::default()
             });
         }
-        let (events, ended) = (std::mem::take(&mut self.events), std::mem::take(&mut self.ended));
-        Ok(Observation { at, threads: self.roster.infos(), events, ended, samples, ..Observation::default() })
+        let (events, ended) = (
+            std::mem::take(&mut self.events),
+            std::mem::take(&mut self.ended),
+        );
+        Ok(Observation {
+            at,
+            threads: self.roster.infos(),
+            events,
+            ended,
+            samples,
+            ..Observation::default()
+        })
     }
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), AffinityError> {
@@ -481,7 +601,11 @@ impl Engine for AffinityEngine {
 
     /// Births and ends are told; in between there is only something to be summed up.
     fn rest(&self, period: Nanos) -> Nanos {
-        if self.watch.is_sparing() && self.scan.is_empty() { period.max(SUMMED_UP) } else { period }
+        if self.watch.is_sparing() && self.scan.is_empty() {
+            period.max(SUMMED_UP)
+        } else {
+            period
+        }
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {
@@ -516,7 +640,11 @@ impl LiveEngine for AffinityEngine {
         self.ignored.take_back(root.pid);
         // One that was let go and comes back may be counted still.
         let counted = self.counting
-            && match if self.watch.knows(root.pid) { Ok(()) } else { self.watch.add(root.pid) } {
+            && match if self.watch.knows(root.pid) {
+                Ok(())
+            } else {
+                self.watch.add(root.pid)
+            } {
                 Ok(()) => true,
                 Err(error @ CounterError::Gone { .. }) => return Err(error.into()),
                 Err(error) => {
@@ -527,23 +655,41 @@ impl LiveEngine for AffinityEngine {
         let at = self.watch.now();
         let tids = task::threads(root.pid);
         if tids.is_empty() {
-            return Err(CounterError::Gone { what: "process", id: root.pid }.into());
+            return Err(CounterError::Gone {
+                what: "process",
+                id: root.pid,
+            }
+            .into());
         }
         for tid in tids {
             if !counted {
                 self.scan.knows(root.pid, tid);
             }
-            self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::New });
-            self.take_in((root.pid, tid), (root.program, Arc::clone(&root.name)), None)?;
+            self.events.push(ThreadEvent {
+                at,
+                thread: ThreadId(tid),
+                kind: ThreadEventKind::New,
+            });
+            self.take_in(
+                (root.pid, tid),
+                (root.program, Arc::clone(&root.name)),
+                None,
+            )?;
             if !self.roster.members.contains_key(&tid) {
                 // It had ended before, and nobody will say so.
-                self.events.push(ThreadEvent { at, thread: ThreadId(tid), kind: ThreadEventKind::Exit });
+                self.events.push(ThreadEvent {
+                    at,
+                    thread: ThreadId(tid),
+                    kind: ThreadEventKind::Exit,
+                });
             }
             if let Some(member) = self.roster.members.get(&tid) {
                 if self.watch.is_sparing() {
                     self.roots.insert(tid, root.program);
                 }
-                self.owns.entry(root.program).or_insert_with(|| (member.before.cpus.clone(), member.before.nice));
+                self.owns
+                    .entry(root.program)
+                    .or_insert_with(|| (member.before.cpus.clone(), member.before.nice));
             }
         }
         Ok(())
@@ -587,7 +733,8 @@ fn in_order(readings: &[Reading]) -> Vec<usize> {
 /// Whether a nice value that was raised can be lowered again.
 fn may_renice() -> bool {
     use nix::sys::resource::{Resource, getrlimit};
-    nix::unistd::geteuid().is_root() || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= 40)
+    nix::unistd::geteuid().is_root()
+        || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= 40)
 }
 
 /// The nice value whose weight is nearest: each step is a factor of 1.25.
@@ -602,14 +749,26 @@ mod tests {
 
     #[test]
     fn readings_are_taken_by_thread_then_time() {
-        let reading = |tid, end| Reading { end: Nanos(end), ..Reading::new(Owner::Thread { pid: 1, tid }, None, 0, 0) };
+        let reading = |tid, end| Reading {
+            end: Nanos(end),
+            ..Reading::new(Owner::Thread { pid: 1, tid }, None, 0, 0)
+        };
         let rest = Reading::new(Owner::Rest, None, 0, 0);
-        let readings = [reading(7, 5), reading(3, 9), rest, reading(7, 2), reading(3, 9)];
+        let readings = [
+            reading(7, 5),
+            reading(3, 9),
+            rest,
+            reading(7, 2),
+            reading(3, 9),
+        ];
         assert_eq!(in_order(&readings), [1, 4, 3, 0]);
     }
 
     #[test]
     fn weights_are_nice_values() {
-        assert_eq!([1024, 820, 1277, 15, 88761].map(nice_of), [0, 1, -1, 19, -20]);
+        assert_eq!(
+            [1024, 820, 1277, 15, 88761].map(nice_of),
+            [0, 1, -1, 19, -20]
+        );
     }
 }

@@ -31,14 +31,19 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
     };
     is_own(folder)?;
     let (mut orphans, mut living) = (Vec::new(), 0);
-    let mut paths: Vec<PathBuf> =
-        entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")).collect();
+    let mut paths: Vec<PathBuf> = entries
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "journal"))
+        .collect();
     // Whoever waits for a journal holds none behind it, so nobody waits for ever.
     paths.sort();
     for path in paths {
         let ended = engine.is_some_and(|pid| is_of(&path, pid));
         if engine.is_some() && !ended {
-            living += usize::from(std::fs::read_to_string(&path).is_ok_and(|text| has_engine(&path, &text)));
+            living += usize::from(
+                std::fs::read_to_string(&path).is_ok_and(|text| has_engine(&path, &text)),
+            );
             continue;
         }
         match take(&path, ended)? {
@@ -66,14 +71,17 @@ enum Taken {
 /// Locks a journal, unless its engine lives; waits for whoever is undoing it.
 fn take(path: &Path, ended: bool) -> io::Result<Taken> {
     for _ in 0..TRIES {
-        let Ok(file) = File::open(path) else { return Ok(Taken::Gone) };
+        let Ok(file) = File::open(path) else {
+            return Ok(Taken::Gone);
+        };
         if let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             // It may have been removed, or written anew by an engine that lives, since it was opened.
             let (opened, there) = (file.metadata()?, std::fs::metadata(path));
             if there.is_ok_and(|there| (there.dev(), there.ino()) == (opened.dev(), opened.ino())) {
                 return Ok(Taken::Orphan(file));
             }
-        } else if !ended && std::fs::read_to_string(path).is_ok_and(|text| has_engine(path, &text)) {
+        } else if !ended && std::fs::read_to_string(path).is_ok_and(|text| has_engine(path, &text))
+        {
             return Ok(Taken::Living);
         }
         std::thread::sleep(TRY);
@@ -83,22 +91,39 @@ fn take(path: &Path, ended: bool) -> io::Result<Taken> {
 
 /// Whether a journal is one of this process's.
 fn is_of(path: &Path, pid: u32) -> bool {
-    path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&format!("{pid}-")))
+    path.file_name()
+        .is_some_and(|n| n.to_string_lossy().starts_with(&format!("{pid}-")))
 }
 
 /// Whether the process lives that writes a journal.
 fn has_engine(path: &Path, text: &str) -> bool {
-    let pid: Option<u32> = path.file_name().and_then(|n| n.to_str()?.split('-').next()?.parse().ok());
-    let began: Option<u64> = text.lines().next().and_then(|head| head.split(' ').nth(2)?.parse().ok());
-    let (Some(pid), Some(began)) = (pid, began) else { return true };
+    let pid: Option<u32> = path
+        .file_name()
+        .and_then(|n| n.to_str()?.split('-').next()?.parse().ok());
+    let began: Option<u64> = text
+        .lines()
+        .next()
+        .and_then(|head| head.split(' ').nth(2)?.parse().ok());
+    let (Some(pid), Some(began)) = (pid, began) else {
+        return true;
+    };
     task::stat(pid, pid).is_some_and(|stat| stat.started == began)
 }
 
 /// What this process's own journals say.
 pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Told)> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path());
     let is_own = |p: &PathBuf| is_of(p, std::process::id());
-    let read = |p: PathBuf| Some((p.clone(), told(&std::fs::read_to_string(p).ok()?, &task::boot_id())));
+    let read = |p: PathBuf| {
+        Some((
+            p.clone(),
+            told(&std::fs::read_to_string(p).ok()?, &task::boot_id()),
+        ))
+    };
     entries.filter(is_own).filter_map(read).collect()
 }
 
@@ -112,10 +137,12 @@ mod tests {
     fn guardians_do_not_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
         // Beyond the largest number that a process may have.
-        let [one, other] = [4_194_400, 4_194_401].map(|pid| folder.path().join(format!("{pid}-0.journal")));
+        let [one, other] =
+            [4_194_400, 4_194_401].map(|pid| folder.path().join(format!("{pid}-0.journal")));
         std::fs::write(&one, "countersteer-journal/1 x 1\n").unwrap();
         std::fs::write(&other, "countersteer-journal/1 x 1\n").unwrap();
-        let held = Flock::lock(File::open(&other).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
+        let held =
+            Flock::lock(File::open(&other).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
         let begun = Instant::now();
         let (found, living) = orphans(folder.path(), Some(4_194_400)).unwrap();
         assert_eq!((found.len(), &found[0].0, living), (1, &one, 0));

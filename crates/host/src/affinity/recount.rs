@@ -32,8 +32,14 @@ impl AffinityEngine {
         self
     }
 
-    pub(super) fn count_anew(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), AffinityError> {
-        let Some(mut recount) = self.recount.take() else { return Ok(()) };
+    pub(super) fn count_anew(
+        &mut self,
+        metrics: &[&'static str],
+        period: Nanos,
+    ) -> Result<(), AffinityError> {
+        let Some(mut recount) = self.recount.take() else {
+            return Ok(());
+        };
         let mut done = Ok(());
         self.config.period = period;
         if let Some(counters) = recount.counters(metrics, period) {
@@ -62,7 +68,9 @@ impl AffinityEngine {
         if close == std::mem::replace(&mut self.close, close) || !self.counting {
             return Ok(());
         }
-        let Some(counters) = self.config.counters.clone() else { return Ok(()) };
+        let Some(counters) = self.config.counters.clone() else {
+            return Ok(());
+        };
         match (self.another_watch(counters, close), &mut self.recount) {
             (Ok(watch), _) => self.go_over(watch)?,
             // Who is to be placed is looked at in any case.
@@ -75,10 +83,14 @@ impl AffinityEngine {
     /// Goes on with counters, since there are more threads than there is room for inside the kernel. Those that were missed are
     /// sought, twice: while the first ones are being taken in, others are born.
     pub(super) fn leave_roll(&mut self) -> Result<(), AffinityError> {
-        let Some(counters) = self.config.counters.clone() else { return Ok(()) };
+        let Some(counters) = self.config.counters.clone() else {
+            return Ok(());
+        };
         self.catch_up()?;
         // What is on the roll is better than nothing.
-        let Ok(watch) = self.another_watch(counters, self.close) else { return Ok(()) };
+        let Ok(watch) = self.another_watch(counters, self.close) else {
+            return Ok(());
+        };
         self.go_over(watch)?;
         // Who was born to one that is counted by now is counted, and told of.
         self.watch.listen_closely();
@@ -99,14 +111,21 @@ impl AffinityEngine {
     /// Takes in what nobody has told of: births and ends that can be seen.
     fn catch_up(&mut self) -> Result<(), AffinityError> {
         let (mut scan, mut fates) = (Scan::default(), Vec::new());
-        self.roster.members.iter().for_each(|(tid, member)| scan.knows(member.before.pid, *tid));
+        self.roster
+            .members
+            .iter()
+            .for_each(|(tid, member)| scan.knows(member.before.pid, *tid));
         scan.look(self.watch.now(), &mut fates);
         self.take(fates)
     }
 
     fn another_watch(&self, counters: Counters, close: bool) -> Result<Watch, CounterError> {
         let watch = self.watch.another(counters, self.config.period)?;
-        let mut watch = if close { self.config.with_patience(watch) } else { watch.sparing(self.config.roll) };
+        let mut watch = if close {
+            self.config.with_patience(watch)
+        } else {
+            watch.sparing(self.config.roll)
+        };
         if self.last == Nanos::ZERO && self.roster.members.is_empty() {
             // Time begins when everything is ready.
             watch = watch.from_now_on();
@@ -139,7 +158,13 @@ impl AffinityEngine {
         watch.take_over(&mut self.watch);
         self.watch = watch;
         let sparing = self.watch.is_sparing();
-        self.roots = self.roster.members.iter().filter(|_| sparing).map(|(tid, m)| (*tid, m.program)).collect();
+        self.roots = self
+            .roster
+            .members
+            .iter()
+            .filter(|_| sparing)
+            .map(|(tid, m)| (*tid, m.program))
+            .collect();
         Ok(())
     }
 }

@@ -50,12 +50,22 @@ pub fn restore_after(folder: &Path, engine: u32) {
 }
 
 fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, AffinityError> {
-    let failed = |source| AffinityError::Journal { path: folder.to_owned(), source };
+    let failed = |source| AffinityError::Journal {
+        path: folder.to_owned(),
+        source,
+    };
     let mut restored = Restored::default();
     let (orphans, living) = orphans(folder, engine).map_err(failed)?;
     // A run may have several: for masks, and for hints.
-    let run = |path: &Path| path.file_name().and_then(|name| Some(name.to_str()?.split('-').next()?.to_owned()));
-    restored.journals = orphans.iter().map(|(path, ..)| run(path)).collect::<BTreeSet<_>>().len();
+    let run = |path: &Path| {
+        path.file_name()
+            .and_then(|name| Some(name.to_str()?.split('-').next()?.to_owned()))
+    };
+    restored.journals = orphans
+        .iter()
+        .map(|(path, ..)| run(path))
+        .collect::<BTreeSet<_>>()
+        .len();
     for (path, _lock, told) in orphans {
         let before = restored.failed;
         undo(&told, living == 0, &mut restored);
@@ -91,16 +101,27 @@ pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
         }
         undo_inherited(told, sessions, restored);
     }
-    hints::undo(told, sessions, (&hints::clamps::Kernel, &mut Kernel), restored);
+    hints::undo(
+        told,
+        sessions,
+        (&hints::clamps::Kernel, &mut Kernel),
+        restored,
+    );
 }
 
 pub(super) fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
     let same = task::stat(before.pid, before.tid).filter(|s| s.started == before.started);
     let Some(stat) = same else { return };
-    if told.nices.get(&before.tid).is_some_and(|set| *set == stat.nice && *set != before.nice) {
+    if told
+        .nices
+        .get(&before.tid)
+        .is_some_and(|set| *set == stat.nice && *set != before.nice)
+    {
         restored.failed += usize::from(task::renice(before.tid, before.nice).is_err());
     }
-    let Ok(now) = task::mask(before.tid) else { return };
+    let Ok(now) = task::mask(before.tid) else {
+        return;
+    };
     if now == before.cpus {
         return;
     }
@@ -126,7 +147,9 @@ fn undo_inherited(told: &Told, sessions: bool, restored: &mut Restored) {
             done.insert(tid);
             match task::confine(tid, &cpus) {
                 Ok(()) => restored.threads += 1,
-                Err(error) => restored.failed += usize::from(error.raw_os_error() != Some(libc::ESRCH)),
+                Err(error) => {
+                    restored.failed += usize::from(error.raw_os_error() != Some(libc::ESRCH))
+                }
             }
         }
     }
@@ -135,24 +158,37 @@ fn undo_inherited(told: &Told, sessions: bool, restored: &mut Restored) {
 /// Threads in no journal that have one of its masks, and what they should have.
 fn inheritors(told: &Told, sessions: bool, done: &BTreeSet<u32>) -> Vec<(u32, CpuSet)> {
     let by_process = |pid: u32| told.before.values().find(|b| b.pid == pid);
-    let by_session = |session: u32| told.before.values().find(|b| sessions && b.session == session);
+    let by_session = |session: u32| {
+        told.before
+            .values()
+            .find(|b| sessions && b.session == session)
+    };
     let related = |pid: u32, parent: u32, session: u32| {
-        let relative = by_process(pid).or_else(|| by_process(parent)).or_else(|| by_session(session));
+        let relative = by_process(pid)
+            .or_else(|| by_process(parent))
+            .or_else(|| by_session(session));
         relative.map(|b| &b.cpus)
     };
     let unlisted = unlisted(told.since, related).into_iter();
-    let unlisted = unlisted.filter(|(tid, _)| !told.before.contains_key(tid) && !done.contains(tid));
-    let inherited =
-        unlisted.filter(|(tid, own)| task::mask(*tid).is_ok_and(|now| told.masks.contains(&now) && now != **own));
+    let unlisted =
+        unlisted.filter(|(tid, _)| !told.before.contains_key(tid) && !done.contains(tid));
+    let inherited = unlisted.filter(|(tid, own)| {
+        task::mask(*tid).is_ok_and(|now| told.masks.contains(&now) && now != **own)
+    });
     inherited.map(|(tid, own)| (tid, own.clone())).collect()
 }
 
 /// Threads of processes that were born since then and are related to one that a journal knows: by process, parent or session.
 /// With each comes what its relative has.
-pub(crate) fn unlisted<T: Copy>(since: u64, related: impl Fn(u32, u32, u32) -> Option<T>) -> Vec<(u32, T)> {
+pub(crate) fn unlisted<T: Copy>(
+    since: u64,
+    related: impl Fn(u32, u32, u32) -> Option<T>,
+) -> Vec<(u32, T)> {
     let mut found = Vec::new();
     for pid in task::processes() {
-        let Some(stat) = task::stat(pid, pid).filter(|s| !s.kernel && s.started >= since) else { continue };
+        let Some(stat) = task::stat(pid, pid).filter(|s| !s.kernel && s.started >= since) else {
+            continue;
+        };
         if let Some(relative) = related(pid, stat.parent, stat.session) {
             found.extend(task::threads(pid).into_iter().map(|tid| (tid, relative)));
         }

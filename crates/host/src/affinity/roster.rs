@@ -37,7 +37,10 @@ impl Member {
     fn seen_on(&mut self, cpu: CpuId, at: Nanos, events: &mut Vec<ThreadEvent>) {
         let from = std::mem::replace(&mut self.cpu, cpu);
         if from != cpu {
-            let (thread, kind) = (ThreadId(self.before.tid), ThreadEventKind::Migrate { from, to: cpu });
+            let (thread, kind) = (
+                ThreadId(self.before.tid),
+                ThreadEventKind::Migrate { from, to: cpu },
+            );
             events.push(ThreadEvent { at, thread, kind });
         }
     }
@@ -76,7 +79,12 @@ fn turn(tids: &[u32], most: usize, next: &mut u32) -> Vec<u32> {
         return tids.to_vec();
     }
     let first = tids.partition_point(|tid| *tid < *next) % tids.len();
-    let mut chosen: Vec<u32> = tids[first..].iter().chain(&tids[..first]).take(most).copied().collect();
+    let mut chosen: Vec<u32> = tids[first..]
+        .iter()
+        .chain(&tids[..first])
+        .take(most)
+        .copied()
+        .collect();
     *next = chosen.last().map_or(0, |last| last + 1);
     chosen.sort_unstable();
     chosen
@@ -103,7 +111,9 @@ impl Roster {
         own: Option<(&CpuSet, i8)>,
         is_ours: impl Fn(&CpuSet) -> bool,
     ) -> Option<&Member> {
-        let found = task::stat(pid, tid).filter(|s| !s.kernel).zip(task::mask(tid).ok());
+        let found = task::stat(pid, tid)
+            .filter(|s| !s.kernel)
+            .zip(task::mask(tid).ok());
         let Some((stat, mask)) = found else {
             self.ghosts.insert(tid, (program, name));
             return None;
@@ -113,12 +123,29 @@ impl Roster {
         let placed = inherited.map(|_| mask.clone());
         let nice = own.map_or(stat.nice, |(_, nice)| nice);
         let set_nice = (nice != stat.nice).then_some(stat.nice);
-        let before = Before { pid, tid, started: stat.started, session: stat.session, nice, cpus };
+        let before = Before {
+            pid,
+            tid,
+            started: stat.started,
+            session: stat.session,
+            nice,
+            cpus,
+        };
         let allowed = self.set(&mask);
         let cpu = self.numbers.own(stat.cpu).unwrap_or_default();
         let runnable = stat.runnable;
         let ran = Nanos::ZERO;
-        let member = Member { before, program, name, placed, allowed, nice: set_nice, cpu, runnable, ran };
+        let member = Member {
+            before,
+            program,
+            name,
+            placed,
+            allowed,
+            nice: set_nice,
+            cpu,
+            runnable,
+            ran,
+        };
         self.members.insert(tid, member);
         self.members.get(&tid)
     }
@@ -126,14 +153,27 @@ impl Roster {
     /// A confinement by the topology's numbers.
     fn set(&mut self, os: &CpuSet) -> Arc<CpuSet> {
         let own = self.numbers.own_set(os);
-        Arc::clone(self.sets.entry(own.clone()).or_insert_with(|| Arc::new(own)))
+        Arc::clone(
+            self.sets
+                .entry(own.clone())
+                .or_insert_with(|| Arc::new(own)),
+        )
     }
 
     /// The program of a thread's relatives, and what one of them had before it was touched.
     pub(super) fn family(&self, parent: u32, pid: u32) -> Option<(Family, Option<(CpuSet, i8)>)> {
         let of = |pid: u32| self.members.values().find(|m| m.before.pid == pid);
-        let relative = self.members.get(&parent).or_else(|| of(pid)).or_else(|| of(parent));
-        let known = relative.map(|m| ((m.program, Arc::clone(&m.name)), Some((m.before.cpus.clone(), m.before.nice))));
+        let relative = self
+            .members
+            .get(&parent)
+            .or_else(|| of(pid))
+            .or_else(|| of(parent));
+        let known = relative.map(|m| {
+            (
+                (m.program, Arc::clone(&m.name)),
+                Some((m.before.cpus.clone(), m.before.nice)),
+            )
+        });
         known.or_else(|| Some((self.ghosts.get(&parent)?.clone(), None)))
     }
 
@@ -150,13 +190,19 @@ impl Roster {
 
     /// Whether a program has a thread that lives, or that may have given birth.
     pub(super) fn has_of(&self, program: ProgramId) -> bool {
-        self.members.values().any(|m| m.program == program) || self.ghosts.values().any(|(of, _)| *of == program)
+        self.members.values().any(|m| m.program == program)
+            || self.ghosts.values().any(|(of, _)| *of == program)
     }
 
     /// A thread of a program in whose name its samples are told: this one, or another if it has ended.
     pub(super) fn heir(&self, tid: u32, program: ProgramId) -> Option<u32> {
         let is_of = |tid: &u32| self.members.get(tid).is_some_and(|m| m.program == program);
-        Some(tid).filter(is_of).or_else(|| self.members.iter().find(|(_, m)| m.program == program).map(|(tid, _)| *tid))
+        Some(tid).filter(is_of).or_else(|| {
+            self.members
+                .iter()
+                .find(|(_, m)| m.program == program)
+                .map(|(tid, _)| *tid)
+        })
     }
 
     /// Takes note that a thread was confined here, or let go.
@@ -178,7 +224,14 @@ impl Roster {
     }
 
     /// A thread ran.
-    pub(super) fn ran(&mut self, tid: u32, cpu: CpuId, time: Nanos, at: Nanos, events: &mut Vec<ThreadEvent>) {
+    pub(super) fn ran(
+        &mut self,
+        tid: u32,
+        cpu: CpuId,
+        time: Nanos,
+        at: Nanos,
+        events: &mut Vec<ThreadEvent>,
+    ) {
         if let Some(member) = self.members.get_mut(&tid) {
             member.ran += time;
             member.seen_on(cpu, at, events);
@@ -187,20 +240,37 @@ impl Roster {
 
     /// Ends a period: finds out who sleeps, and where everybody is. Of sleepers that hardly ran only some are looked at, since one
     /// that wakes for longer runs soon; all of them where nobody tells who ran.
-    pub(super) fn look(&mut self, at: Nanos, period: Nanos, all: bool, events: &mut Vec<ThreadEvent>) {
+    pub(super) fn look(
+        &mut self,
+        at: Nanos,
+        period: Nanos,
+        all: bool,
+        events: &mut Vec<ThreadEvent>,
+    ) {
         let part = |part: f64| (period.0 as f64 * part) as u64;
         let (busy, hardly) = (part(BUSY), part(HARDLY));
-        let idle = if all { self.members.len() + 1 } else { LOOKED_AT };
+        let idle = if all {
+            self.members.len() + 1
+        } else {
+            LOOKED_AT
+        };
         let asleep = |m: &Member| m.ran.0 < hardly && !m.runnable;
         let sleepers = self.members.range(self.next..).filter(|(_, m)| asleep(m));
         let chosen: Vec<u32> = sleepers.take(idle).map(|(tid, _)| *tid).collect();
-        self.next = chosen.last().filter(|_| chosen.len() == idle).map_or(0, |last| last + 1);
+        self.next = chosen
+            .last()
+            .filter(|_| chosen.len() == idle)
+            .map_or(0, |last| last + 1);
         let doubtful = |(tid, m): (&u32, &Member)| {
             let doubtful = m.ran.0 < busy && (!asleep(m) || chosen.binary_search(tid).is_ok());
             doubtful.then_some(*tid)
         };
         let doubted: Vec<u32> = self.members.iter().filter_map(doubtful).collect();
-        let looked = turn(&doubted, if all { usize::MAX } else { MOST_LOOKS }, &mut self.next_doubted);
+        let looked = turn(
+            &doubted,
+            if all { usize::MAX } else { MOST_LOOKS },
+            &mut self.next_doubted,
+        );
         for (tid, member) in &mut self.members {
             let ran = std::mem::take(&mut member.ran);
             let was = member.runnable;
@@ -214,7 +284,13 @@ impl Roster {
                     member.seen_on(cpu, at, events);
                 }
             }
-            let mut tell = |kind| events.push(ThreadEvent { at, thread: ThreadId(*tid), kind });
+            let mut tell = |kind| {
+                events.push(ThreadEvent {
+                    at,
+                    thread: ThreadId(*tid),
+                    kind,
+                })
+            };
             if !was && (ran.0 > 0 || member.runnable) {
                 tell(ThreadEventKind::Wake);
             }
@@ -249,9 +325,21 @@ mod tests {
         let tids: Vec<u32> = (1..=10).map(|n| n * 3).collect();
         let mut next = 0;
         let turns: Vec<Vec<u32>> = (0..4).map(|_| turn(&tids, 4, &mut next)).collect();
-        assert_eq!(turns, [vec![3, 6, 9, 12], vec![15, 18, 21, 24], vec![3, 6, 27, 30], vec![9, 12, 15, 18]]);
+        assert_eq!(
+            turns,
+            [
+                vec![3, 6, 9, 12],
+                vec![15, 18, 21, 24],
+                vec![3, 6, 27, 30],
+                vec![9, 12, 15, 18]
+            ]
+        );
         assert_eq!(turn(&tids, 10, &mut next), tids);
         next = 1000;
-        assert_eq!(turn(&tids, 2, &mut next), [3, 6], "those behind it have ended");
+        assert_eq!(
+            turn(&tids, 2, &mut next),
+            [3, 6],
+            "those behind it have ended"
+        );
     }
 }

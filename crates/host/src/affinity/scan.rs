@@ -57,7 +57,10 @@ impl Scan {
             let now: BTreeSet<u32> = task::threads(*pid).into_iter().collect();
             fates.extend(known.difference(&now).map(|tid| (at, *tid, Fate::Ended)));
             let parent = parents.get(pid).copied().unwrap_or(*pid);
-            fates.extend(now.difference(known).map(|tid| (at, *tid, Fate::Born { pid: *pid, parent })));
+            fates.extend(
+                now.difference(known)
+                    .map(|tid| (at, *tid, Fate::Born { pid: *pid, parent })),
+            );
             *known = now;
             if known.is_empty() {
                 parents.remove(pid);
@@ -71,15 +74,31 @@ impl Scan {
         let processes = task::processes();
         self.left.retain(|pid| processes.binary_search(pid).is_ok());
         let before = std::mem::take(&mut self.strangers);
-        let before = if self.looks.is_multiple_of(ASKED_AGAIN) { BTreeMap::new() } else { before };
+        let before = if self.looks.is_multiple_of(ASKED_AGAIN) {
+            BTreeMap::new()
+        } else {
+            before
+        };
         self.looks = self.looks.wrapping_add(1);
-        let parent_of = |pid: u32| before.get(&pid).copied().or_else(|| Some(task::stat(pid, pid)?.parent));
-        let unknown = processes.into_iter().filter(|pid| !self.known.contains_key(pid));
-        self.strangers = unknown.filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
+        let parent_of = |pid: u32| {
+            before
+                .get(&pid)
+                .copied()
+                .or_else(|| Some(task::stat(pid, pid)?.parent))
+        };
+        let unknown = processes
+            .into_iter()
+            .filter(|pid| !self.known.contains_key(pid));
+        self.strangers = unknown
+            .filter_map(|pid| Some((pid, parent_of(pid)?)))
+            .collect();
         loop {
             let before = self.known.len();
             for (pid, parent) in &self.strangers {
-                if self.known.contains_key(parent) && !self.known.contains_key(pid) && !self.left.contains(pid) {
+                if self.known.contains_key(parent)
+                    && !self.known.contains_key(pid)
+                    && !self.left.contains(pid)
+                {
                     self.known.insert(*pid, BTreeSet::new());
                     self.parents.insert(*pid, *parent);
                 }

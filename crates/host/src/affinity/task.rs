@@ -19,7 +19,8 @@ pub fn mask(tid: u32) -> io::Result<CpuSet> {
     let mut words = vec![0u64; WORDS];
     let size = size_of_val(words.as_slice());
     // SAFETY: the kernel writes at most `size` bytes, all of which `words` owns.
-    let written = unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, size, words.as_mut_ptr()) };
+    let written =
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, size, words.as_mut_ptr()) };
     let written = usize::try_from(written).map_err(|_| io::Error::last_os_error())?;
     words.truncate(written / 8);
     Ok(CpuSet::from_words(words))
@@ -32,8 +33,19 @@ pub fn mask(tid: u32) -> io::Result<CpuSet> {
 pub(crate) fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
     // SAFETY: the kernel reads exactly that many bytes of `words`.
-    let done = unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, size_of_val(words), words.as_ptr()) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setaffinity,
+            tid,
+            size_of_val(words),
+            words.as_ptr(),
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Sets a thread's nice value.
@@ -43,7 +55,11 @@ pub(crate) fn confine(tid: u32, cpus: &CpuSet) -> io::Result<()> {
 pub(crate) fn renice(tid: u32, nice: i8) -> io::Result<()> {
     // SAFETY: plain system call without memory.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, i32::from(nice)) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// A line of `/proc/PID/task/TID/stat`, as far as it matters here.
@@ -86,7 +102,9 @@ fn parse(line: &[u8]) -> Option<Stat> {
     const ENDING: u64 = 4;
     // A name may hold blanks and parentheses; what follows the last one is numbers.
     let name_ends = line.iter().rposition(|b| *b == b')')?;
-    let mut fields = str::from_utf8(&line[name_ends + 1..]).ok()?.split_ascii_whitespace();
+    let mut fields = str::from_utf8(&line[name_ends + 1..])
+        .ok()?
+        .split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X" | "x") {
         return None;
@@ -103,7 +121,15 @@ fn parse(line: &[u8]) -> Option<Stat> {
     let nice = i8::try_from(number(9)?).ok()?;
     let started = u64::try_from(number(2)?).ok()?;
     let cpu = CpuId(u32::try_from(number(16)?).ok()?);
-    Some(Stat { runnable: state == "R", parent, session, nice, started, cpu, kernel })
+    Some(Stat {
+        runnable: state == "R",
+        parent,
+        session,
+        nice,
+        started,
+        cpu,
+        kernel,
+    })
 }
 
 /// The threads of a process; none of one that has ended.
@@ -118,7 +144,9 @@ pub(crate) fn processes() -> Vec<u32> {
 
 fn numbers(folder: &str) -> Vec<u32> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut numbers: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
     numbers.sort_unstable();
     numbers
 }
@@ -133,17 +161,31 @@ pub(crate) fn boot_id() -> String {
 mod tests {
     use super::*;
 
-    const LINE: &str =
-        "42 (a ) b) R 7 42 41 0 -1 4194304 1 0 0 0 30 12 0 0 20 5 3 0 99 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0";
+    const LINE: &str = "42 (a ) b) R 7 42 41 0 -1 4194304 1 0 0 0 30 12 0 0 20 5 3 0 99 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0";
 
     #[test]
     fn a_line_of_stat_is_read_behind_the_name() {
         let stat = parse(LINE.as_bytes()).unwrap();
-        assert_eq!((stat.runnable, stat.parent, stat.session, stat.nice), (true, 7, 41, 5));
+        assert_eq!(
+            (stat.runnable, stat.parent, stat.session, stat.nice),
+            (true, 7, 41, 5)
+        );
         assert_eq!((stat.started, stat.cpu, stat.kernel), (99, CpuId(3), false));
-        assert_eq!(parse(LINE.replace(") R ", ") Z ").as_bytes()), None, "one that has ended");
-        assert_eq!(parse(LINE.replace("4194304", "4194308").as_bytes()), None, "one that is about to");
-        assert!(parse(LINE.replace("4194304", "2129984").as_bytes()).unwrap().kernel);
+        assert_eq!(
+            parse(LINE.replace(") R ", ") Z ").as_bytes()),
+            None,
+            "one that has ended"
+        );
+        assert_eq!(
+            parse(LINE.replace("4194304", "4194308").as_bytes()),
+            None,
+            "one that is about to"
+        );
+        assert!(
+            parse(LINE.replace("4194304", "2129984").as_bytes())
+                .unwrap()
+                .kernel
+        );
         assert_eq!(parse(b"42 (cut"), None);
     }
 

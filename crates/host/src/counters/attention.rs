@@ -64,10 +64,19 @@ impl Attention {
         stop.0.set_nonblocking(true).map_err(&system)?;
         let signals = Signals::listen().map_err(&system)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?;
-        let mut attention = Self { set, processes: Vec::new(), next: FIRST_PROCESS, signals, stop, trouble: None };
+        let mut attention = Self {
+            set,
+            processes: Vec::new(),
+            next: FIRST_PROCESS,
+            signals,
+            stop,
+            trouble: None,
+        };
         attention.heed(&attention.signals, SIGNALS)?;
         attention.heed(&attention.stop.0, STOP)?;
-        processes.into_iter().for_each(|process| attention.await_also(process));
+        processes
+            .into_iter()
+            .for_each(|process| attention.await_also(process));
         Ok(attention)
     }
 
@@ -95,7 +104,11 @@ impl Attention {
     }
 
     /// Waits so long, or until something can be read in one of these files; what came in them.
-    pub(super) fn wait(&mut self, left: Nanos, files: &[BorrowedFd<'_>]) -> Result<(Wake, Came), CounterError> {
+    pub(super) fn wait(
+        &mut self,
+        left: Nanos,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(Wake, Came), CounterError> {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
@@ -105,14 +118,25 @@ impl Attention {
         let time = timespec(left);
         let all = files.iter().copied().chain([self.set.as_fd()]);
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        let interrupted = match ppoll(&mut fds, Some(TimeSpec::new(time.tv_sec, time.tv_nsec)), None) {
+        let interrupted = match ppoll(
+            &mut fds,
+            Some(TimeSpec::new(time.tv_sec, time.tv_nsec)),
+            None,
+        ) {
             Ok(_) => false,
             Err(nix::errno::Errno::EINTR) => true,
             Err(e) => return Err(CounterError::system("waiting for counters")(e.into())),
         };
-        let mut came: Came = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
+        let mut came: Came = fds
+            .iter()
+            .map(|fd| fd.revents().unwrap_or(PollFlags::empty()))
+            .collect();
         let own = came.pop().is_some_and(|own| !own.is_empty());
-        let wake = if own || interrupted { self.wait_for_own(Nanos::ZERO)? } else { Wake::default() };
+        let wake = if own || interrupted {
+            self.wait_for_own(Nanos::ZERO)?
+        } else {
+            Wake::default()
+        };
         Ok((wake, came))
     }
 
@@ -138,20 +162,35 @@ impl Attention {
             ignore(&self.set, &process);
         }
         let ended = before > 0 && self.processes.is_empty();
-        let signal = if interrupted || heard(SIGNALS) { self.signals.pending() } else { None };
-        let stopped = (interrupted || heard(STOP)) && self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0);
+        let signal = if interrupted || heard(SIGNALS) {
+            self.signals.pending()
+        } else {
+            None
+        };
+        let stopped =
+            (interrupted || heard(STOP)) && self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0);
         let file = self.processes.len() < before;
-        Ok(Wake { ended, signal: signal.or(stopped.then_some((SIGTERM, true))), file })
+        Ok(Wake {
+            ended,
+            signal: signal.or(stopped.then_some((SIGTERM, true))),
+            file,
+        })
     }
 
     /// Where a byte ends the session.
     pub(super) fn stopper(&self) -> Result<UnixStream, CounterError> {
-        self.stop.1.try_clone().map_err(CounterError::system("preparing the end of counting"))
+        self.stop
+            .1
+            .try_clone()
+            .map_err(CounterError::system("preparing the end of counting"))
     }
 }
 
 const fn timespec(time: Nanos) -> Timespec {
-    Timespec { tv_sec: (time.0 / 1_000_000_000) as i64, tv_nsec: (time.0 % 1_000_000_000) as i64 }
+    Timespec {
+        tv_sec: (time.0 / 1_000_000_000) as i64,
+        tv_nsec: (time.0 % 1_000_000_000) as i64,
+    }
 }
 
 /// Closing a file would not do as long as it is open under another number.
@@ -178,14 +217,22 @@ mod tests {
         let ends: Vec<_> = (0..20).map(|_| pair()).collect();
         let mut attention = Attention::new(Vec::new()).unwrap();
         let (mut mine, others): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
-        others.into_iter().for_each(|file| attention.await_also(file.into()));
+        others
+            .into_iter()
+            .for_each(|file| attention.await_also(file.into()));
         let last = mine.pop().unwrap();
         drop(mine);
         // All of those at once are more than are taken note of at once.
         let mut rounds = 0;
         while attention.processes.len() > 1 {
             let (wake, _) = attention.wait(LONG, &[]).unwrap();
-            assert_eq!(wake, Wake { file: true, ..Wake::default() });
+            assert_eq!(
+                wake,
+                Wake {
+                    file: true,
+                    ..Wake::default()
+                }
+            );
             rounds += 1;
         }
         assert_eq!(rounds, 3);
@@ -194,7 +241,14 @@ mod tests {
         assert_eq!(attention.wait(short, &[]).unwrap().0, Wake::default());
         assert!(begun.elapsed().as_nanos() >= short.0.into());
         drop(last);
-        assert_eq!(attention.wait(LONG, &[]).unwrap().0, Wake { ended: true, file: true, signal: None });
+        assert_eq!(
+            attention.wait(LONG, &[]).unwrap().0,
+            Wake {
+                ended: true,
+                file: true,
+                signal: None
+            }
+        );
     }
 
     #[test]
@@ -204,16 +258,36 @@ mod tests {
         let mut attention = Attention::new(Vec::new()).unwrap();
         attention.take_over(&mut former);
         let files = [read.as_fd()];
-        assert_eq!(attention.wait(Nanos::ZERO, &files).unwrap(), (Wake::default(), vec![PollFlags::empty()]));
+        assert_eq!(
+            attention.wait(Nanos::ZERO, &files).unwrap(),
+            (Wake::default(), vec![PollFlags::empty()])
+        );
         one.write_all(b"x").unwrap();
-        assert_eq!(attention.wait(LONG, &files).unwrap(), (Wake::default(), vec![PollFlags::POLLIN]));
+        assert_eq!(
+            attention.wait(LONG, &files).unwrap(),
+            (Wake::default(), vec![PollFlags::POLLIN])
+        );
         drop(end);
-        let ended = Wake { ended: true, file: true, signal: None };
-        assert_eq!(attention.wait(LONG, &files).unwrap(), (ended, vec![PollFlags::POLLIN]));
+        let ended = Wake {
+            ended: true,
+            file: true,
+            signal: None,
+        };
+        assert_eq!(
+            attention.wait(LONG, &files).unwrap(),
+            (ended, vec![PollFlags::POLLIN])
+        );
         attention.stopper().unwrap().write_all(b"x").unwrap();
-        let stopped = Wake { signal: Some((SIGTERM, true)), ..Wake::default() };
+        let stopped = Wake {
+            signal: Some((SIGTERM, true)),
+            ..Wake::default()
+        };
         assert_eq!(attention.wait(LONG, &[]).unwrap().0, stopped);
-        assert_eq!(attention.wait(Nanos::ZERO, &[]).unwrap().0, Wake::default(), "once");
+        assert_eq!(
+            attention.wait(Nanos::ZERO, &[]).unwrap().0,
+            Wake::default(),
+            "once"
+        );
     }
 
     #[test]
@@ -233,6 +307,9 @@ mod tests {
         let plain = tempfile::tempfile().unwrap();
         let mut attention = Attention::new(vec![plain.into()]).unwrap();
         let error = attention.wait(Nanos::ZERO, &[]).unwrap_err();
-        assert_eq!(error.to_string(), "watching a file failed: Operation not permitted (os error 1)");
+        assert_eq!(
+            error.to_string(),
+            "watching a file failed: Operation not permitted (os error 1)"
+        );
     }
 }

@@ -90,7 +90,16 @@ impl Kernel {
         let silent = vec![false; opened.rings.len()];
         let attention = Attention::new(processes)?;
         let (drained, hectic, crowded) = (sys::now(), false, false);
-        Ok(Self { opened, roll: None, attention, silent, drained, hectic, crowded, bytes: Vec::new() })
+        Ok(Self {
+            opened,
+            roll: None,
+            attention,
+            silent,
+            drained,
+            hectic,
+            crowded,
+            bytes: Vec::new(),
+        })
     }
 
     /// Makes waiting end early, once, when something can be read here.
@@ -110,16 +119,32 @@ impl Backend for Kernel {
     }
 
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
-        let most = if self.hectic || self.crowded { LOOK_NS } else { 3_600_000_000_000 };
+        let most = if self.hectic || self.crowded {
+            LOOK_NS
+        } else {
+            3_600_000_000_000
+        };
         let left = Nanos(until.since(self.now()).0.min(most));
         self.silent.resize(self.opened.rings.len(), false);
-        let rings = self.opened.rings.iter().zip(&self.silent).filter(|(_, silent)| !**silent && !self.hectic);
+        let rings = self
+            .opened
+            .rings
+            .iter()
+            .zip(&self.silent)
+            .filter(|(_, silent)| !**silent && !self.hectic);
         let rings = rings.map(|((_, group), _)| self.opened.leaders[*group].as_fd());
-        let roll = self.roll.as_ref().filter(|_| !self.crowded).map(|roll| roll.file());
+        let roll = self
+            .roll
+            .as_ref()
+            .filter(|_| !self.crowded)
+            .map(|roll| roll.file());
         let polled = roll.is_some();
         let rings: Vec<_> = rings.chain(roll).collect();
         let (wake, came) = self.attention.wait(left, &rings)?;
-        self.crowded = polled && came.last().is_some_and(|came| came.contains(PollFlags::POLLIN));
+        self.crowded = polled
+            && came
+                .last()
+                .is_some_and(|came| came.contains(PollFlags::POLLIN));
         for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(came) {
             *silent = came.contains(PollFlags::POLLHUP);
         }
@@ -129,7 +154,12 @@ impl Backend for Kernel {
     fn drain(&mut self, notes: &mut Notes, _: &mut Ledger) {
         let (now, ended) = (sys::now(), notes.ended);
         notes.last_words = self.opened.last_words_each;
-        for (ring, _) in self.opened.rings.iter_mut().chain(&mut self.opened.last_words) {
+        for (ring, _) in self
+            .opened
+            .rings
+            .iter_mut()
+            .chain(&mut self.opened.last_words)
+        {
             ring.drain(&mut self.bytes, |record| notes.record(record));
         }
         if let Some(roll) = &mut self.roll {
@@ -150,7 +180,9 @@ impl Backend for Kernel {
     }
 
     fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
-        self.opened.total(group, &mut self.bytes, values).map_err(CounterError::system("reading counters"))
+        self.opened
+            .total(group, &mut self.bytes, values)
+            .map_err(CounterError::system("reading counters"))
     }
 
     fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {

@@ -40,15 +40,29 @@ const fn row(
     (kind, config): (u32, u64),
     prose: &'static str,
 ) -> CatalogRow {
-    CatalogRow { name, aliases, kind, config, unit: "", in_kernel: false, prose }
+    CatalogRow {
+        name,
+        aliases,
+        kind,
+        config,
+        unit: "",
+        in_kernel: false,
+        prose,
+    }
 }
 
 const fn clock(name: &'static str, config: u64, prose: &'static str) -> CatalogRow {
-    CatalogRow { unit: "ns", ..row(name, &[], (SOFTWARE, config), prose) }
+    CatalogRow {
+        unit: "ns",
+        ..row(name, &[], (SOFTWARE, config), prose)
+    }
 }
 
 const fn in_kernel(row: CatalogRow) -> CatalogRow {
-    CatalogRow { in_kernel: true, ..row }
+    CatalogRow {
+        in_kernel: true,
+        ..row
+    }
 }
 
 /// Cache events: cache, then what is done (8 bits up), then hit or miss (16 bits up).
@@ -58,33 +72,152 @@ const fn cache(cache: u64, miss: bool) -> (u32, u64) {
 
 /// Every portable event.
 pub static CATALOG: &[CatalogRow] = &[
-    row("instructions", &["instr", "inst", "instructions_retired"], (HARDWARE, 1), "instructions retired"),
-    row("cycles", &["cpu_cycles", "unhalted_core_cycles"], (HARDWARE, 0), "core cycles while not halted"),
-    row("llc_references", &["cache_references"], (HARDWARE, 2), "accesses to the last-level cache"),
-    row("llc_misses", &["cache_misses"], (HARDWARE, 3), "accesses that missed the last-level cache"),
-    row("branches", &["branch_instructions"], (HARDWARE, 4), "branches retired"),
-    row("branch_misses", &["branch_mispredictions"], (HARDWARE, 5), "mispredicted branches"),
+    row(
+        "instructions",
+        &["instr", "inst", "instructions_retired"],
+        (HARDWARE, 1),
+        "instructions retired",
+    ),
+    row(
+        "cycles",
+        &["cpu_cycles", "unhalted_core_cycles"],
+        (HARDWARE, 0),
+        "core cycles while not halted",
+    ),
+    row(
+        "llc_references",
+        &["cache_references"],
+        (HARDWARE, 2),
+        "accesses to the last-level cache",
+    ),
+    row(
+        "llc_misses",
+        &["cache_misses"],
+        (HARDWARE, 3),
+        "accesses that missed the last-level cache",
+    ),
+    row(
+        "branches",
+        &["branch_instructions"],
+        (HARDWARE, 4),
+        "branches retired",
+    ),
+    row(
+        "branch_misses",
+        &["branch_mispredictions"],
+        (HARDWARE, 5),
+        "mispredicted branches",
+    ),
     row("bus_cycles", &[], (HARDWARE, 6), "cycles of the bus"),
-    row("stalled_cycles_frontend", &[], (HARDWARE, 7), "cycles in which nothing was fetched or decoded"),
-    row("stalled_cycles_backend", &[], (HARDWARE, 8), "cycles in which nothing was executed"),
-    row("ref_cycles", &["unhalted_reference_cycles"], (HARDWARE, 9), "cycles at constant frequency while not halted"),
-    row("l1d_loads", &["l1_dcache_loads"], cache(0, false), "loads from the level-one data cache"),
-    row("l1d_load_misses", &["l1_dcache_load_misses"], cache(0, true), "loads that missed the level-one data cache"),
-    row("l1i_load_misses", &["l1_icache_load_misses"], cache(1, true), "fetches that missed the level-one cache"),
-    row("llc_loads", &[], cache(2, false), "loads from the last-level cache"),
-    row("llc_load_misses", &[], cache(2, true), "loads that missed the last-level cache"),
-    row("dtlb_load_misses", &[], cache(3, true), "loads that missed the data TLB"),
-    row("itlb_load_misses", &[], cache(4, true), "fetches that missed the instruction TLB"),
+    row(
+        "stalled_cycles_frontend",
+        &[],
+        (HARDWARE, 7),
+        "cycles in which nothing was fetched or decoded",
+    ),
+    row(
+        "stalled_cycles_backend",
+        &[],
+        (HARDWARE, 8),
+        "cycles in which nothing was executed",
+    ),
+    row(
+        "ref_cycles",
+        &["unhalted_reference_cycles"],
+        (HARDWARE, 9),
+        "cycles at constant frequency while not halted",
+    ),
+    row(
+        "l1d_loads",
+        &["l1_dcache_loads"],
+        cache(0, false),
+        "loads from the level-one data cache",
+    ),
+    row(
+        "l1d_load_misses",
+        &["l1_dcache_load_misses"],
+        cache(0, true),
+        "loads that missed the level-one data cache",
+    ),
+    row(
+        "l1i_load_misses",
+        &["l1_icache_load_misses"],
+        cache(1, true),
+        "fetches that missed the level-one cache",
+    ),
+    row(
+        "llc_loads",
+        &[],
+        cache(2, false),
+        "loads from the last-level cache",
+    ),
+    row(
+        "llc_load_misses",
+        &[],
+        cache(2, true),
+        "loads that missed the last-level cache",
+    ),
+    row(
+        "dtlb_load_misses",
+        &[],
+        cache(3, true),
+        "loads that missed the data TLB",
+    ),
+    row(
+        "itlb_load_misses",
+        &[],
+        cache(4, true),
+        "fetches that missed the instruction TLB",
+    ),
     clock("task_clock", TASK_CLOCK, "time on a CPU"),
-    clock("cpu_clock", abi::PERF_COUNT_SW_CPU_CLOCK as u64, "time on a CPU, by the CPU's own timer"),
+    clock(
+        "cpu_clock",
+        abi::PERF_COUNT_SW_CPU_CLOCK as u64,
+        "time on a CPU, by the CPU's own timer",
+    ),
     row("page_faults", &["faults"], (SOFTWARE, 2), "page faults"),
-    in_kernel(row("context_switches", &["cs"], (SOFTWARE, 3), "times the CPU was left")),
-    in_kernel(row("cpu_migrations", &["migrations"], (SOFTWARE, 4), "times another CPU was entered")),
-    row("minor_faults", &[], (SOFTWARE, 5), "page faults without reading from a disk"),
-    row("major_faults", &[], (SOFTWARE, 6), "page faults that read from a disk"),
-    row("alignment_faults", &[], (SOFTWARE, 7), "unaligned accesses that the kernel mended"),
-    row("emulation_faults", &[], (SOFTWARE, 8), "instructions that the kernel emulated"),
-    in_kernel(row("cgroup_switches", &[], (SOFTWARE, 11), "switches to a thread of another control group")),
+    in_kernel(row(
+        "context_switches",
+        &["cs"],
+        (SOFTWARE, 3),
+        "times the CPU was left",
+    )),
+    in_kernel(row(
+        "cpu_migrations",
+        &["migrations"],
+        (SOFTWARE, 4),
+        "times another CPU was entered",
+    )),
+    row(
+        "minor_faults",
+        &[],
+        (SOFTWARE, 5),
+        "page faults without reading from a disk",
+    ),
+    row(
+        "major_faults",
+        &[],
+        (SOFTWARE, 6),
+        "page faults that read from a disk",
+    ),
+    row(
+        "alignment_faults",
+        &[],
+        (SOFTWARE, 7),
+        "unaligned accesses that the kernel mended",
+    ),
+    row(
+        "emulation_faults",
+        &[],
+        (SOFTWARE, 8),
+        "instructions that the kernel emulated",
+    ),
+    in_kernel(row(
+        "cgroup_switches",
+        &[],
+        (SOFTWARE, 11),
+        "switches to a thread of another control group",
+    )),
 ];
 
 impl CatalogRow {
@@ -104,7 +237,9 @@ impl CatalogRow {
     #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Self> {
         let name = name.replace('-', "_").to_ascii_lowercase();
-        CATALOG.iter().find(|row| row.name == name || row.aliases.contains(&name.as_str()))
+        CATALOG
+            .iter()
+            .find(|row| row.name == name || row.aliases.contains(&name.as_str()))
     }
 }
 
@@ -126,7 +261,12 @@ pub enum Probe {
 /// Opens an event on this very thread and closes it again.
 #[must_use]
 pub fn probe(kind: u32, config: u64) -> Probe {
-    let mut attr = Attr { kind, config: [config, 0, 0, 0], disabled: true, ..Attr::default() };
+    let mut attr = Attr {
+        kind,
+        config: [config, 0, 0, 0],
+        disabled: true,
+        ..Attr::default()
+    };
     let open = |attr: &Attr| sys::open(attr, Scope::Thread(0, None), None).map(drop);
     let denied = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM));
     let error = match open(&attr) {
@@ -135,7 +275,11 @@ pub fn probe(kind: u32, config: u64) -> Probe {
     };
     if denied(&error) {
         attr.exclude_kernel = true;
-        return if open(&attr).is_ok() { Probe::UserOnly } else { Probe::Forbidden };
+        return if open(&attr).is_ok() {
+            Probe::UserOnly
+        } else {
+            Probe::Forbidden
+        };
     }
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => Probe::NoCounter,
@@ -149,12 +293,21 @@ mod tests {
 
     #[test]
     fn names_are_unique_however_they_are_spelt() {
-        let mut names: Vec<&str> = CATALOG.iter().flat_map(|r| r.aliases.iter().copied().chain([r.name])).collect();
+        let mut names: Vec<&str> = CATALOG
+            .iter()
+            .flat_map(|r| r.aliases.iter().copied().chain([r.name]))
+            .collect();
         let all = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), all);
-        assert_eq!(CatalogRow::by_name("LLC-misses").map(|r| r.name), Some("llc_misses"));
-        assert_eq!(CatalogRow::by_name("instr").and_then(CatalogRow::event), Some(Event::Instructions));
+        assert_eq!(
+            CatalogRow::by_name("LLC-misses").map(|r| r.name),
+            Some("llc_misses")
+        );
+        assert_eq!(
+            CatalogRow::by_name("instr").and_then(CatalogRow::event),
+            Some(Event::Instructions)
+        );
     }
 }

@@ -12,12 +12,19 @@ use std::path::Path;
 pub(super) fn mend_of_cgroup(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.into());
     let is_group = |folder: &&Path| folder.join("cgroup.controllers").is_file();
-    let top = path.ancestors().take_while(is_group).last().unwrap_or(&path);
+    let top = path
+        .ancestors()
+        .take_while(is_group)
+        .last()
+        .unwrap_or(&path);
     let file = top.join("cgroup.subtree_control");
     let controllers = std::fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
     let known = || controllers.split_whitespace();
     // The one that costs least.
-    match known().find(|name| *name == "pids").or_else(|| known().next()) {
+    match known()
+        .find(|name| *name == "pids")
+        .or_else(|| known().next())
+    {
         Some(name) => format!(
             "that begins for all groups when the first controller is switched on at the top, and stays when it is switched off \
              again; as root: `echo +{name} > {}`",
@@ -41,11 +48,21 @@ mod tests {
         let top = root.path().canonicalize().unwrap().join("cgroup");
         let group = top.join("outer/inner");
         std::fs::create_dir_all(&group).unwrap();
-        for (folder, controllers) in [(&top, "cpu io pids\n"), (&top.join("outer"), ""), (&group, "")] {
+        for (folder, controllers) in [
+            (&top, "cpu io pids\n"),
+            (&top.join("outer"), ""),
+            (&group, ""),
+        ] {
             std::fs::write(folder.join("cgroup.controllers"), controllers).unwrap();
         }
         let mend = mend_of_cgroup(&group);
-        assert!(mend.ends_with(&format!("`echo +pids > {}/cgroup.subtree_control`", top.display())), "{mend}");
+        assert!(
+            mend.ends_with(&format!(
+                "`echo +pids > {}/cgroup.subtree_control`",
+                top.display()
+            )),
+            "{mend}"
+        );
         std::fs::write(top.join("cgroup.controllers"), "hugetlb\n").unwrap();
         assert!(mend_of_cgroup(&group).contains("`echo +hugetlb > "));
         std::fs::write(top.join("cgroup.controllers"), "\n").unwrap();

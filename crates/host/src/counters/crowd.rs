@@ -42,7 +42,10 @@ impl Crowd {
     pub fn everybody() -> Self {
         let mut pids: Vec<u32> = candidates().into_iter().map(|c| c.pid).collect();
         pids.sort_unstable();
-        Self { pids, ..Self::default() }
+        Self {
+            pids,
+            ..Self::default()
+        }
     }
 
     /// Finds the processes of which these sets can be counted on these CPUs; this process itself is left out.
@@ -55,7 +58,9 @@ impl Crowd {
         for candidate in candidates() {
             match may_count(candidate.pid) {
                 Ok(()) => permitted.push(candidate),
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => crowd.forbidden += 1,
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+                    crowd.forbidden += 1
+                }
                 // It has ended meanwhile.
                 Err(_) => {}
             }
@@ -88,7 +93,12 @@ fn candidates() -> Vec<Candidate> {
     tasks::processes()
         .into_iter()
         .filter(|pid| *pid != own)
-        .filter_map(|pid| candidate(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
+        .filter_map(|pid| {
+            candidate(
+                pid,
+                &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?,
+            )
+        })
         .collect()
 }
 
@@ -103,12 +113,22 @@ fn candidate(pid: u32, stat: &str) -> Option<Candidate> {
     if flags & KERNEL_THREAD != 0 || matches!(*state, "Z" | "X") {
         return None;
     }
-    Some(Candidate { pid, threads: number(17)?, ran: number(11)? + number(12)? })
+    Some(Candidate {
+        pid,
+        threads: number(17)?,
+        ran: number(11)? + number(12)?,
+    })
 }
 
 fn may_count(pid: u32) -> std::io::Result<()> {
     let config = [TASK_CLOCK, 0, 0, 0];
-    let attr = Attr { kind: abi::PERF_TYPE_SOFTWARE, config, exclude_kernel: true, disabled: true, ..Attr::default() };
+    let attr = Attr {
+        kind: abi::PERF_TYPE_SOFTWARE,
+        config,
+        exclude_kernel: true,
+        disabled: true,
+        ..Attr::default()
+    };
     sys::open(&attr, Scope::Thread(pid, None), None).map(drop)
 }
 
@@ -119,16 +139,33 @@ mod tests {
     #[test]
     fn a_line_of_stat_is_read_behind_the_name() {
         let line = "42 (a ) b) S 1 42 42 0 -1 4194304 1 0 0 0 30 12 0 0 20 0 3 0 99 0";
-        assert_eq!(candidate(42, line), Some(Candidate { pid: 42, threads: 3, ran: 42 }));
-        assert_eq!(candidate(42, &line.replace("4194304", "2129984")), None, "a thread of the kernel");
-        assert_eq!(candidate(42, &line.replace(" S ", " Z ")), None, "one that has ended");
+        assert_eq!(
+            candidate(42, line),
+            Some(Candidate {
+                pid: 42,
+                threads: 3,
+                ran: 42
+            })
+        );
+        assert_eq!(
+            candidate(42, &line.replace("4194304", "2129984")),
+            None,
+            "a thread of the kernel"
+        );
+        assert_eq!(
+            candidate(42, &line.replace(" S ", " Z ")),
+            None,
+            "one that has ended"
+        );
         assert_eq!(candidate(42, ""), None);
     }
 
     #[test]
     fn who_has_run_most_comes_first_as_long_as_there_is_room() {
         let candidate = |(pid, threads, ran)| Candidate { pid, threads, ran };
-        let all = [(1, 1, 5), (2, 4, 100), (3, 3, 50), (4, 1, 7)].map(candidate).to_vec();
+        let all = [(1, 1, 5), (2, 4, 100), (3, 3, 50), (4, 1, 7)]
+            .map(candidate)
+            .to_vec();
         assert_eq!(fitting(all.clone(), 6), [1, 2, 4]);
         assert_eq!(fitting(all, 100), [1, 2, 3, 4]);
     }

@@ -32,8 +32,12 @@ pub(super) fn exit_point() -> Option<u64> {
 
 /// The table of tracepoints is not mounted everywhere.
 fn find_exit_point() -> Option<u64> {
-    let read = |root: &str| std::fs::read_to_string(format!("{root}/events/sched/sched_process_exit/id")).ok();
-    let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find_map(read);
+    let read = |root: &str| {
+        std::fs::read_to_string(format!("{root}/events/sched/sched_process_exit/id")).ok()
+    };
+    let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+        .into_iter()
+        .find_map(read);
     let private = || {
         let folder = sys::tracefs().ok()?;
         read(&format!("/proc/self/fd/{}", folder.as_raw_fd()))
@@ -50,18 +54,31 @@ pub(super) fn kernel_tells() -> bool {
 fn try_telling() -> std::io::Result<bool> {
     let (kind, config) = (NOTHING.0, [NOTHING.1, 0, 0, 0]);
     let (inherit, tell_at_exit, ring, period) = (true, true, true, SAMPLED);
-    let attr = Attr { kind, config, period, inherit, tell_at_exit, ring, exclude_kernel: true, ..Attr::default() };
+    let attr = Attr {
+        kind,
+        config,
+        period,
+        inherit,
+        tell_at_exit,
+        ring,
+        exclude_kernel: true,
+        ..Attr::default()
+    };
     let cpu = nix::sched::sched_getcpu()? as u32;
     let fd = sys::open(&attr, Scope::Thread(0, Some(cpu)), None)?;
     let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
     let mut ring = Ring::map_sized(&fd, page)?;
-    let Ok(brief) = std::thread::spawn(nix::unistd::gettid).join() else { return Ok(false) };
+    let Ok(brief) = std::thread::spawn(nix::unistd::gettid).join() else {
+        return Ok(false);
+    };
     // Whoever was waited for may still be on its way out.
     let folder = format!("/proc/self/task/{brief}");
     while Path::new(&folder).exists() {
         std::thread::yield_now();
     }
     let (mut bytes, mut told) = (Vec::new(), false);
-    ring.drain(&mut bytes, |record| told |= matches!(parse(record), Record::Last { .. }));
+    ring.drain(&mut bytes, |record| {
+        told |= matches!(parse(record), Record::Last { .. })
+    });
     Ok(told)
 }

@@ -47,7 +47,10 @@ pub enum CounterError {
         reason: String,
     },
     /// The kernel refuses the event.
-    #[error("the kernel refuses to count `{event}` of {target}: {source}{}", hint(source))]
+    #[error(
+        "the kernel refuses to count `{event}` of {target}: {source}{}",
+        hint(source)
+    )]
     Refused {
         /// The event.
         event: String,
@@ -57,7 +60,9 @@ pub enum CounterError {
         source: io::Error,
     },
     /// An event of the whole machine was asked for of a thread.
-    #[error("`{event}` is counted for the whole machine only, not for a thread; use -a, or leave it out")]
+    #[error(
+        "`{event}` is counted for the whole machine only, not for a thread; use -a, or leave it out"
+    )]
     SystemOnly {
         /// The event.
         event: String,
@@ -170,7 +175,9 @@ impl CounterError {
 
     /// Whether that comes of a thread that has ended: kernels say so in several ways, if it did between two events of a group.
     pub(super) fn is_of_end(&self, tid: u32) -> bool {
-        let Self::Refused { source, .. } = self else { return false };
+        let Self::Refused { source, .. } = self else {
+            return false;
+        };
         source.raw_os_error() == Some(libc::ESRCH) || task::stat(tid, tid).is_none()
     }
 }
@@ -184,7 +191,9 @@ fn hint(source: &io::Error) -> &'static str {
             "; the PMU does not know this encoding, too many events stand in one set, or the kernel is older than 6.12: \
              use several -e (or regions), or --per total"
         }
-        Some(libc::EMFILE | libc::ENFILE) => "; raise the limit of open files (`ulimit -n`), or count fewer events",
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "; raise the limit of open files (`ulimit -n`), or count fewer events"
+        }
         Some(libc::EBUSY) => "; another user of the PMU holds the counter exclusively",
         _ => "",
     }
@@ -198,7 +207,11 @@ mod tests {
     fn who_has_ended_is_not_one_whose_event_is_refused() {
         let refused = |code| {
             let source = io::Error::from_raw_os_error(code);
-            CounterError::Refused { event: "cycles".into(), target: "process 7".into(), source }
+            CounterError::Refused {
+                event: "cycles".into(),
+                target: "process 7".into(),
+                source,
+            }
         };
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let (own, ended) = (std::process::id(), child.id());

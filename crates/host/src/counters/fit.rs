@@ -19,9 +19,18 @@ const PATIENCE: Duration = Duration::from_millis(12);
 /// hindrance: it is unavailable with or without the others.
 #[must_use]
 pub fn fit_together(events: &[Resolved]) -> bool {
-    let encodings = || events.iter().flat_map(|event| event.encodings.iter().map(move |encoding| (event, encoding)));
-    let mut pmus: Vec<&str> =
-        encodings().filter(|(_, e)| !e.software && !e.system).map(|(_, e)| e.pmu.as_str()).collect();
+    let encodings = || {
+        events.iter().flat_map(|event| {
+            event
+                .encodings
+                .iter()
+                .map(move |encoding| (event, encoding))
+        })
+    };
+    let mut pmus: Vec<&str> = encodings()
+        .filter(|(_, e)| !e.software && !e.system)
+        .map(|(_, e)| e.pmu.as_str())
+        .collect();
     pmus.sort_unstable();
     pmus.dedup();
     let user_only = probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) == Probe::UserOnly;
@@ -42,7 +51,9 @@ fn fit_on_pmu(members: &[(&Resolved, &Encoding)], user_only: bool) -> bool {
             disabled: leads,
             ..Attr::default()
         };
-        let open = |leader: Option<&OwnedFd>| sys::open(&attr(leader.is_none()), Scope::Thread(0, None), leader);
+        let open = |leader: Option<&OwnedFd>| {
+            sys::open(&attr(leader.is_none()), Scope::Thread(0, None), leader)
+        };
         match open(group.first()) {
             Ok(file) => group.push(file),
             Err(_) if group.is_empty() || open(None).is_err() => {}
@@ -51,7 +62,9 @@ fn fit_on_pmu(members: &[(&Resolved, &Encoding)], user_only: bool) -> bool {
     }
     let here = || {
         let cpu = CpuId(nix::sched::sched_getcpu().unwrap_or(0) as u32);
-        members.iter().all(|(_, e)| e.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)))
+        members
+            .iter()
+            .all(|(_, e)| e.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)))
     };
     group.first().is_none_or(|leader| counts(leader, here))
 }
@@ -65,7 +78,9 @@ fn counts(leader: &OwnedFd, here: impl Fn() -> bool) -> bool {
     let since = Instant::now();
     while here() {
         // A group that cannot be read is not judged.
-        let Ok((enabled, running)) = sys::read_group(leader, &mut bytes, &mut values) else { break };
+        let Ok((enabled, running)) = sys::read_group(leader, &mut bytes, &mut values) else {
+            break;
+        };
         if running > 0 || enabled == 0 {
             break;
         }

@@ -91,7 +91,9 @@ impl Follower {
         for group in groups {
             *present.entry((group.cpu, group.set)).or_default() |= group.places.present();
         }
-        present.into_iter().for_each(|((cpu, set), bits)| self.ledger.counted(cpu, set, bits));
+        present
+            .into_iter()
+            .for_each(|((cpu, set), bits)| self.ledger.counted(cpu, set, bits));
     }
 
     /// A thread that was there first.
@@ -140,8 +142,13 @@ impl Follower {
             What::Born { pid, parent } => {
                 self.born += 1;
                 self.trees.born(tid, parent);
-                self.ledger.birth(Owner::Thread { pid, tid }, Nanos(note.at));
-                let name = self.names.get(&parent).cloned().unwrap_or_else(|| name_of(tid));
+                self.ledger
+                    .birth(Owner::Thread { pid, tid }, Nanos(note.at));
+                let name = self
+                    .names
+                    .get(&parent)
+                    .cloned()
+                    .unwrap_or_else(|| name_of(tid));
                 self.names.insert(tid, name);
                 self.befell(note, Fate::Born { pid, parent });
             }
@@ -150,14 +157,16 @@ impl Follower {
                 self.trees.born(tid, before);
                 self.trees.ended(before);
                 self.ended.push(before);
-                self.ledger.birth(Owner::Thread { pid, tid }, Nanos(note.at));
+                self.ledger
+                    .birth(Owner::Thread { pid, tid }, Nanos(note.at));
             }
             What::Named { name, exec } => {
                 if exec && !self.ledger.is_alive(tid) {
                     self.renumber(note);
                 }
                 let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-                self.names.insert(tid, String::from_utf8_lossy(&name[..end]).into());
+                self.names
+                    .insert(tid, String::from_utf8_lossy(&name[..end]).into());
                 if exec {
                     self.befell(note, Fate::Exec);
                 }
@@ -168,15 +177,31 @@ impl Follower {
                 self.befell(note, Fate::Ended);
                 self.ended.push(tid);
             }
-            What::Counted { pid, id, last, enabled, running, cpu, .. } => {
-                let Some((group, says)) = backend.group_of(id) else { return };
-                let Some(group) = backend.groups().get(group) else { return };
+            What::Counted {
+                pid,
+                id,
+                last,
+                enabled,
+                running,
+                cpu,
+                ..
+            } => {
+                let Some((group, says)) = backend.group_of(id) else {
+                    return;
+                };
+                let Some(group) = backend.groups().get(group) else {
+                    return;
+                };
                 self.last_words += u64::from(last);
                 if values.len() != group.places.members() {
                     self.partial += u64::from(last);
                     return;
                 }
-                if tid == pid && !last && !self.ledger.is_alive(tid) && self.ledger.survivor(pid).is_some() {
+                if tid == pid
+                    && !last
+                    && !self.ledger.is_alive(tid)
+                    && self.ledger.survivor(pid).is_some()
+                {
                     // It has the number of the first one already, and the program that it starts has not begun.
                     return;
                 }
@@ -206,13 +231,28 @@ impl Follower {
     /// The kernel says so of nobody else: the one that is left has it.
     fn renumber(&mut self, note: &Note) {
         let (pid, at) = (note.tid, Nanos(note.at));
-        let Some(before) = self.ledger.survivor(pid) else { return };
-        self.ledger.renumber(before, Owner::Thread { pid, tid: pid }, at);
+        let Some(before) = self.ledger.survivor(pid) else {
+            return;
+        };
+        self.ledger
+            .renumber(before, Owner::Thread { pid, tid: pid }, at);
         self.trees.born(pid, before);
         self.trees.ended(before);
         self.ended.push(before);
-        self.befell(note, Fate::Born { pid, parent: before });
-        self.befell(&Note { tid: before, ..*note }, Fate::Ended);
+        self.befell(
+            note,
+            Fate::Born {
+                pid,
+                parent: before,
+            },
+        );
+        self.befell(
+            &Note {
+                tid: before,
+                ..*note
+            },
+            Fate::Ended,
+        );
     }
 
     fn befell(&mut self, note: &Note, fate: Fate) {
@@ -238,11 +278,16 @@ impl Follower {
             // One group alone told this, at an instant of its own: how long others had run by then is not known.
             told.enabled = told.running;
         }
-        self.ledger.tell(owner, group.tree, group.cpu, group.set, &told)
+        self.ledger
+            .tell(owner, group.tree, group.cpu, group.set, &told)
     }
 
     /// Reads what CPUs, control groups or whole trees have counted.
-    pub(super) fn read(&mut self, backend: &mut (impl Backend + ?Sized), owner: Owner) -> Result<(), CounterError> {
+    pub(super) fn read(
+        &mut self,
+        backend: &mut (impl Backend + ?Sized),
+        owner: Owner,
+    ) -> Result<(), CounterError> {
         let mut values = std::mem::take(&mut self.values);
         for index in 0..backend.groups().len() {
             let (_, running) = backend.total(index, &mut values)?;
@@ -261,11 +306,15 @@ impl Follower {
     }
 
     /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
-    pub(super) fn settle(&mut self, backend: &mut (impl Backend + ?Sized)) -> Result<(), CounterError> {
+    pub(super) fn settle(
+        &mut self,
+        backend: &mut (impl Backend + ?Sized),
+    ) -> Result<(), CounterError> {
         // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
         // a little after their farewell, or said none.
-        let all_told =
-            self.ledger.alive() == 0 && self.lost() == 0 && self.partial + self.late + self.notes.unheard == 0;
+        let all_told = self.ledger.alive() == 0
+            && self.lost() == 0
+            && self.partial + self.late + self.notes.unheard == 0;
         let last_words = !self.farewells && self.last_words >= self.born;
         let only_root = all_told && (last_words || (self.born == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
@@ -273,18 +322,33 @@ impl Follower {
         for index in 0..backend.groups().len() {
             let (_, running) = backend.total(index, &mut values)?;
             let at = backend.now();
-            let Some(group) = backend.groups().get(index) else { continue };
-            let told = cumulative(group, at, (running, running), group.places.in_set(&values, &mut self.scratch));
-            if let Some(own) = self.ledger.total(group.tree, group.cpu, group.set, &told, only_root) {
-                let sums = rest.entry((group.cpu, group.set)).or_insert_with(|| vec![0; own.len()]);
-                sums.iter_mut().zip(own).for_each(|(sum, value)| *sum += value);
+            let Some(group) = backend.groups().get(index) else {
+                continue;
+            };
+            let told = cumulative(
+                group,
+                at,
+                (running, running),
+                group.places.in_set(&values, &mut self.scratch),
+            );
+            if let Some(own) = self
+                .ledger
+                .total(group.tree, group.cpu, group.set, &told, only_root)
+            {
+                let sums = rest
+                    .entry((group.cpu, group.set))
+                    .or_insert_with(|| vec![0; own.len()]);
+                sums.iter_mut()
+                    .zip(own)
+                    .for_each(|(sum, value)| *sum += value);
             }
         }
         self.values = values;
         rest.extend(backend.rest());
         self.flush(Which::All);
         self.ledger.farewell(&mut self.readings);
-        self.ledger.rest(backend.now(), rest.into_iter(), &mut self.readings);
+        self.ledger
+            .rest(backend.now(), rest.into_iter(), &mut self.readings);
         Ok(())
     }
 
@@ -306,7 +370,13 @@ const fn cumulative<'a>(
 ) -> Cumulative<'a> {
     let enabled = Nanos(if group.clock { enabled } else { 0 });
     let running = Nanos(if group.counts { running } else { 0 });
-    Cumulative { at, seen_on: group.cpu, enabled, running, values }
+    Cumulative {
+        at,
+        seen_on: group.cpu,
+        enabled,
+        running,
+        values,
+    }
 }
 
 fn name_of(tid: u32) -> Arc<str> {

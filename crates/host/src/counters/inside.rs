@@ -66,7 +66,9 @@ impl OfScheduler {
     /// What an event is, if it is one of those.
     #[must_use]
     pub fn of(event: &Resolved) -> Option<Self> {
-        let [encoding] = event.encodings.as_slice() else { return None };
+        let [encoding] = event.encodings.as_slice() else {
+            return None;
+        };
         let whole = event.space.user && event.space.kernel && encoding.software;
         match encoding.config[0] {
             _ if !whole => None,
@@ -184,10 +186,22 @@ pub(super) fn follow(
     program: Option<u32>,
     inside: Inside<'_>,
 ) -> Result<Option<Box<dyn Follow>>, CounterError> {
-    let sparing = Nanos(sample_ns(request.interval.map_or(u64::MAX, |i| i.0), SPARING_NS));
+    let sparing = Nanos(sample_ns(
+        request.interval.map_or(u64::MAX, |i| i.0),
+        SPARING_NS,
+    ));
     let core_types = &request.core_types.by_cpu;
-    let errand = Errand { sets: &request.sets, cpus: &request.cpus, core_types, program, threads, sparing };
-    let loaded = suits(request).map_err(str::to_owned).and_then(|()| (inside.load)(&errand));
+    let errand = Errand {
+        sets: &request.sets,
+        cpus: &request.cpus,
+        core_types,
+        program,
+        threads,
+        sparing,
+    };
+    let loaded = suits(request)
+        .map_err(str::to_owned)
+        .and_then(|()| (inside.load)(&errand));
     match loaded {
         Ok(follow) => Ok(Some(follow)),
         Err(reason) if inside.must => Err(CounterError::NotInside { reason }),
@@ -196,15 +210,21 @@ pub(super) fn follow(
 }
 
 fn suits(request: &Request) -> Result<(), &'static str> {
-    let threads =
-        matches!(request.target, Target::Launch(_) | Target::Processes(_) | Target::Present(_) | Target::Threads(_));
+    let threads = matches!(
+        request.target,
+        Target::Launch(_) | Target::Processes(_) | Target::Present(_) | Target::Threads(_)
+    );
     if !threads || request.total {
         return Err("that is for threads told apart: of a program, of -p or of -t");
     }
     if request.every.is_some() {
         return Err("a reading each so many events takes counters of the thread's own");
     }
-    let mut encodings = request.sets.iter().flatten().flat_map(|event| &event.encodings);
+    let mut encodings = request
+        .sets
+        .iter()
+        .flatten()
+        .flat_map(|event| &event.encodings);
     if encodings.any(|encoding| encoding.system) {
         return Err("an event belongs to a package or the machine, not to a core");
     }
@@ -218,7 +238,8 @@ fn suits(request: &Request) -> Result<(), &'static str> {
 #[must_use]
 pub fn sees_all_threads(root: &Path) -> bool {
     const OUTERMOST: &str = "pid:[4026531836]";
-    std::fs::read_link(root.join("proc/self/ns/pid")).is_ok_and(|namespace| namespace.as_os_str() == OUTERMOST)
+    std::fs::read_link(root.join("proc/self/ns/pid"))
+        .is_ok_and(|namespace| namespace.as_os_str() == OUTERMOST)
 }
 
 /// The backend.
@@ -239,18 +260,38 @@ impl Followed {
         awaited: Vec<OwnedFd>,
     ) -> Result<Self, CounterError> {
         let info = |kind: &Kind| {
-            let width = plan.sets.get(kind.set as usize).map_or(0, |set| set.events.len());
-            let places = (0..width).map(|place| (kind.present >> place & 1 == 1).then_some(place)).collect();
+            let width = plan
+                .sets
+                .get(kind.set as usize)
+                .map_or(0, |set| set.events.len());
+            let places = (0..width)
+                .map(|place| (kind.present >> place & 1 == 1).then_some(place))
+                .collect();
             let places = Places::new(places, width);
-            GroupInfo { tree: NO_TREE, cpu: kind.cpu, set: kind.set, places, clock: true, counts: true, timed: false }
+            GroupInfo {
+                tree: NO_TREE,
+                cpu: kind.cpu,
+                set: kind.set,
+                places,
+                clock: true,
+                counts: true,
+                timed: false,
+            }
         };
         let infos = follow.kinds().iter().map(info).collect();
-        Ok(Self { follow, infos, attention: Attention::new(awaited)?, pids })
+        Ok(Self {
+            follow,
+            infos,
+            attention: Attention::new(awaited)?,
+            pids,
+        })
     }
 
     /// Follows threads that are there already.
     pub(super) fn adopt(&mut self, threads: &[(u32, u32)]) -> Result<(), CounterError> {
-        self.follow.adopt(threads).map_err(CounterError::system("following threads in the kernel"))
+        self.follow
+            .adopt(threads)
+            .map_err(CounterError::system("following threads in the kernel"))
     }
 }
 
@@ -273,10 +314,30 @@ impl Backend for Followed {
         let Self { follow, infos, .. } = self;
         follow.collect(&mut |at, tid, heard| match heard {
             // That is most of all, and when it comes is all the same.
-            Heard::Counted { pid, kind, cpu, enabled, running, values, alone: true } => {
+            Heard::Counted {
+                pid,
+                kind,
+                cpu,
+                enabled,
+                running,
+                values,
+                alone: true,
+            } => {
                 let group = &infos[kind];
-                let told = Cumulative { at, seen_on: cpu, enabled, running, values };
-                ledger.tell(Owner::Thread { pid, tid }, group.tree, group.cpu, group.set, &told);
+                let told = Cumulative {
+                    at,
+                    seen_on: cpu,
+                    enabled,
+                    running,
+                    values,
+                };
+                ledger.tell(
+                    Owner::Thread { pid, tid },
+                    group.tree,
+                    group.cpu,
+                    group.set,
+                    &told,
+                );
             }
             _ => notes.heard(at, tid, &heard),
         });
@@ -294,12 +355,19 @@ impl Backend for Followed {
     /// There are no totals besides what threads have counted.
     fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
         values.clear();
-        values.resize(self.infos.get(group).map_or(0, |info| info.places.members()), 0);
+        values.resize(
+            self.infos
+                .get(group)
+                .map_or(0, |info| info.places.members()),
+            0,
+        );
         Ok((0, 0))
     }
 
     fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
-        self.follow.switch(set, on).map_err(CounterError::system("switching counters"))
+        self.follow
+            .switch(set, on)
+            .map_err(CounterError::system("switching counters"))
     }
 
     fn is_prompt(&self) -> bool {
@@ -315,7 +383,11 @@ impl Backend for Followed {
     }
 
     fn rest(&mut self) -> Vec<((CpuId, u32), Vec<u64>)> {
-        let of = |(kind, counts): (usize, Vec<u64>)| self.infos.get(kind).map(|info| ((info.cpu, info.set), counts));
+        let of = |(kind, counts): (usize, Vec<u64>)| {
+            self.infos
+                .get(kind)
+                .map(|info| ((info.cpu, info.set), counts))
+        };
         self.follow.rest().into_iter().filter_map(of).collect()
     }
 
@@ -341,7 +413,18 @@ mod tests {
 
     impl Follow for Script {
         fn kinds(&self) -> Vec<Kind> {
-            vec![Kind { cpu: CpuId(0), set: 0, present: 3 }, Kind { cpu: CpuId(4), set: 0, present: 1 }]
+            vec![
+                Kind {
+                    cpu: CpuId(0),
+                    set: 0,
+                    present: 3,
+                },
+                Kind {
+                    cpu: CpuId(4),
+                    set: 0,
+                    present: 1,
+                },
+            ]
         }
 
         fn adopt(&mut self, _: &[(u32, u32)]) -> io::Result<()> {
@@ -354,7 +437,11 @@ mod tests {
         }
 
         fn collect(&mut self, hear: Hear<'_>) {
-            self.looks.pop_front().into_iter().flatten().for_each(|(at, tid, heard)| hear(Nanos(at), tid, heard));
+            self.looks
+                .pop_front()
+                .into_iter()
+                .flatten()
+                .for_each(|(at, tid, heard)| hear(Nanos(at), tid, heard));
         }
 
         fn is_alive(&mut self, pids: &[u32]) -> bool {
@@ -376,24 +463,53 @@ mod tests {
     }
 
     fn backend(looks: Vec<Vec<(u64, u32, Heard<'static>)>>) -> (Followed, Follower) {
-        let event = |name: &str| PlannedEvent { name: name.into(), unit: String::new(), scale: 1.0, event: None };
-        let set = PlannedSet { events: vec![event("instructions"), event("cycles")] };
+        let event = |name: &str| PlannedEvent {
+            name: name.into(),
+            unit: String::new(),
+            scale: 1.0,
+            event: None,
+        };
+        let set = PlannedSet {
+            events: vec![event("instructions"), event("cycles")],
+        };
         let plan = Plan::new(vec![set], None).unwrap();
-        let script = Script { looks: looks.into(), switched: Vec::new() };
+        let script = Script {
+            looks: looks.into(),
+            switched: Vec::new(),
+        };
         let backend = Followed::new(Box::new(script), &plan, vec![1], Vec::new()).unwrap();
         let mut follower = Follower::new(vec![0, 0, 0, 0, 1], backend.groups());
         follower.root(1, 1, Nanos::ZERO);
         (backend, follower)
     }
 
-    const fn counted(kind: usize, cpu: u32, enabled: u64, running: u64, values: &'static [u64]) -> Heard<'static> {
+    const fn counted(
+        kind: usize,
+        cpu: u32,
+        enabled: u64,
+        running: u64,
+        values: &'static [u64],
+    ) -> Heard<'static> {
         let (enabled, running) = (Nanos(enabled), Nanos(running));
-        Heard::Counted { pid: 1, kind, cpu: CpuId(cpu), enabled, running, values, alone: false }
+        Heard::Counted {
+            pid: 1,
+            kind,
+            cpu: CpuId(cpu),
+            enabled,
+            running,
+            values,
+            alone: false,
+        }
     }
 
     fn rows(follower: &mut Follower) -> Vec<(Reading, Vec<u64>)> {
         let readings = &follower.readings;
-        let rows = readings.rows().iter().enumerate().map(|(i, row)| (*row, readings.values(i).to_vec())).collect();
+        let rows = readings
+            .rows()
+            .iter()
+            .enumerate()
+            .map(|(i, row)| (*row, readings.values(i).to_vec()))
+            .collect();
         follower.readings.clear();
         rows
     }
@@ -402,21 +518,39 @@ mod tests {
     fn who_goes_on_is_counted_beside_what_befalls_others() {
         let first = vec![(20, 1, counted(0, 2, 15, 10, &[100, 200]))];
         let (pid, kind, cpu, values) = (1, 0, CpuId(3), &[130, 250]);
-        let alone = Heard::Counted { pid, kind, cpu, enabled: Nanos(25), running: Nanos(20), values, alone: true };
-        let second =
-            vec![(40, 1, alone), (30, 2, Heard::Born { pid: 1, parent: 1 }), (35, 2, counted(1, 4, 5, 5, &[7, 0]))];
+        let alone = Heard::Counted {
+            pid,
+            kind,
+            cpu,
+            enabled: Nanos(25),
+            running: Nanos(20),
+            values,
+            alone: true,
+        };
+        let second = vec![
+            (40, 1, alone),
+            (30, 2, Heard::Born { pid: 1, parent: 1 }),
+            (35, 2, counted(1, 4, 5, 5, &[7, 0])),
+        ];
         let (mut backend, mut follower) = backend(vec![first, second]);
         for _ in 0..2 {
             follower.listen(&mut backend, false);
         }
         follower.flush(Which::All);
         let seen = rows(&mut follower);
-        let of = |tid| seen.iter().find(|(row, _)| row.owner == Owner::Thread { pid: 1, tid }).unwrap();
+        let of = |tid| {
+            seen.iter()
+                .find(|(row, _)| row.owner == Owner::Thread { pid: 1, tid })
+                .unwrap()
+        };
         assert_eq!(
             (of(1).0.cpu, of(1).0.enabled, of(1).0.running, &of(1).1),
             (Some(cpu), Nanos(25), Nanos(20), &values.to_vec())
         );
-        assert_eq!((of(2).0.end, &of(2).1, seen.len()), (Nanos(35), &vec![7, 0], 2));
+        assert_eq!(
+            (of(2).0.end, &of(2).1, seen.len()),
+            (Nanos(35), &vec![7, 0], 2)
+        );
     }
 
     #[test]
@@ -428,28 +562,48 @@ mod tests {
             (10, 2, Heard::Named(*b"worker\0nonsense!")),
             (30, 2, counted(1, 4, 20, 20, &[7, 0])),
         ];
-        let second = vec![(50, 2, counted(1, 4, 25, 25, &[9, 0])), (50, 2, Heard::Ended)];
+        let second = vec![
+            (50, 2, counted(1, 4, 25, 25, &[9, 0])),
+            (50, 2, Heard::Ended),
+        ];
         let (mut backend, mut follower) = backend(vec![first, second]);
         follower.listen(&mut backend, false);
         follower.flush(Which::All);
         let seen = rows(&mut follower);
         let thread = |tid| Owner::Thread { pid: 1, tid };
         let root = seen.iter().find(|(row, _)| row.owner == thread(1)).unwrap();
-        assert_eq!((root.0.cpu, root.0.core_type, root.0.present), (Some(CpuId(2)), 0, 3), "where it ran last");
-        assert_eq!((root.0.enabled, root.0.running, &root.1), (Nanos(15), Nanos(10), &vec![100, 200]));
+        assert_eq!(
+            (root.0.cpu, root.0.core_type, root.0.present),
+            (Some(CpuId(2)), 0, 3),
+            "where it ran last"
+        );
+        assert_eq!(
+            (root.0.enabled, root.0.running, &root.1),
+            (Nanos(15), Nanos(10), &vec![100, 200])
+        );
         let worker = seen.iter().find(|(row, _)| row.owner == thread(2)).unwrap();
-        assert_eq!((worker.0.core_type, worker.0.present, worker.0.start), (1, 1, Nanos(10)));
-        assert_eq!((follower.name(2), follower.born, follower.lost()), ("worker", 1, 2));
+        assert_eq!(
+            (worker.0.core_type, worker.0.present, worker.0.start),
+            (1, 1, Nanos(10))
+        );
+        assert_eq!(
+            (follower.name(2), follower.born, follower.lost()),
+            ("worker", 1, 2)
+        );
         follower.listen(&mut backend, false);
         follower.flush(Which::All);
         let seen = rows(&mut follower);
         assert_eq!(seen.len(), 1);
-        assert_eq!((seen[0].0.owner, seen[0].0.last, &seen[0].1), (thread(2), true, &vec![2, 0]));
+        assert_eq!(
+            (seen[0].0.owner, seen[0].0.last, &seen[0].1),
+            (thread(2), true, &vec![2, 0])
+        );
     }
 
     #[test]
     fn who_was_not_told_apart_is_the_rest() {
-        let (mut backend, mut follower) = backend(vec![vec![(20, 1, counted(0, 2, 15, 10, &[100, 200]))]]);
+        let (mut backend, mut follower) =
+            backend(vec![vec![(20, 1, counted(0, 2, 15, 10, &[100, 200]))]]);
         follower.listen(&mut backend, true);
         follower.settle(&mut backend).unwrap();
         let seen = rows(&mut follower);
@@ -458,13 +612,19 @@ mod tests {
             [Owner::Thread { pid: 1, tid: 1 }, Owner::Rest]
         );
         let (rest, values) = &seen[1];
-        assert_eq!((rest.cpu, rest.enabled, rest.running, values), (Some(CpuId(4)), Nanos(70), Nanos(60), &vec![5, 0]));
+        assert_eq!(
+            (rest.cpu, rest.enabled, rest.running, values),
+            (Some(CpuId(4)), Nanos(70), Nanos(60), &vec![5, 0])
+        );
     }
 
     #[test]
     fn threads_that_cannot_be_followed_are_an_error_that_says_so() {
         let (mut backend, _) = backend(Vec::new());
         let error = backend.adopt(&[(5, 5)]).unwrap_err().to_string();
-        assert_eq!(error, "following threads in the kernel failed: there is no room");
+        assert_eq!(
+            error,
+            "following threads in the kernel failed: there is no room"
+        );
     }
 }

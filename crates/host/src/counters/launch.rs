@@ -13,7 +13,9 @@ use countersteer_core::cpuset::CpuSet;
 use nix::fcntl::OFlag;
 use nix::sched::{CpuSet as Mask, sched_setaffinity};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execvp, fork, pipe2, read, write};
+use nix::unistd::{
+    ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execvp, fork, pipe2, read, write,
+};
 
 use super::CounterError;
 
@@ -50,13 +52,30 @@ pub struct Held {
 ///
 /// # Errors
 /// It is not there, or no process can be made.
-pub fn hold(command: &[String], bind: Option<&CpuSet>, output: Option<&Path>) -> Result<Held, CounterError> {
+pub fn hold(
+    command: &[String],
+    bind: Option<&CpuSet>,
+    output: Option<&Path>,
+) -> Result<Held, CounterError> {
     let program = command.first().cloned().unwrap_or_default();
-    let failed = |e: io::Error| CounterError::Launch { program: program.clone(), source: e };
-    let invalid = |_| failed(io::Error::new(io::ErrorKind::InvalidInput, "an argument contains a NUL character"));
-    let arguments = command.iter().map(|a| CString::new(a.as_str()).map_err(invalid)).collect::<Result<Vec<_>, _>>()?;
+    let failed = |e: io::Error| CounterError::Launch {
+        program: program.clone(),
+        source: e,
+    };
+    let invalid = |_| {
+        failed(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "an argument contains a NUL character",
+        ))
+    };
+    let arguments = command
+        .iter()
+        .map(|a| CString::new(a.as_str()).map_err(invalid))
+        .collect::<Result<Vec<_>, _>>()?;
     find_program(command)?;
-    let Some(first) = arguments.first() else { return Err(CounterError::NotFound { program }) };
+    let Some(first) = arguments.first() else {
+        return Err(CounterError::NotFound { program });
+    };
     let streams = output.map(streams).transpose()?;
     let (opened, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
     let (failure, fails) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
@@ -64,14 +83,21 @@ pub fn hold(command: &[String], bind: Option<&CpuSet>, output: Option<&Path>) ->
     // SAFETY: until `exec` the child calls only what is safe after a fork of a threaded process: system calls on memory that
     // was there before, and `execvp`, which allocates nothing in the C libraries this runs with.
     match unsafe { fork() }.map_err(|e| failed(e.into()))? {
-        ForkResult::Parent { child } => Ok(Held { program, pid: child, gate: Some(gate), failure }),
+        ForkResult::Parent { child } => Ok(Held {
+            program,
+            pid: child,
+            gate: Some(gate),
+            failure,
+        }),
         ForkResult::Child => {
             drop((gate, failure));
             if let Some(mask) = &mask {
                 let _ = sched_setaffinity(Pid::from_raw(0), mask);
             }
             if let Some((input, output)) = &streams {
-                let _ = dup2_stdin(input).and_then(|()| dup2_stdout(output)).and_then(|()| dup2_stderr(output));
+                let _ = dup2_stdin(input)
+                    .and_then(|()| dup2_stdout(output))
+                    .and_then(|()| dup2_stderr(output));
             }
             // A parent that gives up closes the gate without a word: then nothing is to be run.
             if read(&opened, &mut [0]) == Ok(1) {
@@ -86,9 +112,17 @@ pub fn hold(command: &[String], bind: Option<&CpuSet>, output: Option<&Path>) ->
 
 /// What a program reads and writes instead of this one's streams.
 fn streams(output: &Path) -> Result<(File, File), CounterError> {
-    let failed = |source| CounterError::Output { path: output.to_owned(), source };
+    let failed = |source| CounterError::Output {
+        path: output.to_owned(),
+        source,
+    };
     let input = File::open("/dev/null").map_err(failed)?;
-    let written = File::options().write(true).create(true).truncate(true).open(output).map_err(failed)?;
+    let written = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(output)
+        .map_err(failed)?;
     Ok((input, written))
 }
 
@@ -98,13 +132,21 @@ fn streams(output: &Path) -> Result<(File, File), CounterError> {
 /// It is not.
 pub fn find_program(command: &[String]) -> Result<(), CounterError> {
     let program = command.first().cloned().unwrap_or_default();
-    if is_there(&program) { Ok(()) } else { Err(CounterError::NotFound { program }) }
+    if is_there(&program) {
+        Ok(())
+    } else {
+        Err(CounterError::NotFound { program })
+    }
 }
 
 fn is_there(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let in_path = || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
-    if program.contains('/') { Path::new(program).exists() } else { in_path() }
+    if program.contains('/') {
+        Path::new(program).exists()
+    } else {
+        in_path()
+    }
 }
 
 fn mask(cpus: &CpuSet) -> Mask {
@@ -128,8 +170,13 @@ impl Held {
     /// # Errors
     /// It cannot be executed.
     pub fn release(&mut self) -> Result<(), CounterError> {
-        let Some(gate) = self.gate.take() else { return Ok(()) };
-        let failed = |source: io::Error| CounterError::Launch { program: self.program.clone(), source };
+        let Some(gate) = self.gate.take() else {
+            return Ok(());
+        };
+        let failed = |source: io::Error| CounterError::Launch {
+            program: self.program.clone(),
+            source,
+        };
         File::from(gate).write_all(&[1]).map_err(failed)?;
         // The other end closes with the `exec`, or tells why there was none.
         let mut errno = [0; 4];
@@ -139,8 +186,13 @@ impl Held {
         }
         let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
         Err(match source.kind() {
-            io::ErrorKind::NotFound => CounterError::NotFound { program: self.program.clone() },
-            _ => CounterError::Launch { program: self.program.clone(), source },
+            io::ErrorKind::NotFound => CounterError::NotFound {
+                program: self.program.clone(),
+            },
+            _ => CounterError::Launch {
+                program: self.program.clone(),
+                source,
+            },
         })
     }
 

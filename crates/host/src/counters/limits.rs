@@ -16,7 +16,8 @@ pub(super) fn most() -> u64 {
 
 /// Samples that an event may have a second; the kernel lowers that by itself where they take it long.
 pub(super) fn samples_per_second() -> u64 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
+    let text =
+        std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
     text.trim().parse().unwrap_or(u64::MAX)
 }
 
@@ -40,14 +41,19 @@ pub fn permission(wanted: i32) -> String {
 pub(super) fn make_room(counters: u64) -> Result<(), CounterError> {
     let needed = counters + OTHERS;
     // Where the limit cannot be read or set, opening tells.
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return Ok(());
+    };
     if needed <= soft {
         return Ok(());
     }
     // Root may raise the hard limit too, up to fs.nr_open.
     let raised = setrlimit(Resource::RLIMIT_NOFILE, needed, needed.max(hard));
     if needed > hard && raised.is_err() {
-        return Err(CounterError::TooManyFiles { needed, limit: hard });
+        return Err(CounterError::TooManyFiles {
+            needed,
+            limit: hard,
+        });
     }
     Ok(())
 }

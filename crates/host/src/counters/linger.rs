@@ -18,7 +18,10 @@ pub(super) const LINGERING: Duration = Duration::from_millis(250);
 
 /// Keeps a file open for so long, whatever this process does. Where no process can be made, closing takes its time.
 pub(super) fn keep(file: &OwnedFd, time: Duration) {
-    let time = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() };
+    let time = libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    };
     let file = file.as_raw_fd();
     // SAFETY: the child makes system calls on memory that was there before, and ends.
     match unsafe { fork() } {
@@ -61,7 +64,8 @@ mod tests {
         keep(&keeps, Duration::from_secs(1));
         drop((keeps, others));
         // Children of other tests, too, hold what this process has open until their `exec`.
-        let mut files = [other.as_fd(), kept.as_fd()].map(|file| PollFd::new(file, PollFlags::POLLIN));
+        let mut files =
+            [other.as_fd(), kept.as_fd()].map(|file| PollFd::new(file, PollFlags::POLLIN));
         poll(&mut files[..1], PollTimeout::NONE).unwrap();
         assert_eq!(poll(&mut files[1..], PollTimeout::ZERO), Ok(0));
         assert_eq!(poll(&mut files[1..], PollTimeout::NONE), Ok(1));

@@ -48,7 +48,10 @@ pub(super) struct Note {
 impl Note {
     /// Whether ends may be over when this happens, whatever is still to be told.
     const fn ends_others(&self) -> bool {
-        matches!(self.what, What::Born { .. } | What::Named { exec: true, .. })
+        matches!(
+            self.what,
+            What::Born { .. } | What::Named { exec: true, .. }
+        )
     }
 
     /// Whether that end is: the number is another thread's now, or all of the process but one thread has ended for its new program.
@@ -100,18 +103,40 @@ impl Notes {
     /// Takes in a record.
     pub(super) fn record(&mut self, bytes: &[u8]) {
         match parse(bytes) {
-            Record::Fork { pid, tid, parent, at } => self.note(at, tid, What::Born { pid, parent }),
+            Record::Fork {
+                pid,
+                tid,
+                parent,
+                at,
+            } => self.note(at, tid, What::Born { pid, parent }),
             Record::Exit { pid, tid, at } => {
                 self.ended += 1;
                 self.note(at + FAREWELL_NS, tid, What::Ended { pid: Some(pid) });
             }
-            Record::Comm { tid, name, exec, at } => {
+            Record::Comm {
+                tid,
+                name,
+                exec,
+                at,
+            } => {
                 let mut kept = [0; 16];
                 kept.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
                 self.note(at, tid, What::Named { name: kept, exec });
             }
-            Record::Last { pid, tid, id, at, counts } => self.counted((pid, tid), id, at, &counts, true),
-            Record::Sample { pid, tid, id, at, counts } => self.counted((pid, tid), id, at, &counts, false),
+            Record::Last {
+                pid,
+                tid,
+                id,
+                at,
+                counts,
+            } => self.counted((pid, tid), id, at, &counts, true),
+            Record::Sample {
+                pid,
+                tid,
+                id,
+                at,
+                counts,
+            } => self.counted((pid, tid), id, at, &counts, false),
             Record::Lost { records } => self.lost += records,
             Record::Other => {}
         }
@@ -124,11 +149,28 @@ impl Notes {
             Heard::Renumbered { pid, before } => What::Renumbered { pid, before },
             Heard::Named(name) => What::Named { name, exec: false },
             Heard::Starts(name) => What::Named { name, exec: true },
-            Heard::Counted { pid, kind, cpu, enabled, running, values, alone: _ } => {
+            Heard::Counted {
+                pid,
+                kind,
+                cpu,
+                enabled,
+                running,
+                values,
+                alone: _,
+            } => {
                 let first = self.values.len();
                 self.values.extend_from_slice(values);
                 let (id, last, events, cpu) = (kind as u64, false, values.len(), Some(cpu));
-                What::Counted { pid, id, last, enabled: enabled.0, running: running.0, first, events, cpu }
+                What::Counted {
+                    pid,
+                    id,
+                    last,
+                    enabled: enabled.0,
+                    running: running.0,
+                    first,
+                    events,
+                    cpu,
+                }
             }
             Heard::Ended => {
                 self.ended += 1;
@@ -163,7 +205,9 @@ impl Notes {
     /// Keeps account of final counts; whether these were the thread's last ones.
     fn account(&mut self, note: &Note) -> bool {
         match note.what {
-            What::Born { .. } if self.last_words > 0 => _ = self.owed.insert(note.tid, self.last_words),
+            What::Born { .. } if self.last_words > 0 => {
+                _ = self.owed.insert(note.tid, self.last_words)
+            }
             What::Ended { .. } => self.unheard += u64::from(self.owed.remove(&note.tid).is_some()),
             What::Counted { last: true, .. } => {
                 if let Some(owed) = self.owed.get_mut(&note.tid) {
@@ -176,12 +220,32 @@ impl Notes {
         false
     }
 
-    fn counted(&mut self, (pid, tid): (u32, u32), id: u64, at: u64, counts: &Counts<'_>, last: bool) {
+    fn counted(
+        &mut self,
+        (pid, tid): (u32, u32),
+        id: u64,
+        at: u64,
+        counts: &Counts<'_>,
+        last: bool,
+    ) {
         let first = self.values.len();
         self.values.extend(counts.values());
         let events = self.values.len() - first;
         let (enabled, running, cpu) = (counts.enabled, counts.running, None);
-        self.note(at, tid, What::Counted { pid, id, last, enabled, running, first, events, cpu });
+        self.note(
+            at,
+            tid,
+            What::Counted {
+                pid,
+                id,
+                last,
+                enabled,
+                running,
+                first,
+                events,
+                cpu,
+            },
+        );
     }
 
     /// Hands over what there is: each thread has told once of each kind of counts, and nothing earlier is still to come.
@@ -190,7 +254,9 @@ impl Notes {
             return self.settled(now, true, take);
         }
         // Of counts alone the order is all the same.
-        self.waiting.iter().for_each(|note| take(note, self.values_of(note)));
+        self.waiting
+            .iter()
+            .for_each(|note| take(note, self.values_of(note)));
         self.waiting.clear();
         self.values.clear();
     }
@@ -200,7 +266,11 @@ impl Notes {
         self.waiting.sort_by_key(|n| n.at);
         self.silence_the_dead();
         self.let_go_before_programs();
-        let until = if all { u64::MAX } else { now.saturating_sub(SETTLING_NS) };
+        let until = if all {
+            u64::MAX
+        } else {
+            now.saturating_sub(SETTLING_NS)
+        };
         let ready = self.waiting.partition_point(|n| n.at <= until);
         let (mut later, mut values) = std::mem::take(&mut self.spare);
         later.clear();
@@ -219,7 +289,9 @@ impl Notes {
             }
             take(note, self.values_of(note));
             if self.account(note) {
-                later.extract_if(.., |end| end.tid == note.tid).for_each(|end| take(&end, &[]));
+                later
+                    .extract_if(.., |end| end.tid == note.tid)
+                    .for_each(|end| take(&end, &[]));
             }
         }
         for note in &all[ready..] {
@@ -238,21 +310,27 @@ impl Notes {
     /// When a process starts a program all its other threads have ended, and nothing of them is still to come.
     fn let_go_before_programs(&mut self) {
         let starts = |(place, note): (usize, &Note)| {
-            matches!(note.what, What::Named { exec: true, .. }).then_some((place, note.tid, note.at))
+            matches!(note.what, What::Named { exec: true, .. })
+                .then_some((place, note.tid, note.at))
         };
-        let started: Vec<(usize, u32, u64)> = self.waiting.iter().enumerate().filter_map(starts).collect();
+        let started: Vec<(usize, u32, u64)> =
+            self.waiting.iter().enumerate().filter_map(starts).collect();
         // The last one first: what is moved lies behind the others.
         for (place, process, at) in started.into_iter().rev() {
             let later = &mut self.waiting[place..];
             let window = later.partition_point(|n| n.at < at + FAREWELL_NS);
             let later = &mut later[..window];
-            let goes = |n: &Note| matches!(n.what, What::Ended { pid: Some(pid) } if pid == process);
+            let goes =
+                |n: &Note| matches!(n.what, What::Ended { pid: Some(pid) } if pid == process);
             if !later.iter().any(goes) {
                 continue;
             }
             let (gone, left): (Vec<Note>, Vec<Note>) = later.iter().partition(|n| goes(n));
             let gone = gone.into_iter().map(|note| Note { at, ..note });
-            later.iter_mut().zip(gone.chain(left)).for_each(|(to, note)| *to = note);
+            later
+                .iter_mut()
+                .zip(gone.chain(left))
+                .for_each(|(to, note)| *to = note);
         }
     }
 
@@ -261,13 +339,20 @@ impl Notes {
     fn silence_the_dead(&mut self) {
         let mut silent = Vec::new();
         for (place, note) in self.waiting.iter().enumerate() {
-            let What::Ended { pid: Some(pid) } = note.what else { continue };
+            let What::Ended { pid: Some(pid) } = note.what else {
+                continue;
+            };
             if pid != note.tid {
                 continue;
             }
             let since = note.at.saturating_sub(FAREWELL_NS);
-            let after = self.waiting[..place].iter().enumerate().rev().take_while(|(_, n)| n.at > since);
-            let speaks = |n: &Note| n.tid == pid && matches!(n.what, What::Counted { last: false, .. });
+            let after = self.waiting[..place]
+                .iter()
+                .enumerate()
+                .rev()
+                .take_while(|(_, n)| n.at > since);
+            let speaks =
+                |n: &Note| n.tid == pid && matches!(n.what, What::Counted { last: false, .. });
             silent.extend(after.filter(|(_, n)| speaks(n)).map(|(place, _)| place));
         }
         silent.sort_unstable();
@@ -279,7 +364,9 @@ impl Notes {
 
     fn values_of(&self, note: &Note) -> &[u64] {
         match note.what {
-            What::Counted { first, events, .. } => self.values.get(first..first + events).unwrap_or_default(),
+            What::Counted { first, events, .. } => {
+                self.values.get(first..first + events).unwrap_or_default()
+            }
             _ => &[],
         }
     }
@@ -310,7 +397,17 @@ mod tests {
             What::Counted { .. } => counted.push((n.at, values[0])),
             what => seen.push((n.tid, matches!(what, What::Ended { .. }))),
         });
-        assert_eq!(seen, [(3, true), (1, true), (1, false), (5, false), (4, true), (5, true)]);
+        assert_eq!(
+            seen,
+            [
+                (3, true),
+                (1, true),
+                (1, false),
+                (5, false),
+                (4, true),
+                (5, true)
+            ]
+        );
         assert_eq!(counted, [(3_050_000, 7), (3_110_000, 8)]);
     }
 
@@ -332,11 +429,16 @@ mod tests {
 
     #[test]
     fn an_end_waits_for_as_many_final_counts_as_there_are_groups() {
-        let mut notes = Notes { last_words: 2, ..Notes::default() };
+        let mut notes = Notes {
+            last_words: 2,
+            ..Notes::default()
+        };
         let hear = |notes: &mut Notes, now, records: &[Vec<u8>]| {
             records.iter().for_each(|record| notes.record(record));
             let mut told = Vec::new();
-            notes.settled(now, false, |n, _| told.push((n.tid, matches!(n.what, What::Ended { .. }))));
+            notes.settled(now, false, |n, _| {
+                told.push((n.tid, matches!(n.what, What::Ended { .. })))
+            });
             told
         };
         let ms = |ms: u64| ms * 1_000_000;
@@ -345,7 +447,10 @@ mod tests {
         assert_eq!(hear(&mut notes, ms(23), &records), [(2, false)]);
         assert_eq!(hear(&mut notes, ms(32), &[last]), [(2, false)]);
         // Nobody waits for who was there first, and owes nothing.
-        assert_eq!(hear(&mut notes, ms(35), &[testing::exit(1, 1, ms(30))]), [(1, true)]);
+        assert_eq!(
+            hear(&mut notes, ms(35), &[testing::exit(1, 1, ms(30))]),
+            [(1, true)]
+        );
         assert_eq!(hear(&mut notes, ms(36), &[more]), [(2, false), (2, true)]);
         assert!(notes.owed.is_empty());
         // A number that comes back, a program of another thread, a second without a word, the end of counting.
@@ -354,10 +459,16 @@ mod tests {
             assert_eq!(hear(notes, ms(45), &records), [(6, false)]);
         };
         dead(&mut notes);
-        assert_eq!(hear(&mut notes, ms(47), &[testing::fork(9, 6, 9, ms(46))]), [(6, true), (6, false)]);
+        assert_eq!(
+            hear(&mut notes, ms(47), &[testing::fork(9, 6, 9, ms(46))]),
+            [(6, true), (6, false)]
+        );
         notes.forgive(6);
         dead(&mut notes);
-        assert_eq!(hear(&mut notes, ms(47), &[testing::starts(5, ms(46))]), [(6, true), (5, false)]);
+        assert_eq!(
+            hear(&mut notes, ms(47), &[testing::starts(5, ms(46))]),
+            [(6, true), (5, false)]
+        );
         dead(&mut notes);
         notes.forgive(6);
         assert_eq!(hear(&mut notes, ms(46), &[]), [(6, true)]);

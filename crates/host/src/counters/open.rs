@@ -34,7 +34,10 @@ use super::resolve::{CoreTypes, Encoding, Resolved};
 use super::sys::{self, Attr, RING_BYTES, Ring, Scope, abi};
 
 /// Kind and config of the kernel's own event of a thread that leaves its CPU.
-const SWITCHES: (u32, u64) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64);
+const SWITCHES: (u32, u64) = (
+    abi::PERF_TYPE_SOFTWARE,
+    abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64,
+);
 
 /// What a group's times and values mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +69,11 @@ impl Places {
     /// By member, the event that it counts, of a set of so many.
     pub(super) fn new(members: Vec<Option<usize>>, width: usize) -> Self {
         let whole = members.iter().copied().eq((0..width).map(Some));
-        Self { members, width, whole }
+        Self {
+            members,
+            width,
+            whole,
+        }
     }
 
     pub(super) const fn members(&self) -> usize {
@@ -75,7 +82,10 @@ impl Places {
 
     /// A bit per event that is counted.
     pub(super) fn present(&self) -> u64 {
-        self.members.iter().flatten().fold(0, |bits, place| bits | 1u64 << (place % 64))
+        self.members
+            .iter()
+            .flatten()
+            .fold(0, |bits, place| bits | 1u64 << (place % 64))
     }
 
     /// The members' values in the order of the set's events; zero where another group counts.
@@ -193,10 +203,17 @@ struct Group<'a> {
 impl Opened {
     /// Opens everything for `whom`; groups of the first thread are of tree 0, and so on.
     pub(super) fn open(opening: &Opening<'_>, whom: Whom<'_>) -> Result<Self, CounterError> {
-        let mut opened = Self { user_only: opening.user_only()?, ..Self::default() };
+        let mut opened = Self {
+            user_only: opening.user_only()?,
+            ..Self::default()
+        };
         let groups = opening.groups(whom);
         let each = files(&groups);
-        let times = if let Whom::Threads(tids) | Whom::Total(tids) = whom { tids.len() as u64 } else { 1 };
+        let times = if let Whom::Threads(tids) | Whom::Total(tids) = whom {
+            tids.len() as u64
+        } else {
+            1
+        };
         limits::make_room(each * times)?;
         match whom {
             Whom::Threads(tids) => opened.add_threads(opening, tids)?,
@@ -216,7 +233,13 @@ impl Opened {
             Whom::Cgroup(folder) => {
                 use std::os::fd::AsRawFd;
                 for group in &groups {
-                    opened.group(opening, group, Scope::Cgroup(folder.as_raw_fd(), group.cpu.0), 0, false)?;
+                    opened.group(
+                        opening,
+                        group,
+                        Scope::Cgroup(folder.as_raw_fd(), group.cpu.0),
+                        0,
+                        false,
+                    )?;
                 }
             }
         }
@@ -224,7 +247,11 @@ impl Opened {
     }
 
     /// Opens all groups of more threads; their trees follow those that are there.
-    pub(super) fn add_threads(&mut self, opening: &Opening<'_>, tids: &[u32]) -> Result<(), CounterError> {
+    pub(super) fn add_threads(
+        &mut self,
+        opening: &Opening<'_>,
+        tids: &[u32],
+    ) -> Result<(), CounterError> {
         let groups = opening.groups(Whom::Threads(tids));
         if opening.tells_last(self.user_only) {
             self.last_words_each = groups.len() as u32;
@@ -233,9 +260,19 @@ impl Opened {
             let tree = self.trees;
             self.trees += 1;
             for group in &groups {
-                match self.group(opening, group, Scope::Thread(*tid, Some(group.cpu.0)), tree, true) {
+                match self.group(
+                    opening,
+                    group,
+                    Scope::Thread(*tid, Some(group.cpu.0)),
+                    tree,
+                    true,
+                ) {
                     Err(error) if error.is_of_end(*tid) => break,
-                    Err(CounterError::Refused { .. } | CounterError::Forbidden { .. }) if opening.lenient => break,
+                    Err(CounterError::Refused { .. } | CounterError::Forbidden { .. })
+                        if opening.lenient =>
+                    {
+                        break;
+                    }
                     other => other?,
                 }
             }
@@ -271,11 +308,19 @@ impl Opened {
         }
         for member in &others {
             let mut attr = self.member(&clock, member, fds.is_empty());
-            let asked = opening.every.filter(|e| ring && (e.0, e.1) == (group.set, member.0));
+            let asked = opening
+                .every
+                .filter(|e| ring && (e.0, e.1) == (group.set, member.0));
             // What tells already when the thread leaves a CPU need not be opened twice.
             let tells = is_switches(member) && !farewells.contains(&SWITCHES);
-            (attr.period, attr.frequency) =
-                asked.map_or(if tells { opening.leaving.rate() } else { (0, false) }, |e| (e.2, false));
+            (attr.period, attr.frequency) = asked.map_or(
+                if tells {
+                    opening.leaving.rate()
+                } else {
+                    (0, false)
+                },
+                |e| (e.2, false),
+            );
             let refused = |e| opening.refused(&member.1.planned.name, e);
             fds.push(sys::open(&attr, scope, fds.first()).map_err(refused)?);
             places.push(Some(member.0));
@@ -293,23 +338,56 @@ impl Opened {
             };
             let config = [config, 0, 0, 0];
             let (disabled, enable_on_exec, follow) = (false, false, false);
-            let lead = Attr { disabled, enable_on_exec, follow, ..clock.clone() };
-            let attr = Attr { kind, config, period, frequency, tell_at_exit, ..lead };
-            fds.push(sys::open(&attr, scope, fds.first()).map_err(|e| opening.refused("context_switches", e))?);
+            let lead = Attr {
+                disabled,
+                enable_on_exec,
+                follow,
+                ..clock.clone()
+            };
+            let attr = Attr {
+                kind,
+                config,
+                period,
+                frequency,
+                tell_at_exit,
+                ..lead
+            };
+            fds.push(
+                sys::open(&attr, scope, fds.first())
+                    .map_err(|e| opening.refused("context_switches", e))?,
+            );
             places.push(None);
-            says.push(if farewell == SWITCHES { Says::Leaves } else { Says::Ends });
+            says.push(if farewell == SWITCHES {
+                Says::Leaves
+            } else {
+                Says::Ends
+            });
         }
         let width = opening.sets[group.set].len();
         let (set, cpu) = (group.set as u32, group.cpu);
         let timed = timed && lead.is_some();
         let places = Places::new(places, width);
-        let info = GroupInfo { tree, cpu, set, places, clock: group.clock, counts: group.counts, timed };
+        let info = GroupInfo {
+            tree,
+            cpu,
+            set,
+            places,
+            clock: group.clock,
+            counts: group.counts,
+            timed,
+        };
         let last_words = tells_last.then_some(group.nth);
         self.keep(info, (fds, says), ring, last_words)
     }
 
     /// The clock that leads a group and asks for its samples.
-    fn clock(&self, opening: &Opening<'_>, group: &Group<'_>, ring: bool, lead: Option<usize>) -> Attr {
+    fn clock(
+        &self,
+        opening: &Opening<'_>,
+        group: &Group<'_>,
+        ring: bool,
+        lead: Option<usize>,
+    ) -> Attr {
         Attr {
             kind: abi::PERF_TYPE_SOFTWARE,
             config: [TASK_CLOCK, 0, 0, 0],
@@ -317,7 +395,11 @@ impl Opened {
             disabled: true,
             enable_on_exec: opening.on_exec && group.set == 0,
             follow: ring && group.set == 0 && group.clock,
-            period: if ring { opening.clock_period(group.set, lead) } else { 0 },
+            period: if ring {
+                opening.clock_period(group.set, lead)
+            } else {
+                0
+            },
             ring,
             ..Attr::default()
         }
@@ -350,26 +432,38 @@ impl Opened {
         if ring {
             let system = CounterError::system("asking for a counter's identifier");
             for (fd, says) in fds.iter().zip(says) {
-                self.ids.insert(sys::id(fd).map_err(&system)?, (index, says));
+                self.ids
+                    .insert(sys::id(fd).map_err(&system)?, (index, says));
             }
             let failed = |source| CounterError::Ring { cpu, source };
             let mut first = 0;
             if !self.ring_of.contains_key(&cpu) {
                 // Both kinds of rings have to do with what an ordinary user may have.
-                let size = if last_words.is_some() { RING_BYTES / 2 } else { RING_BYTES };
-                self.rings.push((Ring::map_sized(&fds[0], size).map_err(failed)?, index));
+                let size = if last_words.is_some() {
+                    RING_BYTES / 2
+                } else {
+                    RING_BYTES
+                };
+                self.rings
+                    .push((Ring::map_sized(&fds[0], size).map_err(failed)?, index));
                 self.ring_of.insert(cpu, index);
                 first = 1;
             }
             let owner = self.ring_of[&cpu];
             let mut others = fds.split_at(first).1;
             if let (Some(nth), Some((last, before))) = (last_words, others.split_last())
-                && self.tell_last_words(last, (cpu, nth), index).map_err(failed)?
+                && self
+                    .tell_last_words(last, (cpu, nth), index)
+                    .map_err(failed)?
             {
                 others = before;
             }
             for fd in others {
-                let target = if owner == index { &fds[0] } else { &self.leaders[owner] };
+                let target = if owner == index {
+                    &fds[0]
+                } else {
+                    &self.leaders[owner]
+                };
                 sys::redirect(fd, target).map_err(failed)?;
             }
         }
@@ -380,21 +474,33 @@ impl Opened {
     }
 
     /// Gives an event of final counts a ring for those alone; whether there is room for one.
-    fn tell_last_words(&mut self, fd: &OwnedFd, of: (u32, usize), group: usize) -> io::Result<bool> {
+    fn tell_last_words(
+        &mut self,
+        fd: &OwnedFd,
+        of: (u32, usize),
+        group: usize,
+    ) -> io::Result<bool> {
         if let Some(owner) = self.last_words_of.get(&of) {
             return match self.members[*owner].last() {
                 Some(owner) => sys::redirect(fd, owner).map(|()| true),
                 None => Ok(false),
             };
         }
-        let Ok(ring) = Ring::map_sized(fd, RING_BYTES / 4) else { return Ok(false) };
+        let Ok(ring) = Ring::map_sized(fd, RING_BYTES / 4) else {
+            return Ok(false);
+        };
         self.last_words.push((ring, group));
         self.last_words_of.insert(of, group);
         Ok(true)
     }
 
     /// What a group has counted: enabled and running time, values by member.
-    pub(super) fn total(&self, group: usize, bytes: &mut Vec<u8>, values: &mut Vec<u64>) -> io::Result<(u64, u64)> {
+    pub(super) fn total(
+        &self,
+        group: usize,
+        bytes: &mut Vec<u8>,
+        values: &mut Vec<u64>,
+    ) -> io::Result<(u64, u64)> {
         let (enabled, running) = sys::read_group(&self.leaders[group], bytes, values)?;
         if let Some(clock) = values.first_mut().filter(|_| self.infos[group].timed) {
             *clock = running;
@@ -404,8 +510,14 @@ impl Opened {
 
     /// Closes the groups of trees, but for those that own a ring: others write to it.
     pub(super) fn close(&mut self, trees: &[u32]) {
-        let owners: Vec<usize> = self.rings.iter().chain(&self.last_words).map(|(_, owner)| *owner).collect();
-        let goes = |(nth, info): (usize, &GroupInfo)| trees.contains(&info.tree) && !owners.contains(&nth);
+        let owners: Vec<usize> = self
+            .rings
+            .iter()
+            .chain(&self.last_words)
+            .map(|(_, owner)| *owner)
+            .collect();
+        let goes =
+            |(nth, info): (usize, &GroupInfo)| trees.contains(&info.tree) && !owners.contains(&nth);
         let going: Vec<bool> = self.infos.iter().enumerate().map(goes).collect();
         let mut next = 0;
         let place = |goes: &bool| {
@@ -416,20 +528,34 @@ impl Opened {
         retain_not(&mut self.infos, &going);
         retain_not(&mut self.leaders, &going);
         retain_not(&mut self.members, &going);
-        self.ids.retain(|_, (group, _)| places[*group].map(|place| *group = place).is_some());
-        let rings = self.rings.iter_mut().chain(&mut self.last_words).map(|(_, owner)| owner);
-        let owners = rings.chain(self.ring_of.values_mut()).chain(self.last_words_of.values_mut());
+        self.ids
+            .retain(|_, (group, _)| places[*group].map(|place| *group = place).is_some());
+        let rings = self
+            .rings
+            .iter_mut()
+            .chain(&mut self.last_words)
+            .map(|(_, owner)| owner);
+        let owners = rings
+            .chain(self.ring_of.values_mut())
+            .chain(self.last_words_of.values_mut());
         owners.for_each(|owner| *owner = places[*owner].unwrap_or(*owner));
     }
 
     /// One of the counters of ends, the last of which is slow to close.
     pub(super) fn slow(&self) -> Option<&OwnedFd> {
-        self.members.first().and_then(|members| members.last()).filter(|_| self.farewells)
+        self.members
+            .first()
+            .and_then(|members| members.last())
+            .filter(|_| self.farewells)
     }
 
     /// Switches the groups of a set on or off.
     pub(super) fn switch(&self, set: u32, on: bool) -> Result<(), CounterError> {
-        let groups = self.infos.iter().zip(&self.leaders).filter(|(info, _)| info.set == set);
+        let groups = self
+            .infos
+            .iter()
+            .zip(&self.leaders)
+            .filter(|(info, _)| info.set == set);
         for (_, leader) in groups {
             sys::switch(leader, on).map_err(CounterError::system("switching counters"))?;
         }
@@ -463,8 +589,15 @@ impl Opening<'_> {
             Probe::Forbidden => return Err(self.forbidden("task_clock", 2)),
             _ => return Ok(false),
         }
-        let blind = self.sets.iter().flatten().find(|e| e.in_kernel || !e.space.user);
-        blind.map_or(Ok(true), |event| Err(self.forbidden(&event.planned.name, 1)))
+        let blind = self
+            .sets
+            .iter()
+            .flatten()
+            .find(|e| e.in_kernel || !e.space.user);
+        blind.map_or(
+            Ok(true),
+            |event| Err(self.forbidden(&event.planned.name, 1)),
+        )
     }
 
     /// Kind and config of the events that a group of these needs besides, so that a thread's counts are told when it leaves a CPU
@@ -476,8 +609,13 @@ impl Opening<'_> {
         // An event that asks for readings must not be taken for one that only tells.
         let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
         let switch = (!user_only && !is_there).then_some(SWITCHES);
-        let exit = self.traces(user_only).map(|point| (abi::PERF_TYPE_TRACEPOINT, point));
-        switch.into_iter().chain(exit.or(self.tells_last(user_only).then_some(NOTHING))).collect()
+        let exit = self
+            .traces(user_only)
+            .map(|point| (abi::PERF_TYPE_TRACEPOINT, point));
+        switch
+            .into_iter()
+            .chain(exit.or(self.tells_last(user_only).then_some(NOTHING)))
+            .collect()
     }
 
     /// Whether the kernel is what tells final counts.
@@ -501,38 +639,71 @@ impl Opening<'_> {
     }
 
     fn forbidden(&self, event: &str, wanted: i32) -> CounterError {
-        let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+        let paranoid =
+            std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
         let paranoid = paranoid.trim().to_owned();
-        CounterError::Forbidden { event: event.into(), target: self.target.clone(), paranoid, wanted }
+        CounterError::Forbidden {
+            event: event.into(),
+            target: self.target.clone(),
+            paranoid,
+            wanted,
+        }
     }
 
     fn refused(&self, event: &str, source: io::Error) -> CounterError {
         match source.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => self.forbidden(event, if self.target.contains("CPU") { 0 } else { 1 }),
-            Some(libc::EMFILE | libc::ENFILE) => CounterError::TooManyFiles { needed: 1 << 16, limit: 0 },
-            Some(libc::ENOENT) if CatalogRow::by_name(event).is_some_and(CatalogRow::is_software) => {
+            Some(libc::EACCES | libc::EPERM) => {
+                self.forbidden(event, if self.target.contains("CPU") { 0 } else { 1 })
+            }
+            Some(libc::EMFILE | libc::ENFILE) => CounterError::TooManyFiles {
+                needed: 1 << 16,
+                limit: 0,
+            },
+            Some(libc::ENOENT)
+                if CatalogRow::by_name(event).is_some_and(CatalogRow::is_software) =>
+            {
                 self.uncounted(event, source)
             }
-            _ => CounterError::Refused { event: event.into(), target: self.target.clone(), source },
+            _ => CounterError::Refused {
+                event: event.into(),
+                target: self.target.clone(),
+                source,
+            },
         }
     }
 
     /// What the kernel counts anywhere it does not count for some control groups.
     fn uncounted(&self, event: &str, source: io::Error) -> CounterError {
         match self.target.strip_prefix(CGROUP).map(Path::new) {
-            Some(path) => CounterError::CgroupUncounted { path: path.into(), mend: mend_of_cgroup(path) },
-            None => CounterError::Refused { event: event.into(), target: self.target.clone(), source },
+            Some(path) => CounterError::CgroupUncounted {
+                path: path.into(),
+                mend: mend_of_cgroup(path),
+            },
+            None => CounterError::Refused {
+                event: event.into(),
+                target: self.target.clone(),
+                source,
+            },
         }
     }
 
     /// The groups of every set on every CPU.
     fn groups(&self, whom: Whom<'_>) -> Vec<Group<'_>> {
         let together = matches!(whom, Whom::Total(_)) && self.core_types.names.len() == 1;
-        let cpus: Vec<CpuId> = self.cpus.iter().take(if together { 1 } else { usize::MAX }).collect();
+        let cpus: Vec<CpuId> = self
+            .cpus
+            .iter()
+            .take(if together { 1 } else { usize::MAX })
+            .collect();
         let sets = || self.sets.iter().enumerate();
         let on = |cpu: &CpuId| {
-            let mut groups: Vec<_> = sets().flat_map(|(nth, set)| groups_of_set(*cpu, nth, set)).collect();
-            groups.iter_mut().enumerate().for_each(|(nth, group)| group.nth = nth);
+            let mut groups: Vec<_> = sets()
+                .flat_map(|(nth, set)| groups_of_set(*cpu, nth, set))
+                .collect();
+            groups
+                .iter_mut()
+                .enumerate()
+                .for_each(|(nth, group)| group.nth = nth);
             groups
         };
         cpus.iter().flat_map(on).collect()
@@ -552,7 +723,9 @@ fn is_switches((_, event, encoding): &Member<'_>) -> bool {
 /// Counters that one thread needs.
 pub(super) fn files_per_thread(sets: &[Vec<Resolved>], cpus: &CpuSet) -> u64 {
     let sets = || sets.iter().enumerate();
-    cpus.iter().flat_map(|cpu| sets().map(move |(nth, set)| files(&groups_of_set(cpu, nth, set)))).sum()
+    cpus.iter()
+        .flat_map(|cpu| sets().map(move |(nth, set)| files(&groups_of_set(cpu, nth, set))))
+        .sum()
 }
 
 /// Besides its members a group has a clock and two that ask for samples.
@@ -561,9 +734,18 @@ fn files(groups: &[Group<'_>]) -> u64 {
 }
 
 fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> {
-    let mut groups = vec![Group { cpu, set, nth: 0, members: Vec::new(), clock: true, counts: true }];
+    let mut groups = vec![Group {
+        cpu,
+        set,
+        nth: 0,
+        members: Vec::new(),
+        clock: true,
+        counts: true,
+    }];
     for (place, event) in events.iter().enumerate() {
-        let Some(encoding) = event.on(cpu) else { continue };
+        let Some(encoding) = event.on(cpu) else {
+            continue;
+        };
         let found = groups.iter_mut().find(|g| match g.members.first() {
             _ if encoding.software => g.clock,
             Some((_, _, known)) => !g.clock && known.pmu == encoding.pmu && !encoding.system,

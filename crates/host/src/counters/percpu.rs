@@ -56,8 +56,13 @@ impl CpuCounters {
     fn open_set(&mut self, cpu: CpuId, set: u32, events: &[Resolved]) -> Result<(), CounterError> {
         let mut leaders: Vec<(&str, usize)> = Vec::new();
         for (place, event) in (0..).zip(events) {
-            let Some(encoding) = event.on(cpu).filter(|e| !e.system) else { continue };
-            let leader = leaders.iter().find(|(pmu, _)| *pmu == encoding.pmu).map(|(_, row)| *row);
+            let Some(encoding) = event.on(cpu).filter(|e| !e.system) else {
+                continue;
+            };
+            let leader = leaders
+                .iter()
+                .find(|(pmu, _)| *pmu == encoding.pmu)
+                .map(|(_, row)| *row);
             let attr = Attr {
                 kind: encoding.kind,
                 config: encoding.config,
@@ -66,18 +71,36 @@ impl CpuCounters {
                 disabled: leader.is_none(),
                 ..Attr::default()
             };
-            match sys::open(&attr, Scope::Cpu(cpu.0), leader.map(|row| &self.events[row].file)) {
+            match sys::open(
+                &attr,
+                Scope::Cpu(cpu.0),
+                leader.map(|row| &self.events[row].file),
+            ) {
                 Ok(file) => {
                     if leader.is_none() {
                         leaders.push((&encoding.pmu, self.events.len()));
                     }
-                    self.events.push(CpuEvent { cpu, set, place, file, leads: leader.is_none() });
+                    self.events.push(CpuEvent {
+                        cpu,
+                        set,
+                        place,
+                        file,
+                        leads: leader.is_none(),
+                    });
                 }
                 // This CPU has no such counter, or no more of them.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::EOPNOTSUPP)) => {}
+                Err(e)
+                    if matches!(
+                        e.raw_os_error(),
+                        Some(libc::ENOENT | libc::EINVAL | libc::EOPNOTSUPP)
+                    ) => {}
                 Err(source) => {
                     let (event, target) = (event.planned.name.clone(), format!("CPU {}", cpu.0));
-                    return Err(CounterError::Refused { event, target, source });
+                    return Err(CounterError::Refused {
+                        event,
+                        target,
+                        source,
+                    });
                 }
             }
         }

@@ -67,7 +67,9 @@ impl Pmu {
     /// The event of a name; vendors' names are kept in small letters.
     #[must_use]
     pub fn event(&self, name: &str) -> Option<&PmuEvent> {
-        self.events.get(name).or_else(|| self.events.get(&name.to_ascii_lowercase()))
+        self.events
+            .get(name)
+            .or_else(|| self.events.get(&name.to_ascii_lowercase()))
     }
 
     /// Whether it counts what cores do.
@@ -79,7 +81,10 @@ impl Pmu {
     /// Whether it counts on a CPU.
     #[must_use]
     pub fn covers(&self, cpu: CpuId) -> bool {
-        self.cpus.as_ref().or(self.mask.as_ref()).is_none_or(|cpus| cpus.contains(cpu))
+        self.cpus
+            .as_ref()
+            .or(self.mask.as_ref())
+            .is_none_or(|cpus| cpus.contains(cpu))
     }
 
     /// Names of its terms.
@@ -102,10 +107,16 @@ impl Format {
         };
         let range = |r: &str| {
             let (low, high) = r.split_once('-').unwrap_or((r, r));
-            let (low, high) = (low.trim().parse::<u32>().ok()?, high.trim().parse::<u32>().ok()?);
+            let (low, high) = (
+                low.trim().parse::<u32>().ok()?,
+                high.trim().parse::<u32>().ok()?,
+            );
             (low <= high && high < 64).then_some((low, high))
         };
-        Some(Self { word, bits: ranges.split(',').map(range).collect::<Option<_>>()? })
+        Some(Self {
+            word,
+            bits: ranges.split(',').map(range).collect::<Option<_>>()?,
+        })
     }
 
     /// Puts a value into the config words.
@@ -120,7 +131,11 @@ impl Format {
         let mut rest = value;
         for (low, high) in &self.bits {
             let width = high - low + 1;
-            let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+            let mask = if width == 64 {
+                u64::MAX
+            } else {
+                (1 << width) - 1
+            };
             config[self.word] |= (rest & mask) << low;
             rest = rest.checked_shr(width).unwrap_or(0);
         }
@@ -142,8 +157,12 @@ impl Pmus {
             .filter_map(|e| e.file_name().into_string().ok())
             .collect();
         names.sort();
-        let list = names.into_iter().map(|name| read_pmu(&folder.join(&name), name)).collect::<Result<_, _>>()?;
-        let online = cpus(&root.join("sys/devices/system/cpu/online"))?.unwrap_or_else(|| CpuSet::first(1));
+        let list = names
+            .into_iter()
+            .map(|name| read_pmu(&folder.join(&name), name))
+            .collect::<Result<_, _>>()?;
+        let online =
+            cpus(&root.join("sys/devices/system/cpu/online"))?.unwrap_or_else(|| CpuSet::first(1));
         Ok(Self { list, online })
     }
 
@@ -169,17 +188,24 @@ fn text(path: &Path) -> Option<String> {
 }
 
 fn cpus(path: &Path) -> Result<Option<CpuSet>, CounterError> {
-    let Some(content) = text(path) else { return Ok(None) };
+    let Some(content) = text(path) else {
+        return Ok(None);
+    };
     match content.parse() {
         Ok(cpus) => Ok(Some(cpus)),
-        Err(_) => Err(CounterError::Malformed { path: path.to_owned(), content, expected: "CPU list" }),
+        Err(_) => Err(CounterError::Malformed {
+            path: path.to_owned(),
+            content,
+            expected: "CPU list",
+        }),
     }
 }
 
 fn entries(folder: &Path) -> Vec<(String, String)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut list: Vec<(String, String)> =
-        entries.filter_map(|e| Some((e.file_name().into_string().ok()?, text(&e.path())?))).collect();
+    let mut list: Vec<(String, String)> = entries
+        .filter_map(|e| Some((e.file_name().into_string().ok()?, text(&e.path())?)))
+        .collect();
     list.sort();
     list
 }
@@ -188,7 +214,11 @@ fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
     let path = folder.join("type");
     let content = text(&path).unwrap_or_default();
     let Ok(kind) = content.parse() else {
-        return Err(CounterError::Malformed { path, content, expected: "number" });
+        return Err(CounterError::Malformed {
+            path,
+            content,
+            expected: "number",
+        });
     };
     let formats = entries(&folder.join("format"));
     let number = |file: &str| text(&folder.join(file)).and_then(|t| t.parse().ok());
@@ -199,7 +229,10 @@ fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
         mask: cpus(&folder.join("cpumask"))?,
         counters: number("caps/num_counters").or_else(|| number("caps/counters")),
         events: read_events(&entries(&folder.join("events"))),
-        formats: formats.into_iter().filter_map(|(name, f)| Some((name, Format::parse(&f)?))).collect(),
+        formats: formats
+            .into_iter()
+            .filter_map(|(name, f)| Some((name, Format::parse(&f)?)))
+            .collect(),
     })
 }
 
@@ -208,11 +241,15 @@ fn read_events(files: &[(String, String)]) -> BTreeMap<String, PmuEvent> {
     let mut events: BTreeMap<String, PmuEvent> = BTreeMap::new();
     for (name, content) in files {
         if let Some(event) = name.strip_suffix(".scale") {
-            events.entry(event.into()).or_default().scale = content.parse().ok().filter(|s: &f64| s.is_finite());
+            events.entry(event.into()).or_default().scale =
+                content.parse().ok().filter(|s: &f64| s.is_finite());
         } else if let Some(event) = name.strip_suffix(".unit") {
             events.entry(event.into()).or_default().unit = Some(content.clone());
         } else if !name.ends_with(".snapshot") && !name.ends_with(".per-pkg") {
-            let term = |t: &str| t.split_once('=').map_or((t.into(), None), |(k, v)| (k.into(), Some(v.into())));
+            let term = |t: &str| {
+                t.split_once('=')
+                    .map_or((t.into(), None), |(k, v)| (k.into(), Some(v.into())))
+            };
             events.entry(name.clone()).or_default().terms = content.split(',').map(term).collect();
         }
     }
@@ -231,9 +268,22 @@ mod tests {
         format.place(0x941, &mut config).unwrap();
         assert_eq!(config, [0x9_0000_0041, 0, 0, 0]);
         assert_eq!(format.place(0x1000, &mut config), Err(0xfff));
-        assert_eq!(Format::parse("config1:0-63").unwrap().place(u64::MAX, &mut config), Ok(()));
+        assert_eq!(
+            Format::parse("config1:0-63")
+                .unwrap()
+                .place(u64::MAX, &mut config),
+            Ok(())
+        );
         assert_eq!(config[1], u64::MAX);
-        for bad in ["", "config", "config9:0", "config:7-0", "config:0-64", "event:0-7", "config:x"] {
+        for bad in [
+            "",
+            "config",
+            "config9:0",
+            "config:7-0",
+            "config:0-64",
+            "event:0-7",
+            "config:x",
+        ] {
             assert_eq!(Format::parse(bad), None, "{bad}");
         }
     }

@@ -58,14 +58,29 @@ impl CoreTypes {
     /// The core types of a machine.
     #[must_use]
     pub fn of(pmus: &Pmus) -> Self {
-        let cores: Vec<&Pmu> = pmus.cores().into_iter().filter(|p| p.cpus.is_some()).collect();
+        let cores: Vec<&Pmu> = pmus
+            .cores()
+            .into_iter()
+            .filter(|p| p.cpus.is_some())
+            .collect();
         let count = pmus.online.iter().last().map_or(0, |c| c.index() + 1);
         if cores.len() < 2 {
             let name = cores.first().map_or("cpu", |p| p.name.as_str());
-            return Self { names: vec![name.into()], by_cpu: vec![0; count] };
+            return Self {
+                names: vec![name.into()],
+                by_cpu: vec![0; count],
+            };
         }
-        let row = |cpu| cores.iter().position(|p| p.covers(CpuId(cpu))).unwrap_or_default() as u32;
-        Self { names: cores.iter().map(|p| p.name.clone()).collect(), by_cpu: (0..count as u32).map(row).collect() }
+        let row = |cpu| {
+            cores
+                .iter()
+                .position(|p| p.covers(CpuId(cpu)))
+                .unwrap_or_default() as u32
+        };
+        Self {
+            names: cores.iter().map(|p| p.name.clone()).collect(),
+            by_cpu: (0..count as u32).map(row).collect(),
+        }
     }
 }
 
@@ -73,7 +88,9 @@ impl Resolved {
     /// How it is encoded on a CPU.
     #[must_use]
     pub fn on(&self, cpu: CpuId) -> Option<&Encoding> {
-        self.encodings.iter().find(|e| e.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)))
+        self.encodings
+            .iter()
+            .find(|e| e.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)))
     }
 }
 
@@ -102,32 +119,74 @@ impl Resolver<'_> {
             EventSource::Pmu { pmu, terms } => self.on_pmu(spec, pmu, terms),
             EventSource::Raw(config) => {
                 let encode = |pmu: &Pmu| Ok([*config, 0, 0, 0]).map(|c| encoding(pmu, c));
-                self.plain(spec, self.core_pmus(spec)?.into_iter().map(encode).collect::<Result<_, SpecError>>()?)
+                self.plain(
+                    spec,
+                    self.core_pmus(spec)?
+                        .into_iter()
+                        .map(encode)
+                        .collect::<Result<_, SpecError>>()?,
+                )
             }
             EventSource::Counter(raw) => self.counter(spec, *raw),
         }
     }
 
     fn named(&self, spec: &EventSpec, name: &str) -> Result<Resolved, SpecError> {
-        let Some(row) = CatalogRow::by_name(name) else { return self.of_some_pmu(spec, name) };
+        let Some(row) = CatalogRow::by_name(name) else {
+            return self.of_some_pmu(spec, name);
+        };
         let encodings = if row.is_software() {
             let config = [row.config, 0, 0, 0];
-            vec![Encoding { pmu: "software".into(), cpus: None, kind: row.kind, config, software: true, system: false }]
+            vec![Encoding {
+                pmu: "software".into(),
+                cpus: None,
+                kind: row.kind,
+                config,
+                software: true,
+                system: false,
+            }]
         } else {
             let cores = self.core_pmus(spec)?;
             // The upper half selects the PMU; it is needed, and understood, where there are several.
             let several = cores.len() > 1;
-            let extended = |pmu: &Pmu| if several { row.config | u64::from(pmu.kind) << 32 } else { row.config };
-            cores.iter().map(|p| Encoding { kind: row.kind, ..encoding(p, [extended(p), 0, 0, 0]) }).collect()
+            let extended = |pmu: &Pmu| {
+                if several {
+                    row.config | u64::from(pmu.kind) << 32
+                } else {
+                    row.config
+                }
+            };
+            cores
+                .iter()
+                .map(|p| Encoding {
+                    kind: row.kind,
+                    ..encoding(p, [extended(p), 0, 0, 0])
+                })
+                .collect()
         };
         let name = format!("{}{}", row.name, spec.space.suffix());
-        let planned = PlannedEvent { name, unit: row.unit.into(), scale: 1.0, event: row.event() };
-        Ok(Resolved { planned, encodings, space: spec.space, in_kernel: row.in_kernel, every: None })
+        let planned = PlannedEvent {
+            name,
+            unit: row.unit.into(),
+            scale: 1.0,
+            event: row.event(),
+        };
+        Ok(Resolved {
+            planned,
+            encodings,
+            space: spec.space,
+            in_kernel: row.in_kernel,
+            every: None,
+        })
     }
 
     /// A bare name that some PMU of sysfs has, as `mem-loads`.
     fn of_some_pmu(&self, spec: &EventSpec, name: &str) -> Result<Resolved, SpecError> {
-        let term = [Term { name: name.to_owned(), value: None, offset: spec.offset }];
+        let term = [Term {
+            name: name.to_owned(),
+            value: None,
+            offset: spec.offset,
+        }];
         let mut found: Option<Resolved> = None;
         for pmu in self.pmus.list.iter().filter(|p| p.event(name).is_some()) {
             let one = self.on_pmu(spec, &pmu.name, &term)?;
@@ -145,17 +204,33 @@ impl Resolver<'_> {
             return format!("`{name}` is no counter; it is read by other means");
         }
         if EVENTS.iter().any(|row| row.name == name) {
-            return format!("`{name}` has no encoding that all machines share; name the event that yours has instead");
+            return format!(
+                "`{name}` has no encoding that all machines share; name the event that yours has instead"
+            );
         }
-        let near = CATALOG.iter().map(|r| r.name).filter(|n| alike(n, name)).collect::<Vec<_>>();
-        let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+        let near = CATALOG
+            .iter()
+            .map(|r| r.name)
+            .filter(|n| alike(n, name))
+            .collect::<Vec<_>>();
+        let hint = if near.is_empty() {
+            String::new()
+        } else {
+            format!("; did you mean {}?", near.join(" or "))
+        };
         format!("`{name}` is no event of this machine (`steer events` lists them){hint}")
     }
 
     fn on_pmu(&self, spec: &EventSpec, name: &str, terms: &[Term]) -> Result<Resolved, SpecError> {
         let Some(pmu) = self.pmus.named(name) else {
             let known: Vec<&str> = self.pmus.list.iter().map(|p| p.name.as_str()).collect();
-            return self.error(spec.offset, format!("this machine has no PMU `{name}`; it has {}", known.join(", ")));
+            return self.error(
+                spec.offset,
+                format!(
+                    "this machine has no PMU `{name}`; it has {}",
+                    known.join(", ")
+                ),
+            );
         };
         let mut config = [0; 4];
         let mut event = None;
@@ -187,33 +262,67 @@ impl Resolver<'_> {
                 continue;
             }
             let value = match value.as_deref() {
-                Some("?") => return self.error(at.offset, format!("`{}` needs {name}=VALUE too", at.name)),
+                Some("?") => {
+                    return self.error(at.offset, format!("`{}` needs {name}=VALUE too", at.name));
+                }
                 Some(text) => Some(TermValue::Number(parse(text).unwrap_or(0))),
                 None => None,
             };
-            self.term(pmu, &Term { name: name.clone(), value, offset: at.offset }, config)?;
+            self.term(
+                pmu,
+                &Term {
+                    name: name.clone(),
+                    value,
+                    offset: at.offset,
+                },
+                config,
+            )?;
         }
         Ok(())
     }
 
     fn term(&self, pmu: &Pmu, term: &Term, config: &mut [u64; 4]) -> Result<(), SpecError> {
-        let word = |name: &str| name.strip_prefix("config").map(|n| if n.is_empty() { "0" } else { n }.parse());
+        let word = |name: &str| {
+            name.strip_prefix("config")
+                .map(|n| if n.is_empty() { "0" } else { n }.parse())
+        };
         let value = match &term.value {
             None => 1,
             Some(TermValue::Number(n)) => *n,
-            Some(TermValue::Word(w)) => return self.error(term.offset, format!("{}: `{w}` is no number", term.name)),
+            Some(TermValue::Word(w)) => {
+                return self.error(term.offset, format!("{}: `{w}` is no number", term.name));
+            }
         };
         if let Some(Ok(word @ 0..=3usize)) = word(&term.name) {
             config[word] |= value;
             return Ok(());
         }
         let Some(format) = pmu.format(&term.name) else {
-            let known: Vec<&str> = pmu.terms().chain(pmu.events.keys().map(String::as_str)).take(40).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return self.error(term.offset, format!("`{}` is no term of {}, which has: {known}", term.name, pmu.name));
+            let known: Vec<&str> = pmu
+                .terms()
+                .chain(pmu.events.keys().map(String::as_str))
+                .take(40)
+                .collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            return self.error(
+                term.offset,
+                format!(
+                    "`{}` is no term of {}, which has: {known}",
+                    term.name, pmu.name
+                ),
+            );
         };
         let fits = format.place(value, config);
-        fits.or_else(|most| self.error(term.offset, format!("{}={value:#x} is more than {most:#x}", term.name)))
+        fits.or_else(|most| {
+            self.error(
+                term.offset,
+                format!("{}={value:#x} is more than {most:#x}", term.name),
+            )
+        })
     }
 
     /// A counter of a PMCTrack string: event and masks where the PMU says that they go.
@@ -223,24 +332,40 @@ impl Resolver<'_> {
             let Some(event) = raw.event else {
                 // A fixed counter: the first three count instructions, cycles and reference cycles on Intel's processors.
                 let Some(config) = [1, 0, 9].get(raw.counter as usize) else {
-                    return self.error(spec.offset, format!("pmc{} needs an event, as in pmc{0}=0x2e", raw.counter));
+                    return self.error(
+                        spec.offset,
+                        format!("pmc{} needs an event, as in pmc{0}=0x2e", raw.counter),
+                    );
                 };
                 let kind = super::sys::abi::PERF_TYPE_HARDWARE;
-                encodings.push(Encoding { kind, ..encoding(pmu, [*config, 0, 0, 0]) });
+                encodings.push(Encoding {
+                    kind,
+                    ..encoding(pmu, [*config, 0, 0, 0])
+                });
                 continue;
             };
             let mut config = [0; 4];
             let flags = [u64::from(raw.edge), u64::from(raw.inv)];
             let names = ["event", "umask", "cmask", "edge", "inv"];
-            for (name, value) in names.into_iter().zip([event, raw.umask, raw.cmask, flags[0], flags[1]]) {
+            for (name, value) in names
+                .into_iter()
+                .zip([event, raw.umask, raw.cmask, flags[0], flags[1]])
+            {
                 if value > 0 {
-                    let term = Term { name: name.into(), value: Some(TermValue::Number(value)), offset: spec.offset };
+                    let term = Term {
+                        name: name.into(),
+                        value: Some(TermValue::Number(value)),
+                        offset: spec.offset,
+                    };
                     self.term(pmu, &term, &mut config)?;
                 }
             }
             encodings.push(encoding(pmu, config));
         }
-        self.plain(spec, encodings).map(|resolved| Resolved { every: raw.every, ..resolved })
+        self.plain(spec, encodings).map(|resolved| Resolved {
+            every: raw.every,
+            ..resolved
+        })
     }
 
     fn core_pmus(&self, spec: &EventSpec) -> Result<Vec<&Pmu>, SpecError> {
@@ -248,34 +373,67 @@ impl Resolver<'_> {
         if !cores.is_empty() {
             return Ok(cores);
         }
-        let software: Vec<&str> = CATALOG.iter().filter(|r| r.is_software()).map(|r| r.name).collect();
+        let software: Vec<&str> = CATALOG
+            .iter()
+            .filter(|r| r.is_software())
+            .map(|r| r.name)
+            .collect();
         let why = "this machine has no hardware counters (a virtual machine without a PMU?)";
         self.error(
             spec.offset,
-            format!("{why}, so `{}` cannot be counted; what can: {}", spec.text, software.join(", ")),
+            format!(
+                "{why}, so `{}` cannot be counted; what can: {}",
+                spec.text,
+                software.join(", ")
+            ),
         )
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "the end of a chain of results")]
     fn plain(&self, spec: &EventSpec, encodings: Vec<Encoding>) -> Result<Resolved, SpecError> {
-        let planned = PlannedEvent { name: spec.text.clone(), unit: String::new(), scale: 1.0, event: None };
-        Ok(Resolved { planned, encodings, space: spec.space, in_kernel: false, every: None })
+        let planned = PlannedEvent {
+            name: spec.text.clone(),
+            unit: String::new(),
+            scale: 1.0,
+            event: None,
+        };
+        Ok(Resolved {
+            planned,
+            encodings,
+            space: spec.space,
+            in_kernel: false,
+            every: None,
+        })
     }
 }
 
 fn encoding(pmu: &Pmu, config: [u64; 4]) -> Encoding {
     let cpus = pmu.cpus.clone().or_else(|| pmu.mask.clone());
     let (software, system) = (matches!(pmu.name.as_str(), "software"), pmu.mask.is_some());
-    Encoding { pmu: pmu.name.clone(), cpus, kind: pmu.kind, config, software, system }
+    Encoding {
+        pmu: pmu.name.clone(),
+        cpus,
+        kind: pmu.kind,
+        config,
+        software,
+        system,
+    }
 }
 
 fn parse(text: &str) -> Option<u64> {
-    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok())
+    text.strip_prefix("0x").map_or_else(
+        || text.parse().ok(),
+        |hex| u64::from_str_radix(hex, 16).ok(),
+    )
 }
 
 /// Whether a name is what another was meant to be: one contains the other, or they share a good beginning.
 fn alike(name: &str, written: &str) -> bool {
     let written = written.replace('-', "_").to_ascii_lowercase();
-    let shared = name.bytes().zip(written.bytes()).take_while(|(a, b)| a == b).count();
+    let shared = name
+        .bytes()
+        .zip(written.bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
     written.len() > 2 && (name.contains(&written) || written.contains(name) || shared >= 5)
 }

@@ -63,6 +63,8 @@ pub fn ran(tid: u32) -> Option<Nanos> {
 /// Whether a roll knows all that is to be counted: how long threads ran, on CPUs that are all alike.
 pub(super) fn suffices(sets: &[Vec<Resolved>], core_types: usize) -> bool {
     let [set] = sets else { return false };
-    let [event] = set.as_slice() else { return false };
+    let [event] = set.as_slice() else {
+        return false;
+    };
     core_types == 1 && OfScheduler::of(event) == Some(OfScheduler::Clock)
 }

@@ -135,12 +135,19 @@ impl Session {
     /// Counters that cannot be opened, targets that are not there.
     pub fn open(request: Request, inside: Option<Inside<'_>>) -> Result<Self, CounterError> {
         let child = match &request.target {
-            Target::Launch(command) => Some(launch::hold(command, request.bind.as_ref(), request.output.as_deref())?),
+            Target::Launch(command) => Some(launch::hold(
+                command,
+                request.bind.as_ref(),
+                request.output.as_deref(),
+            )?),
             _ => None,
         };
         let roots = roots(&request.target, child.as_ref())?;
         let program = child.as_ref().map(Held::pid);
-        let follow = inside.map(|inside| inside::follow(&request, roots.len(), program, inside)).transpose()?.flatten();
+        let follow = inside
+            .map(|inside| inside::follow(&request, roots.len(), program, inside))
+            .transpose()?
+            .flatten();
         match follow {
             Some(follow) => Self::inside(request, child, &roots, follow),
             None => Self::by_events(request, child, &roots),
@@ -161,18 +168,30 @@ impl Session {
         let mut backend = Followed::new(follow, &request.plan, pids, awaited)?;
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), backend.groups());
         let now = backend.now();
-        roots.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
+        roots
+            .iter()
+            .for_each(|(pid, tid)| follower.root(*pid, *tid, now));
         if child.is_none() {
             backend.adopt(roots)?;
         }
         if let Target::Processes(pids) | Target::Present(pids) = &request.target {
             add_newborn(pids, &mut backend, &mut follower, Followed::adopt)?;
         }
-        Ok(Self { request, backend: Box::new(backend), follower, child, owner: None })
+        Ok(Self {
+            request,
+            backend: Box::new(backend),
+            follower,
+            child,
+            owner: None,
+        })
     }
 
     /// With counters of threads, CPUs or control groups.
-    fn by_events(request: Request, child: Option<Held>, roots: &[(u32, u32)]) -> Result<Self, CounterError> {
+    fn by_events(
+        request: Request,
+        child: Option<Held>,
+        roots: &[(u32, u32)],
+    ) -> Result<Self, CounterError> {
         let tids = tids_of(roots);
         let folder = cgroup(&request.target)?;
         let mut opening = request.opening(SPARING_NS);
@@ -192,11 +211,17 @@ impl Session {
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.each_sample = request.every.is_some();
         follower.farewells = opening.traces(opened.user_only).is_some();
-        let awaited = if opening.lenient { Vec::new() } else { awaited(roots)? };
+        let awaited = if opening.lenient {
+            Vec::new()
+        } else {
+            awaited(roots)?
+        };
         let mut backend = Kernel::new(opened, awaited)?;
         let now = backend.now();
         if owner.is_none() {
-            roots.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
+            roots
+                .iter()
+                .for_each(|(pid, tid)| follower.root(*pid, *tid, now));
             if let Target::Processes(pids) | Target::Present(pids) = &request.target {
                 add_newborn(pids, &mut backend, &mut follower, |backend, threads| {
                     backend.opened.add_threads(&opening, &tids_of(threads))
@@ -204,7 +229,13 @@ impl Session {
             }
         }
         drop(opening);
-        Ok(Self { request, backend: Box::new(backend), follower, child, owner })
+        Ok(Self {
+            request,
+            backend: Box::new(backend),
+            follower,
+            child,
+            owner,
+        })
     }
 
     /// What ends the session from another thread.
@@ -219,7 +250,10 @@ impl Session {
     ///
     /// # Errors
     /// The program cannot be started; counters cannot be read any more.
-    pub fn run(mut self, mut sink: impl FnMut(&Tick<'_>) -> ControlFlow<()>) -> Result<Summary, CounterError> {
+    pub fn run(
+        mut self,
+        mut sink: impl FnMut(&Tick<'_>) -> ControlFlow<()>,
+    ) -> Result<Summary, CounterError> {
         let origin = self.backend.now();
         match &mut self.child {
             Some(child) => child.release()?,
@@ -240,7 +274,14 @@ impl Session {
         let Follower { born, partial, .. } = self.follower;
         let (lost, user_only) = (self.follower.lost(), self.backend.user_only());
         self.backend.retire();
-        Ok(Summary { ending, elapsed, born, lost, partial, user_only })
+        Ok(Summary {
+            ending,
+            elapsed,
+            born,
+            lost,
+            partial,
+            user_only,
+        })
     }
 }
 
@@ -263,7 +304,12 @@ impl Request {
         let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, sparing_ns));
         let often = 1_000_000_000 / if sample_ns > 0 { sample_ns } else { SELDOM_NS };
         let leaving = often.min(limits::samples_per_second());
-        let numbers = |ids: &[u32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let numbers = |ids: &[u32]| {
+            ids.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let target = match &self.target {
             Target::Launch(command) => format!("`{}`", command.first().map_or("", String::as_str)),
             Target::Processes(pids) => format!("process {}", numbers(pids)),
@@ -281,7 +327,11 @@ impl Request {
             exit_point: ends::exit_point(),
             kernel_tells: ends::kernel_tells(),
             one_root: launched,
-            leaving: if self.every.is_some() { Leaving::Each(1) } else { Leaving::PerSecond(leaving) },
+            leaving: if self.every.is_some() {
+                Leaving::Each(1)
+            } else {
+                Leaving::PerSecond(leaving)
+            },
             on_exec: launched,
             lenient: matches!(self.target, Target::Present(_)),
             target,
@@ -291,7 +341,9 @@ impl Request {
 
 /// After how much running a thread is sampled, by the length of a period.
 pub(super) fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
-    (period / SAMPLES_PER_PERIOD).max(sparing_ns.min(period / 2)).max(LEAST_SAMPLE_NS)
+    (period / SAMPLES_PER_PERIOD)
+        .max(sparing_ns.min(period / 2))
+        .max(LEAST_SAMPLE_NS)
 }
 
 /// Threads that are there first, with their processes.
@@ -307,7 +359,12 @@ fn roots(target: &Target, child: Option<&Held>) -> Result<Vec<(u32, u32)>, Count
         (Target::Present(pids), _) => {
             for pid in pids {
                 // Who ended meanwhile is not missed.
-                roots.extend(tasks::of_process(*pid).into_iter().flatten().map(|tid| (*pid, tid)));
+                roots.extend(
+                    tasks::of_process(*pid)
+                        .into_iter()
+                        .flatten()
+                        .map(|tid| (*pid, tid)),
+                );
             }
         }
         (Target::Threads(tids), _) => {
@@ -321,8 +378,13 @@ fn roots(target: &Target, child: Option<&Held>) -> Result<Vec<(u32, u32)>, Count
 }
 
 fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
-    let Target::Cgroup(path) = target else { return Ok(None) };
-    let failed = |source| CounterError::Cgroup { path: path.clone(), source };
+    let Target::Cgroup(path) = target else {
+        return Ok(None);
+    };
+    let failed = |source| CounterError::Cgroup {
+        path: path.clone(),
+        source,
+    };
     let folder = std::fs::File::open(path).map_err(failed)?;
     // Only control groups have this file, and its absence would otherwise come back as a bad descriptor.
     std::fs::metadata(path.join("cgroup.procs")).map_err(failed)?;
@@ -332,7 +394,14 @@ fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
 fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError> {
     let mut pids: Vec<u32> = roots.iter().map(|r| r.0).collect();
     pids.dedup();
-    pids.into_iter().map(|pid| sys::pidfd(pid).map_err(|_| CounterError::Gone { what: "process", id: pid })).collect()
+    pids.into_iter()
+        .map(|pid| {
+            sys::pidfd(pid).map_err(|_| CounterError::Gone {
+                what: "process",
+                id: pid,
+            })
+        })
+        .collect()
 }
 
 /// The numbers of threads, without those of their processes.
@@ -351,7 +420,11 @@ fn add_newborn<B: Backend>(
         let mut unknown = Vec::new();
         for pid in pids {
             let tids = tasks::of_process(*pid).unwrap_or_default();
-            unknown.extend(tids.into_iter().filter(|t| !follower.ledger.is_alive(*t)).map(|tid| (*pid, tid)));
+            unknown.extend(
+                tids.into_iter()
+                    .filter(|t| !follower.ledger.is_alive(*t))
+                    .map(|tid| (*pid, tid)),
+            );
         }
         if unknown.is_empty() {
             break;
@@ -362,7 +435,9 @@ fn add_newborn<B: Backend>(
         unknown.retain(|(_, tid)| !follower.ledger.is_alive(*tid));
         add(backend, &unknown)?;
         let now = backend.now();
-        unknown.iter().for_each(|(pid, tid)| follower.root(*pid, *tid, now));
+        unknown
+            .iter()
+            .for_each(|(pid, tid)| follower.root(*pid, *tid, now));
     }
     Ok(())
 }
@@ -388,7 +463,12 @@ struct Counting<'a, B: Backend + ?Sized> {
 type Sink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
 
 impl<B: Backend + ?Sized> Counting<'_, B> {
-    fn run(&mut self, request: &Request, child: Option<&Held>, sink: Sink<'_>) -> Result<(), CounterError> {
+    fn run(
+        &mut self,
+        request: &Request,
+        child: Option<&Held>,
+        sink: Sink<'_>,
+    ) -> Result<(), CounterError> {
         let deadline = request.duration.map_or(Nanos::NEVER, |d| self.origin + d);
         let mut next = request.interval.map_or(Nanos::NEVER, |i| self.origin + i);
         let mut asked_to_end = false;
@@ -477,7 +557,15 @@ impl<B: Backend + ?Sized> Counting<'_, B> {
     /// Tells what was read; whether that was enough.
     fn tell(&mut self, at: Nanos, last: bool, sink: Sink<'_>) -> bool {
         let (origin, number, readings) = (self.origin, self.number, &self.follower.readings);
-        let done = sink(&Tick { origin, at, number, readings, last, follower: self.follower }).is_break();
+        let done = sink(&Tick {
+            origin,
+            at,
+            number,
+            readings,
+            last,
+            follower: self.follower,
+        })
+        .is_break();
         self.follower.readings.clear();
         self.follower.reported();
         self.number += 1;

@@ -42,8 +42,11 @@ const READ_FORMAT: u64 = (abi::PERF_FORMAT_TOTAL_TIME_ENABLED
     | abi::PERF_FORMAT_GROUP) as u64;
 
 /// What every sample holds; [`super::record`] reads it.
-const SAMPLE_TYPE: u64 =
-    (abi::PERF_SAMPLE_IDENTIFIER | abi::PERF_SAMPLE_TID | abi::PERF_SAMPLE_TIME | abi::PERF_SAMPLE_CPU) as u64 | READ;
+const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
+    | abi::PERF_SAMPLE_TID
+    | abi::PERF_SAMPLE_TIME
+    | abi::PERF_SAMPLE_CPU) as u64
+    | READ;
 const READ: u64 = abi::PERF_SAMPLE_READ as u64;
 
 /// Which events a file descriptor counts for.
@@ -77,7 +80,11 @@ pub(super) fn open(attr: &Attr, scope: Scope, leader: Option<&OwnedFd>) -> io::R
 }
 
 fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
-    let mut raw = abi::perf_event_attr { type_: attr.kind, config: attr.config[0], ..Default::default() };
+    let mut raw = abi::perf_event_attr {
+        type_: attr.kind,
+        config: attr.config[0],
+        ..Default::default()
+    };
     raw.size = size_of::<abi::perf_event_attr>() as u32;
     raw.__bindgen_anon_3.config1 = attr.config[1];
     raw.__bindgen_anon_4.config2 = attr.config[2];
@@ -91,7 +98,11 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_inherit(attr.inherit.into());
     if attr.ring {
         // The kernel swaps the counters of relatives when they take turns, which costs next to nothing, unless samples tell of one.
-        raw.sample_type = if attr.period > 0 { SAMPLE_TYPE } else { SAMPLE_TYPE & !READ };
+        raw.sample_type = if attr.period > 0 {
+            SAMPLE_TYPE
+        } else {
+            SAMPLE_TYPE & !READ
+        };
         raw.__bindgen_anon_1.sample_period = attr.period;
         raw.set_freq(attr.frequency.into());
         raw.set_inherit_stat(attr.tell_at_exit.into());
@@ -112,7 +123,11 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
 }
 
 fn checked(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// The identifier that records carry for an event.
@@ -127,7 +142,13 @@ pub(super) fn id(fd: &OwnedFd) -> io::Result<u64> {
 pub(super) fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
     let (fd, group) = (leader.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP);
     // SAFETY: these take no pointers.
-    checked(unsafe { if on { perf::ioctls::ENABLE(fd, group) } else { perf::ioctls::DISABLE(fd, group) } })
+    checked(unsafe {
+        if on {
+            perf::ioctls::ENABLE(fd, group)
+        } else {
+            perf::ioctls::DISABLE(fd, group)
+        }
+    })
 }
 
 /// Lets an event write into another's ring.
@@ -137,15 +158,27 @@ pub(super) fn redirect(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
 }
 
 /// Reads a group: enabled and running time, then the values in the order of opening. Returns the times.
-pub(super) fn read_group(leader: &OwnedFd, bytes: &mut Vec<u8>, values: &mut Vec<u64>) -> io::Result<(u64, u64)> {
+pub(super) fn read_group(
+    leader: &OwnedFd,
+    bytes: &mut Vec<u8>,
+    values: &mut Vec<u64>,
+) -> io::Result<(u64, u64)> {
     bytes.resize(8 * (3 + 2 * 66), 0);
     // `File` reads what `OwnedFd` does not; `ManuallyDrop` keeps the descriptor open.
     // SAFETY: the descriptor is open for as long as `leader` is borrowed, and is not closed here.
     let mut file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(leader.as_raw_fd()) });
     let length = retried(|| file.read(bytes))?;
     values.clear();
-    let mut words = bytes[..length].as_chunks().0.iter().map(|c| u64::from_ne_bytes(*c));
-    let (_, enabled, running) = (words.next(), words.next().unwrap_or(0), words.next().unwrap_or(0));
+    let mut words = bytes[..length]
+        .as_chunks()
+        .0
+        .iter()
+        .map(|c| u64::from_ne_bytes(*c));
+    let (_, enabled, running) = (
+        words.next(),
+        words.next().unwrap_or(0),
+        words.next().unwrap_or(0),
+    );
     values.extend(words.step_by(2));
     Ok((enabled, running))
 }
@@ -189,25 +222,45 @@ impl Ring {
 
     /// Maps one of `size` bytes, a power of two.
     pub(super) fn map_sized(fd: &OwnedFd, size: usize) -> io::Result<Self> {
-        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
+        let page =
+            nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let length = page + size;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, fd.as_raw_fd(), 0) };
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                flags,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { base: base.cast(), length, page, size, tail: 0 })
+        Ok(Self {
+            base: base.cast(),
+            length,
+            page,
+            size,
+            tail: 0,
+        })
     }
 
     /// Whether a record is there.
     pub(super) fn waits(&self) -> bool {
-        self.control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head)).load(Ordering::Acquire) > self.tail
+        self.control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head))
+            .load(Ordering::Acquire)
+            > self.tail
     }
 
     /// Hands every record that is there to `take`, and its space back to the kernel.
     pub(super) fn drain(&mut self, scratch: &mut Vec<u8>, mut take: impl FnMut(&[u8])) {
-        let head = self.control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head)).load(Ordering::Acquire);
+        let head = self
+            .control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head))
+            .load(Ordering::Acquire);
         while self.tail < head {
             scratch.resize(8, 0);
             self.copy(self.tail, scratch);
@@ -255,7 +308,9 @@ impl Drop for Ring {
 /// The clock that records are stamped with.
 pub(super) fn now() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    time.map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+    time.map_or(0, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+    })
 }
 
 /// A descriptor that becomes readable when the process has ended.

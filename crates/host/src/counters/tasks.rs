@@ -9,14 +9,22 @@ use super::CounterError;
 /// All processes.
 pub(super) fn processes() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+    entries
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// The threads of a process.
 pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let entries = entries.map_err(|_| CounterError::Gone { what: "process", id: pid })?;
-    let mut tids: Vec<u32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let entries = entries.map_err(|_| CounterError::Gone {
+        what: "process",
+        id: pid,
+    })?;
+    let mut tids: Vec<u32> = entries
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
     tids.sort_unstable();
     Ok(tids)
 }
@@ -28,7 +36,11 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
 pub fn process_of(tid: u32) -> Result<u32, CounterError> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
-    line.and_then(|l| l.trim().parse().ok()).ok_or(CounterError::Gone { what: "thread", id: tid })
+    line.and_then(|l| l.trim().parse().ok())
+        .ok_or(CounterError::Gone {
+            what: "thread",
+            id: tid,
+        })
 }
 
 /// A thread's name.

@@ -29,8 +29,12 @@ impl Trees {
     }
 
     pub(super) fn ended(&mut self, tid: u32) {
-        let Some(tree) = self.of.remove(&tid) else { return };
-        let Some(living) = self.living.get_mut(&tree) else { return };
+        let Some(tree) = self.of.remove(&tid) else {
+            return;
+        };
+        let Some(living) = self.living.get_mut(&tree) else {
+            return;
+        };
         *living -= 1;
         if *living == 0 {
             self.living.remove(&tree);

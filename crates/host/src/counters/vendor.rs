@@ -30,7 +30,9 @@ struct VendorEvent {
 #[derive(Debug, thiserror::Error)]
 pub enum VendorError {
     /// It could not be read.
-    #[error("{path}: {source}; vendors' event files belong there as JSON, with an optional mapfile.csv")]
+    #[error(
+        "{path}: {source}; vendors' event files belong there as JSON, with an optional mapfile.csv"
+    )]
     Unreadable {
         /// The file or folder.
         path: PathBuf,
@@ -38,7 +40,9 @@ pub enum VendorError {
         source: std::io::Error,
     },
     /// It is no JSON.
-    #[error("{path}: {source}; an event file is a list of events, or an object with such a list as `Events`")]
+    #[error(
+        "{path}: {source}; an event file is a list of events, or an object with such a list as `Events`"
+    )]
     Json {
         /// The file.
         path: PathBuf,
@@ -86,8 +90,12 @@ static FIELDS: &[(&str, &str)] = &[
 ];
 
 /// Model-specific registers that an event needs besides its own, by the term under which the kernel sets them.
-static REGISTERS: &[(u64, &str)] =
-    &[(0x3f6, "ldlat"), (0x1a6, "offcore_rsp"), (0x1a7, "offcore_rsp"), (0x3f7, "frontend")];
+static REGISTERS: &[(u64, &str)] = &[
+    (0x3f6, "ldlat"),
+    (0x1a6, "offcore_rsp"),
+    (0x1a7, "offcore_rsp"),
+    (0x3f7, "frontend"),
+];
 
 /// Units of Intel's files that the kernel calls otherwise than `uncore_` and their name.
 static UNITS: &[(&str, &str)] = &[
@@ -109,8 +117,10 @@ static UNITS: &[(&str, &str)] = &[
 #[must_use]
 pub fn own() -> Option<PathBuf> {
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
-    let data = data.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
-    data.map(|data| data.join("countersteer/events")).filter(|folder| folder.is_dir())
+    let data = data
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
+    data.map(|data| data.join("countersteer/events"))
+        .filter(|folder| folder.is_dir())
 }
 
 /// Adds the events of a folder to the machine's PMUs; returns how many.
@@ -139,25 +149,43 @@ pub fn add(folder: &Path, root: &Path, pmus: &mut Pmus) -> Result<usize, VendorE
 }
 
 fn insert<'a>(event: &VendorEvent, pmus: impl Iterator<Item = &'a mut Pmu>) -> usize {
-    let terms = event.terms.iter().map(|(term, value)| (term.clone(), Some(value.clone()))).collect();
-    let known = PmuEvent { terms, prose: Some(event.prose.clone()).filter(|p| !p.is_empty()), ..PmuEvent::default() };
-    pmus.map(|pmu| pmu.events.insert(event.name.clone(), known.clone())).count()
+    let terms = event
+        .terms
+        .iter()
+        .map(|(term, value)| (term.clone(), Some(value.clone())))
+        .collect();
+    let known = PmuEvent {
+        terms,
+        prose: Some(event.prose.clone()).filter(|p| !p.is_empty()),
+        ..PmuEvent::default()
+    };
+    pmus.map(|pmu| pmu.events.insert(event.name.clone(), known.clone()))
+        .count()
 }
 
 /// What vendors' maps call the processor of the machine whose file systems are under `root`: `GenuineIntel-6-97-2`, or on
 /// Arm its main identification register.
 fn processor(root: &Path) -> String {
-    if let Ok(midr) = std::fs::read_to_string(root.join("sys/devices/system/cpu/cpu0/regs/identification/midr_el1")) {
+    if let Ok(midr) = std::fs::read_to_string(
+        root.join("sys/devices/system/cpu/cpu0/regs/identification/midr_el1"),
+    ) {
         return midr.trim().to_owned();
     }
     let text = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let field = |name: &str| {
-        let line = text.lines().find(|l| l.split(':').next().is_some_and(|key| key.trim() == name))?;
+        let line = text
+            .lines()
+            .find(|l| l.split(':').next().is_some_and(|key| key.trim() == name))?;
         line.split(':').nth(1).map(str::trim)
     };
     let number = |name: &str| field(name).and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
     let vendor = field("vendor_id").unwrap_or("unknown");
-    format!("{vendor}-{}-{:X}-{:X}", number("cpu family"), number("model"), number("stepping"))
+    format!(
+        "{vendor}-{}-{:X}-{:X}",
+        number("cpu family"),
+        number("model"),
+        number("stepping")
+    )
 }
 
 impl VendorEvent {
@@ -167,7 +195,11 @@ impl VendorEvent {
             None => pmu.is_core(),
             Some(name) => {
                 let number = pmu.name.strip_prefix(name.as_str());
-                number.is_some_and(|n| n.is_empty() || n.strip_prefix('_').is_some_and(|n| n.parse::<u32>().is_ok()))
+                number.is_some_and(|n| {
+                    n.is_empty()
+                        || n.strip_prefix('_')
+                            .is_some_and(|n| n.parse::<u32>().is_ok())
+                })
             }
         }
     }
@@ -181,7 +213,11 @@ impl VendorEvent {
 /// Files that cannot be read or understood.
 fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError> {
     let map = folder.join("mapfile.csv");
-    let files = if map.exists() { mapped(&map, processor)? } else { all_json(folder)? };
+    let files = if map.exists() {
+        mapped(&map, processor)?
+    } else {
+        all_json(folder)?
+    };
     let mut events: BTreeMap<(Option<String>, String), VendorEvent> = BTreeMap::new();
     for file in files {
         let text = std::fs::read_to_string(&file).map_err(|source| unreadable(&file, source))?;
@@ -193,13 +229,18 @@ fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError>
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> VendorError {
-    VendorError::Unreadable { path: path.to_path_buf(), source }
+    VendorError::Unreadable {
+        path: path.to_path_buf(),
+        source,
+    }
 }
 
 fn all_json(folder: &Path) -> Result<Vec<PathBuf>, VendorError> {
     let entries = std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
     let paths = entries.filter_map(|e| Some(e.ok()?.path()));
-    let mut files: Vec<PathBuf> = paths.filter(|p| p.extension().is_some_and(|e| e == "json")).collect();
+    let mut files: Vec<PathBuf> = paths
+        .filter(|p| p.extension().is_some_and(|e| e == "json"))
+        .collect();
     files.sort();
     Ok(files)
 }
@@ -209,16 +250,29 @@ fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
     let text = std::fs::read_to_string(map).map_err(|source| unreadable(map, source))?;
     let folder = map.parent().unwrap_or(Path::new("."));
     let mut files = Vec::new();
-    for (row, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#')) {
+    for (row, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#'))
+    {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        let bad = |why: String| VendorError::Map { path: map.to_path_buf(), line: row + 1, why };
-        let [processors, _, file, ..] = fields[..] else { return Err(bad("it has fewer than three fields".into())) };
+        let bad = |why: String| VendorError::Map {
+            path: map.to_path_buf(),
+            line: row + 1,
+            why,
+        };
+        let [processors, _, file, ..] = fields[..] else {
+            return Err(bad("it has fewer than three fields".into()));
+        };
         if row == 0 && !processors.contains('-') {
             continue;
         }
         // Files lie in the map's folder, whatever the map says.
         let relative = Path::new(file.trim_start_matches('/'));
-        if relative.components().any(|c| !matches!(c, std::path::Component::Normal(_))) {
+        if relative
+            .components()
+            .any(|c| !matches!(c, std::path::Component::Normal(_)))
+        {
             return Err(bad(format!("`{file}` leads out of the folder")));
         }
         if pattern(processors).map_err(bad)?.is_match(processor) {
@@ -230,7 +284,8 @@ fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
 
 /// A map's pattern for processors; what a processor's name has beyond it (a stepping) does not matter.
 fn pattern(text: &str) -> Result<Regex, String> {
-    Regex::new(&format!("(?i)^(?:{text})(?:-|$)")).map_err(|e| format!("`{text}` is no pattern: {e}"))
+    Regex::new(&format!("(?i)^(?:{text})(?:-|$)"))
+        .map_err(|e| format!("`{text}` is no pattern: {e}"))
 }
 
 /// The events of one file; those that a vendor withdrew are left out.
@@ -238,7 +293,10 @@ fn pattern(text: &str) -> Result<Regex, String> {
 /// # Errors
 /// No JSON, or an event without a name or code, or with a number that is none.
 fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
-    let json = |source| VendorError::Json { path: path.to_path_buf(), source };
+    let json = |source| VendorError::Json {
+        path: path.to_path_buf(),
+        source,
+    };
     let value: Value = serde_json::from_str(text).map_err(json)?;
     let list = match value {
         Value::Array(list) => list,
@@ -246,16 +304,30 @@ fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
             Some(Value::Array(list)) => list,
             _ => return Err(json(serde::de::Error::missing_field("Events"))),
         },
-        _ => return Err(json(serde::de::Error::custom("neither a list nor an object"))),
+        _ => {
+            return Err(json(serde::de::Error::custom(
+                "neither a list nor an object",
+            )));
+        }
     };
     let mut events = Vec::with_capacity(list.len());
     for (row, value) in list.iter().enumerate() {
-        let Value::Object(fields) = value else { continue };
+        let Value::Object(fields) = value else {
+            continue;
+        };
         let name = field(fields, "EventName");
         let known = name.as_ref().map(|n| format!(" ({n})")).unwrap_or_default();
-        let bad = |why| VendorError::Event { path: path.to_path_buf(), number: row + 1, name: known.clone(), why };
+        let bad = |why| VendorError::Event {
+            path: path.to_path_buf(),
+            number: row + 1,
+            name: known.clone(),
+            why,
+        };
         // Metrics stand in the same lists, and events that only refer to an architecture's common ones.
-        if !["EventCode", "ConfigCode"].iter().any(|code| fields.contains_key(*code)) {
+        if !["EventCode", "ConfigCode"]
+            .iter()
+            .any(|code| fields.contains_key(*code))
+        {
             continue;
         }
         if field(fields, "Deprecated").is_some_and(|d| d != "0") {
@@ -266,7 +338,9 @@ fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
             name: name.to_ascii_lowercase(),
             pmu: unit(fields),
             terms: terms(fields).map_err(bad)?,
-            prose: field(fields, "BriefDescription").or_else(|| field(fields, "PublicDescription")).unwrap_or_default(),
+            prose: field(fields, "BriefDescription")
+                .or_else(|| field(fields, "PublicDescription"))
+                .unwrap_or_default(),
         });
     }
     Ok(events)
@@ -287,13 +361,20 @@ fn unit(fields: &Map<String, Value>) -> Option<String> {
         return None;
     }
     let known = UNITS.iter().find(|(vendor, _)| *vendor == unit);
-    Some(known.map_or_else(|| format!("uncore_{}", unit.replace(' ', "_")), |(_, kernel)| (*kernel).to_owned()))
+    Some(known.map_or_else(
+        || format!("uncore_{}", unit.replace(' ', "_")),
+        |(_, kernel)| (*kernel).to_owned(),
+    ))
 }
 
 fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
     let mut terms = Vec::new();
     let mut add = |term: &str, value: u64| terms.push((term.to_owned(), format!("{value:#x}")));
-    let number = |name: &str| field(fields, name).map(|text| one_number(name, &text)).transpose();
+    let number = |name: &str| {
+        field(fields, name)
+            .map(|text| one_number(name, &text))
+            .transpose()
+    };
     if let Some(config) = number("ConfigCode")? {
         add("config", config);
     } else {
@@ -312,8 +393,9 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
     }
     if let Some(register) = number("MSRIndex")?.filter(|r| *r != 0) {
         let known = REGISTERS.iter().find(|(index, _)| *index == register);
-        let (_, term) =
-            known.ok_or_else(|| format!("MSRIndex {register:#x} is none that the kernel sets for an event"))?;
+        let (_, term) = known.ok_or_else(|| {
+            format!("MSRIndex {register:#x} is none that the kernel sets for an event")
+        })?;
         add(term, number("MSRValue")?.unwrap_or(0));
     }
     Ok(terms)
@@ -323,7 +405,10 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
 fn one_number(name: &str, text: &str) -> Result<u64, String> {
     let first = text.split(',').next().unwrap_or_default().trim();
     let lower = first.to_ascii_lowercase();
-    let number = lower.strip_prefix("0x").map_or_else(|| lower.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok());
+    let number = lower.strip_prefix("0x").map_or_else(
+        || lower.parse().ok(),
+        |hex| u64::from_str_radix(hex, 16).ok(),
+    );
     number.ok_or_else(|| format!("{name} `{text}` is no number"))
 }
 
@@ -334,11 +419,17 @@ mod tests {
     use super::*;
 
     fn one(text: &str) -> Result<VendorEvent, String> {
-        parse(Path::new("f.json"), text).map(|mut e| e.remove(0)).map_err(|e| e.to_string())
+        parse(Path::new("f.json"), text)
+            .map(|mut e| e.remove(0))
+            .map_err(|e| e.to_string())
     }
 
     fn terms_of(event: &VendorEvent) -> Vec<(&str, &str)> {
-        event.terms.iter().map(|(t, v)| (t.as_str(), v.as_str())).collect()
+        event
+            .terms
+            .iter()
+            .map(|(t, v)| (t.as_str(), v.as_str()))
+            .collect()
     }
 
     #[test]
@@ -348,8 +439,14 @@ mod tests {
             "EventName": "LONGEST_LAT_CACHE.MISS", "BriefDescription": "Misses.", "CounterMask": "0", "Invert": "0",
             "EdgeDetect": "1", "MSRIndex": "0x00", "Deprecated": "0"}]}"#)
             .unwrap();
-        assert_eq!((event.name.as_str(), event.pmu.as_deref()), ("longest_lat_cache.miss", Some("cpu_core")));
-        assert_eq!(terms_of(&event), [("event", "0x2e"), ("umask", "0x41"), ("edge", "0x1")]);
+        assert_eq!(
+            (event.name.as_str(), event.pmu.as_deref()),
+            ("longest_lat_cache.miss", Some("cpu_core"))
+        );
+        assert_eq!(
+            terms_of(&event),
+            [("event", "0x2e"), ("umask", "0x41"), ("edge", "0x1")]
+        );
         assert_eq!(event.prose, "Misses.");
     }
 
@@ -359,9 +456,20 @@ mod tests {
             one(r#"[{"EventCode": "0xB7,0xBB", "UMask": "0x01", "EventName": "OCR.X", "MSRIndex": "0x1a6,0x1a7",
             "MSRValue": "0x10003C0001"}]"#)
             .unwrap();
-        assert_eq!(terms_of(&event), [("event", "0xb7"), ("umask", "0x1"), ("offcore_rsp", "0x10003c0001")]);
-        let unknown = one(r#"[{"EventCode": "1", "EventName": "X", "MSRIndex": "0x999"}]"#).unwrap_err();
-        assert!(unknown.contains("event 1 (X)") && unknown.contains("0x999"), "{unknown}");
+        assert_eq!(
+            terms_of(&event),
+            [
+                ("event", "0xb7"),
+                ("umask", "0x1"),
+                ("offcore_rsp", "0x10003c0001")
+            ]
+        );
+        let unknown =
+            one(r#"[{"EventCode": "1", "EventName": "X", "MSRIndex": "0x999"}]"#).unwrap_err();
+        assert!(
+            unknown.contains("event 1 (X)") && unknown.contains("0x999"),
+            "{unknown}"
+        );
     }
 
     #[test]
@@ -369,17 +477,31 @@ mod tests {
         let text = r#"[{"EventCode": "1", "EventName": "OLD", "Deprecated": "1"}, {"MetricName": "IPC"}, {"EventName": "X"},
             {"EventCode": 17, "EventName": "CPU_CYCLES"}, {"ConfigCode": "0x105", "EventName": "C", "Unit": "iMC"}]"#;
         let events = parse(Path::new("f.json"), text).unwrap();
-        let seen: Vec<_> = events.iter().map(|e| (e.name.as_str(), e.pmu.as_deref(), terms_of(e))).collect();
+        let seen: Vec<_> = events
+            .iter()
+            .map(|e| (e.name.as_str(), e.pmu.as_deref(), terms_of(e)))
+            .collect();
         assert_eq!(
             seen,
-            [("cpu_cycles", None, vec![("event", "0x11")]), ("c", Some("uncore_imc"), vec![("config", "0x105")])]
+            [
+                ("cpu_cycles", None, vec![("event", "0x11")]),
+                ("c", Some("uncore_imc"), vec![("config", "0x105")])
+            ]
         );
     }
 
     #[test]
     fn errors_say_which_event_or_line() {
-        assert!(one(r#"[{"EventCode": "1"}]"#).unwrap_err().contains("event 1: it has no EventName"));
-        assert!(one(r#"[{"EventName": "X", "EventCode": "zz"}]"#).unwrap_err().contains("`zz` is no number"));
+        assert!(
+            one(r#"[{"EventCode": "1"}]"#)
+                .unwrap_err()
+                .contains("event 1: it has no EventName")
+        );
+        assert!(
+            one(r#"[{"EventName": "X", "EventCode": "zz"}]"#)
+                .unwrap_err()
+                .contains("`zz` is no number")
+        );
         assert!(one(r#"{"Events": 3}"#).unwrap_err().contains("f.json"));
         assert!(one("[{").unwrap_err().contains("line 1"));
     }
@@ -390,28 +512,52 @@ mod tests {
         assert!(fits("GenuineIntel-6-(97|9A|B7)", "GenuineIntel-6-9A-2"));
         assert!(!fits("GenuineIntel-6-(97|9A|B7)", "GenuineIntel-6-9B"));
         assert!(!fits("GenuineIntel-6-55-[01234]", "GenuineIntel-6-55-5"));
-        assert!(fits("AuthenticAMD-25-([245][[:xdigit:]]|[[:xdigit:]])", "AuthenticAMD-25-4f"));
-        assert!(!fits("GenuineIntel-6-5", "GenuineIntel-6-55-4"), "a number is not the beginning of another");
+        assert!(fits(
+            "AuthenticAMD-25-([245][[:xdigit:]]|[[:xdigit:]])",
+            "AuthenticAMD-25-4f"
+        ));
+        assert!(
+            !fits("GenuineIntel-6-5", "GenuineIntel-6-55-4"),
+            "a number is not the beginning of another"
+        );
         assert!(pattern("(97").unwrap_err().contains("(97"));
     }
 
     #[test]
     fn a_folder_is_read_by_its_map_and_not_left() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(load(&folder.path().join("absent"), "x").unwrap_err().to_string().contains("absent"));
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        assert!(
+            load(&folder.path().join("absent"), "x")
+                .unwrap_err()
+                .to_string()
+                .contains("absent")
+        );
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("a.json", r#"[{"EventCode": "1", "EventName": "A"}]"#);
         write("b.json", r#"[{"EventCode": "2", "EventName": "B"}]"#);
         let names = |processor: &str| -> Vec<String> {
-            load(folder.path(), processor).unwrap().into_iter().map(|e| e.name).collect()
+            load(folder.path(), processor)
+                .unwrap()
+                .into_iter()
+                .map(|e| e.name)
+                .collect()
         };
         assert_eq!(names("GenuineIntel-6-1"), ["a", "b"]);
-        write("mapfile.csv", "Family-model,Version,Filename,EventType\nGenuineIntel-6-1,V1,/b.json,core\n");
+        write(
+            "mapfile.csv",
+            "Family-model,Version,Filename,EventType\nGenuineIntel-6-1,V1,/b.json,core\n",
+        );
         assert_eq!(names("GenuineIntel-6-1"), ["b"]);
         assert!(names("GenuineIntel-6-2").is_empty());
         write("mapfile.csv", "GenuineIntel-6-1,V1,/../b.json,core\n");
-        let error = load(folder.path(), "GenuineIntel-6-1").unwrap_err().to_string();
-        assert!(error.contains("mapfile.csv:1") && error.contains("leads out"), "{error}");
+        let error = load(folder.path(), "GenuineIntel-6-1")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("mapfile.csv:1") && error.contains("leads out"),
+            "{error}"
+        );
     }
 
     proptest! {

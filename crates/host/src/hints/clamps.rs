@@ -40,19 +40,29 @@ impl Clamps for Kernel {
     fn get(&self, tid: u32) -> io::Result<Clamp> {
         let mut attributes = Attributes::default();
         // SAFETY: the kernel writes at most `SIZE` bytes, all of which `attributes` owns.
-        let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut attributes, SIZE, 0) };
+        let done =
+            unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut attributes, SIZE, 0) };
         if done != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Clamp { least: attributes.least, most: attributes.most })
+        Ok(Clamp {
+            least: attributes.least,
+            most: attributes.most,
+        })
     }
 
     fn set(&self, tid: u32, clamp: Clamp) -> io::Result<()> {
         // What a thread has that nobody gave a hint about is not a hint: the kernel knows that as the largest number.
         let free = clamp == Clamp::FREE;
-        let (least, most) = if free { (u32::MAX, u32::MAX) } else { (clamp.least, clamp.most) };
+        let (least, most) = if free {
+            (u32::MAX, u32::MAX)
+        } else {
+            (clamp.least, clamp.most)
+        };
         match set(tid, least, most) {
-            Err(error) if free && error.raw_os_error() == Some(libc::EINVAL) => set(tid, clamp.least, clamp.most),
+            Err(error) if free && error.raw_os_error() == Some(libc::EINVAL) => {
+                set(tid, clamp.least, clamp.most)
+            }
             done => done,
         }
     }
@@ -61,10 +71,20 @@ impl Clamps for Kernel {
 fn set(tid: u32, least: u32, most: u32) -> io::Result<()> {
     const KEEP_ALL: u64 = 0x08 | 0x10;
     const CLAMP_BOTH: u64 = 0x20 | 0x40;
-    let attributes = Attributes { size: SIZE, flags: KEEP_ALL | CLAMP_BOTH, least, most, ..Attributes::default() };
+    let attributes = Attributes {
+        size: SIZE,
+        flags: KEEP_ALL | CLAMP_BOTH,
+        least,
+        most,
+        ..Attributes::default()
+    };
     // SAFETY: the kernel reads the `size` bytes of `attributes`.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 #[cfg(test)]
@@ -73,7 +93,10 @@ mod tests {
 
     #[test]
     fn a_hint_that_was_set_is_read_back_and_taken_back() {
-        let hint = Clamp { least: 100, most: 700 };
+        let hint = Clamp {
+            least: 100,
+            most: 700,
+        };
         match Kernel.set(0, hint) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 println!("skipped: this kernel has no utilisation clamps (CONFIG_UCLAMP_TASK)");

@@ -128,13 +128,24 @@ impl<E: LiveEngine> Hinted<E> {
 
     /// Heeds what a placement says beside places; how much of it could not be.
     fn heed(&mut self, placement: &Placement) -> u32 {
-        let hints: Vec<(u32, Clamp)> = placement.threads.iter().filter_map(|t| Some((t.thread.0, t.clamp?))).collect();
-        let idle = hints.iter().all(|(tid, clamp)| *clamp == Clamp::FREE && !self.hints.contains_key(tid));
-        let undivided = self.shares.is_none() && placement.caches.as_ref().is_none_or(Vec::is_empty);
+        let hints: Vec<(u32, Clamp)> = placement
+            .threads
+            .iter()
+            .filter_map(|t| Some((t.thread.0, t.clamp?)))
+            .collect();
+        let idle = hints
+            .iter()
+            .all(|(tid, clamp)| *clamp == Clamp::FREE && !self.hints.contains_key(tid));
+        let undivided =
+            self.shares.is_none() && placement.caches.as_ref().is_none_or(Vec::is_empty);
         if self.config.dry || (idle && undivided) {
             return 0;
         }
-        let mut journal = match self.journal.take().map_or_else(|| Journal::create(&self.config.journals), Ok) {
+        let mut journal = match self
+            .journal
+            .take()
+            .map_or_else(|| Journal::create(&self.config.journals), Ok)
+        {
             Ok(journal) => journal,
             Err(error) => return self.without_journal(&error, hints.len()),
         };
@@ -160,7 +171,12 @@ impl<E: LiveEngine> Hinted<E> {
         }
         if !hints.is_empty() {
             let living = &self.hints;
-            journal.tidy(|anew| living.values().filter(|h| h.written).try_for_each(|h| anew.hinted(&h.before)))?;
+            journal.tidy(|anew| {
+                living
+                    .values()
+                    .filter(|h| h.written)
+                    .try_for_each(|h| anew.hinted(&h.before))
+            })?;
         }
         match caches {
             Some(classes) if !classes.is_empty() || self.shares.is_some() => {
@@ -170,11 +186,20 @@ impl<E: LiveEngine> Hinted<E> {
         }
     }
 
-    fn divide(&mut self, classes: &[CacheClass], journal: &mut Journal) -> Result<u32, AffinityError> {
+    fn divide(
+        &mut self,
+        classes: &[CacheClass],
+        journal: &mut Journal,
+    ) -> Result<u32, AffinityError> {
         let config = &self.config;
         let mut missing = None;
         let shares = self.shares.get_or_insert_with(|| {
-            let opened = Shares::open(&config.root, &config.topology, &config.numbers, Box::new(resctrl::Kernel));
+            let opened = Shares::open(
+                &config.root,
+                &config.topology,
+                &config.numbers,
+                Box::new(resctrl::Kernel),
+            );
             opened.map_err(|why| missing = Some(why)).ok()
         });
         let Some(shares) = shares else {
@@ -197,14 +222,17 @@ impl<E: LiveEngine> Hinted<E> {
             return;
         }
         let threads = &self.threads;
-        self.hints.retain(|tid, _| threads.binary_search_by_key(tid, |t| t.id.0).is_ok());
+        self.hints
+            .retain(|tid, _| threads.binary_search_by_key(tid, |t| t.id.0).is_ok());
         let mut refused = Refused::new();
         if let Some(Some(shares)) = &mut self.shares {
             shares.seat(threads, &mut refused);
         }
         self.owed += refused.values().sum::<u32>();
         refused.into_keys().for_each(|why| self.say(why));
-        let Some(mut journal) = self.journal.take() else { return };
+        let Some(mut journal) = self.journal.take() else {
+            return;
+        };
         if let Err(error) = self.prefer(&mut journal) {
             self.owed += self.without_journal(&error, 1);
         }
@@ -217,7 +245,9 @@ impl<E> Hinted<E> {
     fn let_go(&mut self, threads: Vec<ThreadInfo>) {
         for tid in threads.into_iter().map(|t| t.id.0) {
             if let Some(hint) = self.hints.remove(&tid)
-                && hint.set.is_some_and(|set| self.clamps.get(tid).is_ok_and(|now| now == set))
+                && hint
+                    .set
+                    .is_some_and(|set| self.clamps.get(tid).is_ok_and(|now| now == set))
             {
                 // One that has ended is not missed.
                 let _ = self.clamps.set(tid, hint.before.clamp);
@@ -230,7 +260,9 @@ impl<E> Hinted<E> {
 
     /// Puts everything back.
     fn release(&mut self) {
-        let Some(journal) = self.journal.take() else { return };
+        let Some(journal) = self.journal.take() else {
+            return;
+        };
         let of = |(tid, hint): (&u32, &Hint)| (*tid, hint.before);
         let mut told = Told {
             since: task::stat(std::process::id(), std::process::id()).map_or(0, |s| s.started),
@@ -243,9 +275,19 @@ impl<E> Hinted<E> {
         match &mut self.shares {
             Some(Some(shares)) => {
                 told.groups = shares.paths();
-                undo(&told, false, (&*self.clamps, shares.groups()), &mut restored);
+                undo(
+                    &told,
+                    false,
+                    (&*self.clamps, shares.groups()),
+                    &mut restored,
+                );
             }
-            _ => undo(&told, false, (&*self.clamps, &mut resctrl::Kernel), &mut restored),
+            _ => undo(
+                &told,
+                false,
+                (&*self.clamps, &mut resctrl::Kernel),
+                &mut restored,
+            ),
         }
         if restored.failed == 0 {
             journal.remove();
@@ -269,7 +311,10 @@ impl<E: LiveEngine> Engine for Hinted<E> {
     fn apply(&mut self, placement: &Placement) -> Result<Applied, E::Error> {
         let applied = self.inner.apply(placement)?;
         let unheeded = applied.unheeded + self.heed(placement) + std::mem::take(&mut self.owed);
-        Ok(Applied { unheeded, ..applied })
+        Ok(Applied {
+            unheeded,
+            ..applied
+        })
     }
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
@@ -295,9 +340,12 @@ impl<E: LiveEngine> LiveEngine for Hinted<E> {
     }
 
     fn dismiss(&mut self, root: &Root) -> Result<(), E::Error> {
-        let is_of =
-            |t: &ThreadInfo| t.program == root.program || process_of(t.id.0).is_ok_and(|process| process == root.pid);
-        let (gone, rest) = std::mem::take(&mut self.threads).into_iter().partition(is_of);
+        let is_of = |t: &ThreadInfo| {
+            t.program == root.program || process_of(t.id.0).is_ok_and(|process| process == root.pid)
+        };
+        let (gone, rest) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(is_of);
         self.threads = rest;
         self.let_go(gone);
         self.inner.dismiss(root)

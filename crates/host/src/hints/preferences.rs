@@ -34,7 +34,9 @@ pub(super) struct Preferences {
 
 /// The file of a CPU.
 fn file(root: &Path, cpu: u32) -> PathBuf {
-    root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/energy_performance_preference"))
+    root.join(format!(
+        "sys/devices/system/cpu/cpu{cpu}/cpufreq/energy_performance_preference"
+    ))
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -46,29 +48,52 @@ impl Cpu {
         let file = file(root, cpu);
         let before = read(&file)?;
         let offered = read(&file.with_file_name("energy_performance_available_preferences"))?;
-        let choose =
-            |words: &[&str]| words.iter().find(|w| offered.split(' ').any(|o| o == **w)).map(|w| (*w).to_owned());
-        let known = Preference { before, ..Preference::default() };
-        Some(Self { fast: choose(FAST), slow: choose(SLOW), file, known, now: None })
+        let choose = |words: &[&str]| {
+            words
+                .iter()
+                .find(|w| offered.split(' ').any(|o| o == **w))
+                .map(|w| (*w).to_owned())
+        };
+        let known = Preference {
+            before,
+            ..Preference::default()
+        };
+        Some(Self {
+            fast: choose(FAST),
+            slow: choose(SLOW),
+            file,
+            known,
+            now: None,
+        })
     }
 }
 
 impl Preferences {
     pub(super) const fn new(root: PathBuf) -> Self {
-        Self { root, cpus: BTreeMap::new() }
+        Self {
+            root,
+            cpus: BTreeMap::new(),
+        }
     }
 
     /// Whether a CPU has a preference that can be told.
     pub(super) fn exist(&mut self, cpu: u32) -> bool {
         let root = &self.root;
-        self.cpus.entry(cpu).or_insert_with(|| Cpu::find(root, cpu)).is_some()
+        self.cpus
+            .entry(cpu)
+            .or_insert_with(|| Cpu::find(root, cpu))
+            .is_some()
     }
 
     /// Sets what is wanted of each CPU, given the hints of who may run there; others have their own back. Says how many refused.
     ///
     /// # Errors
     /// The journal cannot be written; nothing is changed from then on.
-    pub(super) fn set(&mut self, wanted: &BTreeMap<u32, Clamp>, journal: &mut Journal) -> Result<u32, AffinityError> {
+    pub(super) fn set(
+        &mut self,
+        wanted: &BTreeMap<u32, Clamp>,
+        journal: &mut Journal,
+    ) -> Result<u32, AffinityError> {
         let mut refused = 0;
         for (number, cpu) in &mut self.cpus {
             let Some(cpu) = cpu else { continue };
@@ -95,18 +120,29 @@ impl Preferences {
 
     /// What was changed, to be put back.
     pub(super) fn changed(&self) -> BTreeMap<PathBuf, Preference> {
-        let of = |cpu: &Option<Cpu>| cpu.as_ref().map(|cpu| (cpu.file.clone(), cpu.known.clone()));
-        self.cpus.values().filter_map(of).filter(|(_, known)| !known.set.is_empty()).collect()
+        let of = |cpu: &Option<Cpu>| {
+            cpu.as_ref()
+                .map(|cpu| (cpu.file.clone(), cpu.known.clone()))
+        };
+        self.cpus
+            .values()
+            .filter_map(of)
+            .filter(|(_, known)| !known.set.is_empty())
+            .collect()
     }
 }
 
 /// The word for a CPU on which several threads may run: one that is to be fast decides, else one that has no hint at all.
 pub(super) fn strongest(a: Clamp, b: Clamp) -> Clamp {
-    Clamp { least: a.least.max(b.least), most: a.most.max(b.most) }
+    Clamp {
+        least: a.least.max(b.least),
+        most: a.most.max(b.most),
+    }
 }
 
 /// Puts a preference back where it is still one that was set. Whether that was needed, and done.
 pub(crate) fn put_back(file: &Path, known: &Preference) -> Option<bool> {
     let now = read(file)?;
-    (now != known.before && known.set.contains(&now)).then(|| std::fs::write(file, &known.before).is_ok())
+    (now != known.before && known.set.contains(&now))
+        .then(|| std::fs::write(file, &known.before).is_ok())
 }

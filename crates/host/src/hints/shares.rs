@@ -57,8 +57,13 @@ impl Shares {
         groups: Box<dyn Groups>,
     ) -> Result<Self, Unavailable> {
         let mount = mount(root);
-        let lacks = ("resctrl does not divide caches here", "the processor or the firmware lacks cache allocation");
-        let masks = Masks::read(&mount).ok().filter(|m| !m.resources.is_empty() && m.ways > m.least);
+        let lacks = (
+            "resctrl does not divide caches here",
+            "the processor or the firmware lacks cache allocation",
+        );
+        let masks = Masks::read(&mount)
+            .ok()
+            .filter(|m| !m.resources.is_empty() && m.ways > m.least);
         let masks = masks.ok_or_else(|| unavailable(root, lacks))?;
         let of_group = |group: &Group| {
             let cpu = group.cpus.lowest()?;
@@ -68,7 +73,16 @@ impl Shares {
         let llcs = topology.groups_by(GroupBy::Llc);
         let caches = llcs.iter().filter_map(of_group).collect();
         let bandwidth = bandwidth(&mount);
-        Ok(Self { mount, groups, masks, bandwidth, caches, classes: BTreeMap::new(), made: 0, left: BTreeSet::new() })
+        Ok(Self {
+            mount,
+            groups,
+            masks,
+            bandwidth,
+            caches,
+            classes: BTreeMap::new(),
+            made: 0,
+            left: BTreeSet::new(),
+        })
     }
 
     /// Makes these the classes.
@@ -83,7 +97,12 @@ impl Shares {
         refused: &mut Refused,
     ) -> Result<(), AffinityError> {
         let named: BTreeSet<&str> = classes.iter().map(|c| &*c.name).collect();
-        let gone: Vec<String> = self.classes.keys().filter(|name| !named.contains(name.as_str())).cloned().collect();
+        let gone: Vec<String> = self
+            .classes
+            .keys()
+            .filter(|name| !named.contains(name.as_str()))
+            .cloned()
+            .collect();
         for name in gone {
             self.give_back(&name, refused);
         }
@@ -91,7 +110,9 @@ impl Shares {
         for class in classes {
             let schemata = self.schemata(&class.shares, &mut next, refused);
             if !self.classes.contains_key(&*class.name) {
-                let path = self.mount.join(format!("{PREFIX}{}-share{}", std::process::id(), self.made));
+                let path =
+                    self.mount
+                        .join(format!("{PREFIX}{}-share{}", std::process::id(), self.made));
                 self.made += 1;
                 journal.group(&path)?;
                 if let Err(error) = self.groups.make(&path) {
@@ -99,9 +120,19 @@ impl Shares {
                     continue;
                 }
                 let (members, threads) = (class.members.clone(), BTreeSet::new());
-                self.classes.insert(class.name.to_string(), Class { path, members, schemata: String::new(), threads });
+                self.classes.insert(
+                    class.name.to_string(),
+                    Class {
+                        path,
+                        members,
+                        schemata: String::new(),
+                        threads,
+                    },
+                );
             }
-            let Some(known) = self.classes.get_mut(&*class.name) else { continue };
+            let Some(known) = self.classes.get_mut(&*class.name) else {
+                continue;
+            };
             known.members.clone_from(&class.members);
             if known.schemata != schemata {
                 match std::fs::write(known.path.join("schemata"), &schemata) {
@@ -126,33 +157,56 @@ impl Shares {
                 Members::Programs(programs) => programs.contains(&info.program),
                 Members::Threads(ids) => ids.contains(&info.id),
             };
-            let wanted = self.classes.iter().find(|(_, class)| is_member(class)).map(|(name, _)| name.clone());
-            let present =
-                self.classes.iter().find(|(_, class)| class.threads.contains(&tid)).map(|(name, _)| name.clone());
+            let wanted = self
+                .classes
+                .iter()
+                .find(|(_, class)| is_member(class))
+                .map(|(name, _)| name.clone());
+            let present = self
+                .classes
+                .iter()
+                .find(|(_, class)| class.threads.contains(&tid))
+                .map(|(name, _)| name.clone());
             if wanted == present || self.left.contains(&tid) {
                 continue;
             }
-            if present.is_none() && foreign.get_or_insert_with(|| foreign_threads(&self.mount)).contains(&tid) {
-                refuse(refused, "threads are in groups of resctrl that somebody else made, and stay there".into());
+            if present.is_none()
+                && foreign
+                    .get_or_insert_with(|| foreign_threads(&self.mount))
+                    .contains(&tid)
+            {
+                refuse(
+                    refused,
+                    "threads are in groups of resctrl that somebody else made, and stay there"
+                        .into(),
+                );
                 self.left.insert(tid);
                 continue;
             }
             if let Some(class) = present.and_then(|name| self.classes.get_mut(&name)) {
                 class.threads.remove(&tid);
             }
-            let path = wanted.as_ref().and_then(|name| self.classes.get(name)).map_or(&self.mount, |class| &class.path);
+            let path = wanted
+                .as_ref()
+                .and_then(|name| self.classes.get(name))
+                .map_or(&self.mount, |class| &class.path);
             match self.groups.assign(path, tid) {
                 Ok(()) => {}
                 // It ended in the meantime.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
-                Err(error) => refuse(refused, format!("a thread could not be put into a group of resctrl ({error})")),
+                Err(error) => refuse(
+                    refused,
+                    format!("a thread could not be put into a group of resctrl ({error})"),
+                ),
             }
             if let Some(class) = wanted.and_then(|name| self.classes.get_mut(&name)) {
                 class.threads.insert(tid);
             }
         }
         let living: BTreeSet<u32> = threads.iter().map(|t| t.id.0).collect();
-        self.classes.values_mut().for_each(|class| class.threads.retain(|tid| living.contains(tid)));
+        self.classes
+            .values_mut()
+            .for_each(|class| class.threads.retain(|tid| living.contains(tid)));
         self.left.retain(|tid| living.contains(tid));
     }
 
@@ -167,15 +221,23 @@ impl Shares {
     }
 
     fn give_back(&mut self, name: &str, refused: &mut Refused) {
-        let Some(class) = self.classes.remove(name) else { return };
+        let Some(class) = self.classes.remove(name) else {
+            return;
+        };
         if let Err(error) = self.groups.remove(&class.path) {
-            refuse(refused, format!("{} could not be removed ({error})", class.path.display()));
+            refuse(
+                refused,
+                format!("{} could not be removed ({error})", class.path.display()),
+            );
         }
     }
 
     /// Groups that were made and are there.
     pub(super) fn paths(&self) -> BTreeSet<PathBuf> {
-        self.classes.values().map(|class| class.path.clone()).collect()
+        self.classes
+            .values()
+            .map(|class| class.path.clone())
+            .collect()
     }
 
     pub(super) fn groups(&mut self) -> &mut dyn Groups {
@@ -183,13 +245,31 @@ impl Shares {
     }
 
     /// The lines of a group's `schemata` file; `next` is the first way that no class has yet, by cache.
-    fn schemata(&self, shares: &[CacheShare], next: &mut BTreeMap<GroupId, u32>, refused: &mut Refused) -> String {
+    fn schemata(
+        &self,
+        shares: &[CacheShare],
+        next: &mut BTreeMap<GroupId, u32>,
+        refused: &mut Refused,
+    ) -> String {
         let all = self.masks.mask(0, self.masks.ways);
-        let mut masks: BTreeMap<u32, u64> = self.masks.caches.iter().map(|cache| (*cache, all)).collect();
+        let mut masks: BTreeMap<u32, u64> = self
+            .masks
+            .caches
+            .iter()
+            .map(|cache| (*cache, all))
+            .collect();
         let mut percents = BTreeMap::new();
         for share in shares {
-            let Some((cache, known)) = self.caches.get(&share.llc).filter(|c| masks.contains_key(&c.0)).copied() else {
-                refuse(refused, "resctrl does not divide a cache that a policy wants divided".into());
+            let Some((cache, known)) = self
+                .caches
+                .get(&share.llc)
+                .filter(|c| masks.contains_key(&c.0))
+                .copied()
+            else {
+                refuse(
+                    refused,
+                    "resctrl does not divide a cache that a policy wants divided".into(),
+                );
                 continue;
             };
             if let Some(ways) = share.ways {
@@ -209,11 +289,24 @@ impl Shares {
             }
         }
         let joined = |parts: Vec<String>| parts.join(";");
-        let masks = joined(masks.iter().map(|(cache, mask)| format!("{cache}={mask:x}")).collect());
-        let mut lines: Vec<String> = self.masks.resources.iter().map(|name| format!("{name}:{masks}\n")).collect();
+        let masks = joined(
+            masks
+                .iter()
+                .map(|(cache, mask)| format!("{cache}={mask:x}"))
+                .collect(),
+        );
+        let mut lines: Vec<String> = self
+            .masks
+            .resources
+            .iter()
+            .map(|name| format!("{name}:{masks}\n"))
+            .collect();
         if let Some(limits) = &self.bandwidth {
             let of = |memory: &u32| format!("{memory}={}", percents.get(memory).unwrap_or(&100));
-            lines.push(format!("MB:{}\n", joined(limits.memories.iter().map(of).collect())));
+            lines.push(format!(
+                "MB:{}\n",
+                joined(limits.memories.iter().map(of).collect())
+            ));
         }
         lines.concat()
     }
@@ -228,19 +321,31 @@ fn made_none(mount: &Path, error: &io::Error) -> String {
         Some(libc::ENOSPC) => "the processor tells no more classes apart",
         _ => "only root may",
     };
-    format!("no group could be made in {} ({error}): {mend}", mount.display())
+    format!(
+        "no group could be made in {} ({error}): {mend}",
+        mount.display()
+    )
 }
 
 fn not_taken(mount: &Path, schemata: &str, error: &io::Error) -> String {
     let said = std::fs::read_to_string(mount.join("info/last_cmd_status")).unwrap_or_default();
     let (wanted, said) = (schemata.trim().replace('\n', ", "), said.trim().to_owned());
-    format!("resctrl refuses `{wanted}` ({error}{}{said})", if said.is_empty() { "" } else { ": " })
+    format!(
+        "resctrl refuses `{wanted}` ({error}{}{said})",
+        if said.is_empty() { "" } else { ": " }
+    )
 }
 
 /// The number of the last-level cache of a CPU.
 fn cache_number(root: &Path, cpu: CpuId) -> Option<u32> {
     let folder = root.join(format!("sys/devices/system/cpu/cpu{}/cache", cpu.0));
-    let number = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+    let number = |path: PathBuf| {
+        std::fs::read_to_string(path)
+            .ok()?
+            .trim()
+            .parse::<u32>()
+            .ok()
+    };
     let mut last = None;
     for entry in std::fs::read_dir(folder).ok()?.flatten() {
         let level = number(entry.path().join("level"));
@@ -253,11 +358,25 @@ fn cache_number(root: &Path, cpu: CpuId) -> Option<u32> {
 
 fn bandwidth(mount: &Path) -> Option<Bandwidth> {
     let schemata = std::fs::read_to_string(mount.join("schemata")).ok()?;
-    let line = schemata.lines().map(str::trim).find(|line| line.starts_with("MB:"))?;
+    let line = schemata
+        .lines()
+        .map(str::trim)
+        .find(|line| line.starts_with("MB:"))?;
     // AMD counts in eighths of a GB/s, not in parts: that would need the memory's own figure.
-    let whole = line.split(['=', ';']).skip(1).step_by(2).all(|v| v.trim() == "100");
-    let least = std::fs::read_to_string(mount.join("info/MB/min_bandwidth")).ok()?.trim().parse().ok()?;
-    whole.then(|| Bandwidth { least, memories: numbers(line) })
+    let whole = line
+        .split(['=', ';'])
+        .skip(1)
+        .step_by(2)
+        .all(|v| v.trim() == "100");
+    let least = std::fs::read_to_string(mount.join("info/MB/min_bandwidth"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
+    whole.then(|| Bandwidth {
+        least,
+        memories: numbers(line),
+    })
 }
 
 /// Threads in groups that others have made.
@@ -266,5 +385,11 @@ fn foreign_threads(mount: &Path) -> BTreeSet<u32> {
     let own = format!("{PREFIX}{}-", std::process::id());
     let foreign = folders.filter(|e| !e.file_name().to_string_lossy().starts_with(&own));
     let tasks = foreign.filter_map(|e| std::fs::read_to_string(e.path().join("tasks")).ok());
-    tasks.flat_map(|text| text.lines().filter_map(|l| l.trim().parse().ok()).collect::<Vec<u32>>()).collect()
+    tasks
+        .flat_map(|text| {
+            text.lines()
+                .filter_map(|l| l.trim().parse().ok())
+                .collect::<Vec<u32>>()
+        })
+        .collect()
 }

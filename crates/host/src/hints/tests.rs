@@ -27,7 +27,11 @@ impl Engine for Paper {
     }
 
     fn observe(&mut self, at: Nanos, _: bool) -> Result<Observation, AffinityError> {
-        Ok(Observation { at, threads: self.1.clone(), ..Observation::default() })
+        Ok(Observation {
+            at,
+            threads: self.1.clone(),
+            ..Observation::default()
+        })
     }
 
     fn apply(&mut self, _: &Placement) -> Result<Applied, AffinityError> {
@@ -82,7 +86,15 @@ struct Sleeper(Child);
 impl Sleeper {
     fn start() -> Self {
         let mut command = Command::new("sleep");
-        Self(command.arg("60").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Self(
+            command
+                .arg("60")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     fn tid(&self) -> u32 {
@@ -126,7 +138,14 @@ fn engine(root: &Path, tids: &[u32], clamps: Box<dyn Clamps>) -> Hinted<Paper> {
     let mut threads: Vec<ThreadInfo> = tids.iter().enumerate().map(info).collect();
     threads.sort_by_key(|t| t.id);
     let (journals, root) = (root.join("journals"), root.to_owned());
-    let config = HintConfig { topology: Arc::clone(&topology), numbers, journals, root, dry: false, say: |_| {} };
+    let config = HintConfig {
+        topology: Arc::clone(&topology),
+        numbers,
+        journals,
+        root,
+        dry: false,
+        say: |_| {},
+    };
     let mut hinted = Hinted::over(Paper(topology, threads), config, clamps);
     hinted.observe(Nanos::ZERO, false).unwrap();
     hinted
@@ -137,43 +156,104 @@ fn hint(hints: &[(u32, Clamp)]) -> Placement {
         clamp: Some(*clamp),
         ..ThreadPlacement::new(ThreadId(*tid), Target::Anywhere, Reason::rule("test"))
     };
-    Placement { threads: hints.iter().map(place).collect(), ..Placement::default() }
+    Placement {
+        threads: hints.iter().map(place).collect(),
+        ..Placement::default()
+    }
 }
 
 fn caches(classes: &[(&str, u32, u32)], llc: GroupId) -> Placement {
     let class = |(name, program, ways): &(&str, u32, u32)| CacheClass {
         name: name.to_string().into(),
         members: Members::Programs(vec![ProgramId(*program)]),
-        shares: vec![CacheShare { llc, ways: Some(Ways { first: None, count: *ways }), bandwidth: Some(25) }],
+        shares: vec![CacheShare {
+            llc,
+            ways: Some(Ways {
+                first: None,
+                count: *ways,
+            }),
+            bandwidth: Some(25),
+        }],
     };
-    Placement { caches: Some(classes.iter().map(class).collect()), ..Placement::default() }
+    Placement {
+        caches: Some(classes.iter().map(class).collect()),
+        ..Placement::default()
+    }
 }
 
 #[test]
 fn hints_are_set_respected_and_put_back() {
     let root = tempfile::tempdir().unwrap();
     let (kept, one, two) = (Kept::default(), Sleeper::start(), Sleeper::start());
-    let foreign = Clamp { least: 5, most: 900 };
+    let foreign = Clamp {
+        least: 5,
+        most: 900,
+    };
     kept.set(two.tid(), foreign).unwrap();
     let mut engine = engine(root.path(), &[one.tid(), two.tid()], Box::new(kept.clone()));
-    assert_eq!(engine.apply(&hint(&[(one.tid(), Clamp::FREE)])).unwrap().unheeded, 0);
-    assert!(!root.path().join("journals").exists(), "nothing is journalled before anything is asked for");
+    assert_eq!(
+        engine
+            .apply(&hint(&[(one.tid(), Clamp::FREE)]))
+            .unwrap()
+            .unheeded,
+        0
+    );
+    assert!(
+        !root.path().join("journals").exists(),
+        "nothing is journalled before anything is asked for"
+    );
     let both = [(one.tid(), Clamp::FULL), (two.tid(), Clamp::at_most(400))];
     assert_eq!(engine.apply(&hint(&both)).unwrap().unheeded, 0);
-    assert_eq!((kept.get(one.tid()).unwrap(), kept.get(two.tid()).unwrap()), (Clamp::FULL, Clamp::at_most(400)));
-    assert_eq!(std::fs::read_dir(root.path().join("journals")).unwrap().count(), 1);
+    assert_eq!(
+        (kept.get(one.tid()).unwrap(), kept.get(two.tid()).unwrap()),
+        (Clamp::FULL, Clamp::at_most(400))
+    );
+    assert_eq!(
+        std::fs::read_dir(root.path().join("journals"))
+            .unwrap()
+            .count(),
+        1
+    );
     engine.apply(&hint(&[(two.tid(), Clamp::FREE)])).unwrap();
-    assert_eq!(kept.get(two.tid()).unwrap(), foreign, "what it had, not nothing");
+    assert_eq!(
+        kept.get(two.tid()).unwrap(),
+        foreign,
+        "what it had, not nothing"
+    );
     engine.apply(&hint(&[(two.tid(), Clamp::FULL)])).unwrap();
-    engine.dismiss(&Root { pid: 1, program: ProgramId(1), name: "p".into() }).unwrap();
-    assert_eq!(kept.get(two.tid()).unwrap(), foreign, "who is let go has what it had");
+    engine
+        .dismiss(&Root {
+            pid: 1,
+            program: ProgramId(1),
+            name: "p".into(),
+        })
+        .unwrap();
+    assert_eq!(
+        kept.get(two.tid()).unwrap(),
+        foreign,
+        "who is let go has what it had"
+    );
     let others = Clamp { least: 1, most: 2 };
     kept.set(one.tid(), others).unwrap();
-    assert_eq!(engine.apply(&hint(&[(one.tid(), Clamp::at_most(3))])).unwrap().unheeded, 1);
+    assert_eq!(
+        engine
+            .apply(&hint(&[(one.tid(), Clamp::at_most(3))]))
+            .unwrap()
+            .unheeded,
+        1
+    );
     engine.apply(&hint(&[(two.tid(), Clamp::FULL)])).unwrap();
     drop(engine);
-    assert_eq!((kept.get(one.tid()).unwrap(), kept.get(two.tid()).unwrap()), (others, foreign));
-    assert_eq!(std::fs::read_dir(root.path().join("journals")).unwrap().count(), 0);
+    assert_eq!(
+        (kept.get(one.tid()).unwrap(), kept.get(two.tid()).unwrap()),
+        (others, foreign)
+    );
+    assert_eq!(
+        std::fs::read_dir(root.path().join("journals"))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 const PREFERENCE: &str = "sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference";
@@ -185,27 +265,51 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
     let (one, two) = (Sleeper::start(), Sleeper::start());
     let mut engine = engine(root.path(), &[one.tid(), two.tid()], Box::new(Without));
     let both = hint(&[(one.tid(), Clamp::FULL), (two.tid(), Clamp::at_most(400))]);
-    assert_eq!(engine.apply(&both).unwrap().unheeded, 2, "neither clamps nor preferences");
+    assert_eq!(
+        engine.apply(&both).unwrap().unheeded,
+        2,
+        "neither clamps nor preferences"
+    );
     assert_eq!(engine.said.len(), 1, "said once: {:?}", engine.said);
     drop(engine);
     for cpu in [PREFERENCE, OTHER] {
-        let offered = cpu.replace("performance_preference", "performance_available_preferences");
-        write(root.path(), &[(cpu, "balance_performance\n"), (&offered, "performance balance_performance power \n")]);
+        let offered = cpu.replace(
+            "performance_preference",
+            "performance_available_preferences",
+        );
+        write(
+            root.path(),
+            &[
+                (cpu, "balance_performance\n"),
+                (&offered, "performance balance_performance power \n"),
+            ],
+        );
     }
     let mut engine = self::engine(root.path(), &[one.tid(), two.tid()], Box::new(Without));
     assert_eq!(engine.apply(&both).unwrap().unheeded, 0);
     engine.observe(Nanos::ZERO, false).unwrap();
-    assert_eq!((&*read(root.path(), PREFERENCE), &*read(root.path(), OTHER)), ("performance", "power"));
+    assert_eq!(
+        (&*read(root.path(), PREFERENCE), &*read(root.path(), OTHER)),
+        ("performance", "power")
+    );
     // What a kill leaves: the files, and a journal without a lock.
     let journals = root.path().join("journals");
-    let journal = std::fs::read_dir(&journals).unwrap().next().unwrap().unwrap().path();
+    let journal = std::fs::read_dir(&journals)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let text = std::fs::read_to_string(journal).unwrap();
     engine.apply(&hint(&[(one.tid(), Clamp::FREE)])).unwrap();
     engine.observe(Nanos::ZERO, false).unwrap();
     assert_eq!(read(root.path(), PREFERENCE), "balance_performance");
     drop(engine);
     assert_eq!(read(root.path(), OTHER), "balance_performance");
-    write(root.path(), &[(PREFERENCE, "performance\n"), (OTHER, "somebody's\n")]);
+    write(
+        root.path(),
+        &[(PREFERENCE, "performance\n"), (OTHER, "somebody's\n")],
+    );
     let group = root.path().join("resctrl/countersteer-1-share0");
     std::fs::create_dir_all(&group).unwrap();
     let foreign = root.path().join("resctrl/somebody");
@@ -213,7 +317,11 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
     let groups = format!("group {}\ngroup {}\n", group.display(), foreign.display());
     std::fs::write(journals.join("killed.journal"), text + &groups).unwrap();
     let restored = restore(&journals).unwrap();
-    assert_eq!((restored.journals, restored.hints, restored.failed), (1, 2, 0), "{restored:?}");
+    assert_eq!(
+        (restored.journals, restored.hints, restored.failed),
+        (1, 2, 0),
+        "{restored:?}"
+    );
     assert_eq!(read(root.path(), PREFERENCE), "balance_performance");
     assert_eq!(read(root.path(), OTHER), "somebody's\n");
     assert!(!group.exists() && foreign.exists(), "groups of others stay");
@@ -227,7 +335,10 @@ fn with_resctrl(root: &Path) {
             (&format!("{info}/L3/cbm_mask"), "ffff\n"),
             (&format!("{info}/L3/min_cbm_bits"), "2\n"),
             (&format!("{info}/MB/min_bandwidth"), "10\n"),
-            ("sys/fs/resctrl/schemata", "    MB:4=100;7=100\n    L3:4=ffff;7=ffff\n"),
+            (
+                "sys/fs/resctrl/schemata",
+                "    MB:4=100;7=100\n    L3:4=ffff;7=ffff\n",
+            ),
         ],
     );
     let topology = Topology::new(&Machine::parse("m", MACHINE).unwrap());
@@ -235,7 +346,13 @@ fn with_resctrl(root: &Path) {
     for cpu in &topology.cpus {
         let index = format!("sys/devices/system/cpu/cpu{}/cache/index3", cpu.id.0);
         let id = if last.contains(cpu.id) { "7\n" } else { "4\n" };
-        write(root, &[(&format!("{index}/level"), "3\n"), (&format!("{index}/id"), id)]);
+        write(
+            root,
+            &[
+                (&format!("{index}/level"), "3\n"),
+                (&format!("{index}/id"), id),
+            ],
+        );
     }
 }
 
@@ -249,38 +366,87 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     let mut engine = engine(root.path(), &[70, 71, 72], Box::new(Kept::default()));
     let topology = Arc::clone(engine.topology());
     let llc = topology.groups_by(GroupBy::Llc)[1].id;
-    let pretend = Shares::open(root.path(), &topology, &engine.config.numbers, Box::new(Pretend { limit: 2 }));
+    let pretend = Shares::open(
+        root.path(),
+        &topology,
+        &engine.config.numbers,
+        Box::new(Pretend { limit: 2 }),
+    );
     engine.shares = Some(Some(pretend.unwrap()));
     let classes = [("a", 0, 3), ("b", 1, 8), ("c", 2, 4)];
     let applied = engine.apply(&caches(&classes[..2], llc)).unwrap();
     assert_eq!(applied.unheeded, 0, "{:?}", engine.said);
     engine.observe(Nanos::ZERO, false).unwrap();
-    let group = |n: u32| format!("sys/fs/resctrl/countersteer-{}-share{n}", std::process::id());
+    let group = |n: u32| {
+        format!(
+            "sys/fs/resctrl/countersteer-{}-share{n}",
+            std::process::id()
+        )
+    };
     let schemata = |n| read(root.path(), &format!("{}/schemata", group(n)));
     let ways = topology.caches[1].ways;
     let of = |first: u32, count: u32| {
         let scale = |n: u32| (n * 16 + ways / 2) / ways;
         ((1_u32 << scale(count).max(2)) - 1) << scale(first)
     };
-    assert_eq!(schemata(0), format!("L3:4=ffff;7={:x}\nMB:4=100;7=25\n", of(0, 3)));
-    assert_eq!(schemata(1), format!("L3:4=ffff;7={:x}\nMB:4=100;7=25\n", of(3, 8)));
+    assert_eq!(
+        schemata(0),
+        format!("L3:4=ffff;7={:x}\nMB:4=100;7=25\n", of(0, 3))
+    );
+    assert_eq!(
+        schemata(1),
+        format!("L3:4=ffff;7={:x}\nMB:4=100;7=25\n", of(3, 8))
+    );
     assert_eq!(read(root.path(), &format!("{}/tasks", group(0))), "70\n");
     let applied = engine.apply(&caches(&classes, llc)).unwrap();
     assert_eq!(applied.unheeded, 1, "no more groups");
-    assert!(engine.said.iter().any(|s| s.contains("no more classes")), "{:?}", engine.said);
-    let applied = engine.apply(&caches(&[classes[0], classes[2]], llc)).unwrap();
-    assert_eq!(applied.unheeded, 1, "a thread of somebody else's group stays there: {:?}", engine.said);
+    assert!(
+        engine.said.iter().any(|s| s.contains("no more classes")),
+        "{:?}",
+        engine.said
+    );
+    let applied = engine
+        .apply(&caches(&[classes[0], classes[2]], llc))
+        .unwrap();
+    assert_eq!(
+        applied.unheeded, 1,
+        "a thread of somebody else's group stays there: {:?}",
+        engine.said
+    );
     assert!(!root.path().join(group(1)).exists() && root.path().join(group(3)).exists());
-    engine.apply(&Placement { caches: Some(Vec::new()), ..Placement::default() }).unwrap();
+    engine
+        .apply(&Placement {
+            caches: Some(Vec::new()),
+            ..Placement::default()
+        })
+        .unwrap();
     assert!(!root.path().join(group(0)).exists());
     engine.apply(&caches(&classes[..1], llc)).unwrap();
     engine.observe(Nanos::ZERO, false).unwrap();
     assert!(!mount.join("tasks").exists());
-    engine.dismiss(&Root { pid: 70, program: ProgramId(0), name: "p".into() }).unwrap();
-    assert_eq!(std::fs::read_to_string(mount.join("tasks")).unwrap(), "70\n", "back with everybody");
+    engine
+        .dismiss(&Root {
+            pid: 70,
+            program: ProgramId(0),
+            name: "p".into(),
+        })
+        .unwrap();
+    assert_eq!(
+        std::fs::read_to_string(mount.join("tasks")).unwrap(),
+        "70\n",
+        "back with everybody"
+    );
     drop(engine);
-    let left: Vec<_> = std::fs::read_dir(mount).unwrap().flatten().map(|e| e.file_name()).collect();
-    assert!(left.iter().all(|name| !name.to_string_lossy().contains("countersteer")), "{left:?}");
+    let left: Vec<_> = std::fs::read_dir(mount)
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert!(
+        left.iter()
+            .all(|name| !name.to_string_lossy().contains("countersteer")),
+        "{left:?}"
+    );
 }
 
 #[test]
@@ -288,11 +454,24 @@ fn a_machine_without_resctrl_says_so_once_and_goes_on() {
     let root = tempfile::tempdir().unwrap();
     let mut engine = engine(root.path(), &[70], Box::new(Kept::default()));
     let llc = engine.topology().groups_by(GroupBy::Llc)[0].id;
-    let nothing = Placement { caches: Some(Vec::new()), ..hint(&[(std::process::id(), Clamp::FULL)]) };
+    let nothing = Placement {
+        caches: Some(Vec::new()),
+        ..hint(&[(std::process::id(), Clamp::FULL)])
+    };
     assert_eq!(engine.apply(&nothing).unwrap().unheeded, 0);
-    assert!(engine.said.is_empty(), "nothing was asked of it: {:?}", engine.said);
+    assert!(
+        engine.said.is_empty(),
+        "nothing was asked of it: {:?}",
+        engine.said
+    );
     for _ in 0..2 {
-        assert_eq!(engine.apply(&caches(&[("a", 0, 3), ("b", 1, 3)], llc)).unwrap().unheeded, 2);
+        assert_eq!(
+            engine
+                .apply(&caches(&[("a", 0, 3), ("b", 1, 3)], llc))
+                .unwrap()
+                .unheeded,
+            2
+        );
     }
     assert_eq!(engine.said.len(), 1, "{:?}", engine.said);
 }

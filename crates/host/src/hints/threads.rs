@@ -15,19 +15,39 @@ use crate::live::LiveEngine;
 
 impl<E: LiveEngine> Hinted<E> {
     /// Sets a thread's hint; 1 if it is not heeded.
-    pub(super) fn hint(&mut self, tid: u32, clamp: Clamp, journal: &mut Journal) -> Result<u32, AffinityError> {
-        let Ok(found) = self.clamps.get(tid) else { return Ok(0) };
+    pub(super) fn hint(
+        &mut self,
+        tid: u32,
+        clamp: Clamp,
+        journal: &mut Journal,
+    ) -> Result<u32, AffinityError> {
+        let Ok(found) = self.clamps.get(tid) else {
+            return Ok(0);
+        };
         if !self.hints.contains_key(&tid) {
-            let Some(before) = self.before(tid, found).filter(|b| clamp != Clamp::FREE || b.clamp != found) else {
+            let Some(before) = self
+                .before(tid, found)
+                .filter(|b| clamp != Clamp::FREE || b.clamp != found)
+            else {
                 return Ok(0);
             };
             let set = (before.clamp != found).then_some(found);
             if set.is_some() {
                 journal.hinted(&before)?;
             }
-            self.hints.insert(tid, Hint { set, before, wanted: None, written: set.is_some() });
+            self.hints.insert(
+                tid,
+                Hint {
+                    set,
+                    before,
+                    wanted: None,
+                    written: set.is_some(),
+                },
+            );
         }
-        let Some(hint) = self.hints.get_mut(&tid) else { return Ok(0) };
+        let Some(hint) = self.hints.get_mut(&tid) else {
+            return Ok(0);
+        };
         hint.wanted = Some(clamp).filter(|c| *c != Clamp::FREE);
         if found != hint.set.unwrap_or(hint.before.clamp) {
             // Somebody else has set it: that is the thread's own from now on.
@@ -59,7 +79,9 @@ impl<E: LiveEngine> Hinted<E> {
             Some(libc::ESRCH) => 0,
             Some(libc::EOPNOTSUPP) => self.only_preferences(clamp),
             _ => {
-                self.say(format!("frequency hints of some threads are refused ({error})"));
+                self.say(format!(
+                    "frequency hints of some threads are refused ({error})"
+                ));
                 1
             }
         }
@@ -84,18 +106,34 @@ impl<E: LiveEngine> Hinted<E> {
     fn before(&self, tid: u32, found: Clamp) -> Option<journal::Hinted> {
         let pid = process_of(tid).ok()?;
         let stat = task::stat(pid, tid)?;
-        let relative = || self.hints.values().find(|h| h.before.pid == pid || h.before.pid == stat.parent);
+        let relative = || {
+            self.hints
+                .values()
+                .find(|h| h.before.pid == pid || h.before.pid == stat.parent)
+        };
         let inherited = self.set.contains(&found).then(relative).flatten();
         let clamp = inherited.map_or(found, |relative| relative.before.clamp);
-        Some(journal::Hinted { pid, tid, started: stat.started, session: stat.session, clamp })
+        Some(journal::Hinted {
+            pid,
+            tid,
+            started: stat.started,
+            session: stat.session,
+            clamp,
+        })
     }
 
     /// Tells CPUs what is wanted of them by the hints of who may run there.
     pub(super) fn prefer(&mut self, journal: &mut Journal) -> Result<(), AffinityError> {
         let mut wanted: BTreeMap<u32, Clamp> = BTreeMap::new();
         for info in &self.threads {
-            let Some(clamp) = self.hints.get(&info.id.0).and_then(|h| h.wanted) else { continue };
-            for cpu in info.allowed.iter().filter_map(|cpu| self.config.numbers.os(cpu)) {
+            let Some(clamp) = self.hints.get(&info.id.0).and_then(|h| h.wanted) else {
+                continue;
+            };
+            for cpu in info
+                .allowed
+                .iter()
+                .filter_map(|cpu| self.config.numbers.os(cpu))
+            {
                 if self.preferences.exist(cpu.0) {
                     let known = wanted.entry(cpu.0).or_insert(clamp);
                     *known = preferences::strongest(*known, clamp);
@@ -105,7 +143,9 @@ impl<E: LiveEngine> Hinted<E> {
         let refused = self.preferences.set(&wanted, journal)?;
         if refused > 0 {
             let why = "only root may, and not while the governor is `performance`";
-            self.say(format!("energy preferences of some CPUs cannot be set: {why}"));
+            self.say(format!(
+                "energy preferences of some CPUs cannot be set: {why}"
+            ));
         }
         self.owed += refused;
         Ok(())

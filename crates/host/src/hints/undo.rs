@@ -29,7 +29,11 @@ pub(crate) fn undo(
 ) {
     for hinted in told.hinted.values() {
         let same = task::stat(hinted.pid, hinted.tid).is_some_and(|s| s.started == hinted.started);
-        if same && clamps.get(hinted.tid).is_ok_and(|now| now != hinted.clamp && told.clamps.contains(&now)) {
+        if same
+            && clamps
+                .get(hinted.tid)
+                .is_ok_and(|now| now != hinted.clamp && told.clamps.contains(&now))
+        {
             count(clamps.set(hinted.tid, hinted.clamp), restored);
         }
     }
@@ -37,13 +41,28 @@ pub(crate) fn undo(
     for _ in 0..MOST_ROUNDS {
         let related = |pid: u32, parent: u32, session: u32| {
             let of = |pid: u32| told.hinted.values().find(|h| h.pid == pid);
-            let in_session = || told.hinted.values().find(|h| sessions && h.session == session);
-            of(pid).or_else(|| of(parent)).or_else(in_session).map(|h| h.clamp)
+            let in_session = || {
+                told.hinted
+                    .values()
+                    .find(|h| sessions && h.session == session)
+            };
+            of(pid)
+                .or_else(|| of(parent))
+                .or_else(in_session)
+                .map(|h| h.clamp)
         };
-        let found = if told.clamps.is_empty() { Vec::new() } else { unlisted(told.since, related) };
-        let unlisted = found.into_iter().filter(|(tid, _)| !told.hinted.contains_key(tid) && !done.contains(tid));
+        let found = if told.clamps.is_empty() {
+            Vec::new()
+        } else {
+            unlisted(told.since, related)
+        };
+        let unlisted = found
+            .into_iter()
+            .filter(|(tid, _)| !told.hinted.contains_key(tid) && !done.contains(tid));
         let is_ours = |(tid, before): &(u32, Clamp)| {
-            clamps.get(*tid).is_ok_and(|now| now != *before && told.clamps.contains(&now))
+            clamps
+                .get(*tid)
+                .is_ok_and(|now| now != *before && told.clamps.contains(&now))
         };
         let found: Vec<_> = unlisted.filter(is_ours).collect();
         if found.is_empty() {
@@ -75,7 +94,9 @@ fn count(done: io::Result<()>, restored: &mut Restored) {
 
 /// Only groups by this program's name: a journal is no reason to remove anything else.
 fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
-    let own = group.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    let own = group
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
     if own && group.is_dir() {
         match groups.remove(group) {
             Ok(()) => restored.hints += 1,

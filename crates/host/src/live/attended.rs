@@ -65,7 +65,19 @@ where
         let pages = Pages::new(inner.topology());
         let (begun, asked_to_end, expected, close) = (false, false, true, true);
         let (gauges, now, bell) = (None, Nanos::ZERO, None);
-        Ok(Self { inner, crew, signals, pages, gauges, now, begun, asked_to_end, expected, close, bell })
+        Ok(Self {
+            inner,
+            crew,
+            signals,
+            pages,
+            gauges,
+            now,
+            begun,
+            asked_to_end,
+            expected,
+            close,
+            bell,
+        })
     }
 
     /// What has this engine observe at once, from another thread.
@@ -75,15 +87,21 @@ where
     pub fn bell(&mut self) -> Result<Bell, E::Error> {
         let system = CounterError::system("making room for requests");
         let (here, there) = UnixStream::pair().map_err(&system)?;
-        [&here, &there].into_iter().try_for_each(|end| end.set_nonblocking(true)).map_err(&system)?;
-        self.inner.wake_on(here.try_clone().map_err(&system)?.into());
+        [&here, &there]
+            .into_iter()
+            .try_for_each(|end| end.set_nonblocking(true))
+            .map_err(&system)?;
+        self.inner
+            .wake_on(here.try_clone().map_err(&system)?.into());
         self.bell = Some(here);
         Ok(Bell(there))
     }
 
     /// Whether the bell was rung.
     fn is_rung(&mut self) -> bool {
-        let Some(bell) = &mut self.bell else { return false };
+        let Some(bell) = &mut self.bell else {
+            return false;
+        };
         let rung = bell.read(&mut [0; 64]).is_ok_and(|n| n > 0);
         if rung && let Ok(again) = bell.try_clone() {
             self.inner.wake_on(again.into());
@@ -94,7 +112,10 @@ where
     /// The same, whose samples have what these gauges read as well.
     #[must_use]
     pub fn reading(self, gauges: Gauges) -> Self {
-        Self { gauges: Some(gauges), ..self }
+        Self {
+            gauges: Some(gauges),
+            ..self
+        }
     }
 
     /// The engine.
@@ -125,7 +146,11 @@ where
             self.inner.dismiss(root)?;
         }
         // What those that left have started may belong to the crew by itself.
-        let again = if left.is_empty() { Vec::new() } else { self.crew.roots() };
+        let again = if left.is_empty() {
+            Vec::new()
+        } else {
+            self.crew.roots()
+        };
         for root in again {
             let _ = self.inner.admit(&root);
         }
@@ -135,7 +160,12 @@ where
                 self.wake_at_end(root.pid);
             }
         }
-        for Started { row, root, launch_on } in self.crew.start(self.now)? {
+        for Started {
+            row,
+            root,
+            launch_on,
+        } in self.crew.start(self.now)?
+        {
             self.inner.admit(&root)?;
             if let Some(cpus) = launch_on {
                 self.inner.apply(&placed_at_launch(root.pid, cpus))?;
@@ -164,10 +194,16 @@ where
 
     /// Passes a signal on to the programs; whether the run ends with it.
     fn heed(&mut self) -> bool {
-        let Some((signal, only_here)) = self.signals.pending() else { return false };
+        let Some((signal, only_here)) = self.signals.pending() else {
+            return false;
+        };
         // From a terminal the programs got it too; from `kill` only this process did. The second one is meant.
         if only_here || self.asked_to_end {
-            let signal = if self.asked_to_end { libc::SIGKILL } else { signal };
+            let signal = if self.asked_to_end {
+                libc::SIGKILL
+            } else {
+                signal
+            };
             if !self.crew.signal(signal) {
                 return true;
             }
@@ -180,8 +216,15 @@ where
 }
 
 fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
-    let (thread, target, reason) = (ThreadId(pid), Target::Cpus(cpus), Reason::rule("where the workload launches it"));
-    Placement { threads: vec![ThreadPlacement::new(thread, target, reason)], ..Placement::default() }
+    let (thread, target, reason) = (
+        ThreadId(pid),
+        Target::Cpus(cpus),
+        Reason::rule("where the workload launches it"),
+    );
+    Placement {
+        threads: vec![ThreadPlacement::new(thread, target, reason)],
+        ..Placement::default()
+    }
 }
 
 /// Adds what came to what there is; whether there was anything. Most of the time there is not, and nothing is copied.
@@ -208,7 +251,9 @@ where
         let (mut seen, mut joined) = (Observation::default(), false);
         loop {
             self.start()?;
-            let part = self.inner.observe(until.min(self.crew.next_start()), early)?;
+            let part = self
+                .inner
+                .observe(until.min(self.crew.next_start()), early)?;
             self.now = part.at;
             (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
             append(&mut seen.events, part.events);
@@ -223,7 +268,8 @@ where
                 if let Some(gauges) = &mut self.gauges {
                     gauges.read(&mut seen);
                 }
-                self.pages.hear(&mut seen, |thread| self.inner.process_of(thread));
+                self.pages
+                    .hear(&mut seen, |thread| self.inner.process_of(thread));
                 self.look()?;
                 return Ok(seen);
             }
@@ -253,7 +299,11 @@ where
     /// Processes that come and go are looked for each period, and who is still to be started is seen alive however soon it ends.
     fn rest(&self, period: Nanos) -> Nanos {
         let settled = !self.crew.is_finding() && self.crew.next_start() == Nanos::NEVER;
-        if settled { self.inner.rest(period) } else { period }
+        if settled {
+            self.inner.rest(period)
+        } else {
+            period
+        }
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

@@ -100,7 +100,10 @@ impl Crew {
             ended: None,
             kind: Kind::Waiting(start),
         };
-        Ok(Self { members: starts.into_iter().map(member).collect(), find: None })
+        Ok(Self {
+            members: starts.into_iter().map(member).collect(),
+            find: None,
+        })
     }
 
     /// A crew of processes that run already.
@@ -118,7 +121,10 @@ impl Crew {
     /// A crew that looks for its processes itself, all the time.
     #[must_use]
     pub fn finding(find: Find) -> Self {
-        Self { members: Vec::new(), find: Some(find) }
+        Self {
+            members: Vec::new(),
+            find: Some(find),
+        }
     }
 
     /// Whether it looks for its processes itself.
@@ -127,27 +133,41 @@ impl Crew {
     }
 
     fn take_in(&mut self, root: Root, now: Nanos) -> Result<(), CounterError> {
-        let file = pidfd(root.pid).map_err(|_| CounterError::Gone { what: "process", id: root.pid })?;
+        let file = pidfd(root.pid).map_err(|_| CounterError::Gone {
+            what: "process",
+            id: root.pid,
+        })?;
         let name = Arc::clone(&root.name);
-        self.members.push(Member { name, started: Some(now), ended: None, kind: Kind::Found(root, file) });
+        self.members.push(Member {
+            name,
+            started: Some(now),
+            ended: None,
+            kind: Kind::Found(root, file),
+        });
         Ok(())
     }
 
     /// Processes that were found since the last call, and that have left. Those that have ended meanwhile are passed over.
     pub(super) fn find(&mut self, now: Nanos) -> Found {
-        let Some(find) = &mut self.find else { return Found::default() };
+        let Some(find) = &mut self.find else {
+            return Found::default();
+        };
         let mut new = find();
         let found: BTreeSet<u32> = new.iter().map(|root| root.pid).collect();
         let mut left = Vec::new();
         self.members.retain(|member| match &member.kind {
-            Kind::Found(root, file) if member.ended.is_none() && !found.contains(&root.pid) && !has_ended(file) => {
+            Kind::Found(root, file)
+                if member.ended.is_none() && !found.contains(&root.pid) && !has_ended(file) =>
+            {
                 left.push(root.clone());
                 false
             }
             _ => true,
         });
         let living = self.members.iter().filter(|m| m.ended.is_none());
-        let known: BTreeSet<u32> = living.filter_map(|m| m.found().map(|root| root.pid)).collect();
+        let known: BTreeSet<u32> = living
+            .filter_map(|m| m.found().map(|root| root.pid))
+            .collect();
         new.retain(|root| !known.contains(&root.pid));
         self.members.retain(|m| m.ended.is_none());
         new.retain(|root| self.take_in(root.clone(), now).is_ok());
@@ -177,7 +197,9 @@ impl Crew {
     pub(super) fn start(&mut self, now: Nanos) -> Result<Vec<Started>, CounterError> {
         let mut roots = Vec::new();
         for (row, member) in self.members.iter_mut().enumerate() {
-            let Kind::Waiting(start) = &member.kind else { continue };
+            let Kind::Waiting(start) = &member.kind else {
+                continue;
+            };
             if start.start > now {
                 continue;
             }
@@ -186,8 +208,16 @@ impl Crew {
                 // SAFETY: plain system call. One that is refused leaves the program at this one's nice value.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, held.pid(), i32::from(start.nice)) };
             }
-            let root = Root { pid: held.pid(), program: start.program, name: Arc::clone(&start.name) };
-            roots.push(Started { row, root, launch_on: start.launch_on.clone() });
+            let root = Root {
+                pid: held.pid(),
+                program: start.program,
+                name: Arc::clone(&start.name),
+            };
+            roots.push(Started {
+                row,
+                root,
+                launch_on: start.launch_on.clone(),
+            });
             member.started = Some(now);
             member.kind = Kind::Started(held);
         }
@@ -196,7 +226,10 @@ impl Crew {
 
     /// Roots that were there before.
     pub(super) fn roots(&self) -> Vec<Root> {
-        self.members.iter().filter_map(|m| m.found().cloned()).collect()
+        self.members
+            .iter()
+            .filter_map(|m| m.found().cloned())
+            .collect()
     }
 
     /// Lets a started program run.
@@ -238,13 +271,20 @@ impl Crew {
     /// The first code other than zero that a started program ended with, else zero.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
-        let codes = self.members.iter().filter_map(|m| m.ended?.1).map(Ending::code);
+        let codes = self
+            .members
+            .iter()
+            .filter_map(|m| m.ended?.1)
+            .map(Ending::code);
         codes.into_iter().find(|c| *c != 0).unwrap_or(0)
     }
 }
 
 fn has_ended(file: &OwnedFd) -> bool {
     use std::os::fd::AsFd;
-    let mut fds = [nix::poll::PollFd::new(file.as_fd(), nix::poll::PollFlags::POLLIN)];
+    let mut fds = [nix::poll::PollFd::new(
+        file.as_fd(),
+        nix::poll::PollFlags::POLLIN,
+    )];
     nix::poll::poll(&mut fds, nix::poll::PollTimeout::ZERO).is_ok_and(|n| n > 0)
 }

@@ -27,8 +27,16 @@ struct Gauge {
 
 /// Every one.
 static GAUGES: &[Gauge] = &[
-    Gauge { event: Event::EnergyNj, column: "thread_energy_j", units: 1e9 },
-    Gauge { event: Event::LlcOccupancyBytes, column: "llc_occupancy_bytes", units: 1.0 },
+    Gauge {
+        event: Event::EnergyNj,
+        column: "thread_energy_j",
+        units: 1e9,
+    },
+    Gauge {
+        event: Event::LlcOccupancyBytes,
+        column: "llc_occupancy_bytes",
+        units: 1.0,
+    },
 ];
 
 /// Virtual counters of the threads that are steered.
@@ -46,7 +54,13 @@ impl Gauges {
     #[must_use]
     pub fn new(root: &Path, numbers: CpuNumbers, metrics: &[&str]) -> Self {
         let (wanted, meters, followed) = (Vec::new(), None, BTreeSet::new());
-        let mut gauges = Self { root: root.to_owned(), numbers, wanted, meters, followed };
+        let mut gauges = Self {
+            root: root.to_owned(),
+            numbers,
+            wanted,
+            meters,
+            followed,
+        };
         gauges.turn_to(metrics);
         gauges
     }
@@ -58,7 +72,10 @@ impl Gauges {
     pub fn offers(root: &Path, event: Event) -> Result<(), Unavailable> {
         let Some(gauge) = GAUGES.iter().find(|g| g.event == event) else {
             let why = format!("no virtual counter is `{event}`");
-            return Err(Unavailable { why, mend: "another parameter of the policy may do without".into() });
+            return Err(Unavailable {
+                why,
+                mend: "another parameter of the policy may do without".into(),
+            });
         };
         Meters::open(root, &[gauge.column]).map(drop)
     }
@@ -66,22 +83,33 @@ impl Gauges {
     /// Reads what these metrics need from now on.
     pub(super) fn turn_to(&mut self, metrics: &[&str]) {
         let events = events_of(metrics);
-        let offered = |g: &&Gauge| events.contains(&g.event) && Self::offers(&self.root, g.event).is_ok();
+        let offered =
+            |g: &&Gauge| events.contains(&g.event) && Self::offers(&self.root, g.event).is_ok();
         let wanted: Vec<&'static Gauge> = GAUGES.iter().filter(offered).collect();
-        if wanted.iter().map(|g| g.event).eq(self.wanted.iter().map(|g| g.event)) {
+        if wanted
+            .iter()
+            .map(|g| g.event)
+            .eq(self.wanted.iter().map(|g| g.event))
+        {
             return;
         }
         let columns: Vec<&str> = wanted.iter().map(|g| g.column).collect();
         // What groups of resctrl the old ones had is given back first.
         self.meters = None;
-        self.meters = if columns.is_empty() { None } else { Meters::open(&self.root, &columns).ok() };
+        self.meters = if columns.is_empty() {
+            None
+        } else {
+            Meters::open(&self.root, &columns).ok()
+        };
         self.wanted = wanted;
         self.followed.clear();
     }
 
     /// Adds what was spent and is held to an observation.
     pub(super) fn read(&mut self, seen: &mut Observation) {
-        let Some(meters) = &mut self.meters else { return };
+        let Some(meters) = &mut self.meters else {
+            return;
+        };
         let alive: BTreeSet<ThreadId> = seen.threads.iter().map(|t| t.id).collect();
         for gone in self.followed.difference(&alive) {
             meters.leave(gone.0);
@@ -99,7 +127,10 @@ impl Gauges {
         }
         let mut values: BTreeMap<ThreadId, Vec<(&Gauge, Kind, f64)>> = BTreeMap::new();
         for value in meters.read() {
-            let gauge = self.wanted.iter().find(|g| column_of(g.column).is_some_and(|(_, c)| c == value.column));
+            let gauge = self
+                .wanted
+                .iter()
+                .find(|g| column_of(g.column).is_some_and(|(_, c)| c == value.column));
             if let (Place::Thread(tid), Some(gauge)) = (&value.place, gauge) {
                 let told = (*gauge, value.column.kind, value.value * gauge.units);
                 values.entry(ThreadId(*tid)).or_default().push(told);
@@ -114,7 +145,9 @@ impl Gauges {
                 match kind {
                     Kind::Level if is_last => sample.counts.set(gauge.event, *value),
                     Kind::Since if all > 0.0 => {
-                        sample.counts.set(gauge.event, value * time_of(sample).as_secs_f64() / all);
+                        sample
+                            .counts
+                            .set(gauge.event, value * time_of(sample).as_secs_f64() / all);
                     }
                     _ => {}
                 }
@@ -142,19 +175,43 @@ mod tests {
     fn thread(id: u32) -> ThreadInfo {
         let (name, allowed, cpu) = ("p".into(), Arc::default(), CpuId(0));
         let (id, program, nice, told) = (ThreadId(id), Default::default(), 0, None);
-        ThreadInfo { id, program, name, cpu, runnable: true, nice, allowed, told }
+        ThreadInfo {
+            id,
+            program,
+            name,
+            cpu,
+            runnable: true,
+            nice,
+            allowed,
+            told,
+        }
     }
 
     fn sample(id: u32, core_type: u32, ms: u64) -> Sample {
-        let (thread, core_type, running) = (ThreadId(id), CoreTypeId(core_type), Nanos::from_millis(ms));
+        let (thread, core_type, running) =
+            (ThreadId(id), CoreTypeId(core_type), Nanos::from_millis(ms));
         let counts = Counts::default();
-        Sample { thread, cpu: CpuId(0), core_type, at: Nanos(ms), set: 0, sets: 1, enabled: running, running, counts }
+        Sample {
+            thread,
+            cpu: CpuId(0),
+            core_type,
+            at: Nanos(ms),
+            set: 0,
+            sets: 1,
+            enabled: running,
+            running,
+            counts,
+        }
     }
 
     /// Threads 7, which ran on two core types, and 8, which slept.
     fn observed() -> Observation {
         let samples = vec![sample(7, 0, 30), sample(7, 1, 10)];
-        Observation { threads: vec![thread(7), thread(8)], samples, ..Observation::default() }
+        Observation {
+            threads: vec![thread(7), thread(8)],
+            samples,
+            ..Observation::default()
+        }
     }
 
     fn read(gauges: &mut Gauges, event: Event) -> Vec<Option<f64>> {
@@ -170,36 +227,68 @@ mod tests {
             let zone = "sys/class/powercap/intel-rapl:0";
             let stat = format!("cpu0 {busy} 0 0 70 7 0 0 5 0 0\n");
             let package = "sys/devices/system/cpu/cpu0/topology/physical_package_id";
-            write(root.path(), &[(&format!("{zone}/name"), "package-0"), (&format!("{zone}/energy_uj"), uj)]);
+            write(
+                root.path(),
+                &[
+                    (&format!("{zone}/name"), "package-0"),
+                    (&format!("{zone}/energy_uj"), uj),
+                ],
+            );
             write(root.path(), &[("proc/stat", &stat), (package, "0")]);
         };
         machine("1000000", "0");
         let numbers = CpuNumbers::new(vec![CpuId(0)]);
         let mut gauges = Gauges::new(root.path(), numbers, &["power", "ipc"]);
         machine("5000000", "4");
-        let joules = read(&mut gauges, Event::EnergyNj).into_iter().map(|nj| (nj.unwrap() / 1e9).round());
+        let joules = read(&mut gauges, Event::EnergyNj)
+            .into_iter()
+            .map(|nj| (nj.unwrap() / 1e9).round());
         assert!(joules.eq([3.0, 1.0]));
         gauges.turn_to(&["ipc"]);
         machine("9000000", "8");
-        assert_eq!(read(&mut gauges, Event::EnergyNj), [None, None], "nobody wants it any more");
+        assert_eq!(
+            read(&mut gauges, Event::EnergyNj),
+            [None, None],
+            "nobody wants it any more"
+        );
     }
 
     #[test]
     fn what_is_held_stands_in_the_last_sample_as_long_as_somebody_reads_it() {
         let root = tempfile::tempdir().unwrap();
         let groups = root.path().join("sys/fs/resctrl/mon_groups");
-        write(root.path(), &[("sys/fs/resctrl/info/L3_MON/mon_features", "llc_occupancy\n")]);
+        write(
+            root.path(),
+            &[("sys/fs/resctrl/info/L3_MON/mon_features", "llc_occupancy\n")],
+        );
         std::fs::create_dir_all(&groups).unwrap();
         assert!(Gauges::offers(root.path(), Event::EnergyNj).is_err());
         assert!(Gauges::offers(root.path(), Event::SfTrue).is_err());
-        let mut gauges = Gauges::new(root.path(), CpuNumbers::new(vec![CpuId(0)]), &["llc_occupancy", "power"]);
-        assert_eq!(read(&mut gauges, Event::LlcOccupancyBytes), [None, None], "the kernel has no number yet");
+        let mut gauges = Gauges::new(
+            root.path(),
+            CpuNumbers::new(vec![CpuId(0)]),
+            &["llc_occupancy", "power"],
+        );
+        assert_eq!(
+            read(&mut gauges, Event::LlcOccupancyBytes),
+            [None, None],
+            "the kernel has no number yet"
+        );
         let of = |tid: &str| {
-            let group = |g: &PathBuf| std::fs::read_to_string(g.join("tasks")).is_ok_and(|tasks| tasks.trim() == tid);
-            std::fs::read_dir(&groups).unwrap().map(|g| g.unwrap().path()).find(group).unwrap()
+            let group = |g: &PathBuf| {
+                std::fs::read_to_string(g.join("tasks")).is_ok_and(|tasks| tasks.trim() == tid)
+            };
+            std::fs::read_dir(&groups)
+                .unwrap()
+                .map(|g| g.unwrap().path())
+                .find(group)
+                .unwrap()
         };
         write(&of("7"), &[("mon_data/mon_L3_00/llc_occupancy", "4096")]);
         write(&of("8"), &[("mon_data/mon_L3_00/llc_occupancy", "8192")]);
-        assert_eq!(read(&mut gauges, Event::LlcOccupancyBytes), [None, Some(4096.0)]);
+        assert_eq!(
+            read(&mut gauges, Event::LlcOccupancyBytes),
+            [None, Some(4096.0)]
+        );
     }
 }

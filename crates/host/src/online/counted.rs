@@ -26,16 +26,26 @@ impl OfProcess {
         make_room(tids.len() as u64);
         let mut regions = Vec::new();
         for tid in tids {
-            match Region::open(events, Options { thread: Some(*tid), inherit: true }) {
+            match Region::open(
+                events,
+                Options {
+                    thread: Some(*tid),
+                    inherit: true,
+                },
+            ) {
                 Ok(region) => regions.push(region),
-                Err(CounterError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(CounterError::Refused { source, .. })
+                    if source.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error @ CounterError::Forbidden { .. }) => return Err(error.into()),
                 Err(error) => return Err(without(events, &error)),
             }
         }
         if regions.is_empty() {
             let why = "the process has ended".to_owned();
-            return Err(OnlineError::Unable { why, mend: "name one that runs".into() });
+            return Err(OnlineError::Unable {
+                why,
+                mend: "name one that runs".into(),
+            });
         }
         Ok(Self(regions))
     }
@@ -61,7 +71,10 @@ fn without(events: &str, error: &CounterError) -> OnlineError {
     };
     let mend = "a curve needs a processor's counters: give the virtual machine a PMU (`-cpu host` with KVM), run on the \
                 machine itself, or profile without counters by `steer profile -- PROGRAM`";
-    OnlineError::Unable { why: format!("{events} cannot be counted: {why}"), mend: mend.into() }
+    OnlineError::Unable {
+        why: format!("{events} cannot be counted: {why}"),
+        mend: mend.into(),
+    }
 }
 
 impl Source for OfProcess {
@@ -80,7 +93,9 @@ impl Source for OfProcess {
             let counts = region.read()?;
             let names: Vec<String> = names(counts);
             for count in counts {
-                let seen = all.entry(count.core_type.clone().unwrap_or_default()).or_default();
+                let seen = all
+                    .entry(count.core_type.clone().unwrap_or_default())
+                    .or_default();
                 add(seen, names.iter().position(|n| *n == count.name), count);
             }
         }
@@ -97,7 +112,9 @@ fn names(counts: &[Count]) -> Vec<String> {
 }
 
 fn add(seen: &mut Seen, place: Option<usize>, count: &Count) {
-    let Some(value) = count.value.map(|v| v as f64) else { return };
+    let Some(value) = count.value.map(|v| v as f64) else {
+        return;
+    };
     match place {
         Some(0) => seen.instructions += value,
         Some(1) => {
@@ -122,14 +139,26 @@ mod tests {
             enabled_ns: 9,
             running_ns: 5,
         };
-        let counts =
-            [count("i", Some("p"), 1), count("i", Some("e"), 2), count("c", Some("p"), 3), count("m", Some("p"), 4)];
+        let counts = [
+            count("i", Some("p"), 1),
+            count("i", Some("e"), 2),
+            count("c", Some("p"), 3),
+            count("m", Some("p"), 4),
+        ];
         assert_eq!(names(&counts), ["i", "c", "m"]);
         let mut seen = Seen::default();
         for (place, count) in [(0, &counts[0]), (1, &counts[2]), (2, &counts[3])] {
             add(&mut seen, Some(place), count);
         }
-        assert_eq!(seen, Seen { instructions: 1.0, cycles: 3.0, misses: 4.0, running_ns: 5.0 });
+        assert_eq!(
+            seen,
+            Seen {
+                instructions: 1.0,
+                cycles: 3.0,
+                misses: 4.0,
+                running_ns: 5.0
+            }
+        );
     }
 
     #[test]
@@ -139,6 +168,10 @@ mod tests {
             return;
         };
         let text = error.to_string();
-        assert!(text.contains("perf_event_paranoid") || text.contains("without counters by `steer profile"), "{text}");
+        assert!(
+            text.contains("perf_event_paranoid")
+                || text.contains("without counters by `steer profile"),
+            "{text}"
+        );
     }
 }

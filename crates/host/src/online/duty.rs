@@ -76,11 +76,19 @@ impl Brake {
 
 fn put(path: &Path, text: &str) -> Result<(), OnlineError> {
     let mend = "somebody else has removed the control group; run the command again";
-    fs::write(path, text).map_err(|source| OnlineError::File { doing: "write", path: path.into(), source, mend })
+    fs::write(path, text).map_err(|source| OnlineError::File {
+        doing: "write",
+        path: path.into(),
+        source,
+        mend,
+    })
 }
 
 fn set_frozen(folder: &Path, frozen: bool) -> Result<(), OnlineError> {
-    put(&folder.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+    put(
+        &folder.join("cgroup.freeze"),
+        if frozen { "1" } else { "0" },
+    )
 }
 
 /// A control group with a limit for the process, if one can be made.
@@ -95,7 +103,8 @@ fn group(root: &Path, pid: u32, undo: &mut Undo) -> Result<Option<PathBuf>, Onli
         return Ok(None);
     }
     // A group without the files has no controller for CPUs.
-    let works = folder.join("cpu.max").is_file() && fs::write(folder.join("cgroup.procs"), pid.to_string()).is_ok();
+    let works = folder.join("cpu.max").is_file()
+        && fs::write(folder.join("cgroup.procs"), pid.to_string()).is_ok();
     if !works {
         let _ = fs::remove_dir(&folder);
     }
@@ -104,7 +113,10 @@ fn group(root: &Path, pid: u32, undo: &mut Undo) -> Result<Option<PathBuf>, Onli
 
 impl Signals {
     fn start(pid: u32) -> Result<Self, OnlineError> {
-        let (percent, done) = (Arc::new(AtomicU32::new(100)), Arc::new(AtomicBool::new(false)));
+        let (percent, done) = (
+            Arc::new(AtomicU32::new(100)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (duty, end) = (Arc::clone(&percent), Arc::clone(&done));
         let run = move || {
             while !end.load(Ordering::Relaxed) {
@@ -124,7 +136,12 @@ impl Signals {
             source,
             mend: "raise the limit on processes (`ulimit -u`)",
         })?;
-        Ok(Self { pid, percent, done, thread: Some(thread) })
+        Ok(Self {
+            pid,
+            percent,
+            done,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -150,7 +167,12 @@ pub struct Duty<S: Source> {
 impl<S: Source> Duty<S> {
     /// Slows co-runners down with these brakes; `llc_kib` is the size of the cache that all share.
     pub fn new(brakes: Vec<Brake>, co_runners: S, llc_kib: f64, held: Option<Meters>) -> Self {
-        Self { brakes, co_runners, llc_kib, held }
+        Self {
+            brakes,
+            co_runners,
+            llc_kib,
+            held,
+        }
     }
 }
 
@@ -160,7 +182,9 @@ impl<S: Source> Squeeze for Duty<S> {
     }
 
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
-        self.brakes.iter().try_for_each(|brake| brake.set(DUTIES[setting]))
+        self.brakes
+            .iter()
+            .try_for_each(|brake| brake.set(DUTIES[setting]))
     }
 
     fn begin(&mut self) -> Result<(), OnlineError> {
@@ -176,7 +200,11 @@ impl<S: Source> Squeeze for Duty<S> {
             }
         }
         // Who misses nothing has all that it wants.
-        let share = if seen.misses > 0.0 { seen.misses / (seen.misses + theirs) } else { 1.0 };
+        let share = if seen.misses > 0.0 {
+            seen.misses / (seen.misses + theirs)
+        } else {
+            1.0
+        };
         Ok((seen.cycles > 0.0).then_some(self.llc_kib * share))
     }
 }
@@ -193,7 +221,10 @@ mod tests {
     }
 
     fn busy() -> Child {
-        Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()
+        Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .unwrap()
     }
 
     /// Share of the looks at a process in which it was stopped: not how much CPU it got, which others decide too.
@@ -221,7 +252,10 @@ mod tests {
         let (still, some, all) = (share(0), share(25), share(100));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(still > 0.99 && (0.2..0.98).contains(&some) && all < 0.01, "{still} {some} {all}");
+        assert!(
+            still > 0.99 && (0.2..0.98).contains(&some) && all < 0.01,
+            "{still} {some} {all}"
+        );
     }
 
     #[test]
@@ -231,12 +265,19 @@ mod tests {
         let own = mount.join("countersteer-1-2");
         fs::create_dir_all(&mount).unwrap();
         fs::write(mount.join("cgroup.controllers"), "cpu\n").unwrap();
-        assert_eq!(group(root.path(), 1, &mut undo()).unwrap(), None, "a group without files has no limit");
+        assert_eq!(
+            group(root.path(), 1, &mut undo()).unwrap(),
+            None,
+            "a group without files has no limit"
+        );
         let brake = Brake::Group(own.clone());
         fs::create_dir(&own).unwrap();
         brake.set(25).unwrap();
         let text = |name: &str| fs::read_to_string(own.join(name)).unwrap();
-        assert_eq!((text("cpu.max").as_str(), text("cgroup.freeze").as_str()), ("5000 20000", "0"));
+        assert_eq!(
+            (text("cpu.max").as_str(), text("cgroup.freeze").as_str()),
+            ("5000 20000", "0")
+        );
         brake.set(0).unwrap();
         assert_eq!(text("cgroup.freeze"), "1");
     }
@@ -248,7 +289,14 @@ mod tests {
             Ok(())
         }
         fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError> {
-            Ok([(String::new(), Seen { misses: self.0, ..Seen::default() })].into())
+            Ok([(
+                String::new(),
+                Seen {
+                    misses: self.0,
+                    ..Seen::default()
+                },
+            )]
+            .into())
         }
     }
 
@@ -256,9 +304,30 @@ mod tests {
     fn the_programs_part_is_its_share_of_the_misses() {
         let mut duty = Duty::new(Vec::new(), Fixed(300.0), 4096.0, None);
         duty.begin().unwrap();
-        let ran = Seen { cycles: 9.0, ..Seen::default() };
-        assert_eq!(duty.end(0, &Seen { misses: 100.0, ..ran }).unwrap(), Some(1024.0));
-        assert_eq!(duty.end(0, &ran).unwrap(), Some(4096.0), "who misses nothing has what it wants");
-        assert_eq!(duty.end(0, &Seen::default()).unwrap(), None, "who did not run tells nothing");
+        let ran = Seen {
+            cycles: 9.0,
+            ..Seen::default()
+        };
+        assert_eq!(
+            duty.end(
+                0,
+                &Seen {
+                    misses: 100.0,
+                    ..ran
+                }
+            )
+            .unwrap(),
+            Some(1024.0)
+        );
+        assert_eq!(
+            duty.end(0, &ran).unwrap(),
+            Some(4096.0),
+            "who misses nothing has what it wants"
+        );
+        assert_eq!(
+            duty.end(0, &Seen::default()).unwrap(),
+            None,
+            "who did not run tells nothing"
+        );
     }
 }

@@ -127,14 +127,20 @@ pub fn sweep(
     'all: for round in 0..schedule.rounds {
         for turn in 0..settings {
             // There and back: neighbours differ least, so the cache has the least to catch up on.
-            let setting = if round % 2 == 0 { turn } else { settings - 1 - turn };
+            let setting = if round % 2 == 0 {
+                turn
+            } else {
+                settings - 1 - turn
+            };
             squeeze.apply(setting)?;
             wait(schedule.settle);
             squeeze.begin()?;
             source.begin()?;
             wait(schedule.dwell);
             let seen = source.end()?;
-            let all = seen.values().fold(Seen::default(), |sum, part| sum.plus(part));
+            let all = seen
+                .values()
+                .fold(Seen::default(), |sum, part| sum.plus(part));
             let cache = squeeze.end(setting, &all)?;
             // A stretch in which the program ended is only part of one.
             if !goes_on() {
@@ -142,7 +148,9 @@ pub fn sweep(
             }
             let Some(cache_kib) = cache else { continue };
             for (pmu, seen) in seen.into_iter().filter(|(_, seen)| seen.cycles > 0.0) {
-                let points = sums.entry(pmu).or_insert_with(|| vec![Point::default(); settings]);
+                let points = sums
+                    .entry(pmu)
+                    .or_insert_with(|| vec![Point::default(); settings]);
                 points[setting].add(cache_kib, &seen);
             }
         }
@@ -205,7 +213,12 @@ pub(crate) mod testing {
 
         fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError> {
             let misses = 1e6 / self.ways.get();
-            let seen = Seen { instructions: 1e9, cycles: 5e8 + 200.0 * misses, misses, running_ns: 2.5e8 };
+            let seen = Seen {
+                instructions: 1e9,
+                cycles: 5e8 + 200.0 * misses,
+                misses,
+                running_ns: 2.5e8,
+            };
             Ok([(String::new(), seen)].into())
         }
     }
@@ -260,7 +273,11 @@ mod tests {
     fn a_curve_has_a_point_per_setting_and_the_program_may_end_meanwhile() {
         let ways = Rc::new(Cell::new(0.0));
         let (mut knob, mut source) = (Knob(Rc::clone(&ways), Vec::new()), Pretend { ways });
-        let schedule = Schedule { settle: Duration::ZERO, dwell: Duration::from_millis(1), rounds: 2 };
+        let schedule = Schedule {
+            settle: Duration::ZERO,
+            dwell: Duration::from_millis(1),
+            rounds: 2,
+        };
         let mut left = 5;
         let mut goes_on = || {
             left -= 1;
@@ -269,14 +286,24 @@ mod tests {
         let curves = sweep(&mut knob, &mut source, schedule, &mut |_| {}, &mut goes_on).unwrap();
         assert_eq!(knob.1, [0, 1, 2, 2, 1]);
         let points = &curves[""];
-        let seen: Vec<_> = points.iter().map(|p| (p.cache_kib, p.seen.misses / p.seen.instructions * 1e3)).collect();
+        let seen: Vec<_> = points
+            .iter()
+            .map(|p| (p.cache_kib, p.seen.misses / p.seen.instructions * 1e3))
+            .collect();
         assert_eq!(seen, [(1024.0, 1.0), (2048.0, 0.5), (4096.0, 0.25)]);
         assert_eq!(points[1].seen.instructions, 2e9, "it had two turns");
         let ways = Rc::new(Cell::new(0.0));
         let (mut knob, mut source) = (Knob(Rc::clone(&ways), Vec::new()), Pretend { ways });
-        let once = Schedule { rounds: 1, ..schedule };
+        let once = Schedule {
+            rounds: 1,
+            ..schedule
+        };
         let mut fixed = Fixed(&mut knob);
         let curves = sweep(&mut fixed, &mut source, once, &mut |_| {}, &mut || true).unwrap();
-        assert_eq!(curves[""].len(), 1, "sizes that came to the same are one point");
+        assert_eq!(
+            curves[""].len(),
+            1,
+            "sizes that came to the same are one point"
+        );
     }
 }

@@ -62,7 +62,11 @@ pub fn keep(steps: impl BufRead) {
     let lines: Vec<String> = steps.lines().map_while(Result::ok).collect();
     for line in lines.iter().rev() {
         let mut words = line.splitn(3, '\t');
-        let (what, of, text) = (words.next(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let (what, of, text) = (
+            words.next(),
+            words.next().unwrap_or_default(),
+            words.next().unwrap_or_default(),
+        );
         // Each is tried, whatever became of the others.
         let _ = match what {
             Some("write") => std::fs::write(of, format!("{text}\n")),
@@ -111,7 +115,11 @@ mod tests {
             sleeper.id()
         );
         keep(lines.as_bytes());
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "L3:0=fff\n", "what was told first is what stays");
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            "L3:0=fff\n",
+            "what was told first is what stays"
+        );
         assert!(!folder.exists());
         assert!(!{ sleeper }.wait().unwrap().success());
     }

@@ -26,7 +26,12 @@ pub struct Ways {
 
 fn file(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> OnlineError {
     let path = path.to_owned();
-    move |source| OnlineError::File { doing, path, source, mend: "run as root, and see `steer doctor` about resctrl" }
+    move |source| OnlineError::File {
+        doing,
+        path,
+        source,
+        mend: "run as root, and see `steer doctor` about resctrl",
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), OnlineError> {
@@ -44,9 +49,17 @@ impl Ways {
     ///
     /// # Errors
     /// resctrl is not there, is mounted with code and data apart, has no group left, or may not be changed.
-    pub fn open(root: &Path, tids: &[u32], llc_kib: f64, undo: &mut Undo) -> Result<Self, OnlineError> {
+    pub fn open(
+        root: &Path,
+        tids: &[u32],
+        llc_kib: f64,
+        undo: &mut Undo,
+    ) -> Result<Self, OnlineError> {
         let mount = mount(root);
-        let unable = |why: String, mend: &str| OnlineError::Unable { why, mend: mend.into() };
+        let unable = |why: String, mend: &str| OnlineError::Unable {
+            why,
+            mend: mend.into(),
+        };
         let masks = Masks::read(&mount).map_err(|(path, error)| file("read", &path)(error))?;
         let Some(line) = masks.lines.iter().find(|line| line.starts_with("L3:")) else {
             let why = format!("{} has no line for L3", mount.join("schemata").display());
@@ -57,7 +70,10 @@ impl Ways {
         };
         let Masks { ways, least, .. } = masks;
         if ways < 2 * least {
-            return Err(unable(format!("a cache of {ways} ways cannot be divided"), "there is nothing to mend"));
+            return Err(unable(
+                format!("a cache of {ways} ways cannot be divided"),
+                "there is nothing to mend",
+            ));
         }
         let group = mount.join(format!("{PREFIX}{}-ways", std::process::id()));
         undo.at_end(&Step::Write(&mount.join("schemata"), line))?;
@@ -68,7 +84,13 @@ impl Ways {
             source,
             mend: "run as root, and remove groups that nobody needs",
         })?;
-        let own = Self { counts: counts(ways, least), way_kib: llc_kib / f64::from(ways), mount, group, masks };
+        let own = Self {
+            counts: counts(ways, least),
+            way_kib: llc_kib / f64::from(ways),
+            mount,
+            group,
+            masks,
+        };
         for tid in tids {
             // One that has ended is not missed.
             match Kernel.assign(&own.group, *tid) {
@@ -82,7 +104,12 @@ impl Ways {
     }
 
     fn schemata(&self, mask: u64) -> String {
-        let caches: Vec<String> = self.masks.caches.iter().map(|cache| format!("{cache}={mask:x}")).collect();
+        let caches: Vec<String> = self
+            .masks
+            .caches
+            .iter()
+            .map(|cache| format!("{cache}={mask:x}"))
+            .collect();
         format!("L3:{}", caches.join(";"))
     }
 }
@@ -137,14 +164,20 @@ mod tests {
         fs::create_dir_all(resctrl.join("info/L3")).unwrap();
         fs::write(resctrl.join("info/L3/cbm_mask"), "ffff\n").unwrap();
         fs::write(resctrl.join("info/L3/min_cbm_bits"), "1\n").unwrap();
-        fs::write(resctrl.join("schemata"), "    MB:0=100;1=100\n    L3:0=ffff;1=ffff\n").unwrap();
+        fs::write(
+            resctrl.join("schemata"),
+            "    MB:0=100;1=100\n    L3:0=ffff;1=ffff\n",
+        )
+        .unwrap();
         root
     }
 
     /// Collects the steps instead of carrying them out.
     fn undo(root: &Path) -> Undo {
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("cat > {}", root.join("steps").display()));
+        command
+            .arg("-c")
+            .arg(format!("cat > {}", root.join("steps").display()));
         Undo::start(command).unwrap()
     }
 
@@ -162,7 +195,11 @@ mod tests {
                 u64::from_str_radix(text.trim().rsplit('=').next().unwrap(), 16).unwrap()
             };
             let (own, others) = (mask(&self.0.group), mask(&self.0.mount));
-            assert_eq!((own & others, own | others), (0, 0xffff), "everybody else has the rest");
+            assert_eq!(
+                (own & others, own | others),
+                (0, 0xffff),
+                "everybody else has the rest"
+            );
             self.1.set(f64::from(own.count_ones()));
             Ok(())
         }
@@ -184,25 +221,52 @@ mod tests {
         assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "70\n71\n");
         let have = Rc::new(Cell::new(0.0));
         let mut squeeze = Watched(ways, Rc::clone(&have));
-        let schedule = Schedule { settle: Duration::ZERO, dwell: Duration::ZERO, rounds: 2 };
+        let schedule = Schedule {
+            settle: Duration::ZERO,
+            dwell: Duration::ZERO,
+            rounds: 2,
+        };
         let mut source = Pretend { ways: have };
-        let curves = sweep(&mut squeeze, &mut source, schedule, &mut |_| {}, &mut || true).unwrap();
-        let mpki: Vec<_> =
-            curves[""].iter().map(|p| (p.cache_kib, p.seen.misses / p.seen.instructions * 1e3)).collect();
+        let curves = sweep(
+            &mut squeeze,
+            &mut source,
+            schedule,
+            &mut |_| {},
+            &mut || true,
+        )
+        .unwrap();
+        let mpki: Vec<_> = curves[""]
+            .iter()
+            .map(|p| (p.cache_kib, p.seen.misses / p.seen.instructions * 1e3))
+            .collect();
         assert_eq!(mpki.len(), 8);
-        assert!(mpki.iter().all(|(kib, mpki)| (kib / 1024.0 * mpki - 1.0).abs() < 1e-9), "{mpki:?}");
+        assert!(
+            mpki.iter()
+                .all(|(kib, mpki)| (kib / 1024.0 * mpki - 1.0).abs() < 1e-9),
+            "{mpki:?}"
+        );
         drop(undo);
         let steps = fs::read_to_string(root.path().join("steps")).unwrap();
         let schemata = root.path().join("sys/fs/resctrl/schemata");
-        let expected = format!("write\t{}\tL3:0=ffff;1=ffff\nremove\t{}\n", schemata.display(), group.display());
+        let expected = format!(
+            "write\t{}\tL3:0=ffff;1=ffff\nremove\t{}\n",
+            schemata.display(),
+            group.display()
+        );
         assert_eq!(steps, expected);
     }
 
     #[test]
     fn code_and_data_apart_are_refused_with_the_mend() {
         let root = machine();
-        fs::write(root.path().join("sys/fs/resctrl/schemata"), "L3CODE:0=ffff\nL3DATA:0=ffff\n").unwrap();
-        let error = Ways::open(root.path(), &[1], 1024.0, &mut undo(root.path())).unwrap_err().to_string();
+        fs::write(
+            root.path().join("sys/fs/resctrl/schemata"),
+            "L3CODE:0=ffff\nL3DATA:0=ffff\n",
+        )
+        .unwrap();
+        let error = Ways::open(root.path(), &[1], 1024.0, &mut undo(root.path()))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("without `cdp`"), "{error}");
         assert!(Ways::possible(root.path()) && !Ways::possible(Path::new("/nonexistent")));
     }

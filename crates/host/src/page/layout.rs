@@ -122,14 +122,18 @@ impl Advice {
     pub fn core_type(&self) -> &str {
         let end = self.name.iter().position(|b| *b == 0).unwrap_or(NAME_BYTES);
         // A name that was cut within a letter ends before it.
-        let whole = |e: std::str::Utf8Error| std::str::from_utf8(&self.name[..e.valid_up_to()]).unwrap_or_default();
+        let whole = |e: std::str::Utf8Error| {
+            std::str::from_utf8(&self.name[..e.valid_up_to()]).unwrap_or_default()
+        };
         std::str::from_utf8(&self.name[..end]).unwrap_or_else(whole)
     }
 
     /// The bytes of a name.
     pub(crate) fn name_of(text: &str) -> [u8; NAME_BYTES] {
         let mut name = [0; NAME_BYTES];
-        name.iter_mut().zip(text.bytes().take(NAME_BYTES - 1)).for_each(|(to, from)| *to = from);
+        name.iter_mut()
+            .zip(text.bytes().take(NAME_BYTES - 1))
+            .for_each(|(to, from)| *to = from);
         name
     }
 }
@@ -143,8 +147,10 @@ impl FromProgram {
         let odd = self.seq.load(Ordering::Relaxed) | 1;
         self.seq.store(odd, Ordering::Relaxed);
         fence(Ordering::Release);
-        self.priority.store(i32::from(told.priority) as u32, Ordering::Relaxed);
-        self.qos_permille.store(told.qos_permille.into(), Ordering::Relaxed);
+        self.priority
+            .store(i32::from(told.priority) as u32, Ordering::Relaxed);
+        self.qos_permille
+            .store(told.qos_permille.into(), Ordering::Relaxed);
         self.phase.store(told.phase as u32, Ordering::Relaxed);
         self.workers.store(told.workers, Ordering::Relaxed);
         self.seq.store(odd.wrapping_add(1), Ordering::Release);
@@ -220,7 +226,10 @@ pub(crate) const SAID_BYTES: usize = offset_of!(FromEngine, core_type) + NAME_BY
 
 /// Whose slot these bytes are: the thread and when it was born.
 pub(crate) fn owner_of(slot: &[u8]) -> (u32, u64) {
-    (word(slot, offset_of!(FromProgram, tid)), long(slot, offset_of!(FromProgram, started)))
+    (
+        word(slot, offset_of!(FromProgram, tid)),
+        long(slot, offset_of!(FromProgram, started)),
+    )
 }
 
 /// What was told in these bytes of a slot.
@@ -247,8 +256,14 @@ pub(crate) fn bytes_of(advice: Option<&Advice>) -> [u8; SAID_BYTES] {
         bytes[at - 4..at - 4 + field.len()].copy_from_slice(field);
     };
     put(offset_of!(FromEngine, rank), &advice.rank.to_ne_bytes());
-    put(offset_of!(FromEngine, core_types), &advice.core_types.to_ne_bytes());
-    put(offset_of!(FromEngine, sf), &advice.sf.unwrap_or(f64::NAN).to_ne_bytes());
+    put(
+        offset_of!(FromEngine, core_types),
+        &advice.core_types.to_ne_bytes(),
+    );
+    put(
+        offset_of!(FromEngine, sf),
+        &advice.sf.unwrap_or(f64::NAN).to_ne_bytes(),
+    );
     put(offset_of!(FromEngine, speed), &advice.speed.to_ne_bytes());
     put(offset_of!(FromEngine, share), &advice.share.to_ne_bytes());
     put(offset_of!(FromEngine, core_type), &advice.name);
@@ -261,16 +276,47 @@ mod tests {
 
     #[test]
     fn the_layout_is_what_version_1_says() {
-        let head =
-            [offset_of!(Head, version), offset_of!(Head, slot_bytes), offset_of!(Head, slots), offset_of!(Head, pid)];
-        assert_eq!((head, offset_of!(Head, used), size_of::<Head>()), ([8, 12, 16, 20], 24, 32));
-        assert_eq!((SLOT, offset_of!(Slot, engine), TOLD_SEQ, SAID_SEQ), (256, 128, 4, 128));
-        let told =
-            [offset_of!(FromProgram, priority), offset_of!(FromProgram, phase), offset_of!(FromProgram, workers)];
-        assert_eq!((offset_of!(FromProgram, tid), offset_of!(FromProgram, started), told), (0, 8, [16, 24, 28]));
+        let head = [
+            offset_of!(Head, version),
+            offset_of!(Head, slot_bytes),
+            offset_of!(Head, slots),
+            offset_of!(Head, pid),
+        ];
+        assert_eq!(
+            (head, offset_of!(Head, used), size_of::<Head>()),
+            ([8, 12, 16, 20], 24, 32)
+        );
+        assert_eq!(
+            (SLOT, offset_of!(Slot, engine), TOLD_SEQ, SAID_SEQ),
+            (256, 128, 4, 128)
+        );
+        let told = [
+            offset_of!(FromProgram, priority),
+            offset_of!(FromProgram, phase),
+            offset_of!(FromProgram, workers),
+        ];
+        assert_eq!(
+            (
+                offset_of!(FromProgram, tid),
+                offset_of!(FromProgram, started),
+                told
+            ),
+            (0, 8, [16, 24, 28])
+        );
         assert_eq!(offset_of!(FromProgram, work), 32);
-        let said = [offset_of!(FromEngine, rank), offset_of!(FromEngine, core_types), offset_of!(FromEngine, sf)];
-        assert_eq!((said, offset_of!(FromEngine, share), offset_of!(FromEngine, core_type)), ([4, 8, 16], 32, 40));
+        let said = [
+            offset_of!(FromEngine, rank),
+            offset_of!(FromEngine, core_types),
+            offset_of!(FromEngine, sf),
+        ];
+        assert_eq!(
+            (
+                said,
+                offset_of!(FromEngine, share),
+                offset_of!(FromEngine, core_type)
+            ),
+            ([4, 8, 16], 32, 40)
+        );
         assert_eq!((SAID_BYTES, LENGTH), (68, 4096 + 4096 * 256));
     }
 

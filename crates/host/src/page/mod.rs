@@ -56,7 +56,10 @@ pub enum PageError {
     )]
     Descriptor,
     /// Too many threads.
-    #[error("{} threads of this process have a page already; close some", layout::SLOTS)]
+    #[error(
+        "{} threads of this process have a page already; close some",
+        layout::SLOTS
+    )]
     Full,
     /// Too late.
     #[error("this thread is about to end; open its page earlier")]
@@ -76,7 +79,9 @@ struct Own {
 impl Own {
     /// The slot, unless it was closed, or its memory was left behind in the parent.
     fn slot(&self) -> Option<&'static Slot> {
-        self.slot.get().filter(|slot| slot.program.tid.load(Ordering::Relaxed) == self.tid.get())
+        self.slot
+            .get()
+            .filter(|slot| slot.program.tid.load(Ordering::Relaxed) == self.tid.get())
     }
 }
 
@@ -102,9 +107,13 @@ impl Page {
             if let Some(slot) = own.slot() {
                 return Ok(Self(slot));
             }
-            let failed = |source| PageError::System { what: "reading /proc/thread-self/stat", source };
+            let failed = |source| PageError::System {
+                what: "reading /proc/thread-self/stat",
+                source,
+            };
             let stat = std::fs::read_to_string("/proc/thread-self/stat").map_err(failed)?;
-            let started = who::born(&stat).ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
+            let started =
+                who::born(&stat).ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
             let tid = nix::unistd::gettid().as_raw() as u32;
             let slot = Table::of_process()?.take(tid, started)?;
             own.slot.set(Some(slot));
@@ -127,7 +136,10 @@ impl Page {
     /// Tells that so many more units of work are done, whatever a unit is for this thread. One thread may tell at a time.
     pub fn work(self, units: u64) {
         let work = &self.0.program.work;
-        work.store(work.load(Ordering::Relaxed).wrapping_add(units), Ordering::Relaxed);
+        work.store(
+            work.load(Ordering::Relaxed).wrapping_add(units),
+            Ordering::Relaxed,
+        );
     }
 
     /// What the engine says; nothing where there is none. Any thread may read.

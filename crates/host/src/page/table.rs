@@ -17,7 +17,9 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::PageError;
-use super::layout::{FIRST, HEAD, Head, LENGTH, MAGIC, NAME, SLOT, SLOTS, Slot, TAKEN, TRIES, VERSION};
+use super::layout::{
+    FIRST, HEAD, Head, LENGTH, MAGIC, NAME, SLOT, SLOTS, Slot, TAKEN, TRIES, VERSION,
+};
 
 /// A mapped file.
 pub(super) struct Table {
@@ -44,9 +46,13 @@ extern "C" fn forked() {
     MAKING.store(false, Ordering::Release);
     let table = TABLE.swap(ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or a table that is never freed.
-    let Some(table) = (unsafe { table.as_ref() }) else { return };
-    let (protection, flags) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+    let Some(table) = (unsafe { table.as_ref() }) else {
+        return;
+    };
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+    );
     // SAFETY: replaces the table's own mapping, which only atomics are read from and written to.
     unsafe { libc::mmap(table.base.cast(), LENGTH, protection, flags, -1, 0) };
     // SAFETY: the number is one of a descriptor, perhaps closed by now; nothing is done with it but asking.
@@ -101,9 +107,18 @@ impl Table {
     }
 
     fn make() -> Result<Self, PageError> {
-        let failed = |what| move |errno: Errno| PageError::System { what, source: errno.into() };
+        let failed = |what| {
+            move |errno: Errno| PageError::System {
+                what,
+                source: errno.into(),
+            }
+        };
         let file = file().map_err(failed("making a file without a name (memfd_create)"))?;
-        file.set_len(LENGTH as u64).map_err(|source| PageError::System { what: "making room for pages", source })?;
+        file.set_len(LENGTH as u64)
+            .map_err(|source| PageError::System {
+                what: "making room for pages",
+                source,
+            })?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(failed("sealing pages"))?;
         let identity = identity(file.as_fd()).unwrap_or_default();
@@ -117,7 +132,13 @@ impl Table {
         head.magic.store(MAGIC, Ordering::Release);
         // Now it may be found.
         let fd = match fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(FIRST)) {
-            Ok(fd) if fd < FIRST + TRIES => return Ok(Self { base, fd, file: identity }),
+            Ok(fd) if fd < FIRST + TRIES => {
+                return Ok(Self {
+                    base,
+                    fd,
+                    file: identity,
+                });
+            }
             Ok(fd) => Some(fd),
             Err(_) => None,
         };
@@ -144,7 +165,9 @@ impl Table {
         let free = |slot: &Slot| {
             let tid = &slot.program.tid;
             tid.load(Ordering::Relaxed) == 0
-                && tid.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                && tid
+                    .compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
         };
         let position = || self.slots().iter().position(free);
         let row = position().or_else(|| {
@@ -158,7 +181,9 @@ impl Table {
         slot.engine.wipe();
         slot.program.started.store(started, Ordering::Relaxed);
         slot.program.tid.store(tid, Ordering::Release);
-        self.head().used.fetch_max(row as u32 + 1, Ordering::Release);
+        self.head()
+            .used
+            .fetch_max(row as u32 + 1, Ordering::Release);
         Ok(slot)
     }
 
@@ -170,7 +195,10 @@ impl Table {
             // SAFETY: plain system call; signal 0 only asks whether the thread is there.
             let gone = || unsafe { libc::syscall(libc::SYS_tgkill, own, tid, 0) } < 0 && Errno::last() == Errno::ESRCH;
             if tid != TAKEN && gone() {
-                let _ = slot.program.tid.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
+                let _ =
+                    slot.program
+                        .tid
+                        .compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
     }
@@ -180,6 +208,19 @@ fn map(file: &File) -> nix::Result<*mut u8> {
     use std::os::fd::AsRawFd;
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
-    let base: *mut c_void = unsafe { libc::mmap(ptr::null_mut(), LENGTH, protection, flags, file.as_raw_fd(), 0) };
-    if base == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(base.cast()) }
+    let base: *mut c_void = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            LENGTH,
+            protection,
+            flags,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        Err(Errno::last())
+    } else {
+        Ok(base.cast())
+    }
 }

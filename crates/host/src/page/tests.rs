@@ -8,10 +8,16 @@ use super::*;
 
 /// What an engine finds of this process.
 fn found() -> std::fs::File {
-    let paths = (layout::FIRST..layout::FIRST + layout::TRIES).map(|n| format!("/proc/self/fd/{n}"));
-    let path =
-        paths.into_iter().find(|p| std::fs::read_link(p).is_ok_and(|l| l.to_string_lossy().contains(layout::NAME)));
-    std::fs::OpenOptions::new().read(true).write(true).open(path.unwrap()).unwrap()
+    let paths =
+        (layout::FIRST..layout::FIRST + layout::TRIES).map(|n| format!("/proc/self/fd/{n}"));
+    let path = paths
+        .into_iter()
+        .find(|p| std::fs::read_link(p).is_ok_and(|l| l.to_string_lossy().contains(layout::NAME)));
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path.unwrap())
+        .unwrap()
 }
 
 /// The row of a page.
@@ -21,7 +27,10 @@ fn row(page: Page) -> usize {
     let (_, started) = who::of(std::process::id(), tid()).unwrap();
     let own = (tid(), started);
     assert_eq!(page.0.program.tid.load(Ordering::Relaxed), tid());
-    all[HEAD..].chunks_exact(SLOT).position(|slot| layout::owner_of(slot) == own).unwrap()
+    all[HEAD..]
+        .chunks_exact(SLOT)
+        .position(|slot| layout::owner_of(slot) == own)
+        .unwrap()
 }
 
 fn tid() -> u32 {
@@ -31,33 +40,74 @@ fn tid() -> u32 {
 #[test]
 fn what_is_told_is_found_and_what_is_said_is_read() {
     let page = Page::open().unwrap();
-    assert_eq!(page.into_raw(), Page::open().unwrap().into_raw(), "a thread has one page");
-    let told = Told { priority: -3, qos_permille: 250, phase: Phase::Blocked, workers: 7 };
+    assert_eq!(
+        page.into_raw(),
+        Page::open().unwrap().into_raw(),
+        "a thread has one page"
+    );
+    let told = Told {
+        priority: -3,
+        qos_permille: 250,
+        phase: Phase::Blocked,
+        workers: 7,
+    };
     page.tell(&told);
     let at = HEAD + row(page) * SLOT;
     let mut slot = [0; SLOT];
     found().read_exact_at(&mut slot, at as u64).unwrap();
-    assert_eq!((layout::told_of(&slot), layout::word(&slot, layout::TOLD_SEQ) % 2), (told, 0));
+    assert_eq!(
+        (
+            layout::told_of(&slot),
+            layout::word(&slot, layout::TOLD_SEQ) % 2
+        ),
+        (told, 0)
+    );
     page.phase(Phase::Spinning);
     found().read_exact_at(&mut slot, at as u64).unwrap();
-    assert_eq!(layout::told_of(&slot), Told { phase: Phase::Spinning, ..told });
+    assert_eq!(
+        layout::told_of(&slot),
+        Told {
+            phase: Phase::Spinning,
+            ..told
+        }
+    );
     assert_eq!(page.read(), None);
 
     let before = page.epoch();
     let name = Advice::name_of("big");
-    let mut advice = Advice { epoch: before + 2, rank: 1, core_types: 3, sf: Some(1.5), speed: 1.25, share: 0.5, name };
+    let mut advice = Advice {
+        epoch: before + 2,
+        rank: 1,
+        core_types: 3,
+        sf: Some(1.5),
+        speed: 1.25,
+        share: 0.5,
+        name,
+    };
     let said = (at + layout::SAID_SEQ) as u64;
-    found().write_all_at(&(before + 1).to_ne_bytes(), said).unwrap();
-    found().write_all_at(&layout::bytes_of(Some(&advice)), said + 4).unwrap();
+    found()
+        .write_all_at(&(before + 1).to_ne_bytes(), said)
+        .unwrap();
+    found()
+        .write_all_at(&layout::bytes_of(Some(&advice)), said + 4)
+        .unwrap();
     assert_eq!(page.read(), None, "half written");
-    found().write_all_at(&(before + 2).to_ne_bytes(), said).unwrap();
+    found()
+        .write_all_at(&(before + 2).to_ne_bytes(), said)
+        .unwrap();
     assert_eq!((page.read(), page.epoch()), (Some(advice), before + 2));
     assert_eq!(page.read().unwrap().core_type(), "big");
     advice.sf = None;
-    found().write_all_at(&layout::bytes_of(Some(&advice)), said + 4).unwrap();
+    found()
+        .write_all_at(&layout::bytes_of(Some(&advice)), said + 4)
+        .unwrap();
     assert_eq!(page.read().unwrap().sf, None, "unknown is no number");
     page.close();
-    assert_eq!(Page::open().unwrap().read(), None, "what was said to who had the page before is wiped");
+    assert_eq!(
+        Page::open().unwrap().read(),
+        None,
+        "what was said to who had the page before is wiped"
+    );
 }
 
 #[test]
@@ -77,27 +127,42 @@ fn a_thousand_threads_have_a_page_each_and_give_it_back() {
             barrier.wait();
             page
         };
-        std::thread::Builder::new().stack_size(1 << 16).spawn(run).unwrap()
+        std::thread::Builder::new()
+            .stack_size(1 << 16)
+            .spawn(run)
+            .unwrap()
     };
     let threads: Vec<_> = (0..THREADS).map(|_| one()).collect();
-    let pages: std::collections::BTreeSet<usize> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    let pages: std::collections::BTreeSet<usize> =
+        threads.into_iter().map(|t| t.join().unwrap()).collect();
     assert_eq!(pages.len(), THREADS);
-    let again = std::thread::spawn(|| Page::open().unwrap().into_raw() as usize).join().unwrap();
+    let again = std::thread::spawn(|| Page::open().unwrap().into_raw() as usize)
+        .join()
+        .unwrap();
     let (lowest, highest) = (*pages.first().unwrap(), *pages.last().unwrap());
-    assert!((lowest..=highest).contains(&again), "pages of threads that have ended are free");
+    assert!(
+        (lowest..=highest).contains(&again),
+        "pages of threads that have ended are free"
+    );
 }
 
 #[test]
 fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
     let page = Page::open().unwrap();
-    page.tell(&Told { workers: 5, ..Told::default() });
+    page.tell(&Told {
+        workers: 5,
+        ..Told::default()
+    });
     // SAFETY: the child does nothing but use pages, read files and exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: plain system call; whatever goes wrong, the child ends.
         unsafe { libc::alarm(60) };
         let silent = page.0.program.tid.load(Ordering::Relaxed) == 0 && page.read().is_none();
-        page.tell(&Told { workers: 9, ..Told::default() });
+        page.tell(&Told {
+            workers: 9,
+            ..Told::default()
+        });
         let inherited = (layout::FIRST..layout::FIRST + layout::TRIES)
             .any(|n| std::fs::read_link(format!("/proc/self/fd/{n}")).is_ok());
         let own = Page::open().is_ok_and(|own| own.into_raw() != page.into_raw());

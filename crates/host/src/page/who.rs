@@ -5,7 +5,12 @@
 /// When a thread was born, in clock ticks since the machine started, from the text of its `stat`.
 pub(crate) fn born(stat: &str) -> Option<u64> {
     // A name may hold blanks and parentheses; what follows the last one is numbers.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
 }
 
 /// The number by which a thread knows itself, from the text of its `status`.
@@ -31,7 +36,10 @@ mod tests {
         assert_eq!(inner, tid);
         assert!(started > 0);
         assert_eq!(super::inner("Name:\tx\nNSpid:\t4711\t12\t3\n"), Some(3));
-        assert_eq!(born("7 (a) b) R 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 1"), Some(987));
+        assert_eq!(
+            born("7 (a) b) R 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 1"),
+            Some(987)
+        );
         assert_eq!(born("nonsense"), None);
     }
 }

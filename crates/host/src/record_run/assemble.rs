@@ -4,11 +4,14 @@
 //! put in the order in which they ended and clustered by what they do; a behaviour's figures are those of all its windows
 //! together. Figures are rounded to four digits, which keeps files small and equal where measurements are.
 
-use countersteer_core::profile::{Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Segment, ThreadShape};
+use countersteer_core::profile::{
+    Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Segment, ThreadShape,
+};
 
 use super::cluster::{Point, cluster};
 use super::layout::{
-    ENDED_EXEC, ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS, add_record, record,
+    ENDED_EXEC, ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS,
+    add_record, record,
 };
 use super::raw::ThreadLog;
 
@@ -49,13 +52,22 @@ pub fn assemble(threads: &[ThreadLog]) -> Option<Assembled> {
         }
     }
     let behaviours = order.iter().filter_map(|label| {
-        let parts = runs.iter().filter(|r| r.label == *label).flat_map(|r| &windows[r.from..r.to]);
+        let parts = runs
+            .iter()
+            .filter(|r| r.label == *label)
+            .flat_map(|r| &windows[r.from..r.to]);
         sum(parts).map(|total| behaviour(&total, &whole))
     });
     let position = |label| order.iter().position(|l| *l == label).unwrap_or(0) as u32;
     Some(Assembled {
         behaviours: behaviours.collect(),
-        timeline: runs.iter().map(|r| Segment { behaviour: position(r.label), instructions: r.instructions }).collect(),
+        timeline: runs
+            .iter()
+            .map(|r| Segment {
+                behaviour: position(r.label),
+                instructions: r.instructions,
+            })
+            .collect(),
         shape: shape(threads, &whole),
         instructions: whole[record::INSTRUCTIONS],
     })
@@ -63,23 +75,41 @@ pub fn assemble(threads: &[ThreadLog]) -> Option<Assembled> {
 
 fn shape(threads: &[ThreadLog], whole: &[u64]) -> ThreadShape {
     // A process that becomes another program is one thread, though it has two files.
-    let count = threads.iter().filter(|t| t.ended != ENDED_EXEC && !t.windows.is_empty()).count();
+    let count = threads
+        .iter()
+        .filter(|t| t.ended != ENDED_EXEC && !t.windows.is_empty())
+        .count();
     let share = whole[record::SERIAL] as f64 / whole[record::INSTRUCTIONS] as f64;
-    ThreadShape { threads: count.max(1) as u32, serial_share: if count > 1 { round(share.min(1.0)) } else { 1.0 } }
+    ThreadShape {
+        threads: count.max(1) as u32,
+        serial_share: if count > 1 {
+            round(share.min(1.0))
+        } else {
+            1.0
+        },
+    }
 }
 
 /// All windows by the time they ended, neighbours merged until few enough are left.
 fn in_order(threads: &[ThreadLog]) -> Vec<Vec<u64>> {
     let mut all: Vec<(u64, u64, &Vec<u64>)> = Vec::new();
     for thread in threads {
-        all.extend(thread.windows.iter().map(|w| (w[record::STAMP], thread.ordinal, w)));
+        all.extend(
+            thread
+                .windows
+                .iter()
+                .map(|w| (w[record::STAMP], thread.ordinal, w)),
+        );
     }
     all.sort_by_key(|(stamp, ordinal, _)| (*stamp, *ordinal));
     let total: u64 = all.iter().map(|(_, _, w)| w[record::INSTRUCTIONS]).sum();
     let least = total.div_ceil(MOST_WINDOWS);
     let mut merged: Vec<Vec<u64>> = Vec::new();
     for (_, _, window) in all {
-        match merged.last_mut().filter(|m| m[record::INSTRUCTIONS] < least) {
+        match merged
+            .last_mut()
+            .filter(|m| m[record::INSTRUCTIONS] < least)
+        {
             Some(last) => add_record(last, window),
             None => merged.push(window.clone()),
         }
@@ -105,12 +135,25 @@ struct Run {
 fn runs(windows: &[Vec<u64>], labels: &[usize]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (at, (window, label)) in windows.iter().zip(labels).enumerate() {
-        join(&mut runs, Run { label: *label, from: at, to: at + 1, instructions: window[record::INSTRUCTIONS] });
+        join(
+            &mut runs,
+            Run {
+                label: *label,
+                from: at,
+                to: at + 1,
+                instructions: window[record::INSTRUCTIONS],
+            },
+        );
     }
     let total: u64 = runs.iter().map(|r| r.instructions).sum();
     while runs.len() > 1 {
-        let shortest = runs.iter().enumerate().min_by_key(|(at, r)| (r.instructions, *at));
-        let Some((at, length)) = shortest.map(|(at, r)| (at, r.instructions)) else { break };
+        let shortest = runs
+            .iter()
+            .enumerate()
+            .min_by_key(|(at, r)| (r.instructions, *at));
+        let Some((at, length)) = shortest.map(|(at, r)| (at, r.instructions)) else {
+            break;
+        };
         if runs.len() <= MOST_SEGMENTS && length >= total / LEAST_SHARE {
             break;
         }
@@ -134,11 +177,24 @@ fn join(runs: &mut Vec<Run>, run: Run) {
 fn absorb(runs: &[Run], at: usize) -> Vec<Run> {
     let left = at.checked_sub(1).map(|l| &runs[l]);
     let right = runs.get(at + 1);
-    let longer = left.into_iter().chain(right).max_by_key(|r| (r.instructions, r.from));
+    let longer = left
+        .into_iter()
+        .chain(right)
+        .max_by_key(|r| (r.instructions, r.from));
     let mut joined = Vec::with_capacity(runs.len());
     for (index, run) in runs.iter().enumerate() {
-        let label = if index == at { longer.map_or(run.label, |l| l.label) } else { run.label };
-        join(&mut joined, Run { label, ..run.clone() });
+        let label = if index == at {
+            longer.map_or(run.label, |l| l.label)
+        } else {
+            run.label
+        };
+        join(
+            &mut joined,
+            Run {
+                label,
+                ..run.clone()
+            },
+        );
     }
     joined
 }
@@ -148,21 +204,36 @@ fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<Point> {
     let features = |w: &[u64]| {
         let instructions = w[record::INSTRUCTIONS] as f64;
         let pki = |count: u64| count as f64 * 1000.0 / instructions;
-        let mut at: Vec<f64> = FEATURE_LINES.iter().map(|lines| (1.0 + pki(beyond(w, *lines))).ln()).collect();
+        let mut at: Vec<f64> = FEATURE_LINES
+            .iter()
+            .map(|lines| (1.0 + pki(beyond(w, *lines))).ln())
+            .collect();
         at.push((1.0 + pki(w[record::MISPREDICTED])).ln());
-        at.extend([record::LOADS, record::STORES, record::FP, record::SIMD].map(|f| 4.0 * w[f] as f64 / instructions));
+        at.extend(
+            [record::LOADS, record::STORES, record::FP, record::SIMD]
+                .map(|f| 4.0 * w[f] as f64 / instructions),
+        );
         // Windows without a sample look like the average one.
         let sampled = if w[record::SAMPLED] > 0 { w } else { whole };
         at.extend([2, 4].map(|lane| ipc(sampled, lane).unwrap_or(1.0).ln()));
         at
     };
-    windows.iter().map(|w| Point { at: features(w), weight: w[record::INSTRUCTIONS] as f64 }).collect()
+    windows
+        .iter()
+        .map(|w| Point {
+            at: features(w),
+            weight: w[record::INSTRUCTIONS] as f64,
+        })
+        .collect()
 }
 
 /// Touches whose distance is at least `lines`, first ones included.
 fn beyond(record: &[u64], lines: u64) -> u64 {
     let from = LogHistogram::bucket(lines);
-    record[record::STACK + from..record::STACK + STACK_BUCKETS].iter().sum::<u64>() + record[record::COLD]
+    record[record::STACK + from..record::STACK + STACK_BUCKETS]
+        .iter()
+        .sum::<u64>()
+        + record[record::COLD]
 }
 
 fn ipc(record: &[u64], lane: usize) -> Option<f64> {
@@ -191,33 +262,63 @@ fn behaviour(own: &[u64], whole: &[u64]) -> Behaviour {
 
 fn locality(own: &[u64], whole: &[u64]) -> Locality {
     let per_ki = 1000.0 / own[record::INSTRUCTIONS] as f64;
-    let near_sample = |r: &[u64]| r[record::NEAR_STACK..record::NEAR_STACK + NEAR_BUCKETS].iter().sum::<u64>();
+    let near_sample = |r: &[u64]| {
+        r[record::NEAR_STACK..record::NEAR_STACK + NEAR_BUCKETS]
+            .iter()
+            .sum::<u64>()
+    };
     let sampled = if near_sample(own) > 0 { own } else { whole };
     let near = own[record::NEAR] as f64 * per_ki / near_sample(sampled).max(1) as f64;
     let rates = |far: usize, near_from: usize, buckets: usize, near_buckets: usize| {
         let rate = |b: usize| {
-            let near_part = if b < near_buckets { sampled[near_from + b] as f64 * near } else { 0.0 };
+            let near_part = if b < near_buckets {
+                sampled[near_from + b] as f64 * near
+            } else {
+                0.0
+            };
             round(own[far + b] as f64 * per_ki + near_part)
         };
         let mut rates: Vec<f64> = (0..buckets).map(rate).collect();
-        rates.truncate(rates.iter().rposition(|r| *r > 0.0).map_or(0, |last| last + 1));
+        rates.truncate(
+            rates
+                .iter()
+                .rposition(|r| *r > 0.0)
+                .map_or(0, |last| last + 1),
+        );
         LogHistogram { rates }
     };
-    let mut stack = rates(record::STACK, record::NEAR_STACK, STACK_BUCKETS, NEAR_BUCKETS);
-    let mut reuse = rates(record::REUSE, record::NEAR_REUSE, REUSE_BUCKETS, REUSE_BUCKETS);
+    let mut stack = rates(
+        record::STACK,
+        record::NEAR_STACK,
+        STACK_BUCKETS,
+        NEAR_BUCKETS,
+    );
+    let mut reuse = rates(
+        record::REUSE,
+        record::NEAR_REUSE,
+        REUSE_BUCKETS,
+        REUSE_BUCKETS,
+    );
     if near_sample(sampled) == 0 {
         // Too short a run for a sample: repeats of the same line are the best guess.
         stack.add(0, round(own[record::NEAR] as f64 * per_ki));
         reuse.add(1, round(own[record::NEAR] as f64 * per_ki));
     }
     debug_assert!(LogHistogram::lower(NEAR_BUCKETS) == NEAR_LINES);
-    Locality { stack_distance_pki: stack, cold_pki: round(own[record::COLD] as f64 * per_ki), reuse_time_pki: reuse }
+    Locality {
+        stack_distance_pki: stack,
+        cold_pki: round(own[record::COLD] as f64 * per_ki),
+        reuse_time_pki: reuse,
+    }
 }
 
 fn ilp(sampled: &[u64]) -> Vec<IlpPoint> {
     let point = |(lane, window): (usize, &usize)| {
         // A run that ended before its first sample: no dependencies are known, so none of the parallelism is either.
-        IlpPoint { window: *window as u32, ipc: round(ipc(sampled, lane).unwrap_or(1.0)) }
+        IlpPoint {
+            window: *window as u32,
+            ipc: round(ipc(sampled, lane).unwrap_or(1.0)),
+        }
     };
     ILP_WINDOWS.iter().enumerate().map(point).collect()
 }
@@ -228,12 +329,18 @@ fn mlp(own: &[u64], whole: &[u64]) -> Vec<MlpPoint> {
         let mut overlap = 1.0;
         for (size, lines) in MLP_LINES.iter().enumerate() {
             // Few misses say little: the whole run knows better, or else the next smaller cache.
-            let known = [own, whole].into_iter().find(|r| r[record::MLP_MISSES + size] >= ENOUGH_MISSES);
+            let known = [own, whole]
+                .into_iter()
+                .find(|r| r[record::MLP_MISSES + size] >= ENOUGH_MISSES);
             if let Some(known) = known {
                 let rounds = known[record::MLP_ROUNDS + size * ILP_WINDOWS.len() + lane].max(1);
                 overlap = (known[record::MLP_MISSES + size] as f64 / rounds as f64).max(1.0);
             }
-            points.push(MlpPoint { window: *window as u32, cache_lines: *lines, overlap: round(overlap) });
+            points.push(MlpPoint {
+                window: *window as u32,
+                cache_lines: *lines,
+                overlap: round(overlap),
+            });
         }
     }
     points
@@ -265,31 +372,55 @@ mod tests {
     }
 
     fn thread(ordinal: u64, windows: Vec<Vec<u64>>) -> ThreadLog {
-        ThreadLog { ordinal, pid: 1, ended: 1, windows }
+        ThreadLog {
+            ordinal,
+            pid: 1,
+            ended: 1,
+            windows,
+        }
     }
 
     #[test]
     fn phases_become_segments_and_rates_are_per_kilo_instruction() {
-        let windows = (0..40).map(|i| window(1_000_000, if i < 20 { 100_000 } else { 0 }, i + 1)).collect();
+        let windows = (0..40)
+            .map(|i| window(1_000_000, if i < 20 { 100_000 } else { 0 }, i + 1))
+            .collect();
         let all = assemble(&[thread(1, windows)]).unwrap();
         assert_eq!(all.behaviours.len(), 2);
         let expected = [(0, 20_000_000), (1, 20_000_000)];
-        assert_eq!(all.timeline.iter().map(|s| (s.behaviour, s.instructions)).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            all.timeline
+                .iter()
+                .map(|s| (s.behaviour, s.instructions))
+                .collect::<Vec<_>>(),
+            expected
+        );
         let first = &all.behaviours[0];
         assert_eq!(first.locality.stack_distance_pki.at_least(4000.0), 100.0);
         assert_eq!(first.locality.stack_distance_pki.total(), 250.0);
         assert_eq!(first.locality.stack_distance_pki.rates[5], 37.5);
         assert_eq!(first.locality.reuse_time_pki.rates[1], 150.0);
         assert_eq!(first.ilp[0].ipc, 4.0);
-        assert_eq!(all.shape, ThreadShape { threads: 1, serial_share: 1.0 });
+        assert_eq!(
+            all.shape,
+            ThreadShape {
+                threads: 1,
+                serial_share: 1.0
+            }
+        );
     }
 
     #[test]
     fn flickering_windows_make_no_more_segments_than_allowed() {
-        let windows = (0..3000).map(|i| window(1_000_000, if i % 3 == 0 { 100_000 } else { 0 }, i + 1)).collect();
+        let windows = (0..3000)
+            .map(|i| window(1_000_000, if i % 3 == 0 { 100_000 } else { 0 }, i + 1))
+            .collect();
         let all = assemble(&[thread(1, windows)]).unwrap();
         assert!(all.timeline.len() <= MOST_SEGMENTS);
-        assert_eq!(all.timeline.iter().map(|s| s.instructions).sum::<u64>(), 3_000_000_000);
+        assert_eq!(
+            all.timeline.iter().map(|s| s.instructions).sum::<u64>(),
+            3_000_000_000
+        );
         assert_eq!(all.instructions, 3_000_000_000);
     }
 
@@ -299,8 +430,12 @@ mod tests {
         before_exec.ended = ENDED_EXEC;
         let mut parallel = window(1_000_000, 0, 3);
         parallel[record::SERIAL] = 0;
-        let all =
-            assemble(&[before_exec, thread(2, vec![window(1_000_000, 0, 2)]), thread(3, vec![parallel])]).unwrap();
+        let all = assemble(&[
+            before_exec,
+            thread(2, vec![window(1_000_000, 0, 2)]),
+            thread(3, vec![parallel]),
+        ])
+        .unwrap();
         assert_eq!(all.shape.threads, 2);
         assert!((all.shape.serial_share - 0.5).abs() < 0.01);
     }
@@ -314,9 +449,14 @@ mod tests {
     fn overlap_of_rare_misses_is_borrowed() {
         let mut whole = window(1_000_000, 0, 1);
         whole[record::MLP_MISSES] = 100;
-        whole[record::MLP_ROUNDS..record::MLP_ROUNDS + 6].copy_from_slice(&[100, 50, 25, 25, 25, 20]);
+        whole[record::MLP_ROUNDS..record::MLP_ROUNDS + 6]
+            .copy_from_slice(&[100, 50, 25, 25, 25, 20]);
         let points = mlp(&window(1000, 0, 1), &whole);
-        let at_512: Vec<f64> = points.iter().filter(|p| p.window == 512).map(|p| p.overlap).collect();
+        let at_512: Vec<f64> = points
+            .iter()
+            .filter(|p| p.window == 512)
+            .map(|p| p.overlap)
+            .collect();
         assert_eq!(at_512, [5.0; 7]);
     }
 }

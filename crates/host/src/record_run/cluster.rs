@@ -33,10 +33,19 @@ pub fn cluster(points: &[Point]) -> Vec<usize> {
             break;
         }
     }
-    let best = candidates.iter().map(|(c, _)| *c).fold(f64::NEG_INFINITY, f64::max);
-    let worst = candidates.iter().map(|(c, _)| *c).fold(f64::INFINITY, f64::min);
+    let best = candidates
+        .iter()
+        .map(|(c, _)| *c)
+        .fold(f64::NEG_INFINITY, f64::max);
+    let worst = candidates
+        .iter()
+        .map(|(c, _)| *c)
+        .fold(f64::INFINITY, f64::min);
     let enough = worst + CLOSE * (best - worst);
-    candidates.into_iter().find(|(c, _)| *c >= enough).map_or_else(Vec::new, |(_, labels)| labels)
+    candidates
+        .into_iter()
+        .find(|(c, _)| *c >= enough)
+        .map_or_else(Vec::new, |(_, labels)| labels)
 }
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {
@@ -58,12 +67,20 @@ fn nearest(at: &[f64], centres: &[Vec<f64>]) -> (usize, f64) {
 fn spread(points: &[Point], labels: &[usize], k: usize) -> f64 {
     let centres = centres(points, labels, k);
     let total: f64 = points.iter().map(|p| p.weight).sum();
-    points.iter().zip(labels).map(|(p, l)| p.weight * distance(&p.at, &centres[*l])).sum::<f64>() / total
+    points
+        .iter()
+        .zip(labels)
+        .map(|(p, l)| p.weight * distance(&p.at, &centres[*l]))
+        .sum::<f64>()
+        / total
 }
 
 /// Log-likelihood of spherical clusters, less the price of their parameters.
 fn criterion(points: &[Point], spread: f64, k: usize) -> f64 {
-    let (count, dimensions) = (points.len() as f64, points.first().map_or(1, |p| p.at.len()) as f64);
+    let (count, dimensions) = (
+        points.len() as f64,
+        points.first().map_or(1, |p| p.at.len()) as f64,
+    );
     let variance = (spread / dimensions).max(NOISE / dimensions / 4.0);
     -0.5 * count * dimensions * variance.ln() - 0.5 * k as f64 * (dimensions + 1.0) * count.ln()
 }
@@ -86,7 +103,9 @@ fn k_means(points: &[Point], k: usize) -> Vec<usize> {
 fn start(points: &[Point], k: usize) -> Vec<Vec<f64>> {
     let mean = centres(points, &vec![0; points.len()], 1);
     let mut chosen = Vec::new();
-    let first = points.iter().min_by(|a, b| distance(&a.at, &mean[0]).total_cmp(&distance(&b.at, &mean[0])));
+    let first = points
+        .iter()
+        .min_by(|a, b| distance(&a.at, &mean[0]).total_cmp(&distance(&b.at, &mean[0])));
     chosen.extend(first.map(|p| p.at.clone()));
     while chosen.len() < k {
         let served = |p: &Point| p.weight * nearest(&p.at, &chosen).1;
@@ -105,11 +124,20 @@ fn centres(points: &[Point], labels: &[usize], k: usize) -> Vec<Vec<f64>> {
     let mut weights = vec![0.0; k];
     for (point, label) in points.iter().zip(labels) {
         weights[*label] += point.weight;
-        sums[*label].iter_mut().zip(&point.at).for_each(|(s, x)| *s += point.weight * x);
+        sums[*label]
+            .iter_mut()
+            .zip(&point.at)
+            .for_each(|(s, x)| *s += point.weight * x);
     }
     for (sum, weight) in sums.iter_mut().zip(&weights) {
         // A cluster that lost all its points is nowhere near anything.
-        sum.iter_mut().for_each(|s| *s = if *weight > 0.0 { *s / weight } else { f64::MAX.sqrt() / 1e6 });
+        sum.iter_mut().for_each(|s| {
+            *s = if *weight > 0.0 {
+                *s / weight
+            } else {
+                f64::MAX.sqrt() / 1e6
+            }
+        });
     }
     sums
 }
@@ -120,8 +148,14 @@ mod tests {
 
     fn points(centres: &[(f64, f64)], each: usize) -> Vec<Point> {
         let jitter = |i: usize| ((i * 7919) % 100) as f64 / 100.0 * 0.05;
-        let all = centres.iter().flat_map(|(x, y)| (0..each).map(move |i| (x + jitter(i), y + jitter(i + 31))));
-        all.map(|(x, y)| Point { at: vec![x, y], weight: 1.0 }).collect()
+        let all = centres
+            .iter()
+            .flat_map(|(x, y)| (0..each).map(move |i| (x + jitter(i), y + jitter(i + 31))));
+        all.map(|(x, y)| Point {
+            at: vec![x, y],
+            weight: 1.0,
+        })
+        .collect()
     }
 
     #[test]

@@ -61,9 +61,16 @@ pub struct Outcome {
 pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordError> {
     let wrapper = wrapper(setup, options);
     let file = setup.directory.join(COMMAND_FILE);
-    let bytes = wrapper.iter().map(|a| a.as_encoded_bytes()).collect::<Vec<_>>().join(&0);
+    let bytes = wrapper
+        .iter()
+        .map(|a| a.as_encoded_bytes())
+        .collect::<Vec<_>>()
+        .join(&0);
     std::fs::write(&file, bytes).map_err(|source| RecordError::Scratch { path: file, source })?;
-    let failed = |source| RecordError::Launch { qemu: setup.qemu.clone(), source };
+    let failed = |source| RecordError::Launch {
+        qemu: setup.qemu.clone(),
+        source,
+    };
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let mut child = spawn(command(&wrapper, setup, options)).map_err(failed)?;
     let (status, interrupted) = wait(&mut child, &mut signals, setup, options).map_err(failed)?;
@@ -71,7 +78,11 @@ pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordE
     if control.stopped {
         kill_rest(setup);
     }
-    Ok(Outcome { status, interrupted, control })
+    Ok(Outcome {
+        status,
+        interrupted,
+        control,
+    })
 }
 
 /// QEMU with its options, up to the program.
@@ -79,18 +90,40 @@ fn wrapper(setup: &Setup, options: &RecordOptions) -> Vec<OsString> {
     // A comma ends a plugin's file name unless doubled.
     let escaped = |path: &Path| path.display().to_string().replace(',', ",,");
     let exact = if options.exact { ",exact=on" } else { "" };
-    let plugin = format!("file={},dir={}{exact}", escaped(&setup.plugin), escaped(&setup.directory));
+    let plugin = format!(
+        "file={},dir={}{exact}",
+        escaped(&setup.plugin),
+        escaped(&setup.directory)
+    );
     let qemu = setup.qemu.clone().into_os_string();
-    [qemu, "-cpu".into(), options.cpu.clone().into(), "-seed".into(), "1".into(), "-plugin".into(), plugin.into()]
-        .into()
+    [
+        qemu,
+        "-cpu".into(),
+        options.cpu.clone().into(),
+        "-seed".into(),
+        "1".into(),
+        "-plugin".into(),
+        plugin.into(),
+    ]
+    .into()
 }
 
 fn command(wrapper: &[OsString], setup: &Setup, options: &RecordOptions) -> Command {
     let mut command = Command::new(&wrapper[0]);
-    command.args(&wrapper[1..]).arg("-0").arg(&setup.program.zeroth).arg(&setup.program.file);
-    command.args(&setup.program.before).args(options.command.iter().skip(1));
+    command
+        .args(&wrapper[1..])
+        .arg("-0")
+        .arg(&setup.program.zeroth)
+        .arg(&setup.program.file);
+    command
+        .args(&setup.program.before)
+        .args(options.command.iter().skip(1));
     command.env_clear().envs(FIXED);
-    command.envs(PASSED.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))));
+    command.envs(
+        PASSED
+            .iter()
+            .filter_map(|name| std::env::var_os(name).map(|value| (name, value))),
+    );
     command.envs(options.env.iter().map(|(name, value)| (name, value)));
     if options.stdin_null {
         command.stdin(Stdio::null());
@@ -127,7 +160,8 @@ fn wait(
     let mut stopped: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait()? {
-            interrupted = interrupted.or_else(|| signals.pending().last().map(|origin| origin.signal));
+            interrupted =
+                interrupted.or_else(|| signals.pending().last().map(|origin| origin.signal));
             return Ok((status, interrupted));
         }
         for origin in signals.pending() {
@@ -156,7 +190,11 @@ fn wait(
 
 /// Passes a signal on; the second time there is no arguing.
 fn pass_on(child: &Child, signal: i32, again: bool) {
-    let signal = if again { Ok(Signal::SIGKILL) } else { Signal::try_from(signal) };
+    let signal = if again {
+        Ok(Signal::SIGKILL)
+    } else {
+        Signal::try_from(signal)
+    };
     if let Ok(signal) = signal {
         let _ = kill(Pid::from_raw(child.id() as i32), signal);
     }
@@ -164,7 +202,9 @@ fn pass_on(child: &Child, signal: i32, again: bool) {
 
 /// Kills the processes of the recording that slept through its end.
 fn kill_rest(setup: &Setup) {
-    let Ok(threads) = raw::read_threads(&setup.directory) else { return };
+    let Ok(threads) = raw::read_threads(&setup.directory) else {
+        return;
+    };
     for thread in threads.iter().filter(|t| t.ended != ENDED_SELF) {
         // The number may long belong to somebody else.
         let executable = std::fs::read_link(format!("/proc/{}/exe", thread.pid));

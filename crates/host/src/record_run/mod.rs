@@ -127,34 +127,57 @@ pub fn tools() -> Result<(PathBuf, PathBuf), RecordError> {
 /// interrupted is no error: its profile is marked partial.
 pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
     let name = options.command.first().ok_or(RecordError::EmptyCommand)?;
-    let here = options.workdir.clone().unwrap_or_else(|| PathBuf::from("."));
+    let here = options
+        .workdir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("."));
     let program = program::program(name, &here.canonicalize().unwrap_or(here))?;
     let (qemu, plugin) = tools()?;
     let temporary = std::env::temp_dir();
     let scratch = tempfile::Builder::new().prefix("steer-profile-").tempdir();
-    let scratch = scratch.map_err(|source| RecordError::Scratch { path: temporary, source })?;
+    let scratch = scratch.map_err(|source| RecordError::Scratch {
+        path: temporary,
+        source,
+    })?;
     let directory = scratch.path().to_owned();
     let control = raw::create_control(&directory, options.max_instructions)?;
-    let setup = launch::Setup { qemu, plugin, program, directory, control };
+    let setup = launch::Setup {
+        qemu,
+        plugin,
+        program,
+        directory,
+        control,
+    };
     let before = children_seconds();
     let outcome = launch::launch(&setup, options)?;
     let cpu_seconds = children_seconds() - before;
     check_loaded(&setup, &outcome.control)?;
     let threads = raw::read_threads(&setup.directory)?;
-    let nothing = || RecordError::Nothing { program: name.clone() };
+    let nothing = || RecordError::Nothing {
+        program: name.clone(),
+    };
     let assembled = assemble::assemble(&threads).ok_or_else(nothing)?;
     let instructions = assembled.instructions;
     let profile = Recorded {
         schema: SCHEMA.into(),
         name: options.name.clone().unwrap_or_else(|| file_name(name)),
-        source: Source { kind: "instrumentation".into(), detail: detail(options), method: METHOD.into() },
+        source: Source {
+            kind: "instrumentation".into(),
+            detail: detail(options),
+            method: METHOD.into(),
+        },
         partial: partial(&outcome, options),
         instructions,
         shape: assembled.shape,
         behaviours: assembled.behaviours,
         timeline: assembled.timeline,
     };
-    Ok(Recording { profile, ending: ending(&outcome), instructions, cpu_seconds })
+    Ok(Recording {
+        profile,
+        ending: ending(&outcome),
+        instructions,
+        cpu_seconds,
+    })
 }
 
 /// Writes a profile, whole or not at all.
@@ -162,10 +185,16 @@ pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
 /// # Errors
 /// When the file cannot be written.
 pub fn write(profile: &Recorded, path: &Path) -> Result<(), RecordError> {
-    let unwritable = |source| RecordError::Unwritable { path: path.to_owned(), source };
+    let unwritable = |source| RecordError::Unwritable {
+        path: path.to_owned(),
+        source,
+    };
     let mut text = serde_json::to_string(profile).map_err(|e| unwritable(e.into()))?;
     text.push('\n');
-    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(directory).map_err(unwritable)?;
     std::io::Write::write_all(&mut file, text.as_bytes()).map_err(unwritable)?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
@@ -177,26 +206,39 @@ pub fn write(profile: &Recorded, path: &Path) -> Result<(), RecordError> {
 fn check_loaded(setup: &launch::Setup, control: &raw::ControlState) -> Result<(), RecordError> {
     if control.refused_version != 0 {
         let (plugin, found) = (setup.plugin.clone(), control.refused_version);
-        return Err(RecordError::PluginVersion { plugin, found, expected: layout::VERSION });
+        return Err(RecordError::PluginVersion {
+            plugin,
+            found,
+            expected: layout::VERSION,
+        });
     }
     if control.loaded == 0 {
-        return Err(RecordError::PluginRefused { qemu: setup.qemu.clone(), plugin: setup.plugin.clone() });
+        return Err(RecordError::PluginRefused {
+            qemu: setup.qemu.clone(),
+            plugin: setup.plugin.clone(),
+        });
     }
     Ok(())
 }
 
 fn children_seconds() -> f64 {
-    let seconds = |u: Usage| (u.user_time().num_microseconds() + u.system_time().num_microseconds()) as f64 * 1e-6;
+    let seconds = |u: Usage| {
+        (u.user_time().num_microseconds() + u.system_time().num_microseconds()) as f64 * 1e-6
+    };
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, seconds)
 }
 
 fn file_name(program: &str) -> String {
-    Path::new(program).file_name().map_or_else(|| program.to_owned(), |n| n.to_string_lossy().into_owned())
+    Path::new(program)
+        .file_name()
+        .map_or_else(|| program.to_owned(), |n| n.to_string_lossy().into_owned())
 }
 
 /// The command that makes the profile again.
 fn detail(options: &RecordOptions) -> String {
-    let limit = options.max_instructions.map_or_else(String::new, |n| format!("--max-instructions {n} "));
+    let limit = options
+        .max_instructions
+        .map_or_else(String::new, |n| format!("--max-instructions {n} "));
     let quoted: Vec<String> = options.command.iter().map(|a| quote(a)).collect();
     format!("steer profile {limit}-- {}", quoted.join(" "))
 }
@@ -212,7 +254,9 @@ fn quote(argument: &str) -> String {
 
 fn partial(outcome: &launch::Outcome, options: &RecordOptions) -> Option<String> {
     if outcome.control.stopped {
-        return options.max_instructions.map(|n| format!("stopped after {n} instructions, as asked"));
+        return options
+            .max_instructions
+            .map(|n| format!("stopped after {n} instructions, as asked"));
     }
     if let Some(signal) = outcome.interrupted {
         return Some(format!("interrupted by {}", launch::signal_name(signal)));
@@ -236,9 +280,13 @@ mod tests {
 
     #[test]
     fn the_detail_is_a_command_that_a_shell_understands() {
-        let mut options = RecordOptions::new(["sh", "-c", "echo 'a' | cat", ""].map(String::from).into());
+        let mut options =
+            RecordOptions::new(["sh", "-c", "echo 'a' | cat", ""].map(String::from).into());
         options.max_instructions = Some(7);
-        assert_eq!(detail(&options), r"steer profile --max-instructions 7 -- sh -c 'echo '\''a'\'' | cat' ''");
+        assert_eq!(
+            detail(&options),
+            r"steer profile --max-instructions 7 -- sh -c 'echo '\''a'\'' | cat' ''"
+        );
     }
 
     #[test]
@@ -252,7 +300,8 @@ mod tests {
     fn an_unwritable_place_is_an_error_that_says_so() {
         let threads = [];
         assert!(assemble::assemble(&threads).is_none());
-        let error = write(&example(), Path::new("/nonexistent-directory/profile.json")).unwrap_err();
+        let error =
+            write(&example(), Path::new("/nonexistent-directory/profile.json")).unwrap_err();
         assert!(error.to_string().contains("-o FILE"), "{error}");
     }
 
@@ -263,7 +312,10 @@ mod tests {
             source: Source::default(),
             partial: None,
             instructions: 0,
-            shape: countersteer_core::profile::ThreadShape { threads: 1, serial_share: 1.0 },
+            shape: countersteer_core::profile::ThreadShape {
+                threads: 1,
+                serial_share: 1.0,
+            },
             behaviours: Vec::new(),
             timeline: Vec::new(),
         }

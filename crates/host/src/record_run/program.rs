@@ -34,14 +34,24 @@ pub struct Program {
 
 /// Finds the program that `name` means in `directory`.
 pub fn program(name: &str, directory: &Path) -> Result<Program, RecordError> {
-    let file = if name.contains('/') { Some(directory.join(name)) } else { in_path(name) };
-    let file = file.filter(|f| f.is_file()).ok_or_else(|| RecordError::NotFound { program: name.to_owned() })?;
+    let file = if name.contains('/') {
+        Some(directory.join(name))
+    } else {
+        in_path(name)
+    };
+    let file = file
+        .filter(|f| f.is_file())
+        .ok_or_else(|| RecordError::NotFound {
+            program: name.to_owned(),
+        })?;
     resolve(file, name.into(), NESTING)
 }
 
 fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, RecordError> {
     let path = file.display().to_string();
-    let executable = file.metadata().is_ok_and(|m| m.permissions().mode() & 0o111 != 0);
+    let executable = file
+        .metadata()
+        .is_ok_and(|m| m.permissions().mode() & 0o111 != 0);
     if !executable {
         return Err(RecordError::NotExecutable { path });
     }
@@ -49,15 +59,24 @@ fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, R
     if head.starts_with(b"\x7fELF") {
         let machine = machine(&head);
         if machine != X86_64 {
-            return Err(RecordError::Architecture { path, machine: machine_name(machine) });
+            return Err(RecordError::Architecture {
+                path,
+                machine: machine_name(machine),
+            });
         }
-        return Ok(Program { file, before: Vec::new(), zeroth });
+        return Ok(Program {
+            file,
+            before: Vec::new(),
+            zeroth,
+        });
     }
     let Some((interpreter, argument)) = interpreter(&head).filter(|_| nesting > 0) else {
         return Err(RecordError::NotAProgram { path });
     };
     if !interpreter.is_file() {
-        return Err(RecordError::NotFound { program: interpreter.display().to_string() });
+        return Err(RecordError::NotFound {
+            program: interpreter.display().to_string(),
+        });
     }
     let mut program = resolve(interpreter.clone(), interpreter.into(), nesting - 1)?;
     program.before.extend(argument);
@@ -93,8 +112,15 @@ fn machine_name(machine: u16) -> String {
 }
 
 fn interpreter(head: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
-    let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii();
-    let end = line.iter().position(|b| *b == b' ' || *b == b'\t').unwrap_or(line.len());
+    let line = head
+        .strip_prefix(b"#!")?
+        .split(|b| *b == b'\n')
+        .next()?
+        .trim_ascii();
+    let end = line
+        .iter()
+        .position(|b| *b == b' ' || *b == b'\t')
+        .unwrap_or(line.len());
     let argument = line[end..].trim_ascii();
     let argument = (!argument.is_empty()).then(|| OsStr::from_bytes(argument).to_owned());
     Some((PathBuf::from(OsStr::from_bytes(&line[..end])), argument))
@@ -102,13 +128,18 @@ fn interpreter(head: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
 
 fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|d| d.join(name)).find(|f| f.is_file())
+    std::env::split_paths(&path)
+        .map(|d| d.join(name))
+        .find(|f| f.is_file())
 }
 
 /// Finds QEMU for x86-64 programs.
 pub fn qemu() -> Result<PathBuf, RecordError> {
     let named = std::env::var_os(QEMU_VARIABLE).map(PathBuf::from);
-    named.or_else(|| in_path("qemu-x86_64")).filter(|f| f.is_file()).ok_or(RecordError::NoQemu)
+    named
+        .or_else(|| in_path("qemu-x86_64"))
+        .filter(|f| f.is_file())
+        .ok_or(RecordError::NoQemu)
 }
 
 /// Finds the plugin: named in the environment, next to the running program, or where packages put it.
@@ -116,7 +147,11 @@ pub fn plugin() -> Result<PathBuf, RecordError> {
     let mut candidates: Vec<PathBuf> = Vec::new();
     if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
         candidates.push(named.into());
-    } else if let Some(own) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
+    } else if let Some(own) = std::env::current_exe()
+        .ok()
+        .as_deref()
+        .and_then(Path::parent)
+    {
         // Examples and tests lie one folder below the build's results.
         candidates.extend([
             own.join(PLUGIN),
@@ -127,8 +162,11 @@ pub fn plugin() -> Result<PathBuf, RecordError> {
     match candidates.iter().find(|c| c.is_file()) {
         Some(found) => Ok(found.canonicalize().unwrap_or_else(|_| found.clone())),
         None => {
-            let searched: Vec<String> = candidates.iter().map(|c| c.display().to_string()).collect();
-            Err(RecordError::NoPlugin { searched: searched.join(", ") })
+            let searched: Vec<String> =
+                candidates.iter().map(|c| c.display().to_string()).collect();
+            Err(RecordError::NoPlugin {
+                searched: searched.join(", "),
+            })
         }
     }
 }
@@ -150,17 +188,35 @@ mod tests {
         let directory = directory_with("script", b"#! /bin/sh -e\necho\n", 0o755);
         let found = program("./script", directory.path()).unwrap();
         assert_eq!(found.zeroth, "/bin/sh");
-        assert_eq!(found.before, [OsString::from("-e"), directory.path().join("./script").into()]);
+        assert_eq!(
+            found.before,
+            [
+                OsString::from("-e"),
+                directory.path().join("./script").into()
+            ]
+        );
     }
 
     #[test]
     fn programs_that_cannot_run_are_told_apart() {
         let text = directory_with("text", b"hello", 0o755);
-        assert!(matches!(program("./text", text.path()), Err(RecordError::NotAProgram { .. })));
-        assert!(matches!(program("./other", text.path()), Err(RecordError::NotFound { .. })));
-        assert!(matches!(program("no-such-program-anywhere", text.path()), Err(RecordError::NotFound { .. })));
+        assert!(matches!(
+            program("./text", text.path()),
+            Err(RecordError::NotAProgram { .. })
+        ));
+        assert!(matches!(
+            program("./other", text.path()),
+            Err(RecordError::NotFound { .. })
+        ));
+        assert!(matches!(
+            program("no-such-program-anywhere", text.path()),
+            Err(RecordError::NotFound { .. })
+        ));
         let locked = directory_with("locked", b"#!/bin/sh\n", 0o644);
-        assert!(matches!(program("./locked", locked.path()), Err(RecordError::NotExecutable { .. })));
+        assert!(matches!(
+            program("./locked", locked.path()),
+            Err(RecordError::NotExecutable { .. })
+        ));
         let mut arm = b"\x7fELF\x02\x01\x01".to_vec();
         arm.resize(18, 0);
         arm.extend([183, 0]);

@@ -42,7 +42,10 @@ pub fn create_control(directory: &Path, limit: Option<u64>) -> Result<PathBuf, R
     words[control::LIMIT] = limit.unwrap_or(u64::MAX);
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
     let path = directory.join(layout::CONTROL_FILE);
-    std::fs::write(&path, bytes).map_err(|source| RecordError::Scratch { path: path.clone(), source })?;
+    std::fs::write(&path, bytes).map_err(|source| RecordError::Scratch {
+        path: path.clone(),
+        source,
+    })?;
     Ok(path)
 }
 
@@ -62,7 +65,10 @@ pub fn read_control(path: &Path) -> Result<ControlState, RecordError> {
 
 /// Reads all threads of the recording, in order of creation.
 pub fn read_threads(directory: &Path) -> Result<Vec<ThreadLog>, RecordError> {
-    let scratch = |source| RecordError::Scratch { path: directory.to_owned(), source };
+    let scratch = |source| RecordError::Scratch {
+        path: directory.to_owned(),
+        source,
+    };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(scratch)? {
         let path = entry.map_err(scratch)?.path();
@@ -96,7 +102,9 @@ fn read_thread(path: &Path) -> Result<Option<ThreadLog>, RecordError> {
     if words.len() * 8 != bytes {
         return Err(damaged(path, "the file is cut short"));
     }
-    let windows = words[PAGE / 8..].chunks_exact(record::WORDS).filter(|w| w[record::INSTRUCTIONS] > 0);
+    let windows = words[PAGE / 8..]
+        .chunks_exact(record::WORDS)
+        .filter(|w| w[record::INSTRUCTIONS] > 0);
     Ok(Some(ThreadLog {
         ordinal: head[header::ORDINAL],
         pid: head[header::PID],
@@ -106,7 +114,10 @@ fn read_thread(path: &Path) -> Result<Option<ThreadLog>, RecordError> {
 }
 
 fn damaged(path: &Path, reason: &str) -> RecordError {
-    RecordError::Raw { path: path.to_owned(), reason: reason.to_owned() }
+    RecordError::Raw {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    }
 }
 
 fn read_words(path: &Path) -> Result<Vec<u64>, RecordError> {
@@ -115,10 +126,22 @@ fn read_words(path: &Path) -> Result<Vec<u64>, RecordError> {
 
 fn read_part(path: &Path, bytes: usize) -> Result<Vec<u64>, RecordError> {
     use std::io::Read;
-    let scratch = |source| RecordError::Scratch { path: path.to_owned(), source };
+    let scratch = |source| RecordError::Scratch {
+        path: path.to_owned(),
+        source,
+    };
     let mut part = Vec::with_capacity(bytes);
-    std::fs::File::open(path).map_err(scratch)?.take(bytes as u64).read_to_end(&mut part).map_err(scratch)?;
-    Ok(part.as_chunks::<8>().0.iter().map(|b| u64::from_ne_bytes(*b)).collect())
+    std::fs::File::open(path)
+        .map_err(scratch)?
+        .take(bytes as u64)
+        .read_to_end(&mut part)
+        .map_err(scratch)?;
+    Ok(part
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|b| u64::from_ne_bytes(*b))
+        .collect())
 }
 
 #[cfg(test)]
@@ -126,7 +149,14 @@ mod tests {
     use super::*;
 
     fn write(path: &Path, words: &[u64]) {
-        std::fs::write(path, words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>()).unwrap();
+        std::fs::write(
+            path,
+            words
+                .iter()
+                .flat_map(|w| w.to_ne_bytes())
+                .collect::<Vec<u8>>(),
+        )
+        .unwrap();
     }
 
     #[test]
@@ -149,10 +179,18 @@ mod tests {
         head[header::MAGIC] = layout::THREAD_MAGIC;
         head[header::VERSION] = layout::VERSION + 1;
         write(&path, &head);
-        assert!(matches!(read_threads(directory.path()), Err(RecordError::Raw { .. })));
+        assert!(matches!(
+            read_threads(directory.path()),
+            Err(RecordError::Raw { .. })
+        ));
         head[header::VERSION] = layout::VERSION;
         write(&path, &head);
-        assert!(read_threads(directory.path()).unwrap_err().to_string().contains("cut short"));
+        assert!(
+            read_threads(directory.path())
+                .unwrap_err()
+                .to_string()
+                .contains("cut short")
+        );
         let mut window = vec![0; record::WORDS];
         window[record::INSTRUCTIONS] = 9;
         write(&path, &[head, window].concat());

@@ -50,7 +50,11 @@ const PARTS: &[(u32, &[u32], &str)] = &[
 
 /// The core of a part number.
 pub(super) fn arm(part: Option<Part>) -> &'static Uarch {
-    let matches =
-        |row: &&(u32, &[u32], &str)| part.is_some_and(|p| row.0 == p.implementer && row.1.contains(&p.number));
-    PARTS.iter().find(matches).map_or(&GENERIC, |row| named(row.2))
+    let matches = |row: &&(u32, &[u32], &str)| {
+        part.is_some_and(|p| row.0 == p.implementer && row.1.contains(&p.number))
+    };
+    PARTS
+        .iter()
+        .find(matches)
+        .map_or(&GENERIC, |row| named(row.2))
 }

@@ -37,7 +37,10 @@ pub(super) fn machine(
     let (linux, capacities) = capacities(platform, &cpus.list, classes);
     let mut notes = notes(platform, cpus, classes, &capacities);
     let memory = memory(tree, &here, &mut notes)?;
-    let types = classes.iter().zip(&capacities).map(|(class, capacity)| core_type(platform, cpus, class, *capacity));
+    let types = classes
+        .iter()
+        .zip(&capacities)
+        .map(|(class, capacity)| core_type(platform, cpus, class, *capacity));
     Ok(Machine {
         schema: SCHEMA.into(),
         name: slug(&platform.title),
@@ -61,7 +64,13 @@ struct Numbering {
 
 impl Numbering {
     fn new(online: &CpuSet) -> Self {
-        Self { by_os: online.iter().enumerate().map(|(i, os)| (os, CpuId::from_index(i))).collect() }
+        Self {
+            by_os: online
+                .iter()
+                .enumerate()
+                .map(|(i, os)| (os, CpuId::from_index(i)))
+                .collect(),
+        }
     }
 
     fn is_identity(&self) -> bool {
@@ -69,7 +78,9 @@ impl Numbering {
     }
 
     fn set(&self, os: &CpuSet) -> CpuSet {
-        os.iter().filter_map(|cpu| self.by_os.get(&cpu).copied()).collect()
+        os.iter()
+            .filter_map(|cpu| self.by_os.get(&cpu).copied())
+            .collect()
     }
 }
 
@@ -83,21 +94,44 @@ fn capacities(platform: &Platform, cpus: &[CpuFacts], classes: &[Class]) -> (Lin
     if classes.len() == 1 {
         (LinuxKind::Symmetric, alike)
     } else if own.len() < classes.len() || own.iter().all(|c| *c == best) || ranked {
-        (if platform.is_x86() { LinuxKind::SmtHybrid } else { LinuxKind::Symmetric }, alike)
+        (
+            if platform.is_x86() {
+                LinuxKind::SmtHybrid
+            } else {
+                LinuxKind::Symmetric
+            },
+            alike,
+        )
     } else {
         // The best core may be offline, and then nobody has 1,024.
         let scaled = own.iter().map(|c| (c * 1024 / best).max(1)).collect();
-        (if platform.energy_aware { LinuxKind::EnergyAware } else { LinuxKind::Capacity }, scaled)
+        (
+            if platform.energy_aware {
+                LinuxKind::EnergyAware
+            } else {
+                LinuxKind::Capacity
+            },
+            scaled,
+        )
     }
 }
 
 fn threads(cpus: &[CpuFacts], class: &Class) -> u32 {
-    class.rows.iter().map(|r| cpus[*r].core.len() as u32).max().unwrap_or(1)
+    class
+        .rows
+        .iter()
+        .map(|r| cpus[*r].core.len() as u32)
+        .max()
+        .unwrap_or(1)
 }
 
 /// Whether more than one core of the type uses the same level-two cache.
 fn shares_l2(cpus: &[CpuFacts], class: &Class) -> bool {
-    class.rows.iter().any(|r| cpus[*r].at_level(2).is_some_and(|l2| !l2.cpus.is_subset(&cpus[*r].core)))
+    class.rows.iter().any(|r| {
+        cpus[*r]
+            .at_level(2)
+            .is_some_and(|l2| !l2.cpus.is_subset(&cpus[*r].core))
+    })
 }
 
 fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> CoreType {
@@ -111,7 +145,10 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
     let told = |cache: &CacheFacts| (cache.size_kib, cache.ways);
     let l1 = first.l1d.as_ref().map_or((USUAL_KIB[1], 0), told);
     let no_outer = first.outer.is_empty() && cluster_l2(first).is_none();
-    let l2 = first.at_level(2).filter(|_| !shares_l2(&cpus.list, class)).map(told);
+    let l2 = first
+        .at_level(2)
+        .filter(|_| !shares_l2(&cpus.list, class))
+        .map(told);
     let l2 = l2.or(no_outer.then_some((USUAL_KIB[2], 0)));
     CoreType {
         name: class.name.clone(),
@@ -149,24 +186,42 @@ fn fixed_counters(platform: &Platform, cpu: &CpuFacts) -> u32 {
 
 fn clock(platform: &Platform, class: &Class) -> f64 {
     let khz = class.khz.map(|khz| khz as f64 / 1e6);
-    khz.or(platform.mhz.map(|mhz| (mhz / 10.0).round() / 100.0)).unwrap_or(GUESSED_GHZ)
+    khz.or(platform.mhz.map(|mhz| (mhz / 10.0).round() / 100.0))
+        .unwrap_or(GUESSED_GHZ)
 }
 
 /// Rows of CPUs alike in type, socket, threads per core and spacing of siblings.
-fn cores(tree: &Tree<'_>, here: &Numbering, cpus: &[CpuFacts], classes: &[Class]) -> Result<Vec<Cores>, DetectError> {
+fn cores(
+    tree: &Tree<'_>,
+    here: &Numbering,
+    cpus: &[CpuFacts],
+    classes: &[Class],
+) -> Result<Vec<Cores>, DetectError> {
     let mut packages: Vec<u64> = cpus.iter().map(|c| c.package).collect();
     packages.sort_unstable();
     packages.dedup();
     let mut rows: BTreeMap<(usize, u32, u32, u32), CpuSet> = BTreeMap::new();
-    for (class, cpu) in classes.iter().enumerate().flat_map(|(i, c)| c.rows.iter().map(move |r| (i, &cpus[*r]))) {
+    for (class, cpu) in classes
+        .iter()
+        .enumerate()
+        .flat_map(|(i, c)| c.rows.iter().map(move |r| (i, &cpus[*r])))
+    {
         let siblings: Vec<u32> = here.set(&cpu.core).iter().map(|c| c.0).collect();
         let step = siblings.get(1).map_or(1, |second| second - siblings[0]);
         if siblings.windows(2).any(|w| w[1] - w[0] != step) {
-            let file = format!("sys/devices/system/cpu/cpu{}/topology/core_cpus_list", cpu.os.0);
-            return Err(DetectError::OddSiblings { path: tree.path(&file), cpus: cpu.core.to_string() });
+            let file = format!(
+                "sys/devices/system/cpu/cpu{}/topology/core_cpus_list",
+                cpu.os.0
+            );
+            return Err(DetectError::OddSiblings {
+                path: tree.path(&file),
+                cpus: cpu.core.to_string(),
+            });
         }
         let socket = packages.partition_point(|p| *p < cpu.package) as u32;
-        let row = rows.entry((class, socket, siblings.len() as u32, step)).or_default();
+        let row = rows
+            .entry((class, socket, siblings.len() as u32, step))
+            .or_default();
         here.set(&cpu.core).iter().for_each(|c| row.insert(c));
     }
     let mut cores: Vec<Cores> = Vec::new();
@@ -186,23 +241,33 @@ fn cores(tree: &Tree<'_>, here: &Numbering, cpus: &[CpuFacts], classes: &[Class]
 /// Every cache outside the cores, once.
 fn shared_caches(here: &Numbering, cpus: &[CpuFacts], classes: &[Class]) -> Vec<SharedCache> {
     let mut caches: BTreeMap<(u32, CpuSet), SharedCache> = BTreeMap::new();
-    for (class, cpu) in classes.iter().flat_map(|c| c.rows.iter().map(move |r| (c, &cpus[*r]))) {
+    for (class, cpu) in classes
+        .iter()
+        .flat_map(|c| c.rows.iter().map(move |r| (c, &cpus[*r])))
+    {
         let guessed = cluster_l2(cpu);
         for cache in cpu.outer.iter().chain(&guessed) {
             if cache.level == 2 && guessed.is_none() && !shares_l2(cpus, class) {
                 continue;
             }
             let set = here.set(&cache.cpus);
-            let cycles_ns = f64::from(class.uarch.l2_cycles) / class.khz.map_or(GUESSED_GHZ, |khz| khz as f64 / 1e6);
-            let latency_ns = if cache.level == 2 { (cycles_ns * 10.0).round() / 10.0 } else { class.uarch.l3_ns };
-            caches.entry((cache.level, set.clone())).or_insert_with(|| SharedCache {
-                level: cache.level,
-                cpus: set,
-                size_kib: f64::from(cache.size_kib),
-                ways: if cache.ways == 0 { 16 } else { cache.ways },
-                latency_ns,
-                access_nj: CACHE_NJ,
-            });
+            let cycles_ns = f64::from(class.uarch.l2_cycles)
+                / class.khz.map_or(GUESSED_GHZ, |khz| khz as f64 / 1e6);
+            let latency_ns = if cache.level == 2 {
+                (cycles_ns * 10.0).round() / 10.0
+            } else {
+                class.uarch.l3_ns
+            };
+            caches
+                .entry((cache.level, set.clone()))
+                .or_insert_with(|| SharedCache {
+                    level: cache.level,
+                    cpus: set,
+                    size_kib: f64::from(cache.size_kib),
+                    ways: if cache.ways == 0 { 16 } else { cache.ways },
+                    latency_ns,
+                    access_nj: CACHE_NJ,
+                });
         }
     }
     let mut caches: Vec<SharedCache> = caches.into_values().collect();
@@ -212,26 +277,55 @@ fn shared_caches(here: &Numbering, cpus: &[CpuFacts], classes: &[Class]) -> Vec<
 
 /// Old Arm kernels know clusters but no caches; a cluster shares its L2.
 fn cluster_l2(cpu: &CpuFacts) -> Option<CacheFacts> {
-    let cluster = cpu.cluster.as_ref().filter(|c| cpu.outer.is_empty() && !c.is_subset(&cpu.core))?;
-    Some(CacheFacts { level: 2, size_kib: 2 * USUAL_KIB[2], ways: 0, cpus: cluster.clone(), guessed: true })
+    let cluster = cpu
+        .cluster
+        .as_ref()
+        .filter(|c| cpu.outer.is_empty() && !c.is_subset(&cpu.core))?;
+    Some(CacheFacts {
+        level: 2,
+        size_kib: 2 * USUAL_KIB[2],
+        ways: 0,
+        cpus: cluster.clone(),
+        guessed: true,
+    })
 }
 
-fn memory(tree: &Tree<'_>, here: &Numbering, notes: &mut Vec<String>) -> Result<Vec<Memory>, DetectError> {
+fn memory(
+    tree: &Tree<'_>,
+    here: &Numbering,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Memory>, DetectError> {
     const NODES: &str = "sys/devices/system/node";
     let mut rest: CpuSet = here.by_os.values().copied().collect();
     let (mut domains, mut without) = (Vec::new(), Vec::new());
     for node in tree.numbered(NODES, "node") {
-        let cpus = here.set(&tree.cpus(&format!("{NODES}/node{node}/cpulist"))?.unwrap_or_default());
+        let cpus = here.set(
+            &tree
+                .cpus(&format!("{NODES}/node{node}/cpulist"))?
+                .unwrap_or_default(),
+        );
         cpus.iter().for_each(|cpu| rest.remove(cpu));
-        if cpus.is_empty() { without.push(node.to_string()) } else { domains.push(cpus) }
+        if cpus.is_empty() {
+            without.push(node.to_string())
+        } else {
+            domains.push(cpus)
+        }
     }
     if !without.is_empty() {
-        notes.push(format!("Memory nodes without CPUs are left out: {}.", without.join(", ")));
+        notes.push(format!(
+            "Memory nodes without CPUs are left out: {}.",
+            without.join(", ")
+        ));
     }
     if !rest.is_empty() {
         domains.push(rest);
     }
-    let domain = |cpus| Memory { cpus, latency_ns: MEMORY_NS, bandwidth_gb_s: MEMORY_GB_S, access_nj: MEMORY_NJ };
+    let domain = |cpus| Memory {
+        cpus,
+        latency_ns: MEMORY_NS,
+        bandwidth_gb_s: MEMORY_GB_S,
+        access_nj: MEMORY_NJ,
+    };
     Ok(domains.into_iter().map(domain).collect())
 }
 
@@ -250,15 +344,33 @@ fn notes(platform: &Platform, cpus: &Cpus, classes: &[Class], capacities: &[u32]
         platform.virtual_machine,
         "A virtual machine: sockets, caches and siblings are what the hypervisor makes up.".into(),
     );
-    note(!cpus.offline.is_empty(), format!("Offline when read: CPUs {}.", cpus.offline));
+    note(
+        !cpus.offline.is_empty(),
+        format!("Offline when read: CPUs {}.", cpus.offline),
+    );
     let unknown = classes.iter().any(|c| c.uarch.name == "generic");
-    note(unknown, "The processor is in no table: figures of a generic core.".into());
+    note(
+        unknown,
+        "The processor is in no table: figures of a generic core.".into(),
+    );
     let no_clock = classes.iter().any(|c| c.khz.is_none());
     let clock = platform.mhz.map_or("a guess", |_| "that of /proc/cpuinfo");
-    note(no_clock, format!("The kernel reports no highest clock: the one here is {clock}."));
-    let one_clock = classes.len() > 1 && classes.iter().all(|c| c.khz.is_some() && c.khz == classes[0].khz);
-    note(one_clock, "The kernel reports one highest clock for all core types, which cannot be right for all.".into());
-    let vague = |c: &CpuFacts| c.outer.is_empty() || c.l1d.iter().chain(&c.outer).any(|cache| cache.guessed);
+    note(
+        no_clock,
+        format!("The kernel reports no highest clock: the one here is {clock}."),
+    );
+    let one_clock = classes.len() > 1
+        && classes
+            .iter()
+            .all(|c| c.khz.is_some() && c.khz == classes[0].khz);
+    note(
+        one_clock,
+        "The kernel reports one highest clock for all core types, which cannot be right for all."
+            .into(),
+    );
+    let vague = |c: &CpuFacts| {
+        c.outer.is_empty() || c.l1d.iter().chain(&c.outer).any(|cache| cache.guessed)
+    };
     note(
         cpus.list.iter().any(vague),
         "The kernel does not know all caches or their sizes: what is missing is guessed.".into(),
@@ -268,15 +380,27 @@ fn notes(platform: &Platform, cpus: &Cpus, classes: &[Class], capacities: &[u32]
         blind,
         "The kernel gives all core types the same capacity; they are told apart by PMU, part, caches or clock.".into(),
     );
-    note(platform.hz.is_none(), "The timer frequency is the usual 250 Hz: no kernel configuration was found.".into());
+    note(
+        platform.hz.is_none(),
+        "The timer frequency is the usual 250 Hz: no kernel configuration was found.".into(),
+    );
     notes
 }
 
 /// `12th Gen Intel(R) Core(TM) i9-12900K` to `12th-gen-intel-core-i9-12900k`.
 fn slug(title: &str) -> String {
-    let title = title.replace("(R)", " ").replace("(TM)", " ").to_lowercase();
+    let title = title
+        .replace("(R)", " ")
+        .replace("(TM)", " ")
+        .to_lowercase();
     let title = title.split('@').next().unwrap_or_default();
-    let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
+    let words = title
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|w| !w.is_empty());
     let slug = words.collect::<Vec<_>>().join("-");
-    if slug.is_empty() { "unknown".into() } else { slug }
+    if slug.is_empty() {
+        "unknown".into()
+    } else {
+        slug
+    }
 }

@@ -53,14 +53,21 @@ pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
             }
         }
     }
-    let groups = groups.into_iter().flat_map(|rows| by_llc(platform, cpus, rows));
+    let groups = groups
+        .into_iter()
+        .flat_map(|rows| by_llc(platform, cpus, rows));
     let groups = groups.flat_map(|rows| by_gap(cpus, rows, GAP, |c| c.max_khz));
     let groups = groups.flat_map(|rows| by_gap(cpus, rows, GAP, |c| c.capacity.map(u64::from)));
     let groups = groups.flat_map(|rows| by_gap(cpus, rows, RANK_GAP, rank));
     let mut classes: Vec<Class> = groups.map(|rows| class(platform, cpus, rows)).collect();
     // Where the kernel tells neither capacities nor clocks apart, the larger window is the faster core, and of two dies the
     // one without stacked cache.
-    classes.sort_by_key(|c| (std::cmp::Reverse((c.capacity, c.khz, c.uarch.window)), c.llc_kib));
+    classes.sort_by_key(|c| {
+        (
+            std::cmp::Reverse((c.capacity, c.khz, c.uarch.window)),
+            c.llc_kib,
+        )
+    });
     names::assign(platform, &mut classes);
     classes
 }
@@ -85,27 +92,51 @@ fn llc_kib(cpu: &CpuFacts) -> u32 {
 
 /// The firmware's ranking, where nothing better tells cores apart.
 fn rank(cpu: &CpuFacts) -> Option<u64> {
-    cpu.highest_perf.filter(|_| cpu.max_khz.is_none() && cpu.capacity.is_none())
+    cpu.highest_perf
+        .filter(|_| cpu.max_khz.is_none() && cpu.capacity.is_none())
 }
 
 fn by_llc(platform: &Platform, cpus: &[CpuFacts], rows: Vec<usize>) -> Vec<Vec<usize>> {
     let mut sizes: Vec<u32> = rows.iter().map(|r| llc_kib(&cpus[*r])).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let of_size = |size: &u32| -> Vec<usize> { rows.iter().copied().filter(|r| llc_kib(&cpus[*r]) == *size).collect() };
+    let of_size = |size: &u32| -> Vec<usize> {
+        rows.iter()
+            .copied()
+            .filter(|r| llc_kib(&cpus[*r]) == *size)
+            .collect()
+    };
     let groups: Vec<Vec<usize>> = sizes.iter().map(of_size).collect();
-    let best = |rows: &Vec<usize>| rows.iter().filter_map(|r| cpus[*r].max_khz).max().map(|khz| khz as f64);
+    let best = |rows: &Vec<usize>| {
+        rows.iter()
+            .filter_map(|r| cpus[*r].max_khz)
+            .max()
+            .map(|khz| khz as f64)
+    };
     let clocks: Vec<f64> = groups.iter().filter_map(best).collect();
-    let (low, high) = clocks.iter().fold((f64::MAX, 0.0f64), |(low, high), c| (low.min(*c), high.max(*c)));
-    if platform.title.contains("X3D") || high > low * LLC_CLOCK_GAP { groups } else { vec![rows] }
+    let (low, high) = clocks.iter().fold((f64::MAX, 0.0f64), |(low, high), c| {
+        (low.min(*c), high.max(*c))
+    });
+    if platform.title.contains("X3D") || high > low * LLC_CLOCK_GAP {
+        groups
+    } else {
+        vec![rows]
+    }
 }
 
 /// Splits where neighbouring figures are more than `gap` apart; CPUs without a figure stay with the slowest.
-fn by_gap(cpus: &[CpuFacts], rows: Vec<usize>, gap: f64, figure: impl Fn(&CpuFacts) -> Option<u64>) -> Vec<Vec<usize>> {
+fn by_gap(
+    cpus: &[CpuFacts],
+    rows: Vec<usize>,
+    gap: f64,
+    figure: impl Fn(&CpuFacts) -> Option<u64>,
+) -> Vec<Vec<usize>> {
     let of = |row: usize| figure(&cpus[row]).unwrap_or(0);
     let mut figures: Vec<u64> = rows.iter().map(|r| of(*r)).filter(|f| *f > 0).collect();
     figures.sort_unstable();
-    let jumps = figures.windows(2).filter(|w| w[1] as f64 > w[0] as f64 * gap);
+    let jumps = figures
+        .windows(2)
+        .filter(|w| w[1] as f64 > w[0] as f64 * gap);
     let bounds: Vec<u64> = jumps.map(|w| w[1]).collect();
     let mut groups = vec![Vec::new(); bounds.len() + 1];
     for row in rows {

@@ -78,7 +78,9 @@ pub(super) fn read(tree: &Tree<'_>, platform: &Platform) -> Result<Cpus, DetectE
     // `possible` counts sockets that only could be plugged in, so `present` goes first.
     let present = match tree.cpus(&format!("{BASE}/present"))? {
         Some(present) => present,
-        None => tree.cpus(&format!("{BASE}/possible"))?.unwrap_or_else(|| online.clone()),
+        None => tree
+            .cpus(&format!("{BASE}/possible"))?
+            .unwrap_or_else(|| online.clone()),
     };
     let mut pmus = Vec::new();
     for (pmu, file) in HYBRID_PMUS {
@@ -87,39 +89,77 @@ pub(super) fn read(tree: &Tree<'_>, platform: &Platform) -> Result<Cpus, DetectE
     let mut list = Vec::new();
     for os in online.iter() {
         let mut facts = cpu(tree, platform, &online, os)?;
-        facts.pmu = pmus.iter().find(|(_, cpus)| cpus.contains(os)).map(|(pmu, _)| *pmu);
+        facts.pmu = pmus
+            .iter()
+            .find(|(_, cpus)| cpus.contains(os))
+            .map(|(pmu, _)| *pmu);
         list.push(facts);
     }
-    let offline = present.iter().filter(|cpu| !online.contains(*cpu)).collect();
-    Ok(Cpus { list, online, offline })
+    let offline = present
+        .iter()
+        .filter(|cpu| !online.contains(*cpu))
+        .collect();
+    Ok(Cpus {
+        list,
+        online,
+        offline,
+    })
 }
 
-fn cpu(tree: &Tree<'_>, platform: &Platform, online: &CpuSet, os: CpuId) -> Result<CpuFacts, DetectError> {
+fn cpu(
+    tree: &Tree<'_>,
+    platform: &Platform,
+    online: &CpuSet,
+    os: CpuId,
+) -> Result<CpuFacts, DetectError> {
     let at = |file: &str| format!("{BASE}/cpu{}/{file}", os.0);
     let itself: CpuSet = [os].into_iter().collect();
     let mut siblings = tree.cpus(&at("topology/core_cpus_list"))?;
     if siblings.is_none() {
         siblings = tree.cpus(&at("topology/thread_siblings_list"))?;
     }
-    let with_itself = |set: CpuSet| set.intersection(online).iter().chain([os]).collect::<CpuSet>();
+    let with_itself = |set: CpuSet| {
+        set.intersection(online)
+            .iter()
+            .chain([os])
+            .collect::<CpuSet>()
+    };
     let caches = caches(tree, &at("cache"), &with_itself)?;
     let midr = tree.text(&at("regs/identification/midr_el1"));
     // Without a driver that knows boost clocks there may still be the nominal one.
-    let nominal = || tree.number(&at("acpi_cppc/nominal_freq")).map(|mhz| mhz * 1000);
+    let nominal = || {
+        tree.number(&at("acpi_cppc/nominal_freq"))
+            .map(|mhz| mhz * 1000)
+    };
     let base = || tree.number(&at("cpufreq/base_frequency"));
-    let max_khz = tree.number(&at("cpufreq/cpuinfo_max_freq")).or_else(base).or_else(nominal);
+    let max_khz = tree
+        .number(&at("cpufreq/cpuinfo_max_freq"))
+        .or_else(base)
+        .or_else(nominal);
     let small = |n: u64| u32::try_from(n).ok();
     Ok(CpuFacts {
         os,
         core: siblings.map_or(itself, with_itself),
-        cluster: tree.cpus(&at("topology/cluster_cpus_list"))?.map(with_itself),
+        cluster: tree
+            .cpus(&at("topology/cluster_cpus_list"))?
+            .map(with_itself),
         // Some Arm kernels say -1: no socket information.
-        package: tree.number(&at("topology/physical_package_id")).unwrap_or(0),
-        part: midr.as_deref().and_then(part_of_midr).or_else(|| platform.parts.get(&os.0).copied()),
+        package: tree
+            .number(&at("topology/physical_package_id"))
+            .unwrap_or(0),
+        part: midr
+            .as_deref()
+            .and_then(part_of_midr)
+            .or_else(|| platform.parts.get(&os.0).copied()),
         pmu: None,
         max_khz: max_khz.filter(|khz| *khz > 0),
-        capacity: tree.number(&at("cpu_capacity")).and_then(small).filter(|c| *c > 0),
-        highest_perf: tree.number(&at("acpi_cppc/highest_perf")).filter(|p| *p > 0),
+        capacity: tree
+            .number(&at("cpu_capacity"))
+            .and_then(small)
+            .filter(|c| *c > 0),
+        highest_perf: tree
+            .number(&at("acpi_cppc/highest_perf"))
+            .filter(|p| *p > 0),
         l1d: caches.iter().find(|c| c.level == 1).cloned(),
         outer: caches.into_iter().filter(|c| c.level >= 2).collect(),
     })
@@ -134,15 +174,30 @@ fn caches(
     for index in tree.numbered(folder, "index") {
         let at = |file: &str| format!("{folder}/index{index}/{file}");
         let is_data = tree.text(&at("type")).is_some_and(|t| t != "Instruction");
-        let level = tree.number(&at("level")).and_then(|l| usize::try_from(l).ok()).unwrap_or(0);
-        let Some(usual) = USUAL_KIB.get(level).filter(|kib| is_data && **kib > 0) else { continue };
+        let level = tree
+            .number(&at("level"))
+            .and_then(|l| usize::try_from(l).ok())
+            .unwrap_or(0);
+        let Some(usual) = USUAL_KIB.get(level).filter(|kib| is_data && **kib > 0) else {
+            continue;
+        };
         let size = tree.text(&at("size"));
-        let malformed = |content| DetectError::Malformed { path: tree.path(&at("size")), content, expected: "size" };
-        let size_kib = size.map(|text| kib(&text).ok_or_else(|| malformed(text))).transpose()?.unwrap_or(0);
+        let malformed = |content| DetectError::Malformed {
+            path: tree.path(&at("size")),
+            content,
+            expected: "size",
+        };
+        let size_kib = size
+            .map(|text| kib(&text).ok_or_else(|| malformed(text)))
+            .transpose()?
+            .unwrap_or(0);
         caches.push(CacheFacts {
             level: level as u32,
             size_kib: if size_kib == 0 { *usual } else { size_kib },
-            ways: tree.number(&at("ways_of_associativity")).and_then(|w| u32::try_from(w).ok()).unwrap_or(0),
+            ways: tree
+                .number(&at("ways_of_associativity"))
+                .and_then(|w| u32::try_from(w).ok())
+                .unwrap_or(0),
             cpus: with_itself(tree.cpus(&at("shared_cpu_list"))?.unwrap_or_default()),
             guessed: size_kib == 0,
         });

@@ -27,7 +27,9 @@ use tree::Tree;
 #[derive(Debug, thiserror::Error)]
 pub enum DetectError {
     /// A file that every kernel has is missing.
-    #[error("{path}: {source}; is this the root of a running Linux, with sysfs mounted on its /sys?")]
+    #[error(
+        "{path}: {source}; is this the root of a running Linux, with sysfs mounted on its /sys?"
+    )]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -35,7 +37,9 @@ pub enum DetectError {
         source: std::io::Error,
     },
     /// A file holds something else than it should.
-    #[error("{path}: `{content}` is no {expected}; describe this machine in a machine file instead (see `machines/`)")]
+    #[error(
+        "{path}: `{content}` is no {expected}; describe this machine in a machine file instead (see `machines/`)"
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -45,7 +49,9 @@ pub enum DetectError {
         expected: &'static str,
     },
     /// SMT siblings whose numbers a machine file cannot express.
-    #[error("{path}: siblings {cpus} are not evenly spaced; switch the core's other CPUs on or off together")]
+    #[error(
+        "{path}: siblings {cpus} are not evenly spaced; switch the core's other CPUs on or off together"
+    )]
     OddSiblings {
         /// The file.
         path: PathBuf,
@@ -74,7 +80,10 @@ pub fn detect(root: &Path) -> Result<Machine, DetectError> {
     let cpus = cpus::read(&tree, &platform)?;
     let classes = classify::classify(&platform, &cpus.list);
     let machine = build::machine(&tree, &platform, &cpus, &classes)?;
-    let impossible = |problem: String| DetectError::Impossible { root: root.to_path_buf(), problem };
+    let impossible = |problem: String| DetectError::Impossible {
+        root: root.to_path_buf(),
+        problem,
+    };
     // Parsing what was written checks the machine and, at once, that it survives a file.
     let text = machine.to_toml().map_err(|e| impossible(e.to_string()))?;
     Machine::parse("", &text).map_err(|e| impossible(e.message))

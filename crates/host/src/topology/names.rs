@@ -11,7 +11,10 @@ use super::uarch;
 pub(super) fn assign(platform: &Platform, classes: &mut [Class]) {
     let mut names: Vec<String> = Vec::new();
     for class in classes.iter() {
-        let rivals: Vec<&Class> = classes.iter().filter(|c| c.uarch.name == class.uarch.name).collect();
+        let rivals: Vec<&Class> = classes
+            .iter()
+            .filter(|c| c.uarch.name == class.uarch.name)
+            .collect();
         let plain = distinct(platform, class, &rivals);
         let mut name = plain.clone();
         for nth in 2.. {
@@ -39,7 +42,11 @@ fn distinct(platform: &Platform, class: &Class, rivals: &[&Class]) -> String {
     let name = class.uarch.name;
     let stacked = platform.title.contains("X3D");
     let most = |figure: Figure| rivals.iter().map(|c| figure(c)).max().unwrap_or(0);
-    let [llc, levels, khz]: [Figure; 3] = [|c| u64::from(c.llc_kib), |c| u64::from(c.levels), |c| c.khz.unwrap_or(0)];
+    let [llc, levels, khz]: [Figure; 3] = [
+        |c| u64::from(c.llc_kib),
+        |c| u64::from(c.levels),
+        |c| c.khz.unwrap_or(0),
+    ];
     if rivals.len() == 1 {
         name.to_owned()
     } else if stacked && llc(class) == most(llc) {

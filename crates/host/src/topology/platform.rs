@@ -50,22 +50,32 @@ impl Platform {
         let number = |key: &str| field(key).and_then(|v| v.parse::<u32>().ok()).unwrap_or(0);
         let (family, model) = (number("cpu family"), number("model"));
         let parts = parts(&cpuinfo);
-        let is_arm =
-            !parts.is_empty() || tree.text("sys/devices/system/cpu/cpu0/regs/identification/midr_el1").is_some();
+        let is_arm = !parts.is_empty()
+            || tree
+                .text("sys/devices/system/cpu/cpu0/regs/identification/midr_el1")
+                .is_some();
         let vendor = match field("vendor_id") {
             Some("GenuineIntel") => Vendor::Intel { family, model },
             Some("AuthenticAMD" | "HygonGenuine") => Vendor::Amd { family, model },
             _ if is_arm => Vendor::Arm,
             _ => Vendor::Other,
         };
-        let board = ["sys/firmware/devicetree/base/model", "sys/class/dmi/id/product_name"];
-        let title = field("model name").map(str::to_owned).or_else(|| board.iter().find_map(|f| tree.text(f)));
+        let board = [
+            "sys/firmware/devicetree/base/model",
+            "sys/class/dmi/id/product_name",
+        ];
+        let title = field("model name")
+            .map(str::to_owned)
+            .or_else(|| board.iter().find_map(|f| tree.text(f)));
         Self {
             vendor,
             title: title.unwrap_or_else(|| "Unknown machine".into()),
             parts,
-            mhz: field("cpu MHz").and_then(|v| v.parse().ok()).filter(|mhz| *mhz > 1.0),
-            virtual_machine: field("flags").is_some_and(|f| f.split(' ').any(|flag| flag == "hypervisor")),
+            mhz: field("cpu MHz")
+                .and_then(|v| v.parse().ok())
+                .filter(|mhz| *mhz > 1.0),
+            virtual_machine: field("flags")
+                .is_some_and(|f| f.split(' ').any(|flag| flag == "hypervisor")),
             hz: kernel_hz(tree),
             energy_aware: tree.text("proc/sys/kernel/sched_energy_aware").as_deref() == Some("1"),
         }
@@ -94,7 +104,13 @@ fn parts(cpuinfo: &str) -> BTreeMap<u32, Part> {
         } else if let Some(code) = value_of(line, "CPU implementer").and_then(hex) {
             implementer = code;
         } else if let Some(number) = value_of(line, "CPU part").and_then(hex) {
-            parts.insert(cpu, Part { implementer, number });
+            parts.insert(
+                cpu,
+                Part {
+                    implementer,
+                    number,
+                },
+            );
         }
     }
     parts
@@ -103,11 +119,16 @@ fn parts(cpuinfo: &str) -> BTreeMap<u32, Part> {
 /// The part of a MIDR register as sysfs prints it: `0x00000000410fd871`.
 pub(super) fn part_of_midr(midr: &str) -> Option<Part> {
     let midr = hex(midr)?;
-    Some(Part { implementer: midr >> 24, number: midr >> 4 & 0xfff })
+    Some(Part {
+        implementer: midr >> 24,
+        number: midr >> 4 & 0xfff,
+    })
 }
 
 fn kernel_hz(tree: &Tree<'_>) -> Option<u32> {
     let release = tree.text("proc/sys/kernel/osrelease")?;
     let config = tree.text(&format!("boot/config-{release}"))?;
-    config.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.trim().parse().ok())
+    config
+        .lines()
+        .find_map(|line| line.strip_prefix("CONFIG_HZ=")?.trim().parse().ok())
 }

@@ -26,7 +26,9 @@ impl<'a> Tree<'a> {
     pub(super) fn text(&self, file: &str) -> Option<String> {
         let bytes = std::fs::read(self.path(file)).ok()?;
         // Device-tree strings end in NUL.
-        let text = String::from_utf8_lossy(&bytes).trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned();
+        let text = String::from_utf8_lossy(&bytes)
+            .trim_matches(|c: char| c.is_whitespace() || c == '\0')
+            .to_owned();
         (!text.is_empty()).then_some(text)
     }
 
@@ -36,10 +38,16 @@ impl<'a> Tree<'a> {
 
     /// A CPU list, `None` if there is no such file.
     pub(super) fn cpus(&self, file: &str) -> Result<Option<CpuSet>, DetectError> {
-        let Some(content) = self.text(file) else { return Ok(None) };
+        let Some(content) = self.text(file) else {
+            return Ok(None);
+        };
         match content.parse() {
             Ok(cpus) => Ok(Some(cpus)),
-            Err(_) => Err(DetectError::Malformed { path: self.path(file), content, expected: "CPU list" }),
+            Err(_) => Err(DetectError::Malformed {
+                path: self.path(file),
+                content,
+                expected: "CPU list",
+            }),
         }
     }
 
@@ -49,15 +57,24 @@ impl<'a> Tree<'a> {
         if let Err(source) = std::fs::metadata(&path) {
             return Err(DetectError::Unreadable { path, source });
         }
-        let empty = DetectError::Malformed { path, content: String::new(), expected: "CPU list" };
+        let empty = DetectError::Malformed {
+            path,
+            content: String::new(),
+            expected: "CPU list",
+        };
         self.cpus(file)?.filter(|c| !c.is_empty()).ok_or(empty)
     }
 
     /// Entries of `folder` named `prefix` and a number, by number.
     pub(super) fn numbered(&self, folder: &str, prefix: &str) -> Vec<u32> {
-        let entries = std::fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.path(folder))
+            .into_iter()
+            .flatten()
+            .flatten();
         let number = |name: &str| name.strip_prefix(prefix)?.parse().ok();
-        let mut numbers: Vec<u32> = entries.filter_map(|e| number(e.file_name().to_str()?)).collect();
+        let mut numbers: Vec<u32> = entries
+            .filter_map(|e| number(e.file_name().to_str()?))
+            .collect();
         numbers.sort_unstable();
         numbers
     }

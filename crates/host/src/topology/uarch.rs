@@ -31,13 +31,41 @@ pub(super) struct Power {
     pub(super) instruction_nj: f64,
 }
 
-const OLD: Power = Power { idle_w: 3.0, active_w: 7.0, instruction_nj: 1.8 };
-const DESKTOP: Power = Power { idle_w: 0.1, active_w: 4.0, instruction_nj: 0.9 };
-const SERVER: Power = Power { idle_w: 0.1, active_w: 1.5, instruction_nj: 0.4 };
-const EFFICIENT: Power = Power { idle_w: 0.05, active_w: 1.2, instruction_nj: 0.45 };
-const MOBILE: Power = Power { idle_w: 0.02, active_w: 0.6, instruction_nj: 0.25 };
-const MIDDLE: Power = Power { idle_w: 0.01, active_w: 0.25, instruction_nj: 0.15 };
-const LITTLE: Power = Power { idle_w: 0.005, active_w: 0.05, instruction_nj: 0.08 };
+const OLD: Power = Power {
+    idle_w: 3.0,
+    active_w: 7.0,
+    instruction_nj: 1.8,
+};
+const DESKTOP: Power = Power {
+    idle_w: 0.1,
+    active_w: 4.0,
+    instruction_nj: 0.9,
+};
+const SERVER: Power = Power {
+    idle_w: 0.1,
+    active_w: 1.5,
+    instruction_nj: 0.4,
+};
+const EFFICIENT: Power = Power {
+    idle_w: 0.05,
+    active_w: 1.2,
+    instruction_nj: 0.45,
+};
+const MOBILE: Power = Power {
+    idle_w: 0.02,
+    active_w: 0.6,
+    instruction_nj: 0.25,
+};
+const MIDDLE: Power = Power {
+    idle_w: 0.01,
+    active_w: 0.25,
+    instruction_nj: 0.15,
+};
+const LITTLE: Power = Power {
+    idle_w: 0.005,
+    active_w: 0.05,
+    instruction_nj: 0.08,
+};
 
 /// Out of order: name, width, window, penalty, L1 and L2 cycles, L3 nanoseconds, counters, power.
 const fn big(
@@ -48,7 +76,18 @@ const fn big(
     counters: u32,
     power: &'static Power,
 ) -> Uarch {
-    Uarch { name, width, window, in_order: false, penalty, l1_cycles, l2_cycles, l3_ns, counters, power }
+    Uarch {
+        name,
+        width,
+        window,
+        in_order: false,
+        penalty,
+        l1_cycles,
+        l2_cycles,
+        l3_ns,
+        counters,
+        power,
+    }
 }
 
 /// In order; the window of 16 stands for what the load queue overlaps.
@@ -60,7 +99,18 @@ const fn in_order(
     counters: u32,
     power: &'static Power,
 ) -> Uarch {
-    Uarch { name, width, window: 16, in_order: true, penalty, l1_cycles, l2_cycles, l3_ns, counters, power }
+    Uarch {
+        name,
+        width,
+        window: 16,
+        in_order: true,
+        penalty,
+        l1_cycles,
+        l2_cycles,
+        l3_ns,
+        counters,
+        power,
+    }
 }
 
 /// For processors that the table does not know.
@@ -81,11 +131,32 @@ static TABLE: &[Uarch] = &[
     big("sunny-cove", [5, 352, 17], [5, 13], 14.0, 8, &DESKTOP),
     big("willow-cove", [5, 352, 17], [5, 14], 14.0, 8, &DESKTOP),
     big("golden-cove", [6, 512, 17], [5, 15], 16.0, 8, &DESKTOP),
-    big("golden-cove-server", [6, 512, 17], [5, 15], 33.0, 8, &SERVER),
+    big(
+        "golden-cove-server",
+        [6, 512, 17],
+        [5, 15],
+        33.0,
+        8,
+        &SERVER,
+    ),
     big("raptor-cove", [6, 512, 17], [5, 16], 15.0, 8, &DESKTOP),
-    big("raptor-cove-server", [6, 512, 17], [5, 16], 33.0, 8, &SERVER),
+    big(
+        "raptor-cove-server",
+        [6, 512, 17],
+        [5, 16],
+        33.0,
+        8,
+        &SERVER,
+    ),
     big("redwood-cove", [6, 512, 17], [5, 16], 17.0, 8, &DESKTOP),
-    big("redwood-cove-server", [6, 512, 17], [5, 16], 35.0, 8, &SERVER),
+    big(
+        "redwood-cove-server",
+        [6, 512, 17],
+        [5, 16],
+        35.0,
+        8,
+        &SERVER,
+    ),
     big("lion-cove", [8, 576, 18], [4, 17], 15.0, 10, &DESKTOP),
     big("cougar-cove", [8, 576, 18], [4, 17], 15.0, 10, &DESKTOP),
     // Intel, small
@@ -95,7 +166,14 @@ static TABLE: &[Uarch] = &[
     big("tremont", [4, 208, 13], [3, 17], 18.0, 4, &EFFICIENT),
     big("gracemont", [5, 256, 13], [3, 20], 18.0, 6, &EFFICIENT),
     big("crestmont", [6, 256, 13], [3, 20], 20.0, 8, &EFFICIENT),
-    big("crestmont-server", [6, 256, 13], [3, 17], 35.0, 8, &EFFICIENT),
+    big(
+        "crestmont-server",
+        [6, 256, 13],
+        [3, 17],
+        35.0,
+        8,
+        &EFFICIENT,
+    ),
     big("skymont", [8, 416, 13], [4, 19], 20.0, 8, &EFFICIENT),
     big("darkmont", [8, 416, 13], [4, 19], 20.0, 8, &EFFICIENT),
     // AMD
@@ -154,7 +232,11 @@ mod tests {
     #[test]
     fn rows_have_names_of_their_own() {
         for (i, row) in TABLE.iter().enumerate() {
-            assert!(TABLE[..i].iter().all(|other| other.name != row.name), "{} is there twice", row.name);
+            assert!(
+                TABLE[..i].iter().all(|other| other.name != row.name),
+                "{} is there twice",
+                row.name
+            );
         }
     }
 }

@@ -9,8 +9,14 @@ use super::uarch::{GENERIC, Uarch, named};
 const HYBRIDS: &[(&[u32], [&str; 3])] = &[
     (&[0x8a], ["sunny-cove", "tremont", "tremont"]),
     (&[0x97, 0x9a], ["golden-cove", "gracemont", "gracemont"]),
-    (&[0xb7, 0xba, 0xbf], ["raptor-cove", "gracemont", "gracemont"]),
-    (&[0xaa, 0xac, 0xb5], ["redwood-cove", "crestmont", "crestmont"]),
+    (
+        &[0xb7, 0xba, 0xbf],
+        ["raptor-cove", "gracemont", "gracemont"],
+    ),
+    (
+        &[0xaa, 0xac, 0xb5],
+        ["redwood-cove", "crestmont", "crestmont"],
+    ),
     (&[0xc5, 0xc6], ["lion-cove", "skymont", "crestmont"]),
     (&[0xbd], ["lion-cove", "skymont", "skymont"]),
     (&[0xcc], ["cougar-cove", "darkmont", "darkmont"]),
@@ -51,7 +57,11 @@ pub(super) fn hybrid_kind(family: u32, model: u32, cpu: &CpuFacts) -> Option<Hyb
     }
     let is_hybrid = family == 6 && HYBRIDS.iter().any(|(models, _)| models.contains(&model));
     let l1d = cpu.l1d.as_ref().filter(|_| is_hybrid)?;
-    Some(if l1d.size_kib >= BIG_CORE_L1D_KIB { HybridPmu::Core } else { HybridPmu::Atom })
+    Some(if l1d.size_kib >= BIG_CORE_L1D_KIB {
+        HybridPmu::Core
+    } else {
+        HybridPmu::Atom
+    })
 }
 
 /// An Intel core.
@@ -60,8 +70,16 @@ pub(super) fn intel(family: u32, model: u32, cpu: &CpuFacts) -> &'static Uarch {
         return &GENERIC;
     }
     let kind = hybrid_kind(family, model, cpu).unwrap_or(HybridPmu::Core) as usize;
-    let hybrid = HYBRIDS.iter().find(|(models, _)| models.contains(&model)).map(|(_, names)| names[kind]);
-    let uniform = || UNIFORM.iter().find(|(models, _)| models.contains(&model)).map(|(_, name)| *name);
+    let hybrid = HYBRIDS
+        .iter()
+        .find(|(models, _)| models.contains(&model))
+        .map(|(_, names)| names[kind]);
+    let uniform = || {
+        UNIFORM
+            .iter()
+            .find(|(models, _)| models.contains(&model))
+            .map(|(_, name)| *name)
+    };
     hybrid.or_else(uniform).map_or(&GENERIC, named)
 }
 

@@ -55,10 +55,20 @@ struct Attribution {
 impl Attribution {
     fn open(root: &Path) -> Result<Self, Unavailable> {
         let packages = Powercap::open(root)?.of_packages().ok_or_else(|| {
-            Unavailable::new("no RAPL zone is a package's", "`energy_j` has the zones that there are")
+            Unavailable::new(
+                "no RAPL zone is a package's",
+                "`energy_j` has the zones that there are",
+            )
         })?;
         let (busy, ran, followed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { root: root.to_owned(), packages, busy, ran, followed, told: false })
+        Ok(Self {
+            root: root.to_owned(),
+            packages,
+            busy,
+            ran,
+            followed,
+            told: false,
+        })
     }
 
     /// Seconds that each CPU was busy since the last time.
@@ -66,7 +76,10 @@ impl Attribution {
         let stat = text(&self.root.join("proc/stat")).unwrap_or_default();
         let since = |line: &str| {
             let (cpu, ticks) = busy_ticks(line)?;
-            Some((cpu, self.busy.entry(cpu).or_default().since(ticks, None)? / TICKS_PER_S))
+            Some((
+                cpu,
+                self.busy.entry(cpu).or_default().since(ticks, None)? / TICKS_PER_S,
+            ))
         };
         stat.lines().filter_map(since).collect()
     }
@@ -75,10 +88,12 @@ impl Attribution {
     fn look_up(&mut self) {
         for (tid, total) in &mut self.followed {
             let folder = self.root.join("proc").join(tid.to_string());
-            let ns = text(&folder.join("schedstat")).and_then(|t| t.split(' ').next()?.parse().ok());
+            let ns =
+                text(&folder.join("schedstat")).and_then(|t| t.split(' ').next()?.parse().ok());
             // What is behind the name counts from the third field; the name itself may have blanks and parentheses.
             let stat = text(&folder.join("stat"));
-            let cpu = stat.and_then(|t| t.rsplit_once(") ")?.1.split(' ').nth(39 - 3)?.parse().ok());
+            let cpu =
+                stat.and_then(|t| t.rsplit_once(") ")?.1.split(' ').nth(39 - 3)?.parse().ok());
             if let (Some(ns), Some(cpu)) = (ns.and_then(|ns| total.since(ns, None)), cpu) {
                 *self.ran.entry((*tid, CpuId(cpu))).or_default() += ns * 1e-9;
             }
@@ -89,16 +104,28 @@ impl Attribution {
 /// The CPU of `cpu3 user nice system idle iowait irq softirq ...`, and the ticks in which it ran something.
 fn busy_ticks(line: &str) -> Option<(CpuId, f64)> {
     let mut fields = line.strip_prefix("cpu")?.split_whitespace();
-    let cpu = CpuId(fields.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?);
+    let cpu = CpuId(
+        fields
+            .next()
+            .filter(|_| !line.starts_with("cpu "))?
+            .parse()
+            .ok()?,
+    );
     let ticks: Vec<f64> = fields.map_while(|f| f.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else { return None };
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else {
+        return None;
+    };
     Some((cpu, user + nice + system + irq + softirq))
 }
 
 impl Provider for Attribution {
     fn read(&mut self, into: &mut Vec<Value>) {
         // Meters go on all the time: what somebody has read of them just now is what is shared out.
-        let mut zones: Vec<Value> = into.iter().filter(|v| powercap::is_package(v)).cloned().collect();
+        let mut zones: Vec<Value> = into
+            .iter()
+            .filter(|v| powercap::is_package(v))
+            .cloned()
+            .collect();
         let mut own = Vec::new();
         self.packages.read(&mut own);
         if zones.is_empty() {
@@ -110,10 +137,16 @@ impl Provider for Attribution {
         let all_j: f64 = zones.iter().map(|z| z.value).sum();
         let mut of_threads: BTreeMap<u32, f64> = BTreeMap::new();
         for zone in &zones {
-            let Place::Zone { cpus, .. } = &zone.place else { continue };
+            let Place::Zone { cpus, .. } = &zone.place else {
+                continue;
+            };
             let inside = |cpu: &CpuId| cpus.as_ref().is_none_or(|cpus| cpus.contains(*cpu));
             let threads = || ran.iter().filter(|((_, cpu), _)| inside(cpu));
-            let of_cpus: f64 = busy.iter().filter(|(cpu, _)| inside(cpu)).map(|(_, s)| s).sum();
+            let of_cpus: f64 = busy
+                .iter()
+                .filter(|(cpu, _)| inside(cpu))
+                .map(|(_, s)| s)
+                .sum();
             // The kernel's ticks are coarse: those who ran are told more exactly.
             let all_s = of_cpus.max(threads().map(|(_, s)| s).sum());
             for ((tid, _), s) in threads().filter(|(_, s)| **s > 0.0) {
@@ -121,7 +154,11 @@ impl Provider for Attribution {
             }
         }
         for (tid, joules) in of_threads {
-            let value = |column, value| Value { column, place: Place::Thread(tid), value };
+            let value = |column, value| Value {
+                column,
+                place: Place::Thread(tid),
+                value,
+            };
             into.push(value(&ENERGY, joules));
             into.extend((all_j > 0.0).then(|| value(&SHARE, 100.0 * joules / all_j)));
         }
@@ -153,16 +190,42 @@ mod tests {
     /// Two packages of two CPUs each; what they spent, and ticks by CPU.
     fn machine(root: &Path, joules: [u32; 2], busy: [u32; 4]) {
         let cpus = "sys/devices/system/cpu";
-        let stat: String =
-            (0..).zip(busy).map(|(cpu, ticks)| format!("cpu{cpu} {ticks} 0 0 70 7 0 0 5 0 0\n")).collect();
-        write(root, &[("proc/stat", &format!("cpu  9 9 9 9 9 9 9 9 9 9\n{stat}intr 5\n"))]);
+        let stat: String = (0..)
+            .zip(busy)
+            .map(|(cpu, ticks)| format!("cpu{cpu} {ticks} 0 0 70 7 0 0 5 0 0\n"))
+            .collect();
+        write(
+            root,
+            &[(
+                "proc/stat",
+                &format!("cpu  9 9 9 9 9 9 9 9 9 9\n{stat}intr 5\n"),
+            )],
+        );
         for (nth, joules) in joules.iter().enumerate() {
             let zone = format!("sys/class/powercap/intel-rapl:{nth}");
-            write(root, &[(&format!("{zone}/name"), &format!("package-{nth}"))]);
-            write(root, &[(&format!("{zone}/energy_uj"), &format!("{joules}000000"))]);
-            write(root, &[(&format!("{zone}:0/name"), "core"), (&format!("{zone}:0/energy_uj"), "5")]);
+            write(
+                root,
+                &[(&format!("{zone}/name"), &format!("package-{nth}"))],
+            );
+            write(
+                root,
+                &[(&format!("{zone}/energy_uj"), &format!("{joules}000000"))],
+            );
+            write(
+                root,
+                &[
+                    (&format!("{zone}:0/name"), "core"),
+                    (&format!("{zone}:0/energy_uj"), "5"),
+                ],
+            );
             for cpu in [2 * nth, 2 * nth + 1] {
-                write(root, &[(&format!("{cpus}/cpu{cpu}/topology/physical_package_id"), &nth.to_string())]);
+                write(
+                    root,
+                    &[(
+                        &format!("{cpus}/cpu{cpu}/topology/physical_package_id"),
+                        &nth.to_string(),
+                    )],
+                );
             }
         }
     }
@@ -170,7 +233,10 @@ mod tests {
     fn read(own: &mut Attribution) -> Vec<(&'static str, Place, f64)> {
         let mut values = Vec::new();
         own.read(&mut values);
-        values.into_iter().map(|v| (v.column.name, v.place, v.value)).collect()
+        values
+            .into_iter()
+            .map(|v| (v.column.name, v.place, v.value))
+            .collect()
     }
 
     fn opened(root: &Path) -> Attribution {
@@ -192,7 +258,15 @@ mod tests {
         let (energy, share) = ("thread_energy_j", "energy_share_percent");
         let of = |tid| (Place::Thread(tid), Place::Thread(tid));
         let ((a, b), (c, d)) = (of(7), of(8));
-        assert_eq!(read(&mut own), [(energy, a, 5.0), (share, b, 50.0), (energy, c, 1.0), (share, d, 10.0)]);
+        assert_eq!(
+            read(&mut own),
+            [
+                (energy, a, 5.0),
+                (share, b, 50.0),
+                (energy, c, 1.0),
+                (share, d, 10.0)
+            ]
+        );
         machine(root.path(), [19, 13], [50, 30, 20, 0]);
         assert_eq!(read(&mut own), [], "nobody who is known ran");
     }
@@ -202,9 +276,14 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         machine(root.path(), [1, 1], [0; 4]);
         let ran = |ns: &str| {
-            let after: Vec<String> = (4..53).map(|field| if field == 39 { "3".into() } else { "0".into() }).collect();
+            let after: Vec<String> = (4..53)
+                .map(|field| if field == 39 { "3".into() } else { "0".into() })
+                .collect();
             let stat = format!("7 (a) b (c)) S {}\n", after.join(" "));
-            write(root.path(), &[("proc/7/schedstat", ns), ("proc/7/stat", &stat)]);
+            write(
+                root.path(),
+                &[("proc/7/schedstat", ns), ("proc/7/stat", &stat)],
+            );
         };
         ran("1000000000 5 6\n");
         let mut own = opened(root.path());
@@ -215,7 +294,10 @@ mod tests {
         let thread = || Place::Thread(7);
         assert_eq!(
             read(&mut own),
-            [("thread_energy_j", thread(), 2.0), ("energy_share_percent", thread(), 25.0)],
+            [
+                ("thread_energy_j", thread(), 2.0),
+                ("energy_share_percent", thread(), 25.0)
+            ],
             "half of what the second package spent"
         );
         own.leave(7);
@@ -238,6 +320,10 @@ mod tests {
         machine(root.path(), [10, 1], [10, 0, 0, 0]);
         own.read(&mut values);
         let shared = values.iter().find(|v| *v.column == ENERGY).map(|v| v.value);
-        assert_eq!(shared, Some(8.0), "not what was spent between the two looks as well");
+        assert_eq!(
+            shared,
+            Some(8.0),
+            "not what was spent between the two looks as well"
+        );
     }
 }

@@ -34,16 +34,26 @@ pub(super) fn files(path: &Path) -> Vec<PathBuf> {
 
 /// The last part of a path.
 pub(super) fn name(path: &Path) -> &str {
-    path.file_name().and_then(|n| n.to_str()).unwrap_or_default()
+    path.file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default()
 }
 
 /// `cpu10` comes after `cpu9`.
 fn name_key(path: &Path) -> (String, u64, String) {
     let name = name(path);
-    let digits = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
+    let digits = name
+        .find(|c: char| c.is_ascii_digit())
+        .unwrap_or(name.len());
     let (prefix, rest) = name.split_at(digits);
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    (prefix.to_owned(), rest[..end].parse().unwrap_or(0), name.to_owned())
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    (
+        prefix.to_owned(),
+        rest[..end].parse().unwrap_or(0),
+        name.to_owned(),
+    )
 }
 
 #[cfg(test)]

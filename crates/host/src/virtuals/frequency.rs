@@ -18,7 +18,12 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     open: |root| Frequency::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const FREQUENCY: Column = Column { name: "frequency_mhz", unit: "MHz", kind: Kind::Level, prose: "clock of a CPU" };
+const FREQUENCY: Column = Column {
+    name: "frequency_mhz",
+    unit: "MHz",
+    kind: Kind::Level,
+    prose: "clock of a CPU",
+};
 
 struct Frequency {
     cpus: Vec<(CpuId, PathBuf)>,
@@ -28,12 +33,21 @@ impl Frequency {
     fn open(root: &Path) -> Result<Self, Unavailable> {
         let cpu = |folder: PathBuf| {
             let cpu = CpuId(name(&folder).strip_prefix("cpu")?.parse().ok()?);
-            let file = |name: &str| Some(folder.join("cpufreq").join(name)).filter(|f| number(f).is_some());
-            Some((cpu, file("cpuinfo_avg_freq").or_else(|| file("scaling_cur_freq"))?))
+            let file = |name: &str| {
+                Some(folder.join("cpufreq").join(name)).filter(|f| number(f).is_some())
+            };
+            Some((
+                cpu,
+                file("cpuinfo_avg_freq").or_else(|| file("scaling_cur_freq"))?,
+            ))
         };
-        let cpus: Vec<_> = folders(&root.join("sys/devices/system/cpu")).into_iter().filter_map(cpu).collect();
+        let cpus: Vec<_> = folders(&root.join("sys/devices/system/cpu"))
+            .into_iter()
+            .filter_map(cpu)
+            .collect();
         if cpus.is_empty() {
-            let mend = "nothing to do in a virtual machine; elsewhere, a cpufreq driver must be loaded";
+            let mend =
+                "nothing to do in a virtual machine; elsewhere, a cpufreq driver must be loaded";
             return Err(Unavailable::new("no CPU has a cpufreq folder", mend));
         }
         Ok(Self { cpus })
@@ -45,7 +59,11 @@ impl Provider for Frequency {
         for (cpu, file) in &self.cpus {
             // The hardware may have nothing to say of a CPU that slept.
             let value = number(file).map(|khz| khz * 1e-3);
-            into.extend(value.map(|value| Value { column: &FREQUENCY, place: Place::Cpu(*cpu), value }));
+            into.extend(value.map(|value| Value {
+                column: &FREQUENCY,
+                place: Place::Cpu(*cpu),
+                value,
+            }));
         }
     }
 }
@@ -64,14 +82,26 @@ mod tests {
             &[
                 (&format!("{cpu}/cpu0/cpufreq/scaling_cur_freq"), "800000\n"),
                 (&format!("{cpu}/cpu0/cpufreq/cpuinfo_avg_freq"), "2400000\n"),
-                (&format!("{cpu}/cpu10/cpufreq/scaling_cur_freq"), "3700000\n"),
-                (&format!("{cpu}/cpu2/cpufreq/scaling_cur_freq"), "<unknown>\n"),
+                (
+                    &format!("{cpu}/cpu10/cpufreq/scaling_cur_freq"),
+                    "3700000\n",
+                ),
+                (
+                    &format!("{cpu}/cpu2/cpufreq/scaling_cur_freq"),
+                    "<unknown>\n",
+                ),
                 (&format!("{cpu}/cpufreq/policy0/scaling_cur_freq"), "1\n"),
             ],
         );
         let mut values = Vec::new();
         Frequency::open(root.path()).unwrap().read(&mut values);
         let seen: Vec<_> = values.into_iter().map(|v| (v.place, v.value)).collect();
-        assert_eq!(seen, [(Place::Cpu(CpuId(0)), 2400.0), (Place::Cpu(CpuId(10)), 3700.0)]);
+        assert_eq!(
+            seen,
+            [
+                (Place::Cpu(CpuId(0)), 2400.0),
+                (Place::Cpu(CpuId(10)), 3700.0)
+            ]
+        );
     }
 }

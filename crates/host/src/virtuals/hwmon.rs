@@ -15,10 +15,24 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     open: |root| Hwmon::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const TEMPERATURE: Column =
-    Column { name: "temperature_c", unit: "°C", kind: Kind::Level, prose: "temperature of a sensor" };
-const POWER: Column = Column { name: "sensor_power_w", unit: "W", kind: Kind::Level, prose: "power of a sensor" };
-const ENERGY: Column = Column { name: "sensor_energy_j", unit: "J", kind: Kind::Since, prose: "energy of a sensor" };
+const TEMPERATURE: Column = Column {
+    name: "temperature_c",
+    unit: "°C",
+    kind: Kind::Level,
+    prose: "temperature of a sensor",
+};
+const POWER: Column = Column {
+    name: "sensor_power_w",
+    unit: "W",
+    kind: Kind::Level,
+    prose: "power of a sensor",
+};
+const ENERGY: Column = Column {
+    name: "sensor_energy_j",
+    unit: "J",
+    kind: Kind::Since,
+    prose: "energy of a sensor",
+};
 
 /// Files by prefix and suffix, what they tell, and the factor to its unit.
 static KINDS: &[(&str, &str, &Column, f64)] = &[
@@ -46,7 +60,10 @@ impl Hwmon {
         let mut sensors: Vec<Sensor> = Vec::new();
         for chip in folders(&class) {
             let chip_name = text(&chip.join("name")).unwrap_or_else(|| name(&chip).to_owned());
-            for sensor in files(&chip).into_iter().filter_map(|file| sensor(&chip_name, file)) {
+            for sensor in files(&chip)
+                .into_iter()
+                .filter_map(|file| sensor(&chip_name, file))
+            {
                 // Where a meter tells its average and the moment, the average is the one.
                 let known = |s: &Sensor| s.place == sensor.place && s.column == sensor.column;
                 if !sensors.iter().any(known) {
@@ -55,8 +72,14 @@ impl Hwmon {
             }
         }
         if sensors.is_empty() {
-            let why = format!("{} has no sensor of temperature, power or energy", class.display());
-            return Err(Unavailable::new(why, "load the chip's driver (`coretemp`, `k10temp`, `scmi-hwmon`)"));
+            let why = format!(
+                "{} has no sensor of temperature, power or energy",
+                class.display()
+            );
+            return Err(Unavailable::new(
+                why,
+                "load the chip's driver (`coretemp`, `k10temp`, `scmi-hwmon`)",
+            ));
         }
         Ok(Self { sensors })
     }
@@ -65,26 +88,43 @@ impl Hwmon {
 fn sensor(chip: &str, file: PathBuf) -> Option<Sensor> {
     let base = name(&file);
     let (_, suffix, column, factor) = KINDS.iter().find(|(prefix, suffix, ..)| {
-        let number = base.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
+        let number = base
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.strip_suffix(suffix));
         number.is_some_and(|n| n.parse::<u32>().is_ok())
     })?;
     let stem = base.strip_suffix(suffix)?;
-    let label = text(&file.with_file_name(format!("{stem}_label"))).unwrap_or_else(|| stem.to_owned());
+    let label =
+        text(&file.with_file_name(format!("{stem}_label"))).unwrap_or_else(|| stem.to_owned());
     number(&file)?;
-    let place = Place::Zone { name: format!("{chip}/{label}").into(), cpus: None };
-    Some(Sensor { column, factor: *factor, place, total: Growing::default(), file })
+    let place = Place::Zone {
+        name: format!("{chip}/{label}").into(),
+        cpus: None,
+    };
+    Some(Sensor {
+        column,
+        factor: *factor,
+        place,
+        total: Growing::default(),
+        file,
+    })
 }
 
 impl Provider for Hwmon {
     fn read(&mut self, into: &mut Vec<Value>) {
         for sensor in &mut self.sensors {
-            let Some(raw) = number(&sensor.file) else { continue };
+            let Some(raw) = number(&sensor.file) else {
+                continue;
+            };
             let value = match sensor.column.kind {
                 Kind::Level => Some(raw),
                 Kind::Since => sensor.total.since(raw, None),
             };
-            let of =
-                |value: f64| Value { column: sensor.column, place: sensor.place.clone(), value: value * sensor.factor };
+            let of = |value: f64| Value {
+                column: sensor.column,
+                place: sensor.place.clone(),
+                value: value * sensor.factor,
+            };
             into.extend(value.map(of));
         }
     }
@@ -117,7 +157,10 @@ mod tests {
         let mut values = Vec::new();
         hwmon.read(&mut values);
         values.clear();
-        write(root.path(), &[("sys/class/hwmon/hwmon1/energy1_input", "9500000\n")]);
+        write(
+            root.path(),
+            &[("sys/class/hwmon/hwmon1/energy1_input", "9500000\n")],
+        );
         hwmon.read(&mut values);
         let seen: Vec<_> = values
             .iter()
@@ -131,7 +174,11 @@ mod tests {
             [
                 ("temperature_c", "coretemp/Package id 0".to_owned(), 45.0),
                 ("temperature_c", "coretemp/temp10".to_owned(), -2.5),
-                ("sensor_energy_j", "scmi_sensors/A53 cluster".to_owned(), 2.5),
+                (
+                    "sensor_energy_j",
+                    "scmi_sensors/A53 cluster".to_owned(),
+                    2.5
+                ),
                 ("sensor_power_w", "scmi_sensors/power1".to_owned(), 1.25),
             ]
         );

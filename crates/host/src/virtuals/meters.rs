@@ -18,7 +18,10 @@ pub struct Meters {
 
 impl std::fmt::Debug for Meters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meters").field("columns", &self.columns).field("values", &self.values).finish_non_exhaustive()
+        f.debug_struct("Meters")
+            .field("columns", &self.columns)
+            .field("values", &self.values)
+            .finish_non_exhaustive()
     }
 }
 
@@ -41,19 +44,37 @@ impl Meters {
     /// # Errors
     /// A name is none, or this machine has nothing to tell for it.
     pub fn open(root: &Path, names: &[&str]) -> Result<Self, Unavailable> {
-        let mut meters = Self { columns: Vec::new(), providers: Vec::new(), values: Vec::new() };
+        let mut meters = Self {
+            columns: Vec::new(),
+            providers: Vec::new(),
+            values: Vec::new(),
+        };
         let mut opened: Vec<usize> = Vec::new();
         for name in names {
             let Some((provider, column)) = column_of(name) else {
-                let known: Vec<&str> = PROVIDERS.iter().flat_map(|p| p.columns).map(|c| c.name).collect();
+                let known: Vec<&str> = PROVIDERS
+                    .iter()
+                    .flat_map(|p| p.columns)
+                    .map(|c| c.name)
+                    .collect();
                 let mend = format!("there are {}", known.join(", "));
-                return Err(Unavailable::new(format!("there is no virtual counter `{name}`"), mend));
+                return Err(Unavailable::new(
+                    format!("there is no virtual counter `{name}`"),
+                    mend,
+                ));
             };
-            let row = PROVIDERS.iter().position(|p| p.name == provider.name).unwrap_or_default();
+            let row = PROVIDERS
+                .iter()
+                .position(|p| p.name == provider.name)
+                .unwrap_or_default();
             if let Err(place) = opened.binary_search(&row) {
                 opened.insert(place, row);
-                let of_name = |e: Unavailable| Unavailable::new(format!("`{name}` cannot be read: {}", e.why), e.mend);
-                meters.providers.insert(place, (provider.open)(root).map_err(of_name)?);
+                let of_name = |e: Unavailable| {
+                    Unavailable::new(format!("`{name}` cannot be read: {}", e.why), e.mend)
+                };
+                meters
+                    .providers
+                    .insert(place, (provider.open)(root).map_err(of_name)?);
             }
             if !meters.columns.contains(&column) {
                 meters.columns.push(column);
@@ -82,13 +103,17 @@ impl Meters {
 
     /// A thread ran on a CPU for so long since the last reading.
     pub fn ran(&mut self, tid: u32, cpu: CpuId, time: Nanos) {
-        self.providers.iter_mut().for_each(|p| p.ran(tid, cpu, time));
+        self.providers
+            .iter_mut()
+            .for_each(|p| p.ran(tid, cpu, time));
     }
 
     /// Reads everything that was named.
     pub fn read(&mut self) -> &[Value] {
         self.values.clear();
-        self.providers.iter_mut().for_each(|p| p.read(&mut self.values));
+        self.providers
+            .iter_mut()
+            .for_each(|p| p.read(&mut self.values));
         self.values.retain(|v| self.columns.contains(&v.column));
         &self.values
     }
@@ -105,10 +130,20 @@ mod tests {
         let (zone, chip) = ("sys/class/powercap/intel-rapl:0", "sys/class/hwmon/hwmon0");
         let meter = |uj: &str| write(root.path(), &[(&format!("{zone}/energy_uj"), uj)]);
         meter("1000000");
-        write(root.path(), &[(&format!("{chip}/temp1_input"), "45000"), (&format!("{chip}/power1_input"), "9")]);
+        write(
+            root.path(),
+            &[
+                (&format!("{chip}/temp1_input"), "45000"),
+                (&format!("{chip}/power1_input"), "9"),
+            ],
+        );
         let mut meters = Meters::open(root.path(), &["energy", "temperature_c"]).unwrap();
         meter("3500000");
-        let seen: Vec<_> = meters.read().iter().map(|v| (v.column.name, v.value)).collect();
+        let seen: Vec<_> = meters
+            .read()
+            .iter()
+            .map(|v| (v.column.name, v.value))
+            .collect();
         assert_eq!(seen, [("energy_j", 2.5), ("temperature_c", 45.0)]);
         assert_eq!(meters.read()[0].value, 0.0);
     }
@@ -117,7 +152,15 @@ mod tests {
     fn what_is_missing_is_named() {
         let root = tempfile::tempdir().unwrap();
         let why = |name: &str| Meters::open(root.path(), &[name]).unwrap_err().to_string();
-        assert!(why("energie_j").contains("there are energy_j"), "{}", why("energie_j"));
-        assert!(why("energy_j").starts_with("`energy_j` cannot be read"), "{}", why("energy_j"));
+        assert!(
+            why("energie_j").contains("there are energy_j"),
+            "{}",
+            why("energie_j")
+        );
+        assert!(
+            why("energy_j").starts_with("`energy_j` cannot be read"),
+            "{}",
+            why("energy_j")
+        );
     }
 }

@@ -86,7 +86,10 @@ pub struct Unavailable {
 
 impl Unavailable {
     pub(crate) fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { why: why.into(), mend: mend.into() }
+        Self {
+            why: why.into(),
+            mend: mend.into(),
+        }
     }
 }
 
@@ -122,8 +125,14 @@ pub struct ProviderDef {
 }
 
 /// Every provider.
-pub static PROVIDERS: &[ProviderDef] =
-    &[powercap::DEF, attribution::DEF, hwmon::DEF, frequency::DEF, resctrl::DEF, pressure::DEF];
+pub static PROVIDERS: &[ProviderDef] = &[
+    powercap::DEF,
+    attribution::DEF,
+    hwmon::DEF,
+    frequency::DEF,
+    resctrl::DEF,
+    pressure::DEF,
+];
 
 /// Removes what providers of processes that were killed have left on the machine whose file systems are below `root`: groups of
 /// resctrl; how many. Providers do the same when they are opened.
@@ -134,9 +143,19 @@ pub fn remove_stale(root: &Path) -> usize {
 /// The provider that has a column, and the column; the unit at the end of its name may be left out.
 #[must_use]
 pub fn column_of(name: &str) -> Option<(&'static ProviderDef, &'static Column)> {
-    let columns = || PROVIDERS.iter().flat_map(|p| p.columns.iter().map(move |c| (p, c)));
-    let without_unit = |column: &str| column.rsplit_once('_').is_some_and(|(stem, _)| stem == name);
-    columns().find(|(_, c)| c.name == name).or_else(|| columns().find(|(_, c)| without_unit(c.name)))
+    let columns = || {
+        PROVIDERS
+            .iter()
+            .flat_map(|p| p.columns.iter().map(move |c| (p, c)))
+    };
+    let without_unit = |column: &str| {
+        column
+            .rsplit_once('_')
+            .is_some_and(|(stem, _)| stem == name)
+    };
+    columns()
+        .find(|(_, c)| c.name == name)
+        .or_else(|| columns().find(|(_, c)| without_unit(c.name)))
 }
 
 /// Totals that only grow, until they wrap.
@@ -148,7 +167,11 @@ impl Growing {
     fn since(&mut self, total: f64, range: Option<f64>) -> Option<f64> {
         let before = self.0.replace(total)?;
         // A total that shrank without a known range was reset: nothing is known of the time in between.
-        if total >= before { Some(total - before) } else { range.map(|r| total + r - before).filter(|d| *d >= 0.0) }
+        if total >= before {
+            Some(total - before)
+        } else {
+            range.map(|r| total + r - before).filter(|d| *d >= 0.0)
+        }
     }
 }
 
@@ -168,7 +191,10 @@ mod tests {
             for column in provider.columns {
                 assert_eq!(column_of(column.name).map(|(_, c)| c), Some(column));
                 let stem = column.name.rsplit_once('_').unwrap().0;
-                assert_eq!(column_of(stem).map(|(p, c)| (p.name, c)), Some((provider.name, column)));
+                assert_eq!(
+                    column_of(stem).map(|(p, c)| (p.name, c)),
+                    Some((provider.name, column))
+                );
             }
         }
     }
@@ -177,8 +203,14 @@ mod tests {
     fn a_machine_without_any_of_it_says_what_is_missing() {
         let root = tempfile::tempdir().unwrap();
         for provider in PROVIDERS {
-            let Err(why) = (provider.open)(root.path()) else { panic!("{}", provider.name) };
-            assert!(!why.why.is_empty() && !why.mend.is_empty(), "{}", provider.name);
+            let Err(why) = (provider.open)(root.path()) else {
+                panic!("{}", provider.name)
+            };
+            assert!(
+                !why.why.is_empty() && !why.mend.is_empty(),
+                "{}",
+                provider.name
+            );
         }
     }
 

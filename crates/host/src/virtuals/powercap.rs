@@ -20,11 +20,18 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     open: |root| Powercap::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const ENERGY: Column = Column { name: "energy_j", unit: "J", kind: Kind::Since, prose: "energy spent by a RAPL zone" };
+const ENERGY: Column = Column {
+    name: "energy_j",
+    unit: "J",
+    kind: Kind::Since,
+    prose: "energy spent by a RAPL zone",
+};
 
 /// Whether this is the energy of a package, not of a part of one nor of what stands around it.
 pub(super) fn is_package(value: &Value) -> bool {
-    let Place::Zone { name, .. } = &value.place else { return false };
+    let Place::Zone { name, .. } = &value.place else {
+        return false;
+    };
     *value.column == ENERGY && name.starts_with("package-") && !name.contains('/')
 }
 
@@ -82,27 +89,54 @@ fn zone(root: &Path, class: &Path, folder: &Path, file: PathBuf) -> Zone {
     let (outer, inner) = (named(top), named(id));
     let package = outer.strip_prefix("package-").and_then(|p| p.parse().ok());
     let is_package = package.is_some() && top == id;
-    let name = if top == id { outer } else { format!("{outer}/{inner}") };
-    let cpus = package.map(|p| package_cpus(root, p)).filter(|c| !c.is_empty()).map(Arc::new);
+    let name = if top == id {
+        outer
+    } else {
+        format!("{outer}/{inner}")
+    };
+    let cpus = package
+        .map(|p| package_cpus(root, p))
+        .filter(|c| !c.is_empty())
+        .map(Arc::new);
     let range_uj = number(&folder.join("max_energy_range_uj"));
-    Zone { file, is_package, range_uj, place: Place::Zone { name: name.into(), cpus }, total: Growing::default() }
+    Zone {
+        file,
+        is_package,
+        range_uj,
+        place: Place::Zone {
+            name: name.into(),
+            cpus,
+        },
+        total: Growing::default(),
+    }
 }
 
 fn package_cpus(root: &Path, package: u32) -> CpuSet {
     let of = |cpu: &PathBuf| {
         let number = name(cpu).strip_prefix("cpu")?.parse().ok()?;
-        let its: u32 = text(&cpu.join("topology/physical_package_id"))?.parse().ok()?;
+        let its: u32 = text(&cpu.join("topology/physical_package_id"))?
+            .parse()
+            .ok()?;
         (its == package).then_some(CpuId(number))
     };
-    folders(&root.join("sys/devices/system/cpu")).iter().filter_map(of).collect()
+    folders(&root.join("sys/devices/system/cpu"))
+        .iter()
+        .filter_map(of)
+        .collect()
 }
 
 impl Provider for Powercap {
     fn read(&mut self, into: &mut Vec<Value>) {
         for zone in &mut self.zones {
-            let Some(total) = number(&zone.file) else { continue };
+            let Some(total) = number(&zone.file) else {
+                continue;
+            };
             if let Some(uj) = zone.total.since(total, zone.range_uj) {
-                into.push(Value { column: &ENERGY, place: zone.place.clone(), value: uj * 1e-6 });
+                into.push(Value {
+                    column: &ENERGY,
+                    place: zone.place.clone(),
+                    value: uj * 1e-6,
+                });
             }
         }
     }
@@ -122,15 +156,33 @@ mod tests {
                 ("sys/class/powercap/intel-rapl/enabled", "1"),
                 ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
                 ("sys/class/powercap/intel-rapl:0/energy_uj", "1000000\n"),
-                ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "262143328850\n"),
+                (
+                    "sys/class/powercap/intel-rapl:0/max_energy_range_uj",
+                    "262143328850\n",
+                ),
                 ("sys/class/powercap/intel-rapl:0:0/name", "core\n"),
-                ("sys/class/powercap/intel-rapl:0:0/energy_uj", "262143000000\n"),
-                ("sys/class/powercap/intel-rapl:0:0/max_energy_range_uj", "262143328850\n"),
+                (
+                    "sys/class/powercap/intel-rapl:0:0/energy_uj",
+                    "262143000000\n",
+                ),
+                (
+                    "sys/class/powercap/intel-rapl:0:0/max_energy_range_uj",
+                    "262143328850\n",
+                ),
                 ("sys/class/powercap/intel-rapl:1/name", "psys\n"),
                 ("sys/class/powercap/intel-rapl:1/energy_uj", "5\n"),
-                ("sys/devices/system/cpu/cpu0/topology/physical_package_id", "0\n"),
-                ("sys/devices/system/cpu/cpu1/topology/physical_package_id", "0\n"),
-                ("sys/devices/system/cpu/cpu2/topology/physical_package_id", "1\n"),
+                (
+                    "sys/devices/system/cpu/cpu0/topology/physical_package_id",
+                    "0\n",
+                ),
+                (
+                    "sys/devices/system/cpu/cpu1/topology/physical_package_id",
+                    "0\n",
+                ),
+                (
+                    "sys/devices/system/cpu/cpu2/topology/physical_package_id",
+                    "1\n",
+                ),
             ],
         );
         let mut powercap = Powercap::open(root.path()).unwrap();
@@ -147,11 +199,18 @@ mod tests {
         );
         powercap.read(&mut values);
         let cpus = Some(Arc::new(CpuSet::first(2)));
-        let zone = |name: &str, cpus: &Option<Arc<CpuSet>>| Place::Zone { name: name.into(), cpus: cpus.clone() };
+        let zone = |name: &str, cpus: &Option<Arc<CpuSet>>| Place::Zone {
+            name: name.into(),
+            cpus: cpus.clone(),
+        };
         let seen: Vec<_> = values.into_iter().map(|v| (v.place, v.value)).collect();
         assert_eq!(
             seen,
-            [(zone("package-0", &cpus), 2.5), (zone("package-0/core", &cpus), 1.0), (zone("psys", &None), 0.0)]
+            [
+                (zone("package-0", &cpus), 2.5),
+                (zone("package-0/core", &cpus), 1.0),
+                (zone("psys", &None), 0.0)
+            ]
         );
     }
 }

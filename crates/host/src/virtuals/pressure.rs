@@ -15,14 +15,34 @@ pub(super) const DEF: ProviderDef = ProviderDef {
 };
 
 const fn column(name: &'static str, prose: &'static str) -> Column {
-    Column { name, unit: "s", kind: Kind::Since, prose }
+    Column {
+        name,
+        unit: "s",
+        kind: Kind::Since,
+        prose,
+    }
 }
 
-const CPU_SOME: Column = column("pressure_cpu_some_s", "time in which some task waited for a CPU");
-const MEMORY_SOME: Column = column("pressure_memory_some_s", "time in which some task waited for memory");
-const MEMORY_FULL: Column = column("pressure_memory_full_s", "time in which all tasks waited for memory");
-const IO_SOME: Column = column("pressure_io_some_s", "time in which some task waited for I/O");
-const IO_FULL: Column = column("pressure_io_full_s", "time in which all tasks waited for I/O");
+const CPU_SOME: Column = column(
+    "pressure_cpu_some_s",
+    "time in which some task waited for a CPU",
+);
+const MEMORY_SOME: Column = column(
+    "pressure_memory_some_s",
+    "time in which some task waited for memory",
+);
+const MEMORY_FULL: Column = column(
+    "pressure_memory_full_s",
+    "time in which all tasks waited for memory",
+);
+const IO_SOME: Column = column(
+    "pressure_io_some_s",
+    "time in which some task waited for I/O",
+);
+const IO_FULL: Column = column(
+    "pressure_io_full_s",
+    "time in which all tasks waited for I/O",
+);
 
 /// Files, lines, and what they tell. All tasks waiting for a CPU is defined for cgroups only.
 static LINES: &[(&str, &str, &Column)] = &[
@@ -43,9 +63,15 @@ impl Pressure {
         let folder = root.join("proc/pressure");
         if std::fs::read(folder.join("cpu")).is_err() {
             let mend = "start the kernel with `psi=1`, if it was built with CONFIG_PSI";
-            return Err(Unavailable::new(format!("{} cannot be read", folder.join("cpu").display()), mend));
+            return Err(Unavailable::new(
+                format!("{} cannot be read", folder.join("cpu").display()),
+                mend,
+            ));
         }
-        Ok(Self { folder, totals: vec![Growing::default(); LINES.len()] })
+        Ok(Self {
+            folder,
+            totals: vec![Growing::default(); LINES.len()],
+        })
     }
 }
 
@@ -58,7 +84,11 @@ impl Provider for Pressure {
             }
             let us = last.1.as_deref().and_then(|text| total_us(text, line));
             let since = us.and_then(|us| total.since(us, None));
-            into.extend(since.map(|us| Value { column, place: Place::Machine, value: us * 1e-6 }));
+            into.extend(since.map(|us| Value {
+                column,
+                place: Place::Machine,
+                value: us * 1e-6,
+            }));
         }
     }
 }
@@ -66,7 +96,11 @@ impl Provider for Pressure {
 /// The total of `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`.
 fn total_us(text: &str, line: &str) -> Option<f64> {
     let fields = text.lines().find_map(|l| l.strip_prefix(line))?;
-    fields.split_whitespace().find_map(|f| f.strip_prefix("total="))?.parse().ok()
+    fields
+        .split_whitespace()
+        .find_map(|f| f.strip_prefix("total="))?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -82,7 +116,13 @@ mod tests {
         let mut pressure = Pressure::open(root.path()).unwrap();
         let mut values = Vec::new();
         pressure.read(&mut values);
-        write(root.path(), &[("proc/pressure/cpu", &line(5_250_000)), ("proc/pressure/io", "nonsense")]);
+        write(
+            root.path(),
+            &[
+                ("proc/pressure/cpu", &line(5_250_000)),
+                ("proc/pressure/io", "nonsense"),
+            ],
+        );
         pressure.read(&mut values);
         let seen: Vec<_> = values.iter().map(|v| (v.column.name, v.value)).collect();
         assert_eq!(seen, [("pressure_cpu_some_s", 0.25)]);

@@ -43,8 +43,11 @@ const LOCAL_TRAFFIC: Column = Column {
 };
 
 /// Files of a cache's folder, what they tell, and the name by which the kernel lists the feature.
-static FILES: &[(&str, &Column)] =
-    &[("llc_occupancy", &OCCUPANCY), ("mbm_total_bytes", &TRAFFIC), ("mbm_local_bytes", &LOCAL_TRAFFIC)];
+static FILES: &[(&str, &Column)] = &[
+    ("llc_occupancy", &OCCUPANCY),
+    ("mbm_total_bytes", &TRAFFIC),
+    ("mbm_local_bytes", &LOCAL_TRAFFIC),
+];
 
 struct Group {
     path: PathBuf,
@@ -71,7 +74,10 @@ impl<G: Groups> Resctrl<G> {
         let knows = |file: &str| features.lines().any(|f| f == file);
         if !FILES.iter().any(|(file, _)| knows(file)) {
             let mend = "the processor or the firmware lacks cache monitoring";
-            return Err(unavailable(root, ("resctrl does not monitor caches here", mend)));
+            return Err(unavailable(
+                root,
+                ("resctrl does not monitor caches here", mend),
+            ));
         }
         sweep(root, &mut groups);
         let folder = mount.join("mon_groups");
@@ -92,14 +98,19 @@ impl<G: Groups> Resctrl<G> {
             } else {
                 "remove monitoring groups that nobody needs"
             };
-            Unavailable::new(format!("no group can be made in {} ({e})", own.folder.display()), mend)
+            Unavailable::new(
+                format!("no group can be made in {} ({e})", own.folder.display()),
+                mend,
+            )
         })?;
         own.free.push_back(first);
         Ok(own)
     }
 
     fn make(&mut self) -> io::Result<PathBuf> {
-        let path = self.folder.join(format!("{PREFIX}{}-{}", std::process::id(), self.made));
+        let path = self
+            .folder
+            .join(format!("{PREFIX}{}-{}", std::process::id(), self.made));
         self.groups.make(&path)?;
         self.made += 1;
         Ok(path)
@@ -125,17 +136,24 @@ impl<G: Groups> Resctrl<G> {
 /// Removes the groups of processes that were killed; how many.
 pub(super) fn sweep(root: &Path, groups: &mut impl Groups) -> usize {
     let is_stale = |group: &PathBuf| {
-        let owner = name(group).strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        let owner = name(group)
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split('-').next());
         owner.is_some_and(|pid| !root.join("proc").join(pid).exists())
     };
-    let stale = folders(&mount(root).join("mon_groups")).into_iter().filter(is_stale);
+    let stale = folders(&mount(root).join("mon_groups"))
+        .into_iter()
+        .filter(is_stale);
     // Somebody else may be doing the same.
     stale.filter(|group| groups.remove(group).is_ok()).count()
 }
 
 /// Whether a thread is in a group.
 fn has(group: &Path, tid: u32) -> bool {
-    text(&group.join("tasks")).unwrap_or_default().lines().any(|line| line.parse() == Ok(tid))
+    text(&group.join("tasks"))
+        .unwrap_or_default()
+        .lines()
+        .any(|line| line.parse() == Ok(tid))
 }
 
 impl<G: Groups> Provider for Resctrl<G> {
@@ -144,20 +162,35 @@ impl<G: Groups> Provider for Resctrl<G> {
         // ended is in no group, and what it did counts.
         let is_there = |tid: &u32| self.of.get(tid).is_some_and(|group| has(&group.path, *tid));
         let is_moved = |tid: &u32| !is_there(tid) && self.processes.join(tid.to_string()).exists();
-        for moved in self.order.iter().copied().filter(is_moved).collect::<Vec<_>>() {
+        for moved in self
+            .order
+            .iter()
+            .copied()
+            .filter(is_moved)
+            .collect::<Vec<_>>()
+        {
             self.leave(moved);
         }
         for tid in &self.order {
-            let Some(group) = self.of.get_mut(tid) else { continue };
+            let Some(group) = self.of.get_mut(tid) else {
+                continue;
+            };
             let caches = folders(&group.path.join("mon_data"));
             for ((file, column), total) in FILES.iter().zip(&mut group.totals) {
                 // "Unavailable" and "Error" are what the kernel writes where it has no number.
-                let sum = caches.iter().filter_map(|c| number(&c.join(file))).reduce(|a, b| a + b);
+                let sum = caches
+                    .iter()
+                    .filter_map(|c| number(&c.join(file)))
+                    .reduce(|a, b| a + b);
                 let value = match column.kind {
                     Kind::Level => sum,
                     Kind::Since => sum.and_then(|s| total.since(s, None)),
                 };
-                into.extend(value.map(|value| Value { column, place: Place::Thread(*tid), value }));
+                into.extend(value.map(|value| Value {
+                    column,
+                    place: Place::Thread(*tid),
+                    value,
+                }));
             }
         }
     }
@@ -172,7 +205,13 @@ impl<G: Groups> Provider for Resctrl<G> {
             self.free.push_back(path);
             return;
         }
-        self.of.insert(tid, Group { path, totals: vec![Growing::default(); FILES.len()] });
+        self.of.insert(
+            tid,
+            Group {
+                path,
+                totals: vec![Growing::default(); FILES.len()],
+            },
+        );
         self.order.push_back(tid);
     }
 
@@ -186,7 +225,10 @@ impl<G: Groups> Provider for Resctrl<G> {
 
 impl<G: Groups> Drop for Resctrl<G> {
     fn drop(&mut self) {
-        let paths = self.free.drain(..).chain(self.of.drain().map(|(_, g)| g.path));
+        let paths = self
+            .free
+            .drain(..)
+            .chain(self.of.drain().map(|(_, g)| g.path));
         for path in paths {
             // Its threads fall back to the group they came from.
             let _ = self.groups.remove(&path);
@@ -213,7 +255,13 @@ mod tests {
             if folders(group.parent().unwrap()).len() >= self.limit {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
-            write(group, &[("mon_data/mon_L3_00/llc_occupancy", "0"), ("mon_data/mon_L3_01/llc_occupancy", "0")]);
+            write(
+                group,
+                &[
+                    ("mon_data/mon_L3_00/llc_occupancy", "0"),
+                    ("mon_data/mon_L3_01/llc_occupancy", "0"),
+                ],
+            );
             Ok(())
         }
 
@@ -233,14 +281,28 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         write(
             root.path(),
-            &[("sys/fs/resctrl/info/L3_MON/mon_features", "llc_occupancy\nmbm_total_bytes\n"), ("proc/1/comm", "init")],
+            &[
+                (
+                    "sys/fs/resctrl/info/L3_MON/mon_features",
+                    "llc_occupancy\nmbm_total_bytes\n",
+                ),
+                ("proc/1/comm", "init"),
+            ],
         );
         std::fs::create_dir_all(root.path().join(GROUPS)).unwrap();
-        (root, Pretend { limit, removed: Arc::default() })
+        (
+            root,
+            Pretend {
+                limit,
+                removed: Arc::default(),
+            },
+        )
     }
 
     fn group_of(root: &Path, tid: u32) -> Option<PathBuf> {
-        folders(&root.join(GROUPS)).into_iter().find(|g| number(&g.join("tasks")) == Some(f64::from(tid)))
+        folders(&root.join(GROUPS))
+            .into_iter()
+            .find(|g| number(&g.join("tasks")) == Some(f64::from(tid)))
     }
 
     #[test]
@@ -250,9 +312,18 @@ mod tests {
         resctrl.follow(70);
         let group = group_of(root.path(), 70).unwrap();
         let traffic = |bytes: &str| write(&group, &[("mon_data/mon_L3_01/mbm_total_bytes", bytes)]);
-        write(&group, &[("mon_data/mon_L3_00/llc_occupancy", "4096"), ("mon_data/mon_L3_01/llc_occupancy", "8192")]);
+        write(
+            &group,
+            &[
+                ("mon_data/mon_L3_00/llc_occupancy", "4096"),
+                ("mon_data/mon_L3_01/llc_occupancy", "8192"),
+            ],
+        );
         traffic("1000");
-        write(&group, &[("mon_data/mon_L3_00/mbm_total_bytes", "Unavailable")]);
+        write(
+            &group,
+            &[("mon_data/mon_L3_00/mbm_total_bytes", "Unavailable")],
+        );
         let mut values = Vec::new();
         resctrl.read(&mut values);
         traffic("1500");
@@ -268,7 +339,10 @@ mod tests {
         let mut resctrl = Resctrl::open(root.path(), kernel).unwrap();
         resctrl.follow(70);
         let group = group_of(root.path(), 70).unwrap();
-        write(&group, &[("mon_data/mon_L3_00/llc_occupancy", "4096"), ("tasks", "")]);
+        write(
+            &group,
+            &[("mon_data/mon_L3_00/llc_occupancy", "4096"), ("tasks", "")],
+        );
         let read = |resctrl: &mut Resctrl<Pretend>| {
             let mut values = Vec::new();
             resctrl.read(&mut values);
@@ -279,7 +353,10 @@ mod tests {
         assert_eq!(read(&mut resctrl), 0);
         resctrl.follow(71);
         resctrl.follow(72);
-        assert!(group_of(root.path(), 71).is_some() && group_of(root.path(), 72).is_some(), "its group is free");
+        assert!(
+            group_of(root.path(), 71).is_some() && group_of(root.path(), 72).is_some(),
+            "its group is free"
+        );
     }
 
     #[test]
@@ -291,11 +368,18 @@ mod tests {
         let first = group_of(root.path(), 1).unwrap();
         let second = group_of(root.path(), 2).unwrap();
         resctrl.follow(3);
-        assert_eq!((group_of(root.path(), 3), group_of(root.path(), 2)), (Some(first.clone()), Some(second.clone())));
+        assert_eq!(
+            (group_of(root.path(), 3), group_of(root.path(), 2)),
+            (Some(first.clone()), Some(second.clone()))
+        );
         resctrl.leave(2);
         resctrl.leave(3);
         resctrl.follow(4);
-        assert_eq!(group_of(root.path(), 4), Some(second), "the one that was free for longest");
+        assert_eq!(
+            group_of(root.path(), 4),
+            Some(second),
+            "the one that was free for longest"
+        );
     }
 
     #[test]
@@ -309,7 +393,10 @@ mod tests {
         assert_eq!(*kernel.removed.lock().unwrap(), [dead]);
         (1..4).for_each(|tid| resctrl.follow(tid));
         drop(resctrl);
-        let left: Vec<String> = folders(&root.path().join(GROUPS)).iter().map(|g| name(g).to_owned()).collect();
+        let left: Vec<String> = folders(&root.path().join(GROUPS))
+            .iter()
+            .map(|g| name(g).to_owned())
+            .collect();
         assert_eq!(left, [living, foreign]);
     }
 
@@ -318,7 +405,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let why = |root: &Path| Resctrl::open(root, Kernel).err().unwrap().why;
         assert!(why(root.path()).contains("no resctrl"));
-        write(root.path(), &[("proc/filesystems", "nodev\tsysfs\nnodev\tresctrl\n")]);
+        write(
+            root.path(),
+            &[("proc/filesystems", "nodev\tsysfs\nnodev\tresctrl\n")],
+        );
         assert!(why(root.path()).contains("not mounted"));
         write(root.path(), &[("sys/fs/resctrl/info/L3/cbm_mask", "fff")]);
         assert!(why(root.path()).contains("does not monitor"));

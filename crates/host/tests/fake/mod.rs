@@ -35,7 +35,12 @@ struct FakeRoll {
 /// A roll of those manners.
 pub fn fake(manners: Manners) -> Result<Box<dyn Roll>, String> {
     let file = File::open("/dev/null").map_err(|e| e.to_string())?;
-    Ok(Box::new(FakeRoll { manners, entered: Vec::new(), asked: 0, file }))
+    Ok(Box::new(FakeRoll {
+        manners,
+        entered: Vec::new(),
+        asked: 0,
+        file,
+    }))
 }
 
 impl Roll for FakeRoll {
@@ -45,9 +50,22 @@ impl Roll for FakeRoll {
     }
 
     fn hear(&mut self, hear: Hear<'_>) {
-        let Some(tid) = self.entered.first().filter(|_| std::mem::take(&mut self.manners.tells)) else { return };
+        let Some(tid) = self
+            .entered
+            .first()
+            .filter(|_| std::mem::take(&mut self.manners.tells))
+        else {
+            return;
+        };
         let at = Nanos(1);
-        hear(at, CHILD, Heard::Born { pid: CHILD, parent: *tid });
+        hear(
+            at,
+            CHILD,
+            Heard::Born {
+                pid: CHILD,
+                parent: *tid,
+            },
+        );
         hear(at, CHILD, Heard::Starts(*b"program\0\0\0\0\0\0\0\0\0"));
         hear(at, CHILD, Heard::Ended);
         hear(at, *tid, Heard::Ended);
@@ -56,14 +74,26 @@ impl Roll for FakeRoll {
     fn families(&mut self, wanted: &[u32], take: &mut dyn FnMut(u32, Family)) -> io::Result<()> {
         self.asked += 1;
         let leaving = u64::from(self.asked <= self.manners.leaving);
-        wanted.iter().for_each(|family| take(*family, Family { ran: Nanos(self.asked * MORE.0), leaving }));
+        wanted.iter().for_each(|family| {
+            take(
+                *family,
+                Family {
+                    ran: Nanos(self.asked * MORE.0),
+                    leaving,
+                },
+            )
+        });
         Ok(())
     }
 
     fn forget(&mut self, _: u32) {}
 
     fn lost(&self) -> u64 {
-        if self.entered.is_empty() { 0 } else { self.manners.loses }
+        if self.entered.is_empty() {
+            0
+        } else {
+            self.manners.loses
+        }
     }
 
     fn file(&self) -> BorrowedFd<'_> {

@@ -9,7 +9,10 @@ use tempfile::TempDir;
 
 /// `a,b,0-2` to `a b 0 1 2`.
 fn alternatives(list: &str) -> Vec<String> {
-    let range = |item: &str| match item.split_once('-').map(|(a, b)| (a.parse::<u32>(), b.parse::<u32>())) {
+    let range = |item: &str| match item
+        .split_once('-')
+        .map(|(a, b)| (a.parse::<u32>(), b.parse::<u32>()))
+    {
         Some((Ok(low), Ok(high))) => (low..=high).map(|n| n.to_string()).collect(),
         _ => vec![item.to_owned()],
     };
@@ -18,12 +21,19 @@ fn alternatives(list: &str) -> Vec<String> {
 
 /// All paths that a path with braces stands for, each with what its first braces stand for.
 fn expand(path: &str) -> Vec<(String, String)> {
-    let Some((head, (list, tail))) = path.split_once('{').map(|(h, rest)| (h, rest.split_once('}').unwrap())) else {
+    let Some((head, (list, tail))) = path
+        .split_once('{')
+        .map(|(h, rest)| (h, rest.split_once('}').unwrap()))
+    else {
         return vec![(path.to_owned(), String::new())];
     };
     let tails = expand(tail);
-    let each =
-        |choice: &String| tails.iter().map(|t| (format!("{head}{choice}{}", t.0), choice.clone())).collect::<Vec<_>>();
+    let each = |choice: &String| {
+        tails
+            .iter()
+            .map(|t| (format!("{head}{choice}{}", t.0), choice.clone()))
+            .collect::<Vec<_>>()
+    };
     alternatives(list).iter().flat_map(each).collect()
 }
 
@@ -31,10 +41,17 @@ fn expand(path: &str) -> Vec<(String, String)> {
 pub fn unpack(tree: &str) -> TempDir {
     let root = TempDir::new().unwrap();
     let mut folders = BTreeSet::new();
-    for line in tree.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
+    for line in tree
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty())
+    {
         let (paths, content) = line.split_once(':').unwrap();
         for (path, first) in expand(paths) {
-            let content = content.trim().replace("{1}", &first).replace("\\n", "\n").replace("\\0", "\0");
+            let content = content
+                .trim()
+                .replace("{1}", &first)
+                .replace("\\n", "\n")
+                .replace("\\0", "\0");
             let file = root.path().join(path);
             if folders.insert(file.parent().unwrap().to_owned()) {
                 std::fs::create_dir_all(file.parent().unwrap()).unwrap();

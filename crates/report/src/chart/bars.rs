@@ -16,12 +16,20 @@ pub(super) const DEF: ChartDef = ChartDef {
 };
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
-    let drawn = measured(&experiment.summaries).into_iter().map(|metric| panel(experiment, metric));
-    Ok(Some(html! { div.panels { @for markup in drawn { (markup) } } }))
+    let drawn = measured(&experiment.summaries)
+        .into_iter()
+        .map(|metric| panel(experiment, metric));
+    Ok(Some(
+        html! { div.panels { @for markup in drawn { (markup) } } },
+    ))
 }
 
 fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
-    let spreads: Vec<Spread> = experiment.summaries.iter().map(|s| s.spread(metric)).collect();
+    let spreads: Vec<Spread> = experiment
+        .summaries
+        .iter()
+        .map(|s| s.spread(metric))
+        .collect();
     // Bars start at zero; a score below it moves the start to the left.
     let low = spreads.iter().map(|s| s.min).fold(0.0, f64::min);
     let high = spreads.iter().map(|s| s.max).fold(0.0, f64::max);
@@ -29,7 +37,8 @@ fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
     let percent = |v: f64| format!("{:.2}%", (v - low) / span * 100.0);
     let width = |a: f64, b: f64| format!("{:.2}%", (b - a) / span * 100.0);
     let linux = experiment.linux().map(|s| s.spread(metric).median);
-    let best = |s: &Spread| spreads.len() > 1 && spreads.iter().all(|o| !metric.beats(o.median, s.median));
+    let best =
+        |s: &Spread| spreads.len() > 1 && spreads.iter().all(|o| !metric.beats(o.median, s.median));
     let aim = match metric.better {
         Better::Higher => "more is better",
         Better::Lower => "less is better",
@@ -59,10 +68,21 @@ fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
 }
 
 fn figure(metric: &Metric, value: f64) -> String {
-    if metric.key == "migrations" { crate::format::count(value.max(0.0).round() as u64) } else { number(value, 3) }
+    if metric.key == "migrations" {
+        crate::format::count(value.max(0.0).round() as u64)
+    } else {
+        number(value, 3)
+    }
 }
 
 fn tooltip(policy: &str, metric: &Metric, spread: &Spread, seeds: usize) -> String {
-    let (median, min, max) = (figure(metric, spread.median), figure(metric, spread.min), figure(metric, spread.max));
-    format!("{policy}: {} {median} ({min} to {max} over {seeds} seeds)", metric.label)
+    let (median, min, max) = (
+        figure(metric, spread.median),
+        figure(metric, spread.min),
+        figure(metric, spread.max),
+    );
+    format!(
+        "{policy}: {} {median} ({min} to {max} over {seeds} seeds)",
+        metric.label
+    )
 }

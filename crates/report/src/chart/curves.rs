@@ -25,7 +25,9 @@ pub(super) const DEF: ChartDef = ChartDef {
 const CURVES: usize = 24;
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
-    let Some(topology) = experiment.topology.as_deref() else { return Ok(None) };
+    let Some(topology) = experiment.topology.as_deref() else {
+        return Ok(None);
+    };
     let mut curves: BTreeMap<String, MissCurve> = BTreeMap::new();
     for record in &experiment.records {
         for (_, profile) in record.profiles()? {
@@ -54,8 +56,13 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
 }
 
 /// The curve of a profile as an element of its own; `sizes` are marked.
-pub(crate) fn profile_plot(profile: &Profile, size: (u32, u32)) -> Result<Option<String>, ReportError> {
-    let Some(curve) = miss_curve(profile) else { return Ok(None) };
+pub(crate) fn profile_plot(
+    profile: &Profile,
+    size: (u32, u32),
+) -> Result<Option<String>, ReportError> {
+    let Some(curve) = miss_curve(profile) else {
+        return Ok(None);
+    };
     plot(profile.name(), &curve, &[], size).map(Some)
 }
 
@@ -65,23 +72,47 @@ const HIGHEST: f64 = 30.0;
 
 /// Points (log2 of bytes, mpki) within the sizes shown.
 fn visible(curve: &MissCurve) -> impl Iterator<Item = (f64, f64)> + '_ {
-    (0..=120).map(|i| LOWEST + (HIGHEST - LOWEST) * f64::from(i) / 120.0).map(|x| (x, curve.mpki(x.exp2() / 64.0)))
+    (0..=120)
+        .map(|i| LOWEST + (HIGHEST - LOWEST) * f64::from(i) / 120.0)
+        .map(|x| (x, curve.mpki(x.exp2() / 64.0)))
 }
 
-fn plot(name: &str, curve: &MissCurve, sizes: &[(f64, String)], size: (u32, u32)) -> Result<String, ReportError> {
+fn plot(
+    name: &str,
+    curve: &MissCurve,
+    sizes: &[(f64, String)],
+    size: (u32, u32),
+) -> Result<String, ReportError> {
     let points: Vec<(f64, f64)> = visible(curve).collect();
     // A curve that never leaves the floor must not be blown up to look like something.
     let most = points.iter().map(|p| p.1 * 1.08).fold(1.0, f64::max);
     let class = curve.class();
     let marks = sizes.iter().enumerate().map(|(i, (b, who))| {
-        let title = format!("{who}: {}, {} misses per kilo-instruction", bytes(*b), number(curve.mpki(b / 64.0), 3));
+        let title = format!(
+            "{who}: {}, {} misses per kilo-instruction",
+            bytes(*b),
+            number(curve.mpki(b / 64.0), 3)
+        );
         // Of several sizes the outer two are named, away from each other; the others have their tooltips.
         let (first, last) = (i == 0, i + 1 == sizes.len());
-        let label = if first || last { bytes(*b) } else { String::new() };
-        Mark::At { x: b.log2(), label, title, side: i32::from(last) - i32::from(first) }
+        let label = if first || last {
+            bytes(*b)
+        } else {
+            String::new()
+        };
+        Mark::At {
+            x: b.log2(),
+            label,
+            title,
+            side: i32::from(last) - i32::from(first),
+        }
     });
     let title = format!("{name}: {}", classified(curve));
-    let line = Mark::Line { points, role: Role::Series(series(class)), title: title.clone() };
+    let line = Mark::Line {
+        points,
+        role: Role::Series(series(class)),
+        title: title.clone(),
+    };
     Plot {
         name: "curves",
         label: title,
@@ -91,7 +122,13 @@ fn plot(name: &str, curve: &MissCurve, sizes: &[(f64, String)], size: (u32, u32)
         ticks: (if size.0 < 400 { 2 } else { 8 }, 4),
         left: 28,
         x_text: &|x| bytes(x.exp2()),
-        y_text: &|y| if most < 3.0 { format!("{y:.1}") } else { format!("{y:.0}") },
+        y_text: &|y| {
+            if most < 3.0 {
+                format!("{y:.1}")
+            } else {
+                format!("{y:.0}")
+            }
+        },
     }
     .draw(&marks.chain([line]).collect::<Vec<_>>())
 }
@@ -102,10 +139,16 @@ fn cache_sizes(topology: &Topology) -> Vec<(f64, String)> {
     for group in topology.groups_by(GroupBy::Llc) {
         if let Some(cpu) = group.cpus.lowest() {
             let lines = topology.caches[topology.llc_of(cpu).index()].lines;
-            sizes.entry((lines * 64.0) as u64).or_default().push(&group.name);
+            sizes
+                .entry((lines * 64.0) as u64)
+                .or_default()
+                .push(&group.name);
         }
     }
-    sizes.into_iter().map(|(size, names)| (size as f64, names.join(", "))).collect()
+    sizes
+        .into_iter()
+        .map(|(size, names)| (size as f64, names.join(", ")))
+        .collect()
 }
 
 /// One colour for each class, whatever the program.

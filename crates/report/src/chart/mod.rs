@@ -76,7 +76,10 @@ impl<'a> Experiment<'a> {
     /// The record of a policy.
     #[must_use]
     pub fn record(&self, policy: &str) -> Option<&'a Record> {
-        self.records.iter().find(|r| r.manifest.policy == policy).copied()
+        self.records
+            .iter()
+            .find(|r| r.manifest.policy == policy)
+            .copied()
     }
 
     /// The records that are drawn, the machine, and how long the longest lasted.
@@ -101,7 +104,11 @@ fn programs(record: &Record) -> Vec<Arc<str>> {
 
 /// Programs with their series colours.
 fn coloured(programs: &[Arc<str>]) -> Vec<(String, usize)> {
-    programs.iter().enumerate().map(|(i, name)| (name.to_string(), i % crate::svg::SERIES)).collect()
+    programs
+        .iter()
+        .enumerate()
+        .map(|(i, name)| (name.to_string(), i % crate::svg::SERIES))
+        .collect()
 }
 
 /// The programs of all records when they are the same, so that one legend does for all.

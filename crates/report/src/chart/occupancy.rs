@@ -29,23 +29,34 @@ const VISIBLE: f64 = 0.003;
 const CACHES: usize = 12;
 
 fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
-    let Some((records, topology, end_ns)) = experiment.drawn() else { return Ok(None) };
+    let Some((records, topology, end_ns)) = experiment.drawn() else {
+        return Ok(None);
+    };
     let common = common_programs(records);
     let mut figures = Vec::new();
     for record in records {
         let names = programs(record);
         let held = held(record, topology, &names, end_ns);
         let mut plots = Vec::new();
-        for (cache, group) in topology.groups_by(GroupBy::Llc).iter().enumerate().take(CACHES) {
+        for (cache, group) in topology
+            .groups_by(GroupBy::Llc)
+            .iter()
+            .enumerate()
+            .take(CACHES)
+        {
             if held[cache].iter().flatten().any(|b| *b > 0.0) {
-                let size =
-                    group.cpus.lowest().map_or(0.0, |c| topology.caches[topology.llc_of(c).index()].lines * 64.0);
+                let size = group.cpus.lowest().map_or(0.0, |c| {
+                    topology.caches[topology.llc_of(c).index()].lines * 64.0
+                });
                 let title = format!("{} under {}", group.name, record.manifest.policy);
                 let (wide, narrow) = (
                     plot(&title, &held[cache], &names, size, end_ns, false)?,
                     plot(&title, &held[cache], &names, size, end_ns, true)?,
                 );
-                plots.push((format!("{} · CPUs {}", group.name, group.cpus), wide + &narrow));
+                plots.push((
+                    format!("{} · CPUs {}", group.name, group.cpus),
+                    wide + &narrow,
+                ));
             }
         }
         if !plots.is_empty() {
@@ -65,11 +76,17 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
 }
 
 /// Bytes by cache, bin and program.
-fn held(record: &Record, topology: &Topology, names: &[std::sync::Arc<str>], end_ns: u64) -> Vec<Vec<Vec<f64>>> {
+fn held(
+    record: &Record,
+    topology: &Topology,
+    names: &[std::sync::Arc<str>],
+    end_ns: u64,
+) -> Vec<Vec<Vec<f64>>> {
     let groups = topology.groups_by(GroupBy::Llc);
     let identities = record.identities();
-    let program: BTreeMap<u32, usize> =
-        (identities.iter()).filter_map(|t| Some((t.id.0, names.iter().position(|n| *n == t.name)?))).collect();
+    let program: BTreeMap<u32, usize> = (identities.iter())
+        .filter_map(|t| Some((t.id.0, names.iter().position(|n| *n == t.name)?)))
+        .collect();
     let cache_of = |cpu| groups.iter().position(|g| g.cpus.contains(cpu));
     let mut latest: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
     let mut bins = vec![vec![vec![0.0; names.len()]; BINS + 1]; groups.len()];
@@ -77,7 +94,10 @@ fn held(record: &Record, topology: &Topology, names: &[std::sync::Arc<str>], end
     for bin in 0..=BINS {
         let until = (end_ns as f64 * bin as f64 / BINS as f64).round() as u64;
         while let Some(sample) = samples.next_if(|s| s.at.0 <= until) {
-            if let (Some(cache), Some(bytes)) = (cache_of(sample.cpu), sample.counts.get(Event::LlcOccupancyBytes)) {
+            if let (Some(cache), Some(bytes)) = (
+                cache_of(sample.cpu),
+                sample.counts.get(Event::LlcOccupancyBytes),
+            ) {
                 latest.insert(sample.thread.0, (cache, bytes));
             }
         }
@@ -103,23 +123,50 @@ fn plot(
 ) -> Result<String, ReportError> {
     let end_s = end_ns as f64 * 1e-9;
     let mib = |b: f64| b / f64::from(1 << 20);
-    let most = bins.iter().map(|b| b.iter().sum::<f64>()).fold(size, f64::max);
+    let most = bins
+        .iter()
+        .map(|b| b.iter().sum::<f64>())
+        .fold(size, f64::max);
     let mut below = vec![0.0; bins.len()];
     let mut marks = Vec::new();
     for (program, name) in names.iter().enumerate() {
-        let points: Vec<(f64, f64, f64)> = (bins.iter().zip(&below).enumerate().step_by(if narrow { 2 } else { 1 }))
-            .map(|(i, (b, low))| (end_s * i as f64 / BINS as f64, mib(*low), mib(low + b[program])))
-            .collect();
+        let points: Vec<(f64, f64, f64)> = (bins
+            .iter()
+            .zip(&below)
+            .enumerate()
+            .step_by(if narrow { 2 } else { 1 }))
+        .map(|(i, (b, low))| {
+            (
+                end_s * i as f64 / BINS as f64,
+                mib(*low),
+                mib(low + b[program]),
+            )
+        })
+        .collect();
         let values = bins.iter().map(|b| b[program]);
         let (sum, peak) = (values.clone().sum::<f64>(), values.fold(0.0, f64::max));
-        below.iter_mut().zip(bins).for_each(|(low, b)| *low += b[program]);
+        below
+            .iter_mut()
+            .zip(bins)
+            .for_each(|(low, b)| *low += b[program]);
         if peak > size * VISIBLE {
             let mean = sum / bins.len() as f64;
-            let title = format!("{name}: {} in the mean, {} at most", bytes(mean), bytes(peak));
-            marks.push(Mark::Band { points, role: Role::Series(program % SERIES), title });
+            let title = format!(
+                "{name}: {} in the mean, {} at most",
+                bytes(mean),
+                bytes(peak)
+            );
+            marks.push(Mark::Band {
+                points,
+                role: Role::Series(program % SERIES),
+                title,
+            });
         }
     }
-    marks.push(Mark::Limit { y: mib(size), label: bytes(size) });
+    marks.push(Mark::Limit {
+        y: mib(size),
+        label: bytes(size),
+    });
     let svg = Plot {
         name: "occupancy",
         label: format!("Occupancy of {title} over time"),
@@ -132,10 +179,22 @@ fn plot(
         y_text: &|m| format!("{} MiB", trimmed(*m)),
     }
     .draw(&marks)?;
-    Ok(svg.replacen("class=\"plot\"", if narrow { "class=\"plot narrow\"" } else { "class=\"plot wide\"" }, 1))
+    Ok(svg.replacen(
+        "class=\"plot\"",
+        if narrow {
+            "class=\"plot narrow\""
+        } else {
+            "class=\"plot wide\""
+        },
+        1,
+    ))
 }
 
 /// A tick's number without needless zeros.
 fn trimmed(value: f64) -> String {
-    if (value - value.round()).abs() < 1e-9 { format!("{value:.0}") } else { number(value, 2) }
+    if (value - value.round()).abs() < 1e-9 {
+        format!("{value:.0}")
+    } else {
+        number(value, 2)
+    }
 }

@@ -48,8 +48,17 @@ impl Residence {
             by_thread.insert(identity.id.0, program);
         }
         let guessed = record.spans.is_empty();
-        let stays = if guessed { observed(record, &by_thread) } else { traced(record, &by_thread) };
-        Self { programs, threads, stays, guessed }
+        let stays = if guessed {
+            observed(record, &by_thread)
+        } else {
+            traced(record, &by_thread)
+        };
+        Self {
+            programs,
+            threads,
+            stays,
+            guessed,
+        }
     }
 }
 
@@ -78,9 +87,17 @@ fn observed(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
             *crowd.entry(row.cpu).or_default() += 1;
         }
         for row in rows.iter().filter(|r| r.runnable && end_ns > start_ns) {
-            let Some(&program) = programs.get(&row.thread) else { continue };
+            let Some(&program) = programs.get(&row.thread) else {
+                continue;
+            };
             let share = 1.0 / f64::from(crowd.get(&row.cpu).copied().unwrap_or(1));
-            stays.push(Stay { program, cpu: row.cpu, start_ns, end_ns, share });
+            stays.push(Stay {
+                program,
+                cpu: row.cpu,
+                start_ns,
+                end_ns,
+                share,
+            });
         }
         start_ns = end_ns;
     }

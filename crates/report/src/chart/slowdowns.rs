@@ -13,7 +13,14 @@ pub(super) const DEF: ChartDef = ChartDef {
     prose: "Completion time over the time alone on the fastest cores, median over seeds: 1 is undisturbed, a \
             stronger colour is slower. A strong cell in a pale row tells of a program that one policy sacrificed.",
     heavy: false,
-    draw: |experiment| Ok(draw(experiment, "Slowdown of each program", |p| p.slowdown, |_| 1.0)),
+    draw: |experiment| {
+        Ok(draw(
+            experiment,
+            "Slowdown of each program",
+            |p| p.slowdown,
+            |_| 1.0,
+        ))
+    },
 };
 
 pub(super) const COMPLETIONS: ChartDef = ChartDef {
@@ -23,10 +30,26 @@ pub(super) const COMPLETIONS: ChartDef = ChartDef {
             not known, so there are no slowdowns.",
     heavy: false,
     draw: |experiment| {
-        let known = |s: &Summary<'_>| s.runs.iter().flat_map(|r| &r.programs).any(|p| !p.slowdown.is_nan());
+        let known = |s: &Summary<'_>| {
+            s.runs
+                .iter()
+                .flat_map(|r| &r.programs)
+                .any(|p| !p.slowdown.is_nan())
+        };
         let needed = !experiment.summaries.iter().any(known);
-        let best = |row: &Row| row.iter().flatten().map(|s| s.median).fold(f64::INFINITY, f64::min);
-        Ok(draw(experiment, "Completion time of each program", |p| p.completion_s, best).filter(|_| needed))
+        let best = |row: &Row| {
+            row.iter()
+                .flatten()
+                .map(|s| s.median)
+                .fold(f64::INFINITY, f64::min)
+        };
+        Ok(draw(
+            experiment,
+            "Completion time of each program",
+            |p| p.completion_s,
+            best,
+        )
+        .filter(|_| needed))
     },
 };
 
@@ -45,14 +68,28 @@ fn draw(
 ) -> Option<Markup> {
     let first = experiment.summaries.first().and_then(|s| s.runs.first())?;
     let names: Vec<&str> = first.programs.iter().map(|p| p.name.as_str()).collect();
-    let rows: Vec<Row> =
-        names.iter().map(|n| experiment.summaries.iter().map(|s| spread(s, n, of)).collect()).collect();
+    let rows: Vec<Row> = names
+        .iter()
+        .map(|n| {
+            experiment
+                .summaries
+                .iter()
+                .map(|s| spread(s, n, of))
+                .collect()
+        })
+        .collect();
     let times = |row: &Row, s: &Spread| s.median / base(row);
     let worst = rows
         .iter()
         .flat_map(|r| r.iter().flatten().map(|s| times(r, s)))
         .fold(None, |a: Option<f64>, b| Some(a.map_or(b, |a| a.max(b))))?;
-    let shade = |v: f64| if worst > 1.0 { ((v - 1.0) / (worst - 1.0)).clamp(0.0, 1.0) * DARKEST } else { 0.0 };
+    let shade = |v: f64| {
+        if worst > 1.0 {
+            ((v - 1.0) / (worst - 1.0)).clamp(0.0, 1.0) * DARKEST
+        } else {
+            0.0
+        }
+    };
     Some(html! {
         div.scroll tabindex="0" role="region" aria-label=(label) {
             table.heat {
@@ -78,7 +115,13 @@ fn draw(
 }
 
 fn spread(summary: &Summary<'_>, program: &str, of: fn(&CompareProgram) -> f64) -> Option<Spread> {
-    let value = |run: &&CompareRun| run.programs.iter().find(|p| p.name == program).map(of).filter(|v| !v.is_nan());
+    let value = |run: &&CompareRun| {
+        run.programs
+            .iter()
+            .find(|p| p.name == program)
+            .map(of)
+            .filter(|v| !v.is_nan())
+    };
     let values: Vec<f64> = summary.runs.iter().filter_map(value).collect();
     (!values.is_empty()).then(|| Spread::of(values))
 }

@@ -11,8 +11,20 @@ use crate::format::seconds;
 use crate::svg::escaped;
 
 /// Time bins: no finer than the pixels they are drawn on.
-const WIDE: Shape = Shape { class: "wide", width: 760, left: 128, row: 15, bins: 600 };
-const NARROW: Shape = Shape { class: "narrow", width: 360, left: 92, row: 15, bins: 240 };
+const WIDE: Shape = Shape {
+    class: "wide",
+    width: 760,
+    left: 128,
+    row: 15,
+    bins: 600,
+};
+const NARROW: Shape = Shape {
+    class: "narrow",
+    width: 360,
+    left: 92,
+    row: 15,
+    bins: 240,
+};
 /// What a bin's height is divided into.
 const LEVELS: i32 = 10;
 
@@ -70,7 +82,9 @@ impl Strips<'_> {
             4 + row as u32 * shape.row + gaps * 6
         };
         let height = top(self.rows.len()) + 20;
-        let Shape { class, width, left, .. } = shape;
+        let Shape {
+            class, width, left, ..
+        } = shape;
         let mut svg = format!(
             "<svg class=\"plot strips {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
             escaped(&self.label)
@@ -80,8 +94,12 @@ impl Strips<'_> {
             let y = top(row);
             let text = escaped(&shortened(label, if class == "wide" { 19 } else { 13 }));
             // Writing to a string does not fail.
-            let _ =
-                write!(svg, "<text class=\"ti\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>", left - 6, y + 11);
+            let _ = write!(
+                svg,
+                "<text class=\"ti\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>",
+                left - 6,
+                y + 11
+            );
             svg += &self.row(shape, y, label, &shares[row]);
         }
         svg += &self.axis(shape, top(self.rows.len()));
@@ -97,7 +115,12 @@ impl Strips<'_> {
             let row: &mut Vec<f64> = &mut shares[piece.row][piece.category];
             row.resize(bins, 0.0);
             let (start, end) = (piece.start_ns as f64 / width, piece.end_ns as f64 / width);
-            for (bin, value) in row.iter_mut().enumerate().take(end.ceil() as usize).skip(start as usize) {
+            for (bin, value) in row
+                .iter_mut()
+                .enumerate()
+                .take(end.ceil() as usize)
+                .skip(start as usize)
+            {
                 let overlap = (end.min(bin as f64 + 1.0) - start.max(bin as f64)).max(0.0);
                 // The bin in which the run ends is no emptier for that.
                 *value += overlap * piece.share / (own_end - bin as f64).clamp(1e-6, 1.0);
@@ -110,35 +133,49 @@ impl Strips<'_> {
         let height = shape.row - 3;
         let scale = f64::from(shape.width - shape.left - 8) / shape.bins as f64;
         let mut below = vec![0.0; shape.bins];
-        let track = f64::from(shape.width - shape.left - 8) * self.own_end_ns as f64 / self.end_ns as f64;
+        let track =
+            f64::from(shape.width - shape.left - 8) * self.own_end_ns as f64 / self.end_ns as f64;
         let left = shape.left;
-        let mut svg =
-            format!("<rect class=\"track\" x=\"{left}\" y=\"{y}\" width=\"{track:.1}\" height=\"{height}\"/>");
+        let mut svg = format!(
+            "<rect class=\"track\" x=\"{left}\" y=\"{y}\" width=\"{track:.1}\" height=\"{height}\"/>"
+        );
         for (category, bins) in shares.iter().enumerate().filter(|(_, b)| !b.is_empty()) {
             let mut path = String::new();
             let level = |v: f64| (v.min(1.0) * f64::from(LEVELS)).round() as i32;
-            let cells: Vec<(i32, i32)> =
-                bins.iter().zip(&below).map(|(share, below)| (level(*below), level(below + share))).collect();
+            let cells: Vec<(i32, i32)> = bins
+                .iter()
+                .zip(&below)
+                .map(|(share, below)| (level(*below), level(below + share)))
+                .collect();
             let mut start = 0;
             for run in cells.chunk_by(|a, b| a == b) {
                 let (low, high) = run[0];
                 if high > low {
-                    let (x, w) = (f64::from(shape.left) + start as f64 * scale, run.len() as f64 * scale);
+                    let (x, w) = (
+                        f64::from(shape.left) + start as f64 * scale,
+                        run.len() as f64 * scale,
+                    );
                     let unit = f64::from(height) / f64::from(LEVELS);
-                    let (top, h) = (f64::from(y + height) - f64::from(high) * unit, f64::from(high - low) * unit);
+                    let (top, h) = (
+                        f64::from(y + height) - f64::from(high) * unit,
+                        f64::from(high - low) * unit,
+                    );
                     let _ = write!(path, "M{x:.1} {top:.1}h{w:.1}v{h:.1}h-{w:.1}z");
                 }
                 start += run.len();
             }
-            let share =
-                bins.iter().sum::<f64>() / (shape.bins as f64 * self.own_end_ns as f64 / self.end_ns as f64).max(1.0);
+            let share = bins.iter().sum::<f64>()
+                / (shape.bins as f64 * self.own_end_ns as f64 / self.end_ns as f64).max(1.0);
             below.iter_mut().zip(bins).for_each(|(b, v)| *b += v);
             if path.is_empty() {
                 continue;
             }
             let (name, series) = &self.categories[category];
             let title = escaped(&format!("{label}: {name} {:.0} %", share * 100.0));
-            let _ = write!(svg, "<path class=\"f{series}\" d=\"{path}\"><title>{title}</title></path>");
+            let _ = write!(
+                svg,
+                "<path class=\"f{series}\" d=\"{path}\"><title>{title}</title></path>"
+            );
         }
         svg
     }
@@ -151,15 +188,25 @@ impl Strips<'_> {
         let mut t = 0.0;
         while t <= end_s * 1.0001 {
             let x = f64::from(shape.left) + t * scale;
-            let anchor = if x > f64::from(shape.width) - 30.0 { "end" } else { "middle" };
+            let anchor = if x > f64::from(shape.width) - 30.0 {
+                "end"
+            } else {
+                "middle"
+            };
             let _ = write!(svg, "<path class=\"lg\" d=\"M{x:.1} {y}v4\"/>");
             let text = if t == 0.0 {
                 "0".into()
             } else {
-                seconds(t).replace(".000", "").replace(".00 ", " ").replace(".0 ", " ")
+                seconds(t)
+                    .replace(".000", "")
+                    .replace(".00 ", " ")
+                    .replace(".0 ", " ")
             };
-            let _ =
-                write!(svg, "<text class=\"tm\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>", y + 15);
+            let _ = write!(
+                svg,
+                "<text class=\"tm\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
+                y + 15
+            );
             t += step;
         }
         svg
@@ -170,7 +217,11 @@ impl Strips<'_> {
 pub(super) fn nice_step(span: f64, parts: f64) -> f64 {
     let raw = (span / parts).max(1e-9);
     let power = 10f64.powf(raw.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= raw).unwrap_or(raw)
+    [1.0, 2.0, 5.0, 10.0]
+        .map(|m| m * power)
+        .into_iter()
+        .find(|s| *s >= raw)
+        .unwrap_or(raw)
 }
 
 /// A label that fits; the end of a name tells copies apart, so the middle goes.
@@ -180,5 +231,9 @@ fn shortened(label: &str, most: usize) -> String {
         return label.to_owned();
     }
     let (head, tail) = (most - most / 3 - 1, most / 3);
-    chars[..head].iter().chain(&['…']).chain(&chars[chars.len() - tail..]).collect()
+    chars[..head]
+        .iter()
+        .chain(&['…'])
+        .chain(&chars[chars.len() - tail..])
+        .collect()
 }

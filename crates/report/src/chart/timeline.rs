@@ -31,41 +31,76 @@ pub(super) const BY_CPU: ChartDef = ChartDef {
 const ROWS: usize = 64;
 
 fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
-    let Some((records, topology, end_ns)) = experiment.drawn() else { return Ok(None) };
+    let Some((records, topology, end_ns)) = experiment.drawn() else {
+        return Ok(None);
+    };
     let by = place_kind(topology);
     let groups = topology.groups_by(by);
-    let categories: Vec<(String, usize)> = groups.iter().enumerate().map(|(i, g)| (g.name.clone(), i)).collect();
+    let categories: Vec<(String, usize)> = groups
+        .iter()
+        .enumerate()
+        .map(|(i, g)| (g.name.clone(), i))
+        .collect();
     let chart = |record: &Record| {
         let residence = Residence::of(record);
         let shown = residence.programs.len().min(ROWS);
         let piece = |stay: &super::residence::Stay| {
-            let category = groups.iter().position(|g| g.cpus.contains(CpuId(stay.cpu)))?;
+            let category = groups
+                .iter()
+                .position(|g| g.cpus.contains(CpuId(stay.cpu)))?;
             // A program with four threads fills its row when all four run.
             let share = stay.share / residence.threads[stay.program].max(1) as f64;
             let (row, start_ns, end_ns) = (stay.program, stay.start_ns, stay.end_ns);
-            (row < shown).then_some(Piece { row, category, start_ns, end_ns, share })
+            (row < shown).then_some(Piece {
+                row,
+                category,
+                start_ns,
+                end_ns,
+                share,
+            })
         };
         let pieces: Vec<Piece> = residence.stays.iter().filter_map(piece).collect();
         let strips = Strips {
             label: format!("Where each program ran under {}", record.manifest.policy),
-            rows: residence.programs[..shown].iter().map(ToString::to_string).collect(),
+            rows: residence.programs[..shown]
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             categories: categories.clone(),
             pieces: &pieces,
             end_ns,
             own_end_ns: record.end().0,
             gaps: Vec::new(),
         };
-        figure(record, &residence, strips.draw(), residence.programs.len() - shown, "programs")
+        figure(
+            record,
+            &residence,
+            strips.draw(),
+            residence.programs.len() - shown,
+            "programs",
+        )
     };
-    Ok(Some(html! { (legend(&categories)) @for record in records { (chart(record)) } }))
+    Ok(Some(
+        html! { (legend(&categories)) @for record in records { (chart(record)) } },
+    ))
 }
 
 fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
-    let Some((records, topology, end_ns)) = experiment.drawn() else { return Ok(None) };
+    let Some((records, topology, end_ns)) = experiment.drawn() else {
+        return Ok(None);
+    };
     let common = common_programs(records);
     let shown = topology.cpus.len().min(ROWS);
-    let rows: Vec<String> = topology.cpus[..shown].iter().map(|c| cpu_label(topology, c.id)).collect();
-    let place = |i: usize| (topology.llc_of(CpuId(i as u32)), topology.core_type_of(CpuId(i as u32)));
+    let rows: Vec<String> = topology.cpus[..shown]
+        .iter()
+        .map(|c| cpu_label(topology, c.id))
+        .collect();
+    let place = |i: usize| {
+        (
+            topology.llc_of(CpuId(i as u32)),
+            topology.core_type_of(CpuId(i as u32)),
+        )
+    };
     let gaps: Vec<usize> = (1..shown).filter(|i| place(*i) != place(i - 1)).collect();
     let chart = |record: &Record| {
         let residence = Residence::of(record);
@@ -77,7 +112,12 @@ fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
             end_ns: s.end_ns,
             share: s.share,
         };
-        let pieces: Vec<Piece> = residence.stays.iter().filter(|s| (s.cpu as usize) < shown).map(piece).collect();
+        let pieces: Vec<Piece> = residence
+            .stays
+            .iter()
+            .filter(|s| (s.cpu as usize) < shown)
+            .map(piece)
+            .collect();
         let strips = Strips {
             label: format!("Who ran on each CPU under {}", record.manifest.policy),
             rows: rows.clone(),
@@ -88,7 +128,13 @@ fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
             gaps: gaps.clone(),
         };
         let drawing = html! { @if common.is_none() { (legend(&categories)) } (strips.draw()) };
-        figure(record, &residence, drawing, topology.cpus.len() - shown, "CPUs")
+        figure(
+            record,
+            &residence,
+            drawing,
+            topology.cpus.len() - shown,
+            "CPUs",
+        )
     };
     Ok(Some(html! {
         @if let Some(names) = &common { (legend(&coloured(names))) }
@@ -98,15 +144,27 @@ fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
 
 /// Core types where they differ, else caches: what a placement can change.
 fn place_kind(topology: &Topology) -> GroupBy {
-    if topology.core_types.len() > 1 { GroupBy::CoreType } else { GroupBy::Llc }
+    if topology.core_types.len() > 1 {
+        GroupBy::CoreType
+    } else {
+        GroupBy::Llc
+    }
 }
 
 fn cpu_label(topology: &Topology, cpu: CpuId) -> String {
-    let kind = topology.group_of(cpu, place_kind(topology)).map_or("", |g| g.name.as_str());
+    let kind = topology
+        .group_of(cpu, place_kind(topology))
+        .map_or("", |g| g.name.as_str());
     format!("{kind} {}", cpu.0)
 }
 
-fn figure(record: &Record, residence: &Residence, drawing: Markup, left_out: usize, what: &str) -> Markup {
+fn figure(
+    record: &Record,
+    residence: &Residence,
+    drawing: Markup,
+    left_out: usize,
+    what: &str,
+) -> Markup {
     let m = &record.manifest;
     html! {
         figure {

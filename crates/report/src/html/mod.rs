@@ -76,7 +76,10 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
 fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, ReportError> {
     let mut experiments: Vec<Experiment<'a>> = Vec::new();
     for summary in summarise(input.runs) {
-        match experiments.iter_mut().find(|e| (e.machine, e.workload) == (summary.machine, summary.workload)) {
+        match experiments
+            .iter_mut()
+            .find(|e| (e.machine, e.workload) == (summary.machine, summary.workload))
+        {
             Some(experiment) => experiment.summaries.push(summary),
             None => experiments.push(Experiment {
                 machine: summary.machine,
@@ -87,9 +90,19 @@ fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, Repor
             }),
         }
     }
-    for record in input.records.iter().filter(|r| r.manifest.detail != Detail::Scores) {
-        let (machine, workload) = (&record.manifest.machine.name, &record.manifest.workload.name);
-        if let Some(e) = experiments.iter_mut().find(|e| e.machine == machine && e.workload == workload) {
+    for record in input
+        .records
+        .iter()
+        .filter(|r| r.manifest.detail != Detail::Scores)
+    {
+        let (machine, workload) = (
+            &record.manifest.machine.name,
+            &record.manifest.workload.name,
+        );
+        if let Some(e) = experiments
+            .iter_mut()
+            .find(|e| e.machine == machine && e.workload == workload)
+        {
             // One seed of each policy is enough to look at.
             if e.record(&record.manifest.policy).is_none() {
                 e.records.push(record);
@@ -107,7 +120,8 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
         let names: std::collections::BTreeSet<String> = input.runs.iter().map(f).collect();
         names.len()
     };
-    let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    let plural =
+        |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
     let mut text = format!(
         "{}: {}, {}, {}, {}.",
         plural(input.runs.len(), "run", "runs"),
@@ -116,7 +130,11 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
         plural(distinct(|r| r.policy.clone()), "policy", "policies"),
         plural(distinct(|r| r.seed.to_string()), "seed", "seeds"),
     );
-    let engines: std::collections::BTreeSet<&str> = input.records.iter().map(|r| r.manifest.engine.as_str()).collect();
+    let engines: std::collections::BTreeSet<&str> = input
+        .records
+        .iter()
+        .map(|r| r.manifest.engine.as_str())
+        .collect();
     if engines.contains("sim") {
         text += " The machine is simulated.";
     }
@@ -129,7 +147,12 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
     text
 }
 
-fn experiment(e: &Experiment<'_>, nth: usize, several: bool, budget: &mut usize) -> Result<Markup, ReportError> {
+fn experiment(
+    e: &Experiment<'_>,
+    nth: usize,
+    several: bool,
+    budget: &mut usize,
+) -> Result<Markup, ReportError> {
     let mut charts = Vec::new();
     let mut left_out = Vec::new();
     for chart in CHARTS {
@@ -137,7 +160,9 @@ fn experiment(e: &Experiment<'_>, nth: usize, several: bool, budget: &mut usize)
             left_out.push(chart.title);
             continue;
         }
-        let Some(drawing) = (chart.draw)(e)? else { continue };
+        let Some(drawing) = (chart.draw)(e)? else {
+            continue;
+        };
         let size = drawing.0.len();
         if chart.heavy && size > *budget {
             // From here on none is drawn, rather than now one and then another.
@@ -186,7 +211,9 @@ mod tests {
                 declarations
                     .filter_map(|d| d.trim().strip_prefix("--")?.split_once(": #"))
                     .map(|(name, hex)| {
-                        let channel = |i: usize| f64::from(u8::from_str_radix(&hex[i..i + 2], 16).unwrap()) / 255.0;
+                        let channel = |i: usize| {
+                            f64::from(u8::from_str_radix(&hex[i..i + 2], 16).unwrap()) / 255.0
+                        };
                         (name.to_owned(), [channel(0), channel(2), channel(4)])
                     })
                     .collect()
@@ -195,7 +222,11 @@ mod tests {
     }
 
     fn linear(c: f64) -> f64 {
-        if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+        if c <= 0.04045 {
+            c / 12.92
+        } else {
+            ((c + 0.055) / 1.055).powf(2.4)
+        }
     }
 
     fn luminance(c: [f64; 3]) -> f64 {
@@ -210,7 +241,13 @@ mod tests {
     #[test]
     fn text_and_marks_stand_out_from_the_page_in_every_theme() {
         for theme in themes() {
-            for (name, least) in [("ink", 7.0), ("soft", 4.5), ("accent", 4.5), ("base", 3.0), ("best", 4.5)] {
+            for (name, least) in [
+                ("ink", 7.0),
+                ("soft", 4.5),
+                ("accent", 4.5),
+                ("base", 3.0),
+                ("best", 4.5),
+            ] {
                 let c = contrast(theme[name], theme["page"]);
                 assert!(c >= least, "--{name} has contrast {c:.2}");
             }
@@ -223,7 +260,10 @@ mod tests {
 
     /// What a dichromat sees (Machado, Oliveira and Fernandes 2009, severity 1).
     const VISIONS: [(&str, [[f64; 3]; 3]); 3] = [
-        ("all cones", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+        (
+            "all cones",
+            [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        ),
         (
             "no red cones",
             [
@@ -234,7 +274,11 @@ mod tests {
         ),
         (
             "no green cones",
-            [[0.367_322, 0.860_646, -0.227_968], [0.280_085, 0.672_501, 0.047_413], [-0.011_820, 0.042_940, 0.968_881]],
+            [
+                [0.367_322, 0.860_646, -0.227_968],
+                [0.280_085, 0.672_501, 0.047_413],
+                [-0.011_820, 0.042_940, 0.968_881],
+            ],
         ),
     ];
 
@@ -263,7 +307,10 @@ mod tests {
                 for (i, j) in (0..8).flat_map(|i| (i + 1..8).map(move |j| (i, j))) {
                     let (a, b) = (seen(i), seen(j));
                     let distance = (0..3).map(|k| (a[k] - b[k]).powi(2)).sum::<f64>().sqrt();
-                    assert!(distance >= 0.1, "series {i} and {j} with {vision}: {distance:.3}");
+                    assert!(
+                        distance >= 0.1,
+                        "series {i} and {j} with {vision}: {distance:.3}"
+                    );
                 }
             }
         }

@@ -13,7 +13,9 @@ use crate::why::{self, Answer};
 /// A machine in one sentence.
 pub(super) fn machine(topology: &Topology) -> String {
     let types = topology.groups_by(GroupBy::CoreType).iter().map(|g| {
-        let ghz = g.core_type.map_or(0.0, |t| topology.core_types[t.index()].freq_ghz);
+        let ghz = g
+            .core_type
+            .map_or(0.0, |t| topology.core_types[t.index()].freq_ghz);
         format!("{} {} at {ghz} GHz", g.cores, g.name)
     });
     let llcs = topology.groups_by(GroupBy::Llc);
@@ -21,10 +23,18 @@ pub(super) fn machine(topology: &Topology) -> String {
         .map(|c| (topology.caches[topology.llc_of(c).index()].lines * 64.0) as u64)
         .collect();
     let sizes: Vec<String> = sizes.into_iter().rev().map(|b| bytes(b as f64)).collect();
-    let caches =
-        if llcs.len() == 1 { "one last-level cache".into() } else { format!("{} last-level caches", llcs.len()) };
+    let caches = if llcs.len() == 1 {
+        "one last-level cache".into()
+    } else {
+        format!("{} last-level caches", llcs.len())
+    };
     let types: Vec<String> = types.collect();
-    format!("{} cores, {} CPUs; {caches} of {}.", types.join(" and "), topology.cpus.len(), sizes.join(" and "))
+    format!(
+        "{} cores, {} CPUs; {caches} of {}.",
+        types.join(" and "),
+        topology.cpus.len(),
+        sizes.join(" and ")
+    )
 }
 
 /// The table behind the bars.
@@ -61,10 +71,16 @@ const fn arrow(metric: &Metric) -> &'static str {
 
 fn cell(e: &Experiment<'_>, s: &Summary<'_>, m: &Metric) -> Markup {
     let Spread { median, min, max } = s.spread(m);
-    let figure =
-        |v: f64| if m.key == "migrations" { crate::format::count(v.max(0.0).round() as u64) } else { number(v, 4) };
+    let figure = |v: f64| {
+        if m.key == "migrations" {
+            crate::format::count(v.max(0.0).round() as u64)
+        } else {
+            number(v, 4)
+        }
+    };
     let medians: Vec<f64> = e.summaries.iter().map(|o| o.spread(m).median).collect();
-    let best = medians.iter().all(|o| !m.beats(*o, median)) && medians.iter().any(|o| m.beats(median, *o));
+    let best =
+        medians.iter().all(|o| !m.beats(*o, median)) && medians.iter().any(|o| m.beats(median, *o));
     html! { td class=[best.then_some("best")] { (figure(median)) @if max > min { small { (figure(min)) "–" (figure(max)) } } } }
 }
 
@@ -74,12 +90,20 @@ const DECISIONS: usize = 4;
 /// A few decisions with their reasons: of different rules and policies, from the middle of the run.
 pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     let mut shown: Vec<(&Record, Answer)> = Vec::new();
-    let with: Vec<&Record> = e.records.iter().copied().filter(|r| !r.decisions.is_empty()).collect();
+    let with: Vec<&Record> = e
+        .records
+        .iter()
+        .copied()
+        .filter(|r| !r.decisions.is_empty())
+        .collect();
     let each = (DECISIONS / with.len().max(1)).max(1);
     for record in with.iter().take(DECISIONS) {
         for decision in telling(record, each) {
             let name = format!("thread{}", decision.thread);
-            shown.push((record, why::why(record, &name, decision.at_ns as f64 * 1e-9)?));
+            shown.push((
+                record,
+                why::why(record, &name, decision.at_ns as f64 * 1e-9)?,
+            ));
         }
     }
     if shown.is_empty() {
@@ -98,10 +122,21 @@ pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportErro
 fn telling(record: &Record, most: usize) -> Vec<&DecisionRow> {
     let middle = record.end().0 / 2;
     let mut rows: Vec<&DecisionRow> = record.decisions.iter().collect();
-    rows.sort_by_key(|d| (d.alternatives.is_empty(), d.seen.is_empty(), d.at_ns.abs_diff(middle), d.thread));
+    rows.sort_by_key(|d| {
+        (
+            d.alternatives.is_empty(),
+            d.seen.is_empty(),
+            d.at_ns.abs_diff(middle),
+            d.thread,
+        )
+    });
     let mut chosen: Vec<&DecisionRow> = Vec::new();
     for row in rows {
-        if chosen.len() < most && chosen.iter().all(|c| c.rule != row.rule && c.thread != row.thread) {
+        if chosen.len() < most
+            && chosen
+                .iter()
+                .all(|c| c.rule != row.rule && c.thread != row.thread)
+        {
             chosen.push(row);
         }
     }
@@ -110,7 +145,10 @@ fn telling(record: &Record, most: usize) -> Vec<&DecisionRow> {
 
 fn answer(record: &Record, a: &Answer) -> Markup {
     let figures = |list: &[why::Figure]| {
-        list.iter().map(|f| format!("{} {}", f.name, why::figure(&f.name, f.value))).collect::<Vec<_>>().join(", ")
+        list.iter()
+            .map(|f| format!("{} {}", f.name, why::figure(&f.name, f.value)))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     html! {
         div.why {
@@ -174,10 +212,17 @@ fn is_simulated(record: &Record) -> bool {
 fn command(record: &Record) -> String {
     let m = &record.manifest;
     let quoted = |s: &str| {
-        let plain = s.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,".contains(c));
-        if plain { s.to_owned() } else { format!("'{}'", s.replace('\'', "'\\''")) }
+        let plain = s
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_./:=,".contains(c));
+        if plain {
+            s.to_owned()
+        } else {
+            format!("'{}'", s.replace('\'', "'\\''"))
+        }
     };
-    let [machine, workload, policy] = [&m.machine.name, &m.workload.name, &m.policy].map(|s| quoted(s));
+    let [machine, workload, policy] =
+        [&m.machine.name, &m.workload.name, &m.policy].map(|s| quoted(s));
     if !is_simulated(record) {
         let period_ms = m.period_ns as f64 * 1e-6;
         let engine = quoted(m.engine.split(',').next().unwrap_or_default());
@@ -185,18 +230,36 @@ fn command(record: &Record) -> String {
             "steer run --workload {workload} --policy {policy} --engine {engine} -i {period_ms}ms --output run.rec"
         );
     }
-    format!("steer sim --machine {machine} --workload {workload} --policy {policy} --seed {} --output run.rec", m.seed)
+    format!(
+        "steer sim --machine {machine} --workload {workload} --policy {policy} --seed {} --output run.rec",
+        m.seed
+    )
 }
 
 /// What the words mean.
 pub(super) fn words() -> Markup {
     const WORDS: [(&str, &str); 6] = [
-        ("slowdown", "completion time over the time alone on the fastest cores; 1 is undisturbed"),
-        ("ASP", "aggregate speed-up: sum over programs of (time alone on the slowest cores / completion time − 1)"),
-        ("STP", "system throughput: sum of 1 / slowdown (Eyerman and Eeckhout 2008)"),
+        (
+            "slowdown",
+            "completion time over the time alone on the fastest cores; 1 is undisturbed",
+        ),
+        (
+            "ASP",
+            "aggregate speed-up: sum over programs of (time alone on the slowest cores / completion time − 1)",
+        ),
+        (
+            "STP",
+            "system throughput: sum of 1 / slowdown (Eyerman and Eeckhout 2008)",
+        ),
         ("ANTT", "average normalised turnaround time: mean slowdown"),
-        ("unfairness", "largest slowdown over the smallest; 1 is fair"),
-        ("EDP", "energy per 10⁹ instructions times time per 10⁹ instructions"),
+        (
+            "unfairness",
+            "largest slowdown over the smallest; 1 is fair",
+        ),
+        (
+            "EDP",
+            "energy per 10⁹ instructions times time per 10⁹ instructions",
+        ),
     ];
     html! {
         section {

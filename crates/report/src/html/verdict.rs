@@ -19,9 +19,16 @@ pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
             policies.push(s.policy);
         }
     }
-    let bests: Vec<&str> = experiments.iter().filter_map(|e| best(e, asp)).map(|s| s.policy).collect();
-    let mut wins: Vec<(usize, &str)> =
-        policies.iter().map(|p| (bests.iter().filter(|b| *b == p).count(), *p)).filter(|w| w.0 > 0).collect();
+    let bests: Vec<&str> = experiments
+        .iter()
+        .filter_map(|e| best(e, asp))
+        .map(|s| s.policy)
+        .collect();
+    let mut wins: Vec<(usize, &str)> = policies
+        .iter()
+        .map(|p| (bests.iter().filter(|b| *b == p).count(), *p))
+        .filter(|w| w.0 > 0)
+        .collect();
     wins.sort_by_key(|w| std::cmp::Reverse(w.0));
     let of = experiments.len();
     html! {
@@ -54,11 +61,16 @@ pub(super) fn verdict(e: &Experiment<'_>) -> Markup {
     if e.summaries.iter().all(|s| s.spread(asp).median.is_nan()) {
         return html! { div.verdict { p { (completions(e)) } } };
     }
-    let Some(best) = best(e, asp) else { return html! {} };
+    let Some(best) = best(e, asp) else {
+        return html! {};
+    };
     if e.summaries.len() == 1 {
         return html! { div.verdict { p { (alone(best)) } } };
     }
-    let reference = e.linux().filter(|l| l.policy != best.policy).or_else(|| runner_up(e, best));
+    let reference = e
+        .linux()
+        .filter(|l| l.policy != best.policy)
+        .or_else(|| runner_up(e, best));
     html! {
         div.verdict {
             p { (throughput(e, best)) }
@@ -101,7 +113,9 @@ fn alone(s: &Summary<'_>) -> Markup {
 
 /// Who was done soonest: all that can be said where nobody knows how fast programs are alone.
 fn completions(e: &Experiment<'_>) -> Markup {
-    let Some(best) = best(e, &COMPLETION) else { return html! {} };
+    let Some(best) = best(e, &COMPLETION) else {
+        return html! {};
+    };
     let time = |s: &Summary<'_>| s.spread(&COMPLETION).median;
     let other = e.linux().filter(|l| l.policy != best.policy).or_else(|| {
         let others = e.summaries.iter().filter(|s| s.policy != best.policy);
@@ -141,17 +155,29 @@ fn throughput(e: &Experiment<'_>, best: &Summary<'_>) -> Markup {
 
 fn seeds(s: &Summary<'_>) -> String {
     let n = s.runs.len();
-    if n == 1 { "one seed".into() } else { format!("{n} seeds") }
+    if n == 1 {
+        "one seed".into()
+    } else {
+        format!("{n} seeds")
+    }
 }
 
 /// A change in per cent where the base is large enough for one to mean something.
 fn gap(value: f64, base: f64) -> String {
-    if base > 0.2 { change(value / base) } else { format!("{:+.2}", value - base).replace('-', "−") }
+    if base > 0.2 {
+        change(value / base)
+    } else {
+        format!("{:+.2}", value - base).replace('-', "−")
+    }
 }
 
 fn range(s: &Spread) -> String {
     if s.max > s.min {
-        format!(", from {} to {} over its seeds", number(s.min, 3), number(s.max, 3))
+        format!(
+            ", from {} to {} over its seeds",
+            number(s.min, 3),
+            number(s.max, 3)
+        )
     } else {
         String::new()
     }
@@ -163,7 +189,10 @@ fn others(e: &Experiment<'_>) -> Markup {
         let m = metric(key);
         let b = best(e, m).filter(|b| {
             let mine = b.spread(m).median;
-            m.better != Better::Neither && e.summaries.iter().any(|s| m.beats(mine, s.spread(m).median))
+            m.better != Better::Neither
+                && e.summaries
+                    .iter()
+                    .any(|s| m.beats(mine, s.spread(m).median))
         })?;
         Some((words, b.policy, b.spread(m).median))
     };
@@ -184,7 +213,8 @@ fn others(e: &Experiment<'_>) -> Markup {
 /// The program that gained most, and what was different about where it ran.
 fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Option<Markup> {
     let (name, now, then) = largest_gain(best, reference)?;
-    let places = (e.record(best.policy).zip(e.record(reference.policy))).and_then(|(a, b)| places(e, a, b, &name));
+    let places = (e.record(best.policy).zip(e.record(reference.policy)))
+        .and_then(|(a, b)| places(e, a, b, &name));
     let moves = |s: &Summary<'_>| s.spread(metric("migrations")).median.max(0.0).round() as u64;
     Some(html! {
         "The largest gain is " b { (name) } ": its slowdown fell from " (number(then, 3)) " under " (reference.policy) " to " (number(now, 3)) "."
@@ -198,12 +228,18 @@ fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Op
 /// (program, slowdown under the best, under the reference).
 fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, f64, f64)> {
     let median = |s: &Summary<'_>, name: &str| {
-        let of = |r: &&crate::table::CompareRun| r.programs.iter().find(|p| p.name == name).map(|p| p.slowdown);
+        let of = |r: &&crate::table::CompareRun| {
+            r.programs
+                .iter()
+                .find(|p| p.name == name)
+                .map(|p| p.slowdown)
+        };
         Spread::of(s.runs.iter().filter_map(of)).median
     };
     let names = best.runs.first()?.programs.iter().map(|p| p.name.clone());
-    let gains =
-        names.map(|n| (median(best, &n), median(reference, &n), n)).filter(|(now, then, _)| *now > 0.0 && then > now);
+    let gains = names
+        .map(|n| (median(best, &n), median(reference, &n), n))
+        .filter(|(now, then, _)| *now > 0.0 && then > now);
     // Programs come in order, so of equal gains the first is named.
     let mut largest: Option<(f64, f64, String)> = None;
     for gain in gains {
@@ -215,7 +251,12 @@ fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, 
 }
 
 /// (core type, share under one, share under the other) where a program's time differs most.
-fn places(e: &Experiment<'_>, best: &Record, reference: &Record, program: &str) -> Option<(String, f64, f64)> {
+fn places(
+    e: &Experiment<'_>,
+    best: &Record,
+    reference: &Record,
+    program: &str,
+) -> Option<(String, f64, f64)> {
     let topology = e.topology.as_deref()?;
     let types = &topology.core_types;
     let shares = |record: &Record| -> Option<Vec<f64>> {
@@ -224,14 +265,17 @@ fn places(e: &Experiment<'_>, best: &Record, reference: &Record, program: &str) 
         let mut time = vec![0.0; types.len()];
         for stay in residence.stays.iter().filter(|s| s.program == index) {
             let row = topology.cpus.get(stay.cpu as usize)?;
-            time[row.core_type.index()] += stay.end_ns.saturating_sub(stay.start_ns) as f64 * stay.share;
+            time[row.core_type.index()] +=
+                stay.end_ns.saturating_sub(stay.start_ns) as f64 * stay.share;
         }
         let sum: f64 = time.iter().sum();
         (sum > 0.0).then(|| time.into_iter().map(|t| t / sum).collect())
     };
     let (mine, theirs) = (shares(best)?, shares(reference)?);
     let more = |i: &usize| mine[*i] - theirs[*i];
-    let most = (0..types.len()).rev().max_by(|a, b| more(a).total_cmp(&more(b)))?;
+    let most = (0..types.len())
+        .rev()
+        .max_by(|a, b| more(a).total_cmp(&more(b)))?;
     // Where it ran is no reason when it ran there anyway.
     (more(&most) > 0.05).then(|| (types[most].name.clone(), mine[most], theirs[most]))
 }

@@ -13,8 +13,8 @@ use countersteer_core::sample::Event;
 use countersteer_core::topology::Topology;
 use prost::Message;
 use proto::{
-    CounterDescriptor, DebugAnnotation, EventName, InternedData, ORDER_EXPLICIT, Trace, TracePacket, TrackDescriptor,
-    TrackEvent, event_type, sequence_flags,
+    CounterDescriptor, DebugAnnotation, EventName, InternedData, ORDER_EXPLICIT, Trace,
+    TracePacket, TrackDescriptor, TrackEvent, event_type, sequence_flags,
 };
 
 use crate::record::{DecisionRow, Record, ThreadIdentity};
@@ -57,15 +57,23 @@ pub fn export(record: &Record) -> Vec<u8> {
 }
 
 fn packet() -> TracePacket {
-    TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..TracePacket::default() }
+    TracePacket {
+        trusted_packet_sequence_id: Some(SEQUENCE),
+        ..TracePacket::default()
+    }
 }
 
 /// Names of slices are written once and referred to by thread.
 fn names(identities: &[ThreadIdentity]) -> TracePacket {
-    let name = |t: &ThreadIdentity| EventName { iid: Some(iid(t.id.0)), name: Some(thread_name(identities, t)) };
+    let name = |t: &ThreadIdentity| EventName {
+        iid: Some(iid(t.id.0)),
+        name: Some(thread_name(identities, t)),
+    };
     TracePacket {
         sequence_flags: Some(sequence_flags::INCREMENTAL_STATE_CLEARED),
-        interned_data: Some(InternedData { event_names: identities.iter().map(name).collect() }),
+        interned_data: Some(InternedData {
+            event_names: identities.iter().map(name).collect(),
+        }),
         ..packet()
     }
 }
@@ -78,33 +86,76 @@ const fn iid(thread: u32) -> u64 {
 /// The program's name, with the thread's number where the program has several.
 fn thread_name(all: &[ThreadIdentity], t: &ThreadIdentity) -> String {
     let alone = all.iter().filter(|o| o.name == t.name).count() == 1;
-    if alone { t.name.to_string() } else { format!("{} ({})", t.name, t.id.0) }
+    if alone {
+        t.name.to_string()
+    } else {
+        format!("{} ({})", t.name, t.id.0)
+    }
 }
 
-fn descriptors(record: &Record, topology: Option<&Topology>, identities: &[ThreadIdentity]) -> Vec<TracePacket> {
+fn descriptors(
+    record: &Record,
+    topology: Option<&Topology>,
+    identities: &[ThreadIdentity],
+) -> Vec<TracePacket> {
     let m = &record.manifest;
-    let head = format!("{} on {} under {}, seed {}", m.workload.name, m.machine.name, m.policy, m.seed);
+    let head = format!(
+        "{} on {} under {}, seed {}",
+        m.workload.name, m.machine.name, m.policy, m.seed
+    );
     let mut tracks = vec![
-        TrackDescriptor { child_ordering: Some(ORDER_EXPLICIT), ..named(CPUS, None, 0, format!("CPUs: {head}")) },
-        TrackDescriptor { child_ordering: Some(ORDER_EXPLICIT), ..named(THREADS, None, 1, "threads".into()) },
+        TrackDescriptor {
+            child_ordering: Some(ORDER_EXPLICIT),
+            ..named(CPUS, None, 0, format!("CPUs: {head}"))
+        },
+        TrackDescriptor {
+            child_ordering: Some(ORDER_EXPLICIT),
+            ..named(THREADS, None, 1, "threads".into())
+        },
     ];
     let cpus: std::collections::BTreeSet<u32> = match topology {
         Some(topology) => topology.cpus.iter().map(|c| c.id.0).collect(),
         None => record.spans.iter().map(|s| s.cpu).collect(),
     };
     for cpu in cpus {
-        let core_type =
-            topology.and_then(|t| Some(t.core_types[t.cpus.get(cpu as usize)?.core_type.index()].name.as_str()));
+        let core_type = topology.and_then(|t| {
+            Some(
+                t.core_types[t.cpus.get(cpu as usize)?.core_type.index()]
+                    .name
+                    .as_str(),
+            )
+        });
         let name = format!("CPU {cpu} {}", core_type.unwrap_or_default());
-        tracks.push(named(track(CPU, cpu), Some(CPUS), cpu, name.trim_end().into()));
+        tracks.push(named(
+            track(CPU, cpu),
+            Some(CPUS),
+            cpu,
+            name.trim_end().into(),
+        ));
     }
     for (rank, t) in identities.iter().enumerate() {
         let (id, rank, name) = (t.id.0, rank as u32 * 3, thread_name(identities, t));
         tracks.push(named(track(THREAD, id), Some(THREADS), rank, name.clone()));
-        tracks.push(counter(track(IPC, id), rank + 1, format!("{name} ipc"), "instructions/cycle"));
-        tracks.push(counter(track(OCCUPANCY, id), rank + 2, format!("{name} llc_occupancy"), "bytes"));
+        tracks.push(counter(
+            track(IPC, id),
+            rank + 1,
+            format!("{name} ipc"),
+            "instructions/cycle",
+        ));
+        tracks.push(counter(
+            track(OCCUPANCY, id),
+            rank + 2,
+            format!("{name} llc_occupancy"),
+            "bytes",
+        ));
     }
-    tracks.into_iter().map(|t| TracePacket { track_descriptor: Some(t), ..packet() }).collect()
+    tracks
+        .into_iter()
+        .map(|t| TracePacket {
+            track_descriptor: Some(t),
+            ..packet()
+        })
+        .collect()
 }
 
 fn named(uuid: u64, parent_uuid: Option<u64>, rank: u32, name: String) -> TrackDescriptor {
@@ -119,25 +170,43 @@ fn named(uuid: u64, parent_uuid: Option<u64>, rank: u32, name: String) -> TrackD
 }
 
 fn counter(uuid: u64, rank: u32, name: String, unit: &str) -> TrackDescriptor {
-    let counter = CounterDescriptor { unit: None, unit_name: Some(unit.into()) };
-    TrackDescriptor { counter: Some(counter), ..named(uuid, Some(THREADS), rank, name) }
+    let counter = CounterDescriptor {
+        unit: None,
+        unit_name: Some(unit.into()),
+    };
+    TrackDescriptor {
+        counter: Some(counter),
+        ..named(uuid, Some(THREADS), rank, name)
+    }
 }
 
 type Timed = (u64, TrackEvent);
 
 fn event(kind: i32, track_uuid: u64) -> TrackEvent {
-    TrackEvent { r#type: Some(kind), track_uuid: Some(track_uuid), ..TrackEvent::default() }
+    TrackEvent {
+        r#type: Some(kind),
+        track_uuid: Some(track_uuid),
+        ..TrackEvent::default()
+    }
 }
 
 /// Begin and end of every stretch of running; stretches that touch become one.
 fn slices(record: &Record) -> Vec<Timed> {
-    let mut spans: Vec<_> = record.spans.iter().filter(|s| s.end_ns > s.start_ns).copied().collect();
+    let mut spans: Vec<_> = record
+        .spans
+        .iter()
+        .filter(|s| s.end_ns > s.start_ns)
+        .copied()
+        .collect();
     spans.sort_by_key(|s| (s.cpu, s.start_ns));
     let mut events = Vec::new();
     for run in spans.chunk_by(|a, b| (a.cpu, a.thread, a.end_ns) == (b.cpu, b.thread, b.start_ns)) {
         let (first, last) = (run[0], run[run.len() - 1]);
         let uuid = track(CPU, first.cpu);
-        let begin = TrackEvent { name_iid: Some(iid(first.thread)), ..event(event_type::SLICE_BEGIN, uuid) };
+        let begin = TrackEvent {
+            name_iid: Some(iid(first.thread)),
+            ..event(event_type::SLICE_BEGIN, uuid)
+        };
         events.push((first.start_ns, begin));
         events.push((last.end_ns, event(event_type::SLICE_END, uuid)));
     }
@@ -145,9 +214,17 @@ fn slices(record: &Record) -> Vec<Timed> {
 }
 
 fn move_event(row: &crate::record::EventRow) -> Option<Timed> {
-    let ThreadEventKind::Migrate { from, to } = row.kind else { return None };
+    let ThreadEventKind::Migrate { from, to } = row.kind else {
+        return None;
+    };
     let name = Some(format!("CPU {} → {}", from.0, to.0));
-    Some((row.at_ns, TrackEvent { name, ..event(event_type::INSTANT, track(THREAD, row.thread)) }))
+    Some((
+        row.at_ns,
+        TrackEvent {
+            name,
+            ..event(event_type::INSTANT, track(THREAD, row.thread))
+        },
+    ))
 }
 
 /// Decisions that changed something; policies repeat the others every period.
@@ -171,20 +248,42 @@ fn decision(d: &DecisionRow) -> Timed {
         double_value: Some(*value),
         ..DebugAnnotation::default()
     };
-    let mut notes = vec![text("rule", &d.rule), text("cpus", &d.target_cpus.to_string())];
+    let mut notes = vec![
+        text("rule", &d.rule),
+        text("cpus", &d.target_cpus.to_string()),
+    ];
     notes.extend(d.seen.iter().map(|s| number("saw", s)));
     notes.extend(d.alternatives.iter().map(|a| number("could", a)));
     let name = Some(format!("decision: {}", d.target));
     let uuid = track(THREAD, d.thread);
-    (d.at_ns, TrackEvent { name, debug_annotations: notes, ..event(event_type::INSTANT, uuid) })
+    (
+        d.at_ns,
+        TrackEvent {
+            name,
+            debug_annotations: notes,
+            ..event(event_type::INSTANT, uuid)
+        },
+    )
 }
 
 fn counters(sample: &countersteer_core::sample::Sample) -> Vec<Timed> {
-    let ipc = sample.counts.ratio(Event::Instructions, Event::Cycles).map(|v| (IPC, v));
-    let occupancy = sample.counts.get(Event::LlcOccupancyBytes).map(|v| (OCCUPANCY, v));
+    let ipc = sample
+        .counts
+        .ratio(Event::Instructions, Event::Cycles)
+        .map(|v| (IPC, v));
+    let occupancy = sample
+        .counts
+        .get(Event::LlcOccupancyBytes)
+        .map(|v| (OCCUPANCY, v));
     let event = |(kind, value): (u64, f64)| {
         let event = event(event_type::COUNTER, track(kind, sample.thread.0));
-        (sample.at.0, TrackEvent { double_counter_value: Some(value), ..event })
+        (
+            sample.at.0,
+            TrackEvent {
+                double_counter_value: Some(value),
+                ..event
+            },
+        )
     };
     [ipc, occupancy].into_iter().flatten().map(event).collect()
 }
@@ -198,7 +297,10 @@ pub fn decode(bytes: &[u8]) -> Result<BTreeMap<u64, Vec<TracePacket>>, prost::De
     for packet in Trace::decode(bytes)?.packet {
         let of_event = packet.track_event.as_ref().and_then(|e| e.track_uuid);
         let of_track = packet.track_descriptor.as_ref().and_then(|d| d.uuid);
-        tracks.entry(of_event.or(of_track).unwrap_or(0)).or_default().push(packet);
+        tracks
+            .entry(of_event.or(of_track).unwrap_or(0))
+            .or_default()
+            .push(packet);
     }
     Ok(tracks)
 }

@@ -27,8 +27,7 @@ pub fn text(profile: &Profile) -> String {
             text += &format!("class     {}\n", classified(&curve));
         }
         None => {
-            text +=
-                "\nno miss curve: it holds misses for fewer than two cache sizes, so it takes no part in contention\n"
+            text += "\nno miss curve: it holds misses for fewer than two cache sizes, so it takes no part in contention\n"
         }
     }
     text
@@ -39,13 +38,20 @@ pub fn text(profile: &Profile) -> String {
 /// # Errors
 /// The profile holds no miss curve.
 pub fn svg(profile: &Profile) -> Result<String, ReportError> {
-    let drawn = crate::chart::profile_plot(profile, (760, 380))?.ok_or_else(|| ReportError::Draw {
-        chart: "miss curve",
-        why: format!("profile `{}` holds misses for fewer than two cache sizes", profile.name()),
-    })?;
+    let drawn =
+        crate::chart::profile_plot(profile, (760, 380))?.ok_or_else(|| ReportError::Draw {
+            chart: "miss curve",
+            why: format!(
+                "profile `{}` holds misses for fewer than two cache sizes",
+                profile.name()
+            ),
+        })?;
     let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"380\"";
     let styled = format!("{head}{}", drawn.trim_start_matches("<svg"));
-    let style = format!("<style>{}svg{{background:var(--page)}}</style>", crate::html::COLOURS);
+    let style = format!(
+        "<style>{}svg{{background:var(--page)}}</style>",
+        crate::html::COLOURS
+    );
     let words = "misses per kilo-instruction against cache size";
     let name = crate::svg::escaped(profile.name());
     let heading = format!("<text class=\"ti\" x=\"34\" y=\"11\">{name}: {words}</text></svg>");
@@ -65,7 +71,12 @@ pub(crate) fn miss_curve(profile: &Profile) -> Option<MissCurve> {
                     .filter_map(|p| Some((p.cache_kib * 1024.0 / LINE_BYTES as f64, p.llc_mpki?)))
                     .collect()
             };
-            tabulated.core.iter().map(points).find(|p| p.len() > 1).map(MissCurve::from_points)
+            tabulated
+                .core
+                .iter()
+                .map(points)
+                .find(|p| p.len() > 1)
+                .map(MissCurve::from_points)
         }
     }
 }
@@ -75,10 +86,18 @@ fn mean_curve(recorded: &Recorded) -> MissCurve {
     let parts: Vec<(f64, MissCurve)> = (recorded.behaviours.iter().zip(shares(recorded)))
         .map(|(behaviour, share)| (share, MissCurve::from_locality(&behaviour.locality)))
         .collect();
-    let mut lines: Vec<f64> = parts.iter().flat_map(|(_, curve)| curve.points().iter().map(|p| p.0)).collect();
+    let mut lines: Vec<f64> = parts
+        .iter()
+        .flat_map(|(_, curve)| curve.points().iter().map(|p| p.0))
+        .collect();
     lines.sort_by(f64::total_cmp);
     lines.dedup();
-    let mean = |at: f64| parts.iter().map(|(share, curve)| share * curve.mpki(at)).sum();
+    let mean = |at: f64| {
+        parts
+            .iter()
+            .map(|(share, curve)| share * curve.mpki(at))
+            .sum()
+    };
     MissCurve::from_points(lines.into_iter().map(|at| (at, mean(at))).collect())
 }
 
@@ -86,15 +105,27 @@ fn mean_curve(recorded: &Recorded) -> MissCurve {
 fn shares(recorded: &Recorded) -> Vec<f64> {
     let mut shares = vec![0.0; recorded.behaviours.len()];
     for segment in &recorded.timeline {
-        shares[segment.behaviour as usize] += segment.instructions as f64 / recorded.instructions.max(1) as f64;
+        shares[segment.behaviour as usize] +=
+            segment.instructions as f64 / recorded.instructions.max(1) as f64;
     }
     shares
 }
 
 /// The class of a curve with the figures that decide it.
 pub(crate) fn classified(curve: &MissCurve) -> String {
-    let at = |size: f64| format!("{} with {}", number(curve.mpki(size / LINE_BYTES as f64), 3), bytes(size));
-    format!("{}: {}, {} misses per kilo-instruction", curve.class(), at(524_288.0), at(4_194_304.0))
+    let at = |size: f64| {
+        format!(
+            "{} with {}",
+            number(curve.mpki(size / LINE_BYTES as f64), 3),
+            bytes(size)
+        )
+    };
+    format!(
+        "{}: {}, {} misses per kilo-instruction",
+        curve.class(),
+        at(524_288.0),
+        at(4_194_304.0)
+    )
 }
 
 /// Where a profile comes from, as lines.

@@ -17,7 +17,9 @@ const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 pub(super) fn columns(curve: &MissCurve) -> String {
     let count = (HIGHEST - LOWEST) * PER_OCTAVE;
     let size = |column: i32| (f64::from(LOWEST) + f64::from(column) / f64::from(PER_OCTAVE)).exp2();
-    let values: Vec<f64> = (0..=count).map(|c| curve.mpki(size(c) / LINE_BYTES as f64)).collect();
+    let values: Vec<f64> = (0..=count)
+        .map(|c| curve.mpki(size(c) / LINE_BYTES as f64))
+        .collect();
     let most = values.iter().copied().fold(0.0, f64::max);
     let top = if most > 0.0 { most } else { 1.0 };
     let mut text = String::new();
@@ -37,7 +39,11 @@ pub(super) fn columns(curve: &MissCurve) -> String {
     text += &format!("{:>8} └{}\n{:>10}", "0", "─".repeat(values.len()), "");
     let every = 4;
     for octave in (LOWEST..HIGHEST).step_by(every as usize) {
-        text += &format!("{:<width$}", bytes(f64::from(octave).exp2()), width = (every * PER_OCTAVE) as usize);
+        text += &format!(
+            "{:<width$}",
+            bytes(f64::from(octave).exp2()),
+            width = (every * PER_OCTAVE) as usize
+        );
     }
     text.trim_end().to_owned() + "\n"
 }

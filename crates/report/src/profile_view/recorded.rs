@@ -12,7 +12,12 @@ const WIDTH: usize = 64;
 const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 pub(super) fn text(p: &Recorded) -> String {
-    let mut text = format!("{}: recorded, {} instructions, {}\n", p.name, prefixed(p.instructions as f64), shape(p));
+    let mut text = format!(
+        "{}: recorded, {} instructions, {}\n",
+        p.name,
+        prefixed(p.instructions as f64),
+        shape(p)
+    );
     text += &source(&p.source);
     if let Some(why) = &p.partial {
         text += &format!("partial   {why}\n");
@@ -28,13 +33,20 @@ pub(super) fn text(p: &Recorded) -> String {
 }
 
 fn several(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{n} {what}s")
+    }
 }
 
 fn shape(p: &Recorded) -> String {
     match p.shape.threads {
         1 => "1 thread".into(),
-        n => format!("{n} threads, {:.0} % of the work serial", p.shape.serial_share * 100.0),
+        n => format!(
+            "{n} threads, {:.0} % of the work serial",
+            p.shape.serial_share * 100.0
+        ),
     }
 }
 
@@ -49,26 +61,67 @@ fn timeline(p: &Recorded) -> String {
     let mut start = 0.0;
     for segment in &p.timeline {
         let end = start + segment.instructions as f64;
-        let (first, last) = ((start / column) as usize, ((end / column).ceil() as usize).min(WIDTH));
+        let (first, last) = (
+            (start / column) as usize,
+            ((end / column).ceil() as usize).min(WIDTH),
+        );
         for (i, weight) in weights.iter_mut().enumerate().take(last).skip(first) {
             let overlap = end.min((i + 1) as f64 * column) - f64::max(start, i as f64 * column);
             weight[segment.behaviour as usize] += overlap.max(0.0);
         }
         start = end;
     }
-    let most = |w: &Vec<f64>| w.iter().enumerate().rev().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |m| m.0);
+    let most = |w: &Vec<f64>| {
+        w.iter()
+            .enumerate()
+            .rev()
+            .max_by(|a, b| a.1.total_cmp(b.1))
+            .map_or(0, |m| m.0)
+    };
     weights.iter().map(|w| letter(most(w))).collect()
 }
 
 fn table(p: &Recorded) -> String {
-    let head = ["", "share", "loads", "stores", "branches", "fp", "simd", "branch mpki", "ILP", "MLP", "class"];
+    let head = [
+        "",
+        "share",
+        "loads",
+        "stores",
+        "branches",
+        "fp",
+        "simd",
+        "branch mpki",
+        "ILP",
+        "MLP",
+        "class",
+    ];
     let row = |(i, (b, share)): (usize, (&Behaviour, f64))| {
         let percent = |v: f64| format!("{:.0} %", v * 100.0);
-        let ilp = b.ilp.last().map_or_else(String::new, |p| format!("{} in {}", number(p.ipc, 2), p.window));
-        let mlp = b.mlp.last().map_or_else(|| "–".into(), |p| format!("{} in {}", number(p.overlap, 2), p.window));
-        let mix = [share, b.mix.loads, b.mix.stores, b.mix.branches, b.mix.fp, b.mix.simd].map(percent);
+        let ilp = b.ilp.last().map_or_else(String::new, |p| {
+            format!("{} in {}", number(p.ipc, 2), p.window)
+        });
+        let mlp = b.mlp.last().map_or_else(
+            || "–".into(),
+            |p| format!("{} in {}", number(p.overlap, 2), p.window),
+        );
+        let mix = [
+            share,
+            b.mix.loads,
+            b.mix.stores,
+            b.mix.branches,
+            b.mix.fp,
+            b.mix.simd,
+        ]
+        .map(percent);
         let class = MissCurve::from_locality(&b.locality).class().to_string();
-        [letter(i).to_string()].into_iter().chain(mix).chain([number(b.branch_mpki, 2), ilp, mlp, class]).collect()
+        [letter(i).to_string()]
+            .into_iter()
+            .chain(mix)
+            .chain([number(b.branch_mpki, 2), ilp, mlp, class])
+            .collect()
     };
-    plain(&head, p.behaviours.iter().zip(shares(p)).enumerate().map(row))
+    plain(
+        &head,
+        p.behaviours.iter().zip(shares(p)).enumerate().map(row),
+    )
 }

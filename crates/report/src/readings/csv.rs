@@ -8,12 +8,27 @@ use super::number::{append, decimal, whole};
 use super::{Row, VirtualValue, Writer};
 
 pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
-    into.extend_from_slice(b"time_s,start_s,pid,tid,name,cpu,core_type,set,enabled_ns,running_ns,last,scaled");
-    let metrics = writer.form.metrics.iter().map(|metric| metric.name.as_str());
-    for name in writer.columns.iter().map(|column| column.name.as_str()).chain(metrics) {
+    into.extend_from_slice(
+        b"time_s,start_s,pid,tid,name,cpu,core_type,set,enabled_ns,running_ns,last,scaled",
+    );
+    let metrics = writer
+        .form
+        .metrics
+        .iter()
+        .map(|metric| metric.name.as_str());
+    for name in writer
+        .columns
+        .iter()
+        .map(|column| column.name.as_str())
+        .chain(metrics)
+    {
         text(name, into);
     }
-    writer.form.virtuals.iter().for_each(|name| text(name, into));
+    writer
+        .form
+        .virtuals
+        .iter()
+        .for_each(|name| text(name, into));
     into.push(b'\n');
 }
 

@@ -78,8 +78,27 @@ struct Value<'a> {
 }
 
 pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
-    let VirtualValue { name, unit, place, tid, cpu, value } = *value;
-    put(&Value { kind: "value", time_s: seconds(at), name, unit, place, tid, cpu, value }, into);
+    let VirtualValue {
+        name,
+        unit,
+        place,
+        tid,
+        cpu,
+        value,
+    } = *value;
+    put(
+        &Value {
+            kind: "value",
+            time_s: seconds(at),
+            name,
+            unit,
+            place,
+            tid,
+            cpu,
+            value,
+        },
+        into,
+    );
 }
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
@@ -97,8 +116,16 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
         enabled_ns: r.enabled.0,
         running_ns: r.running.0,
         last: r.last,
-        counts: Counts { writer, row, part: None },
-        scaled: row.part.map(|part| Counts { writer, row, part: Some(part) }),
+        counts: Counts {
+            writer,
+            row,
+            part: None,
+        },
+        scaled: row.part.map(|part| Counts {
+            writer,
+            row,
+            part: Some(part),
+        }),
         metrics: (!writer.form.metrics.is_empty()).then_some(Metrics { writer, row }),
     };
     put(&line, into);

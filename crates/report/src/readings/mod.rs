@@ -8,7 +8,9 @@ mod json;
 mod number;
 mod table;
 
-use countersteer_core::counters::{BoundMetric, Outside, Owner, Per, Plan, PlannedEvent, Reading, Readings};
+use countersteer_core::counters::{
+    BoundMetric, Outside, Owner, Per, Plan, PlannedEvent, Reading, Readings,
+};
 use countersteer_core::units::Nanos;
 
 /// How readings are written.
@@ -92,7 +94,9 @@ impl Row<'_> {
     /// What was counted, by column of the plan.
     fn counts(&self) -> impl Iterator<Item = Option<u64>> {
         let counted = |event: &usize| self.reading.present >> event & 1 == 1;
-        self.shown.iter().map(move |event| self.values.get(event.filter(counted)?).copied())
+        self.shown
+            .iter()
+            .map(move |event| self.values.get(event.filter(counted)?).copied())
     }
 }
 
@@ -101,9 +105,19 @@ impl<'a> Writer<'a> {
     #[must_use]
     pub fn new(form: Form<'a>) -> Self {
         let columns = form.plan.columns();
-        let shows = |places: &Vec<usize>| (0..columns.len()).map(|c| places.iter().position(|p| *p == c)).collect();
+        let shows = |places: &Vec<usize>| {
+            (0..columns.len())
+                .map(|c| places.iter().position(|p| *p == c))
+                .collect()
+        };
         let shown = form.plan.places().iter().map(shows).collect();
-        Self { layout: table::Layout::new(&form, &columns), form, origin: Nanos::ZERO, columns, shown }
+        Self {
+            layout: table::Layout::new(&form, &columns),
+            form,
+            origin: Nanos::ZERO,
+            columns,
+            shown,
+        }
     }
 
     /// Has times be given since then.
@@ -139,7 +153,11 @@ impl<'a> Writer<'a> {
         for (index, reading) in readings.rows().iter().enumerate() {
             let (pid, tid) = numbers(reading.owner);
             metrics.clear();
-            metrics.extend(form.metrics.iter().map(|m| m.value(readings, index, outside)));
+            metrics.extend(
+                form.metrics
+                    .iter()
+                    .map(|m| m.value(readings, index, outside)),
+            );
             let row = Row {
                 reading,
                 start: reading.start.since(self.origin),
@@ -147,9 +165,18 @@ impl<'a> Writer<'a> {
                 pid,
                 tid,
                 name: tid.or(pid).map_or(whole(reading.owner), &name),
-                core_type: form.core_types.get(reading.core_type as usize).map_or("", String::as_str),
-                part: form.scale.then(|| reading.share()).filter(|share| *share > 0.0 && *share < 1.0),
-                shown: self.shown.get(reading.set as usize).map_or(&[], Vec::as_slice),
+                core_type: form
+                    .core_types
+                    .get(reading.core_type as usize)
+                    .map_or("", String::as_str),
+                part: form
+                    .scale
+                    .then(|| reading.share())
+                    .filter(|share| *share > 0.0 && *share < 1.0),
+                shown: self
+                    .shown
+                    .get(reading.set as usize)
+                    .map_or(&[], Vec::as_slice),
                 values: readings.values(index),
                 metrics: &metrics,
             };
@@ -211,28 +238,67 @@ mod tests {
     use super::*;
 
     fn event(name: &str, unit: &str) -> PlannedEvent {
-        PlannedEvent { name: name.into(), unit: unit.into(), scale: 1.0, event: None }
+        PlannedEvent {
+            name: name.into(),
+            unit: unit.into(),
+            scale: 1.0,
+            event: None,
+        }
     }
 
-    const fn form<'a>(style: Style, per: Per, plan: &'a Plan, core_types: &'a [String]) -> Form<'a> {
-        Form { style, plan, metrics: &[], only_metrics: false, core_types, scale: false, per, virtuals: &[] }
+    const fn form<'a>(
+        style: Style,
+        per: Per,
+        plan: &'a Plan,
+        core_types: &'a [String],
+    ) -> Form<'a> {
+        Form {
+            style,
+            plan,
+            metrics: &[],
+            only_metrics: false,
+            core_types,
+            scale: false,
+            per,
+            virtuals: &[],
+        }
     }
 
     fn written(style: Style, scale: bool) -> String {
         let sets = [["task_clock", "page_faults"], ["cycles", "page_faults"]];
         let set = |s: &[&str; 2]| PlannedSet {
-            events: vec![event(s[0], if s[0] == "task_clock" { "ns" } else { "" }), event(s[1], "")],
+            events: vec![
+                event(s[0], if s[0] == "task_clock" { "ns" } else { "" }),
+                event(s[1], ""),
+            ],
         };
-        let plan = Plan::new(sets.iter().map(set).collect(), Some(Nanos::from_millis(100))).unwrap();
+        let plan = Plan::new(
+            sets.iter().map(set).collect(),
+            Some(Nanos::from_millis(100)),
+        )
+        .unwrap();
         let core_types = ["cpu_core".to_owned(), "cpu_atom".to_owned()];
         let form = form(style, Per::Thread, &plan, &core_types);
-        let mut writer = Writer::new(Form { scale, virtuals: &["energy_j"], ..form });
+        let mut writer = Writer::new(Form {
+            scale,
+            virtuals: &["energy_j"],
+            ..form
+        });
         writer.since(Nanos(1_000));
         let mut readings = Readings::default();
         let thread = Reading::new(Owner::Thread { pid: 7, tid: 8 }, Some(CpuId(3)), 0, 0);
         let (start, end) = (Nanos(1_000), Nanos(100_001_000));
-        readings
-            .push(Reading { start, end, enabled: Nanos(50), running: Nanos(50), present: 3, ..thread }, [1_500_000, 4]);
+        readings.push(
+            Reading {
+                start,
+                end,
+                enabled: Nanos(50),
+                running: Nanos(50),
+                present: 3,
+                ..thread
+            },
+            [1_500_000, 4],
+        );
         let half = Reading {
             set: 1,
             core_type: 1,
@@ -248,7 +314,14 @@ mod tests {
         let mut text = Vec::new();
         writer.head(&mut text);
         writer.lines(&readings, |_| "a,b", &|_, _| None, &mut text);
-        let energy = VirtualValue { name: "energy_j", unit: "J", place: "package-0", tid: None, cpu: None, value: 2.5 };
+        let energy = VirtualValue {
+            name: "energy_j",
+            unit: "J",
+            place: "package-0",
+            tid: None,
+            cpu: None,
+            value: 2.5,
+        };
         writer.value(Nanos(100_001_000), &energy, &mut text);
         String::from_utf8(text).unwrap()
     }
@@ -260,24 +333,46 @@ mod tests {
                         0.1000       7       8 a,b              cpu_atom    1              -              -          1,000      50%\n    \
                         0.1000                 package-0       energy_j 2.500 J\n";
         assert_eq!(written(Style::Table, false), expected);
-        assert!(written(Style::Table, true).contains("~2,000"), "an estimate is marked");
+        assert!(
+            written(Style::Table, true).contains("~2,000"),
+            "an estimate is marked"
+        );
     }
 
     #[test]
     fn what_is_too_wide_moves_what_is_behind_it_but_for_names() {
-        let plan = Plan::new(vec![PlannedSet { events: vec![event("switches", "")] }], None).unwrap();
+        let plan = Plan::new(
+            vec![PlannedSet {
+                events: vec![event("switches", "")],
+            }],
+            None,
+        )
+        .unwrap();
         let core_types = ["cpu".to_owned()];
         let writer = Writer::new(form(Style::Table, Per::Process, &plan, &core_types));
         let mut readings = Readings::default();
         for (pid, count, seconds) in [(7, 1, 1), (123_456_789, u64::MAX, 10_000_000)] {
             let end = Nanos(seconds * 1_000_000_000);
             let process = Reading::new(Owner::Process { pid }, None, 0, 0);
-            readings.push(Reading { end, present: 1, ..process }, [count]);
+            readings.push(
+                Reading {
+                    end,
+                    present: 1,
+                    ..process
+                },
+                [count],
+            );
         }
         let mut text = Vec::new();
         writer.lines(
             &readings,
-            |pid| if pid == 7 { "größer" } else { "ein viel zu langer Näme" },
+            |pid| {
+                if pid == 7 {
+                    "größer"
+                } else {
+                    "ein viel zu langer Näme"
+                }
+            },
             &|_, _| None,
             &mut text,
         );
@@ -288,23 +383,50 @@ mod tests {
 
     #[test]
     fn who_comes_again_is_written_the_same_and_another_is_not() {
-        let plan = Plan::new(vec![PlannedSet { events: vec![event("switches", "")] }], None).unwrap();
+        let plan = Plan::new(
+            vec![PlannedSet {
+                events: vec![event("switches", "")],
+            }],
+            None,
+        )
+        .unwrap();
         let core_types = ["cpu".to_owned()];
         let writer = Writer::new(form(Style::Table, Per::Thread, &plan, &core_types));
         let line = |pid, name: &str, count| {
             let mut readings = Readings::default();
             let thread = Reading::new(Owner::Thread { pid, tid: 8 }, None, 0, 0);
-            readings.push(Reading { present: 1, ..thread }, [count]);
+            readings.push(
+                Reading {
+                    present: 1,
+                    ..thread
+                },
+                [count],
+            );
             let mut text = Vec::new();
             writer.lines(&readings, |_| name, &|_, _| None, &mut text);
             String::from_utf8(text).unwrap()
         };
         for _ in 0..2 {
-            assert_eq!(line(7, "a", 1), "    0.0000       7       8 a                            1     100%\n");
-            assert_eq!(line(7, "a", 1_234), "    0.0000       7       8 a                        1,234     100%\n");
-            assert_eq!(line(7, "ab", 1), "    0.0000       7       8 ab                           1     100%\n");
-            assert_eq!(line(6, "ab", 1), "    0.0000       6       8 ab                           1     100%\n");
-            assert_eq!(line(6, "größer", 1), "    0.0000       6       8 größer                       1     100%\n");
+            assert_eq!(
+                line(7, "a", 1),
+                "    0.0000       7       8 a                            1     100%\n"
+            );
+            assert_eq!(
+                line(7, "a", 1_234),
+                "    0.0000       7       8 a                        1,234     100%\n"
+            );
+            assert_eq!(
+                line(7, "ab", 1),
+                "    0.0000       7       8 ab                           1     100%\n"
+            );
+            assert_eq!(
+                line(6, "ab", 1),
+                "    0.0000       6       8 ab                           1     100%\n"
+            );
+            assert_eq!(
+                line(6, "größer", 1),
+                "    0.0000       6       8 größer                       1     100%\n"
+            );
             assert_eq!(
                 line(123_456_789, "ab", 1),
                 "    0.0000 123456789       8 ab                           1     100%\n"
@@ -321,12 +443,24 @@ mod tests {
         for value in (0..20).flat_map(|digits| [10u64.pow(digits) - 1, 10u64.pow(digits)]) {
             let pid = value.min(u32::MAX.into()) as u32;
             let mut readings = Readings::default();
-            readings.push(Reading { present: 3, ..Reading::new(Owner::Process { pid }, None, 0, 0) }, [value, value]);
+            readings.push(
+                Reading {
+                    present: 3,
+                    ..Reading::new(Owner::Process { pid }, None, 0, 0)
+                },
+                [value, value],
+            );
             let mut text = Vec::new();
             writer.lines(&readings, |_| "", &|_, _| None, &mut text);
-            let (microseconds, count) = (value / 1_000 + u64::from(value % 1_000 > 499), crate::format::count(value));
+            let (microseconds, count) = (
+                value / 1_000 + u64::from(value % 1_000 > 499),
+                crate::format::count(value),
+            );
             let milliseconds = format!("{}.{:03}", microseconds / 1_000, microseconds % 1_000);
-            let expected = format!("    0.0000 {pid:>7} {:15} {count:>14} {milliseconds:>14}     100%\n", "");
+            let expected = format!(
+                "    0.0000 {pid:>7} {:15} {count:>14} {milliseconds:>14}     100%\n",
+                ""
+            );
             assert_eq!(String::from_utf8(text).unwrap(), expected);
         }
     }
@@ -344,11 +478,20 @@ mod tests {
     #[test]
     fn json_lines_are_objects() {
         let text = written(Style::Json, true);
-        let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect();
         assert_eq!(lines[0]["counts"]["task_clock"], 1_500_000);
         assert_eq!(lines[0]["scaled"], serde_json::Value::Null);
-        assert_eq!((&lines[1]["scaled"]["cycles"], &lines[1]["counts"]["cycles"]), (&2_000.0.into(), &1_000.into()));
+        assert_eq!(
+            (&lines[1]["scaled"]["cycles"], &lines[1]["counts"]["cycles"]),
+            (&2_000.0.into(), &1_000.into())
+        );
         assert_eq!(lines[1]["counts"].as_object().unwrap().len(), 1);
-        assert_eq!((&lines[2]["kind"], &lines[2]["value"]), (&"value".into(), &2.5.into()));
+        assert_eq!(
+            (&lines[2]["kind"], &lines[2]["value"]),
+            (&"value".into(), &2.5.into())
+        );
     }
 }

@@ -106,21 +106,56 @@ mod tests {
 
     #[test]
     fn numbers_are_what_the_library_makes_of_them() {
-        for value in [0, 7, 10, 99, 100, 999, 1_000, 12_345, 999_999, 1_000_000, u64::from(u32::MAX), u64::MAX] {
+        for value in [
+            0,
+            7,
+            10,
+            99,
+            100,
+            999,
+            1_000,
+            12_345,
+            999_999,
+            1_000_000,
+            u64::from(u32::MAX),
+            u64::MAX,
+        ] {
             assert_eq!(written(|into| whole(value, into)), value.to_string());
-            assert_eq!(written(|into| grouped(value, into)), crate::format::count(value));
+            assert_eq!(
+                written(|into| grouped(value, into)),
+                crate::format::count(value)
+            );
             let (seconds, rest) = (value / 1_000_000_000, value % 1_000_000_000);
-            assert_eq!(written(|into| decimal::<9>(value, into)), format!("{seconds}.{rest:09}"));
-            assert_eq!(written(|into| decimal::<4>(value, into)), format!("{}.{:04}", value / 10_000, value % 10_000));
+            assert_eq!(
+                written(|into| decimal::<9>(value, into)),
+                format!("{seconds}.{rest:09}")
+            );
+            assert_eq!(
+                written(|into| decimal::<4>(value, into)),
+                format!("{}.{:04}", value / 10_000, value % 10_000)
+            );
         }
     }
 
     #[test]
     fn decimals_are_rounded() {
-        let cases = [(0, "0.00"), (49, "0.00"), (50, "0.01"), (149, "0.01"), (9_949, "0.99"), (9_950, "1.00")];
+        let cases = [
+            (0, "0.00"),
+            (49, "0.00"),
+            (50, "0.01"),
+            (149, "0.01"),
+            (9_949, "0.99"),
+            (9_950, "1.00"),
+        ];
         for (value, text) in cases {
-            assert_eq!(written(|into| decimal::<2>(in_units::<100>(value), into)), text);
+            assert_eq!(
+                written(|into| decimal::<2>(in_units::<100>(value), into)),
+                text
+            );
         }
-        assert_eq!(written(|into| decimal::<3>(in_units::<1_000>(u64::MAX), into)), "18446744073709.552");
+        assert_eq!(
+            written(|into| decimal::<3>(in_units::<1_000>(u64::MAX), into)),
+            "18446744073709.552"
+        );
     }
 }

@@ -92,7 +92,12 @@ enum Unit {
 impl Layout {
     pub(super) fn new(form: &Form<'_>, columns: &[&PlannedEvent]) -> Self {
         let keys = [
-            (Key::Pid, "pid", 7, matches!(form.per, Per::Thread | Per::Process)),
+            (
+                Key::Pid,
+                "pid",
+                7,
+                matches!(form.per, Per::Thread | Per::Process),
+            ),
             (Key::Tid, "tid", 7, form.per == Per::Thread),
             (Key::Name, "name", 15, form.per != Per::Cpu),
             (Key::Cpu, "cpu", 5, form.per == Per::Cpu),
@@ -100,10 +105,16 @@ impl Layout {
             (Key::Set, "set", 4, form.rotates()),
         ];
         let shown = keys.into_iter().filter(|key| key.3);
-        let keys: Vec<_> = shown.map(|(key, head, width, _)| (key, head, GAP + width)).collect();
+        let keys: Vec<_> = shown
+            .map(|(key, head, width, _)| (key, head, GAP + width))
+            .collect();
         let columns = if form.only_metrics { &[] } else { columns };
         let counts: Vec<Column> = columns.iter().map(|column| Column::of(column)).collect();
-        let metrics: Vec<usize> = form.metrics.iter().map(|metric| wide(METRIC, &metric.name)).collect();
+        let metrics: Vec<usize> = form
+            .metrics
+            .iter()
+            .map(|metric| wide(METRIC, &metric.name))
+            .collect();
         let width = TIME
             + keys.iter().map(|key| key.2).sum::<usize>()
             + counts.iter().map(|column| column.width).sum::<usize>()
@@ -115,7 +126,14 @@ impl Layout {
         blank.extend_from_slice(WHOLE);
         blank.extend_from_slice(b"%\n");
         let keyed = keys.iter().map(|key| key.2).sum();
-        Self { keys, counts, metrics, blank, keyed, written: RefCell::default() }
+        Self {
+            keys,
+            counts,
+            metrics,
+            blank,
+            keyed,
+            written: RefCell::default(),
+        }
     }
 }
 
@@ -127,7 +145,11 @@ impl Column {
             "ns" => (format!("{name}/ms"), Unit::Time),
             _ => (format!("{name}/{unit}"), Unit::Scaled(event.scale)),
         };
-        Self { width: wide(COUNT, &title), title, unit }
+        Self {
+            width: wide(COUNT, &title),
+            title,
+            unit,
+        }
     }
 }
 
@@ -144,8 +166,16 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
             _ => write!(into, "{head:>width$}"),
         };
     }
-    let counts = layout.counts.iter().map(|column| (column.title.as_str(), column.width));
-    let metrics = writer.form.metrics.iter().map(|metric| metric.name.as_str()).zip(layout.metrics.iter().copied());
+    let counts = layout
+        .counts
+        .iter()
+        .map(|column| (column.title.as_str(), column.width));
+    let metrics = writer
+        .form
+        .metrics
+        .iter()
+        .map(|metric| metric.name.as_str())
+        .zip(layout.metrics.iter().copied());
     for (head, width) in counts.chain(metrics) {
         let _ = write!(into, "{head:>width$}");
     }
@@ -154,7 +184,10 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     let layout = &writer.layout;
-    let mut line = Line { end: into.len(), into };
+    let mut line = Line {
+        end: into.len(),
+        into,
+    };
     line.into.extend_from_slice(&layout.blank);
     line.decimal::<4>(TIME, 0, in_units::<100_000>(row.end.0));
     line.keys(layout, row);
@@ -199,7 +232,9 @@ impl Line<'_> {
     /// What the row is of.
     fn keys(&mut self, layout: &Layout, row: &Row<'_>) {
         let (first, end) = (self.end, self.end + layout.keyed);
-        let (Some(pid), Some(tid)) = (row.pid, row.tid) else { return self.keys_anew(layout, row) };
+        let (Some(pid), Some(tid)) = (row.pid, row.tid) else {
+            return self.keys_anew(layout, row);
+        };
         let mut written = layout.written.borrow_mut();
         if let Some(known) = written.get(&tid).filter(|known| known.is_of(row)) {
             self.into[first..end].copy_from_slice(&known.text);
@@ -217,7 +252,13 @@ impl Line<'_> {
             let Reading { core_type, set, .. } = *row.reading;
             written.insert(
                 tid,
-                Written { pid, core_type, set, name: row.name.into(), text: self.into[first..end].into() },
+                Written {
+                    pid,
+                    core_type,
+                    set,
+                    name: row.name.into(),
+                    text: self.into[first..end].into(),
+                },
             );
         }
     }
@@ -271,7 +312,8 @@ impl Line<'_> {
     fn stretch(&mut self, width: usize, wanted: usize) {
         let more = wanted.saturating_sub(width);
         if more > 0 {
-            self.into.splice(self.end..self.end, std::iter::repeat_n(b' ', more));
+            self.into
+                .splice(self.end..self.end, std::iter::repeat_n(b' ', more));
             self.end += more;
         }
     }
@@ -305,8 +347,13 @@ impl Line<'_> {
         let (first, room) = (self.end + GAP, width - GAP);
         self.end += width;
         let length = length(text);
-        let shown =
-            if length > room { text.char_indices().nth(room).map_or(text, |(end, _)| &text[..end]) } else { text };
+        let shown = if length > room {
+            text.char_indices()
+                .nth(room)
+                .map_or(text, |(end, _)| &text[..end])
+        } else {
+            text
+        };
         self.put(first..first + length.min(room), shown);
     }
 
@@ -333,13 +380,26 @@ fn fraction(unit: Unit, count: u64, part: Option<f64>) -> String {
 
 /// Characters of a text, most of which are plain.
 fn length(text: &str) -> usize {
-    if text.is_ascii() { text.len() } else { text.chars().count() }
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.chars().count()
+    }
 }
 
 /// A line between the rows: values of virtual counters are about all kinds of places.
 pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     let tid = value.tid.map_or_else(String::new, |t| t.to_string());
     let number = crate::format::number(value.value, 4);
-    let (at_s, VirtualValue { place, name, unit, .. }) = (seconds(at), value);
-    let _ = writeln!(into, "{at_s:>10.4} {:>7} {tid:>7} {place:<15} {name} {number} {unit}", "");
+    let (
+        at_s,
+        VirtualValue {
+            place, name, unit, ..
+        },
+    ) = (seconds(at), value);
+    let _ = writeln!(
+        into,
+        "{at_s:>10.4} {:>7} {tid:>7} {place:<15} {name} {number} {unit}",
+        ""
+    );
 }

@@ -46,12 +46,24 @@ impl Shared {
 impl Blocks {
     /// Starts the thread that writes; `empty` has the record's manifest and columns.
     pub(super) fn start(parts: Parts, empty: Record) -> Result<Self, ReportError> {
-        let state = Mutex::new(State { rows: empty, done: false, failed: None });
-        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let state = Mutex::new(State {
+            rows: empty,
+            done: false,
+            failed: None,
+        });
+        let shared = Arc::new(Shared {
+            state,
+            changed: Condvar::new(),
+        });
         let own = Arc::clone(&shared);
-        let writer = std::thread::Builder::new().name("record".into()).spawn(move || write(&own, parts));
+        let writer = std::thread::Builder::new()
+            .name("record".into())
+            .spawn(move || write(&own, parts));
         let writer = writer.map_err(|e| ReportError::Thread { source: e })?;
-        Ok(Self { shared, writer: Some(writer) })
+        Ok(Self {
+            shared,
+            writer: Some(writer),
+        })
     }
 
     /// Hands rows over, leaving none. Says once, if so, why they are not written any more.
@@ -84,8 +96,17 @@ impl Blocks {
     fn end(&mut self) -> Option<Result<Parts, ReportError>> {
         self.shared.state().done = true;
         self.shared.changed.notify_all();
-        let panicked = |_| ReportError::Encode { table: "readings", why: "the thread that writes has panicked".into() };
-        Some(self.writer.take()?.join().map_err(panicked).and_then(|parts| parts))
+        let panicked = |_| ReportError::Encode {
+            table: "readings",
+            why: "the thread that writes has panicked".into(),
+        };
+        Some(
+            self.writer
+                .take()?
+                .join()
+                .map_err(panicked)
+                .and_then(|parts| parts),
+        )
     }
 }
 
@@ -100,7 +121,9 @@ fn write(shared: &Shared, mut parts: Parts) -> Result<Parts, ReportError> {
     let [mut pause, longest] = PAUSES;
     loop {
         let idle = |state: &mut State| !state.done && state.rows.most_rows() < BLOCK_ROWS;
-        let waited = shared.changed.wait_timeout_while(shared.state(), pause, idle);
+        let waited = shared
+            .changed
+            .wait_timeout_while(shared.state(), pause, idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         let (rows, done) = (state.rows.take_rows(), state.done);
         drop(state);
@@ -131,7 +154,15 @@ mod tests {
     const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
 
     fn empty() -> Record {
-        let manifest = Manifest::new(("core2-quad", MACHINE), ("w", ""), "linux", 0, Nanos(1), [], BTreeMap::new());
+        let manifest = Manifest::new(
+            ("core2-quad", MACHINE),
+            ("w", ""),
+            "linux",
+            0,
+            Nanos(1),
+            [],
+            BTreeMap::new(),
+        );
         Record::new(manifest)
     }
 
@@ -144,7 +175,9 @@ mod tests {
         for _ in 0..20 {
             rows.steps.extend(vec![StepRow::default(); MOST_ROWS / 4]);
             assert_eq!(blocks.give(&mut rows), None);
-            assert!(rows.steps.is_empty() && blocks.shared.state().rows.steps.len() <= MOST_ROWS * 2);
+            assert!(
+                rows.steps.is_empty() && blocks.shared.state().rows.steps.len() <= MOST_ROWS * 2
+            );
         }
         blocks.finish(empty().manifest).unwrap();
         assert_eq!(Record::load(&dir).unwrap().steps.len(), 5 * MOST_ROWS);
@@ -166,7 +199,10 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        assert!(told.len() == 1 && told[0].contains("cannot write"), "{told:?}");
+        assert!(
+            told.len() == 1 && told[0].contains("cannot write"),
+            "{told:?}"
+        );
         assert!(blocks.finish(empty().manifest).is_err());
     }
 }

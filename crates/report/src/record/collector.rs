@@ -15,7 +15,8 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 
 use super::rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, ShareRow, SpanRow, StepRow, ThreadRow, ToldRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, ShareRow, SpanRow, StepRow,
+    ThreadRow, ToldRow,
 };
 use super::{Detail, Manifest, Record};
 
@@ -77,7 +78,11 @@ impl Words {
             weight: placed.weight,
             clamp: placed.clamp.map(|c| (c.least, c.most)),
             rule: self.text(&reason.rule),
-            seen: reason.seen.iter().map(|(metric, value)| (self.text(metric), *value)).collect(),
+            seen: reason
+                .seen
+                .iter()
+                .map(|(metric, value)| (self.text(metric), *value))
+                .collect(),
             alternatives: (reason.alternatives.iter())
                 .map(|(group, value)| (self.text(&topology.group(*group).name), *value))
                 .collect(),
@@ -94,10 +99,21 @@ impl Words {
         classes: &[CacheClass],
         into: &mut Vec<ShareRow>,
     ) {
-        let empty = ShareRow { step, at_ns: at.0, ..ShareRow::default() };
+        let empty = ShareRow {
+            step,
+            at_ns: at.0,
+            ..ShareRow::default()
+        };
         for class in classes {
-            let (name, members) = (self.text(&class.name), self.text(&class.members.to_string()));
-            let row = ShareRow { class: name, members, ..empty.clone() };
+            let (name, members) = (
+                self.text(&class.name),
+                self.text(&class.members.to_string()),
+            );
+            let row = ShareRow {
+                class: name,
+                members,
+                ..empty.clone()
+            };
             into.extend(class.shares.iter().map(|share| ShareRow {
                 llc: self.text(&topology.group(share.llc).name),
                 first: share.ways.and_then(|w| w.first),
@@ -115,10 +131,20 @@ impl Words {
     }
 
     /// An admission table as it is recorded.
-    pub(super) fn admission(&mut self, topology: &Topology, table: &AdmissionTable) -> AdmissionRow {
-        let rows = table.rows.iter().map(|(least, group)| (*least, self.text(&topology.group(*group).name)));
+    pub(super) fn admission(
+        &mut self,
+        topology: &Topology,
+        table: &AdmissionTable,
+    ) -> AdmissionRow {
+        let rows = table
+            .rows
+            .iter()
+            .map(|(least, group)| (*least, self.text(&topology.group(*group).name)));
         let rows = rows.collect();
-        AdmissionRow { metric: self.text(&table.metric), rows }
+        AdmissionRow {
+            metric: self.text(&table.metric),
+            rows,
+        }
     }
 }
 
@@ -127,7 +153,11 @@ impl Collector {
     #[must_use]
     pub fn new(manifest: Manifest, detail: Detail) -> Self {
         let manifest = Manifest { detail, ..manifest };
-        Self { record: Record::new(manifest), detail, words: Words::default() }
+        Self {
+            record: Record::new(manifest),
+            detail,
+            words: Words::default(),
+        }
     }
 
     /// The record of the run that has ended. The score is not stored, since it follows from the outcome.
@@ -141,10 +171,13 @@ impl Collector {
         // Another policy may read other metrics: each has its column from then on.
         let names = &mut self.record.metric_names;
         let mut column = |name: &&'static str| {
-            names.iter().position(|known| **known == **name).unwrap_or_else(|| {
-                names.push(Arc::from(*name));
-                names.len() - 1
-            })
+            names
+                .iter()
+                .position(|known| **known == **name)
+                .unwrap_or_else(|| {
+                    names.push(Arc::from(*name));
+                    names.len() - 1
+                })
         };
         let columns: Vec<usize> = bank.names().iter().map(&mut column).collect();
         let width = names.len();
@@ -157,8 +190,16 @@ impl Collector {
             if let Some(values) = bank.row(sample.thread).filter(|row| !row.is_empty()) {
                 let (at_ns, thread) = (seen.at.0, sample.thread.0);
                 let mut row = vec![None; width];
-                columns.iter().zip(values).for_each(|(column, value)| row[*column] = *value);
-                self.record.metrics.push(MetricRow { step, at_ns, thread, values: row.into() });
+                columns
+                    .iter()
+                    .zip(values)
+                    .for_each(|(column, value)| row[*column] = *value);
+                self.record.metrics.push(MetricRow {
+                    step,
+                    at_ns,
+                    thread,
+                    values: row.into(),
+                });
             }
         }
     }
@@ -171,19 +212,32 @@ impl Recorder for Collector {
         }
         let step = u32::try_from(self.record.steps.len()).unwrap_or(u32::MAX);
         let at_ns = seen.at.0;
-        self.record.steps.push(StepRow { at_ns, finished: seen.finished, ..StepRow::default() });
-        self.record.threads.extend(seen.threads.iter().map(|t| ThreadRow {
-            step,
+        self.record.steps.push(StepRow {
             at_ns,
-            thread: t.id.0,
-            program: t.program.0,
-            name: Arc::clone(&t.name),
-            cpu: t.cpu.0,
-            runnable: t.runnable,
-            nice: t.nice,
-            allowed: Arc::clone(&t.allowed),
-        }));
-        let told = seen.threads.iter().filter_map(|t| Some(ToldRow { step, at_ns, thread: t.id.0, told: t.told? }));
+            finished: seen.finished,
+            ..StepRow::default()
+        });
+        self.record
+            .threads
+            .extend(seen.threads.iter().map(|t| ThreadRow {
+                step,
+                at_ns,
+                thread: t.id.0,
+                program: t.program.0,
+                name: Arc::clone(&t.name),
+                cpu: t.cpu.0,
+                runnable: t.runnable,
+                nice: t.nice,
+                allowed: Arc::clone(&t.allowed),
+            }));
+        let told = seen.threads.iter().filter_map(|t| {
+            Some(ToldRow {
+                step,
+                at_ns,
+                thread: t.id.0,
+                told: t.told?,
+            })
+        });
         self.record.told.extend(told);
         let event = |e: &countersteer_core::engine::ThreadEvent| EventRow {
             step,
@@ -192,7 +246,9 @@ impl Recorder for Collector {
             kind: e.kind,
         };
         self.record.events.extend(seen.events.iter().map(event));
-        self.record.samples.extend(seen.samples.iter().map(|s| SampleRow { step, sample: *s }));
+        self.record
+            .samples
+            .extend(seen.samples.iter().map(|s| SampleRow { step, sample: *s }));
         if self.detail == Detail::Everything {
             self.record.spans.extend(seen.spans.iter().map(|s| SpanRow {
                 step,
@@ -205,16 +261,28 @@ impl Recorder for Collector {
         self.metrics(step, seen, metrics);
     }
 
-    fn decision(&mut self, topology: &Topology, at: Nanos, placement: &Placement, applied: Applied) {
-        let Some(index) = self.record.steps.len().checked_sub(1) else { return };
+    fn decision(
+        &mut self,
+        topology: &Topology,
+        at: Nanos,
+        placement: &Placement,
+        applied: Applied,
+    ) {
+        let Some(index) = self.record.steps.len().checked_sub(1) else {
+            return;
+        };
         let step = u32::try_from(index).unwrap_or(u32::MAX);
         let row = &mut self.record.steps[index];
         row.decided = true;
         (row.changed, row.gone, row.refused) = (applied.changed, applied.gone, applied.refused);
         row.unheeded = applied.unheeded;
-        row.admission = placement.admission.as_ref().map(|table| self.words.admission(topology, table));
+        row.admission = placement
+            .admission
+            .as_ref()
+            .map(|table| self.words.admission(topology, table));
         if let Some(classes) = &placement.caches {
-            self.words.shares(topology, step, at, classes, &mut self.record.shares);
+            self.words
+                .shares(topology, step, at, classes, &mut self.record.shares);
         }
         for placed in &placement.threads {
             let row = self.words.decision(topology, step, at, placed);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int8Type, UInt32Type, UInt64Type};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, Int8Array, ListArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
-    StringArray, StructArray, UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Float64Array, Int8Array, ListArray, PrimitiveArray, RecordBatch,
+    RecordBatchOptions, StringArray, StructArray, UInt32Array, UInt64Array,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
@@ -26,7 +26,8 @@ pub(super) struct BatchBuilder {
 
 impl BatchBuilder {
     fn push(mut self, name: &str, nullable: bool, array: ArrayRef) -> Self {
-        self.fields.push(Field::new(name, array.data_type().clone(), nullable));
+        self.fields
+            .push(Field::new(name, array.data_type().clone(), nullable));
         self.arrays.push(array);
         self
     }
@@ -52,11 +53,19 @@ impl BatchBuilder {
     }
 
     pub(super) fn bool(self, name: &str, values: impl Iterator<Item = bool>) -> Self {
-        self.push(name, false, Arc::new(values.map(Some).collect::<BooleanArray>()))
+        self.push(
+            name,
+            false,
+            Arc::new(values.map(Some).collect::<BooleanArray>()),
+        )
     }
 
     pub(super) fn f64(self, name: &str, values: impl Iterator<Item = f64>) -> Self {
-        self.push(name, false, Arc::new(Float64Array::from_iter_values(values)))
+        self.push(
+            name,
+            false,
+            Arc::new(Float64Array::from_iter_values(values)),
+        )
     }
 
     pub(super) fn maybe_f64(self, name: &str, values: impl Iterator<Item = Option<f64>>) -> Self {
@@ -67,7 +76,11 @@ impl BatchBuilder {
         self.push(name, false, Arc::new(StringArray::from_iter_values(values)))
     }
 
-    pub(super) fn maybe_text<'a>(self, name: &str, values: impl Iterator<Item = Option<&'a str>>) -> Self {
+    pub(super) fn maybe_text<'a>(
+        self,
+        name: &str,
+        values: impl Iterator<Item = Option<&'a str>>,
+    ) -> Self {
         self.push(name, true, Arc::new(values.collect::<StringArray>()))
     }
 
@@ -79,14 +92,21 @@ impl BatchBuilder {
         value: &str,
         rows: impl Iterator<Item = &'a [(Arc<str>, f64)]> + Clone,
     ) -> Self {
-        let fields =
-            Fields::from(vec![Field::new(key, DataType::Utf8, false), Field::new(value, DataType::Float64, false)]);
+        let fields = Fields::from(vec![
+            Field::new(key, DataType::Utf8, false),
+            Field::new(value, DataType::Float64, false),
+        ]);
         let keys = StringArray::from_iter_values(rows.clone().flatten().map(|p| &*p.0));
         let values = Float64Array::from_iter_values(rows.clone().flatten().map(|p| p.1));
-        let structs = StructArray::new(fields.clone(), vec![Arc::new(keys), Arc::new(values)], None);
+        let structs =
+            StructArray::new(fields.clone(), vec![Arc::new(keys), Arc::new(values)], None);
         let item = Arc::new(Field::new("element", DataType::Struct(fields), false));
         let offsets = OffsetBuffer::from_lengths(rows.map(<[_]>::len));
-        self.push(name, false, Arc::new(ListArray::new(item, offsets, Arc::new(structs), None)))
+        self.push(
+            name,
+            false,
+            Arc::new(ListArray::new(item, offsets, Arc::new(structs), None)),
+        )
     }
 
     pub(super) fn build(self, rows: usize) -> Result<RecordBatch, ArrowError> {
@@ -100,12 +120,19 @@ pub(super) struct Columns<'a>(pub(super) &'a RecordBatch);
 
 impl<'a> Columns<'a> {
     fn column(&self, name: &str) -> Result<&'a ArrayRef, String> {
-        self.0.column_by_name(name).ok_or_else(|| format!("column `{name}` is missing"))
+        self.0
+            .column_by_name(name)
+            .ok_or_else(|| format!("column `{name}` is missing"))
     }
 
     fn typed<T>(&self, name: &str, cast: impl Fn(&'a ArrayRef) -> Option<T>) -> Result<T, String> {
         let column = self.column(name)?;
-        cast(column).ok_or_else(|| format!("column `{name}` is {}, which it must not be", column.data_type()))
+        cast(column).ok_or_else(|| {
+            format!(
+                "column `{name}` is {}, which it must not be",
+                column.data_type()
+            )
+        })
     }
 
     pub(super) fn u64(&self, name: &str) -> Result<&'a PrimitiveArray<UInt64Type>, String> {
@@ -117,8 +144,14 @@ impl<'a> Columns<'a> {
     }
 
     /// A column that records of earlier versions lack.
-    pub(super) fn newer_u32(&self, name: &str) -> Result<Option<&'a PrimitiveArray<UInt32Type>>, String> {
-        self.0.column_by_name(name).map(|_| self.u32(name)).transpose()
+    pub(super) fn newer_u32(
+        &self,
+        name: &str,
+    ) -> Result<Option<&'a PrimitiveArray<UInt32Type>>, String> {
+        self.0
+            .column_by_name(name)
+            .map(|_| self.u32(name))
+            .transpose()
     }
 
     pub(super) fn i8(&self, name: &str) -> Result<&'a PrimitiveArray<Int8Type>, String> {
@@ -139,10 +172,22 @@ impl<'a> Columns<'a> {
 
     pub(super) fn pairs(&self, name: &str) -> Result<PairColumn<'a>, String> {
         let list: &ListArray = self.typed(name, |c| c.as_list_opt::<i32>())?;
-        let wrong = || format!("column `{name}` is {}, not a list of pairs", list.data_type());
-        let structs = list.values().as_struct_opt().filter(|s| s.num_columns() == 2).ok_or_else(wrong)?;
+        let wrong = || {
+            format!(
+                "column `{name}` is {}, not a list of pairs",
+                list.data_type()
+            )
+        };
+        let structs = list
+            .values()
+            .as_struct_opt()
+            .filter(|s| s.num_columns() == 2)
+            .ok_or_else(wrong)?;
         let keys = structs.column(0).as_string_opt::<i32>().ok_or_else(wrong)?;
-        let values = structs.column(1).as_primitive_opt::<Float64Type>().ok_or_else(wrong)?;
+        let values = structs
+            .column(1)
+            .as_primitive_opt::<Float64Type>()
+            .ok_or_else(wrong)?;
         Ok(PairColumn { list, keys, values })
     }
 }
@@ -158,11 +203,16 @@ impl PairColumn<'_> {
     pub(super) fn row(&self, row: usize, mut word: impl FnMut(&str) -> Arc<str>) -> Pairs {
         let offsets = self.list.value_offsets();
         let range = offsets[row] as usize..offsets[row + 1] as usize;
-        range.map(|i| (word(self.keys.value(i)), self.values.value(i))).collect()
+        range
+            .map(|i| (word(self.keys.value(i)), self.values.value(i)))
+            .collect()
     }
 }
 
 /// A nullable value.
-pub(super) fn maybe<T: arrow_array::ArrowPrimitiveType>(column: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
+pub(super) fn maybe<T: arrow_array::ArrowPrimitiveType>(
+    column: &PrimitiveArray<T>,
+    row: usize,
+) -> Option<T::Native> {
     column.is_valid(row).then(|| column.value(row))
 }

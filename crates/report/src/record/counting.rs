@@ -61,7 +61,11 @@ impl CountingRecorder {
     ) -> Result<Self, ReportError> {
         manifest.engine = "counters".into();
         let mut rows = Record::new(manifest.clone());
-        rows.reading_counts = plan.columns().iter().map(|c| Arc::from(c.name.as_str())).collect();
+        rows.reading_counts = plan
+            .columns()
+            .iter()
+            .map(|c| Arc::from(c.name.as_str()))
+            .collect();
         rows.reading_metrics = metrics.iter().map(|m| Arc::from(m.name.as_str())).collect();
         let blocks = Blocks::start(Parts::begin(dir, rows.clone())?, rows.clone())?;
         let cpus = CpuNumbers::new(os_cpus.to_vec());
@@ -96,7 +100,11 @@ impl CountingRecorder {
         outside: &Outside<'_>,
     ) {
         let at_ns = at.since(origin).0;
-        self.rows.steps.push(StepRow { at_ns, finished: last, ..StepRow::default() });
+        self.rows.steps.push(StepRow {
+            at_ns,
+            finished: last,
+            ..StepRow::default()
+        });
         let places = self.plan.places();
         for index in 0..readings.rows().len() {
             let row = self.reading((readings, index), &places, origin, &name, outside);
@@ -128,10 +136,18 @@ impl CountingRecorder {
         };
         let name = self.words.text(thread.or(pid).map_or(whole, &name));
         let mut counts = vec![None; self.rows.reading_counts.len()];
-        for (event, column) in places.get(reading.set as usize).into_iter().flatten().enumerate() {
+        for (event, column) in places
+            .get(reading.set as usize)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             counts[*column] = readings.value(index, event);
         }
-        let core_type = self.core_types.get(reading.core_type as usize).map_or("", String::as_str);
+        let core_type = self
+            .core_types
+            .get(reading.core_type as usize)
+            .map_or("", String::as_str);
         ReadingRow {
             step: self.step,
             start_ns: reading.start.since(origin).0,
@@ -146,7 +162,11 @@ impl CountingRecorder {
             running_ns: reading.running.0,
             last: reading.last,
             counts: counts.into(),
-            metrics: self.metrics.iter().map(|m| m.value(readings, index, outside)).collect(),
+            metrics: self
+                .metrics
+                .iter()
+                .map(|m| m.value(readings, index, outside))
+                .collect(),
         }
     }
 
@@ -175,14 +195,29 @@ impl CountingRecorder {
     }
 
     fn thread(&mut self, row: &ReadingRow, (pid, tid): (u32, u32), cpu: CpuId, at_ns: u64) {
-        let event = |kind| EventRow { step: row.step, at_ns: row.at_ns.min(at_ns), thread: tid, kind };
+        let event = |kind| EventRow {
+            step: row.step,
+            at_ns: row.at_ns.min(at_ns),
+            thread: tid,
+            kind,
+        };
         if self.known.insert(tid) {
             self.rows.events.push(event(ThreadEventKind::New));
         }
         if self.present.insert(tid) {
             let (name, allowed) = (Arc::clone(&row.name), Arc::clone(&self.everywhere));
             let (step, thread, cpu) = (row.step, tid, cpu.0);
-            let alive = ThreadRow { step, at_ns, thread, program: pid, name, cpu, runnable: true, nice: 0, allowed };
+            let alive = ThreadRow {
+                step,
+                at_ns,
+                thread,
+                program: pid,
+                name,
+                cpu,
+                runnable: true,
+                nice: 0,
+                allowed,
+            };
             self.rows.threads.push(alive);
         }
         if row.last && self.known.remove(&tid) {
@@ -191,10 +226,15 @@ impl CountingRecorder {
     }
 
     fn sample(&mut self, readings: &Readings, index: usize, cpu: CpuId, origin: Nanos) {
-        let Some(mut sample) = readings.sample(index, &self.plan) else { return };
+        let Some(mut sample) = readings.sample(index, &self.plan) else {
+            return;
+        };
         sample.at = Nanos(sample.at.since(origin).0);
         (sample.cpu, sample.core_type) = (cpu, self.topology.core_type_of(cpu));
-        self.rows.samples.push(SampleRow { step: self.step, sample });
+        self.rows.samples.push(SampleRow {
+            step: self.step,
+            sample,
+        });
     }
 
     /// Finishes the record.

@@ -57,8 +57,14 @@ impl Differences {
 #[must_use]
 pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differences {
     let (a, b) = (sorted(&record.decisions), sorted(replayed));
-    let mut result =
-        Differences { recorded: a.len(), replayed: b.len(), same: 0, elsewhere: 0, shares: 0, first: None };
+    let mut result = Differences {
+        recorded: a.len(),
+        replayed: b.len(),
+        same: 0,
+        elsewhere: 0,
+        shares: 0,
+        first: None,
+    };
     let (mut i, mut j) = (0, 0);
     while i < a.len() || j < b.len() {
         // The smaller key comes first; equal keys are a pair.
@@ -77,7 +83,9 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
                 if let (Some(x), Some(y)) = (left, right) {
                     result.elsewhere += usize::from(x.target_cpus != y.target_cpus);
                 }
-                result.first.get_or_insert_with(|| difference(record, left, right));
+                result
+                    .first
+                    .get_or_insert_with(|| difference(record, left, right));
             }
         }
     }
@@ -88,19 +96,34 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
 pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut Differences) {
     let by_step = |rows: &[ShareRow]| {
         let mut steps: BTreeMap<u32, Vec<ShareRow>> = BTreeMap::new();
-        rows.iter().for_each(|row| steps.entry(row.step).or_default().push(row.clone()));
+        rows.iter()
+            .for_each(|row| steps.entry(row.step).or_default().push(row.clone()));
         steps
     };
     let (old, new) = (by_step(&record.shares), by_step(replayed));
     let steps: BTreeSet<u32> = old.keys().chain(new.keys()).copied().collect();
-    let mut other = steps.into_iter().filter(|step| old.get(step) != new.get(step)).peekable();
-    if let Some(step) = other.peek().copied().filter(|s| differences.first.as_ref().is_none_or(|f| *s < f.step)) {
-        let shown =
-            |rows: Option<&Vec<ShareRow>>| rows.map(|rows| rows.iter().map(share).collect::<Vec<_>>().join("; "));
+    let mut other = steps
+        .into_iter()
+        .filter(|step| old.get(step) != new.get(step))
+        .peekable();
+    if let Some(step) = other
+        .peek()
+        .copied()
+        .filter(|s| differences.first.as_ref().is_none_or(|f| *s < f.step))
+    {
+        let shown = |rows: Option<&Vec<ShareRow>>| {
+            rows.map(|rows| rows.iter().map(share).collect::<Vec<_>>().join("; "))
+        };
         let at_ns = record.steps.get(step as usize).map_or(0, |s| s.at_ns);
         let (recorded, replayed) = (shown(old.get(&step)), shown(new.get(&step)));
-        let first =
-            Difference { step, at_s: at_ns as f64 * 1e-9, thread: None, program: String::new(), recorded, replayed };
+        let first = Difference {
+            step,
+            at_s: at_ns as f64 * 1e-9,
+            thread: None,
+            program: String::new(),
+            recorded,
+            replayed,
+        };
         differences.first = Some(first);
     }
     differences.shares = other.count();
@@ -110,9 +133,16 @@ fn share(row: &ShareRow) -> String {
     if row.class.is_empty() {
         return "all caches are everybody's".into();
     }
-    let number = |what: &str, n: Option<u32>| n.map_or_else(String::new, |n| format!(" {what} {n}"));
+    let number =
+        |what: &str, n: Option<u32>| n.map_or_else(String::new, |n| format!(" {what} {n}"));
     let (ways, from) = (number("ways", row.ways), number("from", row.first));
-    format!("{} ({}): {}{ways}{from}{}", row.class, row.members, row.llc, number("bandwidth %", row.bandwidth))
+    format!(
+        "{} ({}): {}{ways}{from}{}",
+        row.class,
+        row.members,
+        row.llc,
+        number("bandwidth %", row.bandwidth)
+    )
 }
 
 /// By step, then thread: the order within one placement means nothing.
@@ -128,17 +158,31 @@ const fn key(row: &DecisionRow) -> (u32, u32) {
 
 fn equal(a: &DecisionRow, b: &DecisionRow) -> bool {
     let same = |x: &[(std::sync::Arc<str>, f64)], y: &[(std::sync::Arc<str>, f64)]| {
-        x.len() == y.len() && x.iter().zip(y).all(|(x, y)| x.0 == y.0 && x.1.to_bits() == y.1.to_bits())
+        x.len() == y.len()
+            && x.iter()
+                .zip(y)
+                .all(|(x, y)| x.0 == y.0 && x.1.to_bits() == y.1.to_bits())
     };
-    (a.at_ns, a.weight, a.clamp, &a.target, &a.target_cpus) == (b.at_ns, b.weight, b.clamp, &b.target, &b.target_cpus)
+    (a.at_ns, a.weight, a.clamp, &a.target, &a.target_cpus)
+        == (b.at_ns, b.weight, b.clamp, &b.target, &b.target_cpus)
         && (&a.rule, &a.unit) == (&b.rule, &b.unit)
         && same(&a.seen, &b.seen)
         && same(&a.alternatives, &b.alternatives)
 }
 
-fn difference(record: &Record, left: Option<&DecisionRow>, right: Option<&DecisionRow>) -> Difference {
-    let (step, thread, at_ns) = left.or(right).map_or((0, 0, 0), |d| (d.step, d.thread, d.at_ns));
-    let program = record.threads.iter().find(|t| t.thread == thread).map(|t| t.name.to_string());
+fn difference(
+    record: &Record,
+    left: Option<&DecisionRow>,
+    right: Option<&DecisionRow>,
+) -> Difference {
+    let (step, thread, at_ns) = left
+        .or(right)
+        .map_or((0, 0, 0), |d| (d.step, d.thread, d.at_ns));
+    let program = record
+        .threads
+        .iter()
+        .find(|t| t.thread == thread)
+        .map(|t| t.name.to_string());
     Difference {
         step,
         at_s: at_ns as f64 * 1e-9,
@@ -151,7 +195,11 @@ fn difference(record: &Record, left: Option<&DecisionRow>, right: Option<&Decisi
 
 fn shown(d: &DecisionRow) -> String {
     let list = |pairs: &[(std::sync::Arc<str>, f64)]| {
-        pairs.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+        pairs
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let mut text = format!("{} (CPUs {}): {}", d.target, d.target_cpus, d.rule);
     if let Some(weight) = d.weight {
@@ -174,7 +222,13 @@ impl fmt::Display for Differences {
         let Some(first) = &self.first else {
             return writeln!(f, "all {} decisions are the same", self.recorded);
         };
-        let Self { recorded, replayed, same, elsewhere, .. } = self;
+        let Self {
+            recorded,
+            replayed,
+            same,
+            elsewhere,
+            ..
+        } = self;
         writeln!(
             f,
             "{recorded} decisions in the record, {replayed} in the replay: {same} the same, {elsewhere} elsewhere"
@@ -182,10 +236,26 @@ impl fmt::Display for Differences {
         if self.shares > 0 {
             writeln!(f, "caches are divided otherwise {} times", self.shares)?;
         }
-        let Difference { at_s, thread, program, .. } = first;
-        let whom = thread.map_or_else(|| "caches".into(), |thread| format!("thread {thread} of `{program}`"));
+        let Difference {
+            at_s,
+            thread,
+            program,
+            ..
+        } = first;
+        let whom = thread.map_or_else(
+            || "caches".into(),
+            |thread| format!("thread {thread} of `{program}`"),
+        );
         writeln!(f, "first difference at {at_s:.3} s, {whom}:")?;
-        writeln!(f, "  record  {}", first.recorded.as_deref().unwrap_or("says nothing about it"))?;
-        writeln!(f, "  replay  {}", first.replayed.as_deref().unwrap_or("says nothing about it"))
+        writeln!(
+            f,
+            "  record  {}",
+            first.recorded.as_deref().unwrap_or("says nothing about it")
+        )?;
+        writeln!(
+            f,
+            "  replay  {}",
+            first.replayed.as_deref().unwrap_or("says nothing about it")
+        )
     }
 }

@@ -32,7 +32,9 @@ impl Record {
     pub fn save(&self, dir: &Path) -> Result<(), ReportError> {
         let replaces = check_place(dir)?;
         let temporary = temporary_sibling(dir);
-        let written = self.write_into(&temporary).and_then(|()| put(&temporary, dir, replaces));
+        let written = self
+            .write_into(&temporary)
+            .and_then(|()| put(&temporary, dir, replaces));
         if written.is_err() {
             // The first error is the one worth telling.
             let _ = fs::remove_dir_all(&temporary);
@@ -45,7 +47,9 @@ impl Record {
         let topology = self.topology()?;
         let mut manifest = self.manifest.clone();
         let tables = || TABLES.iter().filter(|t| !t.optional || (t.rows)(self) > 0);
-        manifest.tables = tables().map(|t| (t.name.to_owned(), (t.rows)(self) as u64)).collect();
+        manifest.tables = tables()
+            .map(|t| (t.name.to_owned(), (t.rows)(self) as u64))
+            .collect();
         for table in tables() {
             self.write_table(table, &topology, &dir.join(file_name(table)))?;
         }
@@ -53,9 +57,22 @@ impl Record {
     }
 
     /// Writes all rows of a table into a file.
-    pub(super) fn write_table(&self, table: &Table, topology: &Topology, path: &Path) -> Result<(), ReportError> {
-        let encode = |e: arrow_schema::ArrowError| ReportError::Encode { table: table.name, why: e.to_string() };
-        write_batches(table.batches(self, topology).map(|batch| batch.map_err(encode)), path)
+    pub(super) fn write_table(
+        &self,
+        table: &Table,
+        topology: &Topology,
+        path: &Path,
+    ) -> Result<(), ReportError> {
+        let encode = |e: arrow_schema::ArrowError| ReportError::Encode {
+            table: table.name,
+            why: e.to_string(),
+        };
+        write_batches(
+            table
+                .batches(self, topology)
+                .map(|batch| batch.map_err(encode)),
+            path,
+        )
     }
 
     /// Reads a record.
@@ -71,12 +88,18 @@ impl Record {
         let counts = manifest.tables.clone();
         let mut record = Self::new(manifest);
         let mut words = Words::default();
-        for table in TABLES.iter().filter(|t| !t.optional || counts.contains_key(t.name)) {
+        for table in TABLES
+            .iter()
+            .filter(|t| !t.optional || counts.contains_key(t.name))
+        {
             let path = dir.join(file_name(table));
             let rows = read_table(table, &path, &mut record, &mut words)?;
             let expected = counts.get(table.name).copied().unwrap_or(0);
             if rows != expected {
-                return Err(ReportError::damaged(&path, format!("it has {rows} rows, the manifest says {expected}")));
+                return Err(ReportError::damaged(
+                    &path,
+                    format!("it has {rows} rows, the manifest says {expected}"),
+                ));
             }
         }
         check_references(&record, dir)?;
@@ -86,8 +109,10 @@ impl Record {
 
 /// Writes a manifest; what was there before is replaced whole or not at all.
 pub(super) fn write_manifest(manifest: &Manifest, dir: &Path) -> Result<(), ReportError> {
-    let text = serde_json::to_string_pretty(manifest)
-        .map_err(|e| ReportError::Encode { table: "manifest", why: e.to_string() })?;
+    let text = serde_json::to_string_pretty(manifest).map_err(|e| ReportError::Encode {
+        table: "manifest",
+        why: e.to_string(),
+    })?;
     write_atomically(&dir.join(MANIFEST), (text + "\n").as_bytes())
 }
 
@@ -103,7 +128,9 @@ pub(super) fn write_batches(
         Some(Ok(batch)) => batch.schema(),
         _ => std::sync::Arc::new(arrow_schema::Schema::empty()),
     };
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .build();
     let mut writer = ArrowWriter::try_new(&file, schema, Some(properties)).map_err(write)?;
     for batch in batches {
         writer.write(&batch?).map_err(write)?;
@@ -121,8 +148,12 @@ pub(super) fn read_batches(path: &Path) -> Result<ParquetRecordBatchReader, Repo
         }
         Err(e) => return Err(ReportError::read(path, e)),
     };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| ReportError::damaged(path, e))?;
-    builder.with_batch_size(1 << 14).build().map_err(|e| ReportError::damaged(path, e))
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+        .map_err(|e| ReportError::damaged(path, e))?;
+    builder
+        .with_batch_size(1 << 14)
+        .build()
+        .map_err(|e| ReportError::damaged(path, e))
 }
 
 pub(super) fn file_name(table: &Table) -> String {
@@ -137,9 +168,16 @@ pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
         Err(e) => Err(ReportError::read(dir, e)),
         Ok(meta) if !meta.is_dir() => Err(taken()),
         Ok(_) => {
-            let empty = fs::read_dir(dir).map_err(|e| ReportError::read(dir, e))?.next().is_none();
+            let empty = fs::read_dir(dir)
+                .map_err(|e| ReportError::read(dir, e))?
+                .next()
+                .is_none();
             let ours = read_schema(dir).is_ok_and(|schema| schema.starts_with(FAMILY));
-            if empty || ours { Ok(true) } else { Err(taken()) }
+            if empty || ours {
+                Ok(true)
+            } else {
+                Err(taken())
+            }
         }
     }
 }
@@ -162,10 +200,12 @@ pub(super) fn put(temporary: &Path, dir: &Path, replaces: bool) -> Result<(), Re
 
 fn io_error(error: parquet::errors::ParquetError) -> std::io::Error {
     match error {
-        parquet::errors::ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
-            Ok(io) => *io,
-            Err(other) => std::io::Error::other(other),
-        },
+        parquet::errors::ParquetError::External(inner) => {
+            match inner.downcast::<std::io::Error>() {
+                Ok(io) => *io,
+                Err(other) => std::io::Error::other(other),
+            }
+        }
         other => std::io::Error::other(other.to_string()),
     }
 }
@@ -176,15 +216,24 @@ fn read_schema(dir: &Path) -> Result<String, ReportError> {
     struct Head {
         schema: String,
     }
-    let foreign = |why: String| ReportError::Foreign { path: dir.into(), why };
+    let foreign = |why: String| ReportError::Foreign {
+        path: dir.into(),
+        why,
+    };
     if !dir.is_dir() {
-        let why = if dir.exists() { "it is a file" } else { "there is no such folder" };
+        let why = if dir.exists() {
+            "it is a file"
+        } else {
+            "there is no such folder"
+        };
         return Err(foreign(why.into()));
     }
     let path = dir.join(MANIFEST);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(foreign(format!("it has no {MANIFEST}"))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(foreign(format!("it has no {MANIFEST}")));
+        }
         Err(e) => return Err(ReportError::read(&path, e)),
     };
     match serde_json::from_str::<Head>(&text) {
@@ -197,10 +246,16 @@ fn read_schema(dir: &Path) -> Result<String, ReportError> {
 fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
     let schema = read_schema(dir)?;
     if !schema.starts_with(FAMILY) {
-        return Err(ReportError::Foreign { path: dir.into(), why: format!("its schema is `{schema}`") });
+        return Err(ReportError::Foreign {
+            path: dir.into(),
+            why: format!("its schema is `{schema}`"),
+        });
     }
     if schema != SCHEMA {
-        return Err(ReportError::Newer { path: dir.into(), schema });
+        return Err(ReportError::Newer {
+            path: dir.into(),
+            schema,
+        });
     }
     let path = dir.join(MANIFEST);
     let text = fs::read_to_string(&path).map_err(|e| ReportError::read(&path, e))?;
@@ -240,7 +295,10 @@ fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
         ("events", record.events.iter().map(|r| r.step).collect()),
         ("samples", record.samples.iter().map(|r| r.step).collect()),
         ("metrics", record.metrics.iter().map(|r| r.step).collect()),
-        ("decisions", record.decisions.iter().map(|r| r.step).collect()),
+        (
+            "decisions",
+            record.decisions.iter().map(|r| r.step).collect(),
+        ),
         ("shares", record.shares.iter().map(|r| r.step).collect()),
         ("spans", record.spans.iter().map(|r| r.step).collect()),
         ("readings", record.readings.iter().map(|r| r.step).collect()),
@@ -250,7 +308,10 @@ fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
         let outside = column.last().is_some_and(|s| *s as usize >= steps);
         if outside || !column.is_sorted() {
             let path = dir.join(format!("{name}.parquet"));
-            return Err(ReportError::damaged(&path, "column `step` is out of order or names no observation"));
+            return Err(ReportError::damaged(
+                &path,
+                "column `step` is out of order or names no observation",
+            ));
         }
     }
     Ok(())

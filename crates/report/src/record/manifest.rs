@@ -69,7 +69,10 @@ pub struct Manifest {
     pub unfinished: bool,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
 const fn is_false(value: &bool) -> bool {
     !*value
 }
@@ -98,7 +101,10 @@ impl Manifest {
         options: impl IntoIterator<Item = (String, String)>,
         profiles: BTreeMap<String, String>,
     ) -> Self {
-        let named = |(name, text): (&str, &str)| NamedText { name: name.into(), text: text.into() };
+        let named = |(name, text): (&str, &str)| NamedText {
+            name: name.into(),
+            text: text.into(),
+        };
         Self {
             schema: SCHEMA.into(),
             version: env!("CARGO_PKG_VERSION").into(),

@@ -30,8 +30,8 @@ pub use differences::{Difference, Differences, compare_decisions, compare_shares
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, ShareRow, SpanRow, StepRow, ThreadRow,
-    ToldRow, VirtualRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, ShareRow, SpanRow,
+    StepRow, ThreadRow, ToldRow, VirtualRow,
 };
 
 use crate::error::ReportError;
@@ -135,7 +135,11 @@ impl Record {
 
     /// Rows of the largest table.
     fn most_rows(&self) -> usize {
-        tables::TABLES.iter().map(|table| (table.rows)(self)).max().unwrap_or(0)
+        tables::TABLES
+            .iter()
+            .map(|table| (table.rows)(self))
+            .max()
+            .unwrap_or(0)
     }
 
     /// The machine of the run.
@@ -144,7 +148,10 @@ impl Record {
     /// The machine's text inside the record cannot be read.
     pub fn topology(&self) -> Result<Arc<Topology>, ReportError> {
         let machine = &self.manifest.machine;
-        Ok(Arc::new(Topology::new(&Machine::parse(&machine.name, &machine.text)?)))
+        Ok(Arc::new(Topology::new(&Machine::parse(
+            &machine.name,
+            &machine.text,
+        )?)))
     }
 
     /// The profiles of the run, by file name.
@@ -152,7 +159,8 @@ impl Record {
     /// # Errors
     /// A profile inside the record cannot be read.
     pub fn profiles(&self) -> Result<Vec<(String, Profile)>, ReportError> {
-        let parse = |(name, text): (&String, &String)| Ok((name.clone(), Profile::parse(name, text)?));
+        let parse =
+            |(name, text): (&String, &String)| Ok((name.clone(), Profile::parse(name, text)?));
         self.manifest.profiles.iter().map(parse).collect()
     }
 
@@ -174,10 +182,14 @@ impl Record {
     pub fn identities(&self) -> Vec<ThreadIdentity> {
         let mut seen = std::collections::BTreeMap::new();
         for row in &self.threads {
-            seen.entry(row.thread).or_insert_with(|| (row.program, Arc::clone(&row.name)));
+            seen.entry(row.thread)
+                .or_insert_with(|| (row.program, Arc::clone(&row.name)));
         }
-        let identity =
-            |(id, (program, name)): (u32, (u32, Arc<str>))| ThreadIdentity { id: ThreadId(id), program, name };
+        let identity = |(id, (program, name)): (u32, (u32, Arc<str>))| ThreadIdentity {
+            id: ThreadId(id),
+            program,
+            name,
+        };
         seen.into_iter().map(identity).collect()
     }
 }

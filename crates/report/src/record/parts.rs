@@ -12,7 +12,9 @@ use std::sync::Arc;
 use countersteer_core::topology::Topology;
 
 use super::collector::Words;
-use super::disk::{check_place, file_name, put, read_batches, read_table, write_batches, write_manifest};
+use super::disk::{
+    check_place, file_name, put, read_batches, read_table, write_batches, write_manifest,
+};
 use super::tables::{TABLES, Table};
 use super::{Manifest, Record};
 use crate::atomic::temporary_sibling;
@@ -39,7 +41,10 @@ impl Parts {
         let topology = empty.topology()?;
         let temporary = temporary_sibling(dir);
         let parts = temporary.join(FOLDER);
-        let manifest = Manifest { unfinished: true, ..empty.manifest.clone() };
+        let manifest = Manifest {
+            unfinished: true,
+            ..empty.manifest.clone()
+        };
         let begun = fs::create_dir_all(&parts)
             .map_err(|e| ReportError::write(&temporary, e))
             .and_then(|()| write_manifest(&manifest, &temporary))
@@ -48,7 +53,12 @@ impl Parts {
             // The first error is the one worth telling.
             let _ = fs::remove_dir_all(&temporary);
         }
-        begun.map(|()| Self { dir: dir.into(), topology, tail: empty, number: 0 })
+        begun.map(|()| Self {
+            dir: dir.into(),
+            topology,
+            tail: empty,
+            number: 0,
+        })
     }
 
     /// Adds rows; once this returns, whoever reads the record finds them.
@@ -56,10 +66,14 @@ impl Parts {
         self.tail.append(&mut rows);
         // Steps come first among the tables: whatever is written after them refers to steps that are there.
         for table in TABLES.iter().filter(|t| (t.rows)(&self.tail) > 0) {
-            let path = self.dir.join(FOLDER).join(format!("{}.{:06}.parquet", table.name, self.number));
+            let path = self
+                .dir
+                .join(FOLDER)
+                .join(format!("{}.{:06}.parquet", table.name, self.number));
             let new = path.with_extension("new");
             let written = self.tail.write_table(table, &self.topology, &new);
-            let written = written.and_then(|()| fs::rename(&new, &path).map_err(|e| ReportError::write(&path, e)));
+            let written = written
+                .and_then(|()| fs::rename(&new, &path).map_err(|e| ReportError::write(&path, e)));
             if let Err(error) = written {
                 // It only takes space that somebody else misses.
                 let _ = fs::remove_file(&new);
@@ -75,7 +89,9 @@ impl Parts {
 
     /// Merges the parts; the folder then is what [`Record::save`] makes.
     pub(super) fn finish(self, mut manifest: Manifest) -> Result<(), ReportError> {
-        let merged = self.merge(&mut manifest).and_then(|()| write_manifest(&manifest, &self.dir));
+        let merged = self
+            .merge(&mut manifest)
+            .and_then(|()| write_manifest(&manifest, &self.dir));
         if let Err(error) = merged {
             for table in TABLES {
                 let _ = fs::remove_file(self.dir.join(file_name(table)));
@@ -99,10 +115,13 @@ impl Parts {
             }
             let mut rows = 0;
             let batches = files.iter().flat_map(|file| match read_batches(file) {
-                Ok(batches) => batches.map(|b| b.map_err(|e| ReportError::damaged(file, e))).collect(),
+                Ok(batches) => batches
+                    .map(|b| b.map_err(|e| ReportError::damaged(file, e)))
+                    .collect(),
                 Err(error) => vec![Err(error)],
             });
-            let counted = batches.inspect(|b| rows += b.as_ref().map_or(0, |b| b.num_rows() as u64));
+            let counted =
+                batches.inspect(|b| rows += b.as_ref().map_or(0, |b| b.num_rows() as u64));
             write_batches(counted, &path)?;
             manifest.tables.insert(table.name.into(), rows);
         }
@@ -115,11 +134,20 @@ fn files(dir: &Path, table: &Table) -> Result<Vec<PathBuf>, ReportError> {
     let folder = dir.join(FOLDER);
     let entries = fs::read_dir(&folder).map_err(|e| ReportError::read(&folder, e))?;
     let own = |path: &PathBuf| {
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        let number = name.strip_prefix(table.name).and_then(|n| n.strip_prefix('.')?.strip_suffix(".parquet"));
+        let name = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or_default();
+        let number = name
+            .strip_prefix(table.name)
+            .and_then(|n| n.strip_prefix('.')?.strip_suffix(".parquet"));
         number.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
     };
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(own).collect();
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(own)
+        .collect();
     files.sort();
     Ok(files)
 }
@@ -159,7 +187,15 @@ mod tests {
 
     fn empty() -> Record {
         let (machine, workload) = (("core2-quad", MACHINE), ("w", ""));
-        let mut record = Record::new(Manifest::new(machine, workload, "linux", 0, Nanos(1), [], BTreeMap::new()));
+        let mut record = Record::new(Manifest::new(
+            machine,
+            workload,
+            "linux",
+            0,
+            Nanos(1),
+            [],
+            BTreeMap::new(),
+        ));
         record.reading_counts = vec!["cycles".into()];
         record.reading_metrics = vec!["ipc".into()];
         record
@@ -184,13 +220,17 @@ mod tests {
             metrics: [None].into(),
         };
         let mut block = empty();
-        block.steps.push(StepRow { at_ns: u64::from(step), ..StepRow::default() });
+        block.steps.push(StepRow {
+            at_ns: u64::from(step),
+            ..StepRow::default()
+        });
         block.readings.extend((0..rows).map(row));
         block
     }
 
     fn scratch(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("countersteer-parts-{name}-{}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("countersteer-parts-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         dir
     }
@@ -205,9 +245,15 @@ mod tests {
             whole.append(&mut block(step, 30_000));
             let seen = Record::load(&dir).unwrap();
             assert!(seen.manifest.unfinished);
-            assert_eq!((&seen.steps, &seen.readings), (&whole.steps, &whole.readings));
+            assert_eq!(
+                (&seen.steps, &seen.readings),
+                (&whole.steps, &whole.readings)
+            );
         }
-        assert!(parts.number > 0 && parts.tail.readings.len() < PART_ROWS, "memory does not grow");
+        assert!(
+            parts.number > 0 && parts.tail.readings.len() < PART_ROWS,
+            "memory does not grow"
+        );
         parts.finish(empty().manifest).unwrap();
         whole.save(&saved).unwrap();
         let (merged, saved_record) = (Record::load(&dir).unwrap(), Record::load(&saved).unwrap());

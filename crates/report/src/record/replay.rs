@@ -43,10 +43,21 @@ impl<'a> ReplayEngine<'a> {
     /// The record holds scores only, or its machine cannot be read.
     pub fn new(record: &'a Record) -> Result<Self, ReportError> {
         if record.manifest.detail == Detail::Scores {
-            return Err(ReportError::NotRecorded { what: "observations", detail: Detail::Scores.name().into() });
+            return Err(ReportError::NotRecorded {
+                what: "observations",
+                detail: Detail::Scores.name().into(),
+            });
         }
         let (topology, cursors, words) = (record.topology()?, Cursors::default(), Words::default());
-        Ok(Self { record, topology, next: 0, cursors, words, decisions: Vec::new(), shares: Vec::new() })
+        Ok(Self {
+            record,
+            topology,
+            next: 0,
+            cursors,
+            words,
+            decisions: Vec::new(),
+            shares: Vec::new(),
+        })
     }
 
     /// What the policy decided so far.
@@ -65,7 +76,10 @@ impl<'a> ReplayEngine<'a> {
 /// The rows of one step, from `cursor` on; moves the cursor behind them.
 fn take<'r, T>(rows: &'r [T], cursor: &mut usize, step: usize, of: impl Fn(&T) -> u32) -> &'r [T] {
     let start = *cursor;
-    *cursor += rows[start..].iter().take_while(|r| of(r) as usize == step).count();
+    *cursor += rows[start..]
+        .iter()
+        .take_while(|r| of(r) as usize == step)
+        .count();
     &rows[start..*cursor]
 }
 
@@ -78,7 +92,10 @@ impl Engine for ReplayEngine<'_> {
 
     fn observe(&mut self, _: Nanos, _: bool) -> Result<Observation, ReportError> {
         let (record, step) = (self.record, self.next);
-        let row = record.steps.get(step).ok_or(ReportError::ReplayOver { steps: step })?;
+        let row = record
+            .steps
+            .get(step)
+            .ok_or(ReportError::ReplayOver { steps: step })?;
         self.next += 1;
         let threads = take(&record.threads, &mut self.cursors.threads, step, |r| r.step);
         let told = take(&record.told, &mut self.cursors.told, step, |r| r.step);
@@ -89,7 +106,11 @@ impl Engine for ReplayEngine<'_> {
             at: Nanos(row.at_ns),
             threads: threads.iter().map(|row| thread_info(row, told)).collect(),
             events: (events.iter())
-                .map(|e| ThreadEvent { at: Nanos(e.at_ns), thread: ThreadId(e.thread), kind: e.kind })
+                .map(|e| ThreadEvent {
+                    at: Nanos(e.at_ns),
+                    thread: ThreadId(e.thread),
+                    kind: e.kind,
+                })
                 .collect(),
             // No policy sees it, so records are without.
             ended: Vec::new(),
@@ -102,14 +123,27 @@ impl Engine for ReplayEngine<'_> {
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ReportError> {
-        let Some(index) = self.next.checked_sub(1) else { return Ok(Applied::default()) };
+        let Some(index) = self.next.checked_sub(1) else {
+            return Ok(Applied::default());
+        };
         let row = &self.record.steps[index];
         let step = u32::try_from(index).unwrap_or(u32::MAX);
         if let Some(classes) = &placement.caches {
-            self.words.shares(&self.topology, step, Nanos(row.at_ns), classes, &mut self.shares);
+            self.words.shares(
+                &self.topology,
+                step,
+                Nanos(row.at_ns),
+                classes,
+                &mut self.shares,
+            );
         }
         for placed in &placement.threads {
-            self.decisions.push(self.words.decision(&self.topology, step, Nanos(row.at_ns), placed));
+            self.decisions.push(self.words.decision(
+                &self.topology,
+                step,
+                Nanos(row.at_ns),
+                placed,
+            ));
         }
         Ok(Applied {
             changed: row.changed,
@@ -122,7 +156,10 @@ impl Engine for ReplayEngine<'_> {
 }
 
 fn thread_info(row: &super::ThreadRow, told: &[super::ToldRow]) -> ThreadInfo {
-    let told = told.binary_search_by_key(&row.thread, |t| t.thread).ok().map(|found| told[found].told);
+    let told = told
+        .binary_search_by_key(&row.thread, |t| t.thread)
+        .ok()
+        .map(|found| told[found].told);
     ThreadInfo {
         id: ThreadId(row.thread),
         program: ProgramId(row.program),
@@ -136,5 +173,10 @@ fn thread_info(row: &super::ThreadRow, told: &[super::ToldRow]) -> ThreadInfo {
 }
 
 fn span(row: &super::SpanRow) -> Span {
-    Span { thread: ThreadId(row.thread), cpu: CpuId(row.cpu), start: Nanos(row.start_ns), end: Nanos(row.end_ns) }
+    Span {
+        thread: ThreadId(row.thread),
+        cpu: CpuId(row.cpu),
+        start: Nanos(row.start_ns),
+        end: Nanos(row.end_ns),
+    }
 }

@@ -74,7 +74,10 @@ impl Comparison {
     /// A comparison of runs.
     #[must_use]
     pub fn new(runs: Vec<CompareRun>) -> Self {
-        Self { schema: COMPARE_SCHEMA.into(), runs }
+        Self {
+            schema: COMPARE_SCHEMA.into(),
+            runs,
+        }
     }
 }
 
@@ -112,6 +115,12 @@ impl CompareRun {
     #[must_use]
     pub fn of_record(record: &Record) -> Self {
         let m = &record.manifest;
-        Self::new(&m.machine.name, &m.workload.name, &m.policy, m.seed, &record.score())
+        Self::new(
+            &m.machine.name,
+            &m.workload.name,
+            &m.policy,
+            m.seed,
+            &record.score(),
+        )
     }
 }

@@ -29,7 +29,11 @@ pub fn comparison(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
     let mut table = bare();
     let names = names(&summaries);
-    let head = names.iter().map(|n| n.0).chain(["seeds"]).chain(METRICS.iter().map(|m| m.label));
+    let head = names
+        .iter()
+        .map(|n| n.0)
+        .chain(["seeds"])
+        .chain(METRICS.iter().map(|m| m.label));
     table.set_header(head.map(bold));
     for summary in &summaries {
         let mut row: Vec<Cell> = names.iter().map(|n| Cell::new((n.1)(summary))).collect();
@@ -37,7 +41,11 @@ pub fn comparison(runs: &[CompareRun]) -> String {
         for metric in METRICS {
             let cell = Cell::new(shown(metric, summary)).set_alignment(CellAlignment::Right);
             let best = colour() && is_best(metric, summary, &summaries);
-            row.push(if best { cell.add_attribute(Attribute::Bold) } else { cell });
+            row.push(if best {
+                cell.add_attribute(Attribute::Bold)
+            } else {
+                cell
+            });
         }
         table.add_row(row);
     }
@@ -45,7 +53,11 @@ pub fn comparison(runs: &[CompareRun]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let several = summaries.iter().any(|s| s.runs.len() > 1);
-    let note = if several { "median over seeds, (least to most)\n" } else { "" };
+    let note = if several {
+        "median over seeds, (least to most)\n"
+    } else {
+        ""
+    };
     text_of(&table) + note
 }
 
@@ -54,15 +66,34 @@ pub fn comparison(runs: &[CompareRun]) -> String {
 pub fn markdown(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
     let names = names(&summaries);
-    let head: Vec<&str> = names.iter().map(|n| n.0).chain(["seeds"]).chain(METRICS.iter().map(|m| m.label)).collect();
-    let rules = head.iter().enumerate().map(|(i, _)| if i < names.len() { "---" } else { "---:" });
-    let mut text = format!("| {} |\n| {} |\n", head.join(" | "), rules.collect::<Vec<_>>().join(" | "));
+    let head: Vec<&str> = names
+        .iter()
+        .map(|n| n.0)
+        .chain(["seeds"])
+        .chain(METRICS.iter().map(|m| m.label))
+        .collect();
+    let rules = head
+        .iter()
+        .enumerate()
+        .map(|(i, _)| if i < names.len() { "---" } else { "---:" });
+    let mut text = format!(
+        "| {} |\n| {} |\n",
+        head.join(" | "),
+        rules.collect::<Vec<_>>().join(" | ")
+    );
     for summary in &summaries {
-        let mut cells: Vec<String> = names.iter().map(|n| (n.1)(summary).replace('|', "\\|")).collect();
+        let mut cells: Vec<String> = names
+            .iter()
+            .map(|n| (n.1)(summary).replace('|', "\\|"))
+            .collect();
         cells.push(summary.runs.len().to_string());
         for metric in METRICS {
             let shown = shown(metric, summary);
-            cells.push(if is_best(metric, summary, &summaries) { format!("**{shown}**") } else { shown });
+            cells.push(if is_best(metric, summary, &summaries) {
+                format!("**{shown}**")
+            } else {
+                shown
+            });
         }
         text += &format!("| {} |\n", cells.join(" | "));
     }
@@ -72,15 +103,27 @@ pub fn markdown(runs: &[CompareRun]) -> String {
 /// Every run as a line of CSV, with full precision.
 #[must_use]
 pub fn csv(runs: &[CompareRun]) -> String {
-    let mut text =
-        String::from("machine,workload,policy,seed,asp,stp,antt,unfairness,jain,ipc,energy_j,edp_js,migrations\n");
+    let mut text = String::from(
+        "machine,workload,policy,seed,asp,stp,antt,unfairness,jain,ipc,energy_j,edp_js,migrations\n",
+    );
     for r in runs {
-        let names = [&r.machine, &r.workload, &r.policy].map(|n| quoted(n)).join(",");
+        let names = [&r.machine, &r.workload, &r.policy]
+            .map(|n| quoted(n))
+            .join(",");
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "{names},{},{},{},{},{},{},{},{},{},{}",
-            r.seed, r.asp, r.stp, r.antt, r.unfairness, r.jain, r.ipc, r.energy_j, r.edp_js, r.migrations
+            r.seed,
+            r.asp,
+            r.stp,
+            r.antt,
+            r.unfairness,
+            r.jain,
+            r.ipc,
+            r.energy_j,
+            r.edp_js,
+            r.migrations
         );
     }
     text
@@ -111,9 +154,19 @@ pub fn csv_summary(runs: &[CompareRun]) -> String {
 #[must_use]
 pub fn programs(run: &CompareRun) -> String {
     let mut table = bare();
-    table.set_header(["program", "completion (s)", "alone fast (s)", "alone slow (s)", "slowdown"].map(bold));
+    table.set_header(
+        [
+            "program",
+            "completion (s)",
+            "alone fast (s)",
+            "alone slow (s)",
+            "slowdown",
+        ]
+        .map(bold),
+    );
     for p in &run.programs {
-        let figures = [p.completion_s, p.alone_fast_s, p.alone_slow_s, p.slowdown].map(|v| Cell::new(number(v, 4)));
+        let figures = [p.completion_s, p.alone_fast_s, p.alone_slow_s, p.slowdown]
+            .map(|v| Cell::new(number(v, 4)));
         table.add_row([Cell::new(&p.name)].into_iter().chain(figures));
     }
     for column in table.column_iter_mut().skip(1) {
@@ -126,11 +179,16 @@ type Name = (&'static str, fn(&Summary<'_>) -> String);
 
 /// The columns that tell rows apart: machine and workload only when there are several.
 fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
-    let several = |f: fn(&Summary<'_>) -> String| summaries.windows(2).any(|w| f(&w[0]) != f(&w[1]));
+    let several =
+        |f: fn(&Summary<'_>) -> String| summaries.windows(2).any(|w| f(&w[0]) != f(&w[1]));
     let machine: Name = ("machine", |s| s.machine.to_owned());
     let workload: Name = ("workload", |s| s.workload.to_owned());
     let policy: Name = ("policy", |s| s.policy.to_owned());
-    [machine, workload].into_iter().filter(|n| several(n.1)).chain([policy]).collect()
+    [machine, workload]
+        .into_iter()
+        .filter(|n| several(n.1))
+        .chain([policy])
+        .collect()
 }
 
 /// A terminal that is narrower does not know its width, as serial lines do not.
@@ -139,8 +197,14 @@ const NARROWEST: u16 = 40;
 fn bare() -> Table {
     let mut table = Table::new();
     let wide = table.width().is_none_or(|columns| columns >= NARROWEST);
-    let arrangement = if wide { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
-    table.load_style(presets::NOTHING).set_content_arrangement(arrangement);
+    let arrangement = if wide {
+        ContentArrangement::Dynamic
+    } else {
+        ContentArrangement::Disabled
+    };
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(arrangement);
     table
 }
 
@@ -151,7 +215,11 @@ fn colour() -> bool {
 
 fn bold(text: impl ToString) -> Cell {
     let cell = Cell::new(text.to_string());
-    if colour() { cell.add_attribute(Attribute::Bold) } else { cell }
+    if colour() {
+        cell.add_attribute(Attribute::Bold)
+    } else {
+        cell
+    }
 }
 
 fn text_of(table: &Table) -> String {
@@ -166,8 +234,13 @@ fn text_of(table: &Table) -> String {
 
 fn shown(metric: &Metric, summary: &Summary<'_>) -> String {
     let Spread { median, min, max } = summary.spread(metric);
-    let figure =
-        |v: f64| if metric.key == "migrations" { crate::format::count(v.round() as u64) } else { number(v, 4) };
+    let figure = |v: f64| {
+        if metric.key == "migrations" {
+            crate::format::count(v.round() as u64)
+        } else {
+            number(v, 4)
+        }
+    };
     // A range that rounding hides says nothing.
     if figure(min) == figure(max) {
         return figure(median);
@@ -178,12 +251,20 @@ fn shown(metric: &Metric, summary: &Summary<'_>) -> String {
 /// Whether no other policy of the same experiment has a better median, and one has a worse.
 fn is_best(metric: &Metric, summary: &Summary<'_>, all: &[Summary<'_>]) -> bool {
     let mine = summary.spread(metric).median;
-    let rivals: Vec<f64> = all.iter().filter(|s| s.same_experiment(summary)).map(|s| s.spread(metric).median).collect();
+    let rivals: Vec<f64> = all
+        .iter()
+        .filter(|s| s.same_experiment(summary))
+        .map(|s| s.spread(metric).median)
+        .collect();
     metric.better != Better::Neither
         && rivals.iter().all(|r| !metric.beats(*r, mine))
         && rivals.iter().any(|r| metric.beats(mine, *r))
 }
 
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
 }

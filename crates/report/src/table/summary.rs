@@ -118,7 +118,9 @@ pub const COMPLETION: Metric = Metric {
 pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
     let has = |m: &Metric| {
         let values = summaries.iter().flat_map(|s| &s.runs).map(|r| (m.of)(r));
-        values.filter(|v| !v.is_nan()).any(|v| v != 0.0 || !m.positive)
+        values
+            .filter(|v| !v.is_nan())
+            .any(|v| v != 0.0 || !m.positive)
     };
     let known = METRICS.iter().filter(|m| has(m));
     let first = (!has(&METRICS[0])).then_some(&COMPLETION);
@@ -142,9 +144,15 @@ impl Spread {
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
-        let (Some(&min), Some(&max)) = (values.first(), values.last()) else { return Self::default() };
+        let (Some(&min), Some(&max)) = (values.first(), values.last()) else {
+            return Self::default();
+        };
         let half = values.len() / 2;
-        let median = if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) };
+        let median = if values.len() % 2 == 1 {
+            values[half]
+        } else {
+            f64::midpoint(values[half - 1], values[half])
+        };
         Self { median, min, max }
     }
 }
@@ -193,14 +201,23 @@ impl Metric {
 pub fn summarise(runs: &[CompareRun]) -> Vec<Summary<'_>> {
     let mut summaries: Vec<Summary<'_>> = Vec::new();
     for run in runs {
-        let same =
-            |s: &&mut Summary<'_>| (s.machine, s.workload, s.policy) == (&*run.machine, &*run.workload, &*run.policy);
+        let same = |s: &&mut Summary<'_>| {
+            (s.machine, s.workload, s.policy) == (&*run.machine, &*run.workload, &*run.policy)
+        };
         if let Some(summary) = summaries.iter_mut().find(same) {
             summary.runs.push(run);
             continue;
         }
-        let new = Summary { machine: &run.machine, workload: &run.workload, policy: &run.policy, runs: vec![run] };
-        let after = summaries.iter().rposition(|s| s.same_experiment(&new)).map_or(summaries.len(), |i| i + 1);
+        let new = Summary {
+            machine: &run.machine,
+            workload: &run.workload,
+            policy: &run.policy,
+            runs: vec![run],
+        };
+        let after = summaries
+            .iter()
+            .rposition(|s| s.same_experiment(&new))
+            .map_or(summaries.len(), |i| i + 1);
         summaries.insert(after, new);
     }
     summaries
@@ -235,16 +252,38 @@ mod tests {
             migrations: 0,
             programs: vec![program(2.0, known), program(8.0, known)],
         };
-        let keys = |run: CompareRun| measured(&summarise(&[run])).iter().map(|m| m.key).collect::<Vec<_>>();
-        assert_eq!(keys(run(1.0)), ["asp", "stp", "antt", "unfairness", "ipc", "migrations"]);
+        let keys = |run: CompareRun| {
+            measured(&summarise(&[run]))
+                .iter()
+                .map(|m| m.key)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            keys(run(1.0)),
+            ["asp", "stp", "antt", "unfairness", "ipc", "migrations"]
+        );
         assert_eq!(keys(run(f64::NAN)), ["completion_s", "migrations"]);
         assert!(((COMPLETION.of)(&run(1.0)) - 4.0).abs() < 1e-12);
     }
 
     #[test]
     fn medians_of_even_and_odd_numbers() {
-        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
-        assert_eq!(Spread::of([4.0, 1.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(
+            Spread::of([3.0, 1.0, 2.0]),
+            Spread {
+                median: 2.0,
+                min: 1.0,
+                max: 3.0
+            }
+        );
+        assert_eq!(
+            Spread::of([4.0, 1.0]),
+            Spread {
+                median: 2.5,
+                min: 1.0,
+                max: 4.0
+            }
+        );
         assert_eq!(Spread::of([]), Spread::default());
     }
 }

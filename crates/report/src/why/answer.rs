@@ -93,7 +93,17 @@ pub struct NextMove {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { program, thread, at_s, cpu, core_type, llc, since_s, allowed, .. } = self;
+        let Self {
+            program,
+            thread,
+            at_s,
+            cpu,
+            core_type,
+            llc,
+            since_s,
+            allowed,
+            ..
+        } = self;
         let state = if self.runnable { "" } else { ", asleep" };
         writeln!(
             f,
@@ -102,7 +112,11 @@ impl fmt::Display for Answer {
         writeln!(f, "  allowed  CPUs {allowed}")?;
         match &self.decision {
             Some(decision) => write!(f, "{decision}")?,
-            None => writeln!(f, "  decision none: {} had not placed it, so the kernel chose", self.policy)?,
+            None => writeln!(
+                f,
+                "  decision none: {} had not placed it, so the kernel chose",
+                self.policy
+            )?,
         }
         self.what_followed(f)
     }
@@ -112,14 +126,24 @@ impl Answer {
     fn what_followed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, after) in self.after.iter().enumerate() {
             let before = self.before.iter().find(|b| b.name == after.name);
-            let from = before.map_or_else(String::new, |b| format!("{} → ", metric(&b.name, b.value)));
+            let from =
+                before.map_or_else(String::new, |b| format!("{} → ", metric(&b.name, b.value)));
             let head = if i == 0 { "after   " } else { "        " };
-            writeln!(f, "  {head} {} {from}{}", after.name, metric(&after.name, after.value))?;
+            writeln!(
+                f,
+                "  {head} {} {from}{}",
+                after.name,
+                metric(&after.name, after.value)
+            )?;
         }
         match &self.next_move {
             Some(next) => {
                 let later = seconds(next.at_s - self.at_s);
-                writeln!(f, "  next     moved to CPU {} at {:.3} s, {later} later", next.cpu, next.at_s)
+                writeln!(
+                    f,
+                    "  next     moved to CPU {} at {:.3} s, {later} later",
+                    next.cpu, next.at_s
+                )
             }
             None => writeln!(f, "  next     stayed on CPU {} to the end", self.cpu),
         }
@@ -128,23 +152,47 @@ impl Answer {
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at_s, since_s, target, cpus, rule, .. } = self;
-        let since = if since_s < at_s { format!(", the same since {since_s:.3} s") } else { String::new() };
+        let Self {
+            at_s,
+            since_s,
+            target,
+            cpus,
+            rule,
+            ..
+        } = self;
+        let since = if since_s < at_s {
+            format!(", the same since {since_s:.3} s")
+        } else {
+            String::new()
+        };
         writeln!(f, "  decision {target} (CPUs {cpus}) at {at_s:.3} s{since}")?;
         writeln!(f, "  rule     {rule}")?;
         if let Some(weight) = self.weight {
             writeln!(f, "  weight   {weight}")?;
         }
-        let seen: Vec<String> = self.seen.iter().map(|s| format!("{} {}", s.name, metric(&s.name, s.value))).collect();
+        let seen: Vec<String> = self
+            .seen
+            .iter()
+            .map(|s| format!("{} {}", s.name, metric(&s.name, s.value)))
+            .collect();
         if !seen.is_empty() {
             writeln!(f, "  saw      {}", seen.join(", "))?;
         }
         if self.alternatives.is_empty() {
             return Ok(());
         }
-        let unit = if self.unit.is_empty() { "predicted value" } else { &self.unit };
+        let unit = if self.unit.is_empty() {
+            "predicted value"
+        } else {
+            &self.unit
+        };
         writeln!(f, "  could    ({unit})")?;
-        let width = self.alternatives.iter().map(|a| a.group.chars().count()).max().unwrap_or(0);
+        let width = self
+            .alternatives
+            .iter()
+            .map(|a| a.group.chars().count())
+            .max()
+            .unwrap_or(0);
         for a in &self.alternatives {
             let mark = if a.chosen { "  ← chosen" } else { "" };
             writeln!(f, "    {:width$}  {}{mark}", a.group, number(a.value, 4))?;

@@ -15,8 +15,15 @@ pub(super) fn identities(record: &Record, who: &str) -> Result<Vec<ThreadIdentit
     if !named.is_empty() {
         return Ok(named);
     }
-    let number: Option<u32> = who.strip_prefix("thread").unwrap_or(who).trim().parse().ok();
-    let numbered = number.and_then(|n| all.iter().find(|t| t.id.0 == n)).cloned();
+    let number: Option<u32> = who
+        .strip_prefix("thread")
+        .unwrap_or(who)
+        .trim()
+        .parse()
+        .ok();
+    let numbered = number
+        .and_then(|n| all.iter().find(|t| t.id.0 == n))
+        .cloned();
     numbered.map(|t| vec![t]).ok_or_else(|| unknown(&all, who))
 }
 
@@ -29,14 +36,22 @@ fn unknown(all: &[ThreadIdentity], asked: &str) -> ReportError {
         }
     }
     let more = names.len().saturating_sub(SHOWN);
-    let mut known = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    let mut known = names
+        .iter()
+        .take(SHOWN)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
     if more > 0 {
         known += &format!(" and {more} more");
     }
     if let (Some(first), Some(last)) = (all.first(), all.last()) {
         known += &format!(" (threads {} to {})", first.id.0, last.id.0);
     }
-    ReportError::UnknownProgram { asked: asked.into(), known }
+    ReportError::UnknownProgram {
+        asked: asked.into(),
+        known,
+    }
 }
 
 /// The first of the threads that was alive at the observation before `at_ns`, with its state then.
@@ -45,57 +60,115 @@ pub(super) fn alive<'a, 'b>(
     asked: &'b [ThreadIdentity],
     at_ns: u64,
 ) -> Option<(&'b ThreadIdentity, State<'a>)> {
-    let step = record.steps.partition_point(|s| s.at_ns <= at_ns).checked_sub(1)? as u32;
+    let step = record
+        .steps
+        .partition_point(|s| s.at_ns <= at_ns)
+        .checked_sub(1)? as u32;
     let start = record.threads.partition_point(|t| t.step < step);
     let end = record.threads.partition_point(|t| t.step <= step);
     let states = &record.threads[start..end];
-    asked.iter().find_map(|who| Some((who, states.iter().find(|s| s.thread == who.id.0)?)))
+    asked
+        .iter()
+        .find_map(|who| Some((who, states.iter().find(|s| s.thread == who.id.0)?)))
 }
 
 /// The CPU at `at_ns` and since when, from spans or moves where they were recorded, else from observations.
 pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) -> (u32, u64) {
-    let mut here = (record.threads.iter().find(|t| t.thread == thread).map_or(state.cpu, |t| t.cpu), 0);
-    for event in record.events.iter().filter(|e| e.thread == thread && e.at_ns <= at_ns) {
+    let mut here = (
+        record
+            .threads
+            .iter()
+            .find(|t| t.thread == thread)
+            .map_or(state.cpu, |t| t.cpu),
+        0,
+    );
+    for event in record
+        .events
+        .iter()
+        .filter(|e| e.thread == thread && e.at_ns <= at_ns)
+    {
         match event.kind {
             ThreadEventKind::Migrate { to, .. } => here = (to.0, event.at_ns),
             ThreadEventKind::New => here.1 = event.at_ns,
             _ => {}
         }
     }
-    if here.0 == state.cpu || record.spans.iter().any(|s| s.thread == thread && s.cpu == here.0) {
+    if here.0 == state.cpu
+        || record
+            .spans
+            .iter()
+            .any(|s| s.thread == thread && s.cpu == here.0)
+    {
         return here;
     }
     // An engine that tells of no moves: the first of the unbroken observations on this CPU.
-    let rows = record.threads.iter().rev().filter(|t| t.thread == thread && t.at_ns <= at_ns);
-    (state.cpu, rows.take_while(|t| t.cpu == state.cpu).last().map_or(state.at_ns, |t| t.at_ns))
+    let rows = record
+        .threads
+        .iter()
+        .rev()
+        .filter(|t| t.thread == thread && t.at_ns <= at_ns);
+    (
+        state.cpu,
+        rows.take_while(|t| t.cpu == state.cpu)
+            .last()
+            .map_or(state.at_ns, |t| t.at_ns),
+    )
 }
 
 /// The latest metrics at `at_ns`, or the first after it; derived from samples where the policy asked for none.
 pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) -> Vec<Figure> {
-    let mut rows = record.metrics.iter().filter(|m| m.thread == thread && (m.at_ns <= at_ns) == before);
-    let row = if before { rows.next_back() } else { rows.next() };
+    let mut rows = record
+        .metrics
+        .iter()
+        .filter(|m| m.thread == thread && (m.at_ns <= at_ns) == before);
+    let row = if before {
+        rows.next_back()
+    } else {
+        rows.next()
+    };
     let mut figures: Vec<Figure> = (row.iter())
         .flat_map(|r| record.metric_names.iter().zip(&r.values))
-        .filter_map(|(name, value)| Some(Figure { name: name.to_string(), value: (*value)? }))
+        .filter_map(|(name, value)| {
+            Some(Figure {
+                name: name.to_string(),
+                value: (*value)?,
+            })
+        })
         .collect();
     if !figures.iter().any(|f| f.name == "ipc") {
-        figures.extend(ipc(record, thread, at_ns, before).map(|value| Figure { name: "ipc".into(), value }));
+        figures.extend(ipc(record, thread, at_ns, before).map(|value| Figure {
+            name: "ipc".into(),
+            value,
+        }));
     }
     figures
 }
 
 fn ipc(record: &Record, thread: u32, at_ns: u64, before: bool) -> Option<f64> {
     use countersteer_core::sample::Event::{Cycles, Instructions};
-    let of = |s: &&crate::record::SampleRow| s.sample.thread.0 == thread && (s.sample.at.0 <= at_ns) == before;
+    let of = |s: &&crate::record::SampleRow| {
+        s.sample.thread.0 == thread && (s.sample.at.0 <= at_ns) == before
+    };
     let mut samples = record.samples.iter().filter(of);
-    let sample = if before { samples.next_back() } else { samples.next() };
+    let sample = if before {
+        samples.next_back()
+    } else {
+        samples.next()
+    };
     sample?.sample.counts.ratio(Instructions, Cycles)
 }
 
 /// Where the thread went next.
 pub(super) fn next_move(record: &Record, thread: u32, at_ns: u64) -> Option<NextMove> {
-    record.events.iter().filter(|e| e.thread == thread && e.at_ns > at_ns).find_map(|e| match e.kind {
-        ThreadEventKind::Migrate { to, .. } => Some(NextMove { at_s: e.at_ns as f64 * 1e-9, cpu: to.0 }),
-        _ => None,
-    })
+    record
+        .events
+        .iter()
+        .filter(|e| e.thread == thread && e.at_ns > at_ns)
+        .find_map(|e| match e.kind {
+            ThreadEventKind::Migrate { to, .. } => Some(NextMove {
+                at_s: e.at_ns as f64 * 1e-9,
+                cpu: to.0,
+            }),
+            _ => None,
+        })
 }

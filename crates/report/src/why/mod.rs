@@ -23,27 +23,43 @@ use crate::record::{DecisionRow, Detail, Record, ThreadIdentity, ThreadRow};
 /// The record has no such program or thread, the time is outside the run, or the record was made without tables.
 pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError> {
     if record.manifest.detail == Detail::Scores {
-        return Err(ReportError::NotRecorded { what: "threads", detail: Detail::Scores.name().into() });
+        return Err(ReportError::NotRecorded {
+            what: "threads",
+            detail: Detail::Scores.name().into(),
+        });
     }
     let end_s = record.end().as_secs_f64();
     // Typed times are rounded ones: half a microsecond past the end is the end.
     if !(0.0..=end_s + 5e-7).contains(&at_s) {
-        return Err(ReportError::OutsideRun { asked_s: at_s, end_s });
+        return Err(ReportError::OutsideRun {
+            asked_s: at_s,
+            end_s,
+        });
     }
     let at_ns = (at_s * 1e9).round().max(0.0) as u64;
     let asked = find::identities(record, who)?;
-    let (identity, state) = find::alive(record, &asked, at_ns).ok_or_else(|| not_alive(record, &asked[0], at_s))?;
+    let (identity, state) =
+        find::alive(record, &asked, at_ns).ok_or_else(|| not_alive(record, &asked[0], at_s))?;
     let topology = record.topology()?;
     let (cpu, since_ns) = find::place(record, identity.id.0, state, at_ns);
-    let core_type = topology.cpus.get(cpu as usize).map(|c| topology.core_types[c.core_type.index()].name.clone());
-    let decision = record.decisions.iter().rev().find(|d| d.thread == identity.id.0 && d.at_ns <= at_ns);
+    let core_type = topology
+        .cpus
+        .get(cpu as usize)
+        .map(|c| topology.core_types[c.core_type.index()].name.clone());
+    let decision = record
+        .decisions
+        .iter()
+        .rev()
+        .find(|d| d.thread == identity.id.0 && d.at_ns <= at_ns);
     Ok(Answer {
         program: identity.name.to_string(),
         thread: identity.id.0,
         at_s,
         cpu,
         core_type: core_type.unwrap_or_default(),
-        llc: topology.group_of(CpuId(cpu), GroupBy::Llc).map_or_else(String::new, |g| g.name.clone()),
+        llc: topology
+            .group_of(CpuId(cpu), GroupBy::Llc)
+            .map_or_else(String::new, |g| g.name.clone()),
         since_s: since_ns as f64 * 1e-9,
         runnable: state.runnable,
         allowed: state.allowed.to_string(),
@@ -56,30 +72,59 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError>
 }
 
 fn not_alive(record: &Record, who: &ThreadIdentity, asked_s: f64) -> ReportError {
-    let mut rows = record.threads.iter().filter(|t| t.thread == who.id.0).map(|t| t.at_ns as f64 * 1e-9);
+    let mut rows = record
+        .threads
+        .iter()
+        .filter(|t| t.thread == who.id.0)
+        .map(|t| t.at_ns as f64 * 1e-9);
     let from_s = rows.next().unwrap_or(0.0);
     let to_s = rows.next_back().unwrap_or(from_s);
-    ReportError::NotAlive { program: who.name.to_string(), asked_s, from_s, to_s }
+    ReportError::NotAlive {
+        program: who.name.to_string(),
+        asked_s,
+        from_s,
+        to_s,
+    }
 }
 
 /// The alternative that holds the CPUs a thread was sent to: a policy may weigh core types and then name one core.
 fn chosen<'a>(topology: &Topology, d: &'a DecisionRow) -> Option<&'a str> {
-    let groups = d.alternatives.iter().filter_map(|(name, _)| Some((&**name, topology.group_named(name)?)));
-    let holding = groups.filter(|(name, g)| **name == *d.target || d.target_cpus.is_subset(&g.cpus));
-    holding.min_by_key(|(name, g)| (**name != *d.target, g.cpus.len())).map(|(name, _)| name)
+    let groups = d
+        .alternatives
+        .iter()
+        .filter_map(|(name, _)| Some((&**name, topology.group_named(name)?)));
+    let holding =
+        groups.filter(|(name, g)| **name == *d.target || d.target_cpus.is_subset(&g.cpus));
+    holding
+        .min_by_key(|(name, g)| (**name != *d.target, g.cpus.len()))
+        .map(|(name, _)| name)
 }
 
 fn told(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision {
     let chosen = chosen(topology, d);
-    let figure = |(name, value): &(std::sync::Arc<str>, f64)| Figure { name: name.to_string(), value: *value };
+    let figure = |(name, value): &(std::sync::Arc<str>, f64)| Figure {
+        name: name.to_string(),
+        value: *value,
+    };
     let mut alternatives: Vec<Alternative> = (d.alternatives.iter())
-        .map(|(group, value)| Alternative { group: group.to_string(), value: *value, chosen: Some(&**group) == chosen })
+        .map(|(group, value)| Alternative {
+            group: group.to_string(),
+            value: *value,
+            chosen: Some(&**group) == chosen,
+        })
         .collect();
     alternatives.sort_by(|a, b| b.value.total_cmp(&a.value));
     let same = |r: &&DecisionRow| r.thread == d.thread && r.target == d.target && r.rule == d.rule;
-    let first = record.decisions.iter().filter(|r| r.thread == d.thread && r.at_ns <= d.at_ns).rev();
+    let first = record
+        .decisions
+        .iter()
+        .filter(|r| r.thread == d.thread && r.at_ns <= d.at_ns)
+        .rev();
     // Policies repeat themselves every period; since when they have been saying this matters more.
-    let since_ns = first.take_while(|r| same(r)).last().map_or(d.at_ns, |r| r.at_ns);
+    let since_ns = first
+        .take_while(|r| same(r))
+        .last()
+        .map_or(d.at_ns, |r| r.at_ns);
     Decision {
         at_s: d.at_ns as f64 * 1e-9,
         since_s: since_ns as f64 * 1e-9,

@@ -11,20 +11,34 @@ use countersteer_report::{ReportError, profile_view, why};
 use crate::synthetic::{self, HYBRID};
 
 fn check(case: &str, got: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(case).join("expected.txt");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(case)
+        .join("expected.txt");
     if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, got).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(got == expected, "{case} differs; COUNTERSTEER_BLESS=1 accepts it:\n{got}");
+    assert!(
+        got == expected,
+        "{case} differs; COUNTERSTEER_BLESS=1 accepts it:\n{got}"
+    );
 }
 
 fn runs() -> Vec<CompareRun> {
     let of = |(policy, seed): (&str, u64)| {
         CompareRun::of_record(&synthetic::record(HYBRID, policy, 10, seed, Detail::Scores))
     };
-    [("linux", 1), ("linux", 2), ("linux", 3), ("fastest-first", 1), ("fastest-first", 2)].map(of).to_vec()
+    [
+        ("linux", 1),
+        ("linux", 2),
+        ("linux", 3),
+        ("fastest-first", 1),
+        ("fastest-first", 2),
+    ]
+    .map(of)
+    .to_vec()
 }
 
 fn recorded() -> Record {
@@ -39,7 +53,13 @@ fn comparison_tables() {
     check("table-csv", &table::csv(&runs));
     check("table-csv-summary", &table::csv_summary(&runs));
     check("table-programs", &table::programs(&runs[0]));
-    check("table-plain", &table::plain(&["a", "long head"], [vec!["1".into(), "2".into()], vec!["three".into()]]));
+    check(
+        "table-plain",
+        &table::plain(
+            &["a", "long head"],
+            [vec!["1".into(), "2".into()], vec!["three".into()]],
+        ),
+    );
 }
 
 #[test]
@@ -47,16 +67,28 @@ fn comparison_json_has_exactly_its_fields_and_comes_back() {
     let comparison = Comparison::new(runs()[..1].to_vec());
     let text = serde_json::to_string_pretty(&comparison).unwrap();
     check("compare-json", &(text.clone() + "\n"));
-    assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), comparison);
+    assert_eq!(
+        serde_json::from_str::<Comparison>(&text).unwrap(),
+        comparison
+    );
 }
 
 #[test]
 fn answers_by_program_and_by_thread() {
     let record = recorded();
-    check("why-program", &why::why(&record, "525.x264_r", 5.0).unwrap().to_string());
-    check("why-thread", &why::why(&record, "thread1", 12.34).unwrap().to_string());
+    check(
+        "why-program",
+        &why::why(&record, "525.x264_r", 5.0).unwrap().to_string(),
+    );
+    check(
+        "why-thread",
+        &why::why(&record, "thread1", 12.34).unwrap().to_string(),
+    );
     let linux = synthetic::record(HYBRID, "linux", 10, 1, Detail::NoSpans);
-    check("why-linux", &why::why(&linux, "505.mcf_r", 7.0).unwrap().to_string());
+    check(
+        "why-linux",
+        &why::why(&linux, "505.mcf_r", 7.0).unwrap().to_string(),
+    );
     let json = serde_json::to_string_pretty(&why::why(&record, "505.mcf_r", 5.0).unwrap()).unwrap();
     check("why-json", &(json + "\n"));
 }
@@ -65,17 +97,28 @@ fn answers_by_program_and_by_thread() {
 fn questions_without_an_answer_are_told_what_there_is() {
     let record = recorded();
     let error = why::why(&record, "firefox", 1.0).unwrap_err().to_string();
-    assert!(error.contains("firefox") && error.contains("505.mcf_r") && error.contains("threads 0 to 9"), "{error}");
+    assert!(
+        error.contains("firefox")
+            && error.contains("505.mcf_r")
+            && error.contains("threads 0 to 9"),
+        "{error}"
+    );
     let error = why::why(&record, "505.mcf_r", 1e9).unwrap_err();
     assert!(matches!(error, ReportError::OutsideRun { .. }), "{error}");
     assert!(why::why(&record, "505.mcf_r", f64::NAN).is_err());
     let scores = synthetic::record(HYBRID, "linux", 10, 1, Detail::Scores);
-    assert!(matches!(why::why(&scores, "505.mcf_r", 1.0), Err(ReportError::NotRecorded { .. })));
+    assert!(matches!(
+        why::why(&scores, "505.mcf_r", 1.0),
+        Err(ReportError::NotRecorded { .. })
+    ));
 }
 
 #[test]
 fn differences_between_a_record_and_no_decisions() {
-    check("differences", &compare_decisions(&recorded(), &[]).to_string());
+    check(
+        "differences",
+        &compare_decisions(&recorded(), &[]).to_string(),
+    );
 }
 
 /// A profile with two behaviours, small enough to read.
@@ -98,7 +141,11 @@ const RECORDED: &str = r#"{
 fn sorter() -> Profile {
     // Rates fall slowly over 120 buckets: some 2 MiB of working set.
     let rates: Vec<f64> = (0..120).map(|b| if b < 20 { 10.0 } else { 0.3 }).collect();
-    Profile::parse("sorter.json", &RECORDED.replace("RATES", &serde_json::to_string(&rates).unwrap())).unwrap()
+    Profile::parse(
+        "sorter.json",
+        &RECORDED.replace("RATES", &serde_json::to_string(&rates).unwrap()),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -106,7 +153,10 @@ fn profiles_of_both_kinds() {
     check("profile-recorded", &profile_view::text(&sorter()));
     let tables = synthetic::profiles();
     let (name, text) = tables.iter().next().unwrap();
-    check("profile-tabulated", &profile_view::text(&Profile::parse(name, text).unwrap()));
+    check(
+        "profile-tabulated",
+        &profile_view::text(&Profile::parse(name, text).unwrap()),
+    );
 }
 
 #[test]
@@ -114,9 +164,18 @@ fn a_single_size_makes_no_curve() {
     let text = include_str!("../../../../profiles/spec2017/519.lbm_r.toml");
     let profile = Profile::parse("519.lbm_r.toml", text).unwrap();
     assert!(profile_view::text(&profile).contains("no miss curve"));
-    assert!(profile_view::svg(&profile).unwrap_err().to_string().contains("519.lbm_r"));
+    assert!(
+        profile_view::svg(&profile)
+            .unwrap_err()
+            .to_string()
+            .contains("519.lbm_r")
+    );
     let svg = profile_view::svg(&sorter()).unwrap();
-    assert!(svg.starts_with("<svg xmlns=") && svg.contains("<style>") && svg.trim_end().ends_with("</svg>"));
+    assert!(
+        svg.starts_with("<svg xmlns=")
+            && svg.contains("<style>")
+            && svg.trim_end().ends_with("</svg>")
+    );
 }
 
 #[test]
@@ -127,6 +186,15 @@ fn a_thread_sent_to_one_core_was_sent_to_the_type_of_that_core() {
         decision.target_cpus = std::sync::Arc::new("9".parse().unwrap());
     }
     let answer = why::why(&record, "505.mcf_r", 5.0).unwrap();
-    let chosen: Vec<_> = answer.decision.unwrap().alternatives.into_iter().filter(|a| a.chosen).collect();
-    assert_eq!(chosen.iter().map(|a| a.group.as_str()).collect::<Vec<_>>(), ["gracemont"]);
+    let chosen: Vec<_> = answer
+        .decision
+        .unwrap()
+        .alternatives
+        .into_iter()
+        .filter(|a| a.chosen)
+        .collect();
+    assert_eq!(
+        chosen.iter().map(|a| a.group.as_str()).collect::<Vec<_>>(),
+        ["gracemont"]
+    );
 }

@@ -9,22 +9,42 @@ use crate::synthetic::{self, CHIPLETS, HYBRID};
 fn page(records: &[Record], title: &str) -> String {
     let runs: Vec<CompareRun> = records.iter().map(CompareRun::of_record).collect();
     let drawn = records.iter().filter(|r| r.manifest.seed == 1).collect();
-    render(&ReportInput { title: title.into(), runs: &runs, records: drawn }).unwrap()
+    render(&ReportInput {
+        title: title.into(),
+        runs: &runs,
+        records: drawn,
+    })
+    .unwrap()
 }
 
 fn records(detail: Detail) -> Vec<Record> {
     let of = |(policy, seed): (&str, u64)| synthetic::record(HYBRID, policy, 10, seed, detail);
-    [("linux", 1), ("linux", 2), ("fastest-first", 1), ("fastest-first", 2)].map(of).to_vec()
+    [
+        ("linux", 1),
+        ("linux", 2),
+        ("fastest-first", 1),
+        ("fastest-first", 2),
+    ]
+    .map(of)
+    .to_vec()
 }
 
 #[test]
 fn a_report_is_self_contained_light_and_repeatable() {
     let mut all = records(Detail::Everything);
-    all.push(synthetic::record(CHIPLETS, "fastest-first", 20, 1, Detail::Everything));
+    all.push(synthetic::record(
+        CHIPLETS,
+        "fastest-first",
+        20,
+        1,
+        Detail::Everything,
+    ));
     let html = page(&all, "Test");
     assert!(html.len() < 2_000_000, "{} bytes", html.len());
     // The only addresses are names of XML and schemas, never something to load.
-    for loads in ["<script", "<link", "src=", "@import", "url(", "http://", "https://"] {
+    for loads in [
+        "<script", "<link", "src=", "@import", "url(", "http://", "https://",
+    ] {
         assert!(!html.contains(loads), "{loads}");
     }
     assert!(html == page(&all, "Test"));
@@ -33,16 +53,26 @@ fn a_report_is_self_contained_light_and_repeatable() {
 #[test]
 fn a_report_opens_with_words_and_shows_every_chart() {
     let html = page(&records(Detail::Everything), "Test");
-    assert!(
-        html.contains("<b>fastest-first</b> served best: aggregate speed-up (ASP) 5.77 in the median over 2 seeds")
-    );
+    assert!(html.contains(
+        "<b>fastest-first</b> served best: aggregate speed-up (ASP) 5.77 in the median over 2 seeds"
+    ));
     assert!(html.contains("The largest gain is <b>"));
-    for key in ["scores", "slowdowns", "places", "cpus", "occupancy", "curves"] {
+    for key in [
+        "scores",
+        "slowdowns",
+        "places",
+        "cpus",
+        "occupancy",
+        "curves",
+    ] {
         assert!(html.contains(&format!("id=\"e0-{key}\"")), "{key}");
     }
-    for part in
-        ["Why threads were where they were", "How to repeat this", "steer sim --machine i9-12900k-8p8e", "<title>"]
-    {
+    for part in [
+        "Why threads were where they were",
+        "How to repeat this",
+        "steer sim --machine i9-12900k-8p8e",
+        "<title>",
+    ] {
         assert!(html.contains(part), "{part}");
     }
 }
@@ -61,28 +91,44 @@ fn live(policy: &str) -> Record {
 #[test]
 fn a_run_on_a_real_machine_is_told_by_what_is_known() {
     let html = page(&[live("linux"), live("aarr")], "Test");
-    for part in
-        ["programs took", "id=\"e0-completions\"", "completion (s)", "steer run --workload", "steer replay RECORD"]
-    {
+    for part in [
+        "programs took",
+        "id=\"e0-completions\"",
+        "completion (s)",
+        "steer run --workload",
+        "steer replay RECORD",
+    ] {
         assert!(html.contains(part), "{part}");
     }
-    for part in ["NaN", "id=\"e0-slowdowns\"", "<h4>ASP</h4>", "<h4>energy (J)</h4>", "The same inputs"] {
+    for part in [
+        "NaN",
+        "id=\"e0-slowdowns\"",
+        "<h4>ASP</h4>",
+        "<h4>energy (J)</h4>",
+        "The same inputs",
+    ] {
         assert!(!html.contains(part), "{part}");
     }
-    assert!(page(&[live("aarr")], "Test").contains("with a second policy this page would compare them"));
+    assert!(
+        page(&[live("aarr")], "Test").contains("with a second policy this page would compare them")
+    );
 }
 
 #[test]
 fn every_tag_is_closed() {
     let html = page(&records(Detail::Everything), "Test");
     for tag in [
-        "section", "div", "table", "tr", "td", "svg", "path", "polygon", "polyline", "text", "figure", "details", "ul",
-        "li",
+        "section", "div", "table", "tr", "td", "svg", "path", "polygon", "polyline", "text",
+        "figure", "details", "ul", "li",
     ] {
-        let opened = html.matches(&format!("<{tag} ")).count() + html.matches(&format!("<{tag}>")).count();
-        let closed =
-            html.matches(&format!("</{tag}>")).count() + html.matches("/>").count() * usize::from(tag == "path");
-        assert!(opened <= closed && (closed == opened || tag == "path"), "<{tag}>: {opened} opened, {closed} closed");
+        let opened =
+            html.matches(&format!("<{tag} ")).count() + html.matches(&format!("<{tag}>")).count();
+        let closed = html.matches(&format!("</{tag}>")).count()
+            + html.matches("/>").count() * usize::from(tag == "path");
+        assert!(
+            opened <= closed && (closed == opened || tag == "path"),
+            "<{tag}>: {opened} opened, {closed} closed"
+        );
     }
 }
 
@@ -103,7 +149,12 @@ fn reports_without_timelines_runs_or_records_still_stand() {
     assert!(scores.contains("served best") && !scores.contains("id=\"e0-places\""));
     let guessed = page(&records(Detail::NoSpans), "No spans");
     assert!(guessed.contains("from observations every 100 ms"));
-    let empty = render(&ReportInput { title: "Empty".into(), runs: &[], records: Vec::new() }).unwrap();
+    let empty = render(&ReportInput {
+        title: "Empty".into(),
+        runs: &[],
+        records: Vec::new(),
+    })
+    .unwrap();
     assert!(empty.contains("There is nothing to show."));
     let alone = page(&records(Detail::Everything)[..1], "One");
     assert!(alone.contains("With a second policy"));
@@ -122,6 +173,12 @@ fn many_experiments_leave_heavy_charts_out_and_stay_light() {
     }
     let html = page(&all, "Many");
     assert!(html.len() < 2_200_000, "{} bytes", html.len());
-    assert!(html.contains("Left out, to keep this page light") && html.contains("in 30 of 30 experiments"));
-    assert!(html.contains("id=\"e29-scores\""), "light charts are always there");
+    assert!(
+        html.contains("Left out, to keep this page light")
+            && html.contains("in 30 of 30 experiments")
+    );
+    assert!(
+        html.contains("id=\"e29-scores\""),
+        "light charts are always there"
+    );
 }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::driver::{DriverConfig, drive};
-use countersteer_core::engine::{Applied, Engine, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo};
+use countersteer_core::engine::{
+    Applied, Engine, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo,
+};
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{Policy, PolicyRng, View};
@@ -71,7 +73,11 @@ impl Room {
         let cpus = topology.cpus.len();
         let mut room = Self {
             threads: Vec::new(),
-            queues: topology.cpus.iter().map(|c| (c.id, VecDeque::new())).collect(),
+            queues: topology
+                .cpus
+                .iter()
+                .map(|c| (c.id, VecDeque::new()))
+                .collect(),
             now: 0,
             events: Vec::new(),
             spans: Vec::new(),
@@ -83,7 +89,11 @@ impl Room {
         for i in 0..programs {
             let cpu = CpuId(((i * 5 + offset) % cpus) as u32);
             room.queues.get_mut(&cpu).unwrap().push_back(i);
-            room.events.push(ThreadEvent { at: Nanos(0), thread: ThreadId(i as u32), kind: ThreadEventKind::New });
+            room.events.push(ThreadEvent {
+                at: Nanos(0),
+                thread: ThreadId(i as u32),
+                kind: ThreadEventKind::New,
+            });
             room.threads.push(Thread {
                 kind: KINDS[i % KINDS.len()],
                 cpu,
@@ -102,7 +112,11 @@ impl Room {
 
     pub fn name(&self, i: usize) -> String {
         let name = self.threads[i].kind.0;
-        if i < KINDS.len() { name.into() } else { format!("{name}#{}", i / KINDS.len() + 1) }
+        if i < KINDS.len() {
+            name.into()
+        } else {
+            format!("{name}#{}", i / KINDS.len() + 1)
+        }
     }
 
     fn move_thread(&mut self, i: usize, to: CpuId) {
@@ -115,11 +129,18 @@ impl Room {
         self.threads[i].cpu = to;
         self.migrations += 1;
         let kind = ThreadEventKind::Migrate { from, to };
-        self.events.push(ThreadEvent { at: Nanos(self.now), thread: ThreadId(i as u32), kind });
+        self.events.push(ThreadEvent {
+            at: Nanos(self.now),
+            thread: ThreadId(i as u32),
+            kind,
+        });
     }
 
     fn emptiest(&self, allowed: &CpuSet) -> CpuId {
-        allowed.iter().min_by_key(|c| (self.queues[c].len(), c.0)).unwrap()
+        allowed
+            .iter()
+            .min_by_key(|c| (self.queues[c].len(), c.0))
+            .unwrap()
     }
 
     fn balance(&mut self) {
@@ -146,24 +167,37 @@ impl Room {
             let row = &self.topology.cpus[cpu.index()];
             let fast = self.topology.extremes().0 == row.core_type;
             let cache = thread.occupancy / (thread.kind.3 * 1048576.0).max(1.0);
-            let speed = if fast { thread.kind.1 } else { thread.kind.2 } * (0.7 + 0.3 * cache.min(1.0));
+            let speed =
+                if fast { thread.kind.1 } else { thread.kind.2 } * (0.7 + 0.3 * cache.min(1.0));
             let work = speed * QUANTUM as f64;
             let cycles = self.topology.core_types[row.core_type.index()].freq_ghz * QUANTUM as f64;
             thread.done += work;
             thread.instructions += work;
             thread.cycles += cycles;
-            thread.sampled = (thread.sampled.0 + work, thread.sampled.1 + cycles, thread.sampled.2 + QUANTUM);
+            thread.sampled = (
+                thread.sampled.0 + work,
+                thread.sampled.1 + cycles,
+                thread.sampled.2 + QUANTUM,
+            );
             let (start, end) = (Nanos(self.now), Nanos(self.now + QUANTUM));
-            self.spans.push(Span { thread: ThreadId(i as u32), cpu: *cpu, start, end });
+            self.spans.push(Span {
+                thread: ThreadId(i as u32),
+                cpu: *cpu,
+                start,
+                end,
+            });
         }
         self.share_caches();
         self.now += QUANTUM;
         for (i, thread) in self.threads.iter_mut().enumerate() {
             if thread.done >= thread.kind.4 * 1e9 {
                 thread.done = 0.0;
-                thread.completions_s.push((self.now - thread.started_ns) as f64 * 1e-9);
+                thread
+                    .completions_s
+                    .push((self.now - thread.started_ns) as f64 * 1e-9);
                 thread.started_ns = self.now;
-                let (at, thread, kind) = (Nanos(self.now), ThreadId(i as u32), ThreadEventKind::Exec);
+                let (at, thread, kind) =
+                    (Nanos(self.now), ThreadId(i as u32), ThreadEventKind::Exec);
                 self.events.push(ThreadEvent { at, thread, kind });
             }
         }
@@ -172,11 +206,20 @@ impl Room {
     /// Each thread's occupancy creeps towards its share by hunger.
     fn share_caches(&mut self) {
         for group in self.topology.groups_by(GroupBy::Llc) {
-            let cache = &self.topology.caches[self.topology.llc_of(group.cpus.lowest().unwrap()).index()];
+            let cache =
+                &self.topology.caches[self.topology.llc_of(group.cpus.lowest().unwrap()).index()];
             let size = cache.lines * 64.0;
-            let hunger: f64 =
-                self.threads.iter().filter(|t| group.cpus.contains(t.cpu)).map(|t| t.kind.3 * 1048576.0).sum();
-            for t in self.threads.iter_mut().filter(|t| group.cpus.contains(t.cpu)) {
+            let hunger: f64 = self
+                .threads
+                .iter()
+                .filter(|t| group.cpus.contains(t.cpu))
+                .map(|t| t.kind.3 * 1048576.0)
+                .sum();
+            for t in self
+                .threads
+                .iter_mut()
+                .filter(|t| group.cpus.contains(t.cpu))
+            {
                 let goal = t.kind.3 * 1048576.0 * (size / hunger).min(1.0);
                 t.occupancy += (goal - t.occupancy) * 0.02;
             }
@@ -184,16 +227,21 @@ impl Room {
     }
 
     pub fn outcome(&self) -> Outcome {
-        let programs = self.threads.iter().enumerate().map(|(i, t)| ProgramOutcome {
-            name: self.name(i),
-            completions_s: t.completions_s.clone(),
-            alone_fast_s: t.kind.4 / t.kind.1,
-            alone_slow_s: t.kind.4 / t.kind.2,
-            instructions: t.instructions,
-            cycles: t.cycles,
-        });
+        let programs = self
+            .threads
+            .iter()
+            .enumerate()
+            .map(|(i, t)| ProgramOutcome {
+                name: self.name(i),
+                completions_s: t.completions_s.clone(),
+                alone_fast_s: t.kind.4 / t.kind.1,
+                alone_slow_s: t.kind.4 / t.kind.2,
+                instructions: t.instructions,
+                cycles: t.cycles,
+            });
         let elapsed_s = self.now as f64 * 1e-9;
-        let power = 60.0 + self.threads.iter().map(|t| t.instructions).sum::<f64>() / self.now as f64;
+        let power =
+            60.0 + self.threads.iter().map(|t| t.instructions).sum::<f64>() / self.now as f64;
         Outcome {
             programs: programs.collect(),
             elapsed_s,
@@ -204,7 +252,10 @@ impl Room {
     }
 
     fn sample(&mut self, i: usize) -> Option<Sample> {
-        let (at, core_type) = (Nanos(self.now), self.topology.core_type_of(self.threads[i].cpu));
+        let (at, core_type) = (
+            Nanos(self.now),
+            self.topology.core_type_of(self.threads[i].cpu),
+        );
         let noise = 1.0 + 0.02 * (self.rng.random::<f64>() - 0.5);
         let t = &mut self.threads[i];
         let (instructions, cycles, running) = std::mem::take(&mut t.sampled);
@@ -243,7 +294,9 @@ impl Engine for Room {
         while self.now < until.0 && !finished(self) {
             self.quantum();
         }
-        let samples = (0..self.threads.len()).filter_map(|i| self.sample(i)).collect();
+        let samples = (0..self.threads.len())
+            .filter_map(|i| self.sample(i))
+            .collect();
         let info = |(i, t): (usize, &Thread)| ThreadInfo {
             id: ThreadId(i as u32),
             program: ProgramId(i as u32),
@@ -288,21 +341,31 @@ impl Policy for FastestFirst {
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let groups = view.topology.groups_by(GroupBy::CoreType);
         let (fast, slow) = (&groups[0], &groups[groups.len() - 1]);
-        let mut order: Vec<(f64, ThreadId)> =
-            (view.threads.iter()).filter_map(|t| Some((view.metric(t.id, "sf_oracle")?, t.id))).collect();
+        let mut order: Vec<(f64, ThreadId)> = (view.threads.iter())
+            .filter_map(|t| Some((view.metric(t.id, "sf_oracle")?, t.id)))
+            .collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let place = |(rank, (sf, thread)): (usize, &(f64, ThreadId))| {
             let wins = rank < fast.cpus.len();
-            let rule =
-                if wins { "among the largest speed-up factors" } else { "gains less from fast cores than others" };
+            let rule = if wins {
+                "among the largest speed-up factors"
+            } else {
+                "gains less from fast cores than others"
+            };
             let reason = Reason::rule(rule)
                 .saw("sf_oracle", Some(*sf))
                 .saw("ipc", view.metric(*thread, "ipc"))
-                .against("speed relative to slow cores", [(fast.id, *sf), (slow.id, 1.0)]);
+                .against(
+                    "speed relative to slow cores",
+                    [(fast.id, *sf), (slow.id, 1.0)],
+                );
             let target = Target::Group(if wins { fast.id } else { slow.id });
             ThreadPlacement::new(*thread, target, reason)
         };
-        Placement { threads: order.iter().enumerate().map(place).collect(), ..Placement::default() }
+        Placement {
+            threads: order.iter().enumerate().map(place).collect(),
+            ..Placement::default()
+        }
     }
 }
 
@@ -310,12 +373,26 @@ pub const HYBRID: &str = include_str!("../../../../machines/i9-12900k-8p8e.toml"
 pub const CHIPLETS: &str = include_str!("../../../../machines/ryzen-7950x3d.toml");
 
 /// The record of a run of `programs` programs; made once for each set of arguments.
-pub fn record(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Detail) -> Record {
+pub fn record(
+    machine_text: &str,
+    policy: &str,
+    programs: usize,
+    seed: u64,
+    detail: Detail,
+) -> Record {
     type Key = (String, String, usize, u64, Detail);
     static MADE: Mutex<BTreeMap<Key, Record>> = Mutex::new(BTreeMap::new());
-    let key = (machine_text.to_owned(), policy.to_owned(), programs, seed, detail);
+    let key = (
+        machine_text.to_owned(),
+        policy.to_owned(),
+        programs,
+        seed,
+        detail,
+    );
     let mut made = MADE.lock().unwrap();
-    made.entry(key).or_insert_with(|| run(machine_text, policy, programs, seed, detail)).clone()
+    made.entry(key)
+        .or_insert_with(|| run(machine_text, policy, programs, seed, detail))
+        .clone()
 }
 
 fn run(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Detail) -> Record {
@@ -338,7 +415,10 @@ fn run(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Det
         profiles(),
     );
     let mut collector = Collector::new(manifest, detail);
-    let config = DriverConfig { period, until: Nanos::from_millis(60_000) };
+    let config = DriverConfig {
+        period,
+        until: Nanos::from_millis(60_000),
+    };
     let mut rng = PolicyRng::seed_from_u64(seed);
     drive(&mut room, made.as_mut(), &mut collector, config, &mut rng).unwrap();
     let outcome = room.outcome();
@@ -349,15 +429,27 @@ fn run(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Det
 /// One table for each kind of program.
 pub fn profiles() -> BTreeMap<String, String> {
     let table = |&(name, fast, slow, footprint, giga): &Kind| {
-        let mpki = |kib: f64| 12.0 * footprint / (1.0 + footprint) / (1.0 + (kib / 1024.0 / footprint).powi(2));
+        let mpki = |kib: f64| {
+            12.0 * footprint / (1.0 + footprint) / (1.0 + (kib / 1024.0 / footprint).powi(2))
+        };
         let points: Vec<String> = (0..9)
             .map(|i| 256.0 * f64::from(1 << i))
-            .map(|kib| format!("{{ cache_kib = {kib:?}, ipc = {:?}, llc_mpki = {:.3} }}", fast / 4.9, mpki(kib)))
+            .map(|kib| {
+                format!(
+                    "{{ cache_kib = {kib:?}, ipc = {:?}, llc_mpki = {:.3} }}",
+                    fast / 4.9,
+                    mpki(kib)
+                )
+            })
             .collect();
         let core = |core_type: &str, freq: f64, ipc: f64, points: &str| {
             format!(
                 "[[core]]\ncore_type = \"{core_type}\"\nfreq_ghz = {freq:?}\nbranch_mpki = 1.5\npoints = [{}]\n",
-                if points.is_empty() { format!("{{ cache_kib = 30720.0, ipc = {ipc:?} }}") } else { points.into() }
+                if points.is_empty() {
+                    format!("{{ cache_kib = 30720.0, ipc = {ipc:?} }}")
+                } else {
+                    points.into()
+                }
             )
         };
         let text = format!(

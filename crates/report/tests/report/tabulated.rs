@@ -14,7 +14,12 @@ fn figures_are_those_of_the_samples_and_survive_a_file() {
     let profile = tabulate(&record, &program.name).unwrap();
     let topology = record.topology().unwrap();
     let mut ran_on = std::collections::BTreeMap::new();
-    for sample in record.samples.iter().map(|s| s.sample).filter(|s| s.thread == program.id) {
+    for sample in record
+        .samples
+        .iter()
+        .map(|s| s.sample)
+        .filter(|s| s.thread == program.id)
+    {
         let count = |event| sample.counts.get(event).unwrap();
         let sums: &mut (f64, f64) = ran_on.entry(sample.core_type).or_default();
         sums.0 += count(Event::Instructions);
@@ -22,9 +27,15 @@ fn figures_are_those_of_the_samples_and_survive_a_file() {
     }
     assert_eq!(profile.core.len(), ran_on.len());
     for (core_type, (instructions, cycles)) in ran_on {
-        let table = profile.on(&topology.core_types[core_type.index()].name).unwrap();
+        let table = profile
+            .on(&topology.core_types[core_type.index()].name)
+            .unwrap();
         assert_eq!(table.points.len(), 1);
-        assert!((table.points[0].ipc / (instructions / cycles) - 1.0).abs() < 1e-9, "{:?}", table.points);
+        assert!(
+            (table.points[0].ipc / (instructions / cycles) - 1.0).abs() < 1e-9,
+            "{:?}",
+            table.points
+        );
     }
     let text = toml::to_string(&profile).unwrap();
     assert_eq!(Tabulated::parse("p.toml", &text).unwrap(), profile);
@@ -35,7 +46,10 @@ fn what_is_lacking_is_said() {
     let mut record = synthetic::record(HYBRID, "fastest-first", 3, 1, Detail::Everything);
     let name = record.identities()[0].name.clone();
     let error = tabulate(&record, "nobody").unwrap_err().to_string();
-    assert!(error.contains("`nobody`") && error.contains(&*name), "{error}");
+    assert!(
+        error.contains("`nobody`") && error.contains(&*name),
+        "{error}"
+    );
     record.samples.clear();
     let error = tabulate(&record, &name).unwrap_err().to_string();
     assert!(error.contains("-e instructions,cycles"), "{error}");

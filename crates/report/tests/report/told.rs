@@ -12,7 +12,9 @@ use countersteer_core::score::Score;
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
-use countersteer_report::record::{Collector, Detail, Manifest, Record, ReplayEngine, compare_decisions};
+use countersteer_report::record::{
+    Collector, Detail, Manifest, Record, ReplayEngine, compare_decisions,
+};
 use rand::SeedableRng;
 
 use crate::records::Scratch;
@@ -34,7 +36,12 @@ impl Engine for Talking {
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Infallible> {
         let mut seen = self.0.observe(until, early)?;
         let turn = (seen.at.0 / 700_000_000) as u32;
-        for (row, info) in seen.threads.iter_mut().enumerate().filter(|(row, _)| row % 3 > 0) {
+        for (row, info) in seen
+            .threads
+            .iter_mut()
+            .enumerate()
+            .filter(|(row, _)| row % 3 > 0)
+        {
             let row = row as u32;
             info.told = Some(Told::of(row as i32 - 4, 100 * row, (turn + row) % 3, row));
         }
@@ -51,11 +58,24 @@ fn recorded() -> Record {
     let topology = Arc::new(Topology::new(&machine));
     let mut policy = parse(SPEC, &topology).unwrap();
     let mut engine = Talking(Room::new(topology, 20, 3));
-    let texts = ((machine.name.as_str(), HYBRID), ("talking", "[[program]]\nprofile = \"lbm.toml\"\n"));
+    let texts = (
+        (machine.name.as_str(), HYBRID),
+        ("talking", "[[program]]\nprofile = \"lbm.toml\"\n"),
+    );
     let manifest = Manifest::new(texts.0, texts.1, SPEC, 3, PERIOD, [], profiles());
     let mut collector = Collector::new(manifest, Detail::NoSpans);
-    let config = DriverConfig { period: PERIOD, until: Nanos::from_millis(20_000) };
-    drive(&mut engine, policy.as_mut(), &mut collector, config, &mut PolicyRng::seed_from_u64(3)).unwrap();
+    let config = DriverConfig {
+        period: PERIOD,
+        until: Nanos::from_millis(20_000),
+    };
+    drive(
+        &mut engine,
+        policy.as_mut(),
+        &mut collector,
+        config,
+        &mut PolicyRng::seed_from_u64(3),
+    )
+    .unwrap();
     let outcome = engine.0.outcome();
     let score = Score::of(&outcome);
     collector.finish(&outcome, &score)
@@ -65,8 +85,18 @@ fn recorded() -> Record {
 fn different(record: &Record) -> (usize, usize) {
     let mut engine = ReplayEngine::new(record).unwrap();
     let mut policy = parse(SPEC, engine.topology()).unwrap();
-    let config = DriverConfig { period: PERIOD, until: Nanos::NEVER };
-    drive(&mut engine, policy.as_mut(), &mut NoRecord, config, &mut PolicyRng::seed_from_u64(3)).unwrap();
+    let config = DriverConfig {
+        period: PERIOD,
+        until: Nanos::NEVER,
+    };
+    drive(
+        &mut engine,
+        policy.as_mut(),
+        &mut NoRecord,
+        config,
+        &mut PolicyRng::seed_from_u64(3),
+    )
+    .unwrap();
     let compared = compare_decisions(record, engine.decisions());
     (compared.same as usize, usize::from(!compared.is_empty()))
 }
@@ -76,7 +106,11 @@ fn a_replay_hears_what_was_told() {
     let scratch = Scratch::new("told");
     let dir = scratch.0.join("run.rec");
     let record = recorded();
-    assert!(record.told.len() > 1000 && record.decisions.len() > 50, "{}", record.decisions.len());
+    assert!(
+        record.told.len() > 1000 && record.decisions.len() > 50,
+        "{}",
+        record.decisions.len()
+    );
     record.save(&dir).unwrap();
     let mut back = Record::load(&dir).unwrap();
     back.manifest.tables.clear();

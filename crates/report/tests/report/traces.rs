@@ -14,8 +14,18 @@ fn every_event_lies_on_a_described_track_in_order_and_slices_pair_up() {
     let tracks = decode(&bytes).unwrap();
     let mut seen = std::collections::BTreeMap::new();
     for (uuid, packets) in tracks.iter().filter(|(uuid, _)| **uuid != 0) {
-        assert_eq!(packets.iter().filter(|p| p.track_descriptor.is_some()).count(), 1, "track {uuid}");
-        assert!(packets[0].track_descriptor.is_some(), "a track is described before its events");
+        assert_eq!(
+            packets
+                .iter()
+                .filter(|p| p.track_descriptor.is_some())
+                .count(),
+            1,
+            "track {uuid}"
+        );
+        assert!(
+            packets[0].track_descriptor.is_some(),
+            "a track is described before its events"
+        );
         let (mut open, mut last) = (0, 0);
         for packet in &packets[1..] {
             let event = packet.track_event.as_ref().unwrap();
@@ -32,15 +42,21 @@ fn every_event_lies_on_a_described_track_in_order_and_slices_pair_up() {
         assert_eq!(open, 0);
     }
     assert_eq!(seen[&SLICE_BEGIN], seen[&SLICE_END]);
-    assert!(seen[&INSTANT] > 100 && seen[&COUNTER] > 1000 && seen[&SLICE_BEGIN] > 100, "{seen:?}");
+    assert!(
+        seen[&INSTANT] > 100 && seen[&COUNTER] > 1000 && seen[&SLICE_BEGIN] > 100,
+        "{seen:?}"
+    );
 }
 
 #[test]
 fn slice_names_are_interned_before_they_are_used() {
     let record = synthetic::record(HYBRID, "linux", 10, 1, Detail::Everything);
     let tracks = decode(&export(&record)).unwrap();
-    let names: Vec<_> =
-        tracks[&0].iter().filter_map(|p| p.interned_data.as_ref()).flat_map(|d| &d.event_names).collect();
+    let names: Vec<_> = tracks[&0]
+        .iter()
+        .filter_map(|p| p.interned_data.as_ref())
+        .flat_map(|d| &d.event_names)
+        .collect();
     assert_eq!(names.len(), 10);
     assert_eq!(names[0].name.as_deref(), Some("519.lbm_r"));
 }

@@ -20,7 +20,10 @@ impl Classes {
     /// Of these CPUs, by core type, of so many that there can be.
     pub fn find(root: &Path, cpus: &CpuSet, core_types: &[u32], possible: usize) -> Self {
         let mut known: Vec<(u32, u32)> = Vec::new();
-        let mut classes = Self { of: vec![None; core_types.len().max(possible)], first: Vec::new() };
+        let mut classes = Self {
+            of: vec![None; core_types.len().max(possible)],
+            first: Vec::new(),
+        };
         for cpu in cpus.iter().filter(|cpu| cpu.index() < core_types.len()) {
             let class = (core_types[cpu.index()], package(root, cpu));
             let nr = known.iter().position(|k| *k == class).unwrap_or_else(|| {
@@ -35,8 +38,14 @@ impl Classes {
 }
 
 fn package(root: &Path, cpu: CpuId) -> u32 {
-    let path = root.join(format!("sys/devices/system/cpu/cpu{}/topology/physical_package_id", cpu.0));
-    std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    let path = root.join(format!(
+        "sys/devices/system/cpu/cpu{}/topology/physical_package_id",
+        cpu.0
+    ));
+    std::fs::read_to_string(path)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -47,7 +56,9 @@ mod tests {
     fn cpus_of_another_package_or_type_are_of_another_class() {
         let root = tempfile::tempdir().unwrap();
         for (cpu, package) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
-            let folder = root.path().join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
+            let folder = root
+                .path()
+                .join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("physical_package_id"), format!("{package}\n")).unwrap();
         }

@@ -63,7 +63,9 @@ impl Counters {
 fn counters(counted: &[Resolved], cpu: CpuId) -> Counters {
     let mut counters = Counters::default();
     for (event, resolved) in (0..).zip(counted) {
-        let Some(encoding) = resolved.on(cpu) else { continue };
+        let Some(encoding) = resolved.on(cpu) else {
+            continue;
+        };
         if encoding.software || counters.timed {
             counters.events.push(event);
         } else {
@@ -88,7 +90,10 @@ impl Set {
     }
 
     fn counters(&self) -> usize {
-        self.0.iter().filter(|source| matches!(source, Source::Counter(_))).count()
+        self.0
+            .iter()
+            .filter(|source| matches!(source, Source::Counter(_)))
+            .count()
     }
 
     /// A bit per event, where these places have counters.
@@ -97,7 +102,11 @@ impl Set {
             Source::Scheduler(_) => true,
             Source::Counter(event) => counters.place_of(*event).is_some(),
         };
-        self.0.iter().enumerate().filter(|(_, source)| has(source)).fold(0, |bits, (nth, _)| bits | 1 << (nth % 64))
+        self.0
+            .iter()
+            .enumerate()
+            .filter(|(_, source)| has(source))
+            .fold(0, |bits, (nth, _)| bits | 1 << (nth % 64))
     }
 }
 
@@ -105,7 +114,11 @@ impl Layout {
     /// Of these sets, if there is room for them.
     pub fn of(sets: &[Vec<Resolved>]) -> Result<Self, String> {
         let sets: Vec<Set> = sets.iter().map(|set| Set::of(set)).collect();
-        let layout = Self { sets, counters: Vec::new(), columns: Vec::new() };
+        let layout = Self {
+            sets,
+            counters: Vec::new(),
+            columns: Vec::new(),
+        };
         let (have, most) = (layout.places(), shared::MAX_EVENTS as usize);
         if have > most {
             return Err(format!("{have} events in a set, of {most} at most"));
@@ -120,13 +133,18 @@ impl Layout {
             let field = |source: &Source| match source {
                 Source::Scheduler(OfScheduler::Clock) => Some(offset_of!(types::row, time_ns)),
                 Source::Scheduler(OfScheduler::Switches) => Some(offset_of!(types::row, switches)),
-                Source::Scheduler(OfScheduler::Migrations) => Some(offset_of!(types::row, migrations)),
-                Source::Counter(event) => {
-                    counters.place_of(*event).map(|place| offset_of!(types::row, counts) + 8 * place)
+                Source::Scheduler(OfScheduler::Migrations) => {
+                    Some(offset_of!(types::row, migrations))
                 }
+                Source::Counter(event) => counters
+                    .place_of(*event)
+                    .map(|place| offset_of!(types::row, counts) + 8 * place),
             };
             let (fields, first) = (set.0.iter().map(field).collect(), self.width());
-            self.columns.push(Columns { fields, span: first..first + TIMES + set.0.len() });
+            self.columns.push(Columns {
+                fields,
+                span: first..first + TIMES + set.0.len(),
+            });
             self.counters.push(counters);
         }
     }
@@ -134,10 +152,15 @@ impl Layout {
     /// Of a row of the kind that is read by its fields: enabled and running time, then what each event has counted.
     #[inline]
     pub fn counts(&self, kind: usize, read: impl Fn(usize) -> u64, into: &mut [u64]) {
-        let [enabled, running, values @ ..] = into else { return };
+        let [enabled, running, values @ ..] = into else {
+            return;
+        };
         *enabled = read(offset_of!(types::row, time_ns));
-        *running =
-            if self.counters[kind].timed { read(offset_of!(types::row, running_ns)).min(*enabled) } else { *enabled };
+        *running = if self.counters[kind].timed {
+            read(offset_of!(types::row, running_ns)).min(*enabled)
+        } else {
+            *enabled
+        };
         for (value, field) in values.iter_mut().zip(&self.columns[kind].fields) {
             *value = field.map_or(0, &read);
         }
@@ -167,7 +190,12 @@ impl Layout {
 
     /// The events that need counters, by set and place.
     pub fn counted(&self, sets: &[Vec<Resolved>]) -> Vec<Vec<Resolved>> {
-        let needs = |set: &Vec<Resolved>| set.iter().filter(|e| OfScheduler::of(e).is_none()).cloned().collect();
+        let needs = |set: &Vec<Resolved>| {
+            set.iter()
+                .filter(|e| OfScheduler::of(e).is_none())
+                .cloned()
+                .collect()
+        };
         sets.iter().map(needs).collect()
     }
 }
@@ -182,7 +210,12 @@ mod tests {
 
     /// An event of the kernel itself by its config, or of PMUs on these CPUs.
     fn event(software: Option<u64>, pmus: &[u32]) -> Resolved {
-        let planned = PlannedEvent { name: "event".into(), unit: String::new(), scale: 1.0, event: None };
+        let planned = PlannedEvent {
+            name: "event".into(),
+            unit: String::new(),
+            scale: 1.0,
+            event: None,
+        };
         let encoding = |cpu: Option<&u32>| Encoding {
             pmu: cpu.map_or("software".into(), |cpu| format!("pmu{cpu}")),
             cpus: cpu.map(|cpu| CpuSet::from_iter([CpuId(*cpu)])),
@@ -191,10 +224,22 @@ mod tests {
             software: cpu.is_none(),
             system: false,
         };
-        let encodings =
-            if software.is_some() { vec![encoding(None)] } else { pmus.iter().map(Some).map(encoding).collect() };
-        let space = Space { user: true, kernel: true };
-        Resolved { planned, encodings, space, in_kernel: false, every: None }
+        let encodings = if software.is_some() {
+            vec![encoding(None)]
+        } else {
+            pmus.iter().map(Some).map(encoding).collect()
+        };
+        let space = Space {
+            user: true,
+            kernel: true,
+        };
+        Resolved {
+            planned,
+            encodings,
+            space,
+            in_kernel: false,
+            every: None,
+        }
     }
 
     #[test]
@@ -209,11 +254,20 @@ mod tests {
         assert_eq!((layout.places(), counted[0].len()), (3, 3));
         (0..2).for_each(|cpu| layout.add_class(&counted, CpuId(cpu)));
         // The first CPU has one event less; the kernel's own, which does not know how long it counted, comes after one that does.
-        assert_eq!((&layout.counters[0].events[..], layout.counters[0].timed), (&[2, 0][..], true));
-        assert_eq!((&layout.counters[1].events[..], layout.counters[1].timed), (&[1, 0, 2][..], true));
+        assert_eq!(
+            (&layout.counters[0].events[..], layout.counters[0].timed),
+            (&[2, 0][..], true)
+        );
+        assert_eq!(
+            (&layout.counters[1].events[..], layout.counters[1].timed),
+            (&[1, 0, 2][..], true)
+        );
         assert_eq!(layout.sets[0].present(&layout.counters[0]), 0b11011);
         let row: [u64; 6] = [100, 90, 3, 2, 6, 5];
-        assert_eq!((layout.span(0), layout.span(1), layout.width()), (0..7, 7..14, 14));
+        assert_eq!(
+            (layout.span(0), layout.span(1), layout.width()),
+            (0..7, 7..14, 14)
+        );
         let mut counts = [8; 7];
         layout.counts(0, |field| row[field / 8], &mut counts);
         assert_eq!(counts, [100, 90, 100, 5, 0, 6, 3]);
@@ -222,6 +276,9 @@ mod tests {
     #[test]
     fn more_events_than_there_are_places_for_are_refused() {
         let sets = vec![vec![event(None, &[0]); 9]];
-        assert_eq!(Layout::of(&sets).err().as_deref(), Some("9 events in a set, of 8 at most"));
+        assert_eq!(
+            Layout::of(&sets).err().as_deref(),
+            Some("9 events in a set, of 8 at most")
+        );
     }
 }

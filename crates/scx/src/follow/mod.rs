@@ -155,12 +155,17 @@ impl InKernel {
         let (nr_cpus, seats) = (classes.of.len(), room(errand.cpus.len(), errand.threads));
         let per_seat = classes.first.len() * layout.sets.len();
         if per_seat > shared::MAX_KINDS as usize {
-            return Err(format!("{per_seat} sets of events by class of CPUs, of {} at most", shared::MAX_KINDS));
+            return Err(format!(
+                "{per_seat} sets of events by class of CPUs, of {} at most",
+                shared::MAX_KINDS
+            ));
         }
         let rows = (seats + nr_cpus) * per_seat;
         // The skeleton borrows its object; a pointer's worth of memory is given up per load so that it may do so for ever.
         let place = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = FollowSkelBuilder::default().open(place).map_err(at("reading programs"))?;
+        let mut open = FollowSkelBuilder::default()
+            .open(place)
+            .map_err(at("reading programs"))?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let settings = &mut rodata.settings;
             settings.seats = seats as u32;
@@ -180,7 +185,10 @@ impl InKernel {
             open.maps.spare.set_max_entries(seats as u32),
             open.maps.events.set_max_entries(events.max(1) as u32),
         ];
-        sizes.into_iter().collect::<Result<(), _>>().map_err(at("making room"))?;
+        sizes
+            .into_iter()
+            .collect::<Result<(), _>>()
+            .map_err(at("making room"))?;
         let skel = open.load().map_err(at("loading programs"))?;
         let mapped = |e: io::Error| format!("mapping tables: {e}");
         let mut inside = Self {
@@ -207,16 +215,39 @@ impl InKernel {
         inside.counts.resize(inside.layout.width(), 0);
         let kinds = per_seat as u32;
         for cpu in 0..nr_cpus {
-            inside.cpus.write(cpu, types::here { seat: shared::NONE, kind: kinds, ..types::here::default() });
+            inside.cpus.write(
+                cpu,
+                types::here {
+                    seat: shared::NONE,
+                    kind: kinds,
+                    ..types::here::default()
+                },
+            );
             // Who stands there has neither a number nor a way.
             let (tid, at) = (shared::NONE, cpu as u32);
-            inside.seats.write(seats + cpu, types::seat { tid, cpu: at, ..types::seat::default() });
+            inside.seats.write(
+                seats + cpu,
+                types::seat {
+                    tid,
+                    cpu: at,
+                    ..types::seat::default()
+                },
+            );
         }
         inside.want(errand.program.and(Some(0)));
         if let Some(program) = errand.program {
             inside.take_seats(1).map_err(|e| e.to_string())?;
             let (tid, tgid, cpu, state) = (program, program, shared::NONE, shared::SEAT_TAKEN);
-            inside.seats.write(0, types::seat { tid, tgid, cpu, state, ..types::seat::default() });
+            inside.seats.write(
+                0,
+                types::seat {
+                    tid,
+                    tgid,
+                    cpu,
+                    state,
+                    ..types::seat::default()
+                },
+            );
         }
         if errand.program.is_some() && !inside.layout.sets.is_empty() {
             inside.counters.switch(0, true).map_err(|e| e.to_string())?;
@@ -233,7 +264,13 @@ impl InKernel {
     fn count(&mut self, errand: &Errand<'_>) -> Result<(), String> {
         let counted = self.layout.counted(errand.sets);
         self.counters = CpuCounters::open(&counted, errand.cpus).map_err(|e| e.to_string())?;
-        let wanted = |cpu| counted.iter().flatten().filter(|event| event.on(cpu).is_some()).count();
+        let wanted = |cpu| {
+            counted
+                .iter()
+                .flatten()
+                .filter(|event| event.on(cpu).is_some())
+                .count()
+        };
         if self.counters.events().len() < errand.cpus.iter().map(wanted).sum() {
             return Err("CPUs cannot count all that at once".into());
         }
@@ -243,12 +280,20 @@ impl InKernel {
         }
         let kinds = self.layout.counters.len();
         for event in self.counters.events() {
-            let Some(class) = self.classes.of[event.cpu.index()] else { continue };
+            let Some(class) = self.classes.of[event.cpu.index()] else {
+                continue;
+            };
             let kind = class as usize * sets + event.set as usize;
-            let Some(place) = self.layout.counters[kind].place_of(event.place) else { continue };
+            let Some(place) = self.layout.counters[kind].place_of(event.place) else {
+                continue;
+            };
             let key = ((event.cpu.index() * kinds + kind) * places + place) as u32;
             let file = event.as_fd().as_raw_fd().to_ne_bytes();
-            let update = self.skel.maps.events.update(&key.to_ne_bytes(), &file, MapFlags::ANY);
+            let update = self
+                .skel
+                .maps
+                .events
+                .update(&key.to_ne_bytes(), &file, MapFlags::ANY);
             update.map_err(at("handing counters over"))?;
         }
         Ok(())
@@ -277,7 +322,9 @@ impl InKernel {
     fn want(&self, set: Option<u32>) {
         let (sets, kinds) = (self.layout.sets.len() as u32, self.kinds_per_seat() as u32);
         for (cpu, class) in self.classes.of.iter().enumerate() {
-            let kind = class.zip(set).map_or(kinds, |(class, set)| class * sets + set);
+            let kind = class
+                .zip(set)
+                .map_or(kinds, |(class, set)| class * sets + set);
             self.cpus.store(cpu, offset_of!(types::here, wanted), kind);
         }
     }
@@ -320,11 +367,21 @@ impl InKernel {
     #[inline]
     fn settled<R>(&mut self, nr: usize, read: impl Fn(&Table<types::seat>) -> R) -> (u64, R) {
         let kinds = self.kinds_per_seat();
-        let Self { seats, rows, layout, counts, .. } = self;
+        let Self {
+            seats,
+            rows,
+            layout,
+            counts,
+            ..
+        } = self;
         seats.settled(nr, || {
             for kind in 0..kinds {
                 let row = rows.entry(nr * kinds + kind);
-                layout.counts(kind, |field| row.field(field), &mut counts[layout.span(kind)]);
+                layout.counts(
+                    kind,
+                    |field| row.field(field),
+                    &mut counts[layout.span(kind)],
+                );
             }
             read(seats)
         })
@@ -349,7 +406,13 @@ impl InKernel {
             return self.tell_all(nr, hear);
         }
         self.known[nr].changes = changes;
-        self.tell_counts(nr, (known.pid, known.tid), Nanos(at_ns.max(renumbered_ns)), true, hear);
+        self.tell_counts(
+            nr,
+            (known.pid, known.tid),
+            Nanos(at_ns.max(renumbered_ns)),
+            true,
+            hear,
+        );
         false
     }
 
@@ -368,21 +431,56 @@ impl InKernel {
             return false;
         }
         let (pid, now) = (seat.tgid, Nanos(seat.at_ns.max(seat.renumbered_ns)));
-        let tid = if seat.renumbered_ns > 0 { pid } else { seat.tid };
-        let known = std::mem::replace(&mut self.known[nr], Known { changes, named: seat.named, tid, pid });
+        let tid = if seat.renumbered_ns > 0 {
+            pid
+        } else {
+            seat.tid
+        };
+        let known = std::mem::replace(
+            &mut self.known[nr],
+            Known {
+                changes,
+                named: seat.named,
+                tid,
+                pid,
+            },
+        );
         let born = known.tid == 0 && seat.parent != 0;
         if born {
-            hear(Nanos(seat.born_ns), seat.tid, Heard::Born { pid, parent: seat.parent });
+            hear(
+                Nanos(seat.born_ns),
+                seat.tid,
+                Heard::Born {
+                    pid,
+                    parent: seat.parent,
+                },
+            );
         }
         if renumbered {
             // What it has counted since it was told of last goes with its new number.
             let width = self.layout.width();
-            self.before.insert(nr, self.told[nr * width..][..width].to_vec());
-            hear(Nanos(seat.renumbered_ns), tid, Heard::Renumbered { pid, before: seat.tid });
+            self.before
+                .insert(nr, self.told[nr * width..][..width].to_vec());
+            hear(
+                Nanos(seat.renumbered_ns),
+                tid,
+                Heard::Renumbered {
+                    pid,
+                    before: seat.tid,
+                },
+            );
         }
         if known.named != seat.named || born {
-            let since = if renumbered || !born { now } else { Nanos(seat.born_ns) };
-            hear(since, tid, Heard::Named(seat.name.map(|letter| letter as u8)));
+            let since = if renumbered || !born {
+                now
+            } else {
+                Nanos(seat.born_ns)
+            };
+            hear(
+                since,
+                tid,
+                Heard::Named(seat.name.map(|letter| letter as u8)),
+            );
         }
         self.tell_counts(nr, (pid, tid), now, false, hear);
         let left = seat.state == shared::SEAT_LEFT;
@@ -394,7 +492,14 @@ impl InKernel {
     }
 
     /// Tells of counts that were just read, as far as they are new.
-    fn tell_counts(&mut self, nr: usize, (pid, tid): (u32, u32), now: Nanos, alone: bool, hear: Hear<'_>) {
+    fn tell_counts(
+        &mut self,
+        nr: usize,
+        (pid, tid): (u32, u32),
+        now: Nanos,
+        alone: bool,
+        hear: Hear<'_>,
+    ) {
         let (kinds, width) = (self.kinds_per_seat(), self.layout.width());
         for kind in 0..kinds {
             let span = self.layout.span(kind);
@@ -405,18 +510,41 @@ impl InKernel {
             }
             told.copy_from_slice(counts);
             if let Some(before) = self.before.get(&nr) {
-                counts.iter_mut().zip(&before[span]).for_each(|(count, before)| *count = count.saturating_sub(*before));
+                counts
+                    .iter_mut()
+                    .zip(&before[span])
+                    .for_each(|(count, before)| *count = count.saturating_sub(*before));
             }
-            let [enabled, running, values @ ..] = &*counts else { continue };
+            let [enabled, running, values @ ..] = &*counts else {
+                continue;
+            };
             let (enabled, running) = (Nanos(*enabled), Nanos(*running));
-            let cpu = CpuId(self.rows.entry(nr * kinds + kind).field(offset_of!(types::row, cpu)) as u32);
-            hear(now, tid, Heard::Counted { pid, kind, cpu, enabled, running, values, alone });
+            let cpu = CpuId(
+                self.rows
+                    .entry(nr * kinds + kind)
+                    .field(offset_of!(types::row, cpu)) as u32,
+            );
+            hear(
+                now,
+                tid,
+                Heard::Counted {
+                    pid,
+                    kind,
+                    cpu,
+                    enabled,
+                    running,
+                    values,
+                    alone,
+                },
+            );
         }
     }
 
     /// Whether another seat is still of the thread with this number.
     fn has_another(&mut self, tid: u32, nr: usize) -> bool {
-        let is = |seat: types::seat| seat.state != shared::SEAT_FREE && seat.tid == tid && seat.renumbered_ns == 0;
+        let is = |seat: types::seat| {
+            seat.state != shared::SEAT_FREE && seat.tid == tid && seat.renumbered_ns == 0
+        };
         (0..self.taken()).any(|other| other != nr && is(self.seats.read(other)))
     }
 
@@ -429,9 +557,22 @@ impl InKernel {
         self.told[nr * width..][..width].fill(0);
         // Whoever looks at it again has to see that it changed.
         let changes = self.seats.changes(nr) + 2;
-        self.seats.write(nr, types::seat { changes, ..types::seat::default() });
-        self.known[nr] = Known { changes, ..Known::default() };
-        let spare = self.skel.maps.spare.update(&[], &(nr as u32).to_ne_bytes(), MapFlags::ANY);
+        self.seats.write(
+            nr,
+            types::seat {
+                changes,
+                ..types::seat::default()
+            },
+        );
+        self.known[nr] = Known {
+            changes,
+            ..Known::default()
+        };
+        let spare = self
+            .skel
+            .maps
+            .spare
+            .update(&[], &(nr as u32).to_ne_bytes(), MapFlags::ANY);
         if spare.is_ok() {
             self.control(|control| control.given += 1);
         }
@@ -446,7 +587,9 @@ impl InKernel {
             fresh.fetch_add(threads as u64, std::sync::atomic::Ordering::AcqRel) as usize
         });
         if first + threads > seats {
-            return Err(io::Error::other(format!("there is room for {seats} threads only; look at fewer at once")));
+            return Err(io::Error::other(format!(
+                "there is room for {seats} threads only; look at fewer at once"
+            )));
         }
         self.control(|control| {
             // SAFETY: likewise.
@@ -460,12 +603,22 @@ impl InKernel {
     fn adopter(&mut self) -> io::Result<&mut AdoptSkel<'static>> {
         if self.adopting.is_none() {
             let place = Box::leak(Box::new(MaybeUninit::uninit()));
-            let mut open = AdoptSkelBuilder::default().open(place).map_err(failed("reading a program"))?;
-            open.maps.followed.reuse_fd(self.skel.maps.followed.as_fd()).map_err(failed("sharing tables"))?;
-            open.maps.seats.reuse_fd(self.skel.maps.seats.as_fd()).map_err(failed("sharing tables"))?;
+            let mut open = AdoptSkelBuilder::default()
+                .open(place)
+                .map_err(failed("reading a program"))?;
+            open.maps
+                .followed
+                .reuse_fd(self.skel.maps.followed.as_fd())
+                .map_err(failed("sharing tables"))?;
+            open.maps
+                .seats
+                .reuse_fd(self.skel.maps.seats.as_fd())
+                .map_err(failed("sharing tables"))?;
             self.adopting = Some(open.load().map_err(failed("loading a program"))?);
         }
-        self.adopting.as_mut().ok_or_else(|| io::Error::other("no program"))
+        self.adopting
+            .as_mut()
+            .ok_or_else(|| io::Error::other("no program"))
     }
 }
 
@@ -474,30 +627,51 @@ impl Follow for InKernel {
         let sets = self.layout.sets.len();
         let kind = |(class, cpu): (usize, &CpuId), set: usize| {
             let present = self.layout.sets[set].present(&self.layout.counters[class * sets + set]);
-            Kind { cpu: *cpu, set: set as u32, present }
+            Kind {
+                cpu: *cpu,
+                set: set as u32,
+                present,
+            }
         };
-        self.classes.first.iter().enumerate().flat_map(|class| (0..sets).map(move |set| kind(class, set))).collect()
+        self.classes
+            .first
+            .iter()
+            .enumerate()
+            .flat_map(|class| (0..sets).map(move |set| kind(class, set)))
+            .collect()
     }
 
     fn adopt(&mut self, threads: &[(u32, u32)]) -> io::Result<()> {
         let mut seat = self.take_seats(threads.len())?;
         for some in threads.chunks(shared::MAX_ADOPTED as usize) {
             let adopter = self.adopter()?;
-            let Some(bss) = adopter.maps.bss_data.as_deref_mut() else { break };
+            let Some(bss) = adopter.maps.bss_data.as_deref_mut() else {
+                break;
+            };
             for (nth, (into, (pid, tid))) in bss.adoptions.iter_mut().zip(some).enumerate() {
                 (into.tgid, into.tid, into.seat) = (*pid, *tid, (seat + nth) as u32);
             }
             bss.nr_adoptions = some.len() as u32;
-            adopter.progs.adopt.test_run(ProgramInput::default()).map_err(failed("following threads"))?;
-            let Some(bss) = adopter.maps.bss_data.as_deref() else { break };
+            adopter
+                .progs
+                .adopt
+                .test_run(ProgramInput::default())
+                .map_err(failed("following threads"))?;
+            let Some(bss) = adopter.maps.bss_data.as_deref() else {
+                break;
+            };
             let needless = |nth: &usize| bss.adoptions[*nth].seat == shared::NONE;
-            let needless: Vec<usize> = (0..some.len()).filter(needless).map(|nth| seat + nth).collect();
+            let needless: Vec<usize> = (0..some.len())
+                .filter(needless)
+                .map(|nth| seat + nth)
+                .collect();
             needless.into_iter().for_each(|nr| self.give_back(nr));
             seat += some.len();
         }
         self.control(|control| {
             // SAFETY: an aligned integer that the kernel changes atomically, too.
-            let generation = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.generation) };
+            let generation =
+                unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut control.generation) };
             generation.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         });
         // Those that run at this moment do not have to leave their CPU first.
@@ -514,7 +688,9 @@ impl Follow for InKernel {
         // A CPU that is just passing from one thread to another may have seen the former set, and show only afterwards.
         for _ in 0..2 {
             let kind = |here: &Entry<'_, types::here>| here.half(offset_of!(types::here, kind));
-            self.read_running(|here| is_busy(here) && kind(here) != here.half(offset_of!(types::here, wanted)));
+            self.read_running(|here| {
+                is_busy(here) && kind(here) != here.half(offset_of!(types::here, wanted))
+            });
         }
         if !on {
             self.counters.switch(set, false).map_err(switched)?;
@@ -524,10 +700,13 @@ impl Follow for InKernel {
 
     fn collect(&mut self, hear: Hear<'_>) {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-        let now = now.map_or(u64::MAX, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64);
+        let now = now.map_or(u64::MAX, |t| {
+            t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+        });
         let sparing = self.sparing.0;
         self.read_running(|here| {
-            is_busy(here) && now.saturating_sub(here.field(offset_of!(types::here, since_ns))) >= sparing
+            is_busy(here)
+                && now.saturating_sub(here.field(offset_of!(types::here, since_ns))) >= sparing
         });
         self.parted.clear();
         for nr in 0..self.taken() {
@@ -557,12 +736,16 @@ impl Follow for InKernel {
             for kind in 0..kinds {
                 let mut counts = vec![0; self.layout.span(kind).len()];
                 let row = (seats + cpu) * kinds + kind;
-                self.layout.counts(kind, |field| self.rows.entry(row).field(field), &mut counts);
+                self.layout
+                    .counts(kind, |field| self.rows.entry(row).field(field), &mut counts);
                 if counts[0] == 0 {
                     continue;
                 }
                 match sums.iter_mut().find(|(of, _)| *of == kind) {
-                    Some((_, sum)) => sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count),
+                    Some((_, sum)) => sum
+                        .iter_mut()
+                        .zip(counts)
+                        .for_each(|(sum, count)| *sum += count),
                     None => sums.push((kind, counts)),
                 }
             }
@@ -571,7 +754,13 @@ impl Follow for InKernel {
     }
 
     fn lost(&self) -> u64 {
-        self.unseen + self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.control.missed)
+        self.unseen
+            + self
+                .skel
+                .maps
+                .bss_data
+                .as_deref()
+                .map_or(0, |bss| bss.control.missed)
     }
 
     fn is_crowded(&self) -> bool {
@@ -579,7 +768,12 @@ impl Follow for InKernel {
             // SAFETY: a plain integer in memory that the kernel writes too.
             unsafe { (&raw const control.taken).read_volatile() }.saturating_sub(control.given)
         };
-        let used = self.skel.maps.bss_data.as_deref().map_or(0, |bss| used(&bss.control));
+        let used = self
+            .skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |bss| used(&bss.control));
         let room = self.room as u64;
         used > room / 2 && used > self.living + room / 8
     }

@@ -31,16 +31,31 @@ impl<T: Plain> Table<T> {
 
     /// Maps the array of that many entries.
     pub fn map(array: &impl AsFd, entries: usize) -> io::Result<Self> {
-        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
+        let page =
+            nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let bytes = (entries * Self::STRIDE).next_multiple_of(page);
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, array.as_fd().as_raw_fd(), 0) };
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                flags,
+                array.as_fd().as_raw_fd(),
+                0,
+            )
+        };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { base, bytes, entries, of: PhantomData })
+        Ok(Self {
+            base,
+            bytes,
+            entries,
+            of: PhantomData,
+        })
     }
 
     #[inline]
@@ -60,7 +75,10 @@ impl<T: Plain> Table<T> {
     /// An entry, to be read field by field; any of them may be changed meanwhile.
     #[inline]
     pub fn entry(&self, nr: usize) -> Entry<'_, T> {
-        Entry { at: self.at(nr), of: PhantomData }
+        Entry {
+            at: self.at(nr),
+            of: PhantomData,
+        }
     }
 
     /// Changes an entry.
@@ -71,9 +89,13 @@ impl<T: Plain> Table<T> {
 
     /// Changes an integer of 32 bits that is so far into an entry, and nothing else of it.
     pub fn store(&self, nr: usize, offset: usize, value: u32) {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= size_of::<T>(), "an integer of the entry");
+        assert!(
+            offset.is_multiple_of(4) && offset + 4 <= size_of::<T>(),
+            "an integer of the entry"
+        );
         // SAFETY: aligned and within the entry, as was just checked; the kernel reads it whole.
-        unsafe { AtomicU32::from_ptr(self.at(nr).byte_add(offset).cast()) }.store(value, Ordering::Release);
+        unsafe { AtomicU32::from_ptr(self.at(nr).byte_add(offset).cast()) }
+            .store(value, Ordering::Release);
     }
 
     /// The first field of an entry, an integer of 64 bits that says how often the entry was changed.
@@ -108,7 +130,10 @@ impl<T: Plain> Entry<'_, T> {
     /// An integer of 64 bits that is so far into it.
     #[inline]
     pub fn field(&self, offset: usize) -> u64 {
-        assert!(offset.is_multiple_of(8) && offset < size_of::<T>(), "an integer of the entry");
+        assert!(
+            offset.is_multiple_of(8) && offset < size_of::<T>(),
+            "an integer of the entry"
+        );
         // SAFETY: aligned and within the entry, as was just checked; the kernel may be writing it, so it is read as it is.
         unsafe { self.at.byte_add(offset).cast::<u64>().read_volatile() }
     }
@@ -116,7 +141,10 @@ impl<T: Plain> Entry<'_, T> {
     /// One of 32 bits.
     #[inline]
     pub fn half(&self, offset: usize) -> u32 {
-        assert!(offset.is_multiple_of(4) && offset < size_of::<T>(), "an integer of the entry");
+        assert!(
+            offset.is_multiple_of(4) && offset < size_of::<T>(),
+            "an integer of the entry"
+        );
         // SAFETY: likewise.
         unsafe { self.at.byte_add(offset).cast::<u32>().read_volatile() }
     }

@@ -13,12 +13,25 @@ use super::runner::{self, Setup, machine, profiles, program};
 fn compare(name: &str, count: usize, set: &[Arc<Profile>]) -> Result<(), Box<dyn Error>> {
     let topology = machine(name)?;
     let programs: Vec<_> = (0..count).map(|i| &set[i * 7 % set.len()]).collect();
-    let plan = Plan { programs: programs.iter().enumerate().map(|(i, p)| program(&format!("p{i}"), p)).collect() };
-    let setup = Setup { ideal: true, rounds: 3, ..Setup::default() };
+    let plan = Plan {
+        programs: programs
+            .iter()
+            .enumerate()
+            .map(|(i, p)| program(&format!("p{i}"), p))
+            .collect(),
+    };
+    let setup = Setup {
+        ideal: true,
+        rounds: 3,
+        ..Setup::default()
+    };
     let (_, aarr) = runner::run(&topology, &plan, "aarr", setup)?;
     let (_, hsf) = runner::run(&topology, &plan, "hsf:sf=oracle", setup)?;
     let share = big_share(&topology, count);
-    let worst = aarr.programs.iter().map(|p| deviation(p.completion_s, share, p.alone_fast_s, p.alone_slow_s));
+    let worst = aarr
+        .programs
+        .iter()
+        .map(|p| deviation(p.completion_s, share, p.alone_fast_s, p.alone_slow_s));
     let worst = worst.fold(0.0, f64::max);
     let ideal = ideal_asp(&hsf, (share * count as f64).round() as usize);
     println!(
@@ -33,13 +46,27 @@ fn compare(name: &str, count: usize, set: &[Arc<Profile>]) -> Result<(), Box<dyn
 
 /// A program that only does what it does most: closed forms know no phases.
 fn one_phase(profile: &Arc<Profile>) -> Arc<Profile> {
-    let Profile::Recorded(recorded) = &**profile else { return Arc::clone(profile) };
+    let Profile::Recorded(recorded) = &**profile else {
+        return Arc::clone(profile);
+    };
     let mut steady = recorded.clone();
-    let length = |row: u32| steady.timeline.iter().filter(|s| s.behaviour == row).map(|s| s.instructions).sum::<u64>();
-    let main = (0..steady.behaviours.len() as u32).max_by_key(|row| length(*row)).unwrap_or(0);
+    let length = |row: u32| {
+        steady
+            .timeline
+            .iter()
+            .filter(|s| s.behaviour == row)
+            .map(|s| s.instructions)
+            .sum::<u64>()
+    };
+    let main = (0..steady.behaviours.len() as u32)
+        .max_by_key(|row| length(*row))
+        .unwrap_or(0);
     // A hundred billion instructions: many rotations within each run.
     steady.instructions = 100_000_000_000;
-    steady.timeline = vec![Segment { behaviour: main, instructions: steady.instructions }];
+    steady.timeline = vec![Segment {
+        behaviour: main,
+        instructions: steady.instructions,
+    }];
     Arc::new(Profile::Recorded(steady))
 }
 
@@ -57,7 +84,11 @@ fn deviation(completion_s: f64, share: f64, fast_s: f64, slow_s: f64) -> f64 {
 
 /// ASP when the programs with the highest speed-up factors keep the big cores.
 fn ideal_asp(score: &Score, big: usize) -> f64 {
-    let mut gains: Vec<f64> = score.programs.iter().map(|p| p.alone_slow_s / p.alone_fast_s - 1.0).collect();
+    let mut gains: Vec<f64> = score
+        .programs
+        .iter()
+        .map(|p| p.alone_slow_s / p.alone_fast_s - 1.0)
+        .collect();
     gains.sort_by(|a, b| b.total_cmp(a));
     gains.iter().take(big).sum()
 }

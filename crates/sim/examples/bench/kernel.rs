@@ -37,9 +37,13 @@ struct Fate {
 
 /// Prints the section.
 pub fn run() -> Result<(), Box<dyn Error>> {
-    println!("\n### The Linux model against a real kernel ({KERNEL}): tasks that share one CPU for {SECONDS} s\n");
+    println!(
+        "\n### The Linux model against a real kernel ({KERNEL}): tasks that share one CPU for {SECONDS} s\n"
+    );
     let Some(path) = std::env::var_os("COUNTERSTEER_KERNEL_RUN") else {
-        println!("Not measured: COUNTERSTEER_KERNEL_RUN names no run of `task_set` under a kernel.");
+        println!(
+            "Not measured: COUNTERSTEER_KERNEL_RUN names no run of `task_set` under a kernel."
+        );
         return Ok(());
     };
     let real_fates = fates(&std::fs::read_to_string(path)?)?;
@@ -49,17 +53,25 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         let (set, task) = task(line)?;
         sets.entry(set).or_default().push(task);
     }
-    println!("| set | task | CPU time: kernel, s | model | waiting: kernel, s | model | stretches: kernel | model |");
+    println!(
+        "| set | task | CPU time: kernel, s | model | waiting: kernel, s | model | stretches: kernel | model |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     let mut worst: (f64, f64, f64) = (0.0, 0.0, 0.0);
     for (set, tasks) in &sets {
         for (task, model) in tasks.iter().zip(simulate(tasks)?) {
             let name = &task.name;
-            let real =
-                real_fates.get(&(set.clone(), name.clone())).ok_or(format!("the kernel's run lacks {set} {name}"))?;
+            let real = real_fates
+                .get(&(set.clone(), name.clone()))
+                .ok_or(format!("the kernel's run lacks {set} {name}"))?;
             println!(
                 "| {set} | {name} | {:.3} | {:.3} | {:.3} | {:.3} | {} | {} |",
-                real.ran_s, model.ran_s, real.waited_s, model.waited_s, real.stretches, model.stretches
+                real.ran_s,
+                model.ran_s,
+                real.waited_s,
+                model.waited_s,
+                real.stretches,
+                model.stretches
             );
             let length = SECONDS as f64;
             worst.0 = worst.0.max((real.ran_s - model.ran_s).abs() / length);
@@ -81,7 +93,15 @@ fn task(line: &str) -> Result<(String, Task), Box<dyn Error>> {
         return Err(format!("`{line}` has not five fields").into());
     };
     let nanos = |text: &str| text.parse().map(|us: u64| us * 1_000);
-    Ok((set.into(), Task { name: name.into(), nice: nice.parse()?, work_ns: nanos(work)?, sleep_ns: nanos(sleep)? }))
+    Ok((
+        set.into(),
+        Task {
+            name: name.into(),
+            nice: nice.parse()?,
+            work_ns: nanos(work)?,
+            sleep_ns: nanos(sleep)?,
+        },
+    ))
 }
 
 fn fates(text: &str) -> Result<BTreeMap<(String, String), Fate>, Box<dyn Error>> {
@@ -91,7 +111,11 @@ fn fates(text: &str) -> Result<BTreeMap<(String, String), Fate>, Box<dyn Error>>
             return Err(format!("`{line}` has not five fields").into());
         };
         let seconds = |text: &str| text.parse().map(|ns: f64| ns * 1e-9);
-        let fate = Fate { ran_s: seconds(ran)?, waited_s: seconds(waited)?, stretches: stretches.parse()? };
+        let fate = Fate {
+            ran_s: seconds(ran)?,
+            waited_s: seconds(waited)?,
+            stretches: stretches.parse()?,
+        };
         all.insert((set.to_owned(), name.to_owned()), fate);
     }
     Ok(all)
@@ -100,11 +124,20 @@ fn fates(text: &str) -> Result<BTreeMap<(String, String), Fate>, Box<dyn Error>>
 /// Lets tasks work and sleep under the model.
 fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
     let topology = one_cpu()?;
-    let mut linux = Linux::new(&topology, (kernel(KERNEL).ok_or("no such kernel")?.config)());
+    let mut linux = Linux::new(
+        &topology,
+        (kernel(KERNEL).ok_or("no such kernel")?.config)(),
+    );
     let cpu = CpuId(0);
     let mut threads: Vec<(u64, Option<u64>)> = Vec::new();
     for (row, task) in tasks.iter().enumerate() {
-        linux.fork(ThreadId::from_index(row), task.nice, &CpuSet::first(1), Some(cpu), Nanos::ZERO);
+        linux.fork(
+            ThreadId::from_index(row),
+            task.nice,
+            &CpuSet::first(1),
+            Some(cpu),
+            Nanos::ZERO,
+        );
         // Work left, and when to wake.
         threads.push((task.work_ns, None));
     }
@@ -121,7 +154,10 @@ fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
         now = next;
         if let Some(t) = running.filter(|t| threads[t.index()].0 == 0) {
             let task = &tasks[t.index()];
-            threads[t.index()] = (task.work_ns, (task.sleep_ns > 0).then_some(now + task.sleep_ns));
+            threads[t.index()] = (
+                task.work_ns,
+                (task.sleep_ns > 0).then_some(now + task.sleep_ns),
+            );
             if task.sleep_ns > 0 {
                 linux.block(t, Nanos(now));
             }
@@ -132,13 +168,20 @@ fn simulate(tasks: &[Task]) -> Result<Vec<Fate>, Box<dyn Error>> {
             }
         }
         linux.advance(Nanos(now));
-        linux.take_switches().filter_map(|s| s.next).for_each(|t| stretches[t.index()] += 1.0);
+        linux
+            .take_switches()
+            .filter_map(|s| s.next)
+            .for_each(|t| stretches[t.index()] += 1.0);
         running = linux.running(cpu);
     }
     let seconds = |ns: Nanos| ns.as_secs_f64();
     let fate = |row: usize| {
         let t = ThreadId::from_index(row);
-        Fate { ran_s: seconds(linux.run_time(t)), waited_s: seconds(linux.run_delay(t)), stretches: stretches[row] }
+        Fate {
+            ran_s: seconds(linux.run_time(t)),
+            waited_s: seconds(linux.run_delay(t)),
+            stretches: stretches[row],
+        }
     };
     Ok((0..tasks.len()).map(fate).collect())
 }
@@ -148,15 +191,27 @@ fn one_cpu() -> Result<Topology, Box<dyn Error>> {
     let text = std::fs::read_to_string(runner::root().join("machines/quickia-2b-2s.toml"))?;
     let mut table: toml::Table = text.parse()?;
     let only = |key: &str, value: toml::Value| {
-        let mut list = table.get(key).and_then(|v| v.as_array()).cloned().unwrap_or_default();
+        let mut list = table
+            .get(key)
+            .and_then(|v| v.as_array())
+            .cloned()
+            .unwrap_or_default();
         list.truncate(1);
-        list.iter_mut().filter_map(|t| t.as_table_mut()).for_each(|t| drop(t.insert("cpus".into(), value.clone())));
+        list.iter_mut()
+            .filter_map(|t| t.as_table_mut())
+            .for_each(|t| drop(t.insert("cpus".into(), value.clone())));
         (key.to_owned(), toml::Value::Array(list))
     };
     let cores = only("cores", "0".into());
     let memory = only("memory", "0".into());
     table.extend([cores, memory]);
-    let types = table.get_mut("core_type").and_then(|v| v.as_array_mut()).ok_or("no core types")?;
+    let types = table
+        .get_mut("core_type")
+        .and_then(|v| v.as_array_mut())
+        .ok_or("no core types")?;
     types.truncate(1);
-    Ok(Topology::new(&Machine::parse("one-cpu", &toml::to_string(&table)?)?))
+    Ok(Topology::new(&Machine::parse(
+        "one-cpu",
+        &toml::to_string(&table)?,
+    )?))
 }

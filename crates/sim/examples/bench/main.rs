@@ -25,7 +25,10 @@ const BENCHES: [Bench; 5] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(unknown) = wanted.iter().find(|w| BENCHES.iter().all(|(name, _)| name != w)) {
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|w| BENCHES.iter().all(|(name, _)| name != w))
+    {
         return Err(format!("there is no benchmark `{unknown}`").into());
     }
     for (name, bench) in BENCHES {

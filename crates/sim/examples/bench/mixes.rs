@@ -25,13 +25,26 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             p.scale = SCALE;
             plan.programs.push(p);
         }
-        let setup = Setup { ideal: true, seed: mix as u64, ..Setup::default() };
-        let asp = |policy| runner::run(&topology, &plan, policy, setup).map(|r| r.1.asp).map_err(|e| e.to_string());
+        let setup = Setup {
+            ideal: true,
+            seed: mix as u64,
+            ..Setup::default()
+        };
+        let asp = |policy| {
+            runner::run(&topology, &plan, policy, setup)
+                .map(|r| r.1.asp)
+                .map_err(|e| e.to_string())
+        };
         Ok(asp("hsf:sf=oracle")? / asp("aarr")? - 1.0)
     };
-    let mut gains: Vec<f64> = (0..MIXES).into_par_iter().map(gain).collect::<Result<_, _>>()?;
+    let mut gains: Vec<f64> = (0..MIXES)
+        .into_par_iter()
+        .map(gain)
+        .collect::<Result<_, _>>()?;
     gains.sort_by(f64::total_cmp);
-    println!("\n### High-SF-first over round-robin, {MIXES} random mixes of SPEC CPU2017 on 8P+8E, no contention\n");
+    println!(
+        "\n### High-SF-first over round-robin, {MIXES} random mixes of SPEC CPU2017 on 8P+8E, no contention\n"
+    );
     println!("| 5 % | median | 95 % |\n|---|---|---|");
     let shown = [0.05, 0.5, 0.95].map(|share| format!("+{:.1} %", quantile(&gains, share) * 100.0));
     println!("| {} |", shown.join(" | "));

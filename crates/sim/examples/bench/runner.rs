@@ -24,7 +24,10 @@ pub fn root() -> PathBuf {
 /// A shipped machine.
 pub fn machine(name: &str) -> Result<Arc<Topology>, Box<dyn Error>> {
     let path = root().join(format!("machines/{name}.toml"));
-    let machine = Machine::parse(&path.display().to_string(), &std::fs::read_to_string(&path)?)?;
+    let machine = Machine::parse(
+        &path.display().to_string(),
+        &std::fs::read_to_string(&path)?,
+    )?;
     Ok(Arc::new(Topology::new(&machine)))
 }
 
@@ -37,7 +40,12 @@ pub fn profiles(folder: &str) -> Result<Vec<Arc<Profile>>, Box<dyn Error>> {
     paths.sort();
     paths
         .iter()
-        .map(|p| Ok(Arc::new(Profile::parse(&p.display().to_string(), &std::fs::read_to_string(p)?)?)))
+        .map(|p| {
+            Ok(Arc::new(Profile::parse(
+                &p.display().to_string(),
+                &std::fs::read_to_string(p)?,
+            )?))
+        })
         .collect()
 }
 
@@ -67,7 +75,13 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { ideal: false, rounds: 3, until: Nanos::NEVER, seed: 1, period: Nanos::from_millis(100) }
+        Self {
+            ideal: false,
+            rounds: 3,
+            until: Nanos::NEVER,
+            seed: 1,
+            period: Nanos::from_millis(100),
+        }
     }
 }
 
@@ -80,18 +94,39 @@ pub fn run(
 ) -> Result<(Outcome, Score), Box<dyn Error>> {
     let config = SimConfig {
         seed: setup.seed,
-        linux: LinuxConfig { seed: setup.seed, ..LinuxConfig::default() },
-        progress: ProgressConfig { contention: !setup.ideal, costs: !setup.ideal, ..ProgressConfig::default() },
+        linux: LinuxConfig {
+            seed: setup.seed,
+            ..LinuxConfig::default()
+        },
+        progress: ProgressConfig {
+            contention: !setup.ideal,
+            costs: !setup.ideal,
+            ..ProgressConfig::default()
+        },
         counter_noise: if setup.ideal { 0.0 } else { 0.01 },
-        sample_cost: if setup.ideal { Nanos::ZERO } else { Nanos::from_micros(2) },
+        sample_cost: if setup.ideal {
+            Nanos::ZERO
+        } else {
+            Nanos::from_micros(2)
+        },
         rounds: setup.rounds,
         trace: false,
     };
     let mut policy = policy::parse(spec, topology)?;
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?.counting(&policy.metrics());
+    let mut simulation =
+        Simulation::new(Arc::clone(topology), plan, config)?.counting(&policy.metrics());
     let mut rng = PolicyRng::seed_from_u64(setup.seed);
-    let driver = DriverConfig { period: setup.period, until: setup.until };
-    drive(&mut simulation, policy.as_mut(), &mut NoRecord, driver, &mut rng)?;
+    let driver = DriverConfig {
+        period: setup.period,
+        until: setup.until,
+    };
+    drive(
+        &mut simulation,
+        policy.as_mut(),
+        &mut NoRecord,
+        driver,
+        &mut rng,
+    )?;
     let outcome = simulation.outcome();
     let score = Score::of(&outcome);
     Ok((outcome, score))
@@ -100,10 +135,18 @@ pub fn run(
 /// CPU time of this process so far, in seconds, and its largest resident size so far, in MiB.
 pub fn usage() -> Result<(f64, f64), Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
     let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0");
+    let peak = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .unwrap_or("0");
     let peak_kib: f64 = peak.split_whitespace().next().unwrap_or("0").parse()?;
     Ok((ticks / 100.0, peak_kib / 1024.0))
 }

@@ -18,7 +18,9 @@ const RECORDED: (&str, f64) = ("recorded", 40.0);
 
 /// Prints the section.
 pub fn run() -> Result<(), Box<dyn Error>> {
-    println!("\n### Speed: simulated seconds per CPU-second, one thread per CPU, decisions every 100 ms\n");
+    println!(
+        "\n### Speed: simulated seconds per CPU-second, one thread per CPU, decisions every 100 ms\n"
+    );
     println!(
         "| machine | CPUs | programs | policy | simulated s | CPU s | simulated s per CPU s | peak memory so far |"
     );
@@ -31,7 +33,12 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     }
     for llcs in [2, 4, 8, 16, 32, 64, 128] {
         let machine = Machine::parse("made", &many_llcs(llcs)?)?;
-        measure(&Arc::new(Topology::new(&machine)), RECORDED, "hsf", 2_000.0 / f64::from(llcs))?;
+        measure(
+            &Arc::new(Topology::new(&machine)),
+            RECORDED,
+            "hsf",
+            2_000.0 / f64::from(llcs),
+        )?;
     }
     Ok(())
 }
@@ -49,7 +56,11 @@ fn measure(
         p.scale = scale;
         plan.programs.push(p);
     }
-    let setup = Setup { rounds: u32::MAX, until: Nanos::from_secs_f64(seconds), ..Setup::default() };
+    let setup = Setup {
+        rounds: u32::MAX,
+        until: Nanos::from_secs_f64(seconds),
+        ..Setup::default()
+    };
     let before = runner::usage()?.0;
     let (outcome, _) = runner::run(topology, &plan, policy, setup)?;
     let (after, peak) = runner::usage()?;
@@ -89,7 +100,10 @@ fn many_llcs(llcs: u32) -> Result<String, Box<dyn Error>> {
         let each = llcs * 8 / nodes;
         let (low, high) = (node * each, (node + 1) * each - 1);
         let bandwidth = 25 * llcs / nodes;
-        write!(text, "\n[[memory]]\ncpus = \"{low}-{high}\"\nlatency_ns = 90\nbandwidth_gb_s = {bandwidth}\n")?;
+        write!(
+            text,
+            "\n[[memory]]\ncpus = \"{low}-{high}\"\nlatency_ns = 90\nbandwidth_gb_s = {bandwidth}\n"
+        )?;
     }
     Ok(text)
 }

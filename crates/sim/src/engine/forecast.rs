@@ -20,7 +20,11 @@ impl SteadyState<'_> {
             load[cpu.index()] += 1;
         }
         let share = |cpu: CpuId| 1.0 / f64::from(load[cpu.index()].max(1));
-        let rows: Vec<_> = models.iter().zip(assignment).map(|(m, c)| (*m, *c, share(*c))).collect();
+        let rows: Vec<_> = models
+            .iter()
+            .zip(assignment)
+            .map(|(m, c)| (*m, *c, share(*c)))
+            .collect();
         let (fast, slow) = self.topology.extremes();
         let rates = self.progress.steady_state(&rows);
         rates

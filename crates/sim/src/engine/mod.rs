@@ -56,7 +56,9 @@ pub enum SimError {
     #[error(transparent)]
     Model(#[from] ModelError),
     /// Nothing would ever happen again, though the workload is not finished.
-    #[error("the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator")]
+    #[error(
+        "the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator"
+    )]
     Stuck {
         /// When.
         at: Nanos,
@@ -174,13 +176,18 @@ impl Simulation {
                 runnable: false,
             });
         }
-        self.timers.push(Reverse((planned.start, Timer::Start { program: row })));
+        self.timers
+            .push(Reverse((planned.start, Timer::Start { program: row })));
         Ok(())
     }
 
     /// The progress model of a profile; copies of a program share it.
     fn model_of(&mut self, profile: &Arc<Profile>) -> Result<ModelId, ModelError> {
-        match self.models.iter().find(|(known, _)| Arc::ptr_eq(known, profile)) {
+        match self
+            .models
+            .iter()
+            .find(|(known, _)| Arc::ptr_eq(known, profile))
+        {
             Some((_, model)) => Ok(*model),
             None => {
                 let model = self.progress.add_program(Arc::clone(profile))?;
@@ -193,7 +200,9 @@ impl Simulation {
     /// The result so far.
     pub fn outcome(&mut self) -> Outcome {
         self.progress.advance(self.now);
-        let programs = (0..self.programs.len()).map(|row| self.program_outcome(row)).collect();
+        let programs = (0..self.programs.len())
+            .map(|row| self.program_outcome(row))
+            .collect();
         Outcome {
             programs,
             elapsed_s: self.now.as_secs_f64(),
@@ -223,14 +232,23 @@ impl Simulation {
     }
 
     fn finished(&self) -> bool {
-        self.programs.iter().all(|p| p.completions_s.len() >= self.config.rounds as usize)
+        self.programs
+            .iter()
+            .all(|p| p.completions_s.len() >= self.config.rounds as usize)
     }
 
     /// Runs until `until`, or until the workload is finished, or, with `early`, until something befell a thread.
     fn run(&mut self, until: Nanos, early: bool) -> Result<(), SimError> {
         loop {
-            let due = self.timers.peek().map_or(Nanos::NEVER, |Reverse((at, _))| *at);
-            let next = self.linux.next_event().min(self.progress.next_event()).min(due);
+            let due = self
+                .timers
+                .peek()
+                .map_or(Nanos::NEVER, |Reverse((at, _))| *at);
+            let next = self
+                .linux
+                .next_event()
+                .min(self.progress.next_event())
+                .min(due);
             if next == Nanos::NEVER {
                 return Err(SimError::Stuck { at: self.now });
             }
@@ -256,7 +274,8 @@ impl Simulation {
             match self.programs[row].work_done(id, now) {
                 Step::Work => self.give_work(row, id),
                 Step::Sleep(length) => {
-                    self.timers.push(Reverse((now + length, Timer::Wake { thread: id })));
+                    self.timers
+                        .push(Reverse((now + length, Timer::Wake { thread: id })));
                     self.block(id);
                 }
                 Step::Wait => self.block(id),
@@ -273,7 +292,12 @@ impl Simulation {
     }
 
     fn fire_timers(&mut self) {
-        while let Some(Reverse((_, timer))) = self.timers.peek().copied().filter(|Reverse((at, _))| *at <= self.now) {
+        while let Some(Reverse((_, timer))) = self
+            .timers
+            .peek()
+            .copied()
+            .filter(|Reverse((at, _))| *at <= self.now)
+        {
             self.timers.pop();
             match timer {
                 Timer::Start { program } => self.start(program),
@@ -305,7 +329,13 @@ impl Simulation {
         let thread = &mut self.threads[id.index()];
         thread.confined = admitted.unwrap_or_else(|| Arc::clone(&thread.allowed));
         let launch = self.programs[row].launch_on.as_ref();
-        thread.cpu = self.linux.fork(id, self.programs[row].nice, launch.unwrap_or(&thread.confined), parent, now);
+        thread.cpu = self.linux.fork(
+            id,
+            self.programs[row].nice,
+            launch.unwrap_or(&thread.confined),
+            parent,
+            now,
+        );
         if launch.is_some() {
             self.linux.set_affinity(id, &thread.confined, now);
         }
@@ -332,7 +362,8 @@ impl Simulation {
 
     fn give_work(&mut self, row: usize, id: ThreadId) {
         if let Some(work) = self.programs[row].next_work(id) {
-            self.progress.set_work(id, work.offset, work.instructions, work.stride, self.now);
+            self.progress
+                .set_work(id, work.offset, work.instructions, work.stride, self.now);
         }
     }
 
@@ -362,7 +393,11 @@ impl Simulation {
     }
 
     fn event(&mut self, thread: ThreadId, kind: ThreadEventKind) {
-        self.events.push(ThreadEvent { at: self.now, thread, kind });
+        self.events.push(ThreadEvent {
+            at: self.now,
+            thread,
+            kind,
+        });
     }
 
     /// Tells the progress model who runs where, and notes moves and stretches of running.
@@ -385,9 +420,18 @@ impl Simulation {
     fn switched_out(&mut self, id: ThreadId) {
         let thread = &mut self.threads[id.index()];
         let llc = self.topology.llc_of(thread.cpu);
-        self.pmu.switched_out(id, self.progress.occupancy_lines(id, llc));
-        let start = thread.running_since.take().filter(|start| self.config.trace && self.now > *start);
-        self.spans.extend(start.map(|start| Span { thread: id, cpu: thread.cpu, start, end: self.now }));
+        self.pmu
+            .switched_out(id, self.progress.occupancy_lines(id, llc));
+        let start = thread
+            .running_since
+            .take()
+            .filter(|start| self.config.trace && self.now > *start);
+        self.spans.extend(start.map(|start| Span {
+            thread: id,
+            cpu: thread.cpu,
+            start,
+            end: self.now,
+        }));
     }
 
     fn switched_in(&mut self, id: ThreadId, cpu: CpuId) {
@@ -410,7 +454,15 @@ impl Simulation {
         let counters = self.progress.counters(id, self.now);
         let lines = self.progress.occupancy_lines(id, self.topology.llc_of(cpu));
         let sf = self.progress.true_sf(id);
-        self.pmu.sample(id, cpu, self.topology.core_type_of(cpu), self.now, &counters, lines, sf);
+        self.pmu.sample(
+            id,
+            cpu,
+            self.topology.core_type_of(cpu),
+            self.now,
+            &counters,
+            lines,
+            sf,
+        );
     }
 
     /// Where the admission table sends a thread, if there is a table.
@@ -517,7 +569,10 @@ impl Engine for Simulation {
                 self.linux.set_weight(entry.thread, weight, self.now);
             }
         }
-        applied.unheeded += placement.caches.as_ref().map_or(0, |classes| classes.len() as u32);
+        applied.unheeded += placement
+            .caches
+            .as_ref()
+            .map_or(0, |classes| classes.len() as u32);
         if let Some(table) = &placement.admission {
             let bank = match self.admission.take() {
                 Some((old, bank)) if old.metric == table.metric => bank,
@@ -537,9 +592,16 @@ impl Engine for Simulation {
 impl Simulation {
     fn close_span(&mut self, row: usize) {
         let thread = &mut self.threads[row];
-        let start = thread.running_since.filter(|start| self.config.trace && self.now > *start);
+        let start = thread
+            .running_since
+            .filter(|start| self.config.trace && self.now > *start);
         let (id, cpu) = (ThreadId::from_index(row), thread.cpu);
-        self.spans.extend(start.map(|start| Span { thread: id, cpu, start, end: self.now }));
+        self.spans.extend(start.map(|start| Span {
+            thread: id,
+            cpu,
+            start,
+            end: self.now,
+        }));
     }
 }
 
@@ -549,7 +611,14 @@ impl Forecast for Simulation {
         threads: &[ThreadId],
         assignment: &[CpuId],
     ) -> Vec<countersteer_core::engine::ThreadForecast> {
-        let models: Vec<_> = threads.iter().map(|t| self.programs[self.threads[t.index()].program].model).collect();
-        SteadyState { topology: &self.topology, progress: &mut self.progress }.forecast(&models, assignment)
+        let models: Vec<_> = threads
+            .iter()
+            .map(|t| self.programs[self.threads[t.index()].program].model)
+            .collect();
+        SteadyState {
+            topology: &self.topology,
+            progress: &mut self.progress,
+        }
+        .forecast(&models, assignment)
     }
 }

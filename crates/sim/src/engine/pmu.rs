@@ -42,7 +42,14 @@ impl Pmu {
     pub fn new(seed: u64, noise: f64) -> Self {
         // A stream of its own: counter noise must not shift the kernel model's draws.
         let rng = rand_pcg::Pcg64::seed_from_u64(seed ^ 0x005a_3b1e_5eed);
-        Self { noise, rng, threads: Vec::new(), samples: Vec::new(), uncounted: Vec::new(), set: 0 }
+        Self {
+            noise,
+            rng,
+            threads: Vec::new(),
+            samples: Vec::new(),
+            uncounted: Vec::new(),
+            set: 0,
+        }
     }
 
     /// Counts what these metrics are made of: at once, if every core type can.
@@ -57,7 +64,12 @@ impl Pmu {
         };
         let (sets, left_out) = divide(&BASE, &read, fits);
         let all = || BASE.iter().chain(&read);
-        let not_in = |set: &Vec<Event>| all().filter(|event| !set.contains(event)).copied().collect();
+        let not_in = |set: &Vec<Event>| {
+            all()
+                .filter(|event| !set.contains(event))
+                .copied()
+                .collect()
+        };
         self.uncounted = sets.iter().map(not_in).collect();
         if self.uncounted.len() == 1 && left_out.is_empty() {
             self.uncounted.clear();
@@ -81,7 +93,10 @@ impl Pmu {
     }
 
     /// Closes a thread's interval; nothing is sampled of a thread that did not run.
-    #[allow(clippy::too_many_arguments, reason = "one reading of everything at one instant")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one reading of everything at one instant"
+    )]
     pub fn sample(
         &mut self,
         thread: ThreadId,
@@ -98,22 +113,39 @@ impl Pmu {
         if ran == Nanos::ZERO {
             return;
         }
-        let (sum, count) = (std::mem::take(&mut state.occupancy_sum), std::mem::take(&mut state.occupancy_count));
-        let lines = if count > 0 { sum / f64::from(count) } else { occupancy_lines };
+        let (sum, count) = (
+            std::mem::take(&mut state.occupancy_sum),
+            std::mem::take(&mut state.occupancy_count),
+        );
+        let lines = if count > 0 {
+            sum / f64::from(count)
+        } else {
+            occupancy_lines
+        };
         let mut counts = Counts::default();
         let uncounted = self.uncounted.get(self.set).map_or(&[][..], Vec::as_slice);
         for (event, value) in [
             (Event::Instructions, now.instructions - last.instructions),
             (Event::Cycles, now.cycles - last.cycles),
             (Event::L2Misses, now.l2_misses - last.l2_misses),
-            (Event::LlcReferences, now.llc_references - last.llc_references),
+            (
+                Event::LlcReferences,
+                now.llc_references - last.llc_references,
+            ),
             (Event::LlcMisses, now.llc_misses - last.llc_misses),
-            (Event::Branches, now.branch_instructions - last.branch_instructions),
+            (
+                Event::Branches,
+                now.branch_instructions - last.branch_instructions,
+            ),
             (Event::BranchMisses, now.branch_misses - last.branch_misses),
             (Event::EnergyNj, now.energy_nj - last.energy_nj),
             (Event::LlcOccupancyBytes, lines * LINE_BYTES as f64),
         ] {
-            let factor = if self.noise > 0.0 { 1.0 + self.noise * deviate(&mut self.rng) } else { 1.0 };
+            let factor = if self.noise > 0.0 {
+                1.0 + self.noise * deviate(&mut self.rng)
+            } else {
+                1.0
+            };
             if !uncounted.contains(&event) {
                 counts.set(event, (value * factor).max(0.0));
             }
@@ -121,7 +153,17 @@ impl Pmu {
         counts.set(Event::SfTrue, sf_true);
         counts.set(Event::Work, now.instructions - last.instructions);
         let (set, sets) = (self.set as u32, self.uncounted.len().max(1) as u32);
-        self.samples.push(Sample { thread, cpu, core_type, at, set, sets, enabled: ran, running: ran, counts });
+        self.samples.push(Sample {
+            thread,
+            cpu,
+            core_type,
+            at,
+            set,
+            sets,
+            enabled: ran,
+            running: ran,
+            counts,
+        });
     }
 
     /// The samples since the last call, by thread, then time.

@@ -93,7 +93,9 @@ impl Program {
     pub fn new(planned: &PlannedProgram, model: ModelId, first: ThreadId) -> Self {
         let serial_share = match &*planned.profile {
             // A program recorded with one thread says nothing about how its work would be split among several.
-            Profile::Recorded(p) if planned.threads > 1 && p.shape.threads > 1 => p.shape.serial_share,
+            Profile::Recorded(p) if planned.threads > 1 && p.shape.threads > 1 => {
+                p.shape.serial_share
+            }
             _ => 0.0,
         };
         Self {
@@ -135,7 +137,11 @@ impl Program {
         self.in_serial = false;
         let share = self.instructions * (1.0 - self.serial_share) / self.work.len() as f64;
         let offset = self.instructions * self.serial_share * self.stretch;
-        self.work.fill(Work { offset, left: share, chunk: 0.0 });
+        self.work.fill(Work {
+            offset,
+            left: share,
+            chunk: 0.0,
+        });
         self.busy = self.work.len() as u32;
     }
 
@@ -152,8 +158,14 @@ impl Program {
             return None;
         }
         let stride = self.stretch * if self.in_serial { 1.0 } else { threads };
-        work.chunk = self.bursts.map_or(work.left, |(burst, _)| burst.min(work.left));
-        Some(Piece { offset: work.offset, instructions: work.chunk, stride })
+        work.chunk = self
+            .bursts
+            .map_or(work.left, |(burst, _)| burst.min(work.left));
+        Some(Piece {
+            offset: work.offset,
+            instructions: work.chunk,
+            stride,
+        })
     }
 
     /// A thread did its piece.
@@ -166,7 +178,9 @@ impl Program {
         work.left -= chunk;
         // Bursts are subtracted one by one: what rounding leaves is no work.
         if work.left > 0.5 {
-            return self.bursts.map_or(Step::Work, |(_, sleep)| Step::Sleep(sleep));
+            return self
+                .bursts
+                .map_or(Step::Work, |(_, sleep)| Step::Sleep(sleep));
         }
         work.left = 0.0;
         self.busy -= 1;
@@ -184,11 +198,19 @@ impl Program {
     /// One run alone on the fastest and on the slowest cores.
     pub fn alone_seconds(&self, topology: &Topology, progress: &Progress) -> (f64, f64) {
         let (fast, slow) = topology.extremes();
-        (self.alone_on(topology, progress, fast), self.alone_on(topology, progress, slow))
+        (
+            self.alone_on(topology, progress, fast),
+            self.alone_on(topology, progress, slow),
+        )
     }
 
     fn alone_on(&self, topology: &Topology, progress: &Progress, core_type: CoreTypeId) -> f64 {
-        let cpus = topology.cpus.iter().filter(|c| c.core_type == core_type && c.thread == 0).count().max(1);
+        let cpus = topology
+            .cpus
+            .iter()
+            .filter(|c| c.core_type == core_type && c.thread == 0)
+            .count()
+            .max(1);
         let at_once = self.work.len().min(cpus) as f64;
         let one_thread = self.instructions / progress.alone_ips(self.model, core_type);
         let asleep = self.bursts.map_or(0.0, |(burst, sleep)| {

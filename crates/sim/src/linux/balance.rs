@@ -43,9 +43,17 @@ impl Linux {
     /// The last balance; those that were skipped because nothing could come of them count.
     fn last_balance(&self, cpu: usize, level: usize, idle: bool, interval: u64) -> i64 {
         let last = self.rqs[cpu].domains[level].last;
-        let resumed = if idle { self.nohz.resumed_at } else { self.nohz.balancing_since } as i64;
+        let resumed = if idle {
+            self.nohz.resumed_at
+        } else {
+            self.nohz.balancing_since
+        } as i64;
         let behind = resumed - last - interval as i64;
-        if behind < 0 { last } else { last + (behind / interval as i64 + 1) * interval as i64 }
+        if behind < 0 {
+            last
+        } else {
+            last + (behind / interval as i64 + 1) * interval as i64
+        }
     }
 
     /// When a CPU next balances one of its domains.
@@ -54,14 +62,19 @@ impl Linux {
             let interval = self.interval(cpu, level, idle);
             (self.last_balance(cpu, level, idle, interval) + interval as i64).max(0) as u64
         };
-        (0..self.rqs[cpu].domains.len()).map(due).min().unwrap_or(super::timers::NEVER)
+        (0..self.rqs[cpu].domains.len())
+            .map(due)
+            .min()
+            .unwrap_or(super::timers::NEVER)
     }
 
     /// Nothing a balance of this domain goes by has changed since it found nothing to do.
     fn is_quiet(&self, cpu: usize, level: usize) -> bool {
         let state = &self.rqs[cpu].domains[level];
         let node = self.domains.node(state.node);
-        node.overloaded == 0 && !self.misfit_helpable() && state.quiet_generation == self.generation(node)
+        node.overloaded == 0
+            && !self.misfit_helpable()
+            && state.quiet_generation == self.generation(node)
     }
 
     /// A thread does not fit its CPU, and a larger one idles or is about to.
@@ -69,8 +82,18 @@ impl Linux {
         if self.misfits == 0 {
             return false;
         }
-        let smallest = self.rqs.iter().filter(|rq| rq.misfit_load > 0.0).map(|rq| rq.capacity).min();
-        let largest = self.rqs.iter().filter(|rq| rq.curr == NONE).map(|rq| rq.capacity).max();
+        let smallest = self
+            .rqs
+            .iter()
+            .filter(|rq| rq.misfit_load > 0.0)
+            .map(|rq| rq.capacity)
+            .min();
+        let largest = self
+            .rqs
+            .iter()
+            .filter(|rq| rq.curr == NONE)
+            .map(|rq| rq.capacity)
+            .max();
         matches!((smallest, largest), (Some(s), Some(l)) if capacity_greater(l, s))
     }
 
@@ -88,10 +111,17 @@ impl Linux {
             }
             self.rqs[cpu].domains[level].last = now as i64;
             let node = self.domains.node(self.rqs[cpu].domains[level].node);
-            if self.is_quiet(cpu, level) || (!idle && node.overloaded == 0 && !self.misfit_helpable()) {
+            if self.is_quiet(cpu, level)
+                || (!idle && node.overloaded == 0 && !self.misfit_helpable())
+            {
                 continue;
             }
-            let outcome = self.balance(cpu, level, if idle { Idleness::Idle } else { Idleness::Busy }, now);
+            let outcome = self.balance(
+                cpu,
+                level,
+                if idle { Idleness::Idle } else { Idleness::Busy },
+                now,
+            );
             if outcome.moved > 0 {
                 idle = self.rqs[cpu].runnable == 0;
             }
@@ -137,7 +167,9 @@ impl Linux {
         if kind == Idleness::Newly {
             return self.rqs[cpu].runnable == 0;
         }
-        let group = self.domains.node(self.domains.local_group(self.group_parent(node), cpu));
+        let group = self
+            .domains
+            .node(self.domains.local_group(self.group_parent(node), cpu));
         let mut spare = NONE;
         let mut from = 0;
         while let Some(idle) = self.idle.next_common(&group.mask, from) {
@@ -148,42 +180,60 @@ impl Linux {
             }
             return idle == cpu;
         }
-        if spare == NONE { group.balance_cpu() == cpu as u32 } else { spare == cpu as u32 }
+        if spare == NONE {
+            group.balance_cpu() == cpu as u32
+        } else {
+            spare == cpu as u32
+        }
     }
 
     /// The row of a domain.
     fn group_parent(&self, node: &Node) -> u32 {
-        node.children.first().map_or(NONE, |c| self.domains.node(*c).parent)
+        node.children
+            .first()
+            .map_or(NONE, |c| self.domains.node(*c).parent)
     }
 
     /// Balances one domain for `cpu`.
     fn balance(&mut self, cpu: usize, level: usize, kind: Idleness, now: u64) -> Outcome {
         let id = self.rqs[cpu].domains[level].node;
         if !self.should_balance(cpu, self.domains.node(id), kind) {
-            return Outcome { moved: 0, go_on: false };
+            return Outcome {
+                moved: 0,
+                go_on: false,
+            };
         }
         self.excluded.clear();
         let failed = self.rqs[cpu].domains[level].failed;
         let mut env = Env::new(id, self.domains.local_group(id, cpu), cpu, kind, failed);
         loop {
-            let source = self.find_source_group(&mut env, now).and_then(|g| self.find_source_queue(&env, g, now));
+            let source = self
+                .find_source_group(&mut env, now)
+                .and_then(|g| self.find_source_queue(&env, g, now));
             let Some(source) = source else {
                 self.nothing_to_do(level, &env);
-                return Outcome { moved: 0, go_on: true };
+                return Outcome {
+                    moved: 0,
+                    go_on: true,
+                };
             };
             env.source = source;
             env.all_pinned = true;
             let mut moved = 0;
             if self.rqs[source].runnable > 1 {
                 moved = self.move_threads(&mut env, now);
-                self.domains.nodes[id as usize].imbalanced |= env.some_pinned && env.imbalance > 0.0;
+                self.domains.nodes[id as usize].imbalanced |=
+                    env.some_pinned && env.imbalance > 0.0;
                 if env.all_pinned && moved == 0 {
                     self.excluded.push(source as u32);
                     if self.others_remain(&env) {
                         continue;
                     }
                     self.back_off(level, &env);
-                    return Outcome { moved: 0, go_on: true };
+                    return Outcome {
+                        moved: 0,
+                        go_on: true,
+                    };
                 }
             }
             self.conclude(level, &env, moved, now);
@@ -194,7 +244,9 @@ impl Linux {
     /// Some CPU outside the local group has not been ruled out.
     fn others_remain(&self, env: &Env) -> bool {
         let (node, local) = (self.domains.node(env.node), self.domains.node(env.local));
-        node.cpus.iter().any(|c| !local.mask.has(*c as usize) && !self.excluded.contains(c))
+        node.cpus
+            .iter()
+            .any(|c| !local.mask.has(*c as usize) && !self.excluded.contains(c))
     }
 
     fn nothing_to_do(&mut self, level: usize, env: &Env) {
@@ -209,7 +261,8 @@ impl Linux {
         let state = &mut self.rqs[env.cpu].domains[level];
         state.failed = 0;
         if env.kind != Idleness::Newly
-            && ((env.all_pinned && state.interval_ms < MAX_PINNED_MS) || state.interval_ms < longest)
+            && ((env.all_pinned && state.interval_ms < MAX_PINNED_MS)
+                || state.interval_ms < longest)
         {
             state.interval_ms *= 2;
         }
@@ -228,9 +281,14 @@ impl Linux {
         let failed = state.failed;
         if self.needs_active_balance(env, failed) {
             let curr = self.rqs[env.source].curr;
-            let pinned = self.threads.get(curr as usize).is_none_or(|t| !t.allowed.has(env.cpu));
+            let pinned = self
+                .threads
+                .get(curr as usize)
+                .is_none_or(|t| !t.allowed.has(env.cpu));
             if pinned {
-                if env.kind != Idleness::Newly && self.rqs[env.cpu].domains[level].interval_ms < 2 * shortest {
+                if env.kind != Idleness::Newly
+                    && self.rqs[env.cpu].domains[level].interval_ms < 2 * shortest
+                {
                     self.rqs[env.cpu].domains[level].interval_ms *= 2;
                 }
                 self.quieten_pinned(level, env);

@@ -38,7 +38,11 @@ impl Linux {
         let thread = &self.threads[t as usize];
         let queued = i64::from(rq.runnable.max(1));
         let scale = self.cpu_scale;
-        let period = if queued > LATENCY_THREADS { queued * MIN_GRANULARITY_NS * scale } else { LATENCY_NS * scale };
+        let period = if queued > LATENCY_THREADS {
+            queued * MIN_GRANULARITY_NS * scale
+        } else {
+            LATENCY_NS * scale
+        };
         let curr = current(rq, &self.threads);
         let mut total = rq.weight + curr.map_or(0, |c| i64::from(c.weight));
         if !thread.on_queue() {
@@ -54,7 +58,9 @@ impl Linux {
         let latency = LATENCY_NS * self.cpu_scale;
         let thread = &mut self.threads[t as usize];
         if new {
-            thread.vruntime = thread.vruntime.max(min + virtual_time(slice, thread.weight));
+            thread.vruntime = thread
+                .vruntime
+                .max(min + virtual_time(slice, thread.weight));
         } else {
             thread.vruntime = thread.vruntime.max(min - latency / 2);
         }
@@ -72,7 +78,9 @@ impl Linux {
         if ran < MIN_GRANULARITY_NS * self.cpu_scale {
             return false;
         }
-        rq.waiting.front().is_some_and(|first| thread.vruntime - first.vruntime > ideal)
+        rq.waiting
+            .front()
+            .is_some_and(|first| thread.vruntime - first.vruntime > ideal)
     }
 
     /// The least served thread.
@@ -89,7 +97,9 @@ impl Linux {
     /// A woken thread preempts when it is behind by more than the wake-up granularity.
     pub(super) fn cfs_wakeup_preempts(&self, cpu: usize, t: u32) -> bool {
         let thread = &self.threads[t as usize];
-        let Some(curr) = current(&self.rqs[cpu], &self.threads) else { return false };
+        let Some(curr) = current(&self.rqs[cpu], &self.threads) else {
+            return false;
+        };
         let behind = curr.vruntime - thread.vruntime;
         // Scaled by the woken thread's weight: light ones must be further behind.
         behind > virtual_time(WAKEUP_GRANULARITY_NS * self.cpu_scale, thread.weight)

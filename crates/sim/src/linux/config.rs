@@ -82,13 +82,23 @@ pub static KERNELS: &[KernelDef] = &[
     KernelDef {
         name: "6.5",
         prose: "the completely fair scheduler, its last release",
-        config: || LinuxConfig { scheduler: FairClass::Cfs, ..LinuxConfig::default() },
+        config: || LinuxConfig {
+            scheduler: FairClass::Cfs,
+            ..LinuxConfig::default()
+        },
     },
-    KernelDef { name: "6.12", prose: "EEVDF; slices end at ticks", config: LinuxConfig::default },
+    KernelDef {
+        name: "6.12",
+        prose: "EEVDF; slices end at ticks",
+        config: LinuxConfig::default,
+    },
     KernelDef {
         name: "7.2",
         prose: "EEVDF; high-resolution ticks end slices when they are over, as Debian configures it",
-        config: || LinuxConfig { hrtick: true, ..LinuxConfig::default() },
+        config: || LinuxConfig {
+            hrtick: true,
+            ..LinuxConfig::default()
+        },
     },
 ];
 

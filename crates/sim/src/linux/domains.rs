@@ -169,8 +169,10 @@ impl Domains {
 
     /// Joins the topmost nodes that have a key in common; a level that would join nothing is left out.
     fn add_level(&mut self, topology: &Topology, level: Level, key: Key, tops: &[u32]) -> Vec<u32> {
-        let mut keyed: Vec<(u32, u32)> =
-            tops.iter().map(|t| (key(topology, self.nodes[*t as usize].cpus[0] as usize), *t)).collect();
+        let mut keyed: Vec<(u32, u32)> = tops
+            .iter()
+            .map(|t| (key(topology, self.nodes[*t as usize].cpus[0] as usize), *t))
+            .collect();
         keyed.sort_unstable_by_key(|(k, t)| (*k, self.nodes[*t as usize].cpus[0]));
         let mut next = Vec::new();
         for same in keyed.chunk_by(|a, b| a.0 == b.0) {
@@ -197,18 +199,28 @@ impl Domains {
         cpus.sort_unstable();
         let mut mask = parts[0].mask.clone();
         cpus.iter().for_each(|c| mask.set(*c as usize));
-        let preferred = parts
-            .iter()
-            .map(|p| p.preferred)
-            .reduce(|a, b| if self.priority[b as usize] > self.priority[a as usize] { b } else { a });
-        let (min, max) = (parts.iter().map(|p| p.min_capacity).min(), parts.iter().map(|p| p.max_capacity).max());
+        let preferred = parts.iter().map(|p| p.preferred).reduce(|a, b| {
+            if self.priority[b as usize] > self.priority[a as usize] {
+                b
+            } else {
+                a
+            }
+        });
+        let (min, max) = (
+            parts.iter().map(|p| p.min_capacity).min(),
+            parts.iter().map(|p| p.max_capacity).max(),
+        );
         Node {
             level,
             parent: NONE,
             idle_cpus: cpus.len() as u32,
             cpus,
             mask,
-            cores: if level == Level::Core { 1 } else { parts.iter().map(|p| p.cores).sum() },
+            cores: if level == Level::Core {
+                1
+            } else {
+                parts.iter().map(|p| p.cores).sum()
+            },
             capacity: parts.iter().map(|p| p.capacity).sum(),
             min_capacity: min.unwrap_or(1024),
             max_capacity: max.unwrap_or(1024),
@@ -220,7 +232,11 @@ impl Domains {
                 Level::Cluster | Level::Llc | Level::Package => 1,
                 Level::Numa => 2,
             },
-            idle_cores: if level == Level::Core { 1 } else { parts.iter().map(|p| p.idle_cores).sum() },
+            idle_cores: if level == Level::Core {
+                1
+            } else {
+                parts.iter().map(|p| p.idle_cores).sum()
+            },
             children,
             ..parts[0].clone()
         }
@@ -241,7 +257,8 @@ impl Domains {
             let slack = self.numa_slack(id);
             let node = &mut self.nodes[id];
             node.prefer_sibling = spread && node.level != Level::Numa;
-            node.asym_packing = packing && matches!(node.level, Level::Cluster | Level::Llc | Level::Package);
+            node.asym_packing =
+                packing && matches!(node.level, Level::Cluster | Level::Llc | Level::Package);
             node.numa_slack = slack;
         }
         if self.asymmetric {
@@ -259,8 +276,17 @@ impl Domains {
     /// A NUMA node may keep a few communicating threads to itself: an eighth of the CPUs, or one per LLC.
     fn numa_slack(&self, id: usize) -> u32 {
         let node = &self.nodes[id];
-        let llcs = node.cpus.iter().map(|c| self.llc[*c as usize]).collect::<std::collections::BTreeSet<_>>().len();
-        if llcs <= 1 { (node.weight() >> 3).max(1) } else { llcs as u32 }
+        let llcs = node
+            .cpus
+            .iter()
+            .map(|c| self.llc[*c as usize])
+            .collect::<std::collections::BTreeSet<_>>()
+            .len();
+        if llcs <= 1 {
+            (node.weight() >> 3).max(1)
+        } else {
+            llcs as u32
+        }
     }
 
     /// The domains of a CPU, inner ones first.
@@ -387,13 +413,20 @@ fn leaf(topology: &Topology, cpu: usize) -> Node {
 fn priorities(topology: &Topology) -> Vec<u32> {
     let types = topology.core_types.len() as u32;
     let hybrid = topology.linux == LinuxKind::SmtHybrid;
-    topology.cpus.iter().map(|c| if hybrid { types - c.core_type.0 } else { 0 }).collect()
+    topology
+        .cpus
+        .iter()
+        .map(|c| if hybrid { types - c.core_type.0 } else { 0 })
+        .collect()
 }
 
 /// The cache Linux takes for the last level: system-level caches are not described to it.
 fn llc_key(topology: &Topology, cpu: usize) -> u32 {
     let caches = &topology.cpus[cpu].caches;
-    let known = caches.iter().rev().find(|c| topology.caches[c.index()].level <= 3);
+    let known = caches
+        .iter()
+        .rev()
+        .find(|c| topology.caches[c.index()].level <= 3);
     known.or(caches.last()).map_or(u32::MAX, |c| c.0)
 }
 
@@ -401,6 +434,11 @@ fn llc_key(topology: &Topology, cpu: usize) -> u32 {
 fn cluster_key(topology: &Topology, cpu: usize) -> u32 {
     let caches = &topology.cpus[cpu].caches;
     let llc = llc_key(topology, cpu);
-    let shared = caches.iter().find(|c| topology.caches[c.index()].level == 2 && c.0 != llc);
-    shared.map_or_else(|| topology.caches.len() as u32 + topology.cpus[cpu].core, |c| c.0)
+    let shared = caches
+        .iter()
+        .find(|c| topology.caches[c.index()].level == 2 && c.0 != llc);
+    shared.map_or_else(
+        || topology.caches.len() as u32 + topology.cpus[cpu].core,
+        |c| c.0,
+    )
 }

@@ -38,7 +38,11 @@ impl Linux {
         if !thread.custom_slice {
             thread.slice = base;
         }
-        let lag = if load > 0 && thread.vlag != 0 { thread.vlag * (load + i64::from(thread.weight)) / load } else { 0 };
+        let lag = if load > 0 && thread.vlag != 0 {
+            thread.vlag * (load + i64::from(thread.weight)) / load
+        } else {
+            0
+        };
         thread.vruntime = v - lag;
         if thread.rel_deadline {
             thread.deadline += thread.vruntime;
@@ -71,18 +75,31 @@ impl Linux {
             return self.base_slice;
         }
         let running = current(rq, &self.threads).map(|c| c.slice);
-        let waiting = rq.waiting.iter().map(|w| self.threads[w.thread as usize].slice);
-        running.into_iter().chain(waiting).min().unwrap_or(self.base_slice)
+        let waiting = rq
+            .waiting
+            .iter()
+            .map(|w| self.threads[w.thread as usize].slice);
+        running
+            .into_iter()
+            .chain(waiting)
+            .min()
+            .unwrap_or(self.base_slice)
     }
 
     /// A thread that was just picked may run for the shortest slice queued before others are considered.
     pub(super) fn eevdf_protect(&mut self, cpu: usize, t: u32) {
-        let shortest = if self.config.run_to_parity { self.shortest_slice(cpu) } else { self.unscaled_slice };
+        let shortest = if self.config.run_to_parity {
+            self.shortest_slice(cpu)
+        } else {
+            self.unscaled_slice
+        };
         let thread = &mut self.threads[t as usize];
         let slice = shortest.min(thread.slice);
         thread.protected_until = thread.deadline;
         if slice != thread.slice {
-            thread.protected_until = thread.deadline.min(thread.vruntime + virtual_time(slice, thread.weight));
+            thread.protected_until = thread
+                .deadline
+                .min(thread.vruntime + virtual_time(slice, thread.weight));
         }
     }
 
@@ -90,7 +107,9 @@ impl Linux {
     fn shrink_protection(&mut self, cpu: usize, t: u32) {
         let slice = self.shortest_slice(cpu);
         let thread = &mut self.threads[t as usize];
-        thread.protected_until = thread.protected_until.min(thread.vruntime + virtual_time(slice, thread.weight));
+        thread.protected_until = thread
+            .protected_until
+            .min(thread.vruntime + virtual_time(slice, thread.weight));
     }
 
     /// The earliest deadline among the eligible; `None` when the queue is empty.
@@ -110,7 +129,11 @@ impl Linux {
             (Some(_), _) => rq.curr,
             (None, Some(w)) => w.thread,
             // Rounding can leave nobody eligible: the least served runs.
-            (None, None) => rq.waiting.iter().min_by_key(|w| w.vruntime).map_or(NONE, |w| w.thread),
+            (None, None) => rq
+                .waiting
+                .iter()
+                .min_by_key(|w| w.vruntime)
+                .map_or(NONE, |w| w.thread),
         }
     }
 
@@ -118,7 +141,9 @@ impl Linux {
     fn preempts_by_short_slice(&self, cpu: usize, t: u32) -> bool {
         let rq = &self.rqs[cpu];
         let curr = current(rq, &self.threads);
-        let (Some(c), p) = (curr, &self.threads[t as usize]) else { return false };
+        let (Some(c), p) = (curr, &self.threads[t as usize]) else {
+            return false;
+        };
         p.slice < c.slice
             && rq.eligible(curr, p.vruntime)
             && (p.deadline < c.deadline || !rq.eligible(curr, c.vruntime))
@@ -143,13 +168,20 @@ impl Linux {
     /// Whether a thread about to sleep must stay queued: it got more than its share and would otherwise escape the debt.
     pub(super) fn eevdf_delays(&self, cpu: usize, t: u32) -> bool {
         let rq = &self.rqs[cpu];
-        self.config.delay_dequeue && !rq.eligible(current(rq, &self.threads), self.threads[t as usize].vruntime)
+        self.config.delay_dequeue
+            && !rq.eligible(
+                current(rq, &self.threads),
+                self.threads[t as usize].vruntime,
+            )
     }
 
     /// `sched_yield`: an eligible thread gives up the rest of its slice.
     pub(super) fn eevdf_yield(&mut self, cpu: usize, t: u32) {
         let rq = &self.rqs[cpu];
-        let eligible = rq.eligible(current(rq, &self.threads), self.threads[t as usize].vruntime);
+        let eligible = rq.eligible(
+            current(rq, &self.threads),
+            self.threads[t as usize].vruntime,
+        );
         let thread = &mut self.threads[t as usize];
         debug_assert_eq!(thread.state, State::Running);
         if eligible {

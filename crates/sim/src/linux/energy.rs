@@ -45,15 +45,33 @@ impl EnergyModel {
             return None;
         }
         let domain = |(row, kind): (usize, &countersteer_core::machine::CoreType)| {
-            let cpus: Vec<u32> = topology.cpus.iter().filter(|c| c.core_type.index() == row).map(|c| c.id.0).collect();
+            let cpus: Vec<u32> = topology
+                .cpus
+                .iter()
+                .filter(|c| c.core_type.index() == row)
+                .map(|c| c.id.0)
+                .collect();
             let full = f64::from(kind.capacity);
             // A core at work dispatches about half of what it could.
-            let busy = kind.power.active_w + kind.power.instruction_nj * kind.freq_ghz * kind.dispatch_width * 0.5;
-            PerformanceDomain { cpus, points: POINTS.map(|f| (full * f, busy * f * f / full)) }
+            let busy = kind.power.active_w
+                + kind.power.instruction_nj * kind.freq_ghz * kind.dispatch_width * 0.5;
+            PerformanceDomain {
+                cpus,
+                points: POINTS.map(|f| (full * f, busy * f * f / full)),
+            }
         };
-        let domains: Vec<_> =
-            topology.core_types.iter().enumerate().map(domain).filter(|d| !d.cpus.is_empty()).collect();
-        Some(Self { domains, overutilised: false, checked_until: 0 })
+        let domains: Vec<_> = topology
+            .core_types
+            .iter()
+            .enumerate()
+            .map(domain)
+            .filter(|d| !d.cpus.is_empty())
+            .collect();
+        Some(Self {
+            domains,
+            overutilised: false,
+            checked_until: 0,
+        })
     }
 }
 
@@ -61,7 +79,11 @@ impl PerformanceDomain {
     /// Power of the domain: the busiest CPU sets the frequency, with a quarter of headroom, for all.
     fn power(&self, largest: f64, total: f64) -> f64 {
         let wanted = largest * 1.25;
-        let point = self.points.iter().find(|p| p.0 >= wanted).unwrap_or(&self.points[POINTS.len() - 1]);
+        let point = self
+            .points
+            .iter()
+            .find(|p| p.0 >= wanted)
+            .unwrap_or(&self.points[POINTS.len() - 1]);
         point.1 * total
     }
 }
@@ -71,7 +93,10 @@ impl Linux {
     pub(super) fn overutilised(&self, now: u64) -> bool {
         match &self.energy {
             Some(model) if model.checked_until > now => model.overutilised,
-            Some(_) => self.rqs.iter().any(|rq| !rq.idle && !fits(rq.util(now), f64::from(rq.capacity))),
+            Some(_) => self
+                .rqs
+                .iter()
+                .any(|rq| !rq.idle && !fits(rq.util(now), f64::from(rq.capacity))),
             None => true,
         }
     }
@@ -85,7 +110,13 @@ impl Linux {
     }
 
     /// The CPU where the thread costs least; `None` leaves the choice to others.
-    pub(super) fn place_by_energy(&mut self, t: u32, this: usize, prev: usize, now: u64) -> Option<usize> {
+    pub(super) fn place_by_energy(
+        &mut self,
+        t: u32,
+        this: usize,
+        prev: usize,
+        now: u64,
+    ) -> Option<usize> {
         self.refresh_overutilised(now);
         let clock = self.rqs[prev].pelt_clock(now);
         let thread = &mut self.threads[t as usize];
@@ -109,7 +140,9 @@ impl Linux {
             let base = self.energy_with(domain, t, None, prev, now);
             if let Some(c) = &at_prev {
                 cost_of_prev = self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
-                best = best.filter(|b| b.1 < cost_of_prev).or(Some((prev, cost_of_prev)));
+                best = best
+                    .filter(|b| b.1 < cost_of_prev)
+                    .or(Some((prev, cost_of_prev)));
             }
             if let Some(c) = widest.filter(|w| at_prev.as_ref().is_none_or(|p| w.spare > p.spare)) {
                 let cost = self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
@@ -132,13 +165,21 @@ impl Linux {
     ) -> (Option<Candidate>, Option<Candidate>) {
         let thread = &self.threads[t as usize];
         let (mut at_prev, mut widest): (Option<Candidate>, Option<Candidate>) = (None, None);
-        for cpu in domain.cpus.iter().map(|c| *c as usize).filter(|c| thread.allowed.has(*c)) {
+        for cpu in domain
+            .cpus
+            .iter()
+            .map(|c| *c as usize)
+            .filter(|c| thread.allowed.has(*c))
+        {
             let util = self.util_with(cpu, t, Some(cpu), prev, now);
             let capacity = f64::from(self.rqs[cpu].capacity);
             if !fits(util, capacity) {
                 continue;
             }
-            let candidate = Candidate { cpu, spare: (capacity - util).max(0.0) };
+            let candidate = Candidate {
+                cpu,
+                spare: (capacity - util).max(0.0),
+            };
             if cpu == prev {
                 at_prev = Some(candidate);
             } else if widest.as_ref().is_none_or(|w| candidate.spare > w.spare) {
@@ -165,8 +206,18 @@ impl Linux {
         util.max(estimate).min(f64::from(rq.capacity))
     }
 
-    fn energy_with(&self, domain: &PerformanceDomain, t: u32, to: Option<usize>, prev: usize, now: u64) -> f64 {
-        let utils = domain.cpus.iter().map(|c| self.util_with(*c as usize, t, to, prev, now));
+    fn energy_with(
+        &self,
+        domain: &PerformanceDomain,
+        t: u32,
+        to: Option<usize>,
+        prev: usize,
+        now: u64,
+    ) -> f64 {
+        let utils = domain
+            .cpus
+            .iter()
+            .map(|c| self.util_with(*c as usize, t, to, prev, now));
         let (largest, total) = utils.fold((0.0_f64, 0.0), |(m, s), u| (m.max(u), s + u));
         domain.power(largest, total)
     }

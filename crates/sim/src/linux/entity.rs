@@ -124,9 +124,21 @@ impl Thread {
         let weight = f64::from(self.weight);
         match self.state {
             State::Dead | State::Sleeping => Rate::default(),
-            State::Delayed => Rate { load: weight, runnable: 0.0, util: 0.0 },
-            State::Queued => Rate { load: weight, runnable: FULL, util: 0.0 },
-            State::Running => Rate { load: weight, runnable: FULL, util: FULL },
+            State::Delayed => Rate {
+                load: weight,
+                runnable: 0.0,
+                util: 0.0,
+            },
+            State::Queued => Rate {
+                load: weight,
+                runnable: FULL,
+                util: 0.0,
+            },
+            State::Running => Rate {
+                load: weight,
+                runnable: FULL,
+                util: FULL,
+            },
         }
     }
 

@@ -38,13 +38,20 @@ impl Linux {
         let at = node.children.iter().position(|c| *c == local)?;
         let mut idlest: Option<Stats> = None;
         for group in node.children[at + 1..].iter().chain(&node.children[..at]) {
-            let Some(stats) = self.room(*group, thread, pct, now) else { continue };
-            if idlest.as_ref().is_none_or(|best| self.idler(best, &stats, now)) {
+            let Some(stats) = self.room(*group, thread, pct, now) else {
+                continue;
+            };
+            if idlest
+                .as_ref()
+                .is_none_or(|best| self.idler(best, &stats, now))
+            {
                 idlest = Some(stats);
             }
         }
         let idlest = idlest?;
-        let Some(here) = here else { return Some(idlest.group) };
+        let Some(here) = here else {
+            return Some(idlest.group);
+        };
         let leave = if here.kind == idlest.kind {
             self.leaves(domain, &here, &idlest, thread)
         } else {
@@ -58,15 +65,27 @@ impl Linux {
         let node = self.domains.node(domain);
         let numa = node.level == Level::Numa;
         if here.kind == Kind::HasSpare {
-            let allowed = self.domains.node(here.group).cpus.iter().filter(|c| thread.allowed.has(**c as usize));
-            let slack = if numa { node.numa_slack.min(allowed.count() as u32) } else { 0 };
-            let tolerated = numa && here.running < slack && here.idle_cpus.abs_diff(there.idle_cpus) <= 2;
+            let allowed = self
+                .domains
+                .node(here.group)
+                .cpus
+                .iter()
+                .filter(|c| thread.allowed.has(**c as usize));
+            let slack = if numa {
+                node.numa_slack.min(allowed.count() as u32)
+            } else {
+                0
+            };
+            let tolerated =
+                numa && here.running < slack && here.idle_cpus.abs_diff(there.idle_cpus) <= 2;
             return !tolerated && here.idle_cpus < there.idle_cpus;
         }
         let pct = node.imbalance_pct as f64;
         let margin = 1024.0 * (pct - 100.0) / 100.0;
         let alike = numa && there.avg_load + margin >= here.avg_load;
-        !alike && there.avg_load < here.avg_load + margin && 100.0 * here.avg_load > pct * there.avg_load
+        !alike
+            && there.avg_load < here.avg_load + margin
+            && 100.0 * here.avg_load > pct * there.avg_load
     }
 
     fn idler(&self, best: &Stats, new: &Stats, now: u64) -> bool {
@@ -83,7 +102,12 @@ impl Linux {
     }
 
     fn group_util(&self, group: u32, now: u64) -> f64 {
-        self.domains.node(group).cpus.iter().map(|c| self.rqs[*c as usize].util(now)).sum()
+        self.domains
+            .node(group)
+            .cpus
+            .iter()
+            .map(|c| self.rqs[*c as usize].util(now))
+            .sum()
     }
 
     /// What a group offers; `None` when the thread may not run there.
@@ -92,12 +116,20 @@ impl Linux {
         if !node.mask.intersects(&thread.allowed) {
             return None;
         }
-        let whole = thread.allowed_count as usize == self.rqs.len() || node.mask.within(&thread.allowed);
-        let usable = || node.cpus.iter().map(|c| *c as usize).filter(|c| whole || thread.allowed.has(*c));
+        let whole =
+            thread.allowed_count as usize == self.rqs.len() || node.mask.within(&thread.allowed);
+        let usable = || {
+            node.cpus
+                .iter()
+                .map(|c| *c as usize)
+                .filter(|c| whole || thread.allowed.has(*c))
+        };
         let (running, idle_cpus) = if whole {
             (node.runnable, node.idle_cpus)
         } else {
-            usable().fold((0, 0), |(r, i), c| (r + self.rqs[c].runnable, i + u32::from(self.rqs[c].idle)))
+            usable().fold((0, 0), |(r, i), c| {
+                (r + self.rqs[c].runnable, i + u32::from(self.rqs[c].idle))
+            })
         };
         let mut stats = Stats {
             group,
@@ -124,7 +156,10 @@ impl Linux {
             let avg = self.rqs[cpu].avg_at(now);
             stats.load += avg.load;
             stats.runnable += avg.runnable;
-            stats.util += avg.util.max(self.rqs[cpu].util_est).min(f64::from(self.rqs[cpu].capacity));
+            stats.util += avg
+                .util
+                .max(self.rqs[cpu].util_est)
+                .min(f64::from(self.rqs[cpu].capacity));
         }
         stats.avg_load = stats.load * 1024.0 / stats.capacity;
         stats.kind = if overloaded(stats, pct) {
@@ -139,13 +174,24 @@ impl Linux {
     /// In a group: the CPU that idled last, else the least loaded one.
     fn idlest_cpu(&self, group: u32, thread: &Thread, now: u64) -> Option<usize> {
         let node = self.domains.node(group);
-        let usable = || node.cpus.iter().map(|c| *c as usize).filter(|c| thread.allowed.has(*c));
-        let idle = usable()
-            .filter(|c| self.rqs[*c].idle)
-            .reduce(|best, cpu| if self.rqs[cpu].idle_stamp > self.rqs[best].idle_stamp { cpu } else { best });
+        let usable = || {
+            node.cpus
+                .iter()
+                .map(|c| *c as usize)
+                .filter(|c| thread.allowed.has(*c))
+        };
+        let idle = usable().filter(|c| self.rqs[*c].idle).reduce(|best, cpu| {
+            if self.rqs[cpu].idle_stamp > self.rqs[best].idle_stamp {
+                cpu
+            } else {
+                best
+            }
+        });
         idle.or_else(|| {
             let loads = usable().map(|c| (c, self.rqs[c].avg_at(now).load));
-            loads.reduce(|best, next| if next.1 < best.1 { next } else { best }).map(|b| b.0)
+            loads
+                .reduce(|best, next| if next.1 < best.1 { next } else { best })
+                .map(|b| b.0)
         })
     }
 }

@@ -129,7 +129,11 @@ impl Linux {
             self.add_averages(&mut stats, now);
         }
         if self.misfits > 0 && self.domains.node(env.node).asym_capacity {
-            stats.misfit_load = node.cpus.iter().map(|c| self.rqs[*c as usize].misfit_load).fold(0.0, f64::max);
+            stats.misfit_load = node
+                .cpus
+                .iter()
+                .map(|c| self.rqs[*c as usize].misfit_load)
+                .fold(0.0, f64::max);
         }
         stats.kind = self.classify(env, &stats);
         if stats.kind == Kind::Overloaded {
@@ -140,7 +144,13 @@ impl Linux {
 
     fn add_averages(&self, stats: &mut Stats, now: u64) {
         (stats.load, stats.util, stats.runnable) = (0.0, 0.0, 0.0);
-        for cpu in self.domains.node(stats.group).cpus.iter().filter(|c| !self.excluded.contains(c)) {
+        for cpu in self
+            .domains
+            .node(stats.group)
+            .cpus
+            .iter()
+            .filter(|c| !self.excluded.contains(c))
+        {
             let rq = &self.rqs[*cpu as usize];
             let avg = rq.avg_at(now);
             stats.load += avg.load;
@@ -177,7 +187,11 @@ impl Linux {
         if group.shares_capacity() && stats.weight - stats.idle_cpus != 1 {
             return false;
         }
-        self.prefers(self.domains.node(env.node), env.target, group.preferred as usize)
+        self.prefers(
+            self.domains.node(env.node),
+            env.target,
+            group.preferred as usize,
+        )
     }
 
     /// Whether `new` should replace `old` as the group to take from.
@@ -194,15 +208,20 @@ impl Linux {
         {
             return false;
         }
-        let Some(old) = old else { return !self.would_shrink(node, new, capacity) };
+        let Some(old) = old else {
+            return !self.would_shrink(node, new, capacity);
+        };
         if new.kind != old.kind {
-            return new.kind > old.kind && !(new.kind <= Kind::FullyBusy && self.would_shrink(node, new, capacity));
+            return new.kind > old.kind
+                && !(new.kind <= Kind::FullyBusy && self.would_shrink(node, new, capacity));
         }
         let replaces = match new.kind {
             Kind::Overloaded => return new.avg_load > old.avg_load,
             Kind::Imbalanced => return false,
             Kind::AsymPacking => {
-                let rank = |s: &Stats| self.domains.priority[self.domains.node(s.group).preferred as usize];
+                let rank = |s: &Stats| {
+                    self.domains.priority[self.domains.node(s.group).preferred as usize]
+                };
                 return rank(old) > rank(new);
             }
             Kind::Misfit => return new.misfit_load > old.misfit_load,
@@ -210,8 +229,15 @@ impl Linux {
             Kind::FullyBusy => self.fuller(old, new),
             Kind::SmtBalance => more_crowded(old, new),
             Kind::HasSpare => {
-                let (was_smt, is_smt) = (self.domains.node(old.group).shares_capacity(), group.shares_capacity());
-                if was_smt == is_smt { more_crowded(old, new) } else { !(is_smt && new.running <= 1) }
+                let (was_smt, is_smt) = (
+                    self.domains.node(old.group).shares_capacity(),
+                    group.shares_capacity(),
+                );
+                if was_smt == is_smt {
+                    more_crowded(old, new)
+                } else {
+                    !(is_smt && new.running <= 1)
+                }
             }
         };
         replaces && !self.would_shrink(node, new, capacity)
@@ -219,7 +245,8 @@ impl Linux {
 
     /// Of two fully busy groups the one whose CPUs share a core needs help first.
     fn fuller(&self, old: &Stats, new: &Stats) -> bool {
-        new.avg_load > old.avg_load || (new.avg_load >= old.avg_load && !self.domains.node(old.group).shares_capacity())
+        new.avg_load > old.avg_load
+            || (new.avg_load >= old.avg_load && !self.domains.node(old.group).shares_capacity())
     }
 
     /// A group with a thread per CPU at most and larger CPUs than the target loses by giving.
@@ -272,20 +299,24 @@ impl Linux {
                 return false;
             }
         }
-        if self.spreads(env) && local.kind == Kind::HasSpare && self.sibling_imbalance(env, local, busiest) > 1.0 {
+        if self.spreads(env)
+            && local.kind == Kind::HasSpare
+            && self.sibling_imbalance(env, local, busiest) > 1.0
+        {
             return true;
         }
         if busiest.kind == Kind::Overloaded {
             return true;
         }
-        let one_is_smt =
-            self.domains.node(local.group).shares_capacity() != self.domains.node(busiest.group).shares_capacity();
+        let one_is_smt = self.domains.node(local.group).shares_capacity()
+            != self.domains.node(busiest.group).shares_capacity();
         if !env.idle() {
             false
         } else if busiest.kind == Kind::SmtBalance && one_is_smt {
             true
         } else {
-            !(busiest.weight > 1 && local.idle_cpus <= busiest.idle_cpus + 1) && busiest.running != 1
+            !(busiest.weight > 1 && local.idle_cpus <= busiest.idle_cpus + 1)
+                && busiest.running != 1
         }
     }
 
@@ -297,7 +328,11 @@ impl Linux {
     /// Load per capacity of the whole domain.
     fn average_load(&self, env: &Env, now: u64) -> f64 {
         let node = self.domains.node(env.node);
-        let load: f64 = node.cpus.iter().map(|c| self.rqs[*c as usize].avg_at(now).load).sum();
+        let load: f64 = node
+            .cpus
+            .iter()
+            .map(|c| self.rqs[*c as usize].avg_at(now).load)
+            .sum();
         load * 1024.0 / node.capacity
     }
 
@@ -306,13 +341,20 @@ impl Linux {
         if !env.idle() || busiest.running == 0 {
             return 0.0;
         }
-        let (here, there) = (self.domains.node(local.group).cores, self.domains.node(busiest.group).cores);
+        let (here, there) = (
+            self.domains.node(local.group).cores,
+            self.domains.node(busiest.group).cores,
+        );
         if here == there {
             return f64::from(busiest.running.saturating_sub(local.running));
         }
         let excess = (here * busiest.running).saturating_sub(there * local.running);
         let rounded = (2 * excess + here + there) / (here + there);
-        if rounded <= 1 && local.running == 0 && busiest.running > 1 { 2.0 } else { f64::from(rounded) }
+        if rounded <= 1 && local.running == 0 && busiest.running > 1 {
+            2.0
+        } else {
+            f64::from(rounded)
+        }
     }
 
     fn set_imbalance(&self, env: &mut Env, local: &mut Stats, busiest: &Stats, now: u64) {
@@ -342,12 +384,22 @@ impl Linux {
     }
 
     /// The local group has room: fill it, or even out numbers.
-    fn fill_spare(&self, env: &Env, local: &mut Stats, busiest: &Stats, now: u64) -> (Migration, f64) {
+    fn fill_spare(
+        &self,
+        env: &Env,
+        local: &mut Stats,
+        busiest: &Stats,
+        now: u64,
+    ) -> (Migration, f64) {
         let node = self.domains.node(env.node);
         if busiest.kind > Kind::FullyBusy && !node.shares_llc() {
             self.add_averages(local, now);
             let room = (local.capacity - local.util).max(0.0);
-            return if env.idle() && room < 1.0 { (Migration::Threads, 1.0) } else { (Migration::Util, room) };
+            return if env.idle() && room < 1.0 {
+                (Migration::Threads, 1.0)
+            } else {
+                (Migration::Util, room)
+            };
         }
         let mut threads = if busiest.weight == 1 || self.spreads(env) {
             self.sibling_imbalance(env, local, busiest)
@@ -364,12 +416,20 @@ impl Linux {
     pub(super) fn find_source_queue(&self, env: &Env, group: u32, now: u64) -> Option<usize> {
         let node = self.domains.node(env.node);
         let mut best: Option<(usize, f64)> = None;
-        for cpu in self.domains.node(group).cpus.iter().filter(|c| !self.excluded.contains(c)) {
+        for cpu in self
+            .domains
+            .node(group)
+            .cpus
+            .iter()
+            .filter(|c| !self.excluded.contains(c))
+        {
             let cpu = *cpu as usize;
             let rq = &self.rqs[cpu];
             let single = rq.runnable == 1;
             if rq.runnable == 0
-                || (single && node.asym_capacity && !capacity_greater(self.rqs[env.target].capacity, rq.capacity))
+                || (single
+                    && node.asym_capacity
+                    && !capacity_greater(self.rqs[env.target].capacity, rq.capacity))
                 || (single && self.prefers(node, cpu, env.target))
             {
                 continue;
@@ -405,11 +465,13 @@ fn more_crowded(old: &Stats, new: &Stats) -> bool {
 /// More threads than CPUs, and no room.
 pub(super) fn overloaded(stats: &Stats, pct: f64) -> bool {
     stats.running > stats.weight
-        && (stats.capacity * 100.0 < stats.util * pct || stats.capacity * pct < stats.runnable * 100.0)
+        && (stats.capacity * 100.0 < stats.util * pct
+            || stats.capacity * pct < stats.runnable * 100.0)
 }
 
 /// Fewer threads than CPUs, or room left.
 pub(super) fn has_capacity(stats: &Stats, pct: f64) -> bool {
     stats.running < stats.weight
-        || (stats.capacity * pct >= stats.runnable * 100.0 && stats.capacity * 100.0 > stats.util * pct)
+        || (stats.capacity * pct >= stats.runnable * 100.0
+            && stats.capacity * 100.0 > stats.util * pct)
 }

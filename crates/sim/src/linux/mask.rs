@@ -13,7 +13,9 @@ pub(super) struct Mask {
 impl Mask {
     /// The empty set among `cpus` CPUs.
     pub(super) fn none(cpus: usize) -> Self {
-        Self { words: vec![0; cpus.div_ceil(64)] }
+        Self {
+            words: vec![0; cpus.div_ceil(64)],
+        }
     }
 
     /// Becomes `set`, restricted to the CPUs below `cpus`.
@@ -47,7 +49,10 @@ impl Mask {
 
     /// Whether every member of `self` is in `other`.
     pub(super) fn within(&self, other: &Self) -> bool {
-        self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
+        self.words
+            .iter()
+            .zip(&other.words)
+            .all(|(a, b)| a & !b == 0)
     }
 
     pub(super) fn intersects(&self, other: &Self) -> bool {
@@ -74,7 +79,11 @@ impl Mask {
     }
 
     /// The common members at or after `from`, ascending.
-    pub(super) fn common_from<'a>(&'a self, other: &'a Self, from: usize) -> impl Iterator<Item = usize> + 'a {
+    pub(super) fn common_from<'a>(
+        &'a self,
+        other: &'a Self,
+        from: usize,
+    ) -> impl Iterator<Item = usize> + 'a {
         let mut at = from;
         std::iter::from_fn(move || {
             let found = self.next_common(other, at)?;
@@ -100,8 +109,13 @@ impl Mask {
 
     /// The first common member at or after `from`, wrapping around to those before it.
     pub(super) fn next_common_wrapping(&self, other: &Self, from: usize) -> Option<usize> {
-        let from = if from >= self.words.len() * 64 { 0 } else { from };
-        self.next_common(other, from).or_else(|| self.next_common(other, 0))
+        let from = if from >= self.words.len() * 64 {
+            0
+        } else {
+            from
+        };
+        self.next_common(other, from)
+            .or_else(|| self.next_common(other, 0))
     }
 
     /// The first member at or after `from`, wrapping around.

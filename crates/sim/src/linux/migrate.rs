@@ -20,7 +20,9 @@ impl Linux {
         loop {
             env.other_target = None;
             moved += self.detach(env, now);
-            let Some(other) = env.other_target.filter(|_| env.imbalance > 0.0) else { break };
+            let Some(other) = env.other_target.filter(|_| env.imbalance > 0.0) else {
+                break;
+            };
             self.excluded.push(env.target as u32);
             env.target = other;
         }
@@ -29,7 +31,10 @@ impl Linux {
 
     /// One pass over the source's threads, least recently run first.
     fn detach(&mut self, env: &mut Env, now: u64) -> u32 {
-        let most = self.config.balance_threads.min(self.rqs[env.source].runnable);
+        let most = self
+            .config
+            .balance_threads
+            .min(self.rqs[env.source].runnable);
         let (mut moved, mut seen) = (0, 0);
         let mut left = self.queued(env.source);
         while left > 0 {
@@ -69,7 +74,8 @@ impl Linux {
             env.some_pinned = true;
             if env.kind != Idleness::Newly && env.other_target.is_none() {
                 let group = &self.domains.node(env.local).mask;
-                let free = |cpu: &usize| !self.excluded.contains(&(*cpu as u32)) && *cpu != env.target;
+                let free =
+                    |cpu: &usize| !self.excluded.contains(&(*cpu as u32)) && *cpu != env.target;
                 env.other_target = group.common(&thread.allowed).find(free);
             }
             return false;
@@ -79,14 +85,17 @@ impl Linux {
             return false;
         }
         let node = self.domains.node(env.node);
-        let hot = node.level != Level::Core && now.saturating_sub(thread.exec_start) < self.config.migration_cost_ns;
+        let hot = node.level != Level::Core
+            && now.saturating_sub(thread.exec_start) < self.config.migration_cost_ns;
         !hot || env.failed > node.cache_nice_tries
     }
 
     /// Takes a thread's part off the imbalance; false when it is too large a part.
     fn take_share(&self, env: &mut Env, t: u32, now: u64) -> bool {
         let thread = &self.threads[t as usize];
-        let avg = thread.avg.at(self.rqs[env.source].pelt_clock(now), thread.rate());
+        let avg = thread
+            .avg
+            .at(self.rqs[env.source].pelt_clock(now), thread.rate());
         // Each failed balance halves what a thread seems to weigh.
         let bound = |x: f64| x / f64::from(1_u32 << env.failed.min(20));
         match env.migration {
@@ -106,7 +115,10 @@ impl Linux {
             }
             Migration::Threads => env.imbalance -= 1.0,
             Migration::Misfit => {
-                if fits(avg.util.max(thread.util_est), f64::from(self.rqs[env.source].capacity)) {
+                if fits(
+                    avg.util.max(thread.util_est),
+                    f64::from(self.rqs[env.source].capacity),
+                ) {
                     return false;
                 }
                 env.imbalance = 0.0;
@@ -144,7 +156,10 @@ impl Linux {
 
     /// A thread's CPU was forbidden: it goes to some allowed one, each time to the next, whatever runs there.
     pub(super) fn force_away(&mut self, t: u32, now: u64) {
-        if let Some(to) = self.threads[t as usize].allowed.next_wrapping(self.last_forced + 1) {
+        if let Some(to) = self.threads[t as usize]
+            .allowed
+            .next_wrapping(self.last_forced + 1)
+        {
             self.last_forced = to;
             self.transfer(t, to, now);
         }

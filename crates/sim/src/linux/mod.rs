@@ -111,10 +111,14 @@ impl Linux {
         let mut rng = Pcg64::seed_from_u64(config.seed);
         let tick_ns = 1_000_000_000 / u64::from(topology.hz.max(1));
         let cpu_scale = 1 + i64::from((n.clamp(1, 8) as u32).ilog2());
-        let base_slice = config.base_slice_ns.map_or(700_000 * cpu_scale, |ns| ns.max(1) as i64);
+        let base_slice = config
+            .base_slice_ns
+            .map_or(700_000 * cpu_scale, |ns| ns.max(1) as i64);
         let domains = Domains::new(topology);
         let phase = rng.random_range(0..tick_ns);
-        let rqs = (0..n).map(|cpu| new_queue(&domains, &config, tick_ns, cpu, &mut rng)).collect();
+        let rqs = (0..n)
+            .map(|cpu| new_queue(&domains, &config, tick_ns, cpu, &mut rng))
+            .collect();
         let mut llcs = domains.llc.clone();
         llcs.sort_unstable();
         llcs.dedup();
@@ -153,13 +157,25 @@ impl Linux {
 
     /// A new thread: placed by the least loaded path down the domains, queued at once. `parent` is the CPU that forks; without
     /// one, a random allowed CPU does. Ids are dense from 0 and free again after [`Linux::exit`]. An empty mask allows all.
-    pub fn fork(&mut self, thread: ThreadId, nice: i8, allowed: &CpuSet, parent: Option<CpuId>, now: Nanos) -> CpuId {
+    pub fn fork(
+        &mut self,
+        thread: ThreadId,
+        nice: i8,
+        allowed: &CpuSet,
+        parent: Option<CpuId>,
+        now: Nanos,
+    ) -> CpuId {
         let now = self.begin(now);
         let t = thread.0;
         if self.threads.len() <= thread.index() {
-            self.threads.resize_with(thread.index() + 1, Thread::default);
+            self.threads
+                .resize_with(thread.index() + 1, Thread::default);
         }
-        debug_assert_eq!(self.threads[thread.index()].state, State::Dead, "{thread} is alive");
+        debug_assert_eq!(
+            self.threads[thread.index()].state,
+            State::Dead,
+            "{thread} is alive"
+        );
         let mask = std::mem::take(&mut self.threads[thread.index()].allowed);
         self.threads[thread.index()] = Thread {
             state: State::Sleeping,
@@ -221,7 +237,10 @@ impl Linux {
         let state = self.threads[thread.index()].state;
         if matches!(state, State::Running | State::Queued) {
             self.update_curr(cpu, now);
-            if state == State::Running && self.config.scheduler == FairClass::Eevdf && self.eevdf_delays(cpu, t) {
+            if state == State::Running
+                && self.config.scheduler == FairClass::Eevdf
+                && self.eevdf_delays(cpu, t)
+            {
                 self.delay(t, now);
             } else {
                 self.deactivate(t, false, now);
@@ -260,7 +279,8 @@ impl Linux {
     pub fn yield_now(&mut self, thread: ThreadId, now: Nanos) {
         let now = self.begin(now);
         let cpu = self.threads[thread.index()].cpu as usize;
-        if self.threads[thread.index()].state == State::Running && !self.rqs[cpu].waiting.is_empty() {
+        if self.threads[thread.index()].state == State::Running && !self.rqs[cpu].waiting.is_empty()
+        {
             self.update_curr(cpu, now);
             match self.config.scheduler {
                 FairClass::Eevdf => self.eevdf_yield(cpu, thread.0),
@@ -276,7 +296,10 @@ impl Linux {
         let now = self.begin(now);
         self.assign_mask(thread.0, allowed);
         self.affinity_generation += 1;
-        let (cpu, state) = (self.threads[thread.index()].cpu as usize, self.threads[thread.index()].state);
+        let (cpu, state) = (
+            self.threads[thread.index()].cpu as usize,
+            self.threads[thread.index()].state,
+        );
         if !self.threads[thread.index()].allowed.has(cpu) {
             match state {
                 State::Running | State::Queued => self.force_away(thread.0, now),
@@ -311,10 +334,15 @@ impl Linux {
         let custom = slice.is_some();
         if self.threads[t].on_queue() && custom != self.threads[t].custom_slice {
             let rq = &mut self.rqs[self.threads[t].cpu as usize];
-            rq.custom_slices = if custom { rq.custom_slices + 1 } else { rq.custom_slices - 1 };
+            rq.custom_slices = if custom {
+                rq.custom_slices + 1
+            } else {
+                rq.custom_slices - 1
+            };
         }
         self.threads[t].custom_slice = custom;
-        self.threads[t].slice = slice.map_or(self.base_slice, |s| s.0.clamp(100_000, 100_000_000) as i64);
+        self.threads[t].slice =
+            slice.map_or(self.base_slice, |s| s.0.clamp(100_000, 100_000_000) as i64);
         self.end(now);
     }
 
@@ -357,7 +385,9 @@ impl Linux {
     /// Whether a thread wants to run.
     #[must_use]
     pub fn is_runnable(&self, thread: ThreadId) -> bool {
-        self.threads.get(thread.index()).is_some_and(Thread::runnable)
+        self.threads
+            .get(thread.index())
+            .is_some_and(Thread::runnable)
     }
 
     /// How often a thread changed CPU.
@@ -376,7 +406,11 @@ impl Linux {
     #[must_use]
     pub fn run_delay(&self, thread: ThreadId) -> Nanos {
         let t = &self.threads[thread.index()];
-        let waiting = if t.state == State::Queued { self.now.saturating_sub(t.waiting_since) } else { 0 };
+        let waiting = if t.state == State::Queued {
+            self.now.saturating_sub(t.waiting_since)
+        } else {
+            0
+        };
         Nanos(t.waited + waiting)
     }
 
@@ -384,7 +418,11 @@ impl Linux {
     #[must_use]
     pub fn run_time(&self, thread: ThreadId) -> Nanos {
         let t = &self.threads[thread.index()];
-        let running = if t.state == State::Running { self.now.saturating_sub(t.exec_start) } else { 0 };
+        let running = if t.state == State::Running {
+            self.now.saturating_sub(t.exec_start)
+        } else {
+            0
+        };
         Nanos(t.ran + running)
     }
 
@@ -392,7 +430,9 @@ impl Linux {
     #[must_use]
     pub fn utilisation(&self, thread: ThreadId) -> f64 {
         let t = &self.threads[thread.index()];
-        t.avg.at(self.rqs[t.cpu as usize].pelt_clock(self.now), t.rate()).util
+        t.avg
+            .at(self.rqs[t.cpu as usize].pelt_clock(self.now), t.rate())
+            .util
     }
 
     fn assign_mask(&mut self, t: u32, allowed: &CpuSet) {
@@ -404,7 +444,12 @@ impl Linux {
         }
         thread.allowed_count = thread.allowed.count() as u32;
         thread.best_capacity = if self.domains.asymmetric {
-            thread.allowed.iter().map(|cpu| self.rqs[cpu].capacity).max().unwrap_or(0)
+            thread
+                .allowed
+                .iter()
+                .map(|cpu| self.rqs[cpu].capacity)
+                .max()
+                .unwrap_or(0)
         } else {
             1024
         };
@@ -420,24 +465,51 @@ impl Linux {
     fn estimate_util(&mut self, t: u32) {
         let thread = &mut self.threads[t as usize];
         let capacity = f64::from(self.rqs[thread.cpu as usize].capacity);
-        thread.util_est = pelt::estimate(thread.util_est, thread.avg.util, thread.avg.runnable, capacity);
+        thread.util_est = pelt::estimate(
+            thread.util_est,
+            thread.avg.util,
+            thread.avg.runnable,
+            capacity,
+        );
     }
 }
 
 /// The largest domain around a CPU that is no larger than its memory node.
 fn node_of(domains: &Domains, cpu: usize) -> u32 {
-    domains.path(cpu).filter(|d| domains.node(*d).level < Level::Numa).last().unwrap_or(cpu as u32)
+    domains
+        .path(cpu)
+        .filter(|d| domains.node(*d).level < Level::Numa)
+        .last()
+        .unwrap_or(cpu as u32)
 }
 
 /// A queue with everything the kernel's history would have left random: tick and balance phase, and when it last idled.
-fn new_queue(domains: &Domains, config: &LinuxConfig, tick_ns: u64, cpu: usize, rng: &mut Pcg64) -> RunQueue {
+fn new_queue(
+    domains: &Domains,
+    config: &LinuxConfig,
+    tick_ns: u64,
+    cpu: usize,
+    rng: &mut Pcg64,
+) -> RunQueue {
     let mut rq = RunQueue::new(domains.node(cpu as u32).min_capacity);
     // Ticks coincide but for the time the interrupt takes to arrive, unless they are skewed on purpose.
-    rq.tick_offset = rng.random_range(0..if config.skew_tick { tick_ns } else { 10_000.min(tick_ns) });
+    rq.tick_offset = rng.random_range(
+        0..if config.skew_tick {
+            tick_ns
+        } else {
+            10_000.min(tick_ns)
+        },
+    );
     rq.idle_stamp = rng.random_range(0..1_000_000);
     let node_state = |node: u32| {
         let weight = domains.node(node).weight();
-        DomainState { node, last: 0, interval_ms: weight, failed: 0, quiet_generation: 0 }
+        DomainState {
+            node,
+            last: 0,
+            interval_ms: weight,
+            failed: 0,
+            quiet_generation: 0,
+        }
     };
     rq.domains = domains.path(cpu).map(node_state).collect();
     for domain in &mut rq.domains {

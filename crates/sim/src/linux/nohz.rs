@@ -65,7 +65,8 @@ impl Linux {
             }
         }
         let slot = self.rqs.len();
-        self.timers.set(slot, self.nohz.at.min(self.nohz.balancing_from));
+        self.timers
+            .set(slot, self.nohz.at.min(self.nohz.balancing_from));
     }
 
     pub(super) fn machine_timer(&mut self, now: u64) {
@@ -136,15 +137,25 @@ impl Linux {
             return false;
         }
         let priority = &self.domains.priority;
-        let best_idle = self.idle.iter().filter(|c| self.domains.core_is_idle(*c)).map(|c| priority[c]).max();
-        let worst_busy = (0..self.rqs.len()).filter(|c| !self.rqs[*c].idle).map(|c| priority[c]).min();
+        let best_idle = self
+            .idle
+            .iter()
+            .filter(|c| self.domains.core_is_idle(*c))
+            .map(|c| priority[c])
+            .max();
+        let worst_busy = (0..self.rqs.len())
+            .filter(|c| !self.rqs[*c].idle)
+            .map(|c| priority[c])
+            .min();
         matches!((best_idle, worst_busy), (Some(idle), Some(busy)) if idle > busy)
     }
 
     /// One idle CPU balances for all: those whose interval has passed, itself last. Returns when the next is due.
     fn idle_balance(&mut self, now: u64) -> u64 {
         let n = self.rqs.len();
-        let Some(first) = self.idle.next_wrapping(0) else { return NEVER };
+        let Some(first) = self.idle.next_wrapping(0) else {
+            return NEVER;
+        };
         let mut earliest = NEVER;
         for offset in 1..=n {
             let cpu = (first + offset) % n;
@@ -161,7 +172,10 @@ impl Linux {
 
     fn idle_cpus_are_quiet(&self) -> bool {
         self.idle.iter().all(|cpu| {
-            self.rqs[cpu].domains.iter().all(|d| d.quiet_generation == self.generation(self.domains.node(d.node)))
+            self.rqs[cpu]
+                .domains
+                .iter()
+                .all(|d| d.quiet_generation == self.generation(self.domains.node(d.node)))
         })
     }
 }

@@ -120,7 +120,11 @@ pub(super) fn estimate(previous: f64, util: f64, runnable: f64, capacity: f64) -
     }
     // A thread that waited more than it ran would be underestimated; one larger than its CPU was throttled by it.
     let keep = previous - util < MARGIN || util > capacity || util + MARGIN < runnable;
-    if keep { previous } else { previous - (previous - util) / 4.0 }
+    if keep {
+        previous
+    } else {
+        previous - (previous - util) / 4.0
+    }
 }
 
 #[cfg(test)]
@@ -129,9 +133,13 @@ mod tests {
 
     #[test]
     fn decay_halves_every_32_periods() {
-        for (delta, expected) in
-            [(0, 1.0), (1 << 25, 0.5), (1 << 24, 0.5_f64.sqrt()), (3 << 25, 0.125), (u64::MAX, 0.0)]
-        {
+        for (delta, expected) in [
+            (0, 1.0),
+            (1 << 25, 0.5),
+            (1 << 24, 0.5_f64.sqrt()),
+            (3 << 25, 0.125),
+            (u64::MAX, 0.0),
+        ] {
             assert!((decay(delta) - expected).abs() < 1e-7, "{delta}");
         }
         let exact = |d: u64| (-(d as f64) / f64::from(1 << 25)).exp2();
@@ -140,7 +148,11 @@ mod tests {
 
     #[test]
     fn two_short_updates_equal_a_long_one() {
-        let rate = Rate { load: 335.0, runnable: 1024.0, util: 1024.0 };
+        let rate = Rate {
+            load: 335.0,
+            runnable: 1024.0,
+            util: 1024.0,
+        };
         let (mut a, mut b) = (Avg::default(), Avg::default());
         a.update(3_000_000, rate);
         a.update(9_000_000, rate);
@@ -150,9 +162,16 @@ mod tests {
 
     #[test]
     fn the_time_to_reach_a_utilisation_is_exact() {
-        let running = Rate { load: 0.0, runnable: 0.0, util: FULL };
+        let running = Rate {
+            load: 0.0,
+            runnable: 0.0,
+            util: FULL,
+        };
         let at = time_to_reach(100.0, 700.0);
-        let avg = Avg { util: 100.0, ..Avg::default() };
+        let avg = Avg {
+            util: 100.0,
+            ..Avg::default()
+        };
         assert!((avg.at(at, running).util - 700.0).abs() < 0.01);
         assert_eq!(time_to_reach(500.0, 400.0), 0);
         assert_eq!(time_to_reach(500.0, 1024.0), u64::MAX);
@@ -161,7 +180,12 @@ mod tests {
     #[test]
     fn a_new_thread_on_an_idle_cpu_starts_at_half_its_capacity() {
         assert!((initial_util(446.0, &Avg::default(), 1024.0) - 223.0).abs() < 1e-9);
-        let busy = Avg { load: 1024.0, runnable: 1024.0, util: 1000.0, last: 0 };
+        let busy = Avg {
+            load: 1024.0,
+            runnable: 1024.0,
+            util: 1000.0,
+            last: 0,
+        };
         assert!((initial_util(1024.0, &busy, 1024.0) - 12.0).abs() < 1e-9);
     }
 

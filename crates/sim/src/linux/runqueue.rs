@@ -122,7 +122,10 @@ impl RunQueue {
         match curr {
             Some(c) => {
                 let weight = i64::from(c.weight);
-                (self.weighted_vruntime + (c.vruntime - self.zero) * weight, self.weight + weight)
+                (
+                    self.weighted_vruntime + (c.vruntime - self.zero) * weight,
+                    self.weight + weight,
+                )
             }
             None => (self.weighted_vruntime, self.weight),
         }
@@ -131,7 +134,11 @@ impl RunQueue {
     /// The weighted average virtual time V, rounded down.
     pub(super) fn average_vruntime(&self, curr: Option<&Thread>) -> i64 {
         let (sum, weight) = self.sums(curr);
-        if weight == 0 { self.zero } else { self.zero + sum.div_euclid(weight) }
+        if weight == 0 {
+            self.zero
+        } else {
+            self.zero + sum.div_euclid(weight)
+        }
     }
 
     /// Whether an entity at `vruntime` has received no more than its share.
@@ -200,6 +207,9 @@ impl RunQueue {
 
     /// Utilisation, at most the CPU's capacity (`cpu_util_cfs`).
     pub(super) fn util(&self, now: u64) -> f64 {
-        self.avg_at(now).util.max(self.util_est).min(f64::from(self.capacity))
+        self.avg_at(now)
+            .util
+            .max(self.util_est)
+            .min(f64::from(self.capacity))
     }
 }

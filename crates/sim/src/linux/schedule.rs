@@ -67,13 +67,22 @@ impl Linux {
     /// Where the queue keeps a thread.
     fn key(&self, t: u32) -> i64 {
         let thread = &self.threads[t as usize];
-        if self.eevdf() { thread.deadline } else { thread.vruntime }
+        if self.eevdf() {
+            thread.deadline
+        } else {
+            thread.vruntime
+        }
     }
 
     pub(super) fn insert(&mut self, cpu: usize, t: u32) {
         let key = self.key(t);
         let thread = &self.threads[t as usize];
-        self.rqs[cpu].insert(Waiting { key, vruntime: thread.vruntime, thread: t, weight: thread.weight });
+        self.rqs[cpu].insert(Waiting {
+            key,
+            vruntime: thread.vruntime,
+            thread: t,
+            weight: thread.weight,
+        });
     }
 
     pub(super) fn remove(&mut self, cpu: usize, t: u32) {
@@ -229,8 +238,11 @@ impl Linux {
     /// A delayed sleeper was picked: its debt is paid, it leaves for good.
     fn finish_delayed(&mut self, cpu: usize, t: u32, now: u64) {
         self.deactivate(t, false, now);
-        self.threads[t as usize].vlag =
-            if self.config.delay_zero { self.threads[t as usize].vlag.min(0) } else { self.threads[t as usize].vlag };
+        self.threads[t as usize].vlag = if self.config.delay_zero {
+            self.threads[t as usize].vlag.min(0)
+        } else {
+            self.threads[t as usize].vlag
+        };
         self.touch(cpu);
     }
 
@@ -265,7 +277,11 @@ impl Linux {
         if self.rqs[cpu].need_resched {
             return;
         }
-        let preempts = if self.eevdf() { self.eevdf_wakeup_preempts(cpu, t) } else { self.cfs_wakeup_preempts(cpu, t) };
+        let preempts = if self.eevdf() {
+            self.eevdf_wakeup_preempts(cpu, t)
+        } else {
+            self.cfs_wakeup_preempts(cpu, t)
+        };
         if preempts && remote && self.config.lazy_preemption {
             self.rqs[cpu].lazy_resched = true;
             self.touch(cpu);
@@ -306,7 +322,12 @@ impl Linux {
         if prev != next {
             self.switch_count += 1;
             let id = |t: u32| (t != NONE).then_some(ThreadId(t));
-            self.switches.push(Switch { cpu: CpuId(cpu as u32), prev: id(prev), next: id(next), at: Nanos(now) });
+            self.switches.push(Switch {
+                cpu: CpuId(cpu as u32),
+                prev: id(prev),
+                next: id(next),
+                at: Nanos(now),
+            });
         }
     }
 
@@ -315,7 +336,11 @@ impl Linux {
         self.update_curr(cpu, now);
         let mut looked = was_idle;
         loop {
-            let next = if self.eevdf() { self.eevdf_pick(cpu, true) } else { self.cfs_pick(cpu) };
+            let next = if self.eevdf() {
+                self.eevdf_pick(cpu, true)
+            } else {
+                self.cfs_pick(cpu)
+            };
             if next == NONE {
                 if looked || !self.newidle_balance(cpu, now) {
                     return NONE;
@@ -361,9 +386,15 @@ impl Linux {
         }
         let t = self.rqs[cpu].curr;
         let load = match self.threads.get(t as usize) {
-            Some(thread) if thread.best_capacity > self.rqs[cpu].capacity && thread.allowed_count > 1 => {
+            Some(thread)
+                if thread.best_capacity > self.rqs[cpu].capacity && thread.allowed_count > 1 =>
+            {
                 let util = thread.planned_util();
-                if fits(util, f64::from(self.rqs[cpu].capacity)) { 0.0 } else { thread.avg.load.max(1.0) }
+                if fits(util, f64::from(self.rqs[cpu].capacity)) {
+                    0.0
+                } else {
+                    thread.avg.load.max(1.0)
+                }
             }
             _ => 0.0,
         };
@@ -395,7 +426,10 @@ impl Linux {
     }
 
     fn unlink(&mut self, cpu: usize, t: u32) {
-        let (newer, older) = (self.threads[t as usize].newer, self.threads[t as usize].older);
+        let (newer, older) = (
+            self.threads[t as usize].newer,
+            self.threads[t as usize].older,
+        );
         match self.threads.get_mut(newer as usize) {
             Some(n) => n.older = older,
             None => self.rqs[cpu].newest = older,

@@ -68,7 +68,11 @@ impl Linux {
 
     /// The first multiple of the tick after `origin` that is not before `at`.
     pub(super) fn next_beat(&self, origin: u64, at: u64) -> u64 {
-        origin.saturating_add(at.saturating_sub(origin).div_ceil(self.tick_ns).saturating_mul(self.tick_ns))
+        origin.saturating_add(
+            at.saturating_sub(origin)
+                .div_ceil(self.tick_ns)
+                .saturating_mul(self.tick_ns),
+        )
     }
 
     fn tick(&mut self, cpu: usize, now: u64) {
@@ -78,7 +82,9 @@ impl Linux {
             return;
         }
         let over = self.update_curr(cpu, now);
-        if !self.rqs[cpu].waiting.is_empty() && (over || self.rqs[cpu].lazy_resched || self.slice_is_over(cpu, t)) {
+        if !self.rqs[cpu].waiting.is_empty()
+            && (over || self.rqs[cpu].lazy_resched || self.slice_is_over(cpu, t))
+        {
             self.resched(cpu);
         }
         self.refresh_misfit(cpu, now);
@@ -118,7 +124,11 @@ impl Linux {
             at = self.next_tick(cpu, soon);
         } else if !rq.waiting.is_empty() {
             let over = self.slice_end(cpu);
-            at = if self.config.hrtick { over.max(now + HRTICK_MIN_NS) } else { self.next_tick(cpu, over.max(soon)) };
+            at = if self.config.hrtick {
+                over.max(now + HRTICK_MIN_NS)
+            } else {
+                self.next_tick(cpu, over.max(soon))
+            };
         }
         if rq.balancing {
             at = at.min(self.next_tick(cpu, rq.balance_at.max(soon)));
@@ -136,7 +146,11 @@ impl Linux {
             FairClass::Eevdf => {
                 let protected = thread.protected_until > thread.vruntime || !self.config.hrtick;
                 // Once its protection is over and it still won, the next change is its deadline.
-                let until = if protected { thread.protected_until.min(thread.deadline) } else { thread.deadline };
+                let until = if protected {
+                    thread.protected_until.min(thread.deadline)
+                } else {
+                    thread.deadline
+                };
                 let left = until - thread.vruntime;
                 thread.exec_start + real_time(left.max(0), thread.weight) as u64
             }

@@ -16,7 +16,10 @@ pub(super) struct Timers {
 impl Timers {
     pub(super) fn new(slots: usize) -> Self {
         let width = slots.next_power_of_two().max(1);
-        Self { tree: vec![NEVER; 2 * width], width }
+        Self {
+            tree: vec![NEVER; 2 * width],
+            width,
+        }
     }
 
     pub(super) fn set(&mut self, slot: usize, at: u64) {
@@ -44,7 +47,11 @@ impl Timers {
     pub(super) fn earliest_slot(&self) -> usize {
         let mut node = 1;
         while node < self.width {
-            node = if self.tree[2 * node] <= self.tree[2 * node + 1] { 2 * node } else { 2 * node + 1 };
+            node = if self.tree[2 * node] <= self.tree[2 * node + 1] {
+                2 * node
+            } else {
+                2 * node + 1
+            };
         }
         node - self.width
     }
@@ -62,7 +69,10 @@ mod tests {
             for slot in 0..slots {
                 timers.set(slot, 100 - slot as u64);
             }
-            assert_eq!((timers.earliest(), timers.earliest_slot()), (101 - slots as u64, slots - 1));
+            assert_eq!(
+                (timers.earliest(), timers.earliest_slot()),
+                (101 - slots as u64, slots - 1)
+            );
             for slot in 0..slots {
                 timers.set(slot, 7);
             }

@@ -30,7 +30,10 @@ impl Linux {
         }
         let thread = &self.threads[t as usize];
         let mut target = prev;
-        if this != prev && thread.allowed.has(this) && !self.wake_wide(waker, t) && self.wake_affine(t, this, prev, now)
+        if this != prev
+            && thread.allowed.has(this)
+            && !self.wake_wide(waker, t)
+            && self.wake_affine(t, this, prev, now)
         {
             target = this;
         }
@@ -45,12 +48,16 @@ impl Linux {
             return cpu;
         }
         let node = &self.domains.node(self.node_of[prev]).mask;
-        node.next_common(allowed, 0).or_else(|| allowed.next_wrapping(0)).unwrap_or(cpu)
+        node.next_common(allowed, 0)
+            .or_else(|| allowed.next_wrapping(0))
+            .unwrap_or(cpu)
     }
 
     /// Counts how often a waker changes partners.
     fn record_wakee(&mut self, waker: u32, t: u32, now: u64) {
-        let Some(thread) = self.threads.get_mut(waker as usize) else { return };
+        let Some(thread) = self.threads.get_mut(waker as usize) else {
+            return;
+        };
         if now > thread.flips_decayed_at + FLIP_DECAY_NS {
             thread.wakee_flips >>= 1;
             thread.flips_decayed_at = now;
@@ -63,10 +70,15 @@ impl Linux {
 
     /// A dispatcher with many partners should not draw them all to its cache.
     pub(super) fn wake_wide(&self, waker: u32, t: u32) -> bool {
-        let Some(waker) = self.threads.get(waker as usize) else { return false };
+        let Some(waker) = self.threads.get(waker as usize) else {
+            return false;
+        };
         let (a, b) = (waker.wakee_flips, self.threads[t as usize].wakee_flips);
         let (master, slave) = (a.max(b), a.min(b));
-        let factor = self.domains.node(self.domains.llc[waker.cpu as usize]).weight();
+        let factor = self
+            .domains
+            .node(self.domains.llc[waker.cpu as usize])
+            .weight();
         !(slave < factor || master < slave * factor)
     }
 
@@ -79,9 +91,15 @@ impl Linux {
             return false;
         }
         let thread = &self.threads[t as usize];
-        let load = thread.avg.at(self.rqs[prev].pelt_clock(now), thread.rate()).load;
-        let pct = self.common_domain(this, prev).map_or(117, |d| d.imbalance_pct) as f64;
-        let here = (self.rqs[this].avg_at(now).load + load) * 100.0 * f64::from(self.rqs[prev].capacity);
+        let load = thread
+            .avg
+            .at(self.rqs[prev].pelt_clock(now), thread.rate())
+            .load;
+        let pct = self
+            .common_domain(this, prev)
+            .map_or(117, |d| d.imbalance_pct) as f64;
+        let here =
+            (self.rqs[this].avg_at(now).load + load) * 100.0 * f64::from(self.rqs[prev].capacity);
         let there = (self.rqs[prev].avg_at(now).load - load).max(0.0)
             * (100.0 + (pct - 100.0) / 2.0)
             * f64::from(self.rqs[this].capacity);
@@ -90,7 +108,10 @@ impl Linux {
 
     /// The smallest domain with both CPUs.
     fn common_domain(&self, a: usize, b: usize) -> Option<&Node> {
-        self.domains.path(a).map(|d| self.domains.node(d)).find(|d| d.mask.has(b))
+        self.domains
+            .path(a)
+            .map(|d| self.domains.node(d))
+            .find(|d| d.mask.has(b))
     }
 
     /// Large enough for a thread, on machines where that is a question.
@@ -103,7 +124,9 @@ impl Linux {
         let thread = &mut self.threads[t as usize];
         let recent = std::mem::replace(&mut thread.recent_cpu, prev as u32) as usize;
         let util = if self.domains.asymmetric {
-            thread.avg.update(self.rqs[prev].pelt_clock(now), thread.rate());
+            thread
+                .avg
+                .update(self.rqs[prev].pelt_clock(now), thread.rate());
             thread.planned_util()
         } else {
             0.0
@@ -129,7 +152,9 @@ impl Linux {
             return self.idle_capacity(t, util, target).unwrap_or(target);
         }
         let found = self.idle_in_llc(t, prev, target, now);
-        found.or(near).unwrap_or(if usable { recent } else { target })
+        found
+            .or(near)
+            .unwrap_or(if usable { recent } else { target })
     }
 
     fn idle_nearby(&self, cpu: usize, target: usize, util: f64) -> bool {
@@ -157,10 +182,15 @@ impl Linux {
     fn idle_in_llc(&mut self, t: u32, prev: usize, target: usize, now: u64) -> Option<usize> {
         let llc = self.domains.llc[target];
         let whole_cores = self.domains.smt && self.domains.node(llc).idle_cores > 0;
-        let allowed_idle = |this: &Self, cpu: usize| this.rqs[cpu].idle && this.threads[t as usize].allowed.has(cpu);
+        let allowed_idle = |this: &Self, cpu: usize| {
+            this.rqs[cpu].idle && this.threads[t as usize].allowed.has(cpu)
+        };
         if self.domains.smt && !whole_cores && self.domains.shares_cache(prev, target) {
             let siblings = &self.domains.node(self.domains.core[prev]).cpus;
-            let found = siblings.iter().map(|c| *c as usize).find(|c| *c != prev && allowed_idle(self, *c));
+            let found = siblings
+                .iter()
+                .map(|c| *c as usize)
+                .find(|c| *c != prev && allowed_idle(self, *c));
             if found.is_some() {
                 return found;
             }
@@ -168,7 +198,11 @@ impl Linux {
         if self.domains.node(llc).idle_cpus == 0 {
             return None;
         }
-        let budget = if whole_cores { usize::MAX } else { self.scan_depth(llc, now) };
+        let budget = if whole_cores {
+            usize::MAX
+        } else {
+            self.scan_depth(llc, now)
+        };
         if self.domains.clusters {
             let cluster = self.domains.cluster[target];
             if cluster != llc {
@@ -182,7 +216,14 @@ impl Linux {
     }
 
     /// Looks at up to `budget` allowed CPUs of a domain, starting behind `target`.
-    fn scan(&self, t: u32, domain: u32, target: usize, whole_cores: bool, budget: usize) -> Option<usize> {
+    fn scan(
+        &self,
+        t: u32,
+        domain: u32,
+        target: usize,
+        whole_cores: bool,
+        budget: usize,
+    ) -> Option<usize> {
         let span = &self.domains.node(domain).mask;
         let allowed = &self.threads[t as usize].allowed;
         let mut any = None;
@@ -195,7 +236,9 @@ impl Linux {
             }
             return any;
         }
-        wrapping(allowed, span, target + 1).take(budget).find(|c| self.rqs[*c].idle)
+        wrapping(allowed, span, target + 1)
+            .take(budget)
+            .find(|c| self.rqs[*c].idle)
     }
 
     /// CPUs worth looking at: fewer, the busier the cache's CPUs are (`SIS_UTIL`). The kernel renews this when it balances;
@@ -207,7 +250,11 @@ impl Linux {
         if slot.0 > now {
             return slot.1;
         }
-        let util: f64 = node.cpus.iter().map(|c| self.rqs[*c as usize].util(now)).sum();
+        let util: f64 = node
+            .cpus
+            .iter()
+            .map(|c| self.rqs[*c as usize].util(now))
+            .sum();
         let used = util / f64::from(weight);
         let pct = node.imbalance_pct as f64 / 100.0;
         let spare = (1024.0 - used * used * pct * pct / 1024.0).max(0.0);
@@ -221,5 +268,6 @@ impl Linux {
 
 /// The common members of two sets from `start` on, wrapping around.
 fn wrapping<'a>(a: &'a Mask, b: &'a Mask, start: usize) -> impl Iterator<Item = usize> + 'a {
-    a.common_from(b, start).chain(a.common(b).take_while(move |c| *c < start))
+    a.common_from(b, start)
+        .chain(a.common(b).take_while(move |c| *c < start))
 }

@@ -8,8 +8,9 @@ pub(super) const NICE_0_WEIGHT: u32 = 1024;
 
 /// Each step of nice is worth about 25 % of weight, so that one level moves a tenth of a CPU between two equals.
 const WEIGHTS: [u32; 40] = [
-    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121, 2501,
-    1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
+    3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
+    70, 56, 45, 36, 29, 23, 18, 15,
 ];
 
 /// The weight of a nice level; levels beyond -20 ..= 19 are clamped.
@@ -19,7 +20,11 @@ pub(super) fn of_nice(nice: i8) -> u32 {
 
 /// Virtual time that `delta` of running adds for an entity of weight `weight`.
 pub(super) fn virtual_time(delta: i64, weight: u32) -> i64 {
-    if weight == NICE_0_WEIGHT { delta } else { delta * i64::from(NICE_0_WEIGHT) / i64::from(weight) }
+    if weight == NICE_0_WEIGHT {
+        delta
+    } else {
+        delta * i64::from(NICE_0_WEIGHT) / i64::from(weight)
+    }
 }
 
 /// Running time after which at least `delta` of virtual time has passed.

@@ -14,7 +14,10 @@ impl Agenda {
     /// `rows` rows, none of them due.
     pub fn new(rows: usize) -> Self {
         let base = rows.next_power_of_two().max(1);
-        Self { times: vec![u64::MAX; 2 * base], base }
+        Self {
+            times: vec![u64::MAX; 2 * base],
+            base,
+        }
     }
 
     /// Moves a row.

@@ -72,14 +72,25 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
     let mut cpus = Vec::with_capacity(topology.cpus.len());
     for cpu in &topology.cpus {
         let core_type = &topology.core_types[cpu.core_type.index()];
-        let siblings: Vec<u32> =
-            topology.cpus.iter().filter(|c| c.core == cpu.core && c.id != cpu.id).map(|c| c.id.0).collect();
-        let chain: Vec<_> = cpu.caches.iter().filter(|c| !topology.caches[c.index()].private).collect();
+        let siblings: Vec<u32> = topology
+            .cpus
+            .iter()
+            .filter(|c| c.core == cpu.core && c.id != cpu.id)
+            .map(|c| c.id.0)
+            .collect();
+        let chain: Vec<_> = cpu
+            .caches
+            .iter()
+            .filter(|c| !topology.caches[c.index()].private)
+            .collect();
         let chain = &chain[chain.len().saturating_sub(MAX_LEVELS)..];
         let class = class_of(topology, cpu, core_type, chain.iter().map(|c| c.index()));
         let row = classes.iter().position(|c| *c == class).unwrap_or_else(|| {
             for threads in 1..=core_type.smt.max(1) {
-                classes.push(Class { threads, ..class.clone() });
+                classes.push(Class {
+                    threads,
+                    ..class.clone()
+                });
             }
             classes.len() - core_type.smt.max(1) as usize
         });
@@ -98,7 +109,10 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
             cycle_ns: 1.0 / core_type.freq_ghz,
             siblings,
             access_nj: std::array::from_fn(|k| level(k).map_or(0.0, |c| c.access_nj)),
-            memory_nj: topology.memory.get(cpu.memory as usize).map_or(0.0, |m| m.access_nj),
+            memory_nj: topology
+                .memory
+                .get(cpu.memory as usize)
+                .map_or(0.0, |m| m.access_nj),
         });
         slots[pool as usize] += 1;
     }
@@ -114,13 +128,21 @@ fn class_of(
     let cycles = |ns: f64| ns * core_type.freq_ghz;
     let level = |row: usize| {
         let cache = &topology.caches[row];
-        Level { lines: cache.lines, latency_cycles: cycles(cache.latency_ns) }
+        Level {
+            lines: cache.lines,
+            latency_cycles: cycles(cache.latency_ns),
+        }
     };
     Class {
         core_type: cpu.core_type,
         threads: 1,
         levels: chain.map(level).collect(),
-        memory_cycles: cycles(topology.memory.get(cpu.memory as usize).map_or(0.0, |m| m.latency_ns)),
+        memory_cycles: cycles(
+            topology
+                .memory
+                .get(cpu.memory as usize)
+                .map_or(0.0, |m| m.latency_ns),
+        ),
     }
 }
 

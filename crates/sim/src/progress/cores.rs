@@ -34,24 +34,45 @@ pub struct Core {
 impl Core {
     /// An idle, cold core.
     pub fn new(lines: f64) -> Self {
-        let nobody = Left { thread: NONE, lines: 0.0, at: 0.0 };
-        Self { lines, inserted: 0.0, left: [nobody; REMEMBERED], next: 0, busy: 0, idle_since: 0, idle_nj: 0.0 }
+        let nobody = Left {
+            thread: NONE,
+            lines: 0.0,
+            at: 0.0,
+        };
+        Self {
+            lines,
+            inserted: 0.0,
+            left: [nobody; REMEMBERED],
+            next: 0,
+            busy: 0,
+            idle_since: 0,
+            idle_nj: 0.0,
+        }
     }
 
     /// Lines of `thread` that its successors have not evicted: each insertion hits any line alike.
     pub fn remains(&self, thread: u32) -> f64 {
         let of = self.left.iter().filter(|l| l.thread == thread);
-        of.map(|l| l.lines * (-(self.inserted - l.at) / self.lines).exp()).fold(0.0, f64::max)
+        of.map(|l| l.lines * (-(self.inserted - l.at) / self.lines).exp())
+            .fold(0.0, f64::max)
     }
 
     /// A thread stops, having inserted `inserted` lines and holding `lines`.
     pub fn leave(&mut self, thread: u32, inserted: f64, lines: f64) {
         self.inserted += inserted;
-        let row = self.left.iter().position(|l| l.thread == thread).unwrap_or_else(|| {
-            self.next = (self.next + 1) % REMEMBERED;
-            self.next
-        });
-        self.left[row] = Left { thread, lines, at: self.inserted };
+        let row = self
+            .left
+            .iter()
+            .position(|l| l.thread == thread)
+            .unwrap_or_else(|| {
+                self.next = (self.next + 1) % REMEMBERED;
+                self.next
+            });
+        self.left[row] = Left {
+            thread,
+            lines,
+            at: self.inserted,
+        };
     }
 
     /// Forgets a thread that is gone.

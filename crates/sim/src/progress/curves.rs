@@ -34,14 +34,26 @@ pub fn overlap(points: &[MlpPoint], window: f64, lines: f64) -> f64 {
     let mut sizes: Vec<u64> = points.iter().map(|p| p.cache_lines).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let by_size: Vec<(f64, f64)> =
-        sizes.iter().map(|size| ((*size).max(1) as f64, overlap_by_window(points, window, *size))).collect();
-    interpolate(&by_size, lines.max(1.0)).unwrap_or(1.0).max(1.0)
+    let by_size: Vec<(f64, f64)> = sizes
+        .iter()
+        .map(|size| {
+            (
+                (*size).max(1) as f64,
+                overlap_by_window(points, window, *size),
+            )
+        })
+        .collect();
+    interpolate(&by_size, lines.max(1.0))
+        .unwrap_or(1.0)
+        .max(1.0)
 }
 
 fn overlap_by_window(points: &[MlpPoint], window: f64, size: u64) -> f64 {
-    let mut of_size: Vec<(f64, f64)> =
-        points.iter().filter(|p| p.cache_lines == size).map(|p| (f64::from(p.window).max(1.0), p.overlap)).collect();
+    let mut of_size: Vec<(f64, f64)> = points
+        .iter()
+        .filter(|p| p.cache_lines == size)
+        .map(|p| (f64::from(p.window).max(1.0), p.overlap))
+        .collect();
     of_size.push((1.0, 1.0));
     of_size.sort_by(|a, b| a.0.total_cmp(&b.0));
     interpolate(&of_size, window.max(1.0)).unwrap_or(1.0)
@@ -77,7 +89,11 @@ pub fn private_misses(curve: &MissCurve, lines: f64, ways: u32) -> f64 {
 /// Probability that at least `ways` of `distance` other lines fell into one of `sets` sets.
 fn conflict(distance: f64, sets: f64, ways: u32) -> f64 {
     if sets <= 1.0 {
-        return if distance >= f64::from(ways) { 1.0 } else { 0.0 };
+        return if distance >= f64::from(ways) {
+            1.0
+        } else {
+            0.0
+        };
     }
     let (p, q) = (1.0 / sets, 1.0 - 1.0 / sets);
     let mut term = q.powf(distance);
@@ -96,7 +112,16 @@ mod tests {
 
     #[test]
     fn parallelism_follows_a_power_law_between_windows_and_starts_at_one() {
-        let points = [IlpPoint { window: 16, ipc: 4.0 }, IlpPoint { window: 256, ipc: 16.0 }];
+        let points = [
+            IlpPoint {
+                window: 16,
+                ipc: 4.0,
+            },
+            IlpPoint {
+                window: 256,
+                ipc: 16.0,
+            },
+        ];
         assert!((ilp(&points, 64.0) - 8.0).abs() < 1e-9);
         assert!((ilp(&points, 4.0) - 2.0).abs() < 1e-9);
         assert_eq!(ilp(&points, 1000.0), 16.0);
@@ -104,8 +129,17 @@ mod tests {
 
     #[test]
     fn overlap_interpolates_over_window_and_cache() {
-        let point = |window, cache_lines, overlap| MlpPoint { window, cache_lines, overlap };
-        let points = [point(16, 1024, 2.0), point(256, 1024, 6.0), point(16, 65536, 1.0), point(256, 65536, 2.0)];
+        let point = |window, cache_lines, overlap| MlpPoint {
+            window,
+            cache_lines,
+            overlap,
+        };
+        let points = [
+            point(16, 1024, 2.0),
+            point(256, 1024, 6.0),
+            point(16, 65536, 1.0),
+            point(256, 65536, 2.0),
+        ];
         assert!((overlap(&points, 64.0, 1024.0) - 4.0).abs() < 1e-9);
         assert!((overlap(&points, 64.0, 8192.0) - 2.75).abs() < 1e-9);
         assert_eq!(overlap(&[], 64.0, 8192.0), 1.0);

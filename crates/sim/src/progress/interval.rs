@@ -64,13 +64,18 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
     let core = Core {
         behaviour,
         window,
-        cover: if core_type.in_order { 0.0 } else { COVER * window * base },
+        cover: if core_type.in_order {
+            0.0
+        } else {
+            COVER * window * base
+        },
         buffers: (window / WINDOW_PER_BUFFER).max(2.0),
     };
     let curve = MissCurve::from_locality(&behaviour.locality);
     let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
     let l1_misses = curves::private_misses(&curve, l1_lines, core_type.l1d.ways);
-    let mut fixed = behaviour.branch_mpki / 1000.0 * branch_penalty(behaviour, core_type, window, latency);
+    let mut fixed =
+        behaviour.branch_mpki / 1000.0 * branch_penalty(behaviour, core_type, window, latency);
     let (mut lines, mut misses) = (l1_lines, l1_misses);
     if let Some(l2) = core_type.l2 {
         lines = l2.size_kib * 16.0 / siblings;
@@ -79,14 +84,21 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
     }
     let mix = behaviour.mix;
     let power = core_type.power;
-    let first_latency = class.levels.first().map_or(class.memory_cycles, |l| l.latency_cycles);
+    let first_latency = class
+        .levels
+        .first()
+        .map_or(class.memory_cycles, |l| l.latency_cycles);
     let mut table = Table {
         base,
         ilp,
         width: core_type.dispatch_width,
         fixed,
         private_misses: misses,
-        private_references: if core_type.l2.is_some() { l1_misses } else { mix.loads + mix.stores },
+        private_references: if core_type.l2.is_some() {
+            l1_misses
+        } else {
+            mix.loads + mix.stores
+        },
         near_cycles: core.penalty(first_latency, misses, lines),
         far_cycles: core.penalty(class.memory_cycles, misses, lines),
         useful_lines: lines.min(curve.footprint_lines()),
@@ -103,7 +115,9 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
 }
 
 fn mean_latency(mix: &Mix, l1_cycles: f64) -> f64 {
-    1.0 + mix.loads * (l1_cycles - 1.0).max(0.0) + mix.fp * FP_EXTRA_CYCLES + mix.simd * SIMD_EXTRA_CYCLES
+    1.0 + mix.loads * (l1_cycles - 1.0).max(0.0)
+        + mix.fp * FP_EXTRA_CYCLES
+        + mix.simd * SIMD_EXTRA_CYCLES
 }
 
 /// Front-end refill plus resolution.
@@ -117,7 +131,8 @@ fn branch_penalty(behaviour: &Behaviour, core_type: &CoreType, window: f64, late
     let interval = 1000.0 / behaviour.branch_mpki.max(1e-3);
     let mut held = window.min(interval);
     // Halving finds the occupancy that sustains the width closely enough for a mean.
-    while held > 1.0 && curves::ilp(&behaviour.ilp, held / 2.0) / latency > core_type.dispatch_width {
+    while held > 1.0 && curves::ilp(&behaviour.ilp, held / 2.0) / latency > core_type.dispatch_width
+    {
         held /= 2.0;
     }
     let drain = held / (curves::ilp(&behaviour.ilp, held) / latency);
@@ -137,12 +152,21 @@ fn cold_misses(curve: &MissCurve, useful: f64) -> [f64; COLD_STEPS + 1] {
     cold
 }
 
-fn add_levels(table: &mut Table, class: &Class, core: &Core, curve: &MissCurve, private_lines: f64) {
+fn add_levels(
+    table: &mut Table,
+    class: &Class,
+    core: &Core,
+    curve: &MissCurve,
+    private_lines: f64,
+) {
     let entering = table.private_misses;
     let memory = |misses: f64, lines: f64| {
         let overlap = core.overlap(lines);
         let covered = core.covered(class.memory_cycles, misses, overlap);
-        (-misses * covered / overlap, misses * class.memory_cycles / overlap)
+        (
+            -misses * covered / overlap,
+            misses * class.memory_cycles / overlap,
+        )
     };
     if class.levels.is_empty() {
         let (a, b) = memory(entering, private_lines);

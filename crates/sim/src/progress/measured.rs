@@ -22,17 +22,32 @@ const SMT_GAIN: f64 = 0.25;
 pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table {
     let mut points = measured.points.clone();
     points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
-    let cpi: Vec<_> = points.iter().map(|p| (p.cache_kib * 16.0, 1.0 / p.ipc)).collect();
-    let miss: Option<Vec<_>> = points.iter().map(|p| Some((p.cache_kib * 16.0, p.llc_mpki? / 1000.0))).collect();
+    let cpi: Vec<_> = points
+        .iter()
+        .map(|p| (p.cache_kib * 16.0, 1.0 / p.ipc))
+        .collect();
+    let miss: Option<Vec<_>> = points
+        .iter()
+        .map(|p| Some((p.cache_kib * 16.0, p.llc_mpki? / 1000.0)))
+        .collect();
     let threads = f64::from(class.threads);
     let slowdown = threads / (1.0 + SMT_GAIN * threads.log2());
     let at = |lines: f64| {
         let cpi = interpolate(&cpi, lines).unwrap_or(1.0) * slowdown;
-        let miss = miss.as_ref().and_then(|m| interpolate(m, lines)).unwrap_or(0.0);
+        let miss = miss
+            .as_ref()
+            .and_then(|m| interpolate(m, lines))
+            .unwrap_or(0.0);
         let waiting = (miss * class.memory_cycles / OVERLAP).min(MEMORY_PART * cpi);
-        Point { miss, a: cpi - waiting, b: waiting }
+        Point {
+            miss,
+            a: cpi - waiting,
+            b: waiting,
+        }
     };
-    let most = miss.as_ref().map_or(0.0, |m| m.iter().map(|p| p.1).fold(0.0, f64::max));
+    let most = miss
+        .as_ref()
+        .map_or(0.0, |m| m.iter().map(|p| p.1).fold(0.0, f64::max));
     let siblings_power = measured.power_w.unwrap_or(core_type.power.active_w) / threads;
     let mut table = Table {
         ilp: f64::INFINITY,
@@ -40,7 +55,11 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         private_misses: most,
         private_references: most,
         branch_misses: measured.branch_mpki.unwrap_or(0.0) / 1000.0,
-        instruction_nj: if measured.power_w.is_some() { 0.0 } else { core_type.power.instruction_nj },
+        instruction_nj: if measured.power_w.is_some() {
+            0.0
+        } else {
+            core_type.power.instruction_nj
+        },
         active_w: siblings_power,
         lines_per_miss: 1.0,
         ..Table::default()
@@ -53,10 +72,15 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         return table;
     };
     for level in inner {
-        table.push(LevelTable::new(64.0, level.lines, |_| Point { miss: most, ..Point::default() }));
+        table.push(LevelTable::new(64.0, level.lines, |_| Point {
+            miss: most,
+            ..Point::default()
+        }));
     }
     // Without misses the program holds no lines, so its speed must not depend on how many it holds.
     let contends = miss.is_some();
-    table.push(LevelTable::new(64.0, last.lines, |lines| at(if contends { lines } else { last.lines })));
+    table.push(LevelTable::new(64.0, last.lines, |lines| {
+        at(if contends { lines } else { last.lines })
+    }));
     table
 }

@@ -66,8 +66,13 @@ impl MemoryDomain {
     /// Demand is taken as D / (1 + s (f - f0)), exact for one thread, with D and s from the threads at f0.
     /// Changes below the part `tolerance` are not worth passing on.
     pub fn solve(&self, tolerance: f64) -> Option<f64> {
-        let steepness = if self.demand > 0.0 { self.slope / self.demand } else { 0.0 };
-        let demanded = |f: f64| self.demand / (1.0 + steepness * (f - self.factor)).max(1e-3) / self.bandwidth;
+        let steepness = if self.demand > 0.0 {
+            self.slope / self.demand
+        } else {
+            0.0
+        };
+        let demanded =
+            |f: f64| self.demand / (1.0 + steepness * (f - self.factor)).max(1e-3) / self.bandwidth;
         let (mut low, mut high) = (0.0, FULL);
         let mut u = demanded(self.factor).min(FULL);
         for _ in 0..50 {
@@ -82,7 +87,11 @@ impl MemoryDomain {
             }
             // A secant through the identity converges fast where the queue is flat; halving takes over where it is steep.
             let next = u + gap / (1.0 + self.sensitivity(u, steepness));
-            u = if next > low && next < high { next } else { 0.5 * (low + high) };
+            u = if next > low && next < high {
+                next
+            } else {
+                0.5 * (low + high)
+            };
             if high - low < 1e-9 {
                 break;
             }

@@ -67,7 +67,12 @@ pub struct ProgressConfig {
 impl Default for ProgressConfig {
     /// Everything; the fixed costs are what `perf bench sched pipe` and migration benchmarks show on current hardware.
     fn default() -> Self {
-        Self { contention: true, costs: true, context_switch_ns: 1_500.0, migration_ns: 3_000.0 }
+        Self {
+            contention: true,
+            costs: true,
+            context_switch_ns: 1_500.0,
+            migration_ns: 3_000.0,
+        }
     }
 }
 
@@ -164,27 +169,41 @@ impl Progress {
         if !config.contention {
             pools.iter_mut().for_each(|p| p.caches.clear());
         }
-        let mut memories: Vec<_> = topology.memory.iter().map(|m| MemoryDomain::new(m.bandwidth_gb_s)).collect();
+        let mut memories: Vec<_> = topology
+            .memory
+            .iter()
+            .map(|m| MemoryDomain::new(m.bandwidth_gb_s))
+            .collect();
         for cpu in &cpus {
             let of = &mut memories[cpu.memory as usize].pools;
             if !of.contains(&cpu.pool) {
                 of.push(cpu.pool);
             }
         }
-        let mut cores = vec![Core::new(1.0); cpus.iter().map(|c| c.core as usize + 1).max().unwrap_or(0)];
+        let mut cores =
+            vec![Core::new(1.0); cpus.iter().map(|c| c.core as usize + 1).max().unwrap_or(0)];
         for cpu in &cpus {
             let core_type = &topology.core_types[cpu.core_type as usize];
-            cores[cpu.core as usize] = Core::new(core_type.l2.unwrap_or(core_type.l1d).size_kib * 16.0);
+            cores[cpu.core as usize] =
+                Core::new(core_type.l2.unwrap_or(core_type.l1d).size_kib * 16.0);
         }
         Self {
             on_cpu: vec![NONE; cpus.len()],
             on_cpu_before: vec![NONE; cpus.len()],
-            caches: topology.caches.iter().map(|c| SharedCache::new(c.lines)).collect(),
+            caches: topology
+                .caches
+                .iter()
+                .map(|c| SharedCache::new(c.lines))
+                .collect(),
             agenda: Agenda::new(pools.len() + memories.len()),
             stale_pools: Vec::with_capacity(pools.len()),
             dirty_memories: Vec::with_capacity(2 * memories.len()),
             finished: Vec::with_capacity(cpus.len()),
-            spent: Spent { core_nj: vec![0.0; topology.core_types.len()], cache_nj: 0.0, memory_nj: 0.0 },
+            spent: Spent {
+                core_nj: vec![0.0; topology.core_types.len()],
+                cache_nj: 0.0,
+                memory_nj: 0.0,
+            },
             models: Vec::new(),
             tables: Vec::new(),
             threads: Vec::new(),
@@ -206,7 +225,13 @@ impl Progress {
     /// # Errors
     /// A tabulated profile that lacks one of this machine's core types.
     pub fn add_program(&mut self, profile: Arc<Profile>) -> Result<ModelId, ModelError> {
-        let model = Model::new(&profile, &self.topology, &self.classes, &self.best, &mut self.tables)?;
+        let model = Model::new(
+            &profile,
+            &self.topology,
+            &self.classes,
+            &self.best,
+            &mut self.tables,
+        )?;
         self.models.push(model);
         Ok(ModelId(self.models.len() as u32 - 1))
     }
@@ -228,11 +253,19 @@ impl Progress {
             self.set_running(CpuId(cpu), None, now);
         }
         self.threads[thread.index()] = Thread::free();
-        for resident in self.caches.iter_mut().flat_map(|c| &mut c.residents).filter(|r| r.thread == id) {
+        for resident in self
+            .caches
+            .iter_mut()
+            .flat_map(|c| &mut c.residents)
+            .filter(|r| r.thread == id)
+        {
             resident.thread = NONE;
         }
         self.cores.iter_mut().for_each(|c| c.forget(id));
-        self.on_cpu_before.iter_mut().filter(|t| **t == id).for_each(|t| *t = NONE);
+        self.on_cpu_before
+            .iter_mut()
+            .filter(|t| **t == id)
+            .for_each(|t| *t = NONE);
         self.finished.retain(|t| *t != id);
     }
 
@@ -240,7 +273,14 @@ impl Progress {
     ///
     /// The thread advances along the timeline `stride` times as fast as it retires: of N threads that share a program's
     /// work, each has an N-th of the instructions, stride N, and sees the whole timeline.
-    pub fn set_work(&mut self, thread: ThreadId, offset: f64, instructions: f64, stride: f64, now: Nanos) {
+    pub fn set_work(
+        &mut self,
+        thread: ThreadId,
+        offset: f64,
+        instructions: f64,
+        stride: f64,
+        now: Nanos,
+    ) {
         self.advance(now);
         self.close(thread.0);
         let t = &mut self.threads[thread.index()];
@@ -335,17 +375,32 @@ impl Progress {
         let t = &self.threads[thread.index()];
         let at_home = t.cpu != NONE && self.topology.cpus[t.cpu as usize].caches.contains(&cache);
         if of.private {
-            let core = of.cpus.lowest().map_or(0, |c| self.cpus[c.index()].core as usize);
-            let lines =
-                if at_home { self.tables[t.table as usize].useful_lines } else { self.cores[core].remains(thread.0) };
+            let core = of
+                .cpus
+                .lowest()
+                .map_or(0, |c| self.cpus[c.index()].core as usize);
+            let lines = if at_home {
+                self.tables[t.table as usize].useful_lines
+            } else {
+                self.cores[core].remains(thread.0)
+            };
             return lines.min(of.lines);
         }
         if !self.config.contention {
-            let level = self.cpus.get(t.cpu as usize).and_then(|c| c.chain.iter().position(|row| *row == cache.0));
-            return level.map_or(0.0, |k| self.tables[t.table as usize].levels[k].filled(f64::MAX, &mut 0).0);
+            let level = self
+                .cpus
+                .get(t.cpu as usize)
+                .and_then(|c| c.chain.iter().position(|row| *row == cache.0));
+            return level.map_or(0.0, |k| {
+                self.tables[t.table as usize].levels[k]
+                    .filled(f64::MAX, &mut 0)
+                    .0
+            });
         }
         let cache = &self.caches[cache.index()];
-        cache.find(thread.0, t.rows[0]).map_or(0.0, |i| cache.residents[i].lines)
+        cache
+            .find(thread.0, t.rows[0])
+            .map_or(0.0, |i| cache.residents[i].lines)
     }
 
     /// Energy of the whole machine since time zero, in joules.
@@ -362,10 +417,19 @@ impl Progress {
             }
         }
         let mut idle_j = vec![0.0; self.topology.core_types.len()];
-        for cpu in self.topology.cpus.iter().filter(|c| self.cpus[c.id.index()].siblings.iter().all(|s| *s > c.id.0)) {
+        for cpu in self
+            .topology
+            .cpus
+            .iter()
+            .filter(|c| self.cpus[c.id.index()].siblings.iter().all(|s| *s > c.id.0))
+        {
             let core = &self.cores[cpu.core as usize];
             let power = self.topology.core_types[cpu.core_type.index()].power;
-            let since = if core.busy == 0 { (self.clock - core.idle_since) as f64 } else { 0.0 };
+            let since = if core.busy == 0 {
+                (self.clock - core.idle_since) as f64
+            } else {
+                0.0
+            };
             idle_j[cpu.core_type.index()] += (core.idle_nj + power.idle_w * since) * 1e-9;
         }
         Energy {
@@ -381,7 +445,9 @@ impl Progress {
     #[must_use]
     pub fn true_sf(&self, thread: ThreadId) -> f64 {
         let t = &self.threads[thread.index()];
-        let Some(model) = self.models.get(t.model as usize) else { return 1.0 };
+        let Some(model) = self.models.get(t.model as usize) else {
+            return 1.0;
+        };
         let (fast, slow) = self.topology.extremes();
         let behaviour = t.behaviour(model);
         model.alone_ips(behaviour, fast.index()) / model.alone_ips(behaviour, slow.index())

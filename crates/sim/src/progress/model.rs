@@ -42,14 +42,20 @@ impl Model {
                 timeline(recorded)
             }
             Profile::Tabulated(_) => {
-                let made: Result<Vec<_>, _> = classes.iter().map(|c| measured_table(profile, topology, c)).collect();
+                let made: Result<Vec<_>, _> = classes
+                    .iter()
+                    .map(|c| measured_table(profile, topology, c))
+                    .collect();
                 tables.extend(made?);
                 (vec![profile.instructions() as f64], vec![0], vec![1.0])
             }
         };
         for class in 0..classes.len() {
-            let rows: Vec<_> =
-                weights.iter().enumerate().map(|(b, w)| (first + b * classes.len() + class, *w)).collect();
+            let rows: Vec<_> = weights
+                .iter()
+                .enumerate()
+                .map(|(b, w)| (first + b * classes.len() + class, *w))
+                .collect();
             let of_class: Vec<_> = rows.iter().map(|(row, w)| (&tables[*row], *w)).collect();
             let mean = Table::mean(&of_class);
             tables.push(mean);
@@ -77,15 +83,23 @@ impl Model {
     ) {
         for behaviour in 0..self.average {
             for (core_type, class) in best.iter().enumerate() {
-                let whole = std::array::from_fn(|k| classes[*class as usize].levels.get(k).map_or(0.0, |l| l.lines));
+                let whole = std::array::from_fn(|k| {
+                    classes[*class as usize]
+                        .levels
+                        .get(k)
+                        .map_or(0.0, |l| l.lines)
+                });
                 let rate = tables[self.table(behaviour, *class) as usize].rate(&whole, 0.0, 1.0);
                 let ips = topology.core_types[core_type].freq_ghz * 1e9 / (rate.a + rate.b);
                 self.alone_ips.push(ips);
             }
         }
         for core_type in 0..self.core_types {
-            let seconds: f64 =
-                weights.iter().enumerate().map(|(b, w)| w / self.alone_ips[b * self.core_types + core_type]).sum();
+            let seconds: f64 = weights
+                .iter()
+                .enumerate()
+                .map(|(b, w)| w / self.alone_ips[b * self.core_types + core_type])
+                .sum();
             self.alone_ips.push(1.0 / seconds);
         }
     }
@@ -128,7 +142,11 @@ impl Model {
     /// The next segment and its length.
     pub fn after(&self, segment: u32) -> (u32, f64) {
         let next = segment as usize + 1;
-        if next < self.ends.len() { (next as u32, self.ends[next] - self.ends[next - 1]) } else { (0, self.ends[0]) }
+        if next < self.ends.len() {
+            (next as u32, self.ends[next] - self.ends[next - 1])
+        } else {
+            (0, self.ends[0])
+        }
     }
 
     /// A segment's behaviour.
@@ -138,24 +156,46 @@ impl Model {
     }
 }
 
-fn add_recorded(profile: &Recorded, topology: &Topology, classes: &[Class], tables: &mut Vec<Table>) {
+fn add_recorded(
+    profile: &Recorded,
+    topology: &Topology,
+    classes: &[Class],
+    tables: &mut Vec<Table>,
+) {
     for behaviour in &profile.behaviours {
         for class in classes {
             debug_assert!(class.levels.len() <= MAX_LEVELS);
-            tables.push(interval::table(behaviour, &topology.core_types[class.core_type.index()], class));
+            tables.push(interval::table(
+                behaviour,
+                &topology.core_types[class.core_type.index()],
+                class,
+            ));
         }
     }
 }
 
-fn measured_table(profile: &Profile, topology: &Topology, class: &Class) -> Result<Table, ModelError> {
+fn measured_table(
+    profile: &Profile,
+    topology: &Topology,
+    class: &Class,
+) -> Result<Table, ModelError> {
     let core_type = &topology.core_types[class.core_type.index()];
-    let Profile::Tabulated(table) = profile else { return Ok(Table::default()) };
-    let measured = table.on(&core_type.name).ok_or_else(|| ModelError::CoreType {
-        profile: table.name.clone(),
-        core_type: core_type.name.clone(),
-        machine: topology.name.clone(),
-        known: table.core.iter().map(|c| c.core_type.as_str()).collect::<Vec<_>>().join(", "),
-    })?;
+    let Profile::Tabulated(table) = profile else {
+        return Ok(Table::default());
+    };
+    let measured = table
+        .on(&core_type.name)
+        .ok_or_else(|| ModelError::CoreType {
+            profile: table.name.clone(),
+            core_type: core_type.name.clone(),
+            machine: topology.name.clone(),
+            known: table
+                .core
+                .iter()
+                .map(|c| c.core_type.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
+        })?;
     Ok(measured::table(measured, core_type, class))
 }
 
@@ -166,7 +206,8 @@ fn timeline(profile: &Recorded) -> (Vec<f64>, Vec<u32>, Vec<f64>) {
     let mut end = 0u64;
     for segment in &profile.timeline {
         end += segment.instructions;
-        weights[segment.behaviour as usize] += segment.instructions as f64 / profile.instructions.max(1) as f64;
+        weights[segment.behaviour as usize] +=
+            segment.instructions as f64 / profile.instructions.max(1) as f64;
         if behaviours.last() == Some(&segment.behaviour) {
             ends.pop();
         } else {

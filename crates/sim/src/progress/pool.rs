@@ -105,13 +105,24 @@ impl Pool {
     /// A phase change moved a target by the part `drift` of its cache.
     pub fn turned(&mut self, now: u64, drift: f64, stepping: &Stepping) {
         self.drift += drift;
-        self.step_within(now, if self.drift > stepping.drift { stepping.phase } else { stepping.minor });
+        self.step_within(
+            now,
+            if self.drift > stepping.drift {
+                stepping.phase
+            } else {
+                stepping.minor
+            },
+        );
     }
 
     /// Plans the next step.
     pub fn plan(&mut self, now: u64) {
         self.drift = 0.0;
-        self.step_at = if self.running > 0 { now + self.step } else { u64::MAX };
+        self.step_at = if self.running > 0 {
+            now + self.step
+        } else {
+            u64::MAX
+        };
     }
 
     /// Adapts the step's length to how much it changed a thread's speed.

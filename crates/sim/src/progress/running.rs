@@ -86,7 +86,9 @@ impl Progress {
         t.duty *= (-((now - t.since) as f64) / DUTY_NS).exp();
         let core = &mut self.cores[cpu.core as usize];
         if core.busy == 0 {
-            let idle_w = self.topology.core_types[cpu.core_type as usize].power.idle_w;
+            let idle_w = self.topology.core_types[cpu.core_type as usize]
+                .power
+                .idle_w;
             core.idle_nj += idle_w * (now - core.idle_since) as f64;
         }
         core.busy += 1;
@@ -106,7 +108,8 @@ impl Progress {
         }
         let cpu = &self.cpus[row as usize];
         self.on_cpu_before[row as usize] = thread;
-        self.threads[thread as usize].entered_misses = self.threads[thread as usize].counted().l2_misses;
+        self.threads[thread as usize].entered_misses =
+            self.threads[thread as usize].counted().l2_misses;
         let pool = cpu.pool;
         self.touch_pool(pool);
     }
@@ -116,13 +119,20 @@ impl Progress {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[row as usize];
         let model = &self.models[t.model as usize];
-        let others = if self.config.contention { self.siblings_running(row) } else { 0 };
+        let others = if self.config.contention {
+            self.siblings_running(row)
+        } else {
+            0
+        };
         model.table(t.behaviour(model), cpu.class + others)
     }
 
     fn siblings_running(&self, row: u32) -> u32 {
         let siblings = &self.cpus[row as usize].siblings;
-        siblings.iter().filter(|s| self.on_cpu[**s as usize] != NONE).count() as u32
+        siblings
+            .iter()
+            .filter(|s| self.on_cpu[**s as usize] != NONE)
+            .count() as u32
     }
 
     /// Finds or makes the thread's rows in the shared caches.
@@ -156,14 +166,22 @@ impl Progress {
             if t.last_cpu != row {
                 ns += self.config.migration_ns;
             }
-            t.found_lines = self.cores[cpu.core as usize].remains(thread).min(table.useful_lines);
+            t.found_lines = self.cores[cpu.core as usize]
+                .remains(thread)
+                .min(table.useful_lines);
             let misses = table.cold_misses(t.found_lines);
             // Lines come from the shared cache, or from the core that was left if that is behind the same one.
-            let near = if self.cpus[t.last_cpu as usize].pool == cpu.pool || !self.config.contention {
+            let near = if self.cpus[t.last_cpu as usize].pool == cpu.pool || !self.config.contention
+            {
                 1.0
             } else {
-                let outer = cpu.levels.checked_sub(1).map(|k| (&self.caches[cpu.chain[k] as usize], t.rows[k]));
-                let held = outer.and_then(|(c, i)| c.residents.get(i as usize)).map_or(0.0, |r| r.lines);
+                let outer = cpu
+                    .levels
+                    .checked_sub(1)
+                    .map(|k| (&self.caches[cpu.chain[k] as usize], t.rows[k]));
+                let held = outer
+                    .and_then(|(c, i)| c.residents.get(i as usize))
+                    .map_or(0.0, |r| r.lines);
                 (held / table.useful_lines.max(1.0)).min(1.0)
             };
             let far = 1.0 - near;
@@ -231,7 +249,11 @@ impl Progress {
         }
         let table = &self.tables[t.table as usize];
         let rate = table.rate(&lines, siblings_ipc, threads);
-        let misses = if cpu.levels == 0 { table.private_misses } else { rate.miss[cpu.levels - 1] };
+        let misses = if cpu.levels == 0 {
+            table.private_misses
+        } else {
+            rate.miss[cpu.levels - 1]
+        };
         let traffic = misses * table.lines_per_miss;
         let t = &mut self.threads[thread as usize];
         t.integrate(self.clock);
@@ -244,7 +266,11 @@ impl Progress {
         let t = &mut self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
         let memory = &mut self.memories[cpu.memory as usize];
-        let factor = if self.config.contention { memory.factor } else { 1.0 };
+        let factor = if self.config.contention {
+            memory.factor
+        } else {
+            1.0
+        };
         let cycles = t.rate.a + t.rate.b * factor;
         let each = 1.0 / cycles;
         let works = t.has_work();
@@ -309,17 +335,21 @@ impl Progress {
         }
         while let Some(pool) = self.stale_pools.pop() {
             self.pools[pool as usize].stale = false;
-            self.agenda.set(pool as usize, self.pools[pool as usize].next());
+            self.agenda
+                .set(pool as usize, self.pools[pool as usize].next());
         }
     }
 
     /// Puts a new memory latency in force if demand asks for one.
     fn balance(&mut self, row: u32) -> bool {
         let memory = &mut self.memories[row as usize];
-        let Some(factor) = memory.solve(self.stepping.factor) else { return false };
+        let Some(factor) = memory.solve(self.stepping.factor) else {
+            return false;
+        };
         let now = self.clock;
         let large = (factor - memory.factor).abs() > FACTOR_LARGE * memory.factor;
-        if memory.pools.len() > 1 && !large && now < memory.last + FACTOR_EVERY && now > memory.last {
+        if memory.pools.len() > 1 && !large && now < memory.last + FACTOR_EVERY && now > memory.last
+        {
             memory.due = memory.last + FACTOR_EVERY;
             self.agenda.set(self.pools.len() + row as usize, memory.due);
             return false;
@@ -406,7 +436,8 @@ impl Progress {
         let mut gains = [None; MAX_LEVELS];
         for (k, gain) in gains.iter_mut().enumerate().take(cpu.levels) {
             let cache = &mut self.caches[cpu.chain[k] as usize];
-            let (moved, part) = cache.turn(&self.tables, t.rows[k] as usize, self.clock as f64, ahead);
+            let (moved, part) =
+                cache.turn(&self.tables, t.rows[k] as usize, self.clock as f64, ahead);
             drift = drift.max(moved);
             *gain = part;
         }
@@ -428,7 +459,9 @@ impl Progress {
             let Some(gain) = gain else { continue };
             let r = &self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
             let ns = (gain / r.inserting).max(REFILL_NS);
-            t.refill_at = t.refill_at.min(t.starts_at(self.clock).saturating_add(ns as u64));
+            t.refill_at = t
+                .refill_at
+                .min(t.starts_at(self.clock).saturating_add(ns as u64));
         }
         let event = &mut self.pools[cpu.pool as usize].events[cpu.slot as usize];
         *event = (*event).min(t.refill_at);
@@ -450,7 +483,12 @@ impl Progress {
         for i in 0..self.pools[pool].caches.len() {
             let cache = &mut self.caches[self.pools[pool].caches[i] as usize];
             cache.step(&self.tables, self.clock as f64, ahead);
-            for (row, r) in cache.residents.iter().enumerate().filter(|(_, r)| r.running) {
+            for (row, r) in cache
+                .residents
+                .iter()
+                .enumerate()
+                .filter(|(_, r)| r.running)
+            {
                 self.threads[r.thread as usize].rows[r.level as usize] = row as u32;
             }
         }
@@ -470,7 +508,8 @@ impl Progress {
             } else {
                 continue;
             }
-            change = change.max((self.threads[thread as usize].ips - before).abs() / before.max(1e-9));
+            change =
+                change.max((self.threads[thread as usize].ips - before).abs() / before.max(1e-9));
         }
         self.pools[pool].adapt(change, &self.stepping);
         for slot in 0..self.pools[pool].threads.len() {

@@ -97,9 +97,25 @@ impl Resident {
     /// A thread that runs for the part `duty` of the time in turns of `turn` ns: as it is seen half-way through a turn, and
     /// half-way between two. For use at time 0.
     pub fn lasting(thread: u32, level: u8, duty: f64, turn: f64) -> [Self; 2] {
-        let on = Self { level, duty, running: true, since: -0.5 * turn, weight: duty, ..Self::new(thread) };
+        let on = Self {
+            level,
+            duty,
+            running: true,
+            since: -0.5 * turn,
+            weight: duty,
+            ..Self::new(thread)
+        };
         let away = turn * (1.0 / duty - 1.0);
-        [on, Self { running: false, since: -0.5 * away, burst: turn, weight: 1.0 - duty, ..on }]
+        [
+            on,
+            Self {
+                running: false,
+                since: -0.5 * away,
+                burst: turn,
+                weight: 1.0 - duty,
+                ..on
+            },
+        ]
     }
 
     /// Counts insertions up to `now`.
@@ -137,7 +153,11 @@ impl Resident {
     #[inline]
     fn ran_within(&self, age: f64, now: f64) -> (f64, f64) {
         let past = now - self.since;
-        let (whole, stretch) = if self.running { (age, past) } else { (age - past, self.burst) };
+        let (whole, stretch) = if self.running {
+            (age, past)
+        } else {
+            (age - past, self.burst)
+        };
         if whole <= 0.0 {
             (0.0, 0.0)
         } else if whole < stretch {
@@ -164,7 +184,12 @@ pub struct SharedCache {
 impl SharedCache {
     /// An empty cache.
     pub fn new(lines: f64) -> Self {
-        Self { lines, residents: Vec::new(), age: AGE_MAX, moving: true }
+        Self {
+            lines,
+            residents: Vec::new(),
+            age: AGE_MAX,
+            moving: true,
+        }
     }
 
     /// The row of a thread, looked for at `hint` first.
@@ -188,12 +213,20 @@ impl SharedCache {
     /// A running thread came or changed its behaviour: foresees its occupancy for the `ahead` ns up to the next step at the
     /// eviction age in force; only then its effect on the others is looked at. Returns the part of the cache that its target
     /// moved by, and the lines it is to gain before its rates are looked at again if that is sooner.
-    pub fn turn(&mut self, tables: &[Table], row: usize, now: f64, ahead: f64) -> (f64, Option<f64>) {
+    pub fn turn(
+        &mut self,
+        tables: &[Table],
+        row: usize,
+        now: f64,
+        ahead: f64,
+    ) -> (f64, Option<f64>) {
         self.moving = true;
         let r = &mut self.residents[row];
         let (ran, _) = r.ran_within(self.age, now);
         let before = r.target;
-        r.target = tables[r.table as usize].levels[r.level as usize].filled(ran * r.speed, &mut r.hint).0;
+        r.target = tables[r.table as usize].levels[r.level as usize]
+            .filled(ran * r.speed, &mut r.hint)
+            .0;
         r.insert(now);
         let gain = r.inserted.min((r.target - r.lines).max(0.0));
         r.lines += gain;
@@ -352,7 +385,11 @@ impl SharedCache {
         let part = self.evicted(used, growth, excess);
         for r in &mut self.residents {
             let gap = r.target - r.lines;
-            r.lines += if gap > 0.0 { r.inserted.min(gap) } else { part * gap };
+            r.lines += if gap > 0.0 {
+                r.inserted.min(gap)
+            } else {
+                part * gap
+            };
             r.inserted = 0.0;
         }
     }
@@ -385,11 +422,19 @@ impl SharedCache {
     fn evicted(&self, used: f64, growth: f64, excess: f64) -> f64 {
         // Threads that filled up between steps may have overfilled the cache.
         let evicted = (growth + used - self.lines).max(0.0);
-        if excess > 0.0 { (evicted / excess).min(1.0) } else { 0.0 }
+        if excess > 0.0 {
+            (evicted / excess).min(1.0)
+        } else {
+            0.0
+        }
     }
 }
 
 /// Mean over a stretch of what grows evenly by `growth`, but no further than `gap`.
 fn rise(gap: f64, growth: f64) -> f64 {
-    if growth <= gap { 0.5 * growth } else { gap * (1.0 - 0.5 * gap / growth) }
+    if growth <= gap {
+        0.5 * growth
+    } else {
+        gap * (1.0 - 0.5 * gap / growth)
+    }
 }

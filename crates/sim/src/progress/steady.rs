@@ -117,7 +117,8 @@ impl<'a> Search<'a> {
             let cache = place.chain[k] as usize;
             if local[cache] == NONE {
                 local[cache] = self.caches.len() as u32;
-                self.caches.push(SharedCache::new(self.progress.caches[cache].lines));
+                self.caches
+                    .push(SharedCache::new(self.progress.caches[cache].lines));
             }
             row.local[k] = local[cache];
             let residents = &mut self.caches[local[cache] as usize].residents;
@@ -134,7 +135,11 @@ impl<'a> Search<'a> {
         for round in 0..ROUNDS {
             self.dispatched();
             // Memory first: streams that nothing slows down yet would squeeze the others out at once.
-            let mut change = if round < MEMORY_ROUNDS { 1.0 } else { self.compose() };
+            let mut change = if round < MEMORY_ROUNDS {
+                1.0
+            } else {
+                self.compose()
+            };
             self.load();
             for i in 0..self.rows.len() {
                 let (speed, rate) = self.speed(&self.rows[i]);
@@ -176,7 +181,8 @@ impl<'a> Search<'a> {
         }
         for row in &mut self.rows {
             for k in 0..self.progress.cpus[row.cpu].levels {
-                let target = self.caches[row.local[k] as usize].residents[row.resident[k] as usize].target;
+                let target =
+                    self.caches[row.local[k] as usize].residents[row.resident[k] as usize].target;
                 let gap = target - row.lines[k];
                 row.lines[k] += DAMPING * gap;
                 distance = distance.max(gap.abs() / self.caches[row.local[k] as usize].lines);
@@ -188,7 +194,8 @@ impl<'a> Search<'a> {
     fn load(&mut self) {
         for domain in 0..self.factors.len() {
             let factor = self.factors[domain];
-            let mut memory = MemoryDomain::new(self.progress.topology.memory[domain].bandwidth_gb_s);
+            let mut memory =
+                MemoryDomain::new(self.progress.topology.memory[domain].bandwidth_gb_s);
             memory.factor = factor;
             for row in &self.rows {
                 let place = &self.progress.cpus[row.cpu];
@@ -210,25 +217,38 @@ impl<'a> Search<'a> {
     fn misses(&self, row: &Row) -> f64 {
         let levels = self.progress.cpus[row.cpu].levels;
         let table = &self.progress.tables[row.table as usize];
-        levels.checked_sub(1).map_or(table.private_misses, |last| row.rate.miss[last])
+        levels
+            .checked_sub(1)
+            .map_or(table.private_misses, |last| row.rate.miss[last])
     }
 
     /// Siblings that run at the same time, on average.
     fn beside(&self, place: &Cpu) -> f64 {
-        place.siblings.iter().map(|s| self.busy[*s as usize].0.min(1.0)).sum()
+        place
+            .siblings
+            .iter()
+            .map(|s| self.busy[*s as usize].0.min(1.0))
+            .sum()
     }
 
     /// Speed and rates at the occupancies and factors found so far, mixed over how many siblings run.
     fn speed(&self, row: &Row) -> (f64, Rate) {
         let place = &self.progress.cpus[row.cpu];
         let beside = self.beside(place);
-        let ipc: f64 = place.siblings.iter().map(|s| self.busy[*s as usize].1).sum();
+        let ipc: f64 = place
+            .siblings
+            .iter()
+            .map(|s| self.busy[*s as usize].1)
+            .sum();
         let most = place.siblings.len() as f64;
         let with = |others: f64, lines: &[f64; MAX_LEVELS]| {
             let table = &self.progress.tables[row.table as usize + others as usize];
             let share = if beside > 0.0 { others / most } else { 0.0 };
             let rate = table.rate(lines, ipc * share, 1.0 + others);
-            (place.freq / (rate.a + rate.b * self.factors[place.memory as usize]), rate)
+            (
+                place.freq / (rate.a + rate.b * self.factors[place.memory as usize]),
+                rate,
+            )
         };
         let (few, part) = (beside.floor(), beside.fract());
         let (mut speed, mut rate) = with(few, &row.lines);
@@ -247,8 +267,14 @@ impl<'a> Search<'a> {
     fn warming(&self, row: &Row, at: impl Fn(&[f64; MAX_LEVELS]) -> (f64, Rate)) -> f64 {
         let place = &self.progress.cpus[row.cpu];
         let left: [f64; MAX_LEVELS] = std::array::from_fn(|k| {
-            let held = |cache: u32| self.caches[cache as usize].residents[row.resident[k] as usize + 1].target;
-            if k < place.levels { held(row.local[k]).min(row.lines[k]) } else { 0.0 }
+            let held = |cache: u32| {
+                self.caches[cache as usize].residents[row.resident[k] as usize + 1].target
+            };
+            if k < place.levels {
+                held(row.local[k]).min(row.lines[k])
+            } else {
+                0.0
+            }
         });
         let (full, _) = at(&row.lines);
         let (mut ns, mut work) = (0.0, 0.0);
@@ -256,7 +282,9 @@ impl<'a> Search<'a> {
             let warm = (f64::from(slice) + 0.5) / f64::from(WARMING_SLICES);
             let lines = std::array::from_fn(|k| left[k] + (row.lines[k] - left[k]) * warm);
             let (speed, rate) = at(&lines);
-            let needs = |k: usize| (row.lines[k] - left[k]) / f64::from(WARMING_SLICES) / rate.miss[k].max(1e-9);
+            let needs = |k: usize| {
+                (row.lines[k] - left[k]) / f64::from(WARMING_SLICES) / rate.miss[k].max(1e-9)
+            };
             let instructions = (0..place.levels).map(needs).fold(0.0, f64::max);
             let takes = (instructions / speed).min(TURN_NS - ns);
             ns += takes;

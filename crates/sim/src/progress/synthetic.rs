@@ -4,7 +4,8 @@
 //! sets that fit a shared cache or do not.
 
 use countersteer_core::profile::{
-    Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Profile, Recorded, Segment, Source, ThreadShape,
+    Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Profile, Recorded, Segment, Source,
+    ThreadShape,
 };
 
 /// A behaviour in few numbers.
@@ -28,35 +29,70 @@ pub struct Kind {
 #[must_use]
 pub fn compute() -> Kind {
     let (spread, cyclic) = (vec![(64, 350.0)], Vec::new());
-    Kind { ilp: (5.0, 24.0), branch_mpki: 0.5, spread, cyclic, cold_pki: 0.001, mlp: (1.0, 1.0) }
+    Kind {
+        ilp: (5.0, 24.0),
+        branch_mpki: 0.5,
+        spread,
+        cyclic,
+        cold_pki: 0.001,
+        mlp: (1.0, 1.0),
+    }
 }
 
 /// Touches every line once; misses overlap.
 #[must_use]
 pub fn streaming() -> Kind {
     let (spread, cyclic) = (vec![(64, 300.0)], Vec::new());
-    Kind { ilp: (6.0, 40.0), branch_mpki: 0.1, spread, cyclic, cold_pki: 25.0, mlp: (1.5, 12.0) }
+    Kind {
+        ilp: (6.0, 40.0),
+        branch_mpki: 0.1,
+        spread,
+        cyclic,
+        cold_pki: 25.0,
+        mlp: (1.5, 12.0),
+    }
 }
 
 /// Follows pointers over `lines` lines: misses wait for each other.
 #[must_use]
 pub fn chase(lines: u64) -> Kind {
     let (spread, cyclic) = (vec![(64, 250.0), (lines, 40.0)], Vec::new());
-    Kind { ilp: (3.0, 8.0), branch_mpki: 2.0, spread, cyclic, cold_pki: 0.01, mlp: (1.0, 1.2) }
+    Kind {
+        ilp: (3.0, 8.0),
+        branch_mpki: 2.0,
+        spread,
+        cyclic,
+        cold_pki: 0.01,
+        mlp: (1.0, 1.2),
+    }
 }
 
 /// Sweeps over `lines` lines again and again: hits all of them or none.
 #[must_use]
 pub fn cyclic(lines: u64) -> Kind {
     let (spread, cyclic) = (vec![(64, 250.0)], vec![(lines, 20.0)]);
-    Kind { ilp: (4.0, 14.0), branch_mpki: 1.0, spread, cyclic, cold_pki: 0.01, mlp: (1.2, 3.0) }
+    Kind {
+        ilp: (4.0, 14.0),
+        branch_mpki: 1.0,
+        spread,
+        cyclic,
+        cold_pki: 0.01,
+        mlp: (1.2, 3.0),
+    }
 }
 
 /// Reuses lines at all distances up to `lines`: every line of cache helps a little.
 #[must_use]
 pub fn vulnerable(lines: u64) -> Kind {
     let spread = vec![(64, 250.0), (lines / 8, 20.0), (lines, 20.0)];
-    Kind { ilp: (4.0, 14.0), branch_mpki: 1.0, spread, cyclic: Vec::new(), cold_pki: 0.02, mlp: (1.1, 2.5) }
+    Kind {
+        ilp: (4.0, 14.0),
+        branch_mpki: 1.0,
+        spread,
+        cyclic: Vec::new(),
+        cold_pki: 0.02,
+        mlp: (1.1, 2.5),
+    }
 }
 
 impl Kind {
@@ -68,7 +104,10 @@ impl Kind {
                 *rate *= factor;
             }
         };
-        self.spread.iter_mut().chain(&mut self.cyclic).for_each(beyond);
+        self.spread
+            .iter_mut()
+            .chain(&mut self.cyclic)
+            .for_each(beyond);
         self.cold_pki *= factor;
         self
     }
@@ -100,14 +139,23 @@ pub fn typical(nth: usize, phase_s: f64) -> Profile {
 /// A profile that runs through `phases` (kind, instructions) in order.
 #[must_use]
 pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
-    let segment = |(i, p): (usize, &(Kind, u64))| Segment { behaviour: i as u32, instructions: p.1 };
+    let segment = |(i, p): (usize, &(Kind, u64))| Segment {
+        behaviour: i as u32,
+        instructions: p.1,
+    };
     Profile::Recorded(Recorded {
         schema: "countersteer.profile/1".into(),
         name: name.into(),
-        source: Source { kind: "synthetic".into(), ..Source::default() },
+        source: Source {
+            kind: "synthetic".into(),
+            ..Source::default()
+        },
         partial: None,
         instructions: phases.iter().map(|p| p.1).sum(),
-        shape: ThreadShape { threads: 1, serial_share: 0.0 },
+        shape: ThreadShape {
+            threads: 1,
+            serial_share: 0.0,
+        },
         behaviours: phases.iter().map(|p| behaviour(&p.0)).collect(),
         timeline: phases.iter().enumerate().map(segment).collect(),
     })
@@ -131,17 +179,34 @@ fn behaviour(kind: &Kind) -> Behaviour {
         let x = (f64::from(window) / 16.0).log2() / 5.0;
         low * (high / low).powf(x)
     };
-    let mlp =
-        |cache_lines| windows.iter().map(move |w| MlpPoint { window: *w, cache_lines, overlap: between(kind.mlp, *w) });
+    let mlp = |cache_lines| {
+        windows.iter().map(move |w| MlpPoint {
+            window: *w,
+            cache_lines,
+            overlap: between(kind.mlp, *w),
+        })
+    };
     Behaviour {
-        mix: Mix { loads: 0.25, stores: 0.1, branches: 0.15, fp: 0.05, simd: 0.0 },
+        mix: Mix {
+            loads: 0.25,
+            stores: 0.1,
+            branches: 0.15,
+            fp: 0.05,
+            simd: 0.0,
+        },
         branch_mpki: kind.branch_mpki,
         locality: Locality {
             stack_distance_pki: distances,
             cold_pki: kind.cold_pki,
             reuse_time_pki: LogHistogram::default(),
         },
-        ilp: windows.iter().map(|w| IlpPoint { window: *w, ipc: between(kind.ilp, *w) }).collect(),
+        ilp: windows
+            .iter()
+            .map(|w| IlpPoint {
+                window: *w,
+                ipc: between(kind.ilp, *w),
+            })
+            .collect(),
         mlp: mlp(512).chain(mlp(1 << 20)).collect(),
     }
 }

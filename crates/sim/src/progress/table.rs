@@ -63,7 +63,13 @@ impl LevelTable {
                 break;
             }
         }
-        let mut table = Self { points, fills: Vec::new(), first, last: lines, base };
+        let mut table = Self {
+            points,
+            fills: Vec::new(),
+            first,
+            last: lines,
+            base,
+        };
         table.integrate();
         table
     }
@@ -72,8 +78,13 @@ impl LevelTable {
     pub fn mean(tables: &[(&Self, f64)], last_level: bool) -> Self {
         let mut mean = tables[0].0.clone();
         for (i, point) in mean.points.iter_mut().enumerate() {
-            let sum = |f: fn(&Point) -> f64| tables.iter().map(|(t, w)| w * f(&t.points[i])).sum::<f64>();
-            *point = Point { miss: sum(|p| p.miss), a: sum(|p| p.a), b: sum(|p| p.b) };
+            let sum =
+                |f: fn(&Point) -> f64| tables.iter().map(|(t, w)| w * f(&t.points[i])).sum::<f64>();
+            *point = Point {
+                miss: sum(|p| p.miss),
+                a: sum(|p| p.a),
+                b: sum(|p| p.b),
+            };
             if !last_level && point.miss > 0.0 {
                 point.b = sum(|p| p.b * p.miss) / point.miss;
             }
@@ -86,15 +97,30 @@ impl LevelTable {
         self.fills.clear();
         let mut instructions = self.first / self.points[0].miss.max(MISS_FLOOR);
         for i in 0..self.points.len() - 1 {
-            let (y0, y1) = (self.points[i].miss.max(MISS_FLOOR), self.points[i + 1].miss.max(MISS_FLOOR));
+            let (y0, y1) = (
+                self.points[i].miss.max(MISS_FLOOR),
+                self.points[i + 1].miss.max(MISS_FLOOR),
+            );
             let width = self.lattice(i + 1) - self.lattice(i);
             // The exact integral of 1/y for y linear; its limit for equal ends.
-            let mean = if (y0 - y1) > 1e-6 * y0 { (y0 / y1).ln() / (y0 - y1) } else { 2.0 / (y0 + y1) };
-            self.fills.push(Fill { instructions, lines: self.lattice(i), slope: 1.0 / mean });
+            let mean = if (y0 - y1) > 1e-6 * y0 {
+                (y0 / y1).ln() / (y0 - y1)
+            } else {
+                2.0 / (y0 + y1)
+            };
+            self.fills.push(Fill {
+                instructions,
+                lines: self.lattice(i),
+                slope: 1.0 / mean,
+            });
             instructions += width * mean;
         }
         // A sentinel that ends every search.
-        self.fills.push(Fill { instructions: f64::INFINITY, lines: self.last, slope: 0.0 });
+        self.fills.push(Fill {
+            instructions: f64::INFINITY,
+            lines: self.last,
+            slope: 0.0,
+        });
     }
 
     fn lattice(&self, i: usize) -> f64 {
@@ -104,15 +130,35 @@ impl LevelTable {
     /// Interpolates at `lines`; also the change per line.
     #[inline]
     pub fn at(&self, lines: f64) -> (Point, Point) {
-        let bits = lines.max(self.first).min(self.last.max(self.first)).to_bits();
+        let bits = lines
+            .max(self.first)
+            .min(self.last.max(self.first))
+            .to_bits();
         let i = ((bits >> CELL_BITS) - self.base) as usize;
         let x = (bits & CELL_MASK) as f64 * CELL_SCALE;
-        let [p, q] = &self.points[i..i + 2] else { return Default::default() };
-        let rise = Point { miss: q.miss - p.miss, a: q.a - p.a, b: q.b - p.b };
-        let point = Point { miss: p.miss + rise.miss * x, a: p.a + rise.a * x, b: p.b + rise.b * x };
+        let [p, q] = &self.points[i..i + 2] else {
+            return Default::default();
+        };
+        let rise = Point {
+            miss: q.miss - p.miss,
+            a: q.a - p.a,
+            b: q.b - p.b,
+        };
+        let point = Point {
+            miss: p.miss + rise.miss * x,
+            a: p.a + rise.a * x,
+            b: p.b + rise.b * x,
+        };
         // A cell is an eighth of its octave.
         let per_line = f64::from_bits(((i as u64 + self.base) & !7) << CELL_BITS).recip() * 8.0;
-        (point, Point { miss: rise.miss * per_line, a: rise.a * per_line, b: rise.b * per_line })
+        (
+            point,
+            Point {
+                miss: rise.miss * per_line,
+                a: rise.a * per_line,
+                b: rise.b * per_line,
+            },
+        )
     }
 
     /// The occupancy that `instructions` build up, and its derivative. `hint` is the cell of the last answer.
@@ -134,7 +180,11 @@ impl LevelTable {
             return (instructions * slope, slope);
         }
         let lines = fill.lines + (instructions - fill.instructions) * fill.slope;
-        if lines >= self.last { (self.last, 0.0) } else { (lines, fill.slope) }
+        if lines >= self.last {
+            (self.last, 0.0)
+        } else {
+            (lines, fill.slope)
+        }
     }
 }
 
@@ -197,15 +247,27 @@ impl Table {
     /// with this one.
     #[inline]
     pub fn rate(&self, lines: &[f64; MAX_LEVELS], siblings_ipc: f64, threads: f64) -> Rate {
-        let base = if threads > 1.0 { self.shared_base(siblings_ipc, threads) } else { self.base };
-        let mut rate = Rate { a: base + self.fixed, b: self.memory, ..Rate::default() };
+        let base = if threads > 1.0 {
+            self.shared_base(siblings_ipc, threads)
+        } else {
+            self.base
+        };
+        let mut rate = Rate {
+            a: base + self.fixed,
+            b: self.memory,
+            ..Rate::default()
+        };
         let mut before = self.private_misses;
         let mut next_hit = 0.0;
         for (k, level) in self.levels.iter().enumerate().take(self.depth) {
             let (p, per_line) = level.at(lines[k]);
             // An inner cache that holds more than this one leaves it only misses.
             let miss = p.miss.min(before);
-            let scale = if k > 0 && p.miss > 0.0 { miss / p.miss } else { 1.0 };
+            let scale = if k > 0 && p.miss > 0.0 {
+                miss / p.miss
+            } else {
+                1.0
+            };
             rate.a += (before - miss) * next_hit;
             rate.a += p.a * scale;
             if k + 1 == self.depth {
@@ -291,14 +353,20 @@ mod tests {
     use super::*;
 
     fn sweep() -> LevelTable {
-        LevelTable::new(64.0, 10_000.0, |c| Point { miss: 0.01 * (1.0 - c / 20_000.0), ..Point::default() })
+        LevelTable::new(64.0, 10_000.0, |c| Point {
+            miss: 0.01 * (1.0 - c / 20_000.0),
+            ..Point::default()
+        })
     }
 
     #[test]
     fn interpolation_is_exact_for_what_is_linear_between_lattice_points() {
         let table = sweep();
         for lines in [64.0, 65.5, 1000.0, 9_999.0, 10_000.0] {
-            assert!((table.at(lines).0.miss - 0.01 * (1.0 - lines / 20_000.0)).abs() < 1e-12, "{lines}");
+            assert!(
+                (table.at(lines).0.miss - 0.01 * (1.0 - lines / 20_000.0)).abs() < 1e-12,
+                "{lines}"
+            );
         }
         assert_eq!(table.at(1.0).0.miss, table.at(64.0).0.miss);
         assert_eq!(table.at(1e9).0.miss, table.at(10_000.0).0.miss);
@@ -309,7 +377,11 @@ mod tests {
         let table = sweep();
         let mut hint = 0;
         for lines in [10.0, 64.0, 500.0, 3_333.0, 9_000.0, 200.0] {
-            let fill = if lines < 64.0 { lines / table.at(64.0).0.miss } else { exact(lines) };
+            let fill = if lines < 64.0 {
+                lines / table.at(64.0).0.miss
+            } else {
+                exact(lines)
+            };
             let (back, slope) = table.filled(fill, &mut hint);
             assert!((back / lines - 1.0).abs() < 1e-2, "{lines} {back}");
             assert!(slope > 0.0);

@@ -26,12 +26,20 @@ fn ms(ms: u64) -> Nanos {
 
 /// Nothing but the program and the core.
 fn quiet() -> ProgressConfig {
-    ProgressConfig { contention: false, costs: false, context_switch_ns: 0.0, migration_ns: 0.0 }
+    ProgressConfig {
+        contention: false,
+        costs: false,
+        context_switch_ns: 0.0,
+        migration_ns: 0.0,
+    }
 }
 
 /// Contention without costs of switching.
 fn free_switches() -> ProgressConfig {
-    ProgressConfig { costs: false, ..ProgressConfig::default() }
+    ProgressConfig {
+        costs: false,
+        ..ProgressConfig::default()
+    }
 }
 
 /// Threads with endless work of one kind each, on the CPUs given.
@@ -45,7 +53,9 @@ fn start(name: &str, config: ProgressConfig, kinds: &[(Kind, u32)]) -> Progress 
 
 fn add(progress: &mut Progress, thread: u32, kind: &Kind, cpu: u32) {
     let now = progress.now();
-    let model = progress.add_program(Arc::new(profile("p", &[(kind.clone(), 1_000_000_000)]))).unwrap();
+    let model = progress
+        .add_program(Arc::new(profile("p", &[(kind.clone(), 1_000_000_000)])))
+        .unwrap();
     progress.add_thread(ThreadId(thread), model);
     progress.set_work(ThreadId(thread), 0.0, 1e15, 1.0, now);
     progress.set_running(CpuId(cpu), Some(ThreadId(thread)), now);
@@ -66,12 +76,18 @@ fn run(progress: &mut Progress, until: Nanos) {
 fn speeds(progress: &mut Progress, until: Nanos) -> Vec<f64> {
     let from = progress.now();
     let read = |p: &mut Progress, at| -> Vec<f64> {
-        (0..p.threads.len()).map(|t| p.counters(ThreadId(t as u32), at).instructions).collect()
+        (0..p.threads.len())
+            .map(|t| p.counters(ThreadId(t as u32), at).instructions)
+            .collect()
     };
     let before = read(progress, from);
     run(progress, until);
     let seconds = until.since(from).as_secs_f64();
-    read(progress, until).iter().zip(before).map(|(b, a)| (b - a) / seconds).collect()
+    read(progress, until)
+        .iter()
+        .zip(before)
+        .map(|(b, a)| (b - a) / seconds)
+        .collect()
 }
 
 fn llc_lines(progress: &Progress, thread: u32, cpu: u32) -> f64 {

@@ -107,7 +107,12 @@ impl Thread {
             segment: 0,
             segment_end: f64::INFINITY,
             table: 0,
-            rate: Rate { a: 1.0, b: 0.0, miss: [0.0; MAX_LEVELS], worth: [0.0; MAX_LEVELS] },
+            rate: Rate {
+                a: 1.0,
+                b: 0.0,
+                miss: [0.0; MAX_LEVELS],
+                worth: [0.0; MAX_LEVELS],
+            },
             traffic: 0.0,
             ips: 0.0,
             ns_each: 0.0,
@@ -236,14 +241,17 @@ impl Thread {
         // The first whole nanosecond at which it is over; the conversion saturates.
         let ns = (left * self.ns_each - self.credit_ns).max(0.0);
         let whole = ns as i64;
-        self.sync.max(self.stall_until).saturating_add(whole as u64 + u64::from((whole as f64) < ns))
+        self.sync
+            .max(self.stall_until)
+            .saturating_add(whole as u64 + u64::from((whole as f64) < ns))
     }
 
     /// Arrives at [`Self::event`]; whether the work is done rather than the phase.
     pub fn arrive(&mut self, model: &Model, now: u64) -> bool {
         let before_end = self.total > self.segment_end;
         let left = self.segment_end - self.done;
-        let late = self.event() as f64 - self.sync.max(self.stall_until) as f64 + self.credit_ns - left * self.ns_each;
+        let late = self.event() as f64 - self.sync.max(self.stall_until) as f64 + self.credit_ns
+            - left * self.ns_each;
         self.integrate(now);
         if !before_end {
             // What rounding of the last nanosecond left.
@@ -274,7 +282,10 @@ impl Thread {
             return SpanEnergy::default();
         }
         let leaving = table.private_misses * n + std::mem::take(&mut self.span_cold);
-        let mut energy = SpanEnergy { core: table.active_w * ns + table.instruction_nj * n, ..SpanEnergy::default() };
+        let mut energy = SpanEnergy {
+            core: table.active_w * ns + table.instruction_nj * n,
+            ..SpanEnergy::default()
+        };
         let (mut references, mut misses) = (table.private_references * n, leaving);
         for k in 0..cpu.levels {
             references = misses;

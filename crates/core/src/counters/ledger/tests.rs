@@ -9,7 +9,13 @@ const fn thread(tid: u32) -> Owner {
 }
 
 fn told(at: u64, values: &[u64]) -> Cumulative<'_> {
-    Cumulative { at: Nanos(at), seen_on: CPU, enabled: Nanos(at), running: Nanos(at), values }
+    Cumulative {
+        at: Nanos(at),
+        seen_on: CPU,
+        enabled: Nanos(at),
+        running: Nanos(at),
+        values,
+    }
 }
 
 fn rows(ledger: &mut Ledger) -> Vec<(Owner, u64, bool)> {
@@ -20,7 +26,13 @@ fn rows_of(ledger: &mut Ledger, which: Which) -> Vec<(Owner, u64, bool)> {
     let mut readings = Readings::default();
     ledger.flush(which, &mut readings);
     (0..readings.rows().len())
-        .map(|i| (readings.rows()[i].owner, readings.values(i)[0], readings.rows()[i].last))
+        .map(|i| {
+            (
+                readings.rows()[i].owner,
+                readings.values(i)[0],
+                readings.rows()[i].last,
+            )
+        })
         .collect()
 }
 
@@ -49,14 +61,21 @@ fn an_end_is_told_even_if_nothing_was_counted_since_the_last_reading() {
     for tid in [1, 2] {
         ledger.tell(thread(tid), tree, CPU, 0, &told(10, &[7]));
     }
-    assert_eq!(rows(&mut ledger), [(thread(1), 7, false), (thread(2), 7, false)]);
+    assert_eq!(
+        rows(&mut ledger),
+        [(thread(1), 7, false), (thread(2), 7, false)]
+    );
     ledger.exit(2);
     ledger.exit(1);
     assert_eq!(rows(&mut ledger), [(thread(2), 0, true)]);
     let mut roots = Readings::default();
     (0..2).for_each(|_| ledger.farewell(&mut roots));
     let ends: Vec<(Owner, bool)> = roots.rows().iter().map(|r| (r.owner, r.last)).collect();
-    assert_eq!(ends, [(thread(1), true)], "once, and when nothing more can come");
+    assert_eq!(
+        ends,
+        [(thread(1), true)],
+        "once, and when nothing more can come"
+    );
 }
 
 #[test]
@@ -99,7 +118,18 @@ fn nobody_counts_for_longer_than_it_ran() {
     let told = [part(5, 0), part(0, 8), part(7, 0), part(10, 0)].map(&mut times);
     assert_eq!(told, [Some((5, 0)), Some((3, 8)), None, Some((2, 0))]);
     ledger.exit(2);
-    let rest = ledger.total(tree, CPU, 0, &Cumulative { values: &[1], ..part(12, 9) }, false).unwrap();
+    let rest = ledger
+        .total(
+            tree,
+            CPU,
+            0,
+            &Cumulative {
+                values: &[1],
+                ..part(12, 9)
+            },
+            false,
+        )
+        .unwrap();
     assert_eq!(rest[..2], [2, 1]);
 }
 
@@ -144,7 +174,9 @@ fn a_number_taken_before_its_former_owner_was_reported_loses_nothing() {
     }
     let mut readings = Readings::default();
     ledger.flush(Which::Ended, &mut readings);
-    let values: Vec<u64> = (0..readings.rows().len()).map(|i| readings.values(i)[0]).collect();
+    let values: Vec<u64> = (0..readings.rows().len())
+        .map(|i| readings.values(i)[0])
+        .collect();
     assert_eq!(values, [5, 6, 7]);
 }
 
@@ -167,7 +199,10 @@ fn who_gets_another_number_goes_on_counting() {
     ledger.tell(thread(1), tree, CPU, 0, &told(10, &[4]));
     ledger.tell(thread(2), tree, CPU, 0, &told(10, &[7]));
     assert_eq!(ledger.survivor(1), None, "two of them live");
-    assert_eq!(rows(&mut ledger), [(thread(1), 4, false), (thread(2), 7, false)]);
+    assert_eq!(
+        rows(&mut ledger),
+        [(thread(1), 4, false), (thread(2), 7, false)]
+    );
     ledger.exit(3);
     ledger.exit(1);
     assert_eq!(ledger.survivor(1), Some(2));
@@ -176,9 +211,19 @@ fn who_gets_another_number_goes_on_counting() {
     assert!(ledger.is_alive(1) && !ledger.is_alive(2));
     ledger.tell(thread(1), tree, CPU, 0, &told(30, &[12]));
     let seen = rows(&mut ledger);
-    assert_eq!(seen, [(thread(1), 0, true), (thread(1), 3, false), (thread(2), 2, true)]);
+    assert_eq!(
+        seen,
+        [
+            (thread(1), 0, true),
+            (thread(1), 3, false),
+            (thread(2), 2, true)
+        ]
+    );
     // Of the tree's 25, the first one's last 9 were told by nobody.
-    assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[25]), false).unwrap()[2], 9);
+    assert_eq!(
+        ledger.total(tree, CPU, 0, &told(40, &[25]), false).unwrap()[2],
+        9
+    );
     assert_eq!(ledger.total(tree, CPU, 0, &told(40, &[25]), true), None);
     assert_eq!(rows(&mut ledger), [(thread(1), 9, false)]);
     // One that was there first, too.
@@ -190,16 +235,25 @@ fn who_gets_another_number_goes_on_counting() {
     rows(&mut ledger);
     ledger.renumber(8, thread(7), Nanos(60));
     ledger.tell(thread(7), second, CPU, 0, &told(70, &[6]));
-    assert_eq!(rows(&mut ledger), [(thread(8), 0, true), (thread(7), 1, false)]);
+    assert_eq!(
+        rows(&mut ledger),
+        [(thread(8), 0, true), (thread(7), 1, false)]
+    );
     assert_eq!(ledger.total(second, CPU, 0, &told(80, &[8]), true), None);
     assert_eq!(ledger.total(other, CPU, 0, &told(80, &[4]), true), None);
-    assert_eq!(rows(&mut ledger), [(thread(7), 2, false), (thread(7), 1, false)]);
+    assert_eq!(
+        rows(&mut ledger),
+        [(thread(7), 2, false), (thread(7), 1, false)]
+    );
 }
 
 #[test]
 fn of_a_tree_that_is_counted_together_nothing_is_told_twice_when_numbers_change() {
     let mut ledger = Ledger::new(vec![0]);
-    let trees = [ledger.root(1, 1, Nanos::ZERO), ledger.root(1, 2, Nanos::ZERO)];
+    let trees = [
+        ledger.root(1, 1, Nanos::ZERO),
+        ledger.root(1, 2, Nanos::ZERO),
+    ];
     let tell = |ledger: &mut Ledger, at, counts: [u64; 2]| {
         for (tid, (tree, count)) in (1..).zip(trees.into_iter().zip(counts)) {
             ledger.tell_root(thread(tid), tree, CPU, 0, &told(at, &[count]));
@@ -234,11 +288,19 @@ fn numbers_may_change_again_and_again() {
         ledger.tell(thread(1), tree, CPU, 0, &told(30, &[10]));
         let told = rows(&mut ledger);
         // The first one of that number has counted nothing yet, and has no row.
-        assert_eq!(told.iter().filter(|row| row.2).count(), 1 + usize::from(tid > 2), "{told:?}");
+        assert_eq!(
+            told.iter().filter(|row| row.2).count(),
+            1 + usize::from(tid > 2),
+            "{told:?}"
+        );
         seen += told.iter().map(|row| row.1).sum::<u64>();
     }
     assert_eq!(seen, 40);
-    assert!(ledger.threads[&1].slots.len() < 3, "{:?}", ledger.threads[&1].slots);
+    assert!(
+        ledger.threads[&1].slots.len() < 3,
+        "{:?}",
+        ledger.threads[&1].slots
+    );
 }
 
 #[test]
@@ -252,7 +314,10 @@ fn a_tree_that_is_over_leaves_nothing() {
         ledger.exit(1);
         assert_eq!(rows(&mut ledger).iter().map(|r| r.1).sum::<u64>(), 9);
         ledger.fell(tree);
-        assert_eq!((ledger.trees(), ledger.threads.len(), ledger.others.len()), (0, 0, 0));
+        assert_eq!(
+            (ledger.trees(), ledger.threads.len(), ledger.others.len()),
+            (0, 0, 0)
+        );
     }
     assert_eq!(ledger.spare.len(), 2, "slots are used again");
 }

@@ -94,7 +94,8 @@ impl Objective {
             Self::Ipc => sum(|t| t.ipc) / threads.len().max(1) as f64,
             Self::Unfairness => {
                 let slowdowns = threads.iter().map(|t| t.ips_alone_fast / t.ips);
-                let (least, most) = slowdowns.fold((f64::MAX, f64::MIN), |(l, m), s| (l.min(s), m.max(s)));
+                let (least, most) =
+                    slowdowns.fold((f64::MAX, f64::MIN), |(l, m), s| (l.min(s), m.max(s)));
                 -most / least
             }
             Self::Edp => {
@@ -109,9 +110,18 @@ impl Objective {
 
 /// Power of the machine apart from its threads: the package's, and that of cores without thread.
 fn idle_w(mapping: &[CpuId], topology: &Topology) -> f64 {
-    let used: std::collections::BTreeSet<u32> = mapping.iter().map(|c| topology.cpus[c.index()].core).collect();
-    let idle = topology.cpus.iter().filter(|c| c.thread == 0 && !used.contains(&c.core));
-    topology.static_power_w + idle.map(|c| topology.core_types[c.core_type.index()].power.idle_w).sum::<f64>()
+    let used: std::collections::BTreeSet<u32> = mapping
+        .iter()
+        .map(|c| topology.cpus[c.index()].core)
+        .collect();
+    let idle = topology
+        .cpus
+        .iter()
+        .filter(|c| c.thread == 0 && !used.contains(&c.core));
+    topology.static_power_w
+        + idle
+            .map(|c| topology.core_types[c.core_type.index()].power.idle_w)
+            .sum::<f64>()
 }
 
 struct BestStatic {
@@ -126,11 +136,21 @@ struct BestStatic {
 impl BestStatic {
     /// Brings the set of threads up to date; says whether it changed.
     fn admit(&mut self, view: &View<'_>) -> bool {
-        if self.done && view.threads.iter().map(|t| t.id).eq(self.allowed.keys().copied()) {
+        if self.done
+            && view
+                .threads
+                .iter()
+                .map(|t| t.id)
+                .eq(self.allowed.keys().copied())
+        {
             return false;
         }
         let mut before = std::mem::take(&mut self.allowed);
-        let mut keep = |t: &crate::engine::ThreadInfo| before.remove(&t.id).unwrap_or_else(|| Arc::clone(&t.allowed));
+        let mut keep = |t: &crate::engine::ThreadInfo| {
+            before
+                .remove(&t.id)
+                .unwrap_or_else(|| Arc::clone(&t.allowed))
+        };
         self.allowed = view.threads.iter().map(|t| (t.id, keep(t))).collect();
         self.done = true;
         true
@@ -141,7 +161,11 @@ impl BestStatic {
         let subject = |(&thread, allowed): (&ThreadId, &Arc<CpuSet>)| {
             let usable = machine.is_subset(allowed) || !machine.intersects(allowed);
             let allowed = if usable { machine } else { allowed };
-            Subject { thread, allowed: Arc::clone(allowed), restricted: !usable }
+            Subject {
+                thread,
+                allowed: Arc::clone(allowed),
+                restricted: !usable,
+            }
         };
         self.allowed.iter().map(subject).collect()
     }
@@ -149,16 +173,23 @@ impl BestStatic {
     fn reason(&self, found: &Found, thread: usize, topology: &Topology) -> Reason {
         let rule = match (found.exact, self.allowed.len() > EXACT) {
             (true, _) => "best of all balanced mappings",
-            (false, true) => "best mapping found by hill climbing: too many threads to try all mappings",
+            (false, true) => {
+                "best mapping found by hill climbing: too many threads to try all mappings"
+            }
             (false, false) => "best mapping found by hill climbing: more mappings than the budget",
         };
         let shown = |value: f64| self.objective.shown(value);
-        let tried = kinds(topology).zip(&found.by_group[thread]).filter(|(_, value)| value.is_finite());
+        let tried = kinds(topology)
+            .zip(&found.by_group[thread])
+            .filter(|(_, value)| value.is_finite());
         Reason::rule(rule)
             .saw("predicted", Some(shown(found.best)))
             .saw("predicted of the worst mapping", Some(shown(found.worst)))
             .saw("mappings predicted", Some(found.predictions as f64))
-            .against(self.objective.unit(), tried.map(|(group, value)| (group.id, shown(*value))))
+            .against(
+                self.objective.unit(),
+                tried.map(|(group, value)| (group.id, shown(*value))),
+            )
     }
 }
 
@@ -175,17 +206,30 @@ impl Policy for BestStatic {
         let subjects = self.subjects(&topology);
         let Some(forecast) = view.forecast.as_deref_mut() else {
             let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
-            let nowhere = |s: &Subject| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());
-            return Placement { threads: subjects.iter().map(nowhere).collect(), ..Placement::default() };
+            let nowhere =
+                |s: &Subject| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());
+            return Placement {
+                threads: subjects.iter().map(nowhere).collect(),
+                ..Placement::default()
+            };
         };
-        let budget = (self.budget * (EXACT as f64 / subjects.len() as f64).min(1.0)).max(1.0) as usize;
+        let budget =
+            (self.budget * (EXACT as f64 / subjects.len() as f64).min(1.0)).max(1.0) as usize;
         let present: Vec<CpuId> = view.threads.iter().map(|t| t.cpu).collect();
-        let found = Search::new(&topology, &subjects, self.objective, budget, forecast).run(&present, rng);
+        let found =
+            Search::new(&topology, &subjects, self.objective, budget, forecast).run(&present, rng);
         let place = |(row, subject): (usize, &Subject)| {
             let group = topology.group_of(*found.mapping.get(row)?, GroupBy::Cpu)?;
             let reason = self.reason(&found, row, &topology);
-            Some(ThreadPlacement::new(subject.thread, Target::Group(group.id), reason))
+            Some(ThreadPlacement::new(
+                subject.thread,
+                Target::Group(group.id),
+                reason,
+            ))
         };
-        Placement { threads: subjects.iter().enumerate().filter_map(place).collect(), ..Placement::default() }
+        Placement {
+            threads: subjects.iter().enumerate().filter_map(place).collect(),
+            ..Placement::default()
+        }
     }
 }

@@ -46,8 +46,14 @@ pub(super) struct Found {
 
 /// The groups that alternatives are told apart by: core types and last-level caches, where there are several.
 pub(super) fn kinds(topology: &Topology) -> impl Iterator<Item = &Group> {
-    let several = |by| Some(topology.groups_by(by)).filter(|g| g.len() > 1).unwrap_or_default();
-    several(GroupBy::CoreType).iter().chain(several(GroupBy::Llc))
+    let several = |by| {
+        Some(topology.groups_by(by))
+            .filter(|g| g.len() > 1)
+            .unwrap_or_default()
+    };
+    several(GroupBy::CoreType)
+        .iter()
+        .chain(several(GroupBy::Llc))
 }
 
 pub(super) struct Search<'a> {
@@ -74,9 +80,17 @@ impl<'a> Search<'a> {
         budget: usize,
         forecast: &'a mut dyn Forecast,
     ) -> Self {
-        let special: Vec<&CpuSet> = subjects.iter().filter(|s| s.restricted).map(|s| &*s.allowed).collect();
+        let special: Vec<&CpuSet> = subjects
+            .iter()
+            .filter(|s| s.restricted)
+            .map(|s| &*s.allowed)
+            .collect();
         let groups: Vec<&Group> = kinds(topology).collect();
-        let rows_of = |cpu: CpuId| (0..groups.len()).filter(|row| groups[*row].cpus.contains(cpu)).collect();
+        let rows_of = |cpu: CpuId| {
+            (0..groups.len())
+                .filter(|row| groups[*row].cpus.contains(cpu))
+                .collect()
+        };
         Self {
             topology,
             tree: Tree::new(topology, &special),
@@ -129,7 +143,11 @@ impl<'a> Search<'a> {
             let mut fill = Fill::new(&self.tree, least, most);
             let _ = self.enumerate(&mut fill, &mut Vec::new(), &mut |_, _| {
                 count += 1;
-                if count > budget { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if count > budget {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             });
             match count {
                 0 => None,
@@ -146,7 +164,9 @@ impl<'a> Search<'a> {
         mapping: &mut Vec<CpuId>,
         visit: &mut dyn FnMut(&mut Self, &[CpuId]) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let Some(subject) = self.subjects.get(mapping.len()) else { return visit(self, mapping) };
+        let Some(subject) = self.subjects.get(mapping.len()) else {
+            return visit(self, mapping);
+        };
         let left = (self.subjects.len() - mapping.len() - 1) as u32;
         for cpu in self.tree.candidates(fill) {
             if !subject.allowed.contains(cpu) {
@@ -155,7 +175,11 @@ impl<'a> Search<'a> {
             fill.add(&self.tree, cpu);
             mapping.push(cpu);
             let hopeless = self.even && fill.needed() > left;
-            let flow = if hopeless { ControlFlow::Continue(()) } else { self.enumerate(fill, mapping, visit) };
+            let flow = if hopeless {
+                ControlFlow::Continue(())
+            } else {
+                self.enumerate(fill, mapping, visit)
+            };
             mapping.pop();
             fill.remove(&self.tree, cpu);
             flow?;
@@ -203,7 +227,11 @@ impl<'a> Search<'a> {
         let any: Vec<usize> = (0..self.subjects.len()).collect();
         let first = self.seat(&any);
         let predicted = self.forecast.steady_state(&self.ids, &first);
-        let sf = |t: usize| predicted.get(t).map_or(1.0, |p| p.ips_alone_fast / p.ips_alone_slow.max(1.0));
+        let sf = |t: usize| {
+            predicted
+                .get(t)
+                .map_or(1.0, |p| p.ips_alone_fast / p.ips_alone_slow.max(1.0))
+        };
         let mut order = any;
         order.sort_by(|a, b| sf(*b).total_cmp(&sf(*a)).then(a.cmp(b)));
         for _ in 0..STARTS {
@@ -228,7 +256,9 @@ impl<'a> Search<'a> {
         for &t in order {
             let subject = &self.subjects[t];
             let free = if subject.restricted {
-                cpus.iter().filter(|c| subject.allowed.contains(**c)).min_by_key(|c| load[c.index()])
+                cpus.iter()
+                    .filter(|c| subject.allowed.contains(**c))
+                    .min_by_key(|c| load[c.index()])
             } else {
                 next.next()
             };
@@ -250,7 +280,10 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 other.swap(a, b);
-                if mapping[a] == mapping[b] || !self.allows(a, other[a]) || !self.allows(b, other[b]) {
+                if mapping[a] == mapping[b]
+                    || !self.allows(a, other[a])
+                    || !self.allows(b, other[b])
+                {
                     continue;
                 }
                 let swapped = self.recall(&other)?;
@@ -297,7 +330,9 @@ impl<'a> Search<'a> {
             shuffle(&mut pairs, rng);
             return pairs;
         }
-        (0..n * 4).map(|_| (rng.random_range(0..n), rng.random_range(0..n))).collect()
+        (0..n * 4)
+            .map(|_| (rng.random_range(0..n), rng.random_range(0..n)))
+            .collect()
     }
 }
 

@@ -49,7 +49,10 @@ pub(super) struct Fill {
 
 impl Tree {
     pub fn new(topology: &Topology, special: &[&CpuSet]) -> Self {
-        let mut tree = Self { nodes: vec![Node::under(ROOT)], leaf: Vec::with_capacity(topology.cpus.len()) };
+        let mut tree = Self {
+            nodes: vec![Node::under(ROOT)],
+            leaf: Vec::with_capacity(topology.cpus.len()),
+        };
         let mut rows: BTreeMap<(usize, u8, u32), usize> = BTreeMap::new();
         let mut keys = vec![String::new()];
         for cpu in 0..topology.cpus.len() {
@@ -74,11 +77,19 @@ impl Tree {
         let mut known = BTreeMap::new();
         // Children have higher rows than their parents.
         for row in (0..self.nodes.len()).rev() {
-            let mut below: Vec<u32> = self.nodes[row].children.iter().map(|c| self.nodes[*c].shape).collect();
+            let mut below: Vec<u32> = self.nodes[row]
+                .children
+                .iter()
+                .map(|c| self.nodes[*c].shape)
+                .collect();
             below.sort_unstable();
             let fresh = known.len() as u32;
             self.nodes[row].shape = *known.entry((keys[row].clone(), below)).or_insert(fresh);
-            let leaves: usize = self.nodes[row].children.iter().map(|c| self.nodes[*c].leaves).sum();
+            let leaves: usize = self.nodes[row]
+                .children
+                .iter()
+                .map(|c| self.nodes[*c].leaves)
+                .sum();
             self.nodes[row].leaves = leaves.max(1);
         }
     }
@@ -98,7 +109,8 @@ impl Tree {
         let children = &self.nodes[row].children;
         for (nth, &child) in children.iter().enumerate() {
             let empty = fill.used[child] == 0;
-            let twin = |c: &usize| fill.used[*c] == 0 && self.nodes[*c].shape == self.nodes[child].shape;
+            let twin =
+                |c: &usize| fill.used[*c] == 0 && self.nodes[*c].shape == self.nodes[child].shape;
             let full = fill.used[child] as usize >= self.nodes[child].leaves * fill.most as usize;
             let repeated = empty && children[..nth].iter().any(twin);
             if !full && !repeated {
@@ -125,8 +137,12 @@ impl Tree {
             let mut at = ROOT;
             for row in self.path_to(*cpu).into_iter().skip(1) {
                 let children = &self.nodes[at].children;
-                let fresh =
-                    || children.iter().copied().find(|c| !taken[*c] && self.nodes[*c].shape == self.nodes[row].shape);
+                let fresh = || {
+                    children
+                        .iter()
+                        .copied()
+                        .find(|c| !taken[*c] && self.nodes[*c].shape == self.nodes[row].shape)
+                };
                 at = image[row].or_else(fresh).unwrap_or(row);
                 image[row] = Some(at);
                 taken[at] = true;
@@ -138,7 +154,8 @@ impl Tree {
 
     /// An equivalent mapping that leaves threads where they are, as far as swaps of equivalent domains can.
     pub fn nearest(&self, assignment: &[CpuId], present: &[CpuId]) -> Vec<CpuId> {
-        let paths = |cpus: &[CpuId]| -> Vec<Vec<usize>> { cpus.iter().map(|c| self.path_to(*c)).collect() };
+        let paths =
+            |cpus: &[CpuId]| -> Vec<Vec<usize>> { cpus.iter().map(|c| self.path_to(*c)).collect() };
         let (wanted, here) = (paths(assignment), paths(present));
         let mut chosen = assignment.to_vec();
         let everyone: Vec<usize> = (0..assignment.len()).collect();
@@ -165,8 +182,15 @@ impl Tree {
         }
         let mut pairs = Vec::new();
         for (&from, threads) in &members {
-            for &onto in self.nodes[to].children.iter().filter(|c| self.nodes[**c].shape == self.nodes[from].shape) {
-                let stay = threads.iter().filter(|t| here[**t].get(depth) == Some(&onto)).count();
+            for &onto in self.nodes[to]
+                .children
+                .iter()
+                .filter(|c| self.nodes[**c].shape == self.nodes[from].shape)
+            {
+                let stay = threads
+                    .iter()
+                    .filter(|t| here[**t].get(depth) == Some(&onto))
+                    .count();
                 pairs.push((std::cmp::Reverse(stay), from, onto));
             }
         }
@@ -183,7 +207,13 @@ impl Tree {
 
 impl Node {
     const fn under(parent: usize) -> Self {
-        Self { parent, shape: 0, children: Vec::new(), leaves: 1, cpu: None }
+        Self {
+            parent,
+            shape: 0,
+            children: Vec::new(),
+            leaves: 1,
+            cpu: None,
+        }
     }
 }
 
@@ -243,13 +273,19 @@ impl Fill {
             row = tree.nodes[row].parent;
         }
         let after = self.used[core];
-        self.free_cores[domain] = self.free_cores[domain] + u32::from(after == 0) - u32::from(before == 0);
-        self.crowded_cores[domain] = self.crowded_cores[domain] + u32::from(after > 1) - u32::from(before > 1);
+        self.free_cores[domain] =
+            self.free_cores[domain] + u32::from(after == 0) - u32::from(before == 0);
+        self.crowded_cores[domain] =
+            self.crowded_cores[domain] + u32::from(after > 1) - u32::from(before > 1);
         self.owed += self.owes(domain);
     }
 
     fn owes(&self, domain: usize) -> u32 {
-        if self.crowded_cores[domain] > 0 { self.free_cores[domain] } else { 0 }
+        if self.crowded_cores[domain] > 0 {
+            self.free_cores[domain]
+        } else {
+            0
+        }
     }
 }
 
@@ -258,20 +294,38 @@ fn path(topology: &Topology, cpu: usize, special: &[&CpuSet]) -> Vec<(u8, u32, S
     let cpu = &topology.cpus[cpu];
     let mut outer: Vec<(usize, u8, u32, String)> = Vec::new();
     let memory = &topology.memory[cpu.memory as usize];
-    outer.push((memory.cpus.len(), 0, cpu.memory, format!("{} {}", memory.latency_ns, memory.bandwidth_gb_s)));
-    let on_socket = topology.cpus.iter().filter(|c| c.socket == cpu.socket).count();
+    outer.push((
+        memory.cpus.len(),
+        0,
+        cpu.memory,
+        format!("{} {}", memory.latency_ns, memory.bandwidth_gb_s),
+    ));
+    let on_socket = topology
+        .cpus
+        .iter()
+        .filter(|c| c.socket == cpu.socket)
+        .count();
     outer.push((on_socket, 1, cpu.socket, String::new()));
     for id in &cpu.caches {
         let cache = &topology.caches[id.index()];
-        let traits = format!("{} {} {} {}", cache.level, cache.lines, cache.ways, cache.latency_ns);
+        let traits = format!(
+            "{} {} {} {}",
+            cache.level, cache.lines, cache.ways, cache.latency_ns
+        );
         outer.push((cache.cpus.len(), 2, id.0, traits));
     }
     // Wider domains hold narrower ones; of equally wide ones any order will do.
     outer.sort_by_key(|(width, kind, number, _)| (std::cmp::Reverse(*width), *kind, *number));
-    let mut path: Vec<_> = outer.into_iter().map(|(_, kind, number, traits)| (kind, number, traits)).collect();
+    let mut path: Vec<_> = outer
+        .into_iter()
+        .map(|(_, kind, number, traits)| (kind, number, traits))
+        .collect();
     path.push((3, cpu.core_type.0, cpu.core_type.to_string()));
     path.push((4, cpu.core, String::new()));
-    let who: String = special.iter().map(|set| if set.contains(cpu.id) { '1' } else { '0' }).collect();
+    let who: String = special
+        .iter()
+        .map(|set| if set.contains(cpu.id) { '1' } else { '0' })
+        .collect();
     path.push((5, cpu.id.0, who));
     path
 }
@@ -281,7 +335,13 @@ mod tests {
     use super::super::super::testing;
     use super::*;
 
-    fn all(tree: &Tree, fill: &mut Fill, left: u32, so_far: &mut Vec<CpuId>, found: &mut Vec<Vec<CpuId>>) {
+    fn all(
+        tree: &Tree,
+        fill: &mut Fill,
+        left: u32,
+        so_far: &mut Vec<CpuId>,
+        found: &mut Vec<Vec<CpuId>>,
+    ) {
         if left == 0 {
             found.push(so_far.clone());
             return;
@@ -309,7 +369,8 @@ mod tests {
         // Eight on four cores under two caches: 8! / (2!^4 pairs * 2!^2 cores * 2! caches).
         let (tree, found) = mappings(testing::TWO_LLCS, 8, 2, 2);
         assert_eq!(found.len(), 315);
-        let canonical: std::collections::BTreeSet<_> = found.iter().map(|m| tree.canonical(m)).collect();
+        let canonical: std::collections::BTreeSet<_> =
+            found.iter().map(|m| tree.canonical(m)).collect();
         assert_eq!(canonical.len(), 315);
         assert!(found.iter().all(|m| tree.canonical(m) == *m));
     }
@@ -318,7 +379,10 @@ mod tests {
     fn a_core_is_shared_only_when_no_equal_one_is_free() {
         // Two big cores of two threads each and two small cores: two threads never share a big core while one is free.
         let (_, two) = mappings(testing::SMT, 2, 0, 1);
-        let cpus: Vec<Vec<u32>> = two.iter().map(|m| m.iter().map(|c| c.0).collect()).collect();
+        let cpus: Vec<Vec<u32>> = two
+            .iter()
+            .map(|m| m.iter().map(|c| c.0).collect())
+            .collect();
         assert_eq!(cpus, [vec![0, 2], vec![0, 4], vec![4, 0], vec![4, 5]]);
     }
 

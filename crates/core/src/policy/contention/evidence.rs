@@ -76,7 +76,11 @@ impl Evidence {
             ipc: None,
             class: Class::Neutral,
             large: false,
-            sum: Use { occupancy: 0.0, mpki: 0.0, ipc: 0.0 },
+            sum: Use {
+                occupancy: 0.0,
+                mpki: 0.0,
+                ipc: 0.0,
+            },
             samples: 0,
             least: None,
             most: None,
@@ -105,13 +109,19 @@ impl Evidence {
         if n == 0.0 {
             return;
         }
-        let seen = Use { occupancy: sum.occupancy / n, mpki: sum.mpki / n, ipc: sum.ipc / n };
+        let seen = Use {
+            occupancy: sum.occupancy / n,
+            mpki: sum.mpki / n,
+            ipc: sum.ipc / n,
+        };
         self.last = Some(seen);
         self.remember(seen);
     }
 
     fn remember(&mut self, seen: Use) {
-        let (Some(least), Some(most)) = (self.least, self.most) else { return self.start_over(seen) };
+        let (Some(least), Some(most)) = (self.least, self.most) else {
+            return self.start_over(seen);
+        };
         let changed = |old: Use| {
             let (a, b) = (old.mpki.max(FEW), seen.mpki.max(FEW));
             ratio(old.occupancy, seen.occupancy) < SAME_ROOM && ratio(a, b) > NEW_PHASE
@@ -143,7 +153,8 @@ impl Evidence {
     /// The extremes, when they are far enough apart to prove anything.
     fn contrast(&self) -> Option<(Use, Use)> {
         let (least, most) = (self.least?, self.most?);
-        (most.occupancy >= CONTRAST * least.occupancy && least.occupancy > 0.0).then_some((least, most))
+        (most.occupancy >= CONTRAST * least.occupancy && least.occupancy > 0.0)
+            .then_some((least, most))
     }
 
     /// By which power misses fall as occupancy grows.
@@ -165,7 +176,8 @@ impl Evidence {
     /// Instructions per cycle that room gave it, as far as seen; a guess while nothing was seen.
     pub fn ipc_at_stake(&self) -> f64 {
         let guess = || self.last.map_or(0.0, |l| l.ipc * UNSEEN);
-        self.contrast().map_or_else(guess, |(least, most)| (most.ipc - least.ipc).max(0.0))
+        self.contrast()
+            .map_or_else(guess, |(least, most)| (most.ipc - least.ipc).max(0.0))
     }
 
     /// Lines that it brings into the cache per kilocycle: what its neighbours lose.
@@ -184,9 +196,15 @@ impl Evidence {
             (true, None) if !self.large => Class::Vulnerable,
             (true, None) => {
                 tried = self.try_room(may_try);
-                if self.probation.is_some_and(|left| left > 0) { Class::Vulnerable } else { Class::Poison }
+                if self.probation.is_some_and(|left| left > 0) {
+                    Class::Vulnerable
+                } else {
+                    Class::Poison
+                }
             }
-            (false, Some(e)) if e >= ELASTIC && self.least.is_some_and(|l| l.mpki > threshold) => Class::Vulnerable,
+            (false, Some(e)) if e >= ELASTIC && self.least.is_some_and(|l| l.mpki > threshold) => {
+                Class::Vulnerable
+            }
             (false, _) if self.large => Class::Vulnerable,
             _ => Class::Neutral,
         };
@@ -198,7 +216,9 @@ impl Evidence {
         self.suspected = self.suspected.saturating_add(1);
         match &mut self.probation {
             Some(left) => *left = left.saturating_sub(1),
-            none if may_try && self.suspected > SUSPECT_INTERVALS => *none = Some(PROBATION_INTERVALS),
+            none if may_try && self.suspected > SUSPECT_INTERVALS => {
+                *none = Some(PROBATION_INTERVALS)
+            }
             _ => {}
         }
         self.probation.is_some_and(|left| left > 0)
@@ -213,7 +233,9 @@ impl Evidence {
             Class::Poison if proven => "poison: misses as much however much it holds",
             Class::Poison => "poison: holds much and misses much",
             Class::Vulnerable if proven => "vulnerable: missed less when it had room",
-            Class::Vulnerable if misses && self.large => "suspected poison: given room to see whether it helps",
+            Class::Vulnerable if misses && self.large => {
+                "suspected poison: given room to see whether it helps"
+            }
             Class::Vulnerable if misses => "vulnerable: misses much and holds little",
             Class::Vulnerable => "vulnerable: holds much and hits",
             Class::Neutral => "neutral: holds little and misses little",
@@ -243,13 +265,24 @@ mod tests {
 
     #[test]
     fn misses_that_do_not_answer_to_room_are_poison() {
-        assert_eq!(after(&[(1.0, 30.0), (3.0, 29.0)], false).class, Class::Poison);
+        assert_eq!(
+            after(&[(1.0, 30.0), (3.0, 29.0)], false).class,
+            Class::Poison
+        );
     }
 
     #[test]
     fn misses_that_fall_with_room_are_vulnerable_whatever_is_left_of_them() {
-        assert_eq!(after(&[(1.0, 40.0), (3.0, 15.0)], true).class, Class::Vulnerable, "still above the threshold");
-        assert_eq!(after(&[(1.0, 40.0), (3.0, 5.0)], false).class, Class::Vulnerable, "below it by now");
+        assert_eq!(
+            after(&[(1.0, 40.0), (3.0, 15.0)], true).class,
+            Class::Vulnerable,
+            "still above the threshold"
+        );
+        assert_eq!(
+            after(&[(1.0, 40.0), (3.0, 5.0)], false).class,
+            Class::Vulnerable,
+            "below it by now"
+        );
     }
 
     #[test]
@@ -257,7 +290,11 @@ mod tests {
         assert_eq!(after(&[(3.0, 30.0)], true).class, Class::Poison);
         assert_eq!(after(&[(3.0, 3.0)], true).class, Class::Vulnerable);
         assert_eq!(after(&[(0.3, 3.0)], false).class, Class::Neutral);
-        assert_eq!(after(&[(0.3, 30.0)], false).class, Class::Vulnerable, "robbed");
+        assert_eq!(
+            after(&[(0.3, 30.0)], false).class,
+            Class::Vulnerable,
+            "robbed"
+        );
     }
 
     #[test]
@@ -270,7 +307,10 @@ mod tests {
             })
             .collect();
         use Class::{Poison, Vulnerable};
-        assert_eq!(classes, [Poison, Vulnerable, Vulnerable, Poison, Poison, Poison]);
+        assert_eq!(
+            classes,
+            [Poison, Vulnerable, Vulnerable, Poison, Poison, Poison]
+        );
     }
 
     #[test]

@@ -60,7 +60,10 @@ impl Memory {
 
     fn promise(&self, a: ThreadId, b: ThreadId, model: impl FnOnce() -> f64, at: f64) -> f64 {
         let tried = self.tried.get(&(a.min(b), a.max(b)));
-        tried.map_or_else(|| HOPE * (1.0 + model().clamp(-1.0, 1.0)), |(gain, then)| gain + AGEING * (at - then))
+        tried.map_or_else(
+            || HOPE * (1.0 + model().clamp(-1.0, 1.0)),
+            |(gain, then)| gain + AGEING * (at - then),
+        )
     }
 }
 
@@ -88,12 +91,17 @@ pub(super) fn pick(
             }
         };
         if let [x, y] = *pair {
-            board.few[x].iter().for_each(|a| board.few[y].iter().for_each(|b| see(*a, *b)));
+            board.few[x]
+                .iter()
+                .for_each(|a| board.few[y].iter().for_each(|b| see(*a, *b)));
         }
         for cache in pair.iter().filter(|_| crowded) {
             let few = &board.few[*cache];
             for (i, a) in few.iter().enumerate() {
-                few[i + 1..].iter().filter(|b| spots[**b].1 != spots[*a].1).for_each(|b| see(*a, *b));
+                few[i + 1..]
+                    .iter()
+                    .filter(|b| spots[**b].1 != spots[*a].1)
+                    .for_each(|b| see(*a, *b));
             }
         }
         picked.extend(best.map(|(_, a, b)| (a, b)));
@@ -123,11 +131,19 @@ impl<'a> Board<'a> {
             spots,
             few: vec![Vec::new(); rows],
             cache: vec![[0.0; 2]; rows],
-            seats: caches.rows.iter().map(|r| vec![[0.0; 2]; r.seats.len()]).collect(),
+            seats: caches
+                .rows
+                .iter()
+                .map(|r| vec![[0.0; 2]; r.seats.len()])
+                .collect(),
             lines: caches.rows.iter().map(|r| r.lines.max(1.0)).collect(),
         };
         let mut by_stake: Vec<usize> = (0..spots.len()).collect();
-        by_stake.sort_by(|a, b| threads.stake[*b].total_cmp(&threads.stake[*a]).then(a.cmp(b)));
+        by_stake.sort_by(|a, b| {
+            threads.stake[*b]
+                .total_cmp(&threads.stake[*a])
+                .then(a.cmp(b))
+        });
         for thread in by_stake {
             let (row, seat) = spots[thread];
             board.few[row].push(thread);
@@ -155,7 +171,11 @@ impl<'a> Board<'a> {
             [0, 1].map(|k| sums[k] + (tb[k] - ta[k]) * (sign(has.0) - sign(has.1)))
         };
         let mut loss = 0.0;
-        for row in if from.0 == to.0 { vec![from.0] } else { vec![from.0, to.0] } {
+        for row in if from.0 == to.0 {
+            vec![from.0]
+        } else {
+            vec![from.0, to.0]
+        } {
             let [stake, pressure] = moved(self.cache[row], (row == from.0, row == to.0));
             let own = |(seat, sums): (usize, &[f64; 2])| {
                 let here = (row, seat);
@@ -171,7 +191,11 @@ impl<'a> Board<'a> {
     /// Part of the loss that an exchange saves.
     fn gain(&self, a: usize, b: usize) -> f64 {
         let before = self.loss(a, b, false);
-        if before > 0.0 { 1.0 - self.loss(a, b, true) / before } else { 0.0 }
+        if before > 0.0 {
+            1.0 - self.loss(a, b, true) / before
+        } else {
+            0.0
+        }
     }
 }
 
@@ -187,11 +211,18 @@ mod tests {
         let caches = Caches::new(&testing::topology(testing::TWO_LLCS));
         let ids: Vec<ThreadId> = (0..4).map(ThreadId).collect();
         // 0 is hurt by 1; 2 and 3 neither hurt nor are hurt much.
-        let threads = Threads { ids: &ids, stake: &[1.0, 0.0, 0.1, 0.0], pressure: &[0.1, 1.0, 0.05, 0.1] };
+        let threads = Threads {
+            ids: &ids,
+            stake: &[1.0, 0.0, 0.1, 0.0],
+            pressure: &[0.1, 1.0, 0.05, 0.1],
+        };
         let spots = [(0, 0), (0, 1), (1, 0), (1, 1)];
         let mut rng = PolicyRng::seed_from_u64(1);
         let sorted = |(a, b): (usize, usize)| (a.min(b), a.max(b));
-        pick(&threads, &spots, &caches, false, (memory, at), &mut rng).into_iter().map(sorted).collect()
+        pick(&threads, &spots, &caches, false, (memory, at), &mut rng)
+            .into_iter()
+            .map(sorted)
+            .collect()
     }
 
     #[test]
@@ -219,6 +250,9 @@ mod tests {
         (1..200).for_each(|t| memory.learn(ThreadId(0), ThreadId(t), 0.0, f64::from(t)));
         memory.limit(2);
         assert!(memory.tried.len() <= 2 * REMEMBERED);
-        assert!(memory.tried.contains_key(&(ThreadId(0), ThreadId(199))), "the newest stays");
+        assert!(
+            memory.tried.contains_key(&(ThreadId(0), ThreadId(199))),
+            "the newest stays"
+        );
     }
 }

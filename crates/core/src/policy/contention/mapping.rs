@@ -41,7 +41,11 @@ impl Caches {
             seats: topology.cpus.len().max(1),
         };
         for (row, group) in groups.iter().enumerate() {
-            let by = if group.cores as usize == group.cpus.len() { GroupBy::Core } else { GroupBy::Cpu };
+            let by = if group.cores as usize == group.cpus.len() {
+                GroupBy::Core
+            } else {
+                GroupBy::Cpu
+            };
             let mut seats = Vec::with_capacity(group.cpus.len());
             for cpu in group.cpus.iter() {
                 caches.of_cpu[cpu.index()] = row;
@@ -49,8 +53,14 @@ impl Caches {
                 seats.extend(topology.group_of(cpu, by).map(|g| g.id));
             }
             let cache = group.cpus.lowest().map(|c| topology.llc_of(c));
-            let lines = cache.and_then(|id| topology.caches.get(id.index())).map_or(0.0, |c| c.lines);
-            caches.rows.push(CacheRow { group: group.id, lines, seats });
+            let lines = cache
+                .and_then(|id| topology.caches.get(id.index()))
+                .map_or(0.0, |c| c.lines);
+            caches.rows.push(CacheRow {
+                group: group.id,
+                lines,
+                seats,
+            });
         }
         caches
     }
@@ -71,25 +81,43 @@ impl Caches {
         let share = |row: &CacheRow| threads * row.seats.len() / self.seats;
         let mut quota: Vec<usize> = self.rows.iter().map(share).collect();
         let mut by_rest: Vec<usize> = (0..quota.len()).collect();
-        by_rest.sort_by_key(|row| (std::cmp::Reverse(threads * self.rows[*row].seats.len() % self.seats), *row));
+        by_rest.sort_by_key(|row| {
+            (
+                std::cmp::Reverse(threads * self.rows[*row].seats.len() % self.seats),
+                *row,
+            )
+        });
         let left = threads - quota.iter().sum::<usize>();
-        by_rest.iter().cycle().take(left).for_each(|row| quota[*row] += 1);
+        by_rest
+            .iter()
+            .cycle()
+            .take(left)
+            .for_each(|row| quota[*row] += 1);
         let spread = |(row, n): (&CacheRow, usize)| {
             let seats = row.seats.len().max(1);
-            (0..seats).map(|seat| n / seats + usize::from(seat < n % seats)).collect()
+            (0..seats)
+                .map(|seat| n / seats + usize::from(seat < n % seats))
+                .collect()
         };
         self.rows.iter().zip(quota).map(spread).collect()
     }
 
     /// Whether every seat has about its share of the threads.
     pub fn balanced(&self, spots: &[Spot]) -> bool {
-        let share = |part: usize, of: usize, threads: usize| threads as f64 * part as f64 / of.max(1) as f64;
+        let share = |part: usize, of: usize, threads: usize| {
+            threads as f64 * part as f64 / of.max(1) as f64
+        };
         self.rows.iter().enumerate().all(|(row, cache)| {
             let mut loads = vec![0; cache.seats.len()];
-            spots.iter().filter(|s| s.0 == row).for_each(|s| loads[s.1] += 1);
+            spots
+                .iter()
+                .filter(|s| s.0 == row)
+                .for_each(|s| loads[s.1] += 1);
             let here: usize = loads.iter().sum();
             let fair = share(cache.seats.len(), self.seats, spots.len());
-            let even = loads.iter().all(|n| (*n as f64 - share(1, loads.len(), here)).abs() < 1.0);
+            let even = loads
+                .iter()
+                .all(|n| (*n as f64 - share(1, loads.len(), here)).abs() < 1.0);
             (here as f64 - fair).abs() < 1.0 && even
         })
     }
@@ -114,7 +142,12 @@ impl Caches {
     ) -> Mapping {
         let mut table = Table::new(self.rooms(poison.len() + vulnerable.len() + rest.len()));
         let mut caches: Vec<usize> = (0..self.rows.len()).collect();
-        caches.sort_by(|a, b| self.rows[*a].lines.total_cmp(&self.rows[*b].lines).then(a.cmp(b)));
+        caches.sort_by(|a, b| {
+            self.rows[*a]
+                .lines
+                .total_cmp(&self.rows[*b].lines)
+                .then(a.cmp(b))
+        });
         let mut dirty = 0;
         let mut covered = 0;
         while covered < poison.len() && dirty < caches.len() {
@@ -149,13 +182,26 @@ impl Caches {
         };
         let mut stay = vec![0usize; self.rows.len() * self.rows.len()];
         for (row, seats) in mapping.iter().enumerate() {
-            seats.iter().flatten().for_each(|t| stay[row * self.rows.len() + present[*t].0] += 1);
+            seats
+                .iter()
+                .flatten()
+                .for_each(|t| stay[row * self.rows.len() + present[*t].0] += 1);
         }
-        let order = matching(self.rows.len(), |a, b| equal(a, b).then(|| stay[a * self.rows.len() + b]));
+        let order = matching(self.rows.len(), |a, b| {
+            equal(a, b).then(|| stay[a * self.rows.len() + b])
+        });
         let mut spots = present.to_vec();
         for (seats, row) in mapping.iter().zip(order) {
-            let stays = |from: usize, to: usize| seats[from].iter().filter(|t| present[**t] == (row, to)).count();
-            for (threads, seat) in seats.iter().zip(matching(seats.len(), |a, b| Some(stays(a, b)))) {
+            let stays = |from: usize, to: usize| {
+                seats[from]
+                    .iter()
+                    .filter(|t| present[**t] == (row, to))
+                    .count()
+            };
+            for (threads, seat) in seats
+                .iter()
+                .zip(matching(seats.len(), |a, b| Some(stays(a, b))))
+            {
                 threads.iter().for_each(|t| spots[*t] = (row, seat));
             }
         }
@@ -177,7 +223,10 @@ fn matching(n: usize, value: impl Fn(usize, usize) -> Option<usize>) -> Vec<usiz
             (onto[a], taken[b]) = (Some(b), true);
         }
     }
-    onto.into_iter().enumerate().map(|(a, b)| b.unwrap_or(a)).collect()
+    onto.into_iter()
+        .enumerate()
+        .map(|(a, b)| b.unwrap_or(a))
+        .collect()
 }
 
 /// A mapping in the making.
@@ -190,13 +239,21 @@ struct Table {
 
 impl Table {
     fn new(rooms: Vec<Vec<usize>>) -> Self {
-        let mapping = rooms.iter().map(|seats| vec![Vec::new(); seats.len()]).collect();
-        Self { demand: vec![0.0; rooms.len()], mapping, rooms }
+        let mapping = rooms
+            .iter()
+            .map(|seats| vec![Vec::new(); seats.len()])
+            .collect();
+        Self {
+            demand: vec![0.0; rooms.len()],
+            mapping,
+            rooms,
+        }
     }
 
     /// Threads that a cache can still take.
     fn room(&self, cache: usize) -> usize {
-        self.rooms[cache].iter().sum::<usize>() - self.mapping[cache].iter().map(Vec::len).sum::<usize>()
+        self.rooms[cache].iter().sum::<usize>()
+            - self.mapping[cache].iter().map(Vec::len).sum::<usize>()
     }
 
     /// The first seat with room that is the most occupied, so that seats fill one after the other.
@@ -208,9 +265,15 @@ impl Table {
     fn deal(&mut self, order: &[usize], demand: &[f64], among: &[usize]) -> Vec<usize> {
         let mut waiting = order.iter().copied().peekable();
         while waiting.peek().is_some() {
-            let open = among.iter().copied().filter(|c| self.open_seat(*c).is_some());
-            let next = open.min_by(|a, b| self.demand[*a].total_cmp(&self.demand[*b]).then(a.cmp(b)));
-            let Some((cache, seat)) = next.and_then(|c| Some((c, self.open_seat(c)?))) else { break };
+            let open = among
+                .iter()
+                .copied()
+                .filter(|c| self.open_seat(*c).is_some());
+            let next =
+                open.min_by(|a, b| self.demand[*a].total_cmp(&self.demand[*b]).then(a.cmp(b)));
+            let Some((cache, seat)) = next.and_then(|c| Some((c, self.open_seat(c)?))) else {
+                break;
+            };
             while self.mapping[cache][seat].len() < self.rooms[cache][seat] {
                 let Some(thread) = waiting.next() else { break };
                 self.mapping[cache][seat].push(thread);
@@ -246,16 +309,25 @@ mod tests {
         // CMPSched$im, figure 10.
         let demand = [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0];
         let mapping = caches().even(&[0, 1, 2, 3, 4, 5, 6, 7], &demand);
-        assert_eq!(mapping, [[vec![0, 1], vec![6, 7]], [vec![2, 3], vec![4, 5]]]);
+        assert_eq!(
+            mapping,
+            [[vec![0, 1], vec![6, 7]], [vec![2, 3], vec![4, 5]]]
+        );
     }
 
     #[test]
     fn poison_goes_with_the_mild_and_the_vulnerable_with_the_neutral() {
         // CMPSched$im, figure 7b: 0 and 1 poison, 2 and 3 vulnerable, 4 and 5 less so, 6 and 7 neutral.
         let mapping = caches().apart(&[0, 1], &[2, 3], &[4, 5, 6, 7], &[0.0; 8], false);
-        assert_eq!(mapping, [[vec![0, 1], vec![5, 4]], [vec![2, 3], vec![7, 6]]]);
+        assert_eq!(
+            mapping,
+            [[vec![0, 1], vec![5, 4]], [vec![2, 3], vec![7, 6]]]
+        );
         let swapped = caches().apart(&[0, 1], &[2, 3], &[4, 5, 6, 7], &[0.0; 8], true);
-        assert_eq!(swapped, [[vec![0, 1], vec![6, 7]], [vec![2, 3], vec![4, 5]]]);
+        assert_eq!(
+            swapped,
+            [[vec![0, 1], vec![6, 7]], [vec![2, 3], vec![4, 5]]]
+        );
     }
 
     #[test]
@@ -268,9 +340,13 @@ mod tests {
                     let (p, others) = all.split_at(poison);
                     let (v, rest) = others.split_at(vulnerable);
                     let mapping = caches.apart(p, v, rest, &vec![1.0; n], false);
-                    let mut placed: Vec<usize> = mapping.iter().flatten().flatten().copied().collect();
+                    let mut placed: Vec<usize> =
+                        mapping.iter().flatten().flatten().copied().collect();
                     placed.sort_unstable();
-                    assert_eq!(placed, all, "{poison} poison, {vulnerable} vulnerable of {n}");
+                    assert_eq!(
+                        placed, all,
+                        "{poison} poison, {vulnerable} vulnerable of {n}"
+                    );
                 }
             }
         }

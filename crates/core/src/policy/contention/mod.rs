@@ -92,7 +92,11 @@ struct Seated<'a> {
 }
 
 impl Contention {
-    pub fn boxed(mode: Mode, params: &Params, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
+    pub fn boxed(
+        mode: Mode,
+        params: &Params,
+        topology: &Arc<Topology>,
+    ) -> Result<Box<dyn Policy>, PolicyError> {
         let caches = Caches::new(topology);
         Ok(Box::new(Self {
             mode,
@@ -104,7 +108,11 @@ impl Contention {
             told: Vec::new(),
             mapped: Nanos::ZERO,
             settled: Nanos::ZERO,
-            trials: Trials::new(if let Mode::Both { trials, .. } = mode { trials } else { 0.0 }),
+            trials: Trials::new(if let Mode::Both { trials, .. } = mode {
+                trials
+            } else {
+                0.0
+            }),
         }))
     }
 
@@ -117,9 +125,12 @@ impl Contention {
         self.evidence.reserve(view.threads.len());
         for thread in view.threads {
             while before.next_if(|e| e.thread < thread.id).is_some() {}
-            let mut evidence = before.next_if(|e| e.thread == thread.id).unwrap_or(Evidence::new(thread.id));
+            let mut evidence = before
+                .next_if(|e| e.thread == thread.id)
+                .unwrap_or(Evidence::new(thread.id));
             let row = view.metrics.row(thread.id);
-            let [occupancy, mpki, ipc] = columns.map(|c| row.and_then(|r| r.get(c?).copied().flatten()));
+            let [occupancy, mpki, ipc] =
+                columns.map(|c| row.and_then(|r| r.get(c?).copied().flatten()));
             if stirred.next_if_eq(&thread.id).is_some() {
                 evidence.stirred = Some(view.now);
                 if view.now > self.settled {
@@ -133,12 +144,23 @@ impl Contention {
     /// What a thread asks of a cache: what the policy sorts by.
     fn demand(&self, row: usize) -> f64 {
         let last = self.evidence[row].last.unwrap_or_default();
-        if self.mode == Mode::Mpi { last.mpki } else { last.occupancy }
+        if self.mode == Mode::Mpi {
+            last.mpki
+        } else {
+            last.occupancy
+        }
     }
 
     /// Marks the half that holds most; who is in it stays unless another holds clearly more.
     fn find_large(&mut self, seated: &[Seated<'_>], demand: &[f64]) {
-        let held = |t: usize| demand[t] * if self.evidence[seated[t].evidence].large { STICKY } else { 1.0 };
+        let held = |t: usize| {
+            demand[t]
+                * if self.evidence[seated[t].evidence].large {
+                    STICKY
+                } else {
+                    1.0
+                }
+        };
         let mut order: Vec<usize> = (0..seated.len()).collect();
         order.sort_by(|a, b| held(*b).total_cmp(&held(*a)).then(a.cmp(b)));
         for (nth, t) in order.into_iter().enumerate() {
@@ -168,9 +190,17 @@ impl Contention {
         order.sort_by(|a, b| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b)));
         let mapping = self.caches.even(&order, demand);
         let most = |loads: Vec<f64>| loads.into_iter().fold(0.0, f64::max);
-        let new = most(mapping.iter().map(|seats| seats.iter().flatten().map(|t| demand[*t]).sum()).collect());
+        let new = most(
+            mapping
+                .iter()
+                .map(|seats| seats.iter().flatten().map(|t| demand[*t]).sum())
+                .collect(),
+        );
         let mut now = vec![0.0; self.caches.rows.len()];
-        let settled = present.iter().zip(demand).all(|(spot, d)| spot.map(|(row, _)| now[row] += d).is_some());
+        let settled = present
+            .iter()
+            .zip(demand)
+            .all(|(spot, d)| spot.map(|(row, _)| now[row] += d).is_some());
         let even_enough = self.caches.rows.len() > 1 && most(now) <= new * (1.0 + TOLERANCE);
         (!(settled && even_enough)).then_some(mapping)
     }
@@ -179,10 +209,17 @@ impl Contention {
     fn grouped(&mut self, seated: &[Seated<'_>], demand: &[f64], mpki: f64) -> (Groups, Vec<f64>) {
         self.find_large(seated, demand);
         let mut groups = self.classify(seated, mpki);
-        let stake: Vec<f64> = seated.iter().map(|s| self.evidence[s.evidence].at_stake(mpki)).collect();
+        let stake: Vec<f64> = seated
+            .iter()
+            .map(|s| self.evidence[s.evidence].at_stake(mpki))
+            .collect();
         let by_demand = |a: &usize, b: &usize| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b));
         groups.poison.sort_by(by_demand);
-        groups.vulnerable.sort_by(|a, b| stake[*b].total_cmp(&stake[*a]).then_with(|| by_demand(a, b)));
+        groups.vulnerable.sort_by(|a, b| {
+            stake[*b]
+                .total_cmp(&stake[*a])
+                .then_with(|| by_demand(a, b))
+        });
         groups.rest.sort_by(by_demand);
         if !groups.poison.is_empty() && self.caches.rows.len() > 1 {
             groups.limit_vulnerable(&stake, PROVEN * mpki);
@@ -206,7 +243,11 @@ impl Contention {
         }
         let caches = &self.caches;
         let propose = |swapped: bool| {
-            let Groups { poison, vulnerable, rest } = &groups;
+            let Groups {
+                poison,
+                vulnerable,
+                rest,
+            } = &groups;
             let mapping = if poison.is_empty() {
                 let mut order: Vec<usize> = (0..demand.len()).collect();
                 order.sort_by(|a, b| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b)));
@@ -221,7 +262,11 @@ impl Contention {
         let stake: Vec<f64> = seated.iter().map(|s| evidence(s).ipc_at_stake()).collect();
         let pressure: Vec<f64> = seated.iter().map(|s| evidence(s).pressure()).collect();
         let now = Step {
-            threads: Threads { ids: &members, stake: &stake, pressure: &pressure },
+            threads: Threads {
+                ids: &members,
+                stake: &stake,
+                pressure: &pressure,
+            },
             spots: near,
             classes,
             ipc: seated.iter().map(|s| evidence(s).ipc).collect(),
@@ -236,11 +281,23 @@ impl Contention {
     /// Divides the caches anew, where that is wanted and worth it.
     fn divide(&mut self, view: &View<'_>) -> Option<Vec<CacheClass>> {
         let mut split = self.split.take()?;
-        let seated: Vec<Seated<'_>> =
-            self.told.iter().filter_map(|told| seated(&self.evidence, view.threads, told.0)).collect();
+        let seated: Vec<Seated<'_>> = self
+            .told
+            .iter()
+            .filter_map(|told| seated(&self.evidence, view.threads, told.0))
+            .collect();
         let last = |s: &Seated<'_>| self.evidence[s.evidence].last.unwrap_or_default();
         let known = seated.iter().any(|s| last(s).occupancy > 0.0);
-        let appetite: Vec<f64> = seated.iter().map(|s| if known { last(s).occupancy } else { last(s).mpki }).collect();
+        let appetite: Vec<f64> = seated
+            .iter()
+            .map(|s| {
+                if known {
+                    last(s).occupancy
+                } else {
+                    last(s).mpki
+                }
+            })
+            .collect();
         if !matches!(self.mode, Mode::Both { .. }) {
             // The others have no use for classes.
             self.find_large(&seated, &appetite);
@@ -266,7 +323,11 @@ impl Contention {
             .threads
             .iter()
             .enumerate()
-            .filter(|(row, _)| self.evidence[*row].stirred.is_some_and(|then| view.now.since(then) < lately))
+            .filter(|(row, _)| {
+                self.evidence[*row]
+                    .stirred
+                    .is_some_and(|then| view.now.since(then) < lately)
+            })
             .map(|(evidence, info)| Seated { info, evidence })
             .collect();
         self.evidence.iter_mut().for_each(Evidence::close);
@@ -277,19 +338,26 @@ impl Contention {
         let demand: Vec<f64> = seated.iter().map(|s| self.demand(s.evidence)).collect();
         let present: Vec<Option<Spot>> = seated.iter().map(|s| self.spot(s.info.id)).collect();
         // For whoever was never told anything, the place it runs at counts.
-        let place = |(s, p): (&Seated<'_>, &Option<Spot>)| p.unwrap_or_else(|| self.caches.spot(s.info.cpu));
+        let place = |(s, p): (&Seated<'_>, &Option<Spot>)| {
+            p.unwrap_or_else(|| self.caches.spot(s.info.cpu))
+        };
         let near: Vec<Spot> = seated.iter().zip(&present).map(place).collect();
         let chosen = match self.mode {
             Mode::Both { mpki, .. } => self.apart(&seated, &demand, mpki, (&near, length), rng),
-            Mode::Mpi | Mode::Capacity => {
-                self.even(&demand, &present).map(|m| (self.caches.nearest(m, &near), Why::Classes))
-            }
+            Mode::Mpi | Mode::Capacity => self
+                .even(&demand, &present)
+                .map(|m| (self.caches.nearest(m, &near), Why::Classes)),
         };
-        chosen.map_or_else(Vec::new, |(spots, why)| self.tell(&seated, &spots, &demand, crowded, why))
+        chosen.map_or_else(Vec::new, |(spots, why)| {
+            self.tell(&seated, &spots, &demand, crowded, why)
+        })
     }
 
     fn spot(&self, thread: ThreadId) -> Option<Spot> {
-        self.told.binary_search_by_key(&thread, |t| t.0).ok().map(|row| self.told[row].1)
+        self.told
+            .binary_search_by_key(&thread, |t| t.0)
+            .ok()
+            .map(|row| self.told[row].1)
     }
 
     /// Placements of those whose group changed.
@@ -302,14 +370,24 @@ impl Contention {
         why: Why,
     ) -> Vec<ThreadPlacement> {
         let mut loads = vec![0.0; self.caches.rows.len()];
-        spots.iter().zip(demand).for_each(|((row, _), d)| loads[*row] += d);
+        spots
+            .iter()
+            .zip(demand)
+            .for_each(|((row, _), d)| loads[*row] += d);
         let mut told = Vec::with_capacity(seated.len());
         let mut placements = Vec::new();
         for ((who, &(row, seat)), demand) in seated.iter().zip(spots).zip(demand) {
             let (thread, cache) = (who.info.id, &self.caches.rows[row]);
-            let group = if crowded { cache.seats[seat] } else { cache.group };
+            let group = if crowded {
+                cache.seats[seat]
+            } else {
+                cache.group
+            };
             told.push((thread, (row, seat), group));
-            let same = self.told.binary_search_by_key(&thread, |t| t.0).is_ok_and(|r| self.told[r].2 == group);
+            let same = self
+                .told
+                .binary_search_by_key(&thread, |t| t.0)
+                .is_ok_and(|r| self.told[r].2 == group);
             if !same || !who.info.allowed.is_subset(&self.topology.group(group).cpus) {
                 let reason = self.reason(who, row, *demand, &loads, why);
                 placements.push(ThreadPlacement::new(thread, Target::Group(group), reason));
@@ -322,13 +400,25 @@ impl Contention {
     fn reason(&self, who: &Seated<'_>, row: usize, demand: f64, loads: &[f64], why: Why) -> Reason {
         let evidence = &self.evidence[who.evidence];
         let (rule, unit) = match self.mode {
-            _ if loads.len() == 1 => {
-                ("one last-level cache: the highest share a core and never meet", "bytes held by others")
+            _ if loads.len() == 1 => (
+                "one last-level cache: the highest share a core and never meet",
+                "bytes held by others",
+            ),
+            Mode::Mpi => (
+                "most misses apart: same core or another cache",
+                "misses/kilo-instruction of others there",
+            ),
+            Mode::Capacity => (
+                "most capacity apart: same core or another cache",
+                "bytes held by others",
+            ),
+            Mode::Both { .. } if why == Why::Trial => {
+                ("on trial: the sum of IPC will tell", "bytes held by others")
             }
-            Mode::Mpi => ("most misses apart: same core or another cache", "misses/kilo-instruction of others there"),
-            Mode::Capacity => ("most capacity apart: same core or another cache", "bytes held by others"),
-            Mode::Both { .. } if why == Why::Trial => ("on trial: the sum of IPC will tell", "bytes held by others"),
-            Mode::Both { .. } if why == Why::Best => ("best sum of IPC of the mappings tried", "bytes held by others"),
+            Mode::Both { .. } if why == Why::Best => (
+                "best sum of IPC of the mappings tried",
+                "bytes held by others",
+            ),
             Mode::Both { mpki, .. } => (evidence.why(mpki), "bytes held by others"),
         };
         let others = |(at, load): (usize, &f64)| {
@@ -336,28 +426,58 @@ impl Contention {
             (self.caches.rows[at].group, (load - own).max(0.0))
         };
         Reason::rule(rule)
-            .saw("llc_occupancy", evidence.last.map(|l| l.occupancy).filter(|_| self.mode != Mode::Mpi))
-            .saw("llc_mpki", evidence.last.map(|l| l.mpki).filter(|_| self.mode != Mode::Capacity))
+            .saw(
+                "llc_occupancy",
+                evidence
+                    .last
+                    .map(|l| l.occupancy)
+                    .filter(|_| self.mode != Mode::Mpi),
+            )
+            .saw(
+                "llc_mpki",
+                evidence
+                    .last
+                    .map(|l| l.mpki)
+                    .filter(|_| self.mode != Mode::Capacity),
+            )
             .against(unit, loads.iter().enumerate().map(others))
     }
 
     /// Says once per thread that there is no choice.
     fn nothing_to_do(&mut self, seated: &[Seated<'_>]) -> Vec<ThreadPlacement> {
-        let machine = self.topology.groups_by(GroupBy::Machine).first().map_or(GroupId(0), |g| g.id);
-        let new = seated.iter().filter(|s| !self.told.iter().any(|t| t.0 == s.info.id && t.2 == machine));
-        let reason = || Reason::rule("one last-level cache and a CPU for every thread: nothing to keep apart");
+        let machine = self
+            .topology
+            .groups_by(GroupBy::Machine)
+            .first()
+            .map_or(GroupId(0), |g| g.id);
+        let new = seated
+            .iter()
+            .filter(|s| !self.told.iter().any(|t| t.0 == s.info.id && t.2 == machine));
+        let reason = || {
+            Reason::rule("one last-level cache and a CPU for every thread: nothing to keep apart")
+        };
         let place = |s: &Seated<'_>| ThreadPlacement::new(s.info.id, Target::Anywhere, reason());
         let placements = new.map(place).collect();
-        self.told = seated.iter().map(|s| (s.info.id, (0, 0), machine)).collect();
+        self.told = seated
+            .iter()
+            .map(|s| (s.info.id, (0, 0), machine))
+            .collect();
         placements
     }
 }
 
 /// A thread with what is known about it.
-fn seated<'a>(evidence: &[Evidence], threads: &'a [ThreadInfo], id: ThreadId) -> Option<Seated<'a>> {
+fn seated<'a>(
+    evidence: &[Evidence],
+    threads: &'a [ThreadInfo],
+    id: ThreadId,
+) -> Option<Seated<'a>> {
     let info = threads.binary_search_by_key(&id, |t| t.id).ok()?;
     let evidence = evidence.binary_search_by_key(&id, |e| e.thread).ok()?;
-    Some(Seated { info: &threads[info], evidence })
+    Some(Seated {
+        info: &threads[info],
+        evidence,
+    })
 }
 
 impl Policy for Contention {
@@ -373,7 +493,11 @@ impl Policy for Contention {
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         self.note(view);
         let part = |part: f64| Nanos::from_secs_f64(self.every.as_secs_f64() * part);
-        let step = if self.trials.comparing() { part(COMPARING) } else { self.every };
+        let step = if self.trials.comparing() {
+            part(COMPARING)
+        } else {
+            self.every
+        };
         let passed = view.now.since(self.mapped);
         if passed < step {
             return Placement::default();
@@ -381,9 +505,17 @@ impl Policy for Contention {
         self.mapped = view.now;
         let threads = self.map(view, passed, rng);
         if !threads.is_empty() {
-            let filling = if self.trials.comparing() { COMPARING_FILLING } else { FILLING };
+            let filling = if self.trials.comparing() {
+                COMPARING_FILLING
+            } else {
+                FILLING
+            };
             self.settled = view.now + Nanos::from_secs_f64(self.every.as_secs_f64() * filling);
         }
-        Placement { threads, admission: None, caches: self.divide(view) }
+        Placement {
+            threads,
+            admission: None,
+            caches: self.divide(view),
+        }
     }
 }

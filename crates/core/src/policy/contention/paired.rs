@@ -23,13 +23,18 @@ pub(super) struct Verdict {
 pub(super) fn compare(triples: impl Iterator<Item = [Option<f64>; 3]>) -> Option<Verdict> {
     let (mut sum, mut gain, mut doubt) = (0.0, 0.0, 0.0);
     for [before, during, after] in triples {
-        let (Some(before), Some(during), Some(after)) = (before, during, after) else { continue };
+        let (Some(before), Some(during), Some(after)) = (before, during, after) else {
+            continue;
+        };
         let usual = f64::midpoint(before, after);
         sum += usual;
         gain += during - during.clamp(before.min(after), before.max(after));
         doubt += (NOISE * usual).powi(2);
     }
-    (sum > 0.0 && doubt > 0.0).then(|| Verdict { gain: gain / sum, doubt: doubt.sqrt() / sum })
+    (sum > 0.0 && doubt > 0.0).then(|| Verdict {
+        gain: gain / sum,
+        doubt: doubt.sqrt() / sum,
+    })
 }
 
 #[cfg(test)]
@@ -44,7 +49,10 @@ mod tests {
     fn the_gain_is_that_of_the_sum() {
         let steady = verdict(&[[1.0, 1.2, 1.0], [3.0, 3.0, 3.0]]).unwrap();
         assert!((steady.gain - 0.05).abs() < 1e-12, "{steady:?}");
-        assert!(steady.doubt > 0.0 && steady.doubt < NOISE, "threads' noise averages out: {steady:?}");
+        assert!(
+            steady.doubt > 0.0 && steady.doubt < NOISE,
+            "threads' noise averages out: {steady:?}"
+        );
     }
 
     #[test]

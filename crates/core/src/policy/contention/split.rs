@@ -53,24 +53,47 @@ pub(super) struct Split {
 
 impl Split {
     /// For policies that were asked for it; `None` for others.
-    pub fn of(params: &Params, caches: &Caches, topology: &Topology) -> Result<Option<Self>, PolicyError> {
-        if params.text("ways").is_empty() || !params.choice("ways", &[("off", false), ("split", true)])? {
+    pub fn of(
+        params: &Params,
+        caches: &Caches,
+        topology: &Topology,
+    ) -> Result<Option<Self>, PolicyError> {
+        if params.text("ways").is_empty()
+            || !params.choice("ways", &[("off", false), ("split", true)])?
+        {
             return Ok(None);
         }
         let mpki = params.number("mpki", 0.0)?;
         let ways = |group: GroupId| {
-            let llc = topology.group(group).cpus.lowest().map(|cpu| topology.llc_of(cpu));
-            llc.and_then(|id| topology.caches.get(id.index())).map_or(0, |cache| cache.ways)
+            let llc = topology
+                .group(group)
+                .cpus
+                .lowest()
+                .map(|cpu| topology.llc_of(cpu));
+            llc.and_then(|id| topology.caches.get(id.index()))
+                .map_or(0, |cache| cache.ways)
         };
         debug_assert_eq!(caches.rows.len(), topology.groups_by(GroupBy::Llc).len());
-        let caches = caches.rows.iter().map(|row| (row.group, ways(row.group))).collect();
-        Ok(Some(Self { mpki, caches, last: Vec::new() }))
+        let caches = caches
+            .rows
+            .iter()
+            .map(|row| (row.group, ways(row.group)))
+            .collect();
+        Ok(Some(Self {
+            mpki,
+            caches,
+            last: Vec::new(),
+        }))
     }
 
     /// Divides the ways; `None` where they are divided well enough.
     pub fn divide(&mut self, claims: &[Claim]) -> Option<Vec<CacheClass>> {
         let classes = self.classes(claims);
-        let new: Vec<CacheClass> = if classes.len() < 2 { Vec::new() } else { self.shares(classes) };
+        let new: Vec<CacheClass> = if classes.len() < 2 {
+            Vec::new()
+        } else {
+            self.shares(classes)
+        };
         if alike(&self.last, &new) {
             return None;
         }
@@ -80,7 +103,10 @@ impl Split {
 
     /// Name, members and appetite by cache; poison first, then the rest by program.
     fn classes(&self, claims: &[Claim]) -> Vec<(String, Vec<ProgramId>, Vec<f64>)> {
-        let none = || Program { by_cache: vec![0.0; self.caches.len()], ..Program::default() };
+        let none = || Program {
+            by_cache: vec![0.0; self.caches.len()],
+            ..Program::default()
+        };
         let mut programs: BTreeMap<ProgramId, Program> = BTreeMap::new();
         for claim in claims {
             let program = programs.entry(claim.program).or_insert_with(none);
@@ -90,7 +116,9 @@ impl Split {
             program.all += appetite;
             program.poison += if claim.poison { appetite } else { 0.0 };
         }
-        let (poison, mut others): (Vec<_>, Vec<_>) = programs.into_iter().partition(|(_, p)| p.poison > p.all / 2.0);
+        let (poison, mut others): (Vec<_>, Vec<_>) = programs
+            .into_iter()
+            .partition(|(_, p)| p.poison > p.all / 2.0);
         others.sort_by(|a, b| b.1.all.total_cmp(&a.1.all).then(a.0.cmp(&b.0)));
         let least = self.caches.iter().map(|c| c.1 as usize).min().unwrap_or(0);
         let alone = MOST_ALONE.min((least / 2).saturating_sub(1));
@@ -98,15 +126,23 @@ impl Split {
         others.sort_by_key(|(id, _)| *id);
         let mut classes = Vec::with_capacity(others.len() + 2);
         let mut add = |name: String, members: Vec<(ProgramId, Program)>| {
-            let Some((_, first)) = members.first() else { return };
+            let Some((_, first)) = members.first() else {
+                return;
+            };
             let mut sums = vec![0.0; first.by_cache.len()];
-            members.iter().for_each(|(_, p)| sums.iter_mut().zip(&p.by_cache).for_each(|(sum, a)| *sum += a));
+            members.iter().for_each(|(_, p)| {
+                sums.iter_mut()
+                    .zip(&p.by_cache)
+                    .for_each(|(sum, a)| *sum += a)
+            });
             let mut ids: Vec<ProgramId> = members.into_iter().map(|(id, _)| id).collect();
             ids.sort_unstable();
             classes.push((name, ids, sums));
         };
         add("poison".into(), poison);
-        others.into_iter().for_each(|program| add(format!("program{}", program.0.0), vec![program]));
+        others
+            .into_iter()
+            .for_each(|program| add(format!("program{}", program.0.0), vec![program]));
         add("small".into(), rest);
         classes
     }
@@ -115,27 +151,51 @@ impl Split {
         let mut shares: Vec<Vec<CacheShare>> = vec![Vec::new(); classes.len()];
         for (row, (llc, ways)) in self.caches.iter().enumerate() {
             // A cache that one class has to itself is all its own.
-            let here: Vec<usize> = (0..classes.len()).filter(|class| classes[*class].2[row] > 0.0).collect();
+            let here: Vec<usize> = (0..classes.len())
+                .filter(|class| classes[*class].2[row] > 0.0)
+                .collect();
             if here.len() < 2 || (*ways as usize) < here.len() {
                 continue;
             }
             let poison = here.iter().any(|class| classes[*class].0 == "poison");
             let kept = if poison { (ways / POISON).max(1) } else { 0 };
-            let fed: Vec<f64> = here.iter().skip(usize::from(poison)).map(|class| classes[*class].2[row]).collect();
-            let counts = poison.then_some(kept).into_iter().chain(in_proportion(ways - kept, &fed));
+            let fed: Vec<f64> = here
+                .iter()
+                .skip(usize::from(poison))
+                .map(|class| classes[*class].2[row])
+                .collect();
+            let counts = poison
+                .then_some(kept)
+                .into_iter()
+                .chain(in_proportion(ways - kept, &fed));
             let mut first = 0;
             for (class, count) in here.iter().zip(counts) {
-                let ways = Some(Ways { first: Some(first), count });
-                shares[*class].push(CacheShare { llc: *llc, ways, bandwidth: None });
+                let ways = Some(Ways {
+                    first: Some(first),
+                    count,
+                });
+                shares[*class].push(CacheShare {
+                    llc: *llc,
+                    ways,
+                    bandwidth: None,
+                });
                 first += count;
             }
         }
-        let class = |((name, members, _), shares): ((String, Vec<ProgramId>, _), Vec<CacheShare>)| CacheClass {
-            name: name.into(),
-            members: Members::Programs(members),
-            shares,
-        };
-        classes.into_iter().zip(shares).filter(|(_, shares)| !shares.is_empty()).map(class).collect()
+        let class =
+            |((name, members, _), shares): ((String, Vec<ProgramId>, _), Vec<CacheShare>)| {
+                CacheClass {
+                    name: name.into(),
+                    members: Members::Programs(members),
+                    shares,
+                }
+            };
+        classes
+            .into_iter()
+            .zip(shares)
+            .filter(|(_, shares)| !shares.is_empty())
+            .map(class)
+            .collect()
     }
 }
 
@@ -143,12 +203,24 @@ impl Split {
 fn in_proportion(ways: u32, parts: &[f64]) -> Vec<u32> {
     let spare = f64::from(ways.saturating_sub(parts.len() as u32));
     let sum: f64 = parts.iter().sum();
-    let exact: Vec<f64> = parts.iter().map(|p| if sum > 0.0 { spare * p / sum } else { 0.0 }).collect();
+    let exact: Vec<f64> = parts
+        .iter()
+        .map(|p| if sum > 0.0 { spare * p / sum } else { 0.0 })
+        .collect();
     let mut counts: Vec<u32> = exact.iter().map(|e| 1 + e.floor() as u32).collect();
     let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()).then(a.cmp(b)));
+    order.sort_by(|a, b| {
+        exact[*b]
+            .fract()
+            .total_cmp(&exact[*a].fract())
+            .then(a.cmp(b))
+    });
     let left = ways.saturating_sub(counts.iter().sum());
-    order.iter().cycle().take(left as usize).for_each(|row| counts[*row] += 1);
+    order
+        .iter()
+        .cycle()
+        .take(left as usize)
+        .for_each(|row| counts[*row] += 1);
     counts
 }
 
@@ -174,33 +246,61 @@ mod tests {
         let topology = topology(TWO_LLCS);
         let caches = Caches::new(&topology);
         let caches = caches.rows.iter().map(|row| (row.group, 16)).collect();
-        Split { mpki: 10.0, caches, last: Vec::new() }
+        Split {
+            mpki: 10.0,
+            caches,
+            last: Vec::new(),
+        }
     }
 
     fn claim(program: u32, cache: usize, appetite: f64, poison: bool) -> Claim {
-        Claim { program: ProgramId(program), cache, appetite, poison }
+        Claim {
+            program: ProgramId(program),
+            cache,
+            appetite,
+            poison,
+        }
     }
 
     fn ways(classes: &[CacheClass]) -> Vec<(&str, Vec<(u32, u32)>)> {
         let of = |c: &CacheShare| c.ways.map(|w| (w.first.unwrap(), w.count)).unwrap();
-        classes.iter().map(|c| (&*c.name, c.shares.iter().map(of).collect())).collect()
+        classes
+            .iter()
+            .map(|c| (&*c.name, c.shares.iter().map(of).collect()))
+            .collect()
     }
 
     #[test]
     fn poison_has_an_eighth_and_the_others_what_they_ask_for() {
         let mut split = split();
-        let claims =
-            [claim(1, 0, 3e6, false), claim(2, 0, 1e6, false), claim(3, 0, 9e6, true), claim(4, 1, 1e6, false)];
+        let claims = [
+            claim(1, 0, 3e6, false),
+            claim(2, 0, 1e6, false),
+            claim(3, 0, 9e6, true),
+            claim(4, 1, 1e6, false),
+        ];
         let classes = split.divide(&claims).unwrap();
         assert_eq!(
             ways(&classes),
-            [("poison", vec![(0, 2)]), ("program1", vec![(2, 10)]), ("program2", vec![(12, 4)])],
+            [
+                ("poison", vec![(0, 2)]),
+                ("program1", vec![(2, 10)]),
+                ("program2", vec![(12, 4)])
+            ],
             "the second cache is all of program 4's"
         );
         assert_eq!(classes[0].members, Members::Programs(vec![ProgramId(3)]));
         let little = [claim(1, 0, 2.8e6, false), claims[1], claims[2], claims[3]];
-        assert_eq!(split.divide(&little), None, "a way more or less is not worth it");
-        assert_eq!(split.divide(&claims[..1]), Some(Vec::new()), "who is alone has everything");
+        assert_eq!(
+            split.divide(&little),
+            None,
+            "a way more or less is not worth it"
+        );
+        assert_eq!(
+            split.divide(&claims[..1]),
+            Some(Vec::new()),
+            "who is alone has everything"
+        );
         assert_eq!(split.divide(&[]), None);
     }
 
@@ -209,10 +309,16 @@ mod tests {
         let claims: Vec<Claim> = (0..20).map(|n| claim(n, 0, f64::from(n), false)).collect();
         let classes = split().divide(&claims).unwrap();
         assert_eq!(classes.len(), MOST_ALONE + 1);
-        assert_eq!(classes.last().unwrap().members, Members::Programs((0..14).map(ProgramId).collect()));
+        assert_eq!(
+            classes.last().unwrap().members,
+            Members::Programs((0..14).map(ProgramId).collect())
+        );
         let all: u32 = ways(&classes).iter().map(|(_, ways)| ways[0].1).sum();
         assert_eq!(all, 16);
-        assert!(ways(&classes).iter().all(|(_, ways)| ways[0].1 >= 1), "{classes:?}");
+        assert!(
+            ways(&classes).iter().all(|(_, ways)| ways[0].1 >= 1),
+            "{classes:?}"
+        );
         assert_eq!(in_proportion(5, &[0.0, 0.0, 1.0]), [1, 1, 3]);
     }
 }

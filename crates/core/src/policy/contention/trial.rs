@@ -41,7 +41,11 @@ impl Groups {
     /// the cleanest seats are for those that need them.
     pub fn limit_vulnerable(&mut self, stake: &[f64], least: f64) {
         let most = (self.poison.len() + self.vulnerable.len() + self.rest.len()) / 4;
-        let proven = self.vulnerable.iter().filter(|t| stake[**t] >= least).count();
+        let proven = self
+            .vulnerable
+            .iter()
+            .filter(|t| stake[**t] >= least)
+            .count();
         let keep = proven.max(most).min(self.vulnerable.len());
         let mild = self.vulnerable.split_off(keep);
         self.rest.splice(0..0, mild);
@@ -143,7 +147,10 @@ impl Trials {
 
     /// Whether a comparison is under way: then steps are short.
     pub const fn comparing(&self) -> bool {
-        matches!(self.stage, Stage::Trying(_) | Stage::Checking(_) | Stage::Confirming(_))
+        matches!(
+            self.stage,
+            Stage::Trying(_) | Stage::Checking(_) | Stage::Confirming(_)
+        )
     }
 
     /// Moves on by a step; `None` keeps the present mapping.
@@ -168,7 +175,11 @@ impl Trials {
             Stage::Holding => self.next(&now, rng),
             Stage::Trying(candidate) => {
                 let during = now.ipc.clone();
-                self.stage = Stage::Checking(Candidate { during, length: now.length, ..candidate });
+                self.stage = Stage::Checking(Candidate {
+                    during,
+                    length: now.length,
+                    ..candidate
+                });
                 Some((self.best.clone(), Why::Best))
             }
             Stage::Checking(candidate) => match self.judge(candidate, &now) {
@@ -213,19 +224,35 @@ impl Trials {
         let before = now.ipc.clone();
         while let Some(spots) = self.waiting.pop() {
             if spots != self.best {
-                self.stage = Stage::Trying(Candidate { spots: spots.clone(), before, ..Candidate::default() });
+                self.stage = Stage::Trying(Candidate {
+                    spots: spots.clone(),
+                    before,
+                    ..Candidate::default()
+                });
                 return Some((spots, Why::Trial));
             }
         }
         self.wait = self.wait.saturating_sub(1);
         let memory = (&self.memory, self.clock);
-        let exchanges = exchange::pick(&now.threads, &self.best, now.caches, now.crowded, memory, rng);
+        let exchanges = exchange::pick(
+            &now.threads,
+            &self.best,
+            now.caches,
+            now.crowded,
+            memory,
+            rng,
+        );
         if exchanges.is_empty() {
             return None;
         }
         let mut spots = self.best.clone();
         exchanges.iter().for_each(|(a, b)| spots.swap(*a, *b));
-        self.stage = Stage::Trying(Candidate { spots: spots.clone(), exchanges, before, ..Candidate::default() });
+        self.stage = Stage::Trying(Candidate {
+            spots: spots.clone(),
+            exchanges,
+            before,
+            ..Candidate::default()
+        });
         Some((spots, Why::Trial))
     }
 
@@ -233,7 +260,11 @@ impl Trials {
     fn judge(&mut self, candidate: Candidate, now: &Step<'_>) -> Option<Candidate> {
         let verdicts = self.verdicts(&candidate, now);
         let tried = verdicts.len().max(1) as f64;
-        let loss: f64 = verdicts.iter().flatten().map(|v| (MOVING - v.gain).max(0.0)).sum();
+        let loss: f64 = verdicts
+            .iter()
+            .flatten()
+            .map(|v| (MOVING - v.gain).max(0.0))
+            .sum();
         self.credit -= loss / tried * candidate.length;
         let better = |v: &Option<Verdict>| v.is_some_and(|v| v.gain > GAIN.max(v.doubt));
         let replaced = self.best.clone();
@@ -246,9 +277,16 @@ impl Trials {
         }
         let mut kept = Vec::new();
         for (&(a, b), verdict) in candidate.exchanges.iter().zip(&verdicts) {
-            let Some(gain) = verdict.map(|v| v.gain) else { continue };
+            let Some(gain) = verdict.map(|v| v.gain) else {
+                continue;
+            };
             let better = better(verdict);
-            self.memory.learn(self.members[a], self.members[b], if better { -gain } else { gain }, self.clock);
+            self.memory.learn(
+                self.members[a],
+                self.members[b],
+                if better { -gain } else { gain },
+                self.clock,
+            );
             if better {
                 self.best.swap(a, b);
                 kept.push((a, b));
@@ -280,7 +318,8 @@ impl Trials {
             if !worse(verdict) {
                 self.best.swap(a, b);
                 let gain = verdict.map_or(0.0, |v| -v.gain);
-                self.memory.learn(self.members[a], self.members[b], gain.min(0.0), self.clock);
+                self.memory
+                    .learn(self.members[a], self.members[b], gain.min(0.0), self.clock);
                 all = false;
             }
         }
@@ -291,7 +330,10 @@ impl Trials {
     fn verdicts(&self, candidate: &Candidate, now: &Step<'_>) -> Vec<Option<Verdict>> {
         let triple = |t: &usize| [candidate.before[*t], candidate.during[*t], now.ipc[*t]];
         let mut at_caches = vec![Vec::new(); now.caches.rows.len()];
-        self.best.iter().enumerate().for_each(|(t, spot)| at_caches[spot.0].push(t));
+        self.best
+            .iter()
+            .enumerate()
+            .for_each(|(t, spot)| at_caches[spot.0].push(t));
         if candidate.exchanges.is_empty() {
             return vec![compare(at_caches.iter().flatten().map(triple))];
         }
@@ -329,7 +371,11 @@ mod tests {
             at += length;
             sum += length * now.iter().sum::<f64>();
             let step = Step {
-                threads: Threads { ids: &ids, stake: &[1.0, 0.5, 0.2, 0.0], pressure: &[0.0, 1.0, 2.0, 0.5] },
+                threads: Threads {
+                    ids: &ids,
+                    stake: &[1.0, 0.5, 0.2, 0.0],
+                    pressure: &[0.0, 1.0, 2.0, 0.5],
+                },
                 spots: &spots,
                 classes: vec![0, 1, 2, 2],
                 ipc: now.map(Some).to_vec(),
@@ -369,7 +415,18 @@ mod tests {
     #[test]
     fn what_won_by_chance_is_taken_back() {
         // Everything else is worse, but for a moment in which the first candidate runs.
-        let worth = |at: f64, mate| [1.0, 1.0, 1.0, if mate == 2 || (1.9..2.2).contains(&at) { 1.3 } else { 1.0 }];
+        let worth = |at: f64, mate| {
+            [
+                1.0,
+                1.0,
+                1.0,
+                if mate == 2 || (1.9..2.2).contains(&at) {
+                    1.3
+                } else {
+                    1.0
+                },
+            ]
+        };
         assert!(run(RATE, 100.0, worth).1 > 4.3 * 0.97);
     }
 
@@ -382,12 +439,19 @@ mod tests {
         let lost = 1.0 - mean / 4.0;
         // The launch mapping was not theirs; the last trial may overdraw.
         let most = RATE + (SAVINGS + 0.5 + 0.375) / intervals;
-        assert!(moves > 20 && lost < most, "lost {lost} of at most {most} in {moves} moves");
+        assert!(
+            moves > 20 && lost < most,
+            "lost {lost} of at most {most} in {moves} moves"
+        );
     }
 
     #[test]
     fn without_a_budget_the_classes_decide() {
-        let (mate, _, moves) = run(0.0, 100.0, |_, mate| if mate == 1 { [2.0; 4] } else { [1.0; 4] });
+        let (mate, _, moves) = run(
+            0.0,
+            100.0,
+            |_, mate| if mate == 1 { [2.0; 4] } else { [1.0; 4] },
+        );
         assert_eq!((mate, moves), (2, 1));
     }
 }

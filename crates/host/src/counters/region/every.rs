@@ -79,7 +79,9 @@ struct Part {
 
 impl std::fmt::Debug for Part {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Part").field("counts", &self.counts).finish_non_exhaustive()
+        f.debug_struct("Part")
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,10 +99,20 @@ impl Every {
         }
         let pmus = machine()?;
         let resolved = resolve(events, &parse_set(events)?, pmus)?;
-        if let Some(event) = resolved.iter().find(|e| e.encodings.iter().any(|e| e.system)) {
-            return Err(CounterError::SystemOnly { event: event.planned.name.clone() });
+        if let Some(event) = resolved
+            .iter()
+            .find(|e| e.encodings.iter().any(|e| e.system))
+        {
+            return Err(CounterError::SystemOnly {
+                event: event.planned.name.clone(),
+            });
         }
-        let opening = Opening { resolved: &resolved, number, thread: options.thread, user_only: user_only(&resolved)? };
+        let opening = Opening {
+            resolved: &resolved,
+            number,
+            thread: options.thread,
+            user_only: user_only(&resolved)?,
+        };
         let several = CoreTypes::of(pmus).names.len() > 1;
         let (mut parts, mut leaders) = (Vec::new(), Vec::new());
         for pmu in opening.pmus()? {
@@ -111,11 +123,23 @@ impl Every {
         let failed = CounterError::system("preparing to wait for moments");
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed(e.into()))?;
         for leader in &leaders {
-            epoll.add(leader, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(|e| failed(e.into()))?;
+            epoll
+                .add(leader, EpollEvent::new(EpollFlags::EPOLLIN, 0))
+                .map_err(|e| failed(e.into()))?;
         }
-        let control = Control { leaders: Arc::new(leaders), lost: Arc::default() };
+        let control = Control {
+            leaders: Arc::new(leaders),
+            lost: Arc::default(),
+        };
         let silent = vec![false; parts.len()];
-        Ok(Self { parts, control, epoll, silent, user_only: opening.user_only, bytes: Vec::new() })
+        Ok(Self {
+            parts,
+            control,
+            epoll,
+            silent,
+            user_only: opening.user_only,
+            bytes: Vec::new(),
+        })
     }
 
     /// What switches counting on and off; it is off at first.
@@ -147,18 +171,39 @@ impl Every {
     ) -> Result<bool, CounterError> {
         let parts = &self.parts;
         let waits = || parts.iter().any(|p| p.ring.waits());
-        let living = || self.silent.iter().enumerate().filter(|(_, silent)| !**silent).map(|(nth, _)| nth);
+        let living = || {
+            self.silent
+                .iter()
+                .enumerate()
+                .filter(|(_, silent)| !**silent)
+                .map(|(nth, _)| nth)
+        };
         if waits() || (living().next().is_none() && other.is_none()) {
             return Ok(waits());
         }
         let leaders = living().map(|nth| self.control.leaders[nth].as_fd());
-        let mut fds: Vec<PollFd<'_>> = leaders.chain(other).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let mut fds: Vec<PollFd<'_>> = leaders
+            .chain(other)
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
         match ppoll(&mut fds, most.map(TimeSpec::from_duration), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-            Err(e) => return Err(CounterError::System { doing: "waiting for moments", source: e.into() }),
+            Err(e) => {
+                return Err(CounterError::System {
+                    doing: "waiting for moments",
+                    source: e.into(),
+                });
+            }
         }
-        let ended = |fd: &PollFd<'_>| fd.revents().is_some_and(|came| came.contains(PollFlags::POLLHUP));
-        let ended: Vec<usize> = living().zip(&fds).filter(|(_, fd)| ended(fd)).map(|(nth, _)| nth).collect();
+        let ended = |fd: &PollFd<'_>| {
+            fd.revents()
+                .is_some_and(|came| came.contains(PollFlags::POLLHUP))
+        };
+        let ended: Vec<usize> = living()
+            .zip(&fds)
+            .filter(|(_, fd)| ended(fd))
+            .map(|(nth, _)| nth)
+            .collect();
         let waits = waits();
         // A thread that has ended would wake for ever.
         ended.into_iter().for_each(|nth| self.silent[nth] = true);
@@ -169,9 +214,21 @@ impl Every {
     pub fn take(&mut self, mut each: impl FnMut(&Moment<'_>)) -> usize {
         let mut taken = 0;
         let (lost, bytes) = (&self.control.lost, &mut self.bytes);
-        for Part { ring, counts, members, times, .. } in &mut self.parts {
+        for Part {
+            ring,
+            counts,
+            members,
+            times,
+            ..
+        } in &mut self.parts
+        {
             ring.drain(bytes, |record| match record::parse(record) {
-                Record::Sample { tid, at, counts: told, .. } => {
+                Record::Sample {
+                    tid,
+                    at,
+                    counts: told,
+                    ..
+                } => {
                     taken += 1;
                     let (enabled, running) = (told.enabled, told.running);
                     for count in counts.iter_mut() {
@@ -183,7 +240,11 @@ impl Every {
                         counts[*place].value = Some(value.saturating_sub(*before));
                         *before = value;
                     }
-                    each(&Moment { at_ns: at, thread: tid, counts });
+                    each(&Moment {
+                        at_ns: at,
+                        thread: tid,
+                        counts,
+                    });
                 }
                 Record::Lost { records } => drop(lost.fetch_add(records, Ordering::Relaxed)),
                 _ => {}
@@ -224,7 +285,10 @@ impl Control {
 
     fn set(&self, on: bool) -> Result<(), CounterError> {
         let failed = CounterError::system("switching counters");
-        self.leaders.iter().try_for_each(|leader| sys::switch(leader, on)).map_err(failed)
+        self.leaders
+            .iter()
+            .try_for_each(|leader| sys::switch(leader, on))
+            .map_err(failed)
     }
 
     /// Moments that did not fit into a ring since opening: what they would have told is in the next one.
@@ -245,8 +309,19 @@ struct Opening<'a> {
 impl<'a> Opening<'a> {
     /// The PMUs that have a group each; none stands for the kernel itself.
     fn pmus(&self) -> Result<Vec<Option<&'a str>>, CounterError> {
-        let hardware = |event: &'a Resolved| event.encodings.iter().filter(|e| !e.software).map(|e| e.pmu.as_str());
-        let mut of_leader: Vec<&str> = self.resolved.first().into_iter().flat_map(hardware).collect();
+        let hardware = |event: &'a Resolved| {
+            event
+                .encodings
+                .iter()
+                .filter(|e| !e.software)
+                .map(|e| e.pmu.as_str())
+        };
+        let mut of_leader: Vec<&str> = self
+            .resolved
+            .first()
+            .into_iter()
+            .flat_map(hardware)
+            .collect();
         if of_leader.is_empty() {
             of_leader = self.resolved.iter().flat_map(hardware).collect();
             of_leader.sort_unstable();
@@ -256,11 +331,20 @@ impl<'a> Opening<'a> {
                 return Err(CounterError::Region(mend));
             }
         }
-        Ok(if of_leader.is_empty() { vec![None] } else { of_leader.into_iter().map(Some).collect() })
+        Ok(if of_leader.is_empty() {
+            vec![None]
+        } else {
+            of_leader.into_iter().map(Some).collect()
+        })
     }
 
     fn part(&self, pmu: Option<&str>, several: bool) -> Result<(Part, OwnedFd), CounterError> {
-        let on = |event: &'a Resolved| event.encodings.iter().find(|e| e.software || Some(e.pmu.as_str()) == pmu);
+        let on = |event: &'a Resolved| {
+            event
+                .encodings
+                .iter()
+                .find(|e| e.software || Some(e.pmu.as_str()) == pmu)
+        };
         let (mut fds, mut members, mut counts) = (Vec::<OwnedFd>::new(), Vec::new(), Vec::new());
         for (place, event) in self.resolved.iter().enumerate() {
             let encoding = on(event);
@@ -270,8 +354,17 @@ impl<'a> Opening<'a> {
                 members.push((place, 0));
             }
             let (name, unit) = (event.planned.name.clone(), event.planned.unit.clone());
-            let core_type = pmu.filter(|_| several && encoding.is_none_or(|e| !e.software)).map(str::to_owned);
-            counts.push(Count { name, unit, core_type, value: None, enabled_ns: 0, running_ns: 0 });
+            let core_type = pmu
+                .filter(|_| several && encoding.is_none_or(|e| !e.software))
+                .map(str::to_owned);
+            counts.push(Count {
+                name,
+                unit,
+                core_type,
+                value: None,
+                enabled_ns: 0,
+                running_ns: 0,
+            });
         }
         let leader = fds.remove(0);
         let ring = Ring::map_sized(&leader, RING_BYTES).map_err(|source| match source.raw_os_error() {
@@ -280,10 +373,24 @@ impl<'a> Opening<'a> {
             ),
             _ => CounterError::System { doing: "mapping a ring for moments", source },
         })?;
-        Ok((Part { ring, _members: fds, counts, members, times: (0, 0) }, leader))
+        Ok((
+            Part {
+                ring,
+                _members: fds,
+                counts,
+                members,
+                times: (0, 0),
+            },
+            leader,
+        ))
     }
 
-    fn counter(&self, event: &Resolved, encoding: &Encoding, leader: Option<&OwnedFd>) -> std::io::Result<OwnedFd> {
+    fn counter(
+        &self,
+        event: &Resolved,
+        encoding: &Encoding,
+        leader: Option<&OwnedFd>,
+    ) -> std::io::Result<OwnedFd> {
         let leads = leader.is_none();
         let attr = Attr {
             kind: encoding.kind,

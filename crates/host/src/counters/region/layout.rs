@@ -30,13 +30,17 @@ impl Layout {
         let mut rows = Vec::new();
         for (nth, event) in events.iter().enumerate() {
             if event.encodings.iter().any(|e| e.system) {
-                return Err(CounterError::SystemOnly { event: event.planned.name.clone() });
+                return Err(CounterError::SystemOnly {
+                    event: event.planned.name.clone(),
+                });
             }
             rows.extend(rows_of(nth, event, core_types));
         }
         let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
         for (place, row) in rows.iter().enumerate() {
-            let Some(encoding) = &row.encoding else { continue };
+            let Some(encoding) = &row.encoding else {
+                continue;
+            };
             match groups.iter_mut().find(|(pmu, _)| *pmu == encoding.pmu) {
                 Some((_, members)) => members.push(place),
                 None => groups.push((&encoding.pmu, vec![place])),
@@ -51,9 +55,20 @@ fn rows_of(event: usize, resolved: &Resolved, core_types: &CoreTypes) -> Vec<Row
     let names = &core_types.names;
     if names.len() > 1 && resolved.encodings.iter().all(|e| names.contains(&e.pmu)) {
         let of = |name: &String| resolved.encodings.iter().find(|e| e.pmu == *name).cloned();
-        return names.iter().map(|n| Row { event, core_type: Some(n.clone()), encoding: of(n) }).collect();
+        return names
+            .iter()
+            .map(|n| Row {
+                event,
+                core_type: Some(n.clone()),
+                encoding: of(n),
+            })
+            .collect();
     }
-    let row = |e: &Encoding| Row { event, core_type: None, encoding: Some(e.clone()) };
+    let row = |e: &Encoding| Row {
+        event,
+        core_type: None,
+        encoding: Some(e.clone()),
+    };
     resolved.encodings.iter().map(row).collect()
 }
 
@@ -71,7 +86,11 @@ mod tests {
         for (name, kind, cpus) in [("cpu_core", "4", "0-3"), ("cpu_atom", "10", "4-7")] {
             let folder = root.path().join("sys/bus/event_source/devices").join(name);
             std::fs::create_dir_all(folder.join("format")).unwrap();
-            for (file, text) in [("type", kind), ("cpus", cpus), ("format/event", "config:0-7")] {
+            for (file, text) in [
+                ("type", kind),
+                ("cpus", cpus),
+                ("format/event", "config:0-7"),
+            ] {
                 std::fs::write(folder.join(file), text).unwrap();
             }
         }
@@ -83,8 +102,11 @@ mod tests {
         let pmus = hybrid();
         let events = resolve(EVENTS, &parse_set(EVENTS).unwrap(), &pmus).unwrap();
         let layout = Layout::of(&events, &CoreTypes::of(&pmus)).unwrap();
-        let rows: Vec<_> =
-            layout.rows.iter().map(|r| (r.event, r.core_type.as_deref(), r.encoding.is_some())).collect();
+        let rows: Vec<_> = layout
+            .rows
+            .iter()
+            .map(|r| (r.event, r.core_type.as_deref(), r.encoding.is_some()))
+            .collect();
         let (core, atom) = (Some("cpu_core"), Some("cpu_atom"));
         assert_eq!(
             rows,

@@ -112,18 +112,37 @@ impl Region {
         let pmus = machine()?;
         let resolved = resolve(events, &parse_set(events)?, pmus)?;
         if resolved.iter().any(|e| e.every.is_some()) {
-            return Err(CounterError::Region("a region counts from start to stop; leave ebs out"));
+            return Err(CounterError::Region(
+                "a region counts from start to stop; leave ebs out",
+            ));
         }
         let layout = Layout::of(&resolved, &CoreTypes::of(pmus))?;
-        let opening = Opening { resolved: &resolved, layout: &layout, options, user_only: user_only(&resolved)? };
+        let opening = Opening {
+            resolved: &resolved,
+            layout: &layout,
+            options,
+            user_only: user_only(&resolved)?,
+        };
         let groups = opening.groups()?;
         let count = |row: &Row| {
             let planned = &resolved[row.event].planned;
             let (name, unit) = (planned.name.clone(), planned.unit.clone());
-            Count { name, unit, core_type: row.core_type.clone(), value: None, enabled_ns: 0, running_ns: 0 }
+            Count {
+                name,
+                unit,
+                core_type: row.core_type.clone(),
+                value: None,
+                enabled_ns: 0,
+                running_ns: 0,
+            }
         };
         let counts = layout.rows.iter().map(count).collect();
-        Ok(Self { counts, groups, started: false, user_only: opening.user_only })
+        Ok(Self {
+            counts,
+            groups,
+            started: false,
+            user_only: opening.user_only,
+        })
     }
 
     /// Begins a stretch.
@@ -132,7 +151,9 @@ impl Region {
     /// It has begun already; reading fails.
     pub fn start(&mut self) -> Result<(), CounterError> {
         if self.started {
-            return Err(CounterError::Region("the region has been started already; stop it first"));
+            return Err(CounterError::Region(
+                "the region has been started already; stop it first",
+            ));
         }
         // The other way round than at the end: what stands first in the string has the least of the reading in it.
         for group in self.groups.iter_mut().rev() {
@@ -149,7 +170,9 @@ impl Region {
     /// It has not begun; reading fails, and then the stretch counts for nothing.
     pub fn stop(&mut self) -> Result<(), CounterError> {
         if !self.started {
-            return Err(CounterError::Region("the region has not been started; start it first"));
+            return Err(CounterError::Region(
+                "the region has not been started; start it first",
+            ));
         }
         self.started = false;
         for group in &mut self.groups {
@@ -187,7 +210,11 @@ impl Region {
         for group in &mut self.groups {
             group.sum.fill([0; 3]);
         }
-        if std::mem::take(&mut self.started) { self.start() } else { Ok(()) }
+        if std::mem::take(&mut self.started) {
+            self.start()
+        } else {
+            Ok(())
+        }
     }
 
     /// How many counts [`Region::read`] gives, and what of: only values and times are missing.
@@ -213,7 +240,8 @@ impl Group {
             return Ok(());
         }
         let failed = CounterError::system("reading counters");
-        let times = sys::read_group(&self.leader, &mut self.bytes, &mut self.words).map_err(&failed)?;
+        let times =
+            sys::read_group(&self.leader, &mut self.bytes, &mut self.words).map_err(&failed)?;
         if self.words.len() != self.places.len() {
             return Err(failed(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -234,7 +262,13 @@ impl Group {
     fn total(&self, member: usize, open: bool) -> [u64; 3] {
         let (sum, now, base) = (self.sum[member], self.now[member], self.base[member]);
         // The kernel's times and those computed from a page may differ by the rounding of the clock's factor.
-        std::array::from_fn(|i| if open { sum[i] + now[i].saturating_sub(base[i]) } else { sum[i] })
+        std::array::from_fn(|i| {
+            if open {
+                sum[i] + now[i].saturating_sub(base[i])
+            } else {
+                sum[i]
+            }
+        })
     }
 }
 
@@ -242,7 +276,9 @@ impl Group {
 fn look_at(pages: &[Page], into: &mut Reading) -> bool {
     pages.iter().zip(into).all(|(page, entry)| {
         let moment = page.read();
-        moment.map(|m| *entry = [m.value, m.enabled_ns, m.running_ns]).is_some()
+        moment
+            .map(|m| *entry = [m.value, m.enabled_ns, m.running_ns])
+            .is_some()
     })
 }
 
@@ -278,15 +314,25 @@ fn user_only(events: &[Resolved]) -> Result<bool, CounterError> {
 }
 
 fn forbidden(event: &str, wanted: i32) -> CounterError {
-    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let paranoid =
+        std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let (paranoid, target) = (paranoid.trim().to_owned(), "the thread".to_owned());
-    CounterError::Forbidden { event: event.into(), target, paranoid, wanted }
+    CounterError::Forbidden {
+        event: event.into(),
+        target,
+        paranoid,
+        wanted,
+    }
 }
 
 fn refused(event: &str, source: io::Error) -> CounterError {
     match source.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => forbidden(event, 1),
-        _ => CounterError::Refused { event: event.into(), target: "the thread".into(), source },
+        _ => CounterError::Refused {
+            event: event.into(),
+            target: "the thread".into(),
+            source,
+        },
     }
 }
 
@@ -311,14 +357,24 @@ impl Opening<'_> {
             if let Some(code) = error
                 && !groups.iter().any(counted)
             {
-                return Err(refused(&self.resolved[nth].planned.name, io::Error::from_raw_os_error(code)));
+                return Err(refused(
+                    &self.resolved[nth].planned.name,
+                    io::Error::from_raw_os_error(code),
+                ));
             }
         }
         Ok(groups)
     }
 
-    fn group(&self, rows: &[usize], absent: &mut [Option<i32>]) -> Result<Option<Group>, CounterError> {
-        let (mut fds, mut places) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+    fn group(
+        &self,
+        rows: &[usize],
+        absent: &mut [Option<i32>],
+    ) -> Result<Option<Group>, CounterError> {
+        let (mut fds, mut places) = (
+            Vec::with_capacity(rows.len()),
+            Vec::with_capacity(rows.len()),
+        );
         for place in rows {
             let event = self.layout.rows[*place].event;
             match self.counter(*place, fds.first()) {
@@ -327,25 +383,41 @@ impl Opening<'_> {
                     places.push(*place);
                 }
                 Err(error) => match error.raw_os_error() {
-                    code @ Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => absent[event] = code,
+                    code @ Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
+                        absent[event] = code
+                    }
                     _ => return Err(refused(&self.resolved[event].planned.name, error)),
                 },
             }
         }
-        let Some(first) = fds.first() else { return Ok(None) };
+        let Some(first) = fds.first() else {
+            return Ok(None);
+        };
         sys::switch(first, true).map_err(CounterError::system("switching counters on"))?;
         let pages = self.pages(rows, &fds);
         let leader = fds.remove(0);
         let empty = vec![[0; 3]; places.len()];
         let (base, sum, now) = (empty.clone(), empty.clone(), empty);
         let (bytes, words) = (Vec::new(), Vec::with_capacity(places.len()));
-        Ok(Some(Group { leader, _members: fds, places, pages, base, sum, now, bytes, words }))
+        Ok(Some(Group {
+            leader,
+            _members: fds,
+            places,
+            pages,
+            base,
+            sum,
+            now,
+            bytes,
+            words,
+        }))
     }
 
     fn counter(&self, place: usize, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
         let row = &self.layout.rows[place];
         let space = self.resolved[row.event].space;
-        let Some(encoding) = &row.encoding else { return Err(io::Error::from_raw_os_error(libc::ENOENT)) };
+        let Some(encoding) = &row.encoding else {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        };
         let attr = Attr {
             kind: encoding.kind,
             config: encoding.config,
@@ -355,14 +427,27 @@ impl Opening<'_> {
             inherit: self.options.inherit,
             ..Attr::default()
         };
-        sys::open(&attr, Scope::Thread(self.options.thread.unwrap_or(0), None), leader)
+        sys::open(
+            &attr,
+            Scope::Thread(self.options.thread.unwrap_or(0), None),
+            leader,
+        )
     }
 
     /// Pages of hardware counters of the calling thread; without them, the kernel is asked.
     fn pages(&self, rows: &[usize], fds: &[OwnedFd]) -> Option<(usize, Vec<Page>)> {
-        let software = |place: &usize| self.layout.rows[*place].encoding.as_ref().is_none_or(|e| e.software);
+        let software = |place: &usize| {
+            self.layout.rows[*place]
+                .encoding
+                .as_ref()
+                .is_none_or(|e| e.software)
+        };
         let options = self.options;
-        if !page::READABLE || options.inherit || options.thread.is_some() || rows.iter().any(software) {
+        if !page::READABLE
+            || options.inherit
+            || options.thread.is_some()
+            || rows.iter().any(software)
+        {
             return None;
         }
         let pages = fds.iter().map(Page::map).collect::<io::Result<_>>().ok()?;

@@ -90,13 +90,27 @@ impl Page {
         WATCH.call_once(|| unsafe {
             libc::pthread_atfork(None, None, Some(forked));
         });
-        let length = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
+        let length =
+            nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing existing is touched.
-        let base = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { base: base.cast(), length, forks: FORKS.load(Ordering::Relaxed) })
+        Ok(Self {
+            base: base.cast(),
+            length,
+            forks: FORKS.load(Ordering::Relaxed),
+        })
     }
 
     /// What the event has counted; nothing where only the kernel can tell. Only for the thread that the event is of.
@@ -162,7 +176,12 @@ unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<Mom
     if allowed & MAY_READ == 0 || allowed & MAY_TIME == 0 {
         return None;
     }
-    let since = elapsed(hardware.clock(), field!(time_shift), field!(time_mult), field!(time_offset));
+    let since = elapsed(
+        hardware.clock(),
+        field!(time_shift),
+        field!(time_mult),
+        field!(time_offset),
+    );
     let count = signed(hardware.counter(index), field!(pmc_width))?;
     Some(Moment {
         value: field!(offset).wrapping_add(count) as u64,
@@ -173,7 +192,9 @@ unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<Mom
 
 /// Nanoseconds since the kernel wrote the page, by a clock that it gave a factor for.
 fn elapsed(clock: u64, shift: u16, factor: u32, offset: u64) -> u64 {
-    let scaled = (u128::from(clock) * u128::from(factor)).checked_shr(shift.into()).unwrap_or(0);
+    let scaled = (u128::from(clock) * u128::from(factor))
+        .checked_shr(shift.into())
+        .unwrap_or(0);
     offset.wrapping_add(scaled as u64)
 }
 
@@ -220,22 +241,45 @@ mod tests {
 
     fn moment(page: &Layout, counter: u64) -> Option<Moment> {
         // SAFETY: a whole layout.
-        unsafe { read(page, &Fake { counter, clock: 2_200 }) }
+        unsafe {
+            read(
+                page,
+                &Fake {
+                    counter,
+                    clock: 2_200,
+                },
+            )
+        }
     }
 
     #[test]
     fn a_count_is_the_kernels_part_and_the_counters() {
         let page = page(MAY_READ | MAY_TIME, 3);
-        let expected = Moment { value: 0x1_0000_0000_0007, enabled_ns: 5_100, running_ns: 3_100 };
+        let expected = Moment {
+            value: 0x1_0000_0000_0007,
+            enabled_ns: 5_100,
+            running_ns: 3_100,
+        };
         assert_eq!(moment(&page, 7), Some(expected));
         // A counter that was set to overflow soon is still below zero.
-        assert_eq!(moment(&page, 0xffff_ffff_fff0).map(|m| m.value), Some(0xffff_ffff_fff0));
+        assert_eq!(
+            moment(&page, 0xffff_ffff_fff0).map(|m| m.value),
+            Some(0xffff_ffff_fff0)
+        );
     }
 
     #[test]
     fn the_kernel_is_asked_where_the_page_does_not_know() {
-        assert_eq!(moment(&page(MAY_READ | MAY_TIME, 0), 7), None, "the event has no counter just now");
-        assert_eq!(moment(&page(MAY_TIME, 3), 7), None, "counters may not be read");
+        assert_eq!(
+            moment(&page(MAY_READ | MAY_TIME, 0), 7),
+            None,
+            "the event has no counter just now"
+        );
+        assert_eq!(
+            moment(&page(MAY_TIME, 3), 7),
+            None,
+            "counters may not be read"
+        );
         assert_eq!(moment(&page(MAY_READ, 3), 7), None, "times cannot be told");
     }
 

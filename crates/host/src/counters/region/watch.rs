@@ -23,17 +23,34 @@ impl Every {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn watch(self, each: impl FnMut(&Moment<'_>) + Send + 'static) -> Result<Watch, CounterError> {
+    pub fn watch(
+        self,
+        each: impl FnMut(&Moment<'_>) + Send + 'static,
+    ) -> Result<Watch, CounterError> {
         let failed = CounterError::system("starting the thread that watches");
         let (stop, stopped) = UnixStream::pair().map_err(&failed)?;
         let run = move || hand_on(self, &stopped, each);
-        let thread = std::thread::Builder::new().name("countersteer".into()).spawn(run).map_err(failed)?;
-        Ok(Watch { stop, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("countersteer".into())
+            .spawn(run)
+            .map_err(failed)?;
+        Ok(Watch {
+            stop,
+            thread: Some(thread),
+        })
     }
 }
 
-fn hand_on(mut every: Every, stopped: &UnixStream, mut each: impl FnMut(&Moment<'_>)) -> Result<Every, CounterError> {
-    let stops = || stopped.set_nonblocking(true).and_then(|()| std::io::Read::read(&mut &*stopped, &mut [0]));
+fn hand_on(
+    mut every: Every,
+    stopped: &UnixStream,
+    mut each: impl FnMut(&Moment<'_>),
+) -> Result<Every, CounterError> {
+    let stops = || {
+        stopped
+            .set_nonblocking(true)
+            .and_then(|()| std::io::Read::read(&mut &*stopped, &mut [0]))
+    };
     loop {
         every.wait_or(None, Some(stopped.as_fd()))?;
         every.take(&mut each);
@@ -52,7 +69,10 @@ impl Watch {
     /// Waiting for moments failed; the closure panicked.
     pub fn end(mut self) -> Result<Every, CounterError> {
         let panicked = |_| CounterError::Region("the callback of a watch has panicked");
-        self.join().map_or(Err(CounterError::Region("the watch has ended")), |end| end.map_err(panicked)?)
+        self.join()
+            .map_or(Err(CounterError::Region("the watch has ended")), |end| {
+                end.map_err(panicked)?
+            })
     }
 
     fn join(&mut self) -> Option<std::thread::Result<Result<Every, CounterError>>> {
@@ -79,7 +99,10 @@ mod tests {
     /// Touches fresh pages, each a fault.
     fn touch(pages: usize) {
         let length = pages * 4096;
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
         // SAFETY: a new mapping, of which each page is written once before it is given back.
         unsafe {
             let base = libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0);
@@ -103,7 +126,9 @@ mod tests {
 
     #[test]
     fn a_moment_comes_each_so_many_events_and_tells_what_happened_since() {
-        let Some(mut every) = opened("page_faults,task_clock", 100) else { return };
+        let Some(mut every) = opened("page_faults,task_clock", 100) else {
+            return;
+        };
         touch(500);
         assert_eq!(every.take(|_| {}), 0, "it was not switched on");
         every.control().on().unwrap();
@@ -112,16 +137,33 @@ mod tests {
         touch(500);
         assert!(every.wait(Some(std::time::Duration::ZERO)).unwrap());
         let mut moments = Vec::new();
-        every.take(|m| moments.push((m.at_ns, m.thread, m.counts[0].value, m.counts[1].value, m.counts[0].running_ns)));
+        every.take(|m| {
+            moments.push((
+                m.at_ns,
+                m.thread,
+                m.counts[0].value,
+                m.counts[1].value,
+                m.counts[0].running_ns,
+            ))
+        });
         assert!((10..=11).contains(&moments.len()), "{moments:?}");
-        assert!(moments.iter().all(|m| m.2 == Some(100) && m.3 > Some(0) && m.4 > 0), "{moments:?}");
+        assert!(
+            moments
+                .iter()
+                .all(|m| m.2 == Some(100) && m.3 > Some(0) && m.4 > 0),
+            "{moments:?}"
+        );
         assert!(moments.is_sorted_by_key(|m| m.0) && moments.iter().all(|m| m.1 == moments[0].1));
-        assert!(!every.wait(Some(std::time::Duration::ZERO)).unwrap() && every.control().lost() == 0);
+        assert!(
+            !every.wait(Some(std::time::Duration::ZERO)).unwrap() && every.control().lost() == 0
+        );
     }
 
     #[test]
     fn what_does_not_fit_is_told_and_is_in_the_next_moment() {
-        let Some(mut every) = opened("page_faults", 1) else { return };
+        let Some(mut every) = opened("page_faults", 1) else {
+            return;
+        };
         every.control().on().unwrap();
         touch(5_000);
         let mut seen = Vec::new();
@@ -129,17 +171,25 @@ mod tests {
         touch(10);
         every.take(|m| seen.push(m.counts[0].value.unwrap()));
         let lost = every.control().lost();
-        assert!(lost > 1000 && seen.iter().any(|n| *n == lost + 1), "{lost} {:?}", seen.iter().max());
+        assert!(
+            lost > 1000 && seen.iter().any(|n| *n == lost + 1),
+            "{lost} {:?}",
+            seen.iter().max()
+        );
         assert!(seen.iter().sum::<u64>() >= 5_010);
     }
 
     #[test]
     fn a_watch_hands_on_every_moment_and_gives_back_what_it_watched() {
-        let Some(every) = opened("page_faults", 50) else { return };
+        let Some(every) = opened("page_faults", 50) else {
+            return;
+        };
         let control = every.control();
         let seen = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&seen);
-        let watch = every.watch(move |m| *counted.lock().unwrap() += m.counts[0].value.unwrap()).unwrap();
+        let watch = every
+            .watch(move |m| *counted.lock().unwrap() += m.counts[0].value.unwrap())
+            .unwrap();
         control.on().unwrap();
         touch(1000);
         control.off().unwrap();
@@ -162,7 +212,10 @@ mod tests {
             return;
         };
         let begun = std::time::Instant::now();
-        while every.wait(Some(std::time::Duration::from_secs(30))).unwrap() {
+        while every
+            .wait(Some(std::time::Duration::from_secs(30)))
+            .unwrap()
+        {
             every.take(|_| {});
         }
         assert!(begun.elapsed().as_secs() < 20);
@@ -171,8 +224,20 @@ mod tests {
 
     #[test]
     fn zero_events_and_inheritance_are_refused() {
-        let error = Every::open("page_faults", 0, Options::default()).unwrap_err().to_string();
+        let error = Every::open("page_faults", 0, Options::default())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("at least 1"), "{error}");
-        assert!(Every::open("page_faults", 1, Options { inherit: true, thread: None }).is_err());
+        assert!(
+            Every::open(
+                "page_faults",
+                1,
+                Options {
+                    inherit: true,
+                    thread: None
+                }
+            )
+            .is_err()
+        );
     }
 }

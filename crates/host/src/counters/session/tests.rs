@@ -39,7 +39,10 @@ impl Backend for Fake {
             Some(step) => {
                 self.now = self.now.max(step.at);
                 self.heard.extend(step.records);
-                Ok(Wake { ended: step.ended, ..Wake::default() })
+                Ok(Wake {
+                    ended: step.ended,
+                    ..Wake::default()
+                })
             }
             None => {
                 self.now = until.0;
@@ -89,8 +92,15 @@ fn info(set: u32) -> GroupInfo {
 }
 
 fn request(sets: usize, interval_ms: Option<u64>) -> Request {
-    let event = |name: &str| PlannedEvent { name: name.into(), unit: String::new(), scale: 1.0, event: None };
-    let set = PlannedSet { events: vec![event("task_clock"), event("page_faults")] };
+    let event = |name: &str| PlannedEvent {
+        name: name.into(),
+        unit: String::new(),
+        scale: 1.0,
+        event: None,
+    };
+    let set = PlannedSet {
+        events: vec![event("task_clock"), event("page_faults")],
+    };
     let interval = interval_ms.map(Nanos::from_millis);
     Request {
         target: Target::Threads(vec![1]),
@@ -104,12 +114,19 @@ fn request(sets: usize, interval_ms: Option<u64>) -> Request {
         bind: None,
         total: false,
         output: None,
-        core_types: CoreTypes { names: vec!["cpu".into()], by_cpu: vec![0] },
+        core_types: CoreTypes {
+            names: vec!["cpu".into()],
+            by_cpu: vec![0],
+        },
     }
 }
 
 fn step(at_ms: u64, records: Vec<Vec<u8>>) -> Step {
-    Step { at: at_ms * MS, records, ended: false }
+    Step {
+        at: at_ms * MS,
+        records,
+        ended: false,
+    }
 }
 
 /// Rows as (tick, tid or 0, set, values), and what was switched.
@@ -129,14 +146,36 @@ fn run_with(
     infos: Vec<GroupInfo>,
 ) -> (Seen, Fake, Follower) {
     follower.root(1, 1, Nanos::ZERO);
-    let mut fake = Fake { now: 0, steps: steps.into(), heard: Vec::new(), infos, totals, switched: Vec::new() };
+    let mut fake = Fake {
+        now: 0,
+        steps: steps.into(),
+        heard: Vec::new(),
+        infos,
+        totals,
+        switched: Vec::new(),
+    };
     let mut seen = Seen::new();
-    let mut counting =
-        Counting { backend: &mut fake, follower: &mut follower, owner: None, origin: Nanos::ZERO, number: 0, set: 0 };
+    let mut counting = Counting {
+        backend: &mut fake,
+        follower: &mut follower,
+        owner: None,
+        origin: Nanos::ZERO,
+        number: 0,
+        set: 0,
+    };
     let mut sink = |tick: &Tick<'_>| {
         for (i, row) in tick.readings.rows().iter().enumerate() {
-            let tid = if let Owner::Thread { tid, .. } = row.owner { tid } else { 0 };
-            seen.push((tick.at.0 / MS, tid, row.set, tick.readings.values(i).to_vec()));
+            let tid = if let Owner::Thread { tid, .. } = row.owner {
+                tid
+            } else {
+                0
+            };
+            seen.push((
+                tick.at.0 / MS,
+                tid,
+                row.set,
+                tick.readings.values(i).to_vec(),
+            ));
         }
         ControlFlow::Continue(())
     };
@@ -152,10 +191,25 @@ fn a_short_life_between_two_readings_is_not_missed() {
         record::last(1, 2, 1, 12 * MS + 7, 900, &[900, 3]),
     ];
     let root = vec![record::sample(1, 1, 1, 15 * MS, 5_000, &[5_000, 1])];
-    let end = Step { at: 230 * MS, records: Vec::new(), ended: true };
-    let (seen, _, _) = run(&request(1, Some(100)), vec![step(13, life), step(20, root), end], vec![vec![8_900, 6]]);
-    let expected: Seen = vec![(100, 2, 0, vec![900, 3]), (100, 1, 0, vec![5_000, 1]), (230, 1, 0, vec![3_000, 2])];
-    assert_eq!(seen, expected, "the root's own is the total less what others counted");
+    let end = Step {
+        at: 230 * MS,
+        records: Vec::new(),
+        ended: true,
+    };
+    let (seen, _, _) = run(
+        &request(1, Some(100)),
+        vec![step(13, life), step(20, root), end],
+        vec![vec![8_900, 6]],
+    );
+    let expected: Seen = vec![
+        (100, 2, 0, vec![900, 3]),
+        (100, 1, 0, vec![5_000, 1]),
+        (230, 1, 0, vec![3_000, 2]),
+    ];
+    assert_eq!(
+        seen, expected,
+        "the root's own is the total less what others counted"
+    );
 }
 
 #[test]
@@ -165,48 +219,112 @@ fn without_a_period_threads_are_told_when_they_end() {
         record::exit(1, 2, 12 * MS),
         record::last(1, 2, 1, 12 * MS + 7, 900, &[900, 3]),
     ];
-    let end = Step { at: 900 * MS, records: Vec::new(), ended: true };
-    let (seen, _, follower) = run(&request(1, None), vec![step(13, life), end], vec![vec![1_900, 6]]);
-    assert_eq!(seen, [(263, 2, 0, vec![900, 3]), (900, 1, 0, vec![1_000, 3])]);
+    let end = Step {
+        at: 900 * MS,
+        records: Vec::new(),
+        ended: true,
+    };
+    let (seen, _, follower) = run(
+        &request(1, None),
+        vec![step(13, life), end],
+        vec![vec![1_900, 6]],
+    );
+    assert_eq!(
+        seen,
+        [(263, 2, 0, vec![900, 3]), (900, 1, 0, vec![1_000, 3])]
+    );
     assert_eq!(follower.name(2), "?", "names of the dead are forgotten");
 }
 
 #[test]
 fn lost_records_are_told_apart_not_given_to_anyone() {
-    let end = Step { at: 50 * MS, records: vec![record::lost(3)], ended: true };
+    let end = Step {
+        at: 50 * MS,
+        records: vec![record::lost(3)],
+        ended: true,
+    };
     let sample = vec![record::sample(1, 1, 1, 5 * MS, 100, &[100, 1])];
-    let (seen, _, follower) = run(&request(1, Some(100)), vec![step(10, sample), end], vec![vec![400, 9]]);
+    let (seen, _, follower) = run(
+        &request(1, Some(100)),
+        vec![step(10, sample), end],
+        vec![vec![400, 9]],
+    );
     assert_eq!(seen, [(50, 1, 0, vec![100, 1]), (50, 0, 0, vec![300, 8])]);
     assert_eq!(follower.lost(), 3);
 }
 
 #[test]
 fn sets_take_turns_and_readings_name_theirs() {
-    let sample = |set: u64, at: u64| vec![record::sample(1, 1, set + 1, at * MS, 10 * at, &[10 * at, 1])];
-    let end = Step { at: 250 * MS, records: Vec::new(), ended: true };
-    let steps = vec![step(50, sample(0, 50)), step(150, sample(1, 150)), step(240, sample(0, 240)), end];
-    let (seen, fake, _) = run(&request(2, Some(100)), steps, vec![vec![2_400, 1], vec![1_500, 1]]);
+    let sample = |set: u64, at: u64| {
+        vec![record::sample(
+            1,
+            1,
+            set + 1,
+            at * MS,
+            10 * at,
+            &[10 * at, 1],
+        )]
+    };
+    let end = Step {
+        at: 250 * MS,
+        records: Vec::new(),
+        ended: true,
+    };
+    let steps = vec![
+        step(50, sample(0, 50)),
+        step(150, sample(1, 150)),
+        step(240, sample(0, 240)),
+        end,
+    ];
+    let (seen, fake, _) = run(
+        &request(2, Some(100)),
+        steps,
+        vec![vec![2_400, 1], vec![1_500, 1]],
+    );
     let sets: Vec<(u64, u32)> = seen.iter().map(|s| (s.0, s.2)).collect();
     assert_eq!(sets, [(100, 0), (200, 1), (250, 0)]);
-    let expected = [(100, 0, false), (100, 1, true), (200, 1, false), (200, 0, true), (250, 0, false)];
+    let expected = [
+        (100, 0, false),
+        (100, 1, true),
+        (200, 1, false),
+        (200, 0, true),
+        (250, 0, false),
+    ];
     assert_eq!(fake.switched, expected);
 }
 
 #[test]
 fn counting_ends_after_the_readings_that_were_asked_for() {
-    let request = Request { samples: Some(2), ..request(1, Some(100)) };
+    let request = Request {
+        samples: Some(2),
+        ..request(1, Some(100))
+    };
     let sample = |at: u64| vec![record::sample(1, 1, 1, at * MS, at, &[at, 1])];
-    let (seen, fake, _) = run(&request, vec![step(50, sample(50)), step(150, sample(150))], vec![vec![170, 1]]);
+    let (seen, fake, _) = run(
+        &request,
+        vec![step(50, sample(50)), step(150, sample(150))],
+        vec![vec![170, 1]],
+    );
     assert_eq!(seen, [(100, 1, 0, vec![50, 1]), (200, 1, 0, vec![120, 0])]);
     assert_eq!(fake.now, 200 * MS);
 }
 
 #[test]
 fn every_sample_is_a_reading_of_its_own_where_events_decide() {
-    let request = Request { every: Some((0, 1, 10)), ..request(1, None) };
+    let request = Request {
+        every: Some((0, 1, 10)),
+        ..request(1, None)
+    };
     let sample = |at: u64, faults: u64| record::sample(1, 1, 1, at * MS, at, &[at, faults]);
-    let end = Step { at: 300 * MS, records: Vec::new(), ended: true };
-    let steps = vec![step(50, vec![sample(10, 10), sample(20, 20), sample(45, 30)]), end];
+    let end = Step {
+        at: 300 * MS,
+        records: Vec::new(),
+        ended: true,
+    };
+    let steps = vec![
+        step(50, vec![sample(10, 10), sample(20, 20), sample(45, 30)]),
+        end,
+    ];
     let infos = vec![info(0)];
     let mut follower = Follower::new(vec![0], &infos);
     follower.each_sample = true;
@@ -218,7 +336,13 @@ fn every_sample_is_a_reading_of_its_own_where_events_decide() {
 #[test]
 fn samples_of_short_periods_are_fewer_but_never_less_than_two() {
     let ms = |period| sample_ns(period * MS, SPARING_NS);
-    assert_eq!([1, 4, 10, 20, 50, 100, 1000].map(ms), [MS / 2, 2 * MS, 5 * MS, 5 * MS, 5 * MS, 10 * MS, 100 * MS]);
-    assert_eq!([10, 100].map(|period| sample_ns(period * MS, LEAST_SAMPLE_NS)), [MS, 10 * MS]);
+    assert_eq!(
+        [1, 4, 10, 20, 50, 100, 1000].map(ms),
+        [MS / 2, 2 * MS, 5 * MS, 5 * MS, 5 * MS, 10 * MS, 100 * MS]
+    );
+    assert_eq!(
+        [10, 100].map(|period| sample_ns(period * MS, LEAST_SAMPLE_NS)),
+        [MS, 10 * MS]
+    );
     assert_eq!(sample_ns(MS / 10, SPARING_NS), MS / 2);
 }

@@ -79,24 +79,53 @@ impl Watch {
         // Engines act on whether a thread ran all through a period, so they want its samples close together.
         let opening = request.opening(LEAST_SAMPLE_NS);
         let nothing = request.sets.iter().all(Vec::is_empty);
-        let opened = if nothing { Opened::default() } else { Opened::open(&opening, Whom::Threads(&[]))? };
+        let opened = if nothing {
+            Opened::default()
+        } else {
+            Opened::open(&opening, Whom::Threads(&[]))?
+        };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.farewells = opening.traces(opened.user_only).is_some();
         follower.fates = Some(Vec::new());
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
         let origin = backend.now();
-        let (set, turned, census, which, patient, lost, late) = (0, origin, None, Which::All, false, 0, Vec::new());
-        Ok(Self { request, backend, follower, origin, set, turned, census, which, patient, lost, late })
+        let (set, turned, census, which, patient, lost, late) =
+            (0, origin, None, Which::All, false, 0, Vec::new());
+        Ok(Self {
+            request,
+            backend,
+            follower,
+            origin,
+            set,
+            turned,
+            census,
+            which,
+            patient,
+            lost,
+            late,
+        })
     }
 
     /// A watch over nobody yet, by the same clock and with the same CPUs, that counts something else.
     ///
     /// # Errors
     /// No file is left.
-    pub fn another(&self, counters: (Vec<Vec<Resolved>>, Plan), interval: Nanos) -> Result<Self, CounterError> {
-        let new = Self::new(counters, interval, self.request.cpus.clone(), self.request.core_types.clone())?;
-        Ok(Self { origin: self.origin, ..new })
+    pub fn another(
+        &self,
+        counters: (Vec<Vec<Resolved>>, Plan),
+        interval: Nanos,
+    ) -> Result<Self, CounterError> {
+        let new = Self::new(
+            counters,
+            interval,
+            self.request.cpus.clone(),
+            self.request.core_types.clone(),
+        )?;
+        Ok(Self {
+            origin: self.origin,
+            ..new
+        })
     }
 
     /// The same over nobody yet, for who leaves threads alone: births and ends are told, and what threads have counted stands, when
@@ -109,14 +138,21 @@ impl Watch {
         self.backend.opened.last_words_each = 0;
         let suffices = roll::suffices(&self.request.sets, self.request.core_types.names.len());
         self.backend.roll = load.filter(|_| suffices).and_then(|load| load().ok());
-        Self { census: Some(Census::default()), ..self }
+        Self {
+            census: Some(Census::default()),
+            ..self
+        }
     }
 
     /// The same, by a clock of its own.
     #[must_use]
     pub fn from_now_on(self) -> Self {
         let now = self.backend.now();
-        Self { origin: now, turned: now, ..self }
+        Self {
+            origin: now,
+            turned: now,
+            ..self
+        }
     }
 
     /// Whether trees of threads are counted instead of threads.
@@ -130,7 +166,11 @@ impl Watch {
     #[must_use]
     pub fn patient(mut self, less_than: Nanos) -> Self {
         self.follower.ledger.pass_over(less_than);
-        Self { which: Which::Due, patient: true, ..self }
+        Self {
+            which: Which::Due,
+            patient: true,
+            ..self
+        }
     }
 
     /// Has the next readings tell everything: what trees of threads have counted so far, and of threads that hardly ran.
@@ -140,14 +180,24 @@ impl Watch {
     pub fn sum_up(&mut self) -> Result<(), CounterError> {
         self.which = Which::All;
         self.follower.ledger.hurry();
-        let Self { census, backend, follower, .. } = self;
-        census.as_mut().map_or(Ok(()), |census| census.read(backend, follower, None).map(drop))
+        let Self {
+            census,
+            backend,
+            follower,
+            ..
+        } = self;
+        census.as_mut().map_or(Ok(()), |census| {
+            census.read(backend, follower, None).map(drop)
+        })
     }
 
     /// Whether threads were born or have ended for which there was no room on the roll: it does not know all any more.
     #[must_use]
     pub fn overflows(&self) -> bool {
-        self.backend.roll.as_ref().is_some_and(|roll| roll.lost() > 0)
+        self.backend
+            .roll
+            .as_ref()
+            .is_some_and(|roll| roll.lost() > 0)
     }
 
     /// Whether threads that have ended may still tell what they did at last.
@@ -180,7 +230,10 @@ impl Watch {
     pub fn add(&mut self, pid: u32) -> Result<(), CounterError> {
         let tids = tasks::of_process(pid)?;
         let target = Target::Processes(vec![pid]);
-        let request = Request { target, ..self.request.clone() };
+        let request = Request {
+            target,
+            ..self.request.clone()
+        };
         let mut opening = request.opening(LEAST_SAMPLE_NS);
         opening.leaving = Leaving::Each(if self.patient { SWITCHES } else { 1 });
         if self.census.is_some() {
@@ -190,16 +243,34 @@ impl Watch {
         self.backend.opened.add_threads(&opening, &tids)?;
         self.follower.groups(&self.backend.opened.infos[known..]);
         let now = self.backend.now();
-        tids.iter().for_each(|tid| self.follower.root(pid, *tid, now));
-        add_newborn(&[pid], &mut self.backend, &mut self.follower, |backend, threads| {
-            backend.opened.add_threads(&opening, &tids_of(threads))
-        })?;
+        tids.iter()
+            .for_each(|tid| self.follower.root(pid, *tid, now));
+        add_newborn(
+            &[pid],
+            &mut self.backend,
+            &mut self.follower,
+            |backend, threads| backend.opened.add_threads(&opening, &tids_of(threads)),
+        )?;
         self.backend.switch(self.set as u32, true)
     }
 
     /// Takes in threads of a process, and again those that were born meanwhile to others than those.
-    fn take_in(&mut self, opening: &Opening<'_>, pid: u32, mut tids: Vec<u32>) -> Result<(), CounterError> {
-        let Self { census: Some(census), backend, follower, set, .. } = self else { return Ok(()) };
+    fn take_in(
+        &mut self,
+        opening: &Opening<'_>,
+        pid: u32,
+        mut tids: Vec<u32>,
+    ) -> Result<(), CounterError> {
+        let Self {
+            census: Some(census),
+            backend,
+            follower,
+            set,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
         for _ in 0..MOST_ROUNDS {
             census.add(opening, (pid, &tids), *set, (backend, follower))?;
             tids = unknown(pid, follower);
@@ -231,7 +302,9 @@ impl Watch {
     /// The kernel refuses to wait.
     pub fn wait(&mut self, until: Nanos) -> Result<bool, CounterError> {
         let until = self.origin + until;
-        let wake = self.backend.wait(until.min(self.backend.now() + HOUSEKEEPING))?;
+        let wake = self
+            .backend
+            .wait(until.min(self.backend.now() + HOUSEKEEPING))?;
         self.follower.listen(&mut self.backend, false);
         Ok(wake.file || wake.signal.is_some())
     }
@@ -267,14 +340,22 @@ impl Watch {
     /// Counters cannot be switched any more.
     pub fn turn(&mut self, mut take: impl FnMut(&Readings, &Plan)) -> Result<(), CounterError> {
         let now = self.backend.now();
-        let least = self.request.interval.map_or(Nanos::ZERO, |interval| Nanos(interval.0 * 3 / 4));
+        let least = self
+            .request
+            .interval
+            .map_or(Nanos::ZERO, |interval| Nanos(interval.0 * 3 / 4));
         let begun = now.since(self.turned) < least;
-        let next = if begun { self.set } else { self.request.plan.after(self.set) };
+        let next = if begun {
+            self.set
+        } else {
+            self.request.plan.after(self.set)
+        };
         if next != self.set {
             self.switch(self.set, false)?;
         }
         let over = self.over()?;
-        self.follower.flush(std::mem::replace(&mut self.which, Which::Due));
+        self.follower
+            .flush(std::mem::replace(&mut self.which, Which::Due));
         if next != self.set {
             self.switch(next, true)?;
             (self.set, self.turned) = (next, now);
@@ -293,7 +374,13 @@ impl Watch {
             self.lost = self.follower.lost();
             self.follower.trees.doubt();
         }
-        let Self { census, backend, follower, late, .. } = self;
+        let Self {
+            census,
+            backend,
+            follower,
+            late,
+            ..
+        } = self;
         let mut over = follower.trees.take_over();
         over.append(late);
         if over.is_empty() {
@@ -315,7 +402,8 @@ impl Watch {
         if let Some(census) = &mut self.census {
             census.close(&mut self.backend, over);
         }
-        over.iter().for_each(|tree| self.follower.ledger.fell(*tree));
+        over.iter()
+            .for_each(|tree| self.follower.ledger.fell(*tree));
     }
 
     /// Since the watch began, by the clock of the readings.

@@ -98,11 +98,17 @@ impl Pages {
     }
 
     /// Adds to an observation what programs tell about its threads.
-    pub(super) fn hear(&mut self, seen: &mut Observation, process_of: impl Fn(ThreadId) -> Option<u32>) {
+    pub(super) fn hear(
+        &mut self,
+        seen: &mut Observation,
+        process_of: impl Fn(ThreadId) -> Option<u32>,
+    ) {
         // Numbers come back; whoever has one now may be another thread than before.
         for event in &seen.events {
             match event.kind {
-                ThreadEventKind::New | ThreadEventKind::Exit => _ = self.threads.remove(&event.thread),
+                ThreadEventKind::New | ThreadEventKind::Exit => {
+                    _ = self.threads.remove(&event.thread)
+                }
                 // Another program may open pages sooner than the former one would have.
                 ThreadEventKind::Exec => self.look_soon(event.thread),
                 _ => {}
@@ -121,9 +127,14 @@ impl Pages {
             let sum = ran.entry(sample.thread).or_default();
             *sum += sample.enabled.max(sample.running);
         }
-        let period = seen.at.since(std::mem::replace(&mut self.last, seen.at)).as_secs_f64();
+        let period = seen
+            .at
+            .since(std::mem::replace(&mut self.last, seen.at))
+            .as_secs_f64();
         for info in &mut seen.threads {
-            let Some(known) = self.threads.get_mut(&info.id) else { continue };
+            let Some(known) = self.threads.get_mut(&info.id) else {
+                continue;
+            };
             let ran = ran.get(&info.id).map_or(0.0, |ran| ran.as_secs_f64());
             known.want(info.runnable, ran / period.max(1e-9));
             known.hear(info.id.0, self.processes.get(&known.pid));
@@ -143,8 +154,12 @@ impl Pages {
     fn work(&mut self, samples: &mut [Sample], ran: &BTreeMap<ThreadId, Nanos>) {
         let mut done = BTreeMap::new();
         for sample in samples {
-            let Some(known) = self.threads.get_mut(&sample.thread) else { continue };
-            let new = *done.entry(sample.thread).or_insert_with(|| known.work(self.processes.get(&known.pid)));
+            let Some(known) = self.threads.get_mut(&sample.thread) else {
+                continue;
+            };
+            let new = *done
+                .entry(sample.thread)
+                .or_insert_with(|| known.work(self.processes.get(&known.pid)));
             let all = ran.get(&sample.thread).map_or(0.0, |ran| ran.as_secs_f64());
             if let Some(new) = new.filter(|_| all > 0.0) {
                 let part = sample.enabled.max(sample.running).as_secs_f64() / all;
@@ -154,7 +169,12 @@ impl Pages {
     }
 
     /// Brings threads and processes up to date. Most of the time there are no pages, and nothing to be done.
-    fn meet(&mut self, at: Nanos, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
+    fn meet(
+        &mut self,
+        at: Nanos,
+        threads: &[ThreadInfo],
+        process_of: impl Fn(ThreadId) -> Option<u32>,
+    ) {
         if !self.threads.keys().eq(threads.iter().map(|t| &t.id)) {
             self.take_stock(threads, process_of);
         }
@@ -163,7 +183,11 @@ impl Pages {
         }
         (self.there, self.due) = (false, Nanos::NEVER);
         for (pid, process) in &mut self.processes {
-            if process.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
+            if process
+                .shared
+                .as_ref()
+                .is_some_and(|shared| !shared.is_there())
+            {
                 *process = Process::default();
             }
             process.seek(*pid, at);
@@ -178,7 +202,10 @@ impl Pages {
 
     /// Has the process of a thread be looked at as if it were new.
     fn look_soon(&mut self, thread: ThreadId) {
-        let process = self.threads.get(&thread).and_then(|known| self.processes.get_mut(&known.pid));
+        let process = self
+            .threads
+            .get(&thread)
+            .and_then(|known| self.processes.get_mut(&known.pid));
         if let Some(process) = process {
             process.look_soon();
             self.due = Nanos::ZERO;
@@ -187,7 +214,8 @@ impl Pages {
 
     /// Finds out who is new and who is gone.
     fn take_stock(&mut self, threads: &[ThreadInfo], process_of: impl Fn(ThreadId) -> Option<u32>) {
-        self.threads.retain(|id, _| threads.binary_search_by_key(id, |t| t.id).is_ok());
+        self.threads
+            .retain(|id, _| threads.binary_search_by_key(id, |t| t.id).is_ok());
         self.processes.values_mut().for_each(|p| p.alive = false);
         for info in threads {
             let new = !self.threads.contains_key(&info.id);
@@ -211,23 +239,46 @@ impl Pages {
         if self.seen.is_empty() {
             return;
         }
-        let placed: BTreeMap<ThreadId, Arc<CpuSet>> =
-            placement.threads.iter().map(|t| (t.thread, t.target.cpus(&self.topology))).collect();
+        let placed: BTreeMap<ThreadId, Arc<CpuSet>> = placement
+            .threads
+            .iter()
+            .map(|t| (t.thread, t.target.cpus(&self.topology)))
+            .collect();
         let cpus = |info: &ThreadInfo| Arc::clone(placed.get(&info.id).unwrap_or(&info.allowed));
         let confined: Vec<Arc<CpuSet>> = self.seen.iter().map(cpus).collect();
         let mut threads = Vec::with_capacity(confined.len());
         for (info, cpus) in self.seen.iter().zip(&confined) {
-            let demand = self.threads.get(&info.id).and_then(|known| known.demand).unwrap_or_default();
-            let sf = FACTORS.iter().find_map(|name| self.factors.get(info.id, name));
-            threads.push(Seen { info, cpus, demand, sf });
+            let demand = self
+                .threads
+                .get(&info.id)
+                .and_then(|known| known.demand)
+                .unwrap_or_default();
+            let sf = FACTORS
+                .iter()
+                .find_map(|name| self.factors.get(info.id, name));
+            threads.push(Seen {
+                info,
+                cpus,
+                demand,
+                sf,
+            });
         }
         let outlook = Outlook::new(&self.topology, &threads);
         for thread in &threads {
-            let Some(known) = self.threads.get_mut(&thread.info.id) else { continue };
-            let shared = self.processes.get_mut(&known.pid).and_then(|p| p.shared.as_mut());
-            let (Some(shared), Some(row)) = (shared, known.row) else { continue };
+            let Some(known) = self.threads.get_mut(&thread.info.id) else {
+                continue;
+            };
+            let shared = self
+                .processes
+                .get_mut(&known.pid)
+                .and_then(|p| p.shared.as_mut());
+            let (Some(shared), Some(row)) = (shared, known.row) else {
+                continue;
+            };
             let advice = outlook.of(thread);
-            if !known.said.is_some_and(|said| is_near(&said, &advice)) && shared.say(row, Some(&advice)) {
+            if !known.said.is_some_and(|said| is_near(&said, &advice))
+                && shared.say(row, Some(&advice))
+            {
                 known.said = Some(advice);
             }
         }
@@ -279,7 +330,10 @@ impl Known {
     /// Takes in a period of which it ran a part, and at whose end it wanted a CPU or not.
     fn want(&mut self, runnable: bool, ran: f64) {
         let now = if runnable { 1.0 } else { ran.min(1.0) };
-        self.demand = Some(self.demand.map_or(now, |before| before + (now - before) * FADING));
+        self.demand = Some(
+            self.demand
+                .map_or(now, |before| before + (now - before) * FADING),
+        );
     }
 
     fn hear(&mut self, tid: u32, process: Option<&Process>) {
@@ -303,7 +357,10 @@ impl Drop for Pages {
     /// Nobody looks after these threads any more: nothing that was said holds.
     fn drop(&mut self) {
         for known in self.threads.values().filter(|k| k.said.is_some()) {
-            let shared = self.processes.get_mut(&known.pid).and_then(|p| p.shared.as_mut());
+            let shared = self
+                .processes
+                .get_mut(&known.pid)
+                .and_then(|p| p.shared.as_mut());
             if let (Some(shared), Some(row)) = (shared, known.row) {
                 shared.say(row, None);
             }

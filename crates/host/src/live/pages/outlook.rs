@@ -45,11 +45,18 @@ impl Outlook {
     pub(super) fn new(topology: &Arc<Topology>, threads: &[Seen<'_>]) -> Self {
         let mut load = vec![0.0; topology.cpus.len()];
         for thread in threads {
-            for cpu in thread.cpus.iter().filter(|cpu| cpu.index() < topology.cpus.len()) {
+            for cpu in thread
+                .cpus
+                .iter()
+                .filter(|cpu| cpu.index() < topology.cpus.len())
+            {
                 load[cpu.index()] += thread.part() * thread.demand;
             }
         }
-        Self { topology: Arc::clone(topology), load }
+        Self {
+            topology: Arc::clone(topology),
+            load,
+        }
     }
 
     /// What to say to one of them.
@@ -70,9 +77,15 @@ impl Outlook {
 
     /// The type of the CPUs that it may use, or where there are several, of the one where it is.
     fn core_type(&self, info: &ThreadInfo, cpus: &CpuSet) -> CoreTypeId {
-        let mut types = cpus.iter().filter(|c| c.index() < self.load.len()).map(|c| self.topology.core_type_of(c));
+        let mut types = cpus
+            .iter()
+            .filter(|c| c.index() < self.load.len())
+            .map(|c| self.topology.core_type_of(c));
         let first = types.next().unwrap_or_default();
-        if types.all(|t| t == first) || info.cpu.index() >= self.load.len() || !cpus.contains(info.cpu) {
+        if types.all(|t| t == first)
+            || info.cpu.index() >= self.load.len()
+            || !cpus.contains(info.cpu)
+        {
             return first;
         }
         self.topology.core_type_of(info.cpu)
@@ -85,7 +98,13 @@ impl Outlook {
         // Where the kernel takes all for equal, their clocks tell more.
         let alike = types.iter().all(|t| t.capacity == types[0].capacity);
         let nominal = |t: CoreTypeId| {
-            types.get(t.index()).map_or(1.0, |t| if alike { t.freq_ghz } else { f64::from(t.capacity) })
+            types.get(t.index()).map_or(1.0, |t| {
+                if alike {
+                    t.freq_ghz
+                } else {
+                    f64::from(t.capacity)
+                }
+            })
         };
         let range = nominal(fast) - nominal(slow);
         if range <= 0.0 {
@@ -100,7 +119,12 @@ impl Outlook {
         let part = thread.part();
         // While it wants one; what it wants of it otherwise is in the load.
         let of = |load: &f64| part / (load + part * (1.0 - thread.demand)).max(part);
-        let sum: f64 = thread.cpus.iter().filter_map(|cpu| self.load.get(cpu.index())).map(of).sum();
+        let sum: f64 = thread
+            .cpus
+            .iter()
+            .filter_map(|cpu| self.load.get(cpu.index()))
+            .map(of)
+            .sum();
         sum.min(1.0)
     }
 }

@@ -26,7 +26,11 @@ use crate::page::who;
 /// On which mount an open file of this process lies.
 fn mount_of(file: &File) -> Option<u64> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
-    info.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim().parse().ok()
+    info.lines()
+        .find_map(|l| l.strip_prefix("mnt_id:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The mount of all files without a name, which the kernel keeps to itself.
@@ -38,7 +42,11 @@ fn nameless() -> Option<u64> {
 /// A handle on a file without a name, that can be asked about but not read.
 fn handle(path: &Path) -> Option<File> {
     // This opens nothing yet: opening, like asking, may have consequences where it is something else.
-    let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
+    let handle = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(path)
+        .ok()?;
     (mount_of(&handle)? == nameless()?).then_some(handle)
 }
 
@@ -73,12 +81,21 @@ impl Shared {
     pub(super) fn open(pid: u32, owner: u32, path: PathBuf) -> Option<Self> {
         let handle = handle(&path)?;
         let found = handle.metadata().ok()?;
-        if !found.is_file() || found.nlink() > 0 || found.uid() != owner || found.len() != LENGTH as u64 {
+        if !found.is_file()
+            || found.nlink() > 0
+            || found.uid() != owner
+            || found.len() != LENGTH as u64
+        {
             return None;
         }
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let same = format!("/proc/self/fd/{}", handle.as_raw_fd());
-        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(same).ok()?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open(same)
+            .ok()?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         let sealed = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS).ok()?);
         if !sealed.contains(seals) || sealed.contains(SealFlag::F_SEAL_WRITE) {
@@ -86,7 +103,14 @@ impl Shared {
         }
         let (pid, _) = who::of(pid, pid)?;
         let identity = (found.dev(), found.ino());
-        let mut shared = Self { path, identity, file, lock: None, pid, reads: Default::default() };
+        let mut shared = Self {
+            path,
+            identity,
+            file,
+            lock: None,
+            pid,
+            reads: Default::default(),
+        };
         shared.read().then_some(shared)
     }
 
@@ -102,7 +126,9 @@ impl Shared {
         if self.file.read_exact_at(&mut head, 0).is_err() {
             return false;
         }
-        let Some(used) = layout::used_of(&head, self.pid) else { return false };
+        let Some(used) = layout::used_of(&head, self.pid) else {
+            return false;
+        };
         self.reads.iter_mut().all(|bytes| {
             bytes.resize(used * SLOT, 0);
             let read = self.file.read_exact_at(bytes, HEAD as u64).is_ok();
@@ -114,7 +140,10 @@ impl Shared {
     /// Threads that have a slot, as they know themselves, with its row.
     pub(super) fn owners(&self) -> impl Iterator<Item = ((u32, u64), usize)> + '_ {
         let owners = self.reads[1].chunks_exact(SLOT).map(layout::owner_of);
-        owners.enumerate().filter(|(_, (tid, _))| *tid != 0 && *tid != layout::TAKEN).map(|(row, owner)| (owner, row))
+        owners
+            .enumerate()
+            .filter(|(_, (tid, _))| *tid != 0 && *tid != layout::TAKEN)
+            .map(|(row, owner)| (owner, row))
     }
 
     fn slot(&self, nth: usize, row: usize) -> Option<&[u8]> {
@@ -141,7 +170,8 @@ impl Shared {
         if self.lock.is_none() {
             // Of two engines one speaks; whoever holds the lock for nothing harms only itself.
             let copy = self.file.try_clone().ok();
-            self.lock = copy.and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
+            self.lock =
+                copy.and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
         }
         self.lock.is_some() && self.write(row, advice).is_ok()
     }
@@ -155,6 +185,7 @@ impl Shared {
         fence(Ordering::SeqCst);
         self.file.write_all_at(&layout::bytes_of(advice), at + 4)?;
         fence(Ordering::SeqCst);
-        self.file.write_all_at(&odd.wrapping_add(1).to_ne_bytes(), at)
+        self.file
+            .write_all_at(&odd.wrapping_add(1).to_ne_bytes(), at)
     }
 }

@@ -18,15 +18,22 @@ use super::*;
 use crate::page::Page;
 use crate::page::layout::{FIRST, HEAD, LENGTH, MAGIC, SLOT, SLOTS, TOLD_SEQ, VERSION};
 
-const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_SEAL);
 
 /// A file as a program might make it that is not this library's.
 fn file(length: u64, seals: Option<SealFlag>, head: impl FnOnce(&mut [u8; 28])) -> File {
-    let file: File = memfd_create("x", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap().into();
+    let file: File = memfd_create("x", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+        .unwrap()
+        .into();
     file.set_len(length).unwrap();
     let mut bytes = [0; 28];
     bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
-    for (row, word) in [VERSION, SLOT as u32, SLOTS as u32, std::process::id(), 1].into_iter().enumerate() {
+    for (row, word) in [VERSION, SLOT as u32, SLOTS as u32, std::process::id(), 1]
+        .into_iter()
+        .enumerate()
+    {
         bytes[8 + 4 * row..12 + 4 * row].copy_from_slice(&word.to_ne_bytes());
     }
     head(&mut bytes);
@@ -42,7 +49,11 @@ fn honest() -> File {
 }
 
 fn opened(file: &File, owner: u32) -> Option<Shared> {
-    Shared::open(std::process::id(), owner, format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+    Shared::open(
+        std::process::id(),
+        owner,
+        format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+    )
 }
 
 fn own_user() -> u32 {
@@ -55,20 +66,42 @@ fn only_a_sealed_file_without_a_name_of_the_programs_own_user_is_opened() {
     assert!(opened(&honest(), user).is_some());
     assert!(opened(&honest(), user + 1).is_none(), "another user's");
     let length = LENGTH as u64;
-    assert!(opened(&file(length, None, |_| {}), user).is_none(), "its size may change");
+    assert!(
+        opened(&file(length, None, |_| {}), user).is_none(),
+        "its size may change"
+    );
     assert!(opened(&file(length, Some(SealFlag::F_SEAL_GROW), |_| {}), user).is_none());
-    assert!(opened(&file(length, Some(SEALS | SealFlag::F_SEAL_WRITE), |_| {}), user).is_none(), "nothing can be said");
-    assert!(opened(&file(length - 1, Some(SEALS), |_| {}), user).is_none(), "too short");
+    assert!(
+        opened(
+            &file(length, Some(SEALS | SealFlag::F_SEAL_WRITE), |_| {}),
+            user
+        )
+        .is_none(),
+        "nothing can be said"
+    );
+    assert!(
+        opened(&file(length - 1, Some(SEALS), |_| {}), user).is_none(),
+        "too short"
+    );
     for wrong in [0, 8, 12, 16, 20] {
-        assert!(opened(&file(length, Some(SEALS), |head| head[wrong] ^= 1), user).is_none(), "byte {wrong}");
+        assert!(
+            opened(&file(length, Some(SEALS), |head| head[wrong] ^= 1), user).is_none(),
+            "byte {wrong}"
+        );
     }
     let named = tempfile::NamedTempFile::new().unwrap();
     named.as_file().set_len(length).unwrap();
-    assert!(opened(named.as_file(), user).is_none(), "a file that has a name");
+    assert!(
+        opened(named.as_file(), user).is_none(),
+        "a file that has a name"
+    );
     let unnamed = tempfile::tempfile().unwrap();
     unnamed.set_len(length).unwrap();
     assert!(opened(&unnamed, user).is_none(), "a file on a disk");
-    assert!(Shared::open(std::process::id(), user, "/dev/null".into()).is_none(), "a device");
+    assert!(
+        Shared::open(std::process::id(), user, "/dev/null".into()).is_none(),
+        "a device"
+    );
 }
 
 #[test]
@@ -80,10 +113,18 @@ fn more_slots_than_there_are_and_nonsense_in_them_do_no_harm() {
     let mut shared = opened(&file, own_user()).unwrap();
     assert!(shared.read());
     assert_eq!(shared.owners().count(), SLOTS);
-    let wild = Told { priority: -10, qos_permille: 1000, phase: Phase::Running, workers: 0xeeee_eeee };
+    let wild = Told {
+        priority: -10,
+        qos_permille: 1000,
+        phase: Phase::Running,
+        workers: 0xeeee_eeee,
+    };
     assert_eq!(shared.told(0), Some(wild));
     assert_eq!(shared.told(SLOTS), None, "behind the end");
-    assert!(!shared.say(SLOTS, None), "nothing can be written there either");
+    assert!(
+        !shared.say(SLOTS, None),
+        "nothing can be written there either"
+    );
 }
 
 #[test]
@@ -101,7 +142,10 @@ fn what_is_being_told_is_not_heard() {
 #[test]
 fn of_two_engines_one_speaks() {
     let file = honest();
-    let (mut first, mut second) = (opened(&file, own_user()).unwrap(), opened(&file, own_user()).unwrap());
+    let (mut first, mut second) = (
+        opened(&file, own_user()).unwrap(),
+        opened(&file, own_user()).unwrap(),
+    );
     assert!(first.say(0, None) && !second.say(0, None) && first.say(0, None));
     drop(first);
     assert!(second.say(0, None));
@@ -120,7 +164,11 @@ fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
             let mut n = 0;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 n = (n + 1) % 1000;
-                page.tell(&Told { qos_permille: n, workers: n.into(), ..Told::default() });
+                page.tell(&Told {
+                    qos_permille: n,
+                    workers: n.into(),
+                    ..Told::default()
+                });
             }
         }
     });
@@ -143,7 +191,9 @@ fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
 
 fn topology() -> Arc<Topology> {
     let text = include_str!("../../../../../vm/unequal.toml");
-    Arc::new(Topology::new(&Machine::parse("unequal.toml", text).unwrap()))
+    Arc::new(Topology::new(
+        &Machine::parse("unequal.toml", text).unwrap(),
+    ))
 }
 
 fn info(topology: &Topology, tid: u32, cpu: u32) -> ThreadInfo {
@@ -170,25 +220,52 @@ fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_en
         let topology = topology();
         let (pid, tid) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
         let page = Page::open().unwrap();
-        let told = Told { priority: 3, workers: 4, phase: Phase::Spinning, ..Told::default() };
+        let told = Told {
+            priority: 3,
+            workers: 4,
+            phase: Phase::Spinning,
+            ..Told::default()
+        };
         page.tell(&told);
         let mut pages = Pages::new(&topology);
         let observe = |pages: &mut Pages| {
-            let mut seen = Observation { threads: vec![info(&topology, tid, 0)], ..Observation::default() };
-            seen.events = vec![ThreadEvent { at: seen.at, thread: ThreadId(tid), kind: ThreadEventKind::Wake }];
+            let mut seen = Observation {
+                threads: vec![info(&topology, tid, 0)],
+                ..Observation::default()
+            };
+            seen.events = vec![ThreadEvent {
+                at: seen.at,
+                thread: ThreadId(tid),
+                kind: ThreadEventKind::Wake,
+            }];
             pages.hear(&mut seen, |_| Some(pid));
             seen.threads[0].told
         };
         assert_eq!(observe(&mut pages), Some(told));
-        pages.say(&Placement { threads: vec![to(&topology, tid, 1)], ..Placement::default() });
+        pages.say(&Placement {
+            threads: vec![to(&topology, tid, 1)],
+            ..Placement::default()
+        });
         let advice = page.read().unwrap();
-        assert_eq!((advice.core_type(), advice.rank, advice.core_types), ("small", 1, 2));
+        assert_eq!(
+            (advice.core_type(), advice.rank, advice.core_types),
+            ("small", 1, 2)
+        );
         assert_eq!((advice.sf, advice.speed, advice.share), (None, 1.0, 1.0));
-        pages.say(&Placement { threads: vec![to(&topology, tid, 1)], ..Placement::default() });
+        pages.say(&Placement {
+            threads: vec![to(&topology, tid, 1)],
+            ..Placement::default()
+        });
         assert_eq!(page.epoch(), advice.epoch, "nothing new");
-        pages.say(&Placement { threads: vec![to(&topology, tid, 0)], ..Placement::default() });
+        pages.say(&Placement {
+            threads: vec![to(&topology, tid, 0)],
+            ..Placement::default()
+        });
         let advice = page.read().unwrap();
-        assert_eq!((advice.core_type(), advice.rank, advice.speed), ("big", 0, 2.56));
+        assert_eq!(
+            (advice.core_type(), advice.rank, advice.speed),
+            ("big", 0, 2.56)
+        );
         page.close();
         assert_eq!(observe(&mut pages), None, "taken back");
         let page = Page::open().unwrap();
@@ -213,7 +290,13 @@ fn pages_elsewhere_are_found_at_a_later_look() {
     program.arg("60");
     // SAFETY: one system call on numbers.
     unsafe {
-        program.pre_exec(move || if libc::dup2(from, to) < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) });
+        program.pre_exec(move || {
+            if libc::dup2(from, to) < 0 {
+                Err(std::io::Error::last_os_error())
+            } else {
+                Ok(())
+            }
+        });
     }
     let mut program = program.spawn().unwrap();
     let (pid, topology) = (program.id(), topology());
@@ -221,11 +304,18 @@ fn pages_elsewhere_are_found_at_a_later_look() {
     let mut pages = Pages::new(&topology);
     let mut look = |ms| {
         let threads = vec![info(&topology, pid, 0)];
-        let mut seen = Observation { at: Nanos::from_millis(ms), threads, ..Observation::default() };
+        let mut seen = Observation {
+            at: Nanos::from_millis(ms),
+            threads,
+            ..Observation::default()
+        };
         pages.hear(&mut seen, |_| Some(pid));
         pages.are_there()
     };
-    assert_eq!([1000, 1100, 1199, 1200].map(&mut look), [false, false, false, true]);
+    assert_eq!(
+        [1000, 1100, 1199, 1200].map(&mut look),
+        [false, false, false, true]
+    );
     program.kill().unwrap();
     program.wait().unwrap();
     assert!(!look(1300));
@@ -257,16 +347,28 @@ fn work_done_since_the_last_sample_is_in_the_next() {
             };
             let threads = vec![info(&topology, tid, 0)];
             let samples = ran.iter().map(sample).collect();
-            let mut seen = Observation { at, threads, samples, ..Observation::default() };
+            let mut seen = Observation {
+                at,
+                threads,
+                samples,
+                ..Observation::default()
+            };
             pages.hear(&mut seen, |_| Some(pid));
-            seen.samples.iter().map(|s| s.counts.get(Event::Work)).collect::<Vec<_>>()
+            seen.samples
+                .iter()
+                .map(|s| s.counts.get(Event::Work))
+                .collect::<Vec<_>>()
         };
         assert_eq!(observe(&[(0, 100)]), [None], "nothing told yet");
         page.work(7);
         assert_eq!(observe(&[(0, 100)]), [Some(7.0)]);
         page.work(u64::MAX - 9);
         page.work(12);
-        assert_eq!(observe(&[(0, 50), (1, 50)]), [Some(1.0), Some(1.0)], "it wraps around");
+        assert_eq!(
+            observe(&[(0, 50), (1, 50)]),
+            [Some(1.0), Some(1.0)],
+            "it wraps around"
+        );
         page.work(4);
         assert!(observe(&[]).is_empty());
         page.work(5);
@@ -274,7 +376,11 @@ fn work_done_since_the_last_sample_is_in_the_next() {
         page.close();
         assert_eq!(observe(&[(1, 10)]), [None]);
         Page::open().unwrap().work(1000);
-        assert_eq!(observe(&[(1, 10)]), [None], "who had the slot before is not meant");
+        assert_eq!(
+            observe(&[(1, 10)]),
+            [None],
+            "who had the slot before is not meant"
+        );
         assert_eq!(observe(&[(1, 10)]), [Some(0.0)]);
     };
     std::thread::spawn(run).join().unwrap();
@@ -286,14 +392,33 @@ fn shares_and_speeds_follow_from_who_is_where() {
     let types = topology.groups_by(GroupBy::CoreType);
     let (big, small) = (Arc::clone(&types[0].cpus), Arc::clone(&types[1].cpus));
     let infos: Vec<ThreadInfo> = (0..4).map(|tid| info(&topology, tid, 0)).collect();
-    let seen = |row: usize, cpus, demand| Seen { info: &infos[row], cpus, demand, sf: Some(2.0) };
-    let threads = [seen(0, &*big, 1.0), seen(1, &*big, 1.0), seen(2, &*big, 1.0), seen(3, &*small, 0.5)];
+    let seen = |row: usize, cpus, demand| Seen {
+        info: &infos[row],
+        cpus,
+        demand,
+        sf: Some(2.0),
+    };
+    let threads = [
+        seen(0, &*big, 1.0),
+        seen(1, &*big, 1.0),
+        seen(2, &*big, 1.0),
+        seen(3, &*small, 0.5),
+    ];
     let outlook = Outlook::new(&topology, &threads);
     let of = threads.each_ref().map(|thread| outlook.of(thread));
-    assert!(of[..3].iter().all(|a| (a.share - 2.0 / 3.0).abs() < 1e-9), "three on two CPUs");
+    assert!(
+        of[..3].iter().all(|a| (a.share - 2.0 / 3.0).abs() < 1e-9),
+        "three on two CPUs"
+    );
     assert!((of[3].share - 1.0).abs() < 1e-9 && (of[3].speed - 1.0).abs() < 1e-9);
-    assert!((of[0].speed - 2.0).abs() < 1e-9, "by its own factor where one is known");
-    let near = Advice { share: of[0].share * 1.01, ..of[0] };
+    assert!(
+        (of[0].speed - 2.0).abs() < 1e-9,
+        "by its own factor where one is known"
+    );
+    let near = Advice {
+        share: of[0].share * 1.01,
+        ..of[0]
+    };
     assert!(is_near(&of[0], &near) && !is_near(&of[0], &Advice { rank: 1, ..of[0] }));
     assert!(!is_near(&of[0], &Advice { sf: None, ..of[0] }));
 }
@@ -303,8 +428,10 @@ fn shares_and_speeds_follow_from_who_is_where() {
 fn who_has_no_page_tells_nothing() {
     let topology = topology();
     let mut pages = Pages::new(&topology);
-    let mut seen =
-        Observation { threads: vec![info(&topology, 1, 0), info(&topology, 2, 1)], ..Observation::default() };
+    let mut seen = Observation {
+        threads: vec![info(&topology, 1, 0), info(&topology, 2, 1)],
+        ..Observation::default()
+    };
     for _ in 0..40 {
         pages.hear(&mut seen, |thread| (thread.0 == 1).then_some(1));
         pages.say(&Placement::default());
@@ -316,7 +443,12 @@ fn who_has_no_page_tells_nothing() {
 fn a_program_that_opens_something_else_under_the_number_has_no_pages_any_more() {
     let (ours, disk) = (honest(), tempfile::tempfile().unwrap());
     let number = fcntl(&ours, FcntlArg::F_DUPFD_CLOEXEC(500)).unwrap();
-    let shared = Shared::open(std::process::id(), own_user(), format!("/proc/self/fd/{number}").into()).unwrap();
+    let shared = Shared::open(
+        std::process::id(),
+        own_user(),
+        format!("/proc/self/fd/{number}").into(),
+    )
+    .unwrap();
     assert!(shared.is_there());
     for other in [honest(), disk] {
         // SAFETY: plain system call on descriptors of this test.

@@ -13,9 +13,18 @@ use crate::record::collector::Words;
 use crate::record::columns::{BatchBuilder, Columns, maybe};
 use crate::record::rows::{MetricRow, ReadingRow, SampleRow, VirtualRow};
 
-pub(super) fn encode_samples(record: &Record, topology: &Topology, range: std::ops::Range<usize>) -> Batch {
+pub(super) fn encode_samples(
+    record: &Record,
+    topology: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
     let rows = &record.samples[range];
-    let type_name = |r: &SampleRow| topology.core_types.get(r.sample.core_type.index()).map_or("", |t| t.name.as_str());
+    let type_name = |r: &SampleRow| {
+        topology
+            .core_types
+            .get(r.sample.core_type.index())
+            .map_or("", |t| t.name.as_str())
+    };
     let mut batch = BatchBuilder::default()
         .u32("step", rows.iter().map(|r| r.step))
         .u64("at_ns", rows.iter().map(|r| r.sample.at.0))
@@ -28,20 +37,35 @@ pub(super) fn encode_samples(record: &Record, topology: &Topology, range: std::o
         .u64("enabled_ns", rows.iter().map(|r| r.sample.enabled.0))
         .u64("running_ns", rows.iter().map(|r| r.sample.running.0));
     for def in &EVENTS {
-        batch = batch.maybe_f64(def.name, rows.iter().map(|r| r.sample.counts.get(def.event)));
+        batch = batch.maybe_f64(
+            def.name,
+            rows.iter().map(|r| r.sample.counts.get(def.event)),
+        );
     }
     batch.build(rows.len())
 }
 
-pub(super) fn decode_samples(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_samples(
+    record: &mut Record,
+    _: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, cpu) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.u32("cpu")?);
+    let (step, at, thread, cpu) = (
+        c.u32("step")?,
+        c.u64("at_ns")?,
+        c.u32("thread")?,
+        c.u32("cpu")?,
+    );
     let (core_type, set) = (c.u32("core_type_id")?, c.u32("set")?);
     // Records of earlier versions do not say of how many: they were taken as if there were one.
     let sets = c.newer_u32("sets")?;
     let (enabled, running) = (c.u64("enabled_ns")?, c.u64("running_ns")?);
     // An event that a newer version counts and this record lacks is unavailable, not an error.
-    let events: Vec<_> = EVENTS.iter().filter_map(|d| Some((d.event, c.f64(d.name).ok()?))).collect();
+    let events: Vec<_> = EVENTS
+        .iter()
+        .filter_map(|d| Some((d.event, c.f64(d.name).ok()?)))
+        .collect();
     for i in 0..batch.num_rows() {
         let mut counts = Counts::default();
         for (event, column) in &events {
@@ -60,7 +84,10 @@ pub(super) fn decode_samples(record: &mut Record, _: &mut Words, batch: &RecordB
             running: Nanos(running.value(i)),
             counts,
         };
-        record.samples.push(SampleRow { step: step.value(i), sample });
+        record.samples.push(SampleRow {
+            step: step.value(i),
+            sample,
+        });
     }
     Ok(())
 }
@@ -68,41 +95,79 @@ pub(super) fn decode_samples(record: &mut Record, _: &mut Words, batch: &RecordB
 /// Columns of the metrics table that are no metric.
 const METRIC_KEYS: usize = 3;
 
-pub(super) fn encode_metrics(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+pub(super) fn encode_metrics(
+    record: &Record,
+    _: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
     let rows = &record.metrics[range];
     let mut batch = BatchBuilder::default()
         .u32("step", rows.iter().map(|r| r.step))
         .u64("at_ns", rows.iter().map(|r| r.at_ns))
         .u32("thread", rows.iter().map(|r| r.thread));
     for (column, name) in record.metric_names.iter().enumerate() {
-        batch = batch.maybe_f64(name, rows.iter().map(|r| r.values.get(column).copied().flatten()));
+        batch = batch.maybe_f64(
+            name,
+            rows.iter().map(|r| r.values.get(column).copied().flatten()),
+        );
     }
     batch.build(rows.len())
 }
 
-pub(super) fn decode_metrics(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_metrics(
+    record: &mut Record,
+    _: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
     let (step, at, thread) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?);
     let schema = batch.schema();
-    let names = schema.fields().iter().skip(METRIC_KEYS).map(|f| f.name().as_str());
+    let names = schema
+        .fields()
+        .iter()
+        .skip(METRIC_KEYS)
+        .map(|f| f.name().as_str());
     record.metric_names = names.map(Arc::from).collect();
-    let columns: Vec<_> = record.metric_names.iter().map(|n| c.f64(n)).collect::<Result<_, _>>()?;
+    let columns: Vec<_> = record
+        .metric_names
+        .iter()
+        .map(|n| c.f64(n))
+        .collect::<Result<_, _>>()?;
     for i in 0..batch.num_rows() {
         let values = columns.iter().map(|column| maybe(column, i)).collect();
-        record.metrics.push(MetricRow { step: step.value(i), at_ns: at.value(i), thread: thread.value(i), values });
+        record.metrics.push(MetricRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            thread: thread.value(i),
+            values,
+        });
     }
     Ok(())
 }
 
-pub(super) fn encode_profiles(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
-    let rows: Vec<_> = record.manifest.profiles.iter().skip(range.start).take(range.len()).collect();
+pub(super) fn encode_profiles(
+    record: &Record,
+    _: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
+    let rows: Vec<_> = record
+        .manifest
+        .profiles
+        .iter()
+        .skip(range.start)
+        .take(range.len())
+        .collect();
     BatchBuilder::default()
         .text("file", rows.iter().map(|r| r.0))
         .text("text", rows.iter().map(|r| r.1))
         .build(rows.len())
 }
 
-pub(super) fn decode_profiles(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_profiles(
+    record: &mut Record,
+    _: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
     let (file, text) = (c.text("file")?, c.text("text")?);
     let rows = (0..batch.num_rows()).map(|i| (file.value(i).to_owned(), text.value(i).to_owned()));
@@ -113,7 +178,11 @@ pub(super) fn decode_profiles(record: &mut Record, _: &mut Words, batch: &Record
 /// Columns of the readings table that are neither counts nor metrics.
 const READING_KEYS: usize = 12;
 
-pub(super) fn encode_readings(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+pub(super) fn encode_readings(
+    record: &Record,
+    _: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
     let rows = &record.readings[range];
     let mut batch = BatchBuilder::default()
         .u32("step", rows.iter().map(|r| r.step))
@@ -129,27 +198,63 @@ pub(super) fn encode_readings(record: &Record, _: &Topology, range: std::ops::Ra
         .u64("running_ns", rows.iter().map(|r| r.running_ns))
         .bool("last", rows.iter().map(|r| r.last));
     for (column, name) in record.reading_counts.iter().enumerate() {
-        batch = batch.maybe_u64(name, rows.iter().map(|r| r.counts.get(column).copied().flatten()));
+        batch = batch.maybe_u64(
+            name,
+            rows.iter().map(|r| r.counts.get(column).copied().flatten()),
+        );
     }
     for (column, name) in record.reading_metrics.iter().enumerate() {
-        batch = batch.maybe_f64(name, rows.iter().map(|r| r.metrics.get(column).copied().flatten()));
+        batch = batch.maybe_f64(
+            name,
+            rows.iter()
+                .map(|r| r.metrics.get(column).copied().flatten()),
+        );
     }
     batch.build(rows.len())
 }
 
-pub(super) fn decode_readings(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_readings(
+    record: &mut Record,
+    words: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
     let (step, at, start) = (c.u32("step")?, c.u64("at_ns")?, c.u64("start_ns")?);
-    let (pid, thread, name, cpu) = (c.u32("pid")?, c.u32("thread")?, c.text("name")?, c.u32("cpu")?);
+    let (pid, thread, name, cpu) = (
+        c.u32("pid")?,
+        c.u32("thread")?,
+        c.text("name")?,
+        c.u32("cpu")?,
+    );
     let (core_type, set, last) = (c.text("core_type")?, c.u32("set")?, c.bool("last")?);
     let (enabled, running) = (c.u64("enabled_ns")?, c.u64("running_ns")?);
     let schema = batch.schema();
-    let names = || schema.fields().iter().skip(READING_KEYS).map(|f| f.name().as_str());
+    let names = || {
+        schema
+            .fields()
+            .iter()
+            .skip(READING_KEYS)
+            .map(|f| f.name().as_str())
+    };
     // Counts are whole numbers, metrics are not.
-    record.reading_counts = names().filter(|n| c.u64(n).is_ok()).map(Arc::from).collect();
-    record.reading_metrics = names().filter(|n| c.f64(n).is_ok()).map(Arc::from).collect();
-    let counts: Vec<_> = record.reading_counts.iter().map(|n| c.u64(n)).collect::<Result<_, _>>()?;
-    let metrics: Vec<_> = record.reading_metrics.iter().map(|n| c.f64(n)).collect::<Result<_, _>>()?;
+    record.reading_counts = names()
+        .filter(|n| c.u64(n).is_ok())
+        .map(Arc::from)
+        .collect();
+    record.reading_metrics = names()
+        .filter(|n| c.f64(n).is_ok())
+        .map(Arc::from)
+        .collect();
+    let counts: Vec<_> = record
+        .reading_counts
+        .iter()
+        .map(|n| c.u64(n))
+        .collect::<Result<_, _>>()?;
+    let metrics: Vec<_> = record
+        .reading_metrics
+        .iter()
+        .map(|n| c.f64(n))
+        .collect::<Result<_, _>>()?;
     for i in 0..batch.num_rows() {
         record.readings.push(ReadingRow {
             step: step.value(i),
@@ -171,7 +276,11 @@ pub(super) fn decode_readings(record: &mut Record, words: &mut Words, batch: &Re
     Ok(())
 }
 
-pub(super) fn encode_virtuals(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+pub(super) fn encode_virtuals(
+    record: &Record,
+    _: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
     let rows = &record.virtuals[range];
     BatchBuilder::default()
         .u32("step", rows.iter().map(|r| r.step))
@@ -186,9 +295,18 @@ pub(super) fn encode_virtuals(record: &Record, _: &Topology, range: std::ops::Ra
         .build(rows.len())
 }
 
-pub(super) fn decode_virtuals(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_virtuals(
+    record: &mut Record,
+    words: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, cpu) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.u32("cpu")?);
+    let (step, at, thread, cpu) = (
+        c.u32("step")?,
+        c.u64("at_ns")?,
+        c.u32("thread")?,
+        c.u32("cpu")?,
+    );
     let (scope, place, name) = (c.text("scope")?, c.text("place")?, c.text("name")?);
     let (unit, value) = (c.text("unit")?, c.f64("value")?);
     for i in 0..batch.num_rows() {

@@ -136,6 +136,8 @@ impl Table {
     ) -> impl Iterator<Item = Batch> + 'a {
         let rows = (self.rows)(record);
         let starts = (0..rows.max(1)).step_by(BATCH_ROWS);
-        starts.map(move |start| (self.encode)(record, topology, start..(start + BATCH_ROWS).min(rows)))
+        starts.map(move |start| {
+            (self.encode)(record, topology, start..(start + BATCH_ROWS).min(rows))
+        })
     }
 }

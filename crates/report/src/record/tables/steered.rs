@@ -12,7 +12,9 @@ use super::Batch;
 use crate::record::Record;
 use crate::record::collector::Words;
 use crate::record::columns::{BatchBuilder, Columns, maybe};
-use crate::record::rows::{AdmissionRow, DecisionRow, EventRow, ShareRow, SpanRow, StepRow, ThreadRow, ToldRow};
+use crate::record::rows::{
+    AdmissionRow, DecisionRow, EventRow, ShareRow, SpanRow, StepRow, ThreadRow, ToldRow,
+};
 
 pub(super) fn encode_steps(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
     let first = record.first_step + range.start as u32;
@@ -21,7 +23,13 @@ pub(super) fn encode_steps(record: &Record, _: &Topology, range: std::ops::Range
     let metrics: Vec<Option<Arc<str>>> = rows.iter().map(admission).collect();
     // (value, group) is stored as (group, value), like all pairs.
     let swapped: Vec<Vec<(Arc<str>, f64)>> = (rows.iter())
-        .map(|r| r.admission.iter().flat_map(|a| &a.rows).map(|(v, g)| (Arc::clone(g), *v)).collect())
+        .map(|r| {
+            r.admission
+                .iter()
+                .flat_map(|a| &a.rows)
+                .map(|(v, g)| (Arc::clone(g), *v))
+                .collect()
+        })
         .collect();
     BatchBuilder::default()
         .u32("step", (first..).take(rows.len()))
@@ -33,11 +41,20 @@ pub(super) fn encode_steps(record: &Record, _: &Topology, range: std::ops::Range
         .u32("refused", rows.iter().map(|r| r.refused))
         .u32("unheeded", rows.iter().map(|r| r.unheeded))
         .maybe_text("admission_metric", metrics.iter().map(Option::as_deref))
-        .pairs("admission", "group", "least", swapped.iter().map(Vec::as_slice))
+        .pairs(
+            "admission",
+            "group",
+            "least",
+            swapped.iter().map(Vec::as_slice),
+        )
         .build(rows.len())
 }
 
-pub(super) fn decode_steps(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_steps(
+    record: &mut Record,
+    words: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
     let (at, finished, decided) = (c.u64("at_ns")?, c.bool("finished")?, c.bool("decided")?);
     let (changed, gone, refused) = (c.u32("changed")?, c.u32("gone")?, c.u32("refused")?);
@@ -46,7 +63,11 @@ pub(super) fn decode_steps(record: &mut Record, words: &mut Words, batch: &Recor
     for i in 0..batch.num_rows() {
         let table = metric.is_valid(i).then(|| AdmissionRow {
             metric: words.text(metric.value(i)),
-            rows: admission.row(i, |w| words.text(w)).into_iter().map(|(group, least)| (least, group)).collect(),
+            rows: admission
+                .row(i, |w| words.text(w))
+                .into_iter()
+                .map(|(group, least)| (least, group))
+                .collect(),
         });
         record.steps.push(StepRow {
             at_ns: at.value(i),
@@ -62,7 +83,11 @@ pub(super) fn decode_steps(record: &mut Record, words: &mut Words, batch: &Recor
     Ok(())
 }
 
-pub(super) fn encode_threads(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+pub(super) fn encode_threads(
+    record: &Record,
+    _: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
     let rows = &record.threads[range];
     BatchBuilder::default()
         .u32("step", rows.iter().map(|r| r.step))
@@ -77,9 +102,18 @@ pub(super) fn encode_threads(record: &Record, _: &Topology, range: std::ops::Ran
         .build(rows.len())
 }
 
-pub(super) fn decode_threads(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_threads(
+    record: &mut Record,
+    words: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, program) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.u32("program")?);
+    let (step, at, thread, program) = (
+        c.u32("step")?,
+        c.u64("at_ns")?,
+        c.u32("thread")?,
+        c.u32("program")?,
+    );
     let (name, cpu, runnable) = (c.text("name")?, c.u32("cpu")?, c.bool("runnable")?);
     let (nice, allowed) = (c.i8("nice")?, c.text("allowed")?);
     for i in 0..batch.num_rows() {
@@ -105,27 +139,55 @@ pub(super) fn encode_told(record: &Record, _: &Topology, range: std::ops::Range<
         .u64("at_ns", rows.iter().map(|r| r.at_ns))
         .u32("thread", rows.iter().map(|r| r.thread))
         .i8("priority", rows.iter().map(|r| r.told.priority))
-        .u32("qos_permille", rows.iter().map(|r| r.told.qos_permille.into()))
+        .u32(
+            "qos_permille",
+            rows.iter().map(|r| r.told.qos_permille.into()),
+        )
         .text("phase", rows.iter().map(|r| r.told.phase.name()))
         .u32("workers", rows.iter().map(|r| r.told.workers))
         .build(rows.len())
 }
 
-pub(super) fn decode_told(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_told(
+    record: &mut Record,
+    _: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, priority) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.i8("priority")?);
+    let (step, at, thread, priority) = (
+        c.u32("step")?,
+        c.u64("at_ns")?,
+        c.u32("thread")?,
+        c.i8("priority")?,
+    );
     let (qos, phase, workers) = (c.u32("qos_permille")?, c.text("phase")?, c.u32("workers")?);
     for i in 0..batch.num_rows() {
         let known = PHASES.iter().find(|p| p.name() == phase.value(i));
-        let phase: Phase = *known.ok_or_else(|| format!("phase `{}` is unknown", phase.value(i)))?;
-        let told = Told::of(priority.value(i).into(), qos.value(i), phase as u32, workers.value(i));
-        record.told.push(ToldRow { step: step.value(i), at_ns: at.value(i), thread: thread.value(i), told });
+        let phase: Phase =
+            *known.ok_or_else(|| format!("phase `{}` is unknown", phase.value(i)))?;
+        let told = Told::of(
+            priority.value(i).into(),
+            qos.value(i),
+            phase as u32,
+            workers.value(i),
+        );
+        record.told.push(ToldRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            thread: thread.value(i),
+            told,
+        });
     }
     Ok(())
 }
 
-fn cpu_list(words: &mut Words, list: &str) -> Result<Arc<countersteer_core::cpuset::CpuSet>, String> {
-    words.set(list).ok_or_else(|| format!("`{list}` is no CPU list"))
+fn cpu_list(
+    words: &mut Words,
+    list: &str,
+) -> Result<Arc<countersteer_core::cpuset::CpuSet>, String> {
+    words
+        .set(list)
+        .ok_or_else(|| format!("`{list}` is no CPU list"))
 }
 
 const fn moved(kind: ThreadEventKind) -> (Option<u32>, Option<u32>) {
@@ -147,9 +209,18 @@ pub(super) fn encode_events(record: &Record, _: &Topology, range: std::ops::Rang
         .build(rows.len())
 }
 
-pub(super) fn decode_events(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_events(
+    record: &mut Record,
+    _: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, kind) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?, c.text("kind")?);
+    let (step, at, thread, kind) = (
+        c.u32("step")?,
+        c.u64("at_ns")?,
+        c.u32("thread")?,
+        c.text("kind")?,
+    );
     let (from, to) = (c.u32("from_cpu")?, c.u32("to_cpu")?);
     for i in 0..batch.num_rows() {
         let kind = match (kind.value(i), maybe(from, i), maybe(to, i)) {
@@ -159,33 +230,64 @@ pub(super) fn decode_events(record: &mut Record, _: &mut Words, batch: &RecordBa
             ("wake", ..) => ThreadEventKind::Wake,
             ("sleep", ..) => ThreadEventKind::Sleep,
             ("phase", ..) => ThreadEventKind::Phase,
-            ("migrate", Some(from), Some(to)) => ThreadEventKind::Migrate { from: CpuId(from), to: CpuId(to) },
-            (other, ..) => return Err(format!("event kind `{other}` is unknown or lacks its CPUs")),
+            ("migrate", Some(from), Some(to)) => ThreadEventKind::Migrate {
+                from: CpuId(from),
+                to: CpuId(to),
+            },
+            (other, ..) => {
+                return Err(format!("event kind `{other}` is unknown or lacks its CPUs"));
+            }
         };
-        record.events.push(EventRow { step: step.value(i), at_ns: at.value(i), thread: thread.value(i), kind });
+        record.events.push(EventRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            thread: thread.value(i),
+            kind,
+        });
     }
     Ok(())
 }
 
-pub(super) fn encode_decisions(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+pub(super) fn encode_decisions(
+    record: &Record,
+    _: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
     let rows = &record.decisions[range];
     BatchBuilder::default()
         .u32("step", rows.iter().map(|r| r.step))
         .u64("at_ns", rows.iter().map(|r| r.at_ns))
         .u32("thread", rows.iter().map(|r| r.thread))
         .text("target", rows.iter().map(|r| &r.target))
-        .text("target_cpus", rows.iter().map(|r| r.target_cpus.to_string()))
+        .text(
+            "target_cpus",
+            rows.iter().map(|r| r.target_cpus.to_string()),
+        )
         .maybe_u32("weight", rows.iter().map(|r| r.weight))
         .maybe_u32("clamp_least", rows.iter().map(|r| r.clamp.map(|c| c.0)))
         .maybe_u32("clamp_most", rows.iter().map(|r| r.clamp.map(|c| c.1)))
         .text("rule", rows.iter().map(|r| &r.rule))
-        .pairs("seen", "metric", "value", rows.iter().map(|r| r.seen.as_slice()))
-        .pairs("alternatives", "group", "value", rows.iter().map(|r| r.alternatives.as_slice()))
+        .pairs(
+            "seen",
+            "metric",
+            "value",
+            rows.iter().map(|r| r.seen.as_slice()),
+        )
+        .pairs(
+            "alternatives",
+            "group",
+            "value",
+            rows.iter().map(|r| r.alternatives.as_slice()),
+        )
         .text("unit", rows.iter().map(|r| &r.unit))
         .build(rows.len())
 }
 
-pub(super) fn decode_decisions(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_decisions(
+    record: &mut Record,
+    words: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
     let (step, at, thread) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?);
     let (target, cpus, weight) = (c.text("target")?, c.text("target_cpus")?, c.u32("weight")?);
@@ -200,7 +302,9 @@ pub(super) fn decode_decisions(record: &mut Record, words: &mut Words, batch: &R
             target: words.text(target.value(i)),
             target_cpus: cpu_list(words, cpus.value(i))?,
             weight: maybe(weight, i),
-            clamp: least.and_then(|c| maybe(c, i)).zip(most.and_then(|c| maybe(c, i))),
+            clamp: least
+                .and_then(|c| maybe(c, i))
+                .zip(most.and_then(|c| maybe(c, i))),
             rule: words.text(rule.value(i)),
             seen: seen.row(i, |w| words.text(w)),
             alternatives: alternatives.row(i, |w| words.text(w)),
@@ -224,7 +328,11 @@ pub(super) fn encode_shares(record: &Record, _: &Topology, range: std::ops::Rang
         .build(rows.len())
 }
 
-pub(super) fn decode_shares(record: &mut Record, words: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_shares(
+    record: &mut Record,
+    words: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
     let (step, at, class) = (c.u32("step")?, c.u64("at_ns")?, c.text("class")?);
     let (members, llc, first) = (c.text("members")?, c.text("llc")?, c.u32("first")?);
@@ -255,7 +363,11 @@ pub(super) fn encode_spans(record: &Record, _: &Topology, range: std::ops::Range
         .build(rows.len())
 }
 
-pub(super) fn decode_spans(record: &mut Record, _: &mut Words, batch: &RecordBatch) -> Result<(), String> {
+pub(super) fn decode_spans(
+    record: &mut Record,
+    _: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
     let c = Columns(batch);
     let (step, thread, cpu) = (c.u32("step")?, c.u32("thread")?, c.u32("cpu")?);
     let (start, end) = (c.u64("start_ns")?, c.u64("end_ns")?);
@@ -269,9 +381,16 @@ pub(super) fn decode_spans(record: &mut Record, _: &mut Words, batch: &RecordBat
     Ok(())
 }
 
-pub(super) fn encode_programs(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
+pub(super) fn encode_programs(
+    record: &Record,
+    _: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
     let score = record.score();
-    let (scores, outcomes) = (&score.programs[range.clone()], &record.manifest.outcome.programs[range]);
+    let (scores, outcomes) = (
+        &score.programs[range.clone()],
+        &record.manifest.outcome.programs[range],
+    );
     BatchBuilder::default()
         .text("name", scores.iter().map(|p| &p.name))
         .u32("runs", scores.iter().map(|p| p.runs as u32))
@@ -300,13 +419,28 @@ mod tests {
 
     #[test]
     fn every_kind_of_event_is_read_as_it_was_written() {
-        let manifest =
-            crate::record::Manifest::new(("m", MACHINE), ("w", ""), "linux", 0, Nanos(1), [], Default::default());
+        let manifest = crate::record::Manifest::new(
+            ("m", MACHINE),
+            ("w", ""),
+            "linux",
+            0,
+            Nanos(1),
+            [],
+            Default::default(),
+        );
         let mut record = Record::new(manifest);
-        let migrate = ThreadEventKind::Migrate { from: CpuId(1), to: CpuId(2) };
+        let migrate = ThreadEventKind::Migrate {
+            from: CpuId(1),
+            to: CpuId(2),
+        };
         use ThreadEventKind::{Exec, Exit, New, Phase, Sleep, Wake};
         let kinds = [New, Exec, Exit, Wake, Sleep, migrate, Phase];
-        record.events.extend(kinds.map(|kind| EventRow { step: 1, at_ns: 2, thread: 3, kind }));
+        record.events.extend(kinds.map(|kind| EventRow {
+            step: 1,
+            at_ns: 2,
+            thread: 3,
+            kind,
+        }));
         let batch = encode_events(&record, &record.topology().unwrap(), 0..kinds.len()).unwrap();
         let written = std::mem::take(&mut record.events);
         decode_events(&mut record, &mut Words::default(), &batch).unwrap();
@@ -315,18 +449,32 @@ mod tests {
 
     #[test]
     fn tables_of_earlier_versions_are_read_without_what_they_lack() {
-        let manifest =
-            crate::record::Manifest::new(("m", MACHINE), ("w", ""), "linux", 0, Nanos(1), [], Default::default());
+        let manifest = crate::record::Manifest::new(
+            ("m", MACHINE),
+            ("w", ""),
+            "linux",
+            0,
+            Nanos(1),
+            [],
+            Default::default(),
+        );
         let mut record = Record::new(manifest);
-        record.steps.push(StepRow { unheeded: 3, ..StepRow::default() });
+        record.steps.push(StepRow {
+            unheeded: 3,
+            ..StepRow::default()
+        });
         let mut words = Words::default();
         let batch = encode_steps(&record, &record.topology().unwrap(), 0..1).unwrap();
-        let old: Vec<usize> =
-            (0..batch.num_columns()).filter(|c| batch.schema().field(*c).name() != "unheeded").collect();
+        let old: Vec<usize> = (0..batch.num_columns())
+            .filter(|c| batch.schema().field(*c).name() != "unheeded")
+            .collect();
         let old = batch.project(&old).unwrap();
         decode_steps(&mut record, &mut words, &batch).unwrap();
         decode_steps(&mut record, &mut words, &old).unwrap();
-        assert_eq!(record.steps.iter().map(|s| s.unheeded).collect::<Vec<_>>(), [3, 3, 0]);
+        assert_eq!(
+            record.steps.iter().map(|s| s.unheeded).collect::<Vec<_>>(),
+            [3, 3, 0]
+        );
         let decisions = encode_decisions(&record, &record.topology().unwrap(), 0..0).unwrap();
         let old: Vec<usize> = (0..decisions.num_columns())
             .filter(|c| !decisions.schema().field(*c).name().starts_with("clamp"))

@@ -15,7 +15,10 @@ fn a_newly_idle_cpu_pulls_a_waiting_thread() {
     }
     linux.fork(ThreadId(2), 0, &only("1"), None, Nanos::ZERO);
     linux.advance(ms(50));
-    let waiting = (0..2).map(ThreadId).find(|t| linux.running(CpuId(0)) != Some(*t)).unwrap();
+    let waiting = (0..2)
+        .map(ThreadId)
+        .find(|t| linux.running(CpuId(0)) != Some(*t))
+        .unwrap();
     linux.set_affinity(waiting, &all(), ms(50));
     linux.exit(ThreadId(2), ms(50) + Nanos(1));
     assert_eq!(linux.running(CpuId(1)), Some(waiting));
@@ -74,13 +77,20 @@ fn three_threads_on_two_cpus_are_unfair_for_a_moment_and_fair_in_the_long_run() 
         assert!(alone > 50, "{alone}");
         let got = shares(&mut linux, 3, ms(65_000));
         let total: f64 = got.iter().sum();
-        assert!(got.iter().all(|g| (g / total * 3.0 - 1.0).abs() < 0.05), "{got:?}");
+        assert!(
+            got.iter().all(|g| (g / total * 3.0 - 1.0).abs() < 0.05),
+            "{got:?}"
+        );
     }
 }
 
 #[test]
 fn many_threads_even_out_over_caches() {
-    for topology in [symmetric(4, 2, 1, 1), symmetric(2, 4, 2, 1), symmetric(2, 2, 1, 2)] {
+    for topology in [
+        symmetric(4, 2, 1, 1),
+        symmetric(2, 4, 2, 1),
+        symmetric(2, 2, 1, 2),
+    ] {
         for seed in 0..3 {
             let mut linux = Linux::new(&topology, seeded(seed));
             for t in 0..32 {
@@ -114,12 +124,23 @@ fn pinned_threads_do_not_keep_others_from_leaving() {
 
 #[test]
 fn a_cpu_bound_thread_moves_from_a_little_to_an_idle_big_cpu() {
-    for name in ["juno-2-4", "phone-1-3-4", "apple-m1", "quickia-2b-2s", "i9-12900k-8p8e"] {
+    for name in [
+        "juno-2-4",
+        "phone-1-3-4",
+        "apple-m1",
+        "quickia-2b-2s",
+        "i9-12900k-8p8e",
+    ] {
         let topology = machine(name);
         for seed in 0..3 {
             let little: CpuSet = {
                 let slowest = topology.extremes().1;
-                topology.cpus.iter().filter(|c| c.core_type == slowest).map(|c| c.id).collect()
+                topology
+                    .cpus
+                    .iter()
+                    .filter(|c| c.core_type == slowest)
+                    .map(|c| c.id)
+                    .collect()
             };
             let mut linux = Linux::new(&topology, seeded(seed));
             linux.fork(ThreadId(0), 0, &little, None, Nanos::ZERO);
@@ -127,9 +148,17 @@ fn a_cpu_bound_thread_moves_from_a_little_to_an_idle_big_cpu() {
             linux.set_affinity(ThreadId(0), &all(), ms(5));
             linux.advance(ms(400));
             let asymmetric = linux.domains.asymmetric;
-            assert_eq!(big(&topology, &linux, 0), asymmetric, "{name} {:?}", topology.linux);
+            assert_eq!(
+                big(&topology, &linux, 0),
+                asymmetric,
+                "{name} {:?}",
+                topology.linux
+            );
             if asymmetric {
-                assert!(linux.migrations(ThreadId(0)) <= 2, "{name}: by way of a middle core at most");
+                assert!(
+                    linux.migrations(ThreadId(0)) <= 2,
+                    "{name}: by way of a middle core at most"
+                );
             }
         }
     }
@@ -163,20 +192,38 @@ fn smt_hybrids_pack_fast_cores_first_then_slow_ones_then_siblings() {
             let on_fast = fast.len();
             fast.sort_unstable();
             fast.dedup();
-            assert_eq!(fast.len(), count.min(8) as usize, "{count} threads, seed {seed}: fast cores {fast:?}");
-            assert_eq!(on_fast, fast.len(), "{count} threads, seed {seed}: two on a fast core");
+            assert_eq!(
+                fast.len(),
+                count.min(8) as usize,
+                "{count} threads, seed {seed}: fast cores {fast:?}"
+            );
+            assert_eq!(
+                on_fast,
+                fast.len(),
+                "{count} threads, seed {seed}: two on a fast core"
+            );
         }
     }
 }
 
 #[test]
 fn nothing_happens_on_a_quiet_machine() {
-    for name in ["i9-12900k", "juno-2-4", "apple-m1", "xeon-x5365-2-2", "server-12llc"] {
+    for name in [
+        "i9-12900k",
+        "juno-2-4",
+        "apple-m1",
+        "xeon-x5365-2-2",
+        "server-12llc",
+    ] {
         let topology = machine(name);
         for count in [0, 1, 3] {
             let mut linux = busy(&topology, count, seeded(8));
             linux.advance(ms(3_000));
-            assert_eq!(linux.next_event(), Nanos::NEVER, "{name} with {count} threads");
+            assert_eq!(
+                linux.next_event(),
+                Nanos::NEVER,
+                "{name} with {count} threads"
+            );
         }
     }
 }

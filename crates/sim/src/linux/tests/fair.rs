@@ -11,7 +11,13 @@ fn one_cpu(nices: &[i8], config: LinuxConfig) -> Linux {
 }
 
 fn both() -> [LinuxConfig; 2] {
-    [seeded(1), LinuxConfig { scheduler: FairClass::Cfs, ..seeded(1) }]
+    [
+        seeded(1),
+        LinuxConfig {
+            scheduler: FairClass::Cfs,
+            ..seeded(1)
+        },
+    ]
 }
 
 #[test]
@@ -21,7 +27,10 @@ fn equal_weights_share_equally() {
             let mut linux = one_cpu(&vec![0; count as usize], config.clone());
             let got = shares(&mut linux, count, ms(20_000));
             let fair = 20_000.0 / f64::from(count);
-            assert!(got.iter().all(|g| (g / fair - 1.0).abs() < 0.005), "{config:?} {got:?}");
+            assert!(
+                got.iter().all(|g| (g / fair - 1.0).abs() < 0.005),
+                "{config:?} {got:?}"
+            );
         }
     }
 }
@@ -56,11 +65,25 @@ fn a_change_of_weight_takes_effect_at_once() {
 fn slices_end_at_ticks_unless_there_is_a_high_resolution_tick() {
     let mut linux = one_cpu(&[0, 0], seeded(4));
     linux.advance(ms(8_000));
-    assert!((1_990..=2_003).contains(&linux.switches()), "{}", linux.switches());
+    assert!(
+        (1_990..=2_003).contains(&linux.switches()),
+        "{}",
+        linux.switches()
+    );
     let slice = 700_000;
-    let mut linux = one_cpu(&[0, 0], LinuxConfig { hrtick: true, ..seeded(4) });
+    let mut linux = one_cpu(
+        &[0, 0],
+        LinuxConfig {
+            hrtick: true,
+            ..seeded(4)
+        },
+    );
     linux.advance(ms(7_000));
-    assert!((9_990..=10_003).contains(&(linux.switches() * slice / 700_000)), "{}", linux.switches());
+    assert!(
+        (9_990..=10_003).contains(&(linux.switches() * slice / 700_000)),
+        "{}",
+        linux.switches()
+    );
 }
 
 /// Sleeps 10 ms, runs 0.2 ms, beside CPU-bound threads; returns its longest wait in nanoseconds.
@@ -96,7 +119,13 @@ fn a_short_sleeper_waits_for_one_turn_of_each_at_most() {
         // Turns end at ticks, and those that waited longer have earlier deadlines.
         let longest = longest_wait_of_a_sleeper(seeded(5), hogs);
         assert!(longest <= u64::from(hogs) * 4 * MS, "{hogs}: {longest}");
-        let longest = longest_wait_of_a_sleeper(LinuxConfig { scheduler: FairClass::Cfs, ..seeded(5) }, hogs);
+        let longest = longest_wait_of_a_sleeper(
+            LinuxConfig {
+                scheduler: FairClass::Cfs,
+                ..seeded(5)
+            },
+            hogs,
+        );
         assert!(longest <= 4 * MS, "cfs {hogs}: {longest}");
     }
 }
@@ -117,7 +146,10 @@ fn a_shorter_slice_preempts_at_once() {
 fn lag_survives_a_sleep() {
     let mut linux = one_cpu(&[0, 0, 0], seeded(7));
     linux.advance(ms(1_000));
-    let t = (0..3).map(ThreadId).find(|t| linux.running(CpuId(0)) != Some(*t)).unwrap();
+    let t = (0..3)
+        .map(ThreadId)
+        .find(|t| linux.running(CpuId(0)) != Some(*t))
+        .unwrap();
     linux.block(t, ms(1_000));
     let lag = linux.threads[t.index()].vlag;
     assert!(lag != 0);
@@ -148,7 +180,13 @@ fn a_thread_that_overran_stays_queued_until_it_has_paid() {
 
 #[test]
 fn without_delayed_dequeue_a_sleeper_keeps_its_debt() {
-    let mut linux = one_cpu(&[0, 0], LinuxConfig { delay_dequeue: false, ..seeded(8) });
+    let mut linux = one_cpu(
+        &[0, 0],
+        LinuxConfig {
+            delay_dequeue: false,
+            ..seeded(8)
+        },
+    );
     linux.advance(ms(100));
     let t = linux.running(CpuId(0)).unwrap();
     let at = Nanos(linux.next_event().0 - 1);
@@ -176,7 +214,13 @@ fn yielding_lets_the_other_run() {
 #[test]
 fn lazy_preemption_waits_for_the_tick() {
     let run = |lazy| {
-        let mut linux = Linux::new(&symmetric(2, 1, 1, 1), LinuxConfig { lazy_preemption: lazy, ..seeded(9) });
+        let mut linux = Linux::new(
+            &symmetric(2, 1, 1, 1),
+            LinuxConfig {
+                lazy_preemption: lazy,
+                ..seeded(9)
+            },
+        );
         linux.fork(ThreadId(0), 0, &only("0"), None, Nanos::ZERO);
         linux.fork(ThreadId(1), 0, &only("0"), None, Nanos::ZERO);
         linux.fork(ThreadId(2), 0, &only("1"), None, Nanos::ZERO);

@@ -5,14 +5,32 @@ use rand::RngExt;
 use super::*;
 
 fn machines() -> Vec<Topology> {
-    let mut machines = vec![symmetric(4, 1, 1, 1), symmetric(4, 2, 1, 2), symmetric(2, 4, 2, 1), symmetric(1, 1, 1, 1)];
-    machines.extend(["i9-12900k", "i9-12900k-8p8e", "phone-1-3-4", "juno-2-4", "apple-m1"].map(machine));
+    let mut machines = vec![
+        symmetric(4, 1, 1, 1),
+        symmetric(4, 2, 1, 2),
+        symmetric(2, 4, 2, 1),
+        symmetric(1, 1, 1, 1),
+    ];
+    machines.extend(
+        [
+            "i9-12900k",
+            "i9-12900k-8p8e",
+            "phone-1-3-4",
+            "juno-2-4",
+            "apple-m1",
+        ]
+        .map(machine),
+    );
     machines
 }
 
 fn random_mask(rng: &mut Pcg64, cpus: u32) -> CpuSet {
     match rng.random_range(0..4) {
-        0 => CpuId(rng.random_range(0..cpus)).0.to_string().parse().unwrap(),
+        0 => CpuId(rng.random_range(0..cpus))
+            .0
+            .to_string()
+            .parse()
+            .unwrap(),
         1 => (0..cpus).filter(|_| rng.random()).map(CpuId).collect(),
         _ => all(),
     }
@@ -21,10 +39,21 @@ fn random_mask(rng: &mut Pcg64, cpus: u32) -> CpuSet {
 /// One random event; returns a digest of what it did.
 fn step(linux: &mut Linux, rng: &mut Pcg64, now: Nanos, cpus: u32, threads: u32) {
     let t = ThreadId(rng.random_range(0..threads));
-    let alive = linux.threads.get(t.index()).is_some_and(|x| x.state != State::Dead);
-    let cpu = rng.random::<bool>().then(|| CpuId(rng.random_range(0..cpus)));
+    let alive = linux
+        .threads
+        .get(t.index())
+        .is_some_and(|x| x.state != State::Dead);
+    let cpu = rng
+        .random::<bool>()
+        .then(|| CpuId(rng.random_range(0..cpus)));
     if !alive {
-        linux.fork(t, rng.random_range(-5..10), &random_mask(rng, cpus), cpu, now);
+        linux.fork(
+            t,
+            rng.random_range(-5..10),
+            &random_mask(rng, cpus),
+            cpu,
+            now,
+        );
         return;
     }
     match rng.random_range(0..12) {
@@ -32,7 +61,12 @@ fn step(linux: &mut Linux, rng: &mut Pcg64, now: Nanos, cpus: u32, threads: u32)
         1 => linux.set_affinity(t, &random_mask(rng, cpus), now),
         2 => linux.set_nice(t, rng.random_range(-20..20), now),
         3 => linux.yield_now(t, now),
-        4 => linux.set_slice(t, rng.random::<bool>().then(|| Nanos(rng.random_range(100_000..8_000_000))), now),
+        4 => linux.set_slice(
+            t,
+            rng.random::<bool>()
+                .then(|| Nanos(rng.random_range(100_000..8_000_000))),
+            now,
+        ),
         5..=7 => {
             linux.wake(t, cpu, now);
         }
@@ -64,14 +98,27 @@ fn configs(seed: u64) -> [LinuxConfig; 4] {
     let base = seeded(seed);
     [
         base.clone(),
-        LinuxConfig { scheduler: FairClass::Cfs, ..base.clone() },
-        LinuxConfig { hrtick: true, lazy_preemption: true, ..base.clone() },
-        LinuxConfig { run_to_parity: false, delay_dequeue: false, skew_tick: true, ..base },
+        LinuxConfig {
+            scheduler: FairClass::Cfs,
+            ..base.clone()
+        },
+        LinuxConfig {
+            hrtick: true,
+            lazy_preemption: true,
+            ..base.clone()
+        },
+        LinuxConfig {
+            run_to_parity: false,
+            delay_dequeue: false,
+            skew_tick: true,
+            ..base
+        },
     ]
 }
 
 #[test]
-fn after_any_event_every_runnable_thread_is_queued_once_on_an_allowed_cpu_and_no_cpu_idles_beside_work() {
+fn after_any_event_every_runnable_thread_is_queued_once_on_an_allowed_cpu_and_no_cpu_idles_beside_work()
+ {
     for topology in machines() {
         for seed in 0..3 {
             for config in configs(seed) {
@@ -109,7 +156,11 @@ fn the_same_calls_give_the_same_switches() {
 
 #[test]
 fn running_time_equals_busy_time() {
-    for topology in [symmetric(4, 2, 1, 1), machine("i9-12900k"), machine("phone-1-3-4")] {
+    for topology in [
+        symmetric(4, 2, 1, 1),
+        machine("i9-12900k"),
+        machine("phone-1-3-4"),
+    ] {
         let cpus = topology.cpus.len() as u32;
         for count in [1, cpus / 2, cpus, 3 * cpus] {
             let mut linux = Linux::new(&topology, seeded(u64::from(count)));
@@ -128,9 +179,18 @@ fn running_time_equals_busy_time() {
                     _ => {}
                 }
             }
-            idled += idle.iter().flatten().map(|from| until.0 - from).sum::<u64>();
+            idled += idle
+                .iter()
+                .flatten()
+                .map(|from| until.0 - from)
+                .sum::<u64>();
             let ran: u64 = (0..count).map(|t| linux.run_time(ThreadId(t)).0).sum();
-            assert_eq!(ran + idled, until.0 * u64::from(cpus), "{} {count}", topology.name);
+            assert_eq!(
+                ran + idled,
+                until.0 * u64::from(cpus),
+                "{} {count}",
+                topology.name
+            );
         }
     }
 }
@@ -144,5 +204,8 @@ fn calls_that_come_late_are_served_after_what_was_due() {
         prompt.advance(at);
     }
     late.advance(ms(5_000));
-    assert_eq!(late.take_switches().collect::<Vec<_>>(), prompt.take_switches().collect::<Vec<_>>());
+    assert_eq!(
+        late.take_switches().collect::<Vec<_>>(),
+        prompt.take_switches().collect::<Vec<_>>()
+    );
 }

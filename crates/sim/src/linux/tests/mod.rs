@@ -32,19 +32,24 @@ pub(super) fn symmetric(cores: u32, llcs: u32, nodes: u32, smt: u32) -> Topology
     let per_llc = cores * smt;
     for llc in 0..llcs {
         let (low, high) = (llc * per_llc, (llc + 1) * per_llc - 1);
-        text +=
-            &format!("[[cache]]\nlevel = 3\ncpus = \"{low}-{high}\"\nsize_kib = 8192\nways = 16\nlatency_ns = 12\n");
+        text += &format!(
+            "[[cache]]\nlevel = 3\ncpus = \"{low}-{high}\"\nsize_kib = 8192\nways = 16\nlatency_ns = 12\n"
+        );
     }
     let per_node = per_llc * llcs / nodes;
     for node in 0..nodes {
         let (low, high) = (node * per_node, (node + 1) * per_node - 1);
-        text += &format!("[[memory]]\ncpus = \"{low}-{high}\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n");
+        text +=
+            &format!("[[memory]]\ncpus = \"{low}-{high}\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n");
     }
     Topology::new(&Machine::parse("made-up.toml", &text).unwrap())
 }
 
 pub(super) fn seeded(seed: u64) -> LinuxConfig {
-    LinuxConfig { seed, ..LinuxConfig::default() }
+    LinuxConfig {
+        seed,
+        ..LinuxConfig::default()
+    }
 }
 
 pub(super) fn all() -> CpuSet {
@@ -74,7 +79,9 @@ pub(super) fn busy(topology: &Topology, count: u32, config: LinuxConfig) -> Linu
 pub(super) fn shares(linux: &mut Linux, count: u32, until: Nanos) -> Vec<f64> {
     let before: Vec<u64> = (0..count).map(|t| linux.run_time(ThreadId(t)).0).collect();
     linux.advance(until);
-    (0..count).map(|t| (linux.run_time(ThreadId(t)).0 - before[t as usize]) as f64 / MS as f64).collect()
+    (0..count)
+        .map(|t| (linux.run_time(ThreadId(t)).0 - before[t as usize]) as f64 / MS as f64)
+        .collect()
 }
 
 /// Every runnable thread is on exactly one queue, on an allowed CPU, and no CPU idles beside a queue; the counters of the
@@ -82,34 +89,70 @@ pub(super) fn shares(linux: &mut Linux, count: u32, until: Nanos) -> Vec<f64> {
 pub(super) fn check(linux: &Linux) {
     let mut seen = vec![0; linux.threads.len()];
     for (cpu, rq) in linux.rqs.iter().enumerate() {
-        let on_queue = rq.waiting.iter().map(|w| w.thread).chain((rq.curr != NONE).then_some(rq.curr));
+        let on_queue = rq
+            .waiting
+            .iter()
+            .map(|w| w.thread)
+            .chain((rq.curr != NONE).then_some(rq.curr));
         for t in on_queue {
             let thread = &linux.threads[t as usize];
             seen[t as usize] += 1;
             assert_eq!(thread.cpu as usize, cpu);
-            assert!(thread.state == State::Delayed || thread.allowed.has(cpu), "thread {t} on forbidden cpu{cpu}");
+            assert!(
+                thread.state == State::Delayed || thread.allowed.has(cpu),
+                "thread {t} on forbidden cpu{cpu}"
+            );
         }
-        let runnable = rq.waiting.iter().filter(|w| linux.threads[w.thread as usize].state == State::Queued).count()
+        let runnable = rq
+            .waiting
+            .iter()
+            .filter(|w| linux.threads[w.thread as usize].state == State::Queued)
+            .count()
             + usize::from(rq.curr != NONE);
         assert_eq!(rq.runnable as usize, runnable);
         assert_eq!(rq.idle, rq.curr == NONE, "cpu{cpu}");
-        assert!(rq.curr != NONE || rq.waiting.is_empty(), "cpu{cpu} idles beside a queue");
+        assert!(
+            rq.curr != NONE || rq.waiting.is_empty(),
+            "cpu{cpu} idles beside a queue"
+        );
         assert_eq!(rq.shown, rq.curr);
         assert_eq!(linux.idle.has(cpu), rq.idle);
         let weight: i64 = rq.waiting.iter().map(|w| i64::from(w.weight)).sum();
         assert_eq!(rq.weight, weight);
-        let sum: i64 = rq.waiting.iter().map(|w| i64::from(w.weight) * (w.vruntime - rq.zero)).sum();
+        let sum: i64 = rq
+            .waiting
+            .iter()
+            .map(|w| i64::from(w.weight) * (w.vruntime - rq.zero))
+            .sum();
         assert_eq!(rq.weighted_vruntime, sum);
-        assert!(rq.waiting.iter().zip(rq.waiting.iter().skip(1)).all(|(a, b)| a.key <= b.key));
+        assert!(
+            rq.waiting
+                .iter()
+                .zip(rq.waiting.iter().skip(1))
+                .all(|(a, b)| a.key <= b.key)
+        );
     }
     for (t, thread) in linux.threads.iter().enumerate() {
-        assert_eq!(seen[t], usize::from(thread.on_queue()), "thread {t} {:?}", thread.state);
+        assert_eq!(
+            seen[t],
+            usize::from(thread.on_queue()),
+            "thread {t} {:?}",
+            thread.state
+        );
     }
     for node in &linux.domains.nodes {
-        let sum = |f: &dyn Fn(&RunQueue) -> u32| node.cpus.iter().map(|c| f(&linux.rqs[*c as usize])).sum::<u32>();
+        let sum = |f: &dyn Fn(&RunQueue) -> u32| {
+            node.cpus
+                .iter()
+                .map(|c| f(&linux.rqs[*c as usize]))
+                .sum::<u32>()
+        };
         assert_eq!(node.runnable, sum(&|rq| rq.runnable));
         assert_eq!(node.idle_cpus, sum(&|rq| u32::from(rq.idle)));
         assert_eq!(node.overloaded, sum(&|rq| u32::from(rq.runnable > 1)));
     }
-    assert_eq!(linux.misfits as usize, linux.rqs.iter().filter(|rq| rq.misfit_load > 0.0).count());
+    assert_eq!(
+        linux.misfits as usize,
+        linux.rqs.iter().filter(|rq| rq.misfit_load > 0.0).count()
+    );
 }

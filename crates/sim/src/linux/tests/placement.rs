@@ -8,7 +8,11 @@ fn cpus_of(linux: &Linux, count: u32) -> Vec<u32> {
 
 #[test]
 fn as_many_threads_as_cpus_spread_one_each_and_stay() {
-    for (topology, n) in [(symmetric(16, 1, 1, 1), 16), (symmetric(4, 4, 2, 1), 16), (symmetric(8, 1, 1, 2), 16)] {
+    for (topology, n) in [
+        (symmetric(16, 1, 1, 1), 16),
+        (symmetric(4, 4, 2, 1), 16),
+        (symmetric(8, 1, 1, 2), 16),
+    ] {
         for seed in 0..10 {
             let mut linux = busy(&topology, n, seeded(seed));
             linux.advance(ms(1_000));
@@ -17,7 +21,11 @@ fn as_many_threads_as_cpus_spread_one_each_and_stay() {
             cpus.dedup();
             assert_eq!(cpus.len(), n as usize, "{}", topology.caches.len());
             let (before, switches) = (cpus_of(&linux, n), linux.switches());
-            assert_eq!(linux.next_event(), Nanos::NEVER, "nothing is left to happen");
+            assert_eq!(
+                linux.next_event(),
+                Nanos::NEVER,
+                "nothing is left to happen"
+            );
             linux.advance(ms(20_000));
             assert_eq!((cpus_of(&linux, n), linux.switches()), (before, switches));
         }
@@ -29,7 +37,10 @@ fn new_threads_take_idle_cores_before_smt_siblings() {
     let topology = symmetric(4, 2, 1, 2);
     for seed in 0..10 {
         let linux = busy(&topology, 8, seeded(seed));
-        let mut cores: Vec<u32> = cpus_of(&linux, 8).iter().map(|c| topology.cpus[*c as usize].core).collect();
+        let mut cores: Vec<u32> = cpus_of(&linux, 8)
+            .iter()
+            .map(|c| topology.cpus[*c as usize].core)
+            .collect();
         cores.sort_unstable();
         cores.dedup();
         assert_eq!(cores.len(), 8);
@@ -91,7 +102,13 @@ fn a_wakee_is_drawn_to_its_waker_when_the_previous_cpu_is_busy() {
     linux.block(ThreadId(0), ms(100));
     // The previous cache is full of work, the waker's is not.
     for t in 1..9 {
-        linux.fork(ThreadId(t), 0, &only(&((t - 1) % 4).to_string()), None, ms(100));
+        linux.fork(
+            ThreadId(t),
+            0,
+            &only(&((t - 1) % 4).to_string()),
+            None,
+            ms(100),
+        );
     }
     linux.fork(ThreadId(9), 0, &only("4"), None, ms(100));
     linux.set_affinity(ThreadId(0), &all(), ms(300));
@@ -104,14 +121,25 @@ fn a_thread_never_runs_where_it_may_not() {
     let topology = symmetric(4, 2, 1, 2);
     let mut linux = Linux::new(&topology, seeded(4));
     for t in 0..40 {
-        linux.fork(ThreadId(t), 0, &only(["0-3", "2", "8-15", "5,9"][t as usize % 4]), None, ms(u64::from(t)));
+        linux.fork(
+            ThreadId(t),
+            0,
+            &only(["0-3", "2", "8-15", "5,9"][t as usize % 4]),
+            None,
+            ms(u64::from(t)),
+        );
     }
     while linux.next_event() < ms(3_000) {
         let at = linux.next_event();
         linux.advance(at);
         for cpu in 0..16 {
-            let Some(t) = linux.running(CpuId(cpu)) else { continue };
-            assert!(only(["0-3", "2", "8-15", "5,9"][t.index() % 4]).contains(CpuId(cpu)), "{t} on cpu{cpu}");
+            let Some(t) = linux.running(CpuId(cpu)) else {
+                continue;
+            };
+            assert!(
+                only(["0-3", "2", "8-15", "5,9"][t.index() % 4]).contains(CpuId(cpu)),
+                "{t} on cpu{cpu}"
+            );
         }
     }
     check(&linux);

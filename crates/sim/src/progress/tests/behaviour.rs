@@ -5,12 +5,24 @@ use crate::progress::synthetic::{chase, compute, cyclic, streaming, vulnerable};
 
 #[test]
 fn memory_bound_programs_gain_less_from_big_cores() {
-    let mut progress =
-        start(HYBRID, quiet(), &[(compute(), 0), (chase(4_000_000), 1), (streaming(), 2), (vulnerable(20_000), 3)]);
+    let mut progress = start(
+        HYBRID,
+        quiet(),
+        &[
+            (compute(), 0),
+            (chase(4_000_000), 1),
+            (streaming(), 2),
+            (vulnerable(20_000), 3),
+        ],
+    );
     progress.advance(ms(1));
     let sf: Vec<f64> = (0..4).map(|t| progress.true_sf(ThreadId(t))).collect();
-    assert!(sf[1] < 1.2 && sf[0] > 1.4 && sf[3] > sf[1] && sf[2] > sf[1], "{sf:?}");
-    let whole = progress.alone_ips(ModelId(1), CoreTypeId(0)) / progress.alone_ips(ModelId(1), CoreTypeId(1));
+    assert!(
+        sf[1] < 1.2 && sf[0] > 1.4 && sf[3] > sf[1] && sf[2] > sf[1],
+        "{sf:?}"
+    );
+    let whole = progress.alone_ips(ModelId(1), CoreTypeId(0))
+        / progress.alone_ips(ModelId(1), CoreTypeId(1));
     assert!((whole - sf[1]).abs() < 1e-9);
 }
 
@@ -20,9 +32,15 @@ fn a_slower_clock_hurts_memory_bound_programs_less() {
     let slow = Arc::new(Topology::new(&Machine::parse("slow", &slowed).unwrap()));
     let loss = |kind: &Kind| {
         let ips = [machine(HYBRID), Arc::clone(&slow)].map(|topology| {
-            let name = topology.core_types.iter().position(|t| t.name == "golden-cove").unwrap();
+            let name = topology
+                .core_types
+                .iter()
+                .position(|t| t.name == "golden-cove")
+                .unwrap();
             let mut progress = Progress::new(topology, quiet());
-            let model = progress.add_program(Arc::new(profile("p", &[(kind.clone(), 1000)]))).unwrap();
+            let model = progress
+                .add_program(Arc::new(profile("p", &[(kind.clone(), 1000)])))
+                .unwrap();
             progress.alone_ips(model, CoreTypeId(name as u32))
         });
         ips[0] / ips[1]
@@ -38,8 +56,11 @@ fn throughput_stays_below_the_memory_bandwidth() {
         let kinds: Vec<_> = (0..count).map(|i| (streaming(), i)).collect();
         let mut progress = start(HYBRID, free_switches(), &kinds);
         run(&mut progress, ms(200));
-        let read =
-            |p: &mut Progress, at| -> f64 { (0..count).map(|t| p.counters(ThreadId(t), at).llc_misses).sum::<f64>() };
+        let read = |p: &mut Progress, at| -> f64 {
+            (0..count)
+                .map(|t| p.counters(ThreadId(t), at).llc_misses)
+                .sum::<f64>()
+        };
         let before = read(&mut progress, ms(200));
         run(&mut progress, ms(1200));
         let lines = (read(&mut progress, ms(1200)) - before) * (1.0 + 0.1 / 0.35);
@@ -55,7 +76,12 @@ fn throughput_stays_below_the_memory_bandwidth() {
 #[test]
 fn a_memory_domain_behind_many_caches_is_one_domain() {
     let topology = machine("server-12llc");
-    let on = topology.cpus.iter().filter(|c| c.memory == 0).map(|c| c.id.0).step_by(4);
+    let on = topology
+        .cpus
+        .iter()
+        .filter(|c| c.memory == 0)
+        .map(|c| c.id.0)
+        .step_by(4);
     let kinds: Vec<_> = on.map(|cpu| (streaming(), cpu)).collect();
     let mut progress = start("server-12llc", free_switches(), &kinds);
     run(&mut progress, ms(100));
@@ -71,7 +97,11 @@ fn smt_siblings_share_a_core() {
         run(&mut alone, ms(500));
         let single = speeds(&mut alone, ms(1000))[0];
         let sibling = alone.cpus[0].siblings[0];
-        let mut both = start(HYBRID_SMT, free_switches(), &[(kind.clone(), 0), (kind, sibling)]);
+        let mut both = start(
+            HYBRID_SMT,
+            free_switches(),
+            &[(kind.clone(), 0), (kind, sibling)],
+        );
         run(&mut both, ms(500));
         let pair = speeds(&mut both, ms(1000));
         let gain = (pair[0] + pair[1]) / single;
@@ -90,12 +120,18 @@ fn smt_siblings_share_a_core() {
 fn poison_squeezes_the_vulnerable() {
     let mut progress = start(HYBRID, free_switches(), &[(vulnerable(300_000), 0)]);
     run(&mut progress, ms(1000));
-    let (alone, held) = (speeds(&mut progress, ms(1500))[0], llc_lines(&progress, 0, 0));
+    let (alone, held) = (
+        speeds(&mut progress, ms(1500))[0],
+        llc_lines(&progress, 0, 0),
+    );
     for t in 1..4 {
         add(&mut progress, t, &streaming(), t);
     }
     run(&mut progress, ms(2500));
-    let (squeezed, left) = (speeds(&mut progress, ms(3000))[0], llc_lines(&progress, 0, 0));
+    let (squeezed, left) = (
+        speeds(&mut progress, ms(3000))[0],
+        llc_lines(&progress, 0, 0),
+    );
     assert!(left < 0.5 * held, "{left} {held}");
     assert!(squeezed < 0.7 * alone, "{squeezed} {alone}");
 }
@@ -114,7 +150,11 @@ fn a_loop_that_just_fits_falls_off_its_cliff() {
 
 #[test]
 fn occupancy_survives_a_switch_and_decays_while_others_insert() {
-    let mut progress = start(HYBRID, free_switches(), &[(vulnerable(200_000), 0), (streaming(), 1)]);
+    let mut progress = start(
+        HYBRID,
+        free_switches(),
+        &[(vulnerable(200_000), 0), (streaming(), 1)],
+    );
     run(&mut progress, ms(500));
     let before = llc_lines(&progress, 0, 0);
     progress.set_running(CpuId(0), None, ms(500));
@@ -137,7 +177,11 @@ fn occupancy_survives_a_switch_and_decays_while_others_insert() {
 
 #[test]
 fn lines_stay_while_nobody_inserts() {
-    let mut progress = start(HYBRID, free_switches(), &[(vulnerable(200_000), 0), (compute(), 1)]);
+    let mut progress = start(
+        HYBRID,
+        free_switches(),
+        &[(vulnerable(200_000), 0), (compute(), 1)],
+    );
     run(&mut progress, ms(500));
     let before = llc_lines(&progress, 0, 0);
     progress.set_running(CpuId(0), None, ms(500));
@@ -150,21 +194,37 @@ fn another_cache_is_cold_and_warms_up() {
     let name = "ryzen-7950x3d";
     let topology = machine(name);
     let here = CpuId(0);
-    let there = topology.cpus.iter().find(|c| topology.llc_of(c.id) != topology.llc_of(here)).unwrap().id;
-    let mut progress = start(name, ProgressConfig::default(), &[(vulnerable(200_000), here.0)]);
+    let there = topology
+        .cpus
+        .iter()
+        .find(|c| topology.llc_of(c.id) != topology.llc_of(here))
+        .unwrap()
+        .id;
+    let mut progress = start(
+        name,
+        ProgressConfig::default(),
+        &[(vulnerable(200_000), here.0)],
+    );
     run(&mut progress, ms(2000));
     progress.set_running(there, Some(ThreadId(0)), ms(2000));
     let first = speeds(&mut progress, ms(2002))[0];
     run(&mut progress, ms(3000));
     let later = speeds(&mut progress, ms(3500))[0];
     assert!(first < 0.7 * later, "{first} {later}");
-    assert!(llc_lines(&progress, 0, here.0) > 1000.0, "what it left behind is still there");
+    assert!(
+        llc_lines(&progress, 0, here.0) > 1000.0,
+        "what it left behind is still there"
+    );
 }
 
 #[test]
 fn moving_costs_more_than_staying_and_a_short_absence_little() {
     let lost = |moves: &[(u32, u32)]| {
-        let mut progress = start(HYBRID, ProgressConfig::default(), &[(vulnerable(30_000), 0)]);
+        let mut progress = start(
+            HYBRID,
+            ProgressConfig::default(),
+            &[(vulnerable(30_000), 0)],
+        );
         add(&mut progress, 1, &streaming(), 7);
         run(&mut progress, ms(1000));
         for (cpu, other) in moves {
@@ -178,13 +238,20 @@ fn moving_costs_more_than_staying_and_a_short_absence_little() {
         progress.counters(ThreadId(0), ms(1003)).instructions - before
     };
     let (absent, displaced, moved) = (lost(&[(0, 0)]), lost(&[(0, 1)]), lost(&[(1, 0)]));
-    assert!(absent > displaced && displaced >= moved, "{absent} {displaced} {moved}");
+    assert!(
+        absent > displaced && displaced >= moved,
+        "{absent} {displaced} {moved}"
+    );
     assert!(moved > 0.5 * absent, "{moved} {absent}");
 }
 
 #[test]
 fn a_core_with_its_last_level_to_itself_needs_no_shared_cache() {
-    let mut progress = start("xeon-x5365-2-2", ProgressConfig::default(), &[(vulnerable(40_000), 0), (streaming(), 1)]);
+    let mut progress = start(
+        "xeon-x5365-2-2",
+        ProgressConfig::default(),
+        &[(vulnerable(40_000), 0), (streaming(), 1)],
+    );
     run(&mut progress, ms(500));
     let counters = progress.counters(ThreadId(0), ms(500));
     assert!(counters.llc_references >= counters.llc_misses && counters.llc_misses > 0.0);

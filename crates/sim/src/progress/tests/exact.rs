@@ -16,24 +16,38 @@ fn finish(progress: &mut Progress) -> Nanos {
 
 #[test]
 fn a_run_without_contention_takes_the_sum_of_its_phases() {
-    let phases = [(compute(), 3_000_000_000), (chase(400_000), 70_000_000), (streaming(), 900_000_001)];
+    let phases = [
+        (compute(), 3_000_000_000),
+        (chase(400_000), 70_000_000),
+        (streaming(), 900_000_001),
+    ];
     for (cpu, core_type) in [(0, CoreTypeId(0)), (8, CoreTypeId(1))] {
         let mut progress = Progress::new(machine(HYBRID), quiet());
-        let model = progress.add_program(Arc::new(profile("p", &phases))).unwrap();
+        let model = progress
+            .add_program(Arc::new(profile("p", &phases)))
+            .unwrap();
         progress.add_thread(ThreadId(0), model);
         progress.set_work(ThreadId(0), 0.0, 3_970_000_001.0, 1.0, Nanos::ZERO);
         progress.set_running(CpuId(cpu), Some(ThreadId(0)), Nanos::ZERO);
         let seconds: f64 = phases
             .iter()
             .map(|phase| {
-                let alone = progress.add_program(Arc::new(profile("q", std::slice::from_ref(phase)))).unwrap();
+                let alone = progress
+                    .add_program(Arc::new(profile("q", std::slice::from_ref(phase))))
+                    .unwrap();
                 progress.alone_seconds(alone, core_type)
             })
             .sum();
         let end = finish(&mut progress);
-        assert!((end.0 as f64 - seconds * 1e9).abs() <= 2.0, "{end:?} {seconds}");
+        assert!(
+            (end.0 as f64 - seconds * 1e9).abs() <= 2.0,
+            "{end:?} {seconds}"
+        );
         assert!((progress.alone_seconds(model, core_type) / seconds - 1.0).abs() < 1e-12);
-        assert_eq!(progress.counters(ThreadId(0), end).instructions, 3_970_000_001.0);
+        assert_eq!(
+            progress.counters(ThreadId(0), end).instructions,
+            3_970_000_001.0
+        );
     }
 }
 
@@ -43,7 +57,9 @@ fn threads_of_a_program_see_the_whole_timeline_at_their_stride() {
     let mut ends = Vec::new();
     for threads in [1u32, 4] {
         let mut progress = Progress::new(machine(HYBRID), quiet());
-        let model = progress.add_program(Arc::new(profile("p", &phases))).unwrap();
+        let model = progress
+            .add_program(Arc::new(profile("p", &phases)))
+            .unwrap();
         for t in 0..threads {
             progress.add_thread(ThreadId(t), model);
             let share = 2_400_000_000.0 / f64::from(threads);
@@ -58,7 +74,9 @@ fn threads_of_a_program_see_the_whole_timeline_at_their_stride() {
 #[test]
 fn an_end_is_noticed_though_somebody_integrated_at_that_instant() {
     let mut progress = Progress::new(machine(HYBRID), ProgressConfig::default());
-    let model = progress.add_program(Arc::new(profile("p", &[(streaming(), 1_000_000)]))).unwrap();
+    let model = progress
+        .add_program(Arc::new(profile("p", &[(streaming(), 1_000_000)])))
+        .unwrap();
     progress.add_thread(ThreadId(0), model);
     progress.set_work(ThreadId(0), 0.0, 1_000_000.0, 1.0, Nanos::ZERO);
     progress.set_running(CpuId(0), Some(ThreadId(0)), Nanos::ZERO);
@@ -91,7 +109,9 @@ fn work_starts_anywhere_on_the_timeline_and_goes_round() {
     let phases = [(compute(), 1_000_000_000), (chase(400_000), 100_000_000)];
     let time = |offset: f64, instructions: f64| {
         let mut progress = Progress::new(machine(HYBRID), quiet());
-        let model = progress.add_program(Arc::new(profile("p", &phases))).unwrap();
+        let model = progress
+            .add_program(Arc::new(profile("p", &phases)))
+            .unwrap();
         progress.add_thread(ThreadId(0), model);
         progress.set_work(ThreadId(0), offset, instructions, 1.0, Nanos::ZERO);
         progress.set_running(CpuId(0), Some(ThreadId(0)), Nanos::ZERO);
@@ -104,14 +124,22 @@ fn work_starts_anywhere_on_the_timeline_and_goes_round() {
 
 #[test]
 fn energy_adds_up() {
-    let kinds: Vec<_> =
-        (0..6).map(|i| ([compute(), streaming(), chase(400_000)][i % 3].clone(), 3 * i as u32)).collect();
+    let kinds: Vec<_> = (0..6)
+        .map(|i| {
+            (
+                [compute(), streaming(), chase(400_000)][i % 3].clone(),
+                3 * i as u32,
+            )
+        })
+        .collect();
     let mut progress = start(HYBRID_SMT, ProgressConfig::default(), &kinds);
     run(&mut progress, ms(300));
     progress.set_running(CpuId(3), None, ms(300));
     progress.set_running(CpuId(4), Some(ThreadId(0)), ms(400));
     run(&mut progress, ms(1000));
-    let threads: f64 = (0..6).map(|t| progress.counters(ThreadId(t), ms(1000)).energy_nj * 1e-9).sum();
+    let threads: f64 = (0..6)
+        .map(|t| progress.counters(ThreadId(t), ms(1000)).energy_nj * 1e-9)
+        .sum();
     let energy = progress.energy(ms(1000));
     let attributed = energy.core_j.iter().sum::<f64>() + energy.cache_j + energy.memory_j;
     assert!((attributed / threads - 1.0).abs() < 1e-9);
@@ -126,7 +154,11 @@ fn an_idle_machine_draws_idle_power() {
     let mut progress = Progress::new(machine(HYBRID), ProgressConfig::default());
     assert_eq!(progress.next_event(), Nanos::NEVER);
     let t = Arc::clone(&progress.topology);
-    let idle: f64 = t.cpus.iter().map(|c| t.core_types[c.core_type.index()].power.idle_w).sum();
+    let idle: f64 = t
+        .cpus
+        .iter()
+        .map(|c| t.core_types[c.core_type.index()].power.idle_w)
+        .sum();
     assert!((progress.energy_j(ms(2000)) - 2.0 * (idle + t.static_power_w)).abs() < 1e-9);
 }
 
@@ -135,7 +167,9 @@ fn the_same_calls_give_the_same_bits() {
     let once = || {
         let mut progress = Progress::new(machine(HYBRID_SMT), ProgressConfig::default());
         for t in 0..30u32 {
-            let model = progress.add_program(Arc::new(typical(t as usize, 0.02))).unwrap();
+            let model = progress
+                .add_program(Arc::new(typical(t as usize, 0.02)))
+                .unwrap();
             progress.add_thread(ThreadId(t), model);
             progress.set_work(ThreadId(t), 0.0, 1e15, 1.0, Nanos::ZERO);
         }
@@ -143,22 +177,40 @@ fn the_same_calls_give_the_same_bits() {
             let now = Nanos::from_micros(u64::from(turn) * 1700);
             run(&mut progress, now);
             let thread = (turn * 7) % 30;
-            progress.set_running(CpuId((turn * 5) % 24), (turn % 11 != 0).then_some(ThreadId(thread)), now);
+            progress.set_running(
+                CpuId((turn * 5) % 24),
+                (turn % 11 != 0).then_some(ThreadId(thread)),
+                now,
+            );
         }
-        (0..30).map(|t| progress.counters(ThreadId(t), ms(700)).instructions.to_bits()).collect::<Vec<_>>()
+        (0..30)
+            .map(|t| {
+                progress
+                    .counters(ThreadId(t), ms(700))
+                    .instructions
+                    .to_bits()
+            })
+            .collect::<Vec<_>>()
     };
     assert_eq!(once(), once());
 }
 
 #[test]
 fn a_removed_thread_leaves_lines_and_frees_its_number() {
-    let mut progress = start(HYBRID, ProgressConfig::default(), &[(streaming(), 0), (vulnerable(400_000), 1)]);
+    let mut progress = start(
+        HYBRID,
+        ProgressConfig::default(),
+        &[(streaming(), 0), (vulnerable(400_000), 1)],
+    );
     run(&mut progress, ms(500));
     progress.remove_thread(ThreadId(0), ms(500));
     assert_eq!(llc_lines(&progress, 0, 0), 0.0);
     let llc = progress.topology.llc_of(CpuId(0)).index();
     let left: f64 = progress.caches[llc].residents.iter().map(|r| r.lines).sum();
-    assert!(left > 100_000.0, "the dead thread's lines go only as others need the room");
+    assert!(
+        left > 100_000.0,
+        "the dead thread's lines go only as others need the room"
+    );
     add(&mut progress, 0, &compute(), 0);
     run(&mut progress, ms(1500));
     assert!(progress.counters(ThreadId(0), ms(1500)).instructions > 1e10);
@@ -191,9 +243,17 @@ fn a_table_gives_its_speed_at_this_machines_clock_and_must_know_the_core_types()
         Arc::new(Profile::parse("t", &format!("{head}{rows}")).unwrap())
     };
     let mut progress = Progress::new(machine(HYBRID), ProgressConfig::default());
-    let model = progress.add_program(table(&[("golden-cove", 2.0), ("gracemont", 1.0)])).unwrap();
+    let model = progress
+        .add_program(table(&[("golden-cove", 2.0), ("gracemont", 1.0)]))
+        .unwrap();
     assert!((progress.alone_ips(model, CoreTypeId(0)) / (2.0 * 4.9e9) - 1.0).abs() < 1e-12);
     assert!((progress.alone_ips(model, CoreTypeId(1)) / 3.7e9 - 1.0).abs() < 1e-12);
-    let error = progress.add_program(table(&[("golden-cove", 2.0)])).unwrap_err().to_string();
-    assert!(error.contains("`t`") && error.contains("`gracemont`"), "{error}");
+    let error = progress
+        .add_program(table(&[("golden-cove", 2.0)]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`t`") && error.contains("`gracemont`"),
+        "{error}"
+    );
 }

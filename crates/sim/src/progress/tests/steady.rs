@@ -35,18 +35,39 @@ fn disagreement(name: &str, kinds: &[(Kind, u32)]) -> f64 {
     let mut progress = start(name, free_switches(), kinds);
     run(&mut progress, ms(2000));
     let stepped = speeds(&mut progress, ms(3000));
-    let rows: Vec<_> = kinds.iter().enumerate().map(|(i, k)| (ModelId(i as u32), CpuId(k.1), 1.0)).collect();
+    let rows: Vec<_> = kinds
+        .iter()
+        .enumerate()
+        .map(|(i, k)| (ModelId(i as u32), CpuId(k.1), 1.0))
+        .collect();
     let forecast = progress.steady_state(&rows);
     for (i, (s, f)) in stepped.iter().zip(&forecast).enumerate() {
-        println!("{name} {i} cpu {} stepped {s:.4e} forecast {:.4e} ratio {:.4}", kinds[i].1, f.ips, s / f.ips);
+        println!(
+            "{name} {i} cpu {} stepped {s:.4e} forecast {:.4e} ratio {:.4}",
+            kinds[i].1,
+            f.ips,
+            s / f.ips
+        );
     }
-    stepped.iter().zip(&forecast).map(|(s, f)| (s / f.ips - 1.0).abs()).fold(0.0, f64::max)
+    stepped
+        .iter()
+        .zip(&forecast)
+        .map(|(s, f)| (s / f.ips - 1.0).abs())
+        .fold(0.0, f64::max)
 }
 
 #[test]
 fn forecasts_agree_with_where_runs_end_up() {
-    for (name, count) in [(HYBRID, 16), (HYBRID, 5), ("apple-m1", 8), ("core2-quad", 4), (HYBRID_SMT, 24)] {
-        let kinds: Vec<_> = (0..count).map(|i| (mix()[i % 7].clone(), i as u32)).collect();
+    for (name, count) in [
+        (HYBRID, 16),
+        (HYBRID, 5),
+        ("apple-m1", 8),
+        ("core2-quad", 4),
+        (HYBRID_SMT, 24),
+    ] {
+        let kinds: Vec<_> = (0..count)
+            .map(|i| (mix()[i % 7].clone(), i as u32))
+            .collect();
         let worst = disagreement(name, &kinds);
         assert!(worst < 0.02, "{name}, {count} threads: {worst}");
     }
@@ -63,19 +84,30 @@ fn take_turns(stepping: Stepping) -> (Vec<f64>, Vec<f64>) {
     let mut speeds_seen = Vec::new();
     for turn in 0..1000u64 {
         if turn == 500 {
-            speeds_seen = (0..16).map(|t| -progress.counters(ThreadId(t), ms(1400)).instructions).collect();
+            speeds_seen = (0..16)
+                .map(|t| -progress.counters(ThreadId(t), ms(1400)).instructions)
+                .collect();
         }
         for (i, cpu) in cpus.iter().enumerate() {
             let thread = i as u32 + 8 * (turn % 2) as u32;
-            progress.set_running(CpuId(*cpu), Some(ThreadId(thread)), Nanos::from_micros(2800 * turn));
+            progress.set_running(
+                CpuId(*cpu),
+                Some(ThreadId(thread)),
+                Nanos::from_micros(2800 * turn),
+            );
         }
         run(&mut progress, Nanos::from_micros(2800 * turn + 2800));
     }
     for (t, speed) in speeds_seen.iter_mut().enumerate() {
         *speed = (*speed + progress.counters(ThreadId(t as u32), ms(2800)).instructions) / 1.4;
     }
-    let rows: Vec<_> = (0..16).map(|i| (ModelId(i as u32), CpuId(cpus[i % 8]), 0.5)).collect();
-    (speeds_seen, progress.steady_state(&rows).iter().map(|r| r.ips).collect())
+    let rows: Vec<_> = (0..16)
+        .map(|i| (ModelId(i as u32), CpuId(cpus[i % 8]), 0.5))
+        .collect();
+    (
+        speeds_seen,
+        progress.steady_state(&rows).iter().map(|r| r.ips).collect(),
+    )
 }
 
 #[test]
@@ -83,17 +115,36 @@ fn threads_that_take_turns_agree_with_fine_steps_and_forecasts() {
     let (seen, forecast) = take_turns(Stepping::default());
     let (fine, _) = take_turns(fine_steps());
     for t in 0..16 {
-        println!("{t} {:.4e} of fine {:.4} of forecast {:.4}", seen[t], seen[t] / fine[t], seen[t] / forecast[t]);
+        println!(
+            "{t} {:.4e} of fine {:.4} of forecast {:.4}",
+            seen[t],
+            seen[t] / fine[t],
+            seen[t] / forecast[t]
+        );
     }
     for t in 0..16 {
-        assert!((seen[t] / fine[t] - 1.0).abs() < 0.15, "{t}: {} {}", seen[t], fine[t]);
-        assert!((seen[t] / forecast[t] - 1.0).abs() < 0.4, "{t}: {} {}", seen[t], forecast[t]);
+        assert!(
+            (seen[t] / fine[t] - 1.0).abs() < 0.15,
+            "{t}: {} {}",
+            seen[t],
+            fine[t]
+        );
+        assert!(
+            (seen[t] / forecast[t] - 1.0).abs() < 0.4,
+            "{t}: {} {}",
+            seen[t],
+            forecast[t]
+        );
     }
 }
 
 #[test]
 fn streams_share_a_cache_by_how_fast_they_insert() {
-    let mut progress = start(HYBRID, free_switches(), &[(streaming(), 0), (streaming().scaled(0.25), 1)]);
+    let mut progress = start(
+        HYBRID,
+        free_switches(),
+        &[(streaming(), 0), (streaming().scaled(0.25), 1)],
+    );
     run(&mut progress, ms(1000));
     let inserted: Vec<f64> = (0..2)
         .map(|t| {
@@ -105,7 +156,10 @@ fn streams_share_a_cache_by_how_fast_they_insert() {
     let lines: Vec<f64> = (0..2).map(|t| llc_lines(&progress, t, 0)).collect();
     let capacity = progress.topology.caches[progress.topology.llc_of(CpuId(0)).index()].lines;
     assert!(((lines[0] + lines[1]) / capacity - 1.0).abs() < 0.01);
-    assert!((lines[0] / lines[1] / (inserted[0] / inserted[1]) - 1.0).abs() < 0.03, "{lines:?} {inserted:?}");
+    assert!(
+        (lines[0] / lines[1] / (inserted[0] / inserted[1]) - 1.0).abs() < 0.03,
+        "{lines:?} {inserted:?}"
+    );
 }
 
 #[test]
@@ -116,9 +170,14 @@ fn way_finer_steps_change_little() {
             progress.stepping = fine_steps();
         }
         for t in 0..8u32 {
-            let (a, b) = (mix()[t as usize % 7].clone(), mix()[(t as usize + 3) % 7].clone());
+            let (a, b) = (
+                mix()[t as usize % 7].clone(),
+                mix()[(t as usize + 3) % 7].clone(),
+            );
             let lengths = (400_000_000 + 30_000_000 * u64::from(t), 300_000_000);
-            let model = progress.add_program(Arc::new(profile("p", &[(a, lengths.0), (b, lengths.1)]))).unwrap();
+            let model = progress
+                .add_program(Arc::new(profile("p", &[(a, lengths.0), (b, lengths.1)])))
+                .unwrap();
             progress.add_thread(ThreadId(t), model);
             progress.set_work(ThreadId(t), 0.0, 1e15, 1.0, Nanos::ZERO);
             progress.set_running(CpuId(2 * t), Some(ThreadId(t)), Nanos::ZERO);
@@ -127,6 +186,9 @@ fn way_finer_steps_change_little() {
     };
     for (t, (coarse, fine)) in work(false).iter().zip(work(true)).enumerate() {
         println!("{t} {:.4}", coarse / fine);
-        assert!((coarse / fine - 1.0).abs() < 0.03, "thread {t}: {coarse:.4e} {fine:.4e}");
+        assert!(
+            (coarse / fine - 1.0).abs() < 0.03,
+            "thread {t}: {coarse:.4e} {fine:.4e}"
+        );
     }
 }

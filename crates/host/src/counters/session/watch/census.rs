@@ -77,7 +77,10 @@ impl Census {
             return self.enter(opening, (pid, tids), (backend, follower), now);
         }
         let told = &mut backend.opened;
-        let (files, cpus) = ((told.leaders.len() + self.trees.len()) as u64, opening.cpus.len() as u64);
+        let (files, cpus) = (
+            (told.leaders.len() + self.trees.len()) as u64,
+            opening.cpus.len() as u64,
+        );
         limits::make_room(files + tids.len() as u64 * cpus * FILES)?;
         for tid in tids {
             if announce(told, opening.cpus, *tid, self.next)? {
@@ -85,7 +88,10 @@ impl Census {
                     Err(error) if error.is_of_end(*tid) => Opened::default(),
                     other => other?,
                 };
-                totals.infos.iter_mut().for_each(|info| info.tree = self.next);
+                totals
+                    .infos
+                    .iter_mut()
+                    .for_each(|info| info.tree = self.next);
                 totals.switch(set as u32, true)?;
                 follower.groups(&totals.infos);
                 self.push((pid, *tid), By::Events(Box::new(totals)), follower, now);
@@ -102,13 +108,18 @@ impl Census {
         (backend, follower): (&mut Kernel, &mut Follower),
         now: Nanos,
     ) -> Result<(), CounterError> {
-        let Some(roll) = &mut backend.roll else { return Ok(()) };
+        let Some(roll) = &mut backend.roll else {
+            return Ok(());
+        };
         let clock = self.clock.get_or_insert_with(|| clock(opening.cpus));
         follower.groups(std::slice::from_ref(clock));
         for tid in tids {
             let family = self.families;
             self.families += 1;
-            if !roll.enter(*tid, family).map_err(CounterError::system("following threads in the kernel"))? {
+            if !roll
+                .enter(*tid, family)
+                .map_err(CounterError::system("following threads in the kernel"))?
+            {
                 continue;
             }
             // Of one that had begun to end, nothing would be told any more.
@@ -155,8 +166,16 @@ impl Census {
                 let values = group.places.in_set(&self.values, &mut self.placed);
                 let time = |known: bool| if known { Nanos(running) } else { Nanos::ZERO };
                 let (enabled, running) = (time(group.clock), time(group.counts));
-                let told = Cumulative { at: now, seen_on: group.cpu, enabled, running, values };
-                follower.ledger.tell_root(*owner, group.tree, group.cpu, group.set, &told);
+                let told = Cumulative {
+                    at: now,
+                    seen_on: group.cpu,
+                    enabled,
+                    running,
+                    values,
+                };
+                follower
+                    .ledger
+                    .tell_root(*owner, group.tree, group.cpu, group.set, &told);
             }
         }
         Ok(late)
@@ -169,15 +188,24 @@ impl Census {
         follower: &mut Follower,
         over: Option<&[u32]>,
     ) -> Result<Vec<u32>, CounterError> {
-        let (Some(roll), Some(clock)) = (&mut backend.roll, &self.clock) else { return Ok(Vec::new()) };
+        let (Some(roll), Some(clock)) = (&mut backend.roll, &self.clock) else {
+            return Ok(Vec::new());
+        };
         let until = Nanos(sys::now()) + PATIENCE;
         let asked = |counted: &&Counted| is_one(counted, over) && matches!(counted.by, By::Roll(_));
-        let asked: FxHashMap<u32, &Counted> =
-            self.trees.iter().filter(asked).filter_map(|counted| Some((counted.family()?, counted))).collect();
+        let asked: FxHashMap<u32, &Counted> = self
+            .trees
+            .iter()
+            .filter(asked)
+            .filter_map(|counted| Some((counted.family()?, counted)))
+            .collect();
         if asked.is_empty() {
             return Ok(Vec::new());
         }
-        let (wanted, mut known): (Vec<u32>, _) = (asked.keys().copied().collect(), Vec::with_capacity(asked.len()));
+        let (wanted, mut known): (Vec<u32>, _) = (
+            asked.keys().copied().collect(),
+            Vec::with_capacity(asked.len()),
+        );
         loop {
             known.clear();
             let read = roll.families(&wanted, &mut |nr, family: Family| known.push((nr, family)));
@@ -190,19 +218,32 @@ impl Census {
         }
         let (at, mut late) = (Nanos(sys::now()), Vec::new());
         for (nr, Family { ran, leaving }) in known {
-            let Some(counted) = asked.get(&nr) else { continue };
+            let Some(counted) = asked.get(&nr) else {
+                continue;
+            };
             if over.is_some() && leaving > 0 {
                 late.push(counted.tree);
             }
-            let told = Cumulative { at, seen_on: clock.cpu, enabled: ran, running: ran, values: &[ran.0] };
-            follower.ledger.tell_root(counted.owner, counted.tree, clock.cpu, clock.set, &told);
+            let told = Cumulative {
+                at,
+                seen_on: clock.cpu,
+                enabled: ran,
+                running: ran,
+                values: &[ran.0],
+            };
+            follower
+                .ledger
+                .tell_root(counted.owner, counted.tree, clock.cpu, clock.set, &told);
         }
         Ok(late)
     }
 
     /// Closes the counters of trees that are over.
     pub(super) fn close(&mut self, backend: &mut Kernel, over: &[u32]) {
-        for counted in self.trees.extract_if(.., |counted| over.contains(&counted.tree)) {
+        for counted in self
+            .trees
+            .extract_if(.., |counted| over.contains(&counted.tree))
+        {
             if let (Some(roll), Some(family)) = (&mut backend.roll, counted.family()) {
                 roll.forget(family);
             }
@@ -227,14 +268,33 @@ fn is_one(counted: &Counted, over: Option<&[u32]>) -> bool {
 /// The roll's clock: it is said to be that of the first CPU, as a counter that goes by no CPU is.
 fn clock(cpus: &CpuSet) -> GroupInfo {
     let cpu = cpus.iter().next().unwrap_or(CpuId(0));
-    GroupInfo { tree: 0, cpu, set: 0, places: Places::new(vec![Some(0)], 1), clock: true, counts: true, timed: true }
+    GroupInfo {
+        tree: 0,
+        cpu,
+        set: 0,
+        places: Places::new(vec![Some(0)], 1),
+        clock: true,
+        counts: true,
+        timed: true,
+    }
 }
 
 /// Has a thread's births and ends, and those of its offspring, told through the rings; whether it is there.
 fn announce(told: &mut Opened, cpus: &CpuSet, tid: u32, tree: u32) -> Result<bool, CounterError> {
-    let (kind, config) = (abi::PERF_TYPE_SOFTWARE, [abi::PERF_COUNT_SW_DUMMY.into(), 0, 0, 0]);
+    let (kind, config) = (
+        abi::PERF_TYPE_SOFTWARE,
+        [abi::PERF_COUNT_SW_DUMMY.into(), 0, 0, 0],
+    );
     let (exclude_kernel, inherit, follow, ring) = (told.user_only, true, true, true);
-    let attr = Attr { kind, config, exclude_kernel, inherit, follow, ring, ..Attr::default() };
+    let attr = Attr {
+        kind,
+        config,
+        exclude_kernel,
+        inherit,
+        follow,
+        ring,
+        ..Attr::default()
+    };
     for cpu in cpus.iter() {
         let fd = match sys::open(&attr, Scope::Thread(tid, Some(cpu.0)), None) {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
@@ -247,7 +307,11 @@ fn announce(told: &mut Opened, cpus: &CpuSet, tid: u32, tree: u32) -> Result<boo
 
 /// The first event of a CPU has its ring, the others write to it.
 fn keep(told: &mut Opened, cpu: CpuId, fd: OwnedFd, tree: u32) -> std::io::Result<()> {
-    match told.rings.iter().find(|(_, owner)| told.infos[*owner].cpu == cpu) {
+    match told
+        .rings
+        .iter()
+        .find(|(_, owner)| told.infos[*owner].cpu == cpu)
+    {
         Some((_, owner)) => sys::redirect(&fd, &told.leaders[*owner])?,
         None => told.rings.push((Ring::map(&fd)?, told.infos.len())),
     }
