@@ -9,17 +9,13 @@ pub enum End {
     /// No branch, or one that the front end does not predict (system calls).
     #[default]
     Fall,
-    /// Direct jump.
     Jump,
-    /// Conditional direct jump.
     Condition,
-    /// Direct call.
     Call,
     /// Call through a register or memory.
     IndirectCall,
     /// Jump through a register or memory.
     IndirectJump,
-    /// Return.
     Return,
 }
 
@@ -31,7 +27,6 @@ pub struct Insn {
     pub address: u64,
     /// Registers whose value it needs otherwise.
     pub reads: u64,
-    /// Registers that it changes.
     pub writes: u64,
 }
 
@@ -51,24 +46,18 @@ pub struct Block {
     pub after: u64,
     /// Address of a repeated string instruction at its end, or 0.
     pub ends_repeat: u64,
-    /// Instructions.
     pub count: u32,
-    /// How it ends.
     pub end: End,
     /// Whether it starts with a repeated string instruction, which QEMU executes as one block per element.
     pub starts_repeat: bool,
-    /// The instructions.
     pub insns: Box<[Insn]>,
 }
 
 /// Three counts in one word, so that a block adds all of them at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
-    /// Branches.
     pub branches: u64,
-    /// Scalar floating-point instructions.
     pub fp: u64,
-    /// Vector instructions.
     pub simd: u64,
 }
 
@@ -77,7 +66,6 @@ const CLASS_BITS: u32 = 21;
 const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
 
 impl Classes {
-    /// In one word.
     pub fn pack(self) -> u64 {
         self.branches | self.fp << CLASS_BITS | self.simd << (2 * CLASS_BITS)
     }
@@ -104,12 +92,10 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// As the datum.
     pub fn pack(self) -> usize {
         (self.index as usize) << 9 | (self.parts as usize) << 1 | usize::from(self.repeat)
     }
 
-    /// From the datum.
     #[inline]
     pub fn unpack(datum: usize) -> Self {
         Self {

@@ -6,7 +6,6 @@
 use crate::block::{Block, End};
 use crate::tage::Tage;
 
-/// Return addresses remembered.
 const RETURNS: usize = 32;
 /// Entries of the target table.
 const TARGETS: usize = 1 << 12;
@@ -22,7 +21,6 @@ pub struct Branches {
 }
 
 impl Branches {
-    /// Nothing learnt yet.
     pub fn new() -> Self {
         Self {
             tage: Tage::new(),

@@ -11,7 +11,6 @@ use crate::memo::Memo;
 
 /// Instructions per capture: several of the largest window, so that its filling and draining weigh little.
 pub const LENGTH: usize = 4096;
-/// Register bits.
 const REGISTERS: usize = 64;
 /// Distance of a line that was never touched.
 pub const COLD: u64 = u64::MAX;
@@ -23,11 +22,9 @@ pub struct Access {
     pub at: u32,
     /// Granules of eight bytes.
     pub parts: u32,
-    /// First byte.
     pub address: u64,
     /// Stack distance of its line, or [`COLD`].
     pub distance: u64,
-    /// Whether it writes.
     pub store: bool,
 }
 
@@ -43,7 +40,6 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Empty.
     pub fn new() -> Self {
         Self {
             insns: Vec::with_capacity(2 * LENGTH),
@@ -56,7 +52,6 @@ impl Capture {
         }
     }
 
-    /// Starts over.
     pub fn clear(&mut self) {
         self.insns.clear();
         self.accesses.clear();
@@ -68,7 +63,6 @@ impl Capture {
         self.insns.len() >= LENGTH
     }
 
-    /// The next block begins.
     pub fn block(&mut self, block: &Block) {
         self.base = self.insns.len() as u32;
         self.insns.extend_from_slice(&block.insns);

@@ -50,7 +50,6 @@ fn is_scalar_name(mnemonic: Mnemonic) -> bool {
         })
 }
 
-/// Builds one block.
 pub struct Builder {
     block: Block,
     classes: Classes,
@@ -91,7 +90,6 @@ impl Builder {
         })
     }
 
-    /// The block.
     pub fn build(mut self) -> Block {
         self.block.count = self.insns.len() as u32;
         self.block.classes = self.classes.pack();

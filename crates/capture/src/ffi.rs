@@ -11,13 +11,11 @@ pub const NO_REGISTERS: c_int = 0;
 /// The callback wants reads and writes.
 pub const READ_WRITE: c_int = 3;
 
-/// A block under translation.
 #[repr(C)]
 pub struct Tb {
     _opaque: [u8; 0],
 }
 
-/// An instruction under translation.
 #[repr(C)]
 pub struct Insn {
     _opaque: [u8; 0],
@@ -28,9 +26,7 @@ pub struct Insn {
 pub struct Info {
     /// Name of the emulated architecture.
     pub target_name: *const c_char,
-    /// Oldest supported interface version.
     pub version_min: c_int,
-    /// Current interface version.
     pub version_current: c_int,
     /// Whether QEMU emulates a whole machine.
     pub system_emulation: bool,

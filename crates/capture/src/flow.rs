@@ -12,7 +12,6 @@ use crate::layout::ILP_WINDOWS;
 pub const LANES: usize = 8;
 type Times = [u32; LANES];
 
-/// Who waits for whom.
 #[derive(Default)]
 pub struct Waits {
     bounds: Vec<Bounds>,
@@ -30,7 +29,6 @@ struct Bounds {
 }
 
 impl Waits {
-    /// Forgets all instructions.
     pub fn clear(&mut self) {
         self.bounds.clear();
         self.earlier.clear();
@@ -52,7 +50,6 @@ impl Waits {
         });
     }
 
-    /// Instructions.
     pub fn len(&self) -> usize {
         self.bounds.len()
     }

@@ -39,7 +39,6 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Every line is new.
     pub fn new() -> Self {
         Self {
             words: Vec::new(),

@@ -10,7 +10,6 @@ pub struct Memo {
 }
 
 impl Memo {
-    /// Empty.
     pub fn new() -> Self {
         Self {
             slots: vec![(0, 0, 0); SLOTS].into_boxed_slice(),
@@ -18,7 +17,6 @@ impl Memo {
         }
     }
 
-    /// Forgets everything.
     pub fn clear(&mut self) {
         self.epoch += 1;
     }
@@ -36,7 +34,6 @@ impl Memo {
         at
     }
 
-    /// The value of `key`.
     pub fn get(&self, key: u64) -> Option<u32> {
         let (found, value, epoch) = self.slots[self.slot(key)];
         (epoch == self.epoch && found == key).then_some(value)

@@ -46,7 +46,6 @@ impl Mapping {
         }
     }
 
-    /// The first word.
     pub fn as_ptr(&self) -> *mut u64 {
         self.words.as_ptr()
     }
@@ -64,7 +63,6 @@ impl Drop for Mapping {
     }
 }
 
-/// One thread's windows.
 pub struct ThreadFile {
     mapping: Mapping,
     live: usize,

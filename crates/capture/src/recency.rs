@@ -11,7 +11,6 @@ const STAMP_BITS: u32 = 28;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 const TIME_MASK: u64 = u64::MAX >> STAMP_BITS;
 
-/// What a touch found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// The line was never touched before.
@@ -32,7 +31,6 @@ pub struct Recency {
 }
 
 impl Recency {
-    /// Nothing touched yet.
     pub fn new() -> Self {
         Self {
             stamps: Stamps::new(0),
@@ -86,7 +84,6 @@ impl Recency {
 mod tests {
     use super::*;
 
-    /// The definition, by search.
     #[derive(Default)]
     struct Naive {
         stack: Vec<(u64, u64)>,

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::layout::{self, PAGE, control};
 use crate::output::Mapping;
 
-/// The control page.
 pub struct Control {
     mapping: Mapping,
 }
@@ -88,7 +87,6 @@ impl Control {
         self.word(control::ACTIVE).load(Relaxed)
     }
 
-    /// A thread became runnable.
     pub fn activate(&self) {
         self.word(control::ACTIVE).fetch_add(1, Relaxed);
     }

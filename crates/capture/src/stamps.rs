@@ -49,13 +49,11 @@ impl Stamps {
         self.top == self.capacity
     }
 
-    /// The next position.
     #[inline(always)]
     pub fn top(&self) -> usize {
         self.top
     }
 
-    /// Sets the next position.
     #[inline(always)]
     pub fn push(&mut self) {
         self.bits[self.top / BLOCK_BITS][self.top / 64 % WORDS] |= 1 << (self.top % 64);

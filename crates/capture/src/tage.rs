@@ -8,7 +8,6 @@
 
 /// Outcomes of history that each tagged table sees, shortest first.
 const HISTORIES: [u32; TABLES] = [6, 14, 30, 64];
-/// Tagged tables.
 const TABLES: usize = 4;
 /// log2 of the entries of a tagged table.
 const TAGGED_BITS: u32 = 12;
@@ -41,7 +40,6 @@ pub struct Tage {
 }
 
 impl Tage {
-    /// Nothing learnt yet.
     pub fn new() -> Self {
         Self {
             biases: Box::new([0; BIASES]),

@@ -41,7 +41,6 @@ static NO_BLOCK: std::sync::LazyLock<Block> = std::sync::LazyLock::new(Block::de
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// Go on.
     Go,
     /// End the process: the recording is over.
     Stop,
@@ -120,7 +119,6 @@ impl Vcpu {
         Ok(this)
     }
 
-    /// A block begins.
     #[inline]
     pub fn block(&mut self, block: &'static Block) -> Verdict {
         let previous = std::mem::replace(&mut self.previous, block);
@@ -238,7 +236,6 @@ impl Vcpu {
         self.remaining = self.slice;
     }
 
-    /// An instruction accesses data.
     #[inline]
     pub fn memory<const WIDE: bool>(&mut self, info: u32, address: u64, datum: usize) {
         self.accesses +=
@@ -368,7 +365,6 @@ impl Vcpu {
         }
     }
 
-    /// Begins a new epoch.
     #[inline(never)]
     fn end_epoch(&mut self) {
         let base = self.touches + self.extra;

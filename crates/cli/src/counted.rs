@@ -27,9 +27,7 @@ const USER_EVENTS: &str = "task_clock,page_faults";
 /// What gives rows their time where nothing else is counted.
 const CLOCK: &str = "task_clock";
 
-/// What is asked for.
 pub struct Asked<'a> {
-    /// Sets of events.
     pub events: &'a [String],
     /// Lists of metrics; the events of each form a set.
     pub metrics: &'a [String],
@@ -41,13 +39,10 @@ pub struct Asked<'a> {
     pub derived: &'a [&'static MetricDef],
 }
 
-/// What is counted.
 pub struct Counted {
-    /// Events by set.
     pub sets: Vec<Vec<Resolved>>,
     /// The sets as a plan.
     pub plan: Plan,
-    /// Metrics of them.
     pub metrics: Vec<BoundMetric>,
     /// Set, place in it and number of events after which a reading is due.
     pub every: Option<(usize, usize, u64)>,
@@ -58,7 +53,6 @@ pub struct Counted {
 
 #[cfg(test)]
 impl Counted {
-    /// Nothing is counted.
     pub fn nothing() -> Self {
         let (sets, plan, metrics) = (Vec::new(), Plan::nothing(), Vec::new());
         Self {
@@ -298,7 +292,6 @@ struct OfMetrics<'a> {
 /// The events of metrics that count together.
 #[derive(Clone, Default)]
 struct Together {
-    /// Each once.
     events: Vec<Resolved>,
     /// What derived virtual counters need of them, and what would help those besides.
     needed: Vec<Resolved>,

@@ -23,9 +23,7 @@ static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
 pub struct Text {
     /// The path as the user would name it.
     pub path: String,
-    /// Its text.
     pub text: String,
-    /// Shipped inside the binary.
     pub shipped: bool,
 }
 

@@ -20,9 +20,7 @@ use crate::library::{self, Text};
 /// A workload with its profiles, before it meets a machine.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// Its name.
     pub name: String,
-    /// The file.
     pub text: Text,
     /// Programs with their profiles, copies not yet unrolled.
     pub programs: Vec<(WorkloadProgram, Arc<Profile>)>,

@@ -9,7 +9,6 @@ use std::process::Command;
 
 use crate::error::{Kind, told};
 
-/// Names another ssh.
 const SSH_VARIABLE: &str = "COUNTERSTEER_SSH";
 /// The option that is ours alone.
 const OPTION: &str = "--host";

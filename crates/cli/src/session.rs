@@ -19,13 +19,10 @@ use crate::virtuals::Bank;
 
 /// What a record says of its making.
 pub struct About<'a> {
-    /// The command that counts.
     pub by: &'a str,
     /// The program that is started, if any.
     pub program: &'a [String],
-    /// What was asked for.
     pub asked: &'a Asked<'a>,
-    /// Time between readings.
     pub period: Nanos,
 }
 
@@ -103,7 +100,6 @@ pub fn kept(recorder: Option<&mut CountingRecorder>) {
     }
 }
 
-/// Finishes a record.
 pub fn save(
     recorder: Option<CountingRecorder>,
     dir: Option<&Path>,

@@ -17,7 +17,6 @@ use crate::units::{CoreTypeId, ThreadId};
 
 /// A ratio that is away by more than one part in so many may belong to another phase.
 const AWAY: u64 = 4;
-/// Whether it is.
 #[must_use]
 pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
     ratio_q20.abs_diff(began_q20) > began_q20 / AWAY
@@ -42,7 +41,6 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Nothing is known yet.
     #[must_use]
     pub fn new(topology: &Topology) -> Self {
         Self {

@@ -14,7 +14,6 @@ pub struct TextError {
     pub line: Option<usize>,
     /// What is wrong and what would mend it.
     pub message: String,
-    /// The offending line.
     pub shown: Option<String>,
 }
 

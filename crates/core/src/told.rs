@@ -15,7 +15,6 @@ const STEP: f64 = 1.25;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Work.
     #[default]
     Running,
     /// It waits, and uses up CPU time meanwhile.
@@ -52,7 +51,6 @@ pub struct Told {
     pub priority: i8,
     /// What part of its full speed, alone on the fastest core type, is enough, in thousandths; 0 if it did not say.
     pub qos_permille: u16,
-    /// What it does.
     pub phase: Phase,
     /// Threads among which it shares out its work; 0 if it did not say.
     pub workers: u32,

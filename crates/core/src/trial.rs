@@ -20,10 +20,8 @@ use crate::policy::PolicyRng;
 use crate::sample::Event;
 use crate::units::{Nanos, ThreadId};
 
-/// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
-    /// The policy on trial.
     Policy,
     /// What it is compared with.
     Baseline,
@@ -42,7 +40,6 @@ pub struct TrialPlan {
     pub confidence: f64,
 }
 
-/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
@@ -54,7 +51,6 @@ pub enum Measure {
     CpuTime,
 }
 
-/// A trial under way.
 #[derive(Clone, Debug)]
 pub struct Trial {
     plan: TrialPlan,
@@ -77,16 +73,13 @@ pub struct Trial {
 /// What a program did in a block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
-    /// By its own word.
     work: f64,
-    /// Instructions or CPU time.
     counted: f64,
 }
 
 /// What a trial says of a program, or of all together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gain {
-    /// The program.
     pub program: String,
     /// Pairs of blocks in which it ran under both.
     pub pairs: usize,
@@ -116,7 +109,6 @@ impl Trial {
         }
     }
 
-    /// Whose turn it is.
     #[must_use]
     pub const fn arm(&self) -> Arm {
         match (self.first, self.second) {

@@ -12,19 +12,14 @@ use crate::counters::{self, CATALOG, Probe};
 use crate::virtuals::{PROVIDERS, ProviderDef, Unavailable};
 use crate::{record_run, topology};
 
-/// How well something works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As it should.
     Works,
-    /// With restrictions.
     Limited,
-    /// Not at all.
     Missing,
 }
 
 impl State {
-    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,12 +30,9 @@ impl State {
     }
 }
 
-/// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How well it works.
     pub state: State,
-    /// What is there.
     pub found: String,
     /// What would make it better; empty where nothing is to be done.
     pub mend: String,
@@ -48,7 +40,6 @@ pub struct Finding {
 
 /// A row of the table of checks.
 pub struct CheckDef {
-    /// Its name.
     pub name: &'static str,
     /// What it is needed for.
     pub needed_for: &'static str,

@@ -43,7 +43,6 @@ impl Groups for Kernel {
     }
 }
 
-/// Where it is mounted.
 pub(crate) fn mount(root: &Path) -> PathBuf {
     root.join("sys/fs/resctrl")
 }
@@ -71,13 +70,11 @@ pub(crate) fn unavailable(root: &Path, lacks: (&str, &str)) -> Unavailable {
 /// How last-level caches can be divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Masks {
-    /// Ways of a cache.
     pub(crate) ways: u32,
     /// Ways that a group must have at least.
     pub(crate) least: u32,
     /// Names of the lines of a `schemata` file that are about it: two where code and data are apart.
     pub(crate) resources: Vec<String>,
-    /// The caches' numbers.
     pub(crate) caches: Vec<u32>,
     /// The lines as they were.
     pub(crate) lines: Vec<String>,

@@ -10,27 +10,20 @@ pub enum ReportError {
     /// A file or folder could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// A file or folder could not be written; nothing was left behind.
     #[error("cannot write {}: {source}; nothing was left there{}", path.display(), mend(source))]
     Write {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// A record that was being written cannot grow any more.
     #[error("cannot write {}: {source}; the record {} ends there and can be read{}", path.display(), dir.display(), mend(source))]
     CutShort {
-        /// The record.
         dir: PathBuf,
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// A thread could not be started.
@@ -38,19 +31,15 @@ pub enum ReportError {
         "cannot start the thread that writes the record: {source}; raise the limit on processes (`ulimit -u`)"
     )]
     Thread {
-        /// Why.
         source: std::io::Error,
     },
     /// The place is taken by something that is not ours.
     #[error("{} exists and is no record, so it is not overwritten; name another folder", path.display())]
     Taken {
-        /// Which.
         path: PathBuf,
     },
-    /// Not a record.
     #[error("{} is no record: {why}; records are folders that `steer sim --output` makes", path.display())]
     Foreign {
-        /// Which.
         path: PathBuf,
         /// What is missing or strange.
         why: String,
@@ -58,15 +47,12 @@ pub enum ReportError {
     /// A record of a later version.
     #[error("{} has schema `{schema}`, this version reads `{}`; use a newer countersteer, or make the record again", path.display(), crate::record::SCHEMA)]
     Newer {
-        /// Which.
         path: PathBuf,
-        /// Its schema.
         schema: String,
     },
     /// A record with a damaged or missing table.
     #[error("{} is damaged: {why}; copy the record again from where it was made, or repeat the run (manifest.json says how)", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -80,9 +66,7 @@ pub enum ReportError {
     /// A table that cannot be encoded.
     #[error("cannot encode the table `{table}`: {why}")]
     Encode {
-        /// Which.
         table: &'static str,
-        /// Why.
         why: String,
     },
     /// The machine or a profile inside the record cannot be used.
@@ -91,29 +75,21 @@ pub enum ReportError {
     /// A program or thread that the record does not know.
     #[error("the record has no program or thread `{asked}`; it has {known}")]
     UnknownProgram {
-        /// As asked.
         asked: String,
-        /// What there is.
         known: String,
     },
     /// A time outside the run.
     #[error("{asked_s} s is outside the run, which lasts from 0 to {end_s:.3} s")]
     OutsideRun {
-        /// As asked.
         asked_s: f64,
-        /// The end.
         end_s: f64,
     },
     /// The thread was not alive then.
     #[error("`{program}` was not alive at {asked_s} s; it was from {from_s:.3} to {to_s:.3} s")]
     NotAlive {
-        /// Who.
         program: String,
-        /// As asked.
         asked_s: f64,
-        /// First seen.
         from_s: f64,
-        /// Last seen.
         to_s: f64,
     },
     /// The record was made without what the question needs.
@@ -121,7 +97,6 @@ pub enum ReportError {
         "the record holds no {what} (it was made with detail `{detail}`); repeat the run with full records"
     )]
     NotRecorded {
-        /// What is missing.
         what: &'static str,
         /// The level it was made with.
         detail: String,
@@ -129,15 +104,12 @@ pub enum ReportError {
     /// A chart could not be drawn.
     #[error("cannot draw the chart `{chart}`: {why}")]
     Draw {
-        /// Which.
         chart: &'static str,
-        /// Why.
         why: String,
     },
     /// A replay went on after the record had ended.
     #[error("the record ends after {steps} observations and holds no more to replay")]
     ReplayOver {
-        /// How many there are.
         steps: usize,
     },
 }

@@ -18,7 +18,6 @@ pub fn number(value: f64, digits: usize) -> String {
     if decimals == 0 { grouped(&text) } else { text }
 }
 
-/// Thousands apart by commas.
 fn grouped(integer: &str) -> String {
     let digits = integer.len() - usize::from(integer.starts_with('-'));
     let mut text = String::with_capacity(integer.len() + digits / 3);
@@ -67,7 +66,6 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{text} {unit}")
 }
 
-/// A stretch of time.
 pub(crate) fn seconds(value: f64) -> String {
     match value.abs() {
         v if v >= 1.0 || v == 0.0 => format!("{} s", number(value, 4)),

@@ -28,13 +28,10 @@ const FONT: i32 = 11;
 /// A colour by what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Text.
     Ink,
-    /// Grid lines.
     Grid,
     /// Marks of reference: sizes, limits.
     Mark,
-    /// A series.
     Series(usize),
 }
 
@@ -64,7 +61,6 @@ impl Role {
 
 /// Something drawn between the axes; `title` is its tooltip.
 pub(crate) enum Mark {
-    /// A line through points.
     Line {
         points: Vec<(f64, f64)>,
         role: Role,
@@ -87,25 +83,18 @@ pub(crate) enum Mark {
     Limit { y: f64, label: String },
 }
 
-/// Axes.
 pub(crate) struct Plot<'a> {
-    /// Name for errors.
     pub(crate) name: &'static str,
     /// What a screen reader says.
     pub(crate) label: String,
     /// Width and height in SVG units, which are CSS pixels at full size.
     pub(crate) size: (u32, u32),
-    /// Abscissae.
     pub(crate) x: Range<f64>,
-    /// Ordinates.
     pub(crate) y: Range<f64>,
-    /// About how many ticks.
     pub(crate) ticks: (usize, usize),
     /// Room for the labels of the ordinate.
     pub(crate) left: u32,
-    /// Text of an abscissa.
     pub(crate) x_text: &'a dyn Fn(&f64) -> String,
-    /// Text of an ordinate.
     pub(crate) y_text: &'a dyn Fn(&f64) -> String,
 }
 

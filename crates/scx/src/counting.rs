@@ -26,14 +26,12 @@ pub(crate) struct Counting {
     first: u32,
 }
 
-/// What a set holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     /// Which it is in its plan.
     pub set: u32,
     /// Of how many that take turns.
     pub sets: u32,
-    /// By slot.
     pub events: Vec<Option<Event>>,
     /// By core type, slots that are counted there: bits.
     pub present: [u32; shared::MAX_TYPES as usize],

@@ -24,27 +24,21 @@ use crate::roster::Roster;
 use crate::targets::Targets;
 use crate::tasks;
 
-/// Whom the scheduler schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Only threads that are followed; all others stay with the kernel's own.
     Partial,
-    /// Everybody.
     Full,
 }
 
-/// How the engine works.
 #[derive(Clone, Debug)]
 pub struct ScxConfig {
-    /// The machine.
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
     /// Events to count at first, with their plan; none for none.
     pub counters: Option<Counters>,
-    /// Whom it schedules.
     pub mode: Mode,
-    /// Sampling period.
     pub period: Nanos,
     /// When the run is over in any case: an observation until then, or one that is woken, sees everything.
     pub until: Nanos,
@@ -123,7 +117,6 @@ pub struct ScxEngine {
     crowded: bool,
     /// What is still to be said.
     complaint: Option<ScxError>,
-    /// Files that end waiting.
     wakers: Vec<OwnedFd>,
     /// The admission table, with its metric where user space computes that.
     admission: Option<(AdmissionTable, Option<MetricBank>)>,
@@ -321,7 +314,6 @@ impl ScxEngine {
         (metric_q16 > 0).then_some(metric_q16 as f64 / f64::from(1u32 << FACTOR_BITS))
     }
 
-    /// Time since it began.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.roster.since(now_ns())
@@ -492,9 +484,7 @@ pub struct Figures {
     pub stolen: u64,
     /// Counters that could not be read.
     pub unread: u64,
-    /// Changes of phase.
     pub phases: u64,
-    /// Threads that are followed.
     pub followed: u64,
 }
 

@@ -10,9 +10,7 @@ pub enum ScxError {
         "sched_ext: {what}: {source}; run as root, on a kernel with sched_ext and BTF (6.16 or newer)"
     )]
     Kernel {
-        /// What was tried.
         what: &'static str,
-        /// What the kernel said.
         source: libbpf_rs::Error,
     },
     /// The machine does not fit into the scheduler's tables.
@@ -20,9 +18,7 @@ pub enum ScxError {
     TooBig {
         /// Of what there is too much.
         what: &'static str,
-        /// How much.
         have: usize,
-        /// The limit.
         most: usize,
     },
     /// No room for another set of CPUs to place threads on.
@@ -31,15 +27,12 @@ pub enum ScxError {
          CPUs, has no queue left; they stay where they are and are counted as refused; use fewer sets, or `--engine affinity`"
     )]
     Crowded {
-        /// The set.
         cpus: String,
     },
     /// The kernel threw the scheduler out, and all threads run on as without it.
     #[error("sched_ext: the kernel ended the scheduler ({reason}{}{message})", if message.is_empty() { "" } else { ": " })]
     Ejected {
-        /// The kernel's reason.
         reason: String,
-        /// And its explanation.
         message: String,
     },
     /// Counters or programs.

@@ -340,7 +340,6 @@ impl Kernel {
         Ok(())
     }
 
-    /// Publishes an admission table.
     pub fn admit_by(&mut self, metric: u32, rows: &[(f64, u32)]) -> Result<(), ScxError> {
         let control = &mut self.bss()?.control;
         let next = (control.admission + 1) & 1;

@@ -32,14 +32,11 @@ pub use probe::{NoScx, probe};
 )]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/engine.skel.rs"));
-    /// Constants of `bpf/shared.h`.
     pub mod shared {
         include!(concat!(env!("OUT_DIR"), "/shared.rs"));
     }
-    /// What follows threads.
     pub mod follow {
         include!(concat!(env!("OUT_DIR"), "/follow.skel.rs"));
-        /// Constants of `bpf/follow.h`.
         pub mod shared {
             include!(concat!(env!("OUT_DIR"), "/follow.rs"));
         }
@@ -48,10 +45,8 @@ mod generated {
     pub mod adopt {
         include!(concat!(env!("OUT_DIR"), "/adopt.skel.rs"));
     }
-    /// The roll of threads.
     pub mod roll {
         include!(concat!(env!("OUT_DIR"), "/roll.skel.rs"));
-        /// Constants of `bpf/roll.h`.
         pub mod shared {
             include!(concat!(env!("OUT_DIR"), "/roll.rs"));
         }

@@ -15,10 +15,8 @@ pub enum NoScx {
         "this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF): there is no /sys/kernel/btf/vmlinux"
     )]
     NoBtf,
-    /// Somebody else steers.
     #[error("the sched_ext scheduler `{0}` is loaded; end it first")]
     Occupied(String),
-    /// Not root.
     #[error("loading a scheduler needs root (CAP_SYS_ADMIN)")]
     NoPrivilege,
 }

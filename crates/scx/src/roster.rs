@@ -36,7 +36,6 @@ pub(crate) struct Known {
     sums: BTreeMap<usize, types::sum>,
 }
 
-/// Threads that are followed.
 pub(crate) struct Roster {
     pub threads: BTreeMap<u32, Known>,
     pub events: Vec<ThreadEvent>,
@@ -45,9 +44,7 @@ pub(crate) struct Roster {
     pub samples: Vec<Sample>,
     names: BTreeMap<u32, Arc<str>>,
     numbers: CpuNumbers,
-    /// By the scheduler's sets.
     layout: Vec<Layout>,
-    /// CPUs of the machine.
     cpus: u32,
     /// The beginning on the kernel's clock.
     start_ns: u64,
@@ -70,7 +67,6 @@ impl Roster {
         }
     }
 
-    /// Time begins.
     pub const fn begin(&mut self, now_ns: u64) {
         self.start_ns = now_ns;
     }

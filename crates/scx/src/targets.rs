@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 
-/// CPU sets by number.
 pub(crate) struct Targets {
     all: Arc<CpuSet>,
     sets: Vec<Option<Arc<CpuSet>>>,
@@ -28,7 +27,6 @@ impl Targets {
         }
     }
 
-    /// Another decision begins.
     pub fn begin(&mut self) {
         self.claimed.clear();
     }
@@ -70,7 +68,6 @@ impl Targets {
         taken.filter(|id| !self.claimed.contains(id)).collect()
     }
 
-    /// Takes a number away.
     pub fn take(&mut self, id: u32) {
         self.sets[id as usize] = None;
     }

@@ -22,7 +22,6 @@ impl Contest {
         Self(Arc::new(Mutex::new(Trial::new(plan))))
     }
 
-    /// The trial.
     pub fn trial(&self) -> MutexGuard<'_, Trial> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

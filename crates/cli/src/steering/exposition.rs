@@ -13,7 +13,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::governed::Control;
 
-/// A gauge over labels.
 type Labelled = Family<Vec<(String, String)>, Gauge<f64, AtomicU64>>;
 
 /// Answers on `address` for as long as this process lives.

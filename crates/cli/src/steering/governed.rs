@@ -31,7 +31,6 @@ pub struct Shared {
     pub policy: String,
     /// The one that is to decide from now on.
     pub pending: Option<String>,
-    /// Time between decisions.
     pub period: Duration,
     /// Threads are let go, and nothing is decided.
     pub paused: bool,
@@ -41,7 +40,6 @@ pub struct Shared {
     pub stolen: Option<u64>,
     /// Why the policy was dropped, if it was.
     pub dropped: Option<String>,
-    /// How things stand.
     pub summary: Summary,
     /// The last word on each thread.
     pub words: BTreeMap<u32, Word>,
@@ -54,16 +52,12 @@ pub struct Shared {
 /// What was decided about a thread, kept as it is until somebody asks.
 #[derive(Clone)]
 pub struct Word {
-    /// The decision.
     pub placed: ThreadPlacement,
-    /// Of which program.
     pub program: Option<Arc<str>>,
-    /// When.
     pub at: Nanos,
 }
 
 impl Word {
-    /// For the control socket.
     pub fn spell_out(&self, topology: &Topology) -> serde_json::Value {
         let (placed, reason) = (&self.placed, &self.placed.reason);
         let group = |(group, value): &(GroupId, f64)| (topology.group(*group).name.clone(), *value);
@@ -82,7 +76,6 @@ impl Word {
     }
 }
 
-/// A handle on it.
 #[derive(Clone, Default)]
 pub struct Control(Arc<Mutex<Shared>>);
 
@@ -93,7 +86,6 @@ impl Control {
     }
 }
 
-/// A policy under supervision.
 pub struct Governed {
     inner: Box<dyn Policy>,
     topology: Arc<Topology>,

@@ -25,15 +25,12 @@ pub struct Here {
     pub machine: Machine,
     /// The same as a file.
     pub text: String,
-    /// Derived.
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
-    /// What can be counted.
     pub pmus: Pmus,
 }
 
-/// Counters for a policy.
 pub struct PolicyCounters {
     /// Sets with their plan; none where not even the clock may be read.
     pub sets: Option<Counters>,
@@ -96,7 +93,6 @@ impl Here {
 }
 
 impl PolicyCounters {
-    /// What is counted.
     fn names(&self) -> Vec<String> {
         self.sets
             .iter()
@@ -105,7 +101,6 @@ impl PolicyCounters {
             .collect()
     }
 
-    /// Says what is missing.
     pub fn tell(&self, whose: &str) {
         if !self.missing.is_empty() {
             let missing = self.missing.join(", ");

@@ -22,7 +22,6 @@ struct Known {
     looked: Instant,
 }
 
-/// Finds processes by rules.
 pub struct Host {
     rules: Rules,
     users: BTreeMap<u32, String>,

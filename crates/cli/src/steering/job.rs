@@ -40,19 +40,14 @@ fn chosen(job: &Job<'_>) -> EngineName {
 pub struct Job<'a> {
     /// The policy with its parameters.
     pub spec: &'a str,
-    /// How threads are placed.
     pub engine: EngineName,
     /// From which backlogs the scheduler in the kernel lets others take threads; none, if absent.
     pub steal_above: Option<u32>,
-    /// Time between decisions.
     pub period: Nanos,
     /// When it ends in any case.
     pub until: Nanos,
-    /// Nothing is changed.
     pub dry: bool,
-    /// Seed of everything random.
     pub seed: u64,
-    /// Where the record goes.
     pub record: Option<&'a Path>,
     /// Takes a line for each decision that says something new.
     pub tell: Option<Tell>,
@@ -66,7 +61,6 @@ pub struct Job<'a> {
     pub control: Control,
 }
 
-/// What came of it.
 pub struct Done {
     /// Who ran where for how long.
     pub summary: Summary,

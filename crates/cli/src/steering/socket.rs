@@ -22,7 +22,6 @@ use crate::session::time;
 
 /// Times between decisions: what counters can follow, and what a user can wait for.
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100);
-/// Longest request.
 const MOST_BYTES: u64 = 1 << 16;
 /// How long a client may take over its request.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -35,7 +34,6 @@ struct Key {
     set: fn(&mut Shared, &Arc<Topology>, &str) -> Result<Value, String>,
 }
 
-/// Every key.
 static KEYS: &[Key] = &[
     Key {
         name: "policy",

@@ -23,10 +23,8 @@ use serde::Serialize;
 use super::contest::Contest;
 use super::governed::{Control, Word};
 
-/// What a program did.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProgramTally {
-    /// Its name.
     pub name: String,
     /// Threads that it had in all.
     pub threads: u64,
@@ -36,7 +34,6 @@ pub struct ProgramTally {
     pub cpu_s: Vec<f64>,
     /// Instructions, where they are counted.
     pub instructions: f64,
-    /// Cycles, likewise.
     pub cycles: f64,
     /// Work, in units of the program's own, if it tells (see `docs/steering.md`).
     pub work: f64,
@@ -53,11 +50,9 @@ pub struct EffectTimes {
     pub median_ms: f64,
     /// All but a hundredth took less.
     pub p99_ms: f64,
-    /// The longest.
     pub most_ms: f64,
 }
 
-/// What was done.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// Programs in the workload's order.
@@ -66,9 +61,7 @@ pub struct Summary {
     pub short_lived: Option<ProgramTally>,
     /// Names of the columns of `cpu_s`.
     pub core_types: Vec<String>,
-    /// How long it took.
     pub elapsed_s: f64,
-    /// Decisions.
     pub decisions: u64,
     /// Threads that were confined anew, summed over decisions.
     pub changed: u64,
@@ -109,7 +102,6 @@ pub struct Tally {
     summary: Summary,
     /// Microseconds from what was seen to what was done about it.
     effects: Option<Histogram<u32>>,
-    /// By the program's number.
     programs: BTreeMap<u32, ProgramTally>,
     /// Programs that have ended keep their rows.
     keep_ended: bool,

@@ -24,7 +24,6 @@ struct ColumnDef {
     prose: &'static str,
 }
 
-/// What a column shows.
 enum Of {
     /// Something that is known without counting it.
     Known(Source),
@@ -229,7 +228,6 @@ impl Measure {
 /// Why providers have nothing to tell here, by their names.
 pub type Silent = BTreeMap<&'static str, String>;
 
-/// Asks every provider.
 pub fn silent(root: &Path) -> Silent {
     PROVIDERS
         .iter()

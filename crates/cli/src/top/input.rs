@@ -10,16 +10,13 @@ use super::state::Mode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Quit,
-    /// So many lines down.
     Move(i32),
     /// Sort by the column so many to the right.
     Sort(i32),
     Reverse,
     Pause,
-    /// Between threads and processes.
     Processes,
     Enter(Mode),
-    /// Back to the table.
     Leave,
     /// Back to the table without a filter.
     Cancel,
@@ -30,7 +27,6 @@ pub enum Action {
 
 /// Lines of a page, whatever the terminal's height.
 const PAGE: i32 = 20;
-/// Beyond any list.
 const FAR: i32 = 1 << 24;
 
 /// A key of the table, what it does, and how the help says it; keys without words follow one that has some.
@@ -113,7 +109,6 @@ pub static BINDINGS: &[Binding] = &[
     also(KeyCode::Esc, Action::Cancel),
 ];
 
-/// What a key does.
 pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     if control {

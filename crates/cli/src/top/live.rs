@@ -172,7 +172,6 @@ impl Shown {
         }
     }
 
-    /// Ends what still counts.
     fn finish(
         &mut self,
         ended: Option<(Summary, Option<CountingRecorder>)>,

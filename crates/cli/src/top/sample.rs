@@ -27,13 +27,11 @@ pub struct Key {
 pub struct Measured {
     pub key: Key,
     pub name: Arc<str>,
-    /// Where it ran last.
     pub cpu: Option<u32>,
     /// On which type of core it ran most.
     pub core_type: u32,
     /// Time on a CPU per time.
     pub share: f64,
-    /// By measure.
     pub values: Vec<Option<f64>>,
     pub ended: bool,
 }
@@ -43,7 +41,6 @@ pub struct Measured {
 pub struct Snapshot {
     /// From 0.
     pub number: u64,
-    /// Since the session began.
     pub at: Nanos,
     pub threads: Vec<Measured>,
     pub processes: Vec<Measured>,

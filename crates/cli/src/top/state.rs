@@ -14,7 +14,6 @@ use super::sample::{Key, Measured, Snapshot};
 
 /// Intervals for which someone who no longer runs is still shown.
 const KEPT: u32 = 5;
-/// Intervals of history.
 pub const HISTORY: usize = 20;
 
 /// A thread or process, over time.
@@ -28,12 +27,10 @@ pub struct Line {
     pub values: Vec<Option<f64>>,
     /// Shares of a CPU, the newest last.
     pub history: VecDeque<f64>,
-    /// Intervals since it ran.
     pub idle: u32,
     pub ended: bool,
 }
 
-/// Who has the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
     #[default]
@@ -53,7 +50,6 @@ pub enum Cell<'a> {
     Missing,
 }
 
-/// Everything that is shown.
 #[derive(Debug)]
 pub struct State {
     pub columns: Vec<Column>,
@@ -68,7 +64,6 @@ pub struct State {
     pub descending: bool,
     /// What is to be known besides numbers: who could not be looked at, how the program ended.
     pub notes: Vec<String>,
-    /// Since the session began.
     pub at: Nanos,
     /// By measure, whether it is zero for who did not run.
     rests: Vec<bool>,
@@ -143,7 +138,6 @@ impl State {
         visible.iter().position(|line| line.key == key)
     }
 
-    /// Columns to be shown.
     pub fn shown(&self) -> impl Iterator<Item = &Column> {
         // A process has no thread's number and no CPU.
         let meant = |c: &&Column| {

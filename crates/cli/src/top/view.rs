@@ -16,7 +16,6 @@ use super::state::{Line, Mode, State};
 /// Share of a CPU from which a thread is busy.
 const BUSY: f64 = 0.8;
 
-/// How things look.
 #[derive(Clone, Copy, Debug)]
 pub struct Theme {
     colours: bool,

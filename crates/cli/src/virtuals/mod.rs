@@ -26,7 +26,6 @@ pub use sums::Sums;
 /// What was asked for with -v.
 #[derive(Default)]
 pub struct Wanted {
-    /// Columns of providers.
     pub columns: Vec<&'static Column>,
     /// Metrics of the core's table that come of counts.
     pub derived: Vec<&'static MetricDef>,
@@ -53,7 +52,6 @@ pub struct Bank {
 }
 
 impl Wanted {
-    /// Looks the names up.
     pub fn find<S: AsRef<str>>(names: &[S]) -> anyhow::Result<Self> {
         let mut wanted = Self::default();
         for name in names.iter().map(AsRef::as_ref) {
@@ -152,7 +150,6 @@ impl Bank {
         self.meters.is_empty() && self.derived.is_none()
     }
 
-    /// The names of -v.
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
@@ -218,7 +215,6 @@ impl Bank {
         tell(self.asked_for(), name, take);
     }
 
-    /// The values of -v.
     fn asked_for(&self) -> impl Iterator<Item = &Named> {
         self.values.iter().filter(|v| self.names.contains(&v.name))
     }

@@ -87,7 +87,6 @@ impl Sums {
         }
     }
 
-    /// Every value of -v.
     pub fn each<'n>(
         &self,
         name: impl Fn(u32) -> &'n str,

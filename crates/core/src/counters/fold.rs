@@ -12,13 +12,9 @@ use super::reading::{Owner, Reading, Readings};
 /// What a row is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
-    /// A thread.
     Thread,
-    /// A process.
     Process,
-    /// A CPU.
     Cpu,
-    /// Everything.
     Total,
 }
 

@@ -15,11 +15,8 @@ pub struct Dimension([i8; 5]);
 const BASES: [&str; 5] = ["event", "s", "J", "B", "°C"];
 
 impl Dimension {
-    /// A plain number.
     pub const NONE: Self = Self([0; 5]);
-    /// A count of events.
     pub const EVENTS: Self = Self([1, 0, 0, 0, 0]);
-    /// A time.
     pub const SECONDS: Self = Self([0, 1, 0, 0, 0]);
 
     /// The dimension of a unit as sysfs, metrics and virtual counters name it, and what a value is multiplied by to be in
@@ -72,7 +69,6 @@ impl fmt::Display for Dimension {
 /// A name in a formula.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// As written.
     pub name: String,
     /// Where it was written first.
     pub offset: usize,
@@ -87,13 +83,11 @@ enum Step {
     Operator(char, usize),
 }
 
-/// A formula.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
     text: String,
     /// Names, each once, in order of appearance.
     pub variables: Vec<Variable>,
-    /// In postfix order.
     steps: Vec<Step>,
 }
 
@@ -126,7 +120,6 @@ impl Formula {
         }
     }
 
-    /// As written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

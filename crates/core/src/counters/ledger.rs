@@ -19,7 +19,6 @@ pub const NO_TREE: u32 = u32::MAX;
 /// Counts since a thread's birth.
 #[derive(Clone, Copy, Debug)]
 pub struct Cumulative<'a> {
-    /// When.
     pub at: Nanos,
     /// Where it counted last, if counts of several CPUs go by the number of one of them.
     pub seen_on: CpuId,
@@ -62,14 +61,11 @@ enum Standing {
     Something,
 }
 
-/// Who is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Threads that ended.
     Ended,
     /// All but those that hardly ran, see [`Ledger::pass_over`].
     Due,
-    /// Everybody.
     All,
 }
 
@@ -96,13 +92,11 @@ struct Thread {
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     threads: FxHashMap<u32, Thread>,
-    /// Core type by CPU.
     core_types: Vec<u32>,
     /// Events counted by (cpu, set), as bits.
     present: FxHashMap<(u32, u32), u64>,
     /// Root of each tree that is not over.
     roots: FxHashMap<u32, u32>,
-    /// Roots of those trees.
     is_root: FxHashSet<u32>,
     /// Trees that there ever were.
     trees: u32,

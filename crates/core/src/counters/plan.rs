@@ -12,7 +12,6 @@ const MAX_EVENTS: usize = 64;
 /// An event of a set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedEvent {
-    /// Its column.
     pub name: String,
     /// The unit of a count times `scale`; empty for plain counts.
     pub unit: String,
@@ -29,7 +28,6 @@ pub struct PlannedSet {
     pub events: Vec<PlannedEvent>,
 }
 
-/// Sets that take turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// In order of their turns.
@@ -41,7 +39,6 @@ pub struct Plan {
 /// Why sets cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Nothing to count.
     #[error("no event was asked for; name some with -e, as in -e task_clock,context_switches")]
     Empty,
     /// More events than a set may have.
@@ -51,15 +48,12 @@ pub enum PlanError {
     TooLarge {
         /// Which, from 0.
         set: usize,
-        /// Its events.
         found: usize,
     },
-    /// Several sets, no period.
     #[error(
         "{sets} sets of events take turns, which needs a period: give one with -i, as in -i 100ms"
     )]
     NoPeriod {
-        /// How many.
         sets: usize,
     },
 }
@@ -88,7 +82,6 @@ impl Plan {
         Ok(Self { sets, turn })
     }
 
-    /// Nothing is counted.
     #[must_use]
     pub const fn nothing() -> Self {
         Self {

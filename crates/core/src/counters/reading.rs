@@ -8,19 +8,14 @@ use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
 use super::Plan;
 
-/// Whose counts they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
-    /// One thread.
     Thread {
-        /// Its process.
         pid: u32,
-        /// Itself.
         tid: u32,
     },
     /// All threads of a process.
     Process {
-        /// Which.
         pid: u32,
     },
     /// Threads that are known only together: those alive at the end whose last stretch was not sampled.
@@ -34,7 +29,6 @@ pub enum Owner {
 /// Counts of one owner in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Whose.
     pub owner: Owner,
     /// Where; absent where CPUs were added up.
     pub cpu: Option<CpuId>,
@@ -42,9 +36,7 @@ pub struct Reading {
     pub core_type: u32,
     /// By which set of the plan.
     pub set: u32,
-    /// Since when.
     pub start: Nanos,
-    /// Until when.
     pub end: Nanos,
     /// Time the owner ran there while the set had its turn.
     pub enabled: Nanos,
@@ -56,7 +48,6 @@ pub struct Reading {
     pub last: bool,
 }
 
-/// Rows of readings.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
     rows: Vec<Reading>,
@@ -125,7 +116,6 @@ impl Readings {
         self.distinct
     }
 
-    /// All rows.
     #[must_use]
     pub fn rows(&self) -> &[Reading] {
         &self.rows

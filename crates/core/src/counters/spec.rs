@@ -19,7 +19,6 @@ pub struct EventSpec {
     pub text: String,
     /// Byte offset within the set's text, for errors of later stages.
     pub offset: usize,
-    /// What is meant.
     pub source: EventSource,
     /// In which mode of the processor it counts.
     pub space: Space,
@@ -32,7 +31,6 @@ pub enum EventSource {
     Named(String),
     /// A PMU with terms.
     Pmu {
-        /// Folder below `/sys/bus/event_source/devices`.
         pmu: String,
         /// What is between the slashes.
         terms: Vec<Term>,
@@ -46,7 +44,6 @@ pub enum EventSource {
 /// A term between a PMU's slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Its name.
     pub name: String,
     /// Its value; absent for named events and flags.
     pub value: Option<TermValue>,
@@ -57,7 +54,6 @@ pub struct Term {
 /// The value of a term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TermValue {
-    /// A number.
     Number(u64),
     /// A word, as in `event=?`.
     Word(String),
@@ -66,17 +62,12 @@ pub enum TermValue {
 /// A counter of a PMCTrack string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawCounter {
-    /// `pmcN`.
     pub counter: u32,
     /// Event code; a fixed counter has none.
     pub event: Option<u64>,
-    /// Unit mask.
     pub umask: u64,
-    /// Counter mask.
     pub cmask: u64,
-    /// Edge detection.
     pub edge: bool,
-    /// Inverted counter mask.
     pub inv: bool,
     /// A sample each so many events.
     pub every: Option<u64>,
@@ -85,9 +76,7 @@ pub struct RawCounter {
 /// Modes of the processor in which an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// User mode.
     pub user: bool,
-    /// Kernel mode.
     pub kernel: bool,
 }
 
@@ -101,7 +90,6 @@ impl Default for Space {
 }
 
 impl Space {
-    /// `u`, `k`, or nothing.
     #[must_use]
     pub const fn suffix(self) -> &'static str {
         match (self.user, self.kernel) {

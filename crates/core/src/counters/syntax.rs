@@ -7,7 +7,6 @@ use crate::units::Nanos;
 /// What is wrong with a string that the user wrote, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
-    /// The whole string.
     pub text: String,
     /// Byte offset of what is wrong.
     pub offset: usize,

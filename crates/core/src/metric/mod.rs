@@ -35,17 +35,14 @@ pub struct MetricDef {
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// What it tells.
     pub prose: &'static str,
     /// Events that a sample, or the samples of a round, must have.
     pub needs: &'static [Event],
     /// Events that make it more exact.
     pub helps: &'static [Event],
-    /// Makes its source.
     pub source: fn(&Arc<Topology>) -> Box<dyn MetricSource>,
 }
 
-/// Every metric.
 pub static METRICS: &[MetricDef] = &[
     ratio::IPC,
     ratio::IPS,

@@ -19,7 +19,6 @@ use crate::units::{CoreTypeId, ThreadId};
 /// A sample, and those of other sets that belong to the same round.
 #[derive(Clone, Copy)]
 pub struct Round<'a> {
-    /// The newest.
     pub sample: &'a Sample,
     /// The round, oldest first, the newest sample included; empty where one set counts all the time.
     parts: &'a [Sample],

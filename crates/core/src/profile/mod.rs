@@ -40,7 +40,6 @@ impl Profile {
         }
     }
 
-    /// The program's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

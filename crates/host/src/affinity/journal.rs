@@ -70,7 +70,6 @@ pub(crate) struct Preference {
     pub(crate) set: BTreeSet<String>,
 }
 
-/// What a journal says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     /// Threads that were touched, by number.
@@ -87,7 +86,6 @@ pub(crate) struct Told {
     pub(crate) clamps: BTreeSet<Clamp>,
     /// Groups of resctrl that were made.
     pub(crate) groups: BTreeSet<PathBuf>,
-    /// Energy preferences, by file.
     pub(crate) preferences: BTreeMap<PathBuf, Preference>,
 }
 

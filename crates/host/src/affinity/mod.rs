@@ -70,9 +70,7 @@ pub enum AffinityError {
         path.display()
     )]
     Journal {
-        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// Counters or programs.
@@ -83,17 +81,14 @@ pub enum AffinityError {
 /// What the engine is made for.
 #[derive(Clone, Debug)]
 pub struct AffinityConfig {
-    /// The machine.
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
     /// Events to count, with their plan; none for none.
     pub counters: Option<Counters>,
-    /// Time between observations.
     pub period: Nanos,
     /// When the run is over in any case: an observation until then, or one that is woken, sees everything.
     pub until: Nanos,
-    /// Where journals are.
     pub journals: PathBuf,
     /// Nothing is changed; [`Applied`] tells what would have been.
     pub dry: bool,

@@ -62,7 +62,6 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
 enum Taken {
     /// Its engine is gone, and nobody else is undoing it.
     Orphan(Flock<File>),
-    /// Its engine lives.
     Living,
     /// Somebody else has undone it.
     Gone,

@@ -17,7 +17,6 @@ use super::task;
 use crate::hints;
 use crate::resctrl::Kernel;
 
-/// What was put back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
     /// Runs that are gone and had left journals.

@@ -46,7 +46,6 @@ impl Member {
     }
 }
 
-/// Threads that are steered.
 #[derive(Debug)]
 pub(super) struct Roster {
     pub(super) members: BTreeMap<u32, Member>,
@@ -223,7 +222,6 @@ impl Roster {
         }
     }
 
-    /// A thread ran.
     pub(super) fn ran(
         &mut self,
         tid: u32,

@@ -19,7 +19,6 @@ pub(super) struct Scan {
     left: BTreeSet<u32>,
     /// Parents of the processes that nobody follows. Asking costs more than all the rest, so it is done once.
     strangers: BTreeMap<u32, u32>,
-    /// Looks so far.
     looks: u32,
 }
 
@@ -41,12 +40,10 @@ impl Scan {
         }
     }
 
-    /// Whether nobody is sought.
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Looks again.
     pub(super) fn look(&mut self, at: Nanos, fates: &mut Vec<(Nanos, u32, Fate)>) {
         if self.is_empty() {
             return;

@@ -67,11 +67,8 @@ pub(crate) fn renice(tid: u32, nice: i8) -> io::Result<()> {
 pub(crate) struct Stat {
     /// Running or waiting for a CPU.
     pub(crate) runnable: bool,
-    /// A process's parent.
     pub(crate) parent: u32,
-    /// Its session.
     pub(crate) session: u32,
-    /// Nice value.
     pub(crate) nice: i8,
     /// When it was born, in clock ticks since the machine started; with its number, that is its identity.
     pub(crate) started: u64,
@@ -137,7 +134,6 @@ pub fn threads(pid: u32) -> Vec<u32> {
     numbers(&format!("/proc/{pid}/task"))
 }
 
-/// All processes.
 pub(crate) fn processes() -> Vec<u32> {
     numbers("/proc")
 }

@@ -22,7 +22,6 @@ use crate::signals::Signals;
 /// Why waiting ended; all false for time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wake {
-    /// The target has ended.
     pub(super) ended: bool,
     /// A signal, and whether it was sent to this process alone.
     pub(super) signal: Option<(i32, bool)>,
@@ -43,11 +42,9 @@ const AT_ONCE: usize = 8;
 /// What ends waiting besides time and counters.
 #[derive(Debug)]
 pub(super) struct Attention {
-    /// All of the following.
     set: OwnedFd,
     /// Processes that are waited for, by what the kernel calls them.
     processes: Vec<(u64, OwnedFd)>,
-    /// The next one's.
     next: u64,
     signals: Signals,
     /// A byte here ends the session, as a signal would.

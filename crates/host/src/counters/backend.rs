@@ -14,7 +14,6 @@ use super::open::{GroupInfo, Opened, Says};
 use super::roll::Roll;
 use super::{linger, sys};
 
-/// Where counts come from.
 pub(super) trait Backend {
     /// The time, by the clock of the records.
     fn now(&self) -> Nanos;
@@ -25,7 +24,6 @@ pub(super) trait Backend {
     /// Takes what rings hold. Counts of threads that just go on may be put down right away.
     fn drain(&mut self, notes: &mut Notes, ledger: &mut Ledger);
 
-    /// The groups.
     fn groups(&self) -> &[GroupInfo];
 
     /// The group of an event's identifier, and what it means when the event tells.
@@ -67,7 +65,6 @@ pub(super) trait Backend {
 /// the thread, though there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
 const LOOK_NS: u64 = 4_000_000;
 
-/// The kernel.
 pub(super) struct Kernel {
     pub(super) opened: Opened,
     /// Who tells of births and ends besides.

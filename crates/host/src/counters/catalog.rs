@@ -11,19 +11,16 @@ use super::sys::{self, Attr, Scope, abi};
 /// An event of the kernel's own numbering.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogRow {
-    /// Its name.
     pub name: &'static str,
     /// Other names, those of perf and PMCTrack among them; `-` and `_` are the same in all.
     pub aliases: &'static [&'static str],
     /// The kernel's type: hardware, software, cache.
     pub kind: u32,
-    /// Its number there.
     pub config: u64,
     /// The unit of a count; empty for plain counts.
     pub unit: &'static str,
     /// It happens in the kernel: counting user mode only would show zero.
     pub in_kernel: bool,
-    /// What is counted.
     pub prose: &'static str,
 }
 
@@ -70,7 +67,6 @@ const fn cache(cache: u64, miss: bool) -> (u32, u64) {
     (CACHE, cache | (miss as u64) << 16)
 }
 
-/// Every portable event.
 pub static CATALOG: &[CatalogRow] = &[
     row(
         "instructions",
@@ -246,13 +242,11 @@ impl CatalogRow {
 /// Whether an event counts here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// It does.
     Counts,
     /// In user mode only, as long as the sysctl stays.
     UserOnly,
     /// The machine has no counter for it.
     NoCounter,
-    /// Not permitted.
     Forbidden,
     /// Something else, as the system says it.
     Other(String),

@@ -10,7 +10,6 @@ use crate::affinity::task;
 use super::limits::permission;
 use super::vendor::VendorError;
 
-/// Why nothing was counted.
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
     /// An event that this machine does not know or cannot count.
@@ -22,18 +21,14 @@ pub enum CounterError {
     /// Sets that cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Not allowed.
     #[error(
         "counting `{event}` of {target} is not permitted (kernel.perf_event_paranoid is {paranoid}); \
          {} allows it",
         permission(*wanted)
     )]
     Forbidden {
-        /// The event.
         event: String,
-        /// Whose.
         target: String,
-        /// What the sysctl is.
         paranoid: String,
         /// What it would have to be.
         wanted: i32,
@@ -43,7 +38,6 @@ pub enum CounterError {
         "threads cannot be counted by BPF programs here: {reason}; without `--bpf always` they have counters of their own"
     )]
     NotInside {
-        /// Why not.
         reason: String,
     },
     /// The kernel refuses the event.
@@ -52,11 +46,8 @@ pub enum CounterError {
         hint(source)
     )]
     Refused {
-        /// The event.
         event: String,
-        /// Whose.
         target: String,
-        /// What the kernel said.
         source: io::Error,
     },
     /// An event of the whole machine was asked for of a thread.
@@ -64,18 +55,14 @@ pub enum CounterError {
         "`{event}` is counted for the whole machine only, not for a thread; use -a, or leave it out"
     )]
     SystemOnly {
-        /// The event.
         event: String,
     },
-    /// Too many files.
     #[error(
         "{needed} counters are more open files than the limit of {limit} allows; raise it (`ulimit -n {needed}`), \
          or count fewer events, CPUs (-C) or threads, or whole CPUs (-a)"
     )]
     TooManyFiles {
-        /// Files needed.
         needed: u64,
-        /// The hard limit.
         limit: u64,
     },
     /// The program does not exist.
@@ -89,37 +76,28 @@ pub enum CounterError {
     Launch {
         /// As the user wrote it.
         program: String,
-        /// Why.
         source: io::Error,
     },
     /// A program's output cannot be kept.
     #[error("cannot write the program's output to {}: {source}; name another file", path.display())]
     Output {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// No such process or thread.
     #[error("there is no {what} {id}; `ps -eLo pid,tid,comm` lists those that run")]
     Gone {
-        /// `process` or `thread`.
         what: &'static str,
-        /// Its number.
         id: u32,
     },
-    /// Not a control group.
     #[error("{}: {source}; name a folder of the cgroup file system, below /sys/fs/cgroup", path.display())]
     Cgroup {
-        /// The folder.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// A control group that the kernel keeps no counters for.
     #[error("the kernel keeps no counters for the control group {}: {mend}", path.display())]
     CgroupUncounted {
-        /// The folder.
         path: PathBuf,
         /// What makes it keep some.
         mend: String,
@@ -127,9 +105,7 @@ pub enum CounterError {
     /// A CPU that is not there.
     #[error("CPU {cpu} is not online; {online} are")]
     Offline {
-        /// Asked for.
         cpu: u32,
-        /// Those that are.
         online: String,
     },
     /// A ring buffer cannot be had.
@@ -137,19 +113,14 @@ pub enum CounterError {
         "cannot map a ring buffer for CPU {cpu}: {source}; `sysctl kernel.perf_event_mlock_kb` limits them for ordinary users"
     )]
     Ring {
-        /// Which.
         cpu: u32,
-        /// Why.
         source: io::Error,
     },
     /// A file of sysfs or /proc holds something else than it should.
     #[error("{}: `{content}` is no {expected}; the kernel is newer than this program, or the folder is no sysfs", path.display())]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// What it holds.
         content: String,
-        /// What was expected.
         expected: &'static str,
     },
     /// A vendor's list of events that cannot be read.
@@ -158,12 +129,9 @@ pub enum CounterError {
     /// A region that cannot do this now, or cannot be.
     #[error("{0}")]
     Region(&'static str),
-    /// Reading or waiting failed.
     #[error("{doing} failed: {source}")]
     System {
-        /// What was done.
         doing: &'static str,
-        /// What the system said.
         source: io::Error,
     },
 }

@@ -32,7 +32,6 @@ pub(super) struct Follower {
     values: Vec<u64>,
     /// Threads that ended, whose names are needed for one more report.
     ended: Vec<u32>,
-    /// Births that were told.
     pub(super) born: u64,
     /// Final counts that the kernel told.
     last_words: u64,
@@ -42,23 +41,18 @@ pub(super) struct Follower {
     late: u64,
     /// What befell threads, by time, for who asked to be told.
     pub(super) fates: Option<Vec<(Nanos, u32, Fate)>>,
-    /// Who hangs together.
     pub(super) trees: Trees,
 }
 
 /// What may befall a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It came to life.
     Born {
-        /// In this process.
         pid: u32,
-        /// To this thread.
         parent: u32,
     },
     /// It runs another program from now on.
     Exec,
-    /// It ended.
     Ended,
 }
 
@@ -300,7 +294,6 @@ impl Follower {
         Ok(())
     }
 
-    /// Reports what is new.
     pub(super) fn flush(&mut self, which: Which) {
         self.ledger.flush(which, &mut self.readings);
     }

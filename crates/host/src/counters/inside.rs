@@ -26,9 +26,7 @@ use super::sys::{self, abi};
 /// What is to be counted inside the kernel, and of whom.
 #[derive(Clone, Copy, Debug)]
 pub struct Errand<'a> {
-    /// Events, by set.
     pub sets: &'a [Vec<Resolved>],
-    /// Where.
     pub cpus: &'a CpuSet,
     /// Core types by CPU, which are to be told apart.
     pub core_types: &'a [u32],
@@ -43,9 +41,7 @@ pub struct Errand<'a> {
 /// What counts of one set on one class of CPUs are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// One of the CPUs.
     pub cpu: CpuId,
-    /// The set.
     pub set: u32,
     /// A bit per event of the set that is counted there.
     pub present: u64,
@@ -54,7 +50,6 @@ pub struct Kind {
 /// What whoever switches threads knows of them without a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfScheduler {
-    /// How long they ran.
     Clock,
     /// How often they left a CPU.
     Switches,
@@ -85,16 +80,12 @@ impl OfScheduler {
 pub enum Heard<'a> {
     /// It was born, to this thread.
     Born {
-        /// Its process.
         pid: u32,
-        /// To whom.
         parent: u32,
     },
     /// It has the number of its process now, having started a program.
     Renumbered {
-        /// Its process.
         pid: u32,
-        /// What its number was.
         before: u32,
     },
     /// It has this name now, which ends with the first zero.
@@ -103,11 +94,9 @@ pub enum Heard<'a> {
     Starts([u8; 16]),
     /// It has counted so much since it was first heard of.
     Counted {
-        /// Its process.
         pid: u32,
         /// Of which kind these counts are.
         kind: usize,
-        /// Where it counted last.
         cpu: CpuId,
         /// Time that it ran there while the set had its turn.
         enabled: Nanos,
@@ -242,7 +231,6 @@ pub fn sees_all_threads(root: &Path) -> bool {
         .is_ok_and(|namespace| namespace.as_os_str() == OUTERMOST)
 }
 
-/// The backend.
 pub(super) struct Followed {
     follow: Box<dyn Follow>,
     infos: Vec<GroupInfo>,

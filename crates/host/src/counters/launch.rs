@@ -19,12 +19,10 @@ use nix::unistd::{
 
 use super::CounterError;
 
-/// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// By itself, with this code.
     Exited(i32),
-    /// By this signal.
     Signaled(i32),
 }
 
@@ -159,7 +157,6 @@ fn mask(cpus: &CpuSet) -> Mask {
 }
 
 impl Held {
-    /// Its number.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.as_raw().unsigned_abs()
@@ -219,7 +216,6 @@ impl Held {
         }
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         if let Ok(signal) = nix::sys::signal::Signal::try_from(signal) {
             let _ = nix::sys::signal::kill(self.pid, signal);

@@ -13,7 +13,6 @@ use rustc_hash::FxHashMap;
 use super::inside::Heard;
 use super::record::{Counts, Record, parse};
 
-/// What befell a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// It was born, to this thread.
@@ -75,7 +74,6 @@ pub(super) struct Notes {
     eventful: bool,
     /// Records that did not fit into a ring.
     pub(super) lost: u64,
-    /// Ends that were told.
     pub(super) ended: u64,
     /// Final counts of each thread that was born with counters, as far as the kernel tells them: one a group.
     pub(super) last_words: u32,
@@ -100,7 +98,6 @@ pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FAREWELL_NS + 2 * SET
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 impl Notes {
-    /// Takes in a record.
     pub(super) fn record(&mut self, bytes: &[u8]) {
         match parse(bytes) {
             Record::Fork {

@@ -46,7 +46,6 @@ pub(super) struct GroupInfo {
     pub(super) tree: u32,
     pub(super) cpu: CpuId,
     pub(super) set: u32,
-    /// What its members count.
     pub(super) places: Places,
     /// Its running time is the time that the thread ran there.
     pub(super) clock: bool,
@@ -60,7 +59,6 @@ pub(super) struct GroupInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     members: Vec<Option<usize>>,
-    /// Events of the set.
     width: usize,
     whole: bool,
 }
@@ -107,22 +105,18 @@ impl Places {
 /// What it means when an event tells what its group has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
-    /// A reading is due.
     Due,
     /// The thread leaves a CPU.
     Leaves,
-    /// It ends.
     Ends,
 }
 
-/// Whose events are opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Whom<'a> {
     /// Threads and what they give birth to, each for itself.
     Threads(&'a [u32]),
     /// Threads and what they give birth to, all together.
     Total(&'a [u32]),
-    /// CPUs.
     Cpus,
     /// A control group, by the descriptor of its folder.
     Cgroup(&'a OwnedFd),
@@ -131,13 +125,11 @@ pub(super) enum Whom<'a> {
 /// When a thread tells its counts as it leaves a CPU: it is interrupted for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// Each so many times.
     Each(u64),
     /// Each time, but of those who leave more often only about so many times a second.
     PerSecond(u64),
 }
 
-/// How events are opened.
 pub(super) struct Opening<'a> {
     pub(super) sets: &'a [Vec<Resolved>],
     pub(super) cpus: &'a CpuSet,
@@ -158,11 +150,9 @@ pub(super) struct Opening<'a> {
     pub(super) on_exec: bool,
     /// Threads that cannot be looked at are passed over.
     pub(super) lenient: bool,
-    /// Named in errors.
     pub(super) target: String,
 }
 
-/// Counters that are open.
 #[derive(Default)]
 pub(super) struct Opened {
     pub(super) infos: Vec<GroupInfo>,

@@ -14,9 +14,7 @@ use super::{CounterError, limits};
 
 /// An event that is open on a CPU.
 pub struct CpuEvent {
-    /// By the kernel's number.
     pub cpu: CpuId,
-    /// Of which set.
     pub set: u32,
     /// The event's place in its set.
     pub place: u32,
@@ -107,7 +105,6 @@ impl CpuCounters {
         Ok(())
     }
 
-    /// All that are open.
     #[must_use]
     pub fn events(&self) -> &[CpuEvent] {
         &self.events

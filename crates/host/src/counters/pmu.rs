@@ -36,12 +36,9 @@ pub struct PmuEvent {
     pub prose: Option<String>,
 }
 
-/// A PMU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pmu {
-    /// Its folder's name.
     pub name: String,
-    /// What `perf_event_open` calls it.
     pub kind: u32,
     /// The CPUs whose cores it is part of; absent where it is no core's, or that of all.
     pub cpus: Option<CpuSet>,
@@ -49,7 +46,6 @@ pub struct Pmu {
     pub mask: Option<CpuSet>,
     /// Counters per core, where the kernel tells.
     pub counters: Option<u32>,
-    /// Named events.
     pub events: BTreeMap<String, PmuEvent>,
     formats: BTreeMap<String, Format>,
 }
@@ -57,9 +53,7 @@ pub struct Pmu {
 /// All PMUs of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Pmus {
-    /// By name.
     pub list: Vec<Pmu>,
-    /// CPUs that are online.
     pub online: CpuSet,
 }
 
@@ -166,7 +160,6 @@ impl Pmus {
         Ok(Self { list, online })
     }
 
-    /// A PMU by name.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Pmu> {
         self.list.iter().find(|p| p.name == name)

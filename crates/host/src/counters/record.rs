@@ -5,7 +5,6 @@
 
 use super::sys::abi;
 
-/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record<'a> {
     /// A thread or process was born.
@@ -15,7 +14,6 @@ pub(super) enum Record<'a> {
         parent: u32,
         at: u64,
     },
-    /// A thread ended.
     Exit { pid: u32, tid: u32, at: u64 },
     /// A thread got a name, perhaps with a new program.
     Comm {
@@ -40,9 +38,7 @@ pub(super) enum Record<'a> {
         at: u64,
         counts: Counts<'a>,
     },
-    /// The ring was full.
     Lost { records: u64 },
-    /// Nothing of interest.
     Other,
 }
 
@@ -80,7 +76,6 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
 /// Bytes that every record but a sample ends with: pid, tid, time, CPU, identifier.
 const TRAILER: usize = 32;
 
-/// Reads a record.
 pub(super) fn parse(bytes: &[u8]) -> Record<'_> {
     let Some(kind) = half(bytes, 0) else {
         return Record::Other;

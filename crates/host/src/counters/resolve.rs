@@ -16,13 +16,10 @@ use super::pmu::{Pmu, Pmus};
 /// An event as one PMU encodes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// The PMU.
     pub pmu: String,
     /// CPUs on which it counts; absent for all.
     pub cpus: Option<CpuSet>,
-    /// What `perf_event_open` calls it.
     pub kind: u32,
-    /// Config words.
     pub config: [u64; 4],
     /// The kernel counts it itself.
     pub software: bool,
@@ -33,9 +30,7 @@ pub struct Encoding {
 /// An event with its encodings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
-    /// Its column.
     pub planned: PlannedEvent,
-    /// By PMU.
     pub encodings: Vec<Encoding>,
     /// In which mode it counts.
     pub space: Space,
@@ -50,7 +45,6 @@ pub struct Resolved {
 pub struct CoreTypes {
     /// Names by row: the PMUs', or `cpu` where all cores are alike.
     pub names: Vec<String>,
-    /// Row by CPU.
     pub by_cpu: Vec<u32>,
 }
 

@@ -40,7 +40,6 @@ pub trait Roll: Send {
     /// The kernel refuses.
     fn families(&mut self, wanted: &[u32], take: &mut dyn FnMut(u32, Family)) -> io::Result<()>;
 
-    /// Forgets a family.
     fn forget(&mut self, family: u32);
 
     /// Births and ends that nobody has been told of, since there was no room: what families ran is not all known any more.

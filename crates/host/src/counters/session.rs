@@ -21,7 +21,6 @@ use super::open::{CGROUP, Leaving, Opened, Opening, Whom};
 use super::resolve::{CoreTypes, Resolved};
 use super::{ends, limits, sys, tasks};
 
-/// What is looked at.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A program that is started, and what it starts.
@@ -32,7 +31,6 @@ pub enum Target {
     Present(Vec<u32>),
     /// Threads, and what they start from now on.
     Threads(Vec<u32>),
-    /// Everything, by CPU.
     Cpus,
     /// A control group, by CPU.
     Cgroup(PathBuf),
@@ -41,9 +39,7 @@ pub enum Target {
 /// What is to be counted, of whom, and how often.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Of whom.
     pub target: Target,
-    /// What, by set.
     pub sets: Vec<Vec<Resolved>>,
     /// The sets as a plan.
     pub plan: Plan,
@@ -51,7 +47,6 @@ pub struct Request {
     pub interval: Option<Nanos>,
     /// Ends after so many readings.
     pub samples: Option<u64>,
-    /// Ends after so long.
     pub duration: Option<Nanos>,
     /// A reading each so many events: set, place in the set, number; without it, by time.
     pub every: Option<(usize, usize, u64)>,
@@ -63,21 +58,16 @@ pub struct Request {
     pub total: bool,
     /// A file for what a started program prints, which then has nothing to read either; without it, it has this one's streams.
     pub output: Option<PathBuf>,
-    /// Core types by CPU.
     pub core_types: CoreTypes,
 }
 
-/// Readings of a period.
 pub struct Tick<'a> {
     /// When the session began, by the clock of the readings.
     pub origin: Nanos,
-    /// When the period ended.
     pub at: Nanos,
     /// Number of the period, from 0.
     pub number: u64,
-    /// What was read.
     pub readings: &'a Readings,
-    /// The last one.
     pub last: bool,
     follower: &'a Follower,
 }
@@ -90,12 +80,10 @@ impl Tick<'_> {
     }
 }
 
-/// How a session went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// How the program that was started ended.
     pub ending: Option<Ending>,
-    /// How long it took.
     pub elapsed: Nanos,
     /// Threads that were born meanwhile.
     pub born: u64,

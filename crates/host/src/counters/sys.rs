@@ -54,7 +54,6 @@ const READ: u64 = abi::PERF_SAMPLE_READ as u64;
 pub(super) enum Scope {
     /// A thread on any CPU, or on one.
     Thread(u32, Option<u32>),
-    /// Everything on a CPU.
     Cpu(u32),
     /// A control group, by the descriptor of its folder, on a CPU.
     Cgroup(RawFd, u32),
@@ -205,7 +204,6 @@ pub(super) struct Ring {
     base: *mut u8,
     length: usize,
     page: usize,
-    /// Bytes for records.
     size: usize,
     /// Where the next record begins.
     tail: u64,

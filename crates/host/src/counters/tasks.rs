@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use super::CounterError;
 
-/// All processes.
 pub(super) fn processes() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -43,7 +42,6 @@ pub fn process_of(tid: u32) -> Result<u32, CounterError> {
         })
 }
 
-/// A thread's name.
 pub(super) fn name(tid: u32) -> Option<String> {
     let bytes = std::fs::read(PathBuf::from(format!("/proc/{tid}/comm"))).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())

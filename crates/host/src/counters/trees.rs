@@ -6,7 +6,6 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Living threads by tree.
 #[derive(Debug, Default)]
 pub(super) struct Trees {
     of: FxHashMap<u32, u32>,

@@ -22,7 +22,6 @@ struct VendorEvent {
     pmu: Option<String>,
     /// Terms in the kernel's spelling, in hexadecimal: (`event`, `0x2e`).
     terms: Vec<(String, String)>,
-    /// What is counted.
     prose: String,
 }
 
@@ -34,41 +33,32 @@ pub enum VendorError {
         "{path}: {source}; vendors' event files belong there as JSON, with an optional mapfile.csv"
     )]
     Unreadable {
-        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
-    /// It is no JSON.
     #[error(
         "{path}: {source}; an event file is a list of events, or an object with such a list as `Events`"
     )]
     Json {
-        /// The file.
         path: PathBuf,
-        /// Where and why.
         source: serde_json::Error,
     },
     /// An event of it cannot be understood.
     #[error("{path}: event {number}{name}: {why}")]
     Event {
-        /// The file.
         path: PathBuf,
         /// Which one, from 1.
         number: usize,
         /// Its name, if it has one.
         name: String,
-        /// What is wrong.
         why: String,
     },
     /// A line of the map cannot be understood.
     #[error("{path}:{line}: {why}; a line is `processor,version,file,type`")]
     Map {
-        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
         why: String,
     },
 }

@@ -9,13 +9,10 @@ use countersteer_core::placement::Clamp;
 
 /// What threads are taken to ask for.
 pub(crate) trait Clamps {
-    /// What a thread has.
     fn get(&self, tid: u32) -> io::Result<Clamp>;
-    /// Sets it.
     fn set(&self, tid: u32, clamp: Clamp) -> io::Result<()>;
 }
 
-/// The kernel.
 pub(crate) struct Kernel;
 
 /// What the kernel reads and writes about a thread's scheduling, in its second version.

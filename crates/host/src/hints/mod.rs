@@ -41,26 +41,20 @@ use shares::{Refused, Shares};
 /// What hints need to know.
 #[derive(Clone, Debug)]
 pub struct HintConfig {
-    /// The machine.
     pub topology: Arc<Topology>,
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
-    /// Where journals are.
     pub journals: PathBuf,
     /// Where sysfs and /proc are: `/`, or a fake root.
     pub root: PathBuf,
-    /// Nothing is changed.
     pub dry: bool,
     /// Takes what is not heeded, once each.
     pub say: fn(&str),
 }
 
-/// A thread's hint.
 struct Hint {
     before: journal::Hinted,
-    /// What was set here.
     set: Option<Clamp>,
-    /// What the policy wants.
     wanted: Option<Clamp>,
     /// It stands in the journal.
     written: bool,
@@ -118,7 +112,6 @@ impl<E: LiveEngine> Hinted<E> {
         &mut self.inner
     }
 
-    /// Says something once.
     fn say(&mut self, what: String) {
         if !self.said.contains(&what) {
             (self.config.say)(&what);
@@ -258,7 +251,6 @@ impl<E> Hinted<E> {
         }
     }
 
-    /// Puts everything back.
     fn release(&mut self) {
         let Some(journal) = self.journal.take() else {
             return;

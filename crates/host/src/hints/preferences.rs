@@ -21,11 +21,9 @@ struct Cpu {
     fast: Option<String>,
     slow: Option<String>,
     known: Preference,
-    /// What was set last.
     now: Option<String>,
 }
 
-/// Energy preferences of CPUs.
 pub(super) struct Preferences {
     root: PathBuf,
     /// By the kernel's number; `None` where a CPU has none.

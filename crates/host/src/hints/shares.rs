@@ -35,7 +35,6 @@ struct Bandwidth {
     memories: Vec<u32>,
 }
 
-/// Classes of threads.
 pub(super) struct Shares {
     mount: PathBuf,
     groups: Box<dyn Groups>,

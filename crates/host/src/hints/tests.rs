@@ -67,7 +67,6 @@ impl Clamps for Kept {
     }
 }
 
-/// A kernel without clamps.
 struct Without;
 
 impl Clamps for Without {

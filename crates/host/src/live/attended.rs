@@ -43,7 +43,6 @@ pub struct Attended<E> {
 pub struct Bell(UnixStream);
 
 impl Bell {
-    /// Does so.
     pub fn ring(&self) {
         // Where nobody takes it in, enough are waiting.
         let _ = (&self.0).write(&[0]);
@@ -118,7 +117,6 @@ where
         }
     }
 
-    /// The engine.
     pub const fn inner(&self) -> &E {
         &self.inner
     }

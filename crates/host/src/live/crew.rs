@@ -21,11 +21,9 @@ pub struct Start {
     pub program: ProgramId,
     /// Its name, unique in the workload.
     pub name: Arc<str>,
-    /// Nice value.
     pub nice: i8,
     /// CPUs where it is put at launch; the policy may move it from there.
     pub launch_on: Option<Arc<CpuSet>>,
-    /// When it starts.
     pub start: Nanos,
 }
 
@@ -34,7 +32,6 @@ pub struct Start {
 pub struct Member {
     /// Its name, unique in the workload.
     pub name: Arc<str>,
-    /// When it began.
     pub started: Option<Nanos>,
     /// When it ended, and how; how is unknown of one that was there before.
     pub ended: Option<(Nanos, Option<Ending>)>,
@@ -174,7 +171,6 @@ impl Crew {
         Found { new, left }
     }
 
-    /// Everybody.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members

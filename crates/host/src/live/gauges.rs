@@ -25,7 +25,6 @@ struct Gauge {
     units: f64,
 }
 
-/// Every one.
 static GAUGES: &[Gauge] = &[
     Gauge {
         event: Event::EnergyNj,
@@ -43,7 +42,6 @@ static GAUGES: &[Gauge] = &[
 pub struct Gauges {
     root: PathBuf,
     numbers: CpuNumbers,
-    /// What is read.
     wanted: Vec<&'static Gauge>,
     meters: Option<Meters>,
     followed: BTreeSet<ThreadId>,

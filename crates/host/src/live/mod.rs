@@ -22,7 +22,6 @@ pub use gauges::Gauges;
 /// A process that an engine steers, with all its threads and whatever it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// Its number.
     pub pid: u32,
     /// The program of the workload that it belongs to; so does what it starts.
     pub program: ProgramId,

@@ -28,7 +28,6 @@ const PERIOD: Duration = Duration::from_millis(20);
 pub enum Brake {
     /// A limit of its control group.
     Group(PathBuf),
-    /// Signals, from a thread.
     Signals(Signals),
 }
 

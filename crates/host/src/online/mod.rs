@@ -17,9 +17,7 @@ use crate::counters::CounterError;
 /// What a program did in a stretch, on one core type.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Instructions retired.
     pub instructions: f64,
-    /// Cycles while not halted.
     pub cycles: f64,
     /// Misses of the last-level cache.
     pub misses: f64,
@@ -27,9 +25,7 @@ pub struct Seen {
     pub running_ns: f64,
 }
 
-/// Counters of a program.
 pub trait Source {
-    /// Begins a stretch.
     fn begin(&mut self) -> Result<(), CounterError>;
     /// Ends it: what was counted, by PMU of cores; empty where all are alike.
     fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError>;
@@ -41,7 +37,6 @@ pub trait Squeeze {
     fn settings(&self) -> usize;
     /// Takes effect within the time that is waited after it.
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError>;
-    /// A stretch begins.
     fn begin(&mut self) -> Result<(), OnlineError>;
     /// It has ended: KiB of the cache that the program had, where that is known.
     fn end(&mut self, setting: usize, seen: &Seen) -> Result<Option<f64>, OnlineError>;
@@ -56,11 +51,8 @@ pub enum OnlineError {
     /// A file of the machine cannot be read or written.
     #[error("cannot {doing} {}: {source}; {mend}", path.display())]
     File {
-        /// What was attempted.
         doing: &'static str,
-        /// Which.
         path: std::path::PathBuf,
-        /// Why.
         source: std::io::Error,
         /// What the user can do about it.
         mend: &'static str,
@@ -68,9 +60,7 @@ pub enum OnlineError {
     /// A process cannot be started or signalled.
     #[error("cannot {doing}: {source}; {mend}")]
     Process {
-        /// What was attempted.
         doing: String,
-        /// Why.
         source: std::io::Error,
         /// What the user can do about it.
         mend: &'static str,
@@ -78,7 +68,6 @@ pub enum OnlineError {
     /// The machine cannot do it.
     #[error("{why}; {mend}")]
     Unable {
-        /// What is missing.
         why: String,
         /// What the user can do about it.
         mend: String,
@@ -101,7 +90,6 @@ pub struct Schedule {
 pub struct Point {
     /// KiB of the cache that the program had, by cycles.
     pub cache_kib: f64,
-    /// What it did.
     pub seen: Seen,
 }
 
@@ -251,7 +239,6 @@ mod tests {
         }
     }
 
-    /// Whose sizes hardly differ.
     struct Fixed<'a>(&'a mut Knob);
 
     impl Squeeze for Fixed<'_> {

@@ -28,24 +28,19 @@ pub(crate) const NAME: &str = "countersteer-pages";
 pub(crate) const FIRST: i32 = 1000;
 /// How many descriptors from there on it may have.
 pub(crate) const TRIES: i32 = 4;
-/// `cspages` and a zero.
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"cspages\0");
-/// Changes with the layout.
 pub(crate) const VERSION: u32 = 1;
 /// Bytes in front of the slots.
 pub(crate) const HEAD: usize = 4096;
-/// Bytes of a slot.
 pub(crate) const SLOT: usize = size_of::<Slot>();
 /// Threads of a process that have a page at the same time, at most.
 pub(crate) const SLOTS: usize = 4096;
-/// Bytes of the file.
 pub(crate) const LENGTH: usize = HEAD + SLOTS * SLOT;
 /// Bytes of a core type's name with a zero behind it; longer ones are cut off.
 pub(crate) const NAME_BYTES: usize = 32;
 /// Stands for a thread in a slot that is being taken.
 pub(crate) const TAKEN: u32 = u32::MAX;
 
-/// Where the file begins.
 #[repr(C)]
 pub(crate) struct Head {
     pub(crate) magic: AtomicU64,

@@ -39,12 +39,9 @@ pub use layout::Advice;
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// The kernel refused.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
         what: &'static str,
-        /// What the system said.
         source: std::io::Error,
     },
     /// Engines would not find it.
@@ -55,13 +52,11 @@ pub enum PageError {
         layout::FIRST + layout::TRIES - 1
     )]
     Descriptor,
-    /// Too many threads.
     #[error(
         "{} threads of this process have a page already; close some",
         layout::SLOTS
     )]
     Full,
-    /// Too late.
     #[error("this thread is about to end; open its page earlier")]
     Ending,
 }

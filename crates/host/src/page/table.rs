@@ -21,7 +21,6 @@ use super::layout::{
     FIRST, HEAD, Head, LENGTH, MAGIC, NAME, SLOT, SLOTS, Slot, TAKEN, TRIES, VERSION,
 };
 
-/// A mapped file.
 pub(super) struct Table {
     base: *mut u8,
     /// Kept open, that engines find it.
@@ -30,7 +29,6 @@ pub(super) struct Table {
     file: (u64, u64),
 }
 
-/// This process's; never freed.
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 /// A thread makes it now. No lock of the standard library, which a child could not open that was forked meanwhile.
@@ -41,7 +39,6 @@ fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     nix::sys::stat::fstat(fd).ok().map(|s| (s.st_dev, s.st_ino))
 }
 
-/// Leaves the parent's pages.
 extern "C" fn forked() {
     MAKING.store(false, Ordering::Release);
     let table = TABLE.swap(ptr::null_mut(), Ordering::AcqRel);

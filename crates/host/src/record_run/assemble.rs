@@ -31,11 +31,8 @@ const FEATURE_LINES: [u64; 5] = [128, 512, 1 << 12, 1 << 15, 1 << 18];
 pub struct Assembled {
     /// Behaviours in order of appearance.
     pub behaviours: Vec<Behaviour>,
-    /// The run in order.
     pub timeline: Vec<Segment>,
-    /// Threads.
     pub shape: ThreadShape,
-    /// Instructions of all threads.
     pub instructions: u64,
 }
 
@@ -346,7 +343,6 @@ fn mlp(own: &[u64], whole: &[u64]) -> Vec<MlpPoint> {
     points
 }
 
-/// To four significant digits.
 fn round(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -4,9 +4,7 @@
 //! points, for growing k; the smallest k whose Bayesian information criterion comes close to the best wins (Sherwood et al.
 //! 2002). No random numbers: the same windows give the same labels.
 
-/// Most behaviours.
 const MOST: usize = 10;
-/// Rounds of k-means.
 const ROUNDS: usize = 50;
 /// Share of the way from the worst to the best criterion that suffices.
 const CLOSE: f64 = 0.9;
@@ -16,9 +14,7 @@ const NOISE: f64 = 2e-3;
 /// A window's features and its weight.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// Features, on comparable scales.
     pub at: Vec<f64>,
-    /// How much it counts.
     pub weight: f64,
 }
 

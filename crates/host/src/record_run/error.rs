@@ -6,20 +6,16 @@ use std::path::PathBuf;
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// Nothing to run.
     #[error("no program was given; say `steer profile -- PROGRAM ARGUMENTS`")]
     EmptyCommand,
-    /// No QEMU.
     #[error(
         "qemu-x86_64 was not found in PATH; install it with `apt-get install qemu-user`, or name it in COUNTERSTEER_QEMU"
     )]
     NoQemu,
-    /// No plugin.
     #[error(
         "the instrumentation plugin libcountersteer_capture.so was not found (looked at {searched}); build it with `cargo build --release -p countersteer-capture`, or name it in COUNTERSTEER_PLUGIN"
     )]
     NoPlugin {
-        /// Where it was searched.
         searched: String,
     },
     /// The program does not exist.
@@ -31,7 +27,6 @@ pub enum RecordError {
     /// The program may not be executed.
     #[error("{path} is not executable; `chmod +x {path}` makes it so")]
     NotExecutable {
-        /// The file.
         path: String,
     },
     /// The file is neither an ELF program nor a script.
@@ -39,7 +34,6 @@ pub enum RecordError {
         "{path} is neither an ELF program nor a script with a #! line; run its interpreter instead: `steer profile -- INTERPRETER {path}`"
     )]
     NotAProgram {
-        /// The file.
         path: String,
     },
     /// The program is for another machine.
@@ -47,25 +41,18 @@ pub enum RecordError {
         "{path} is a program for {machine}; dependencies can be recorded of x86-64 programs only, so build it for x86-64"
     )]
     Architecture {
-        /// The file.
         path: String,
-        /// Its architecture.
         machine: String,
     },
     /// The scratch directory or a file in it cannot be used.
     #[error("cannot use {path} for raw records: {source}; set TMPDIR to a directory with room")]
     Scratch {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// QEMU did not start.
     #[error("cannot start {qemu}: {source}")]
     Launch {
-        /// The program.
         qemu: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// QEMU ended without loading the plugin.
@@ -73,9 +60,7 @@ pub enum RecordError {
         "{qemu} did not load the plugin {plugin}; static builds and versions from 10 on refuse it: use Debian 12's (`apt-get install qemu-user`, version 7.2), named in COUNTERSTEER_QEMU"
     )]
     PluginRefused {
-        /// QEMU.
         qemu: PathBuf,
-        /// The plugin.
         plugin: PathBuf,
     },
     /// Plugin and host are of different builds.
@@ -83,17 +68,13 @@ pub enum RecordError {
         "the plugin {plugin} is of another version than steer ({found} instead of {expected}); build both together: `cargo build --release`"
     )]
     PluginVersion {
-        /// The plugin.
         plugin: PathBuf,
-        /// The plugin's version.
         found: u64,
-        /// The host's.
         expected: u64,
     },
     /// A raw file is damaged.
     #[error("{path}: {reason}; record the program again")]
     Raw {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -107,9 +88,7 @@ pub enum RecordError {
     /// The profile cannot be written.
     #[error("cannot write {path}: {source}; choose another place with -o FILE")]
     Unwritable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
 }

@@ -33,27 +33,18 @@ const PASSED: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
 /// Variables that the program gets with these values.
 const FIXED: [(&str, &str); 2] = [("LANG", "C"), ("PYTHONHASHSEED", "0")];
 
-/// Where everything is.
 pub struct Setup {
-    /// QEMU.
     pub qemu: PathBuf,
-    /// The plugin.
     pub plugin: PathBuf,
-    /// The program.
     pub program: Program,
-    /// The scratch directory.
     pub directory: PathBuf,
-    /// The control file.
     pub control: PathBuf,
 }
 
-/// How the run went.
 pub struct Outcome {
-    /// The root process's end.
     pub status: ExitStatus,
     /// A signal that the caller got meanwhile.
     pub interrupted: Option<i32>,
-    /// The control page afterwards.
     pub control: ControlState,
 }
 
@@ -220,7 +211,6 @@ pub fn killed_by(status: ExitStatus) -> Option<(i32, String)> {
     Some((number, signal_name(number)))
 }
 
-/// A signal's name.
 pub fn signal_name(number: i32) -> String {
     Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |s| s.as_str().to_owned())
 }

@@ -95,19 +95,12 @@ pub mod record {
 
     /// The recording's instruction count when the window was last written.
     pub const STAMP: usize = 0;
-    /// Instructions.
     pub const INSTRUCTIONS: usize = 1;
-    /// Data accesses that read.
     pub const LOADS: usize = 2;
-    /// Data accesses that write.
     pub const STORES: usize = 3;
-    /// Jumps, calls, returns.
     pub const BRANCHES: usize = 4;
-    /// Scalar floating-point instructions.
     pub const FP: usize = 5;
-    /// Vector instructions.
     pub const SIMD: usize = 6;
-    /// Mispredicted branches.
     pub const MISPREDICTED: usize = 7;
     /// First touches of a line.
     pub const COLD: usize = 8;
@@ -131,7 +124,6 @@ pub mod record {
     pub const NEAR_STACK: usize = REUSE + REUSE_BUCKETS;
     /// Nearer touches by reuse time bucket, in the samples.
     pub const NEAR_REUSE: usize = NEAR_STACK + NEAR_BUCKETS;
-    /// Words of a record.
     pub const WORDS: usize = NEAR_REUSE + REUSE_BUCKETS;
 }
 

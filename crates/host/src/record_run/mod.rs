@@ -42,7 +42,6 @@ pub struct RecordOptions {
     pub name: Option<String>,
     /// Ends the program after so many instructions of all threads together.
     pub max_instructions: Option<u64>,
-    /// Program and arguments.
     pub command: Vec<String>,
     /// Gives the program an empty standard input instead of the caller's.
     pub stdin_null: bool,
@@ -81,7 +80,6 @@ impl RecordOptions {
 pub enum Ending {
     /// By itself, with this code.
     Exited(i32),
-    /// By this signal.
     Signaled(i32),
     /// It was ended, as `max_instructions` asks.
     Limit,
@@ -99,12 +97,9 @@ impl Ending {
     }
 }
 
-/// A recording.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The profile.
     pub profile: Recorded,
-    /// How the program ended.
     pub ending: Ending,
     /// Instructions of all threads and processes.
     pub instructions: u64,

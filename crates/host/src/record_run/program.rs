@@ -24,11 +24,9 @@ const X86_64: u16 = 62;
 /// A program ready for QEMU.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The ELF file.
     pub file: PathBuf,
     /// Arguments that a script's interpreter gets before the user's.
     pub before: Vec<OsString>,
-    /// The zeroth argument.
     pub zeroth: OsString,
 }
 

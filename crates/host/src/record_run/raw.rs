@@ -8,14 +8,10 @@ use std::path::{Path, PathBuf};
 use super::RecordError;
 use super::layout::{self, PAGE, THREAD_BYTES, control, header, record};
 
-/// What one thread recorded.
 #[derive(Debug)]
 pub struct ThreadLog {
-    /// Order of creation.
     pub ordinal: u64,
-    /// Process.
     pub pid: u64,
-    /// How it ended (`layout::header::ENDED`).
     pub ended: u64,
     /// Records in order, without empty ones.
     pub windows: Vec<Vec<u64>>,
@@ -24,7 +20,6 @@ pub struct ThreadLog {
 /// The control page at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlState {
-    /// Instructions so far.
     pub instructions: u64,
     /// Whether the limit was reached.
     pub stopped: bool,
@@ -49,7 +44,6 @@ pub fn create_control(directory: &Path, limit: Option<u64>) -> Result<PathBuf, R
     Ok(path)
 }
 
-/// Reads the control file.
 pub fn read_control(path: &Path) -> Result<ControlState, RecordError> {
     let words = read_words(path)?;
     if words.len() != PAGE / 8 || words[control::MAGIC] != layout::CONTROL_MAGIC {

@@ -26,7 +26,6 @@ const MEMORY_GB_S: f64 = 40.0;
 const MEMORY_NJ: f64 = 20.0;
 const CACHE_NJ: f64 = 1.0;
 
-/// Builds the machine.
 pub(super) fn machine(
     tree: &Tree<'_>,
     platform: &Platform,

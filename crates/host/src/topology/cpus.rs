@@ -38,7 +38,6 @@ pub(super) struct CacheFacts {
 /// Usual sizes by level, where the kernel does not know one.
 pub(super) const USUAL_KIB: [u32; 5] = [0, 32, 512, 4096, 8192];
 
-/// A CPU.
 #[derive(Clone, Debug)]
 pub(super) struct CpuFacts {
     pub(super) os: CpuId,
@@ -72,7 +71,6 @@ pub(super) struct Cpus {
 
 const BASE: &str = "sys/devices/system/cpu";
 
-/// Reads all online CPUs.
 pub(super) fn read(tree: &Tree<'_>, platform: &Platform) -> Result<Cpus, DetectError> {
     let online = tree.required_cpus(&format!("{BASE}/online"))?;
     // `possible` counts sockets that only could be plugged in, so `present` goes first.

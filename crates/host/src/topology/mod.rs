@@ -31,9 +31,7 @@ pub enum DetectError {
         "{path}: {source}; is this the root of a running Linux, with sysfs mounted on its /sys?"
     )]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// A file holds something else than it should.
@@ -41,11 +39,8 @@ pub enum DetectError {
         "{path}: `{content}` is no {expected}; describe this machine in a machine file instead (see `machines/`)"
     )]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// What it holds.
         content: String,
-        /// What was expected.
         expected: &'static str,
     },
     /// SMT siblings whose numbers a machine file cannot express.
@@ -53,9 +48,7 @@ pub enum DetectError {
         "{path}: siblings {cpus} are not evenly spaced; switch the core's other CPUs on or off together"
     )]
     OddSiblings {
-        /// The file.
         path: PathBuf,
-        /// The online siblings.
         cpus: String,
     },
     /// The files contradict each other.
@@ -63,9 +56,7 @@ pub enum DetectError {
         "{root}: sysfs describes no possible machine ({problem}); describe it in a machine file instead (see `machines/`)"
     )]
     Impossible {
-        /// The root directory.
         root: PathBuf,
-        /// What is impossible.
         problem: String,
     },
 }

@@ -3,7 +3,6 @@
 //! Input: a name. Output: widths, windows and latencies as vendors published or reviewers measured them (both rounded), and
 //! power figures that are estimates by class of core. A machine made from them says so.
 
-/// A microarchitecture.
 #[derive(Debug, PartialEq)]
 pub(super) struct Uarch {
     pub(super) name: &'static str,
@@ -18,7 +17,6 @@ pub(super) struct Uarch {
     pub(super) l2_cycles: u32,
     /// Latency of the cache behind, if there is one.
     pub(super) l3_ns: f64,
-    /// Programmable counters.
     pub(super) counters: u32,
     pub(super) power: &'static Power,
 }

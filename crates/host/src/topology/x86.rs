@@ -64,7 +64,6 @@ pub(super) fn hybrid_kind(family: u32, model: u32, cpu: &CpuFacts) -> Option<Hyb
     })
 }
 
-/// An Intel core.
 pub(super) fn intel(family: u32, model: u32, cpu: &CpuFacts) -> &'static Uarch {
     if family != 6 {
         return &GENERIC;

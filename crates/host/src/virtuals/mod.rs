@@ -41,34 +41,26 @@ pub struct Column {
     pub unit: &'static str,
     /// How it relates to time.
     pub kind: Kind,
-    /// What it tells.
     pub prose: &'static str,
 }
 
 /// What a value is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// The whole machine.
     Machine,
     /// A part of it that the kernel names, with its CPUs where they are known.
     Zone {
         /// The name, unique within the column.
         name: Arc<str>,
-        /// The CPUs.
         cpus: Option<Arc<CpuSet>>,
     },
-    /// A CPU.
     Cpu(CpuId),
-    /// A thread.
     Thread(u32),
 }
 
-/// One value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// What it is called.
     pub column: &'static Column,
-    /// What it is about.
     pub place: Place,
     /// The value, in the column's unit.
     pub value: f64,
@@ -78,7 +70,6 @@ pub struct Value {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; {mend}")]
 pub struct Unavailable {
-    /// What is missing.
     pub why: String,
     /// What the user can do about it.
     pub mend: String,
@@ -112,19 +103,15 @@ pub trait Provider: Send {
 
 /// A row of the table of providers.
 pub struct ProviderDef {
-    /// Its name.
     pub name: &'static str,
     /// Its values are of threads that are followed.
     pub by_thread: bool,
-    /// What it reads.
     pub prose: &'static str,
-    /// What it tells.
     pub columns: &'static [Column],
     /// Opens it on a machine whose file systems are under the path.
     pub open: fn(&Path) -> Result<Box<dyn Provider>, Unavailable>,
 }
 
-/// Every provider.
 pub static PROVIDERS: &[ProviderDef] = &[
     powercap::DEF,
     attribution::DEF,

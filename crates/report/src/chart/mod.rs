@@ -26,11 +26,8 @@ pub(crate) use residence::Residence;
 /// One machine with one workload under several policies.
 #[derive(Clone)]
 pub struct Experiment<'a> {
-    /// The machine's name.
     pub machine: &'a str,
-    /// The workload's name.
     pub workload: &'a str,
-    /// Scores by policy.
     pub summaries: Vec<Summary<'a>>,
     /// Records that hold more than scores, by policy.
     pub records: Vec<&'a Record>,
@@ -42,7 +39,6 @@ pub struct Experiment<'a> {
 pub struct ChartDef {
     /// Short name; also the anchor in the page.
     pub key: &'static str,
-    /// Heading.
     pub title: &'static str,
     /// What is seen, and how to read it.
     pub prose: &'static str,

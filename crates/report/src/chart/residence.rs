@@ -12,24 +12,18 @@ use crate::record::Record;
 pub(crate) struct Stay {
     /// Index into [`Residence::programs`].
     pub(crate) program: usize,
-    /// The CPU.
     pub(crate) cpu: u32,
-    /// From.
     pub(crate) start_ns: u64,
-    /// To.
     pub(crate) end_ns: u64,
     /// Share of the CPU it had; below 1 only where stays are guessed.
     pub(crate) share: f64,
 }
 
-/// Where threads ran.
 #[derive(Clone, Debug)]
 pub(crate) struct Residence {
     /// Programs in the order of their series colours.
     pub(crate) programs: Vec<Arc<str>>,
-    /// Threads of each program.
     pub(crate) threads: Vec<usize>,
-    /// Stays.
     pub(crate) stays: Vec<Stay>,
     /// They come from observations, so that what happened between two is not known.
     pub(crate) guessed: bool,

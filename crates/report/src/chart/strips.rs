@@ -40,27 +40,20 @@ struct Shape {
 /// A piece of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
-    /// Row.
     pub(super) row: usize,
-    /// Category.
     pub(super) category: usize,
-    /// From.
     pub(super) start_ns: u64,
-    /// To.
     pub(super) end_ns: u64,
     /// Share of the row's height.
     pub(super) share: f64,
 }
 
-/// A chart of strips.
 pub(super) struct Strips<'a> {
     /// What a screen reader says.
     pub(super) label: String,
-    /// Labels of the rows.
     pub(super) rows: Vec<String>,
     /// Names of the categories, with their series colours.
     pub(super) categories: Vec<(String, usize)>,
-    /// Pieces, in any order.
     pub(super) pieces: &'a [Piece],
     /// End of the time axis.
     pub(super) end_ns: u64,

@@ -176,7 +176,6 @@ fn figure(
     }
 }
 
-/// Names with their colours.
 pub(super) fn legend(categories: &[(String, usize)]) -> Markup {
     html! {
         ul.legend { @for (name, series) in categories { li { span class={ "key b" (series) } {} (name) } } }

@@ -25,9 +25,7 @@ const BUDGET: usize = 1_400_000;
 /// What a report is made from.
 #[derive(Clone, Debug)]
 pub struct ReportInput<'a> {
-    /// The title.
     pub title: String,
-    /// Scores of all runs.
     pub runs: &'a [CompareRun],
     /// Records for timelines and decisions, usually one seed of each machine, workload and policy.
     pub records: Vec<&'a Record>,

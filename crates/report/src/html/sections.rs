@@ -236,7 +236,6 @@ fn command(record: &Record) -> String {
     )
 }
 
-/// What the words mean.
 pub(super) fn words() -> Markup {
     const WORDS: [(&str, &str); 6] = [
         (

@@ -78,7 +78,6 @@ fn names(identities: &[ThreadIdentity]) -> TracePacket {
     }
 }
 
-/// Zero means no name.
 const fn iid(thread: u32) -> u64 {
     thread as u64 + 1
 }

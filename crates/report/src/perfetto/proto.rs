@@ -91,7 +91,6 @@ pub struct EventName {
     pub name: Option<String>,
 }
 
-/// `TrackEvent.Type`.
 pub mod event_type {
     pub const SLICE_BEGIN: i32 = 1;
     pub const SLICE_END: i32 = 2;
@@ -99,11 +98,9 @@ pub mod event_type {
     pub const COUNTER: i32 = 4;
 }
 
-/// `TracePacket.SequenceFlags`.
 pub mod sequence_flags {
     pub const INCREMENTAL_STATE_CLEARED: u32 = 1;
     pub const NEEDS_INCREMENTAL_STATE: u32 = 2;
 }
 
-/// `TrackDescriptor.ChildTracksOrdering`: by `sibling_order_rank`.
 pub const ORDER_EXPLICIT: i32 = 3;

@@ -13,7 +13,6 @@ use countersteer_core::units::LINE_BYTES;
 use crate::error::ReportError;
 use crate::format::{bytes, number};
 
-/// A profile as text.
 #[must_use]
 pub fn text(profile: &Profile) -> String {
     let mut text = match profile {

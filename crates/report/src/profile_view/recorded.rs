@@ -6,7 +6,6 @@ use super::{shares, source};
 use crate::format::{number, prefixed};
 use crate::table::plain;
 
-/// Columns of the timeline.
 const WIDTH: usize = 64;
 /// Behaviours by letter; more than these share the last.
 const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";

@@ -13,12 +13,9 @@ use countersteer_core::counters::{
 };
 use countersteer_core::units::Nanos;
 
-/// How readings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Columns for people.
     Table,
-    /// Comma-separated values.
     Csv,
     /// A JSON object per line.
     Json,
@@ -26,15 +23,11 @@ pub enum Style {
 
 /// What of the readings of one session is written.
 pub struct Form<'a> {
-    /// How.
     pub style: Style,
-    /// What was counted.
     pub plan: &'a Plan,
-    /// Metrics computed from it.
     pub metrics: &'a [BoundMetric],
     /// Metrics stand alone, without the counts that they come from.
     pub only_metrics: bool,
-    /// Names of core types.
     pub core_types: &'a [String],
     /// Counts are extrapolated to the time enabled.
     pub scale: bool,
@@ -57,7 +50,6 @@ pub struct Writer<'a> {
 
 /// What a virtual counter said at the end of a period.
 pub struct VirtualValue<'a> {
-    /// Its name.
     pub name: &'a str,
     /// Its unit.
     pub unit: &'a str,
@@ -67,14 +59,12 @@ pub struct VirtualValue<'a> {
     pub tid: Option<u32>,
     /// The CPU, where it is about one.
     pub cpu: Option<u32>,
-    /// The value.
     pub value: f64,
 }
 
 /// A reading with everything that is shown of it.
 struct Row<'a> {
     reading: &'a Reading,
-    /// Since the origin.
     start: Nanos,
     end: Nanos,
     pid: Option<u32>,
@@ -86,7 +76,6 @@ struct Row<'a> {
     /// By column of the plan, which of the values it shows.
     shown: &'a [Option<usize>],
     values: &'a [u64],
-    /// By metric.
     metrics: &'a [Option<f64>],
 }
 
@@ -125,7 +114,6 @@ impl<'a> Writer<'a> {
         self.origin = origin;
     }
 
-    /// How.
     #[must_use]
     pub const fn style(&self) -> Style {
         self.form.style

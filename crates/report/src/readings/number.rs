@@ -18,7 +18,6 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// A whole number.
 #[inline]
 pub(super) fn whole(value: u64, letters: &mut [u8]) -> usize {
     digits_before(value, letters.len(), letters)
@@ -73,7 +72,6 @@ fn digits_before(mut value: u64, end: usize, letters: &mut [u8]) -> usize {
     first - 1
 }
 
-/// So many digits.
 #[inline(always)]
 fn places_before(mut value: u64, places: usize, end: usize, letters: &mut [u8]) -> usize {
     let mut first = end;

@@ -16,7 +16,6 @@ use super::{Form, Row, VirtualValue, Writer, seconds};
 const TIME: usize = 10;
 /// Width of a count's column, unless its head is wider.
 const COUNT: usize = 13;
-/// Width of a metric's.
 const METRIC: usize = 10;
 /// Width of the share's that was counted, which a sign follows.
 const COUNTED: usize = 6;
@@ -36,7 +35,6 @@ pub(super) struct Layout {
     metrics: Vec<usize>,
     /// A line in which nothing stands yet.
     blank: Vec<u8>,
-    /// Width of all keys.
     keyed: usize,
     /// Keys of threads as they were written: most come again with the next readings.
     written: RefCell<FxHashMap<u32, Written>>,
@@ -72,14 +70,12 @@ enum Key {
     Set,
 }
 
-/// A column of counts.
 struct Column {
     title: String,
     width: usize,
     unit: Unit,
 }
 
-/// How counts are shown.
 #[derive(Clone, Copy, Debug)]
 enum Unit {
     /// As milliseconds.
@@ -263,7 +259,6 @@ impl Line<'_> {
         }
     }
 
-    /// The same, written out.
     fn keys_anew(&mut self, layout: &Layout, row: &Row<'_>) {
         for (key, _, width) in &layout.keys {
             match key {

@@ -209,7 +209,6 @@ impl PairColumn<'_> {
     }
 }
 
-/// A nullable value.
 pub(super) fn maybe<T: arrow_array::ArrowPrimitiveType>(
     column: &PrimitiveArray<T>,
     row: usize,

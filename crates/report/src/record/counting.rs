@@ -29,9 +29,7 @@ const MOST_WORDS: usize = 1 << 14;
 pub struct CountingRecorder {
     manifest: Manifest,
     blocks: Blocks,
-    /// Rows of this period.
     rows: Record,
-    /// Number of this period.
     step: u32,
     plan: Plan,
     metrics: Vec<BoundMetric>,
@@ -43,7 +41,6 @@ pub struct CountingRecorder {
     words: Words,
     /// Threads that were told of and have not ended.
     known: BTreeSet<u32>,
-    /// Threads of this period.
     present: BTreeSet<u32>,
 }
 

@@ -14,9 +14,7 @@ use super::rows::{DecisionRow, ShareRow};
 /// How two runs of decisions differ.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Differences {
-    /// Decisions in the record.
     pub recorded: usize,
-    /// Decisions in the replay.
     pub replayed: usize,
     /// Decisions with the same step, thread, target, weight, hint and reason.
     pub same: usize,
@@ -24,20 +22,16 @@ pub struct Differences {
     pub elsewhere: usize,
     /// Steps at which parts of caches were given otherwise.
     pub shares: usize,
-    /// The first difference.
     pub first: Option<Difference>,
 }
 
-/// One difference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// The observation that was answered.
     pub step: u32,
-    /// When that was.
     pub at_s: f64,
     /// Whom it is about; `None` where it is about parts of caches.
     pub thread: Option<u32>,
-    /// Program of that thread.
     pub program: String,
     /// What the record says; `None` when it says nothing.
     pub recorded: Option<String>,
@@ -46,7 +40,6 @@ pub struct Difference {
 }
 
 impl Differences {
-    /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.first.is_none()

@@ -13,9 +13,7 @@ pub const SCHEMA: &str = "countersteer.record/1";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedText {
-    /// Short name.
     pub name: String,
-    /// The whole file.
     pub text: String,
 }
 
@@ -27,7 +25,6 @@ pub enum Detail {
     Scores,
     /// All tables except stretches of running, which are by far the largest.
     NoSpans,
-    /// Everything.
     #[default]
     Everything,
 }
@@ -38,21 +35,14 @@ pub enum Detail {
 pub struct Manifest {
     /// `countersteer.record/1`.
     pub schema: String,
-    /// Version of Countersteer.
     pub version: String,
-    /// `sim`, `affinity` or `scx`.
     pub engine: String,
-    /// The machine file.
     pub machine: NamedText,
-    /// The workload file.
     pub workload: NamedText,
     /// The policy with its parameters.
     pub policy: String,
-    /// Seed of everything random.
     pub seed: u64,
-    /// Time between decisions.
     pub period_ns: u64,
-    /// How much was kept.
     pub detail: Detail,
     /// Other options, as they would be written on a command line.
     pub options: BTreeMap<String, String>,
@@ -78,7 +68,6 @@ const fn is_false(value: &bool) -> bool {
 }
 
 impl Detail {
-    /// Its name in manifests.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -36,7 +36,6 @@ pub use rows::{
 
 use crate::error::ReportError;
 
-/// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// How the run was made and what came of it.
@@ -47,19 +46,14 @@ pub struct Record {
     pub threads: Vec<ThreadRow>,
     /// What programs told about their threads, as far as they did.
     pub told: Vec<ToldRow>,
-    /// Thread events.
     pub events: Vec<EventRow>,
-    /// Counter samples.
     pub samples: Vec<SampleRow>,
-    /// Columns of `metrics`.
     pub metric_names: Vec<Arc<str>>,
     /// Metrics that the policy saw, a row whenever a thread was sampled.
     pub metrics: Vec<MetricRow>,
-    /// Decisions with their reasons.
     pub decisions: Vec<DecisionRow>,
     /// Parts of caches that were given.
     pub shares: Vec<ShareRow>,
-    /// Stretches of running.
     pub spans: Vec<SpanRow>,
     /// Columns of `readings` that are counts.
     pub reading_counts: Vec<Arc<str>>,
@@ -67,7 +61,6 @@ pub struct Record {
     pub reading_metrics: Vec<Arc<str>>,
     /// Counts of real hardware and kernels; a simulation has none.
     pub readings: Vec<ReadingRow>,
-    /// What virtual counters said.
     pub virtuals: Vec<VirtualRow>,
     /// Number of the first of `steps`: a record that is being written holds only the last of them.
     first_step: u32,
@@ -76,16 +69,12 @@ pub struct Record {
 /// A thread of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadIdentity {
-    /// Its number.
     pub id: ThreadId,
-    /// Its program's number.
     pub program: u32,
-    /// Its program's name.
     pub name: Arc<str>,
 }
 
 impl Record {
-    /// An empty record.
     #[must_use]
     pub fn new(manifest: Manifest) -> Self {
         Self {

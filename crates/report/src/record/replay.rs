@@ -15,7 +15,6 @@ use super::rows::{DecisionRow, ShareRow};
 use super::{Detail, Record};
 use crate::error::ReportError;
 
-/// Plays a record back.
 pub struct ReplayEngine<'a> {
     record: &'a Record,
     topology: Arc<Topology>,

@@ -12,15 +12,10 @@ use countersteer_core::told::Told;
 /// An observation and what was applied after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepRow {
-    /// When it was made.
     pub at_ns: u64,
-    /// The workload had ended.
     pub finished: bool,
-    /// The policy was asked.
     pub decided: bool,
-    /// Threads whose confinement changed.
     pub changed: u32,
-    /// Threads that were gone.
     pub gone: u32,
     /// Threads that may not run where they were sent.
     pub refused: u32,
@@ -30,7 +25,6 @@ pub struct StepRow {
     pub admission: Option<AdmissionRow>,
 }
 
-/// An admission table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmissionRow {
     /// The metric that is compared.
@@ -42,21 +36,15 @@ pub struct AdmissionRow {
 /// A thread that was alive at an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadRow {
-    /// Row of steps.
     pub step: u32,
-    /// When.
     pub at_ns: u64,
-    /// Who.
     pub thread: u32,
-    /// Of which program.
     pub program: u32,
-    /// The program's name.
     pub name: Arc<str>,
     /// Where it ran or last ran.
     pub cpu: u32,
     /// Running or waiting for a CPU.
     pub runnable: bool,
-    /// Nice value.
     pub nice: i8,
     /// CPUs that it was confined to.
     pub allowed: Arc<CpuSet>,
@@ -65,46 +53,32 @@ pub struct ThreadRow {
 /// What a program told about a thread, as it stood at an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToldRow {
-    /// Row of steps.
     pub step: u32,
-    /// When.
     pub at_ns: u64,
-    /// About whom.
     pub thread: u32,
-    /// What.
     pub told: Told,
 }
 
-/// A thread event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
     /// Row of steps: the observation that told of it.
     pub step: u32,
-    /// When it happened.
     pub at_ns: u64,
-    /// To whom.
     pub thread: u32,
-    /// What.
     pub kind: countersteer_core::engine::ThreadEventKind,
 }
 
-/// A counter sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleRow {
-    /// Row of steps.
     pub step: u32,
-    /// The sample.
     pub sample: Sample,
 }
 
 /// Metrics of a thread after a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricRow {
-    /// Row of steps.
     pub step: u32,
-    /// When.
     pub at_ns: u64,
-    /// Whose.
     pub thread: u32,
     /// By column of [`super::Record::metric_names`].
     pub values: Box<[Option<f64>]>,
@@ -115,25 +89,19 @@ pub struct MetricRow {
 pub struct DecisionRow {
     /// Row of steps: the observation it answers.
     pub step: u32,
-    /// When.
     pub at_ns: u64,
-    /// Whom.
     pub thread: u32,
     /// Group, CPU list or `anywhere`.
     pub target: Arc<str>,
-    /// The CPUs meant.
     pub target_cpus: Arc<CpuSet>,
     /// Linux weight, where it was set.
     pub weight: Option<u32>,
     /// Least and most of the capacity that its CPU was to be asked for, where that was said.
     pub clamp: Option<(u32, u32)>,
-    /// The rule in words.
     pub rule: Arc<str>,
-    /// Metrics that were seen.
     pub seen: Vec<(Arc<str>, f64)>,
     /// What each alternative was predicted to be worth, by group.
     pub alternatives: Vec<(Arc<str>, f64)>,
-    /// Unit of the alternatives.
     pub unit: Arc<str>,
 }
 
@@ -142,7 +110,6 @@ pub struct DecisionRow {
 pub struct ShareRow {
     /// Row of steps: the observation it answers.
     pub step: u32,
-    /// When.
     pub at_ns: u64,
     /// The class; empty where everything was given back.
     pub class: Arc<str>,
@@ -158,29 +125,21 @@ pub struct ShareRow {
     pub bandwidth: Option<u32>,
 }
 
-/// A stretch of running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanRow {
     /// Row of steps: the observation that told of it.
     pub step: u32,
-    /// Who.
     pub thread: u32,
-    /// Where.
     pub cpu: u32,
-    /// From.
     pub start_ns: u64,
-    /// To.
     pub end_ns: u64,
 }
 
 /// Counts as they were read: whatever was asked for, by whatever name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadingRow {
-    /// Row of steps.
     pub step: u32,
-    /// Since when.
     pub start_ns: u64,
-    /// Until when.
     pub at_ns: u64,
     /// Process, where the row is of one.
     pub pid: Option<u32>,
@@ -209,9 +168,7 @@ pub struct ReadingRow {
 /// What a virtual counter said at the end of a period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualRow {
-    /// Row of steps.
     pub step: u32,
-    /// When.
     pub at_ns: u64,
     /// What it is about: `machine`, `zone`, `cpu` or `thread`.
     pub scope: Arc<str>,
@@ -221,7 +178,6 @@ pub struct VirtualRow {
     pub thread: Option<u32>,
     /// The CPU, where it is about one; the kernel's number.
     pub cpu: Option<u32>,
-    /// Which virtual counter.
     pub name: Arc<str>,
     /// The value's unit.
     pub unit: Arc<str>,

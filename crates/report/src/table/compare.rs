@@ -20,31 +20,23 @@ pub struct Comparison {
     pub runs: Vec<CompareRun>,
 }
 
-/// One run's scores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompareRun {
-    /// On which machine.
     pub machine: String,
     /// Which programs.
     pub workload: String,
     /// Under which policy, with its parameters.
     pub policy: String,
-    /// With which seed.
     pub seed: u64,
     /// Aggregate speed-up over the slowest cores.
     pub asp: f64,
-    /// System throughput.
     pub stp: f64,
-    /// Average normalised turnaround time.
     pub antt: f64,
-    /// Largest over smallest slowdown.
     pub unfairness: f64,
-    /// Jain's index.
     pub jain: f64,
     /// Mean instructions per cycle.
     pub ipc: f64,
-    /// Energy of the machine.
     pub energy_j: f64,
     /// Energy-delay product per 1e18 instructions squared.
     pub edp_js: f64,
@@ -54,7 +46,6 @@ pub struct CompareRun {
     pub programs: Vec<CompareProgram>,
 }
 
-/// One program's scores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompareProgram {
@@ -71,7 +62,6 @@ pub struct CompareProgram {
 }
 
 impl Comparison {
-    /// A comparison of runs.
     #[must_use]
     pub fn new(runs: Vec<CompareRun>) -> Self {
         Self {

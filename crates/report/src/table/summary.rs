@@ -7,9 +7,7 @@ use super::CompareRun;
 /// Which way a metric is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// More is better.
     Higher,
-    /// Less is better.
     Lower,
     /// Neither is good in itself.
     Neither,
@@ -18,13 +16,10 @@ pub enum Better {
 /// A row of the table of score metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Key, as in JSON.
     pub key: &'static str,
-    /// Column head.
     pub label: &'static str,
     /// What it says, in a few words.
     pub prose: &'static str,
-    /// Which way is better.
     pub better: Better,
     /// Never zero where it was measured.
     pub positive: bool,
@@ -132,9 +127,7 @@ pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
 pub struct Spread {
     /// The middle; the mean of the two middle ones for an even number.
     pub median: f64,
-    /// The least.
     pub min: f64,
-    /// The most.
     pub max: f64,
 }
 
@@ -160,13 +153,10 @@ impl Spread {
 /// The runs of one policy with one workload on one machine.
 #[derive(Clone, Debug)]
 pub struct Summary<'a> {
-    /// On which machine.
     pub machine: &'a str,
     /// Which programs.
     pub workload: &'a str,
-    /// Under which policy.
     pub policy: &'a str,
-    /// The runs, in order.
     pub runs: Vec<&'a CompareRun>,
 }
 

@@ -9,11 +9,8 @@ use crate::format::{number, seconds};
 /// Why a thread was where it was.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// The program.
     pub program: String,
-    /// Its thread.
     pub thread: u32,
-    /// The time asked about.
     pub at_s: f64,
     /// Where it ran or last ran.
     pub cpu: u32,
@@ -25,17 +22,12 @@ pub struct Answer {
     pub since_s: f64,
     /// Running or waiting, as opposed to asleep.
     pub runnable: bool,
-    /// Where it was allowed.
     pub allowed: String,
-    /// The policy.
     pub policy: String,
     /// The last decision about it; none when the policy has not placed it.
     pub decision: Option<Decision>,
-    /// Metrics up to then.
     pub before: Vec<Figure>,
-    /// The first metrics after.
     pub after: Vec<Figure>,
-    /// Its next move.
     pub next_move: Option<NextMove>,
 }
 
@@ -46,48 +38,36 @@ pub struct Decision {
     pub at_s: f64,
     /// Since when the policy has been saying the same.
     pub since_s: f64,
-    /// Where to.
     pub target: String,
-    /// The CPUs meant.
     pub cpus: String,
     /// Linux weight, where it was set.
     pub weight: Option<u32>,
-    /// The rule.
     pub rule: String,
-    /// Metrics seen.
     pub seen: Vec<Figure>,
-    /// Alternatives, best first.
     pub alternatives: Vec<Alternative>,
     /// Their unit.
     pub unit: String,
 }
 
-/// A named value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Name of the metric.
     pub name: String,
-    /// Its value.
     pub value: f64,
 }
 
 /// A place and its predicted worth.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
-    /// The group.
     pub group: String,
     /// What it was predicted to be worth.
     pub value: f64,
-    /// The one taken.
     pub chosen: bool,
 }
 
 /// A move that came later.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NextMove {
-    /// When.
     pub at_s: f64,
-    /// Where to.
     pub cpu: u32,
 }
 

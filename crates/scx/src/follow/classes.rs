@@ -12,7 +12,6 @@ use countersteer_core::units::CpuId;
 pub(super) struct Classes {
     /// By CPU; none where nothing is counted.
     pub of: Vec<Option<u32>>,
-    /// A CPU of each.
     pub first: Vec<CpuId>,
 }
 

@@ -17,21 +17,16 @@ enum Source {
     Counter(u32),
 }
 
-/// A set's events.
 #[derive(Clone, Debug)]
 pub(super) struct Set(Vec<Source>);
 
-/// All sets.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub sets: Vec<Set>,
-    /// By class and set.
     pub counters: Vec<Counters>,
-    /// Likewise.
     columns: Vec<Columns>,
 }
 
-/// Counts of a kind.
 #[derive(Clone, Debug)]
 struct Columns {
     /// By event of the set: the field of a row that holds its count, if it is counted there.

@@ -67,7 +67,6 @@ pub struct InKernel {
     counters: CpuCounters,
     layout: Layout,
     classes: Classes,
-    /// Seats that there are.
     room: usize,
     /// Of those that were ever taken, as far as that was noticed.
     known: Vec<Known>,
@@ -83,7 +82,6 @@ pub struct InKernel {
     /// Seats in use when they were last looked at.
     living: u64,
     adopting: Option<AdoptSkel<'static>>,
-    /// Counts of a seat.
     counts: Vec<u64>,
     skel: FollowSkel<'static>,
 }

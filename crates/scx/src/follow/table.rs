@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 /// The type has to be such a structure, laid out as in C.
 pub(super) unsafe trait Plain: Copy {}
 
-/// Entries of an array.
 pub(super) struct Table<T> {
     base: NonNull<u8>,
     bytes: usize,
@@ -81,7 +80,6 @@ impl<T: Plain> Table<T> {
         }
     }
 
-    /// Changes an entry.
     pub fn write(&self, nr: usize, entry: T) {
         // SAFETY: as for reading; who else writes it is for the caller to know.
         unsafe { self.at(nr).write_volatile(entry) }

@@ -6,7 +6,6 @@ use countersteer_core::units::CpuId;
 
 use crate::progress::{ModelId, Progress};
 
-/// What a forecast needs.
 pub(super) struct SteadyState<'a> {
     pub topology: &'a Topology,
     pub progress: &'a mut Progress,

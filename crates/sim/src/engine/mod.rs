@@ -33,11 +33,8 @@ use crate::progress::{ModelError, ModelId, Progress, ProgressConfig};
 /// How a simulation is run.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// Seeds everything random.
     pub seed: u64,
-    /// The kernel.
     pub linux: LinuxConfig,
-    /// The hardware.
     pub progress: ProgressConfig,
     /// Relative standard deviation of a counter reading.
     pub counter_noise: f64,
@@ -60,12 +57,10 @@ pub enum SimError {
         "the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator"
     )]
     Stuck {
-        /// When.
         at: Nanos,
     },
 }
 
-/// A running simulation.
 pub struct Simulation {
     topology: Arc<Topology>,
     config: SimConfig,
@@ -94,7 +89,6 @@ enum Timer {
     Wake { thread: ThreadId },
 }
 
-/// A simulated thread.
 #[derive(Clone, Debug)]
 struct Thread {
     program: usize,
@@ -102,7 +96,6 @@ struct Thread {
     allowed: Arc<CpuSet>,
     /// CPUs it is confined to for now.
     confined: Arc<CpuSet>,
-    /// Started and not ended.
     alive: bool,
     /// Where it runs or last ran.
     cpu: CpuId,
@@ -197,7 +190,6 @@ impl Simulation {
         }
     }
 
-    /// The result so far.
     pub fn outcome(&mut self) -> Outcome {
         self.progress.advance(self.now);
         let programs = (0..self.programs.len())

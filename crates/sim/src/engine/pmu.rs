@@ -26,7 +26,6 @@ pub(super) struct Pmu {
     samples: Vec<Sample>,
     /// By set that takes turns, the events that others of them count; none where one counts all the time.
     uncounted: Vec<Vec<Event>>,
-    /// Whose turn it is.
     set: usize,
 }
 

@@ -15,22 +15,16 @@ use crate::progress::{ModelId, Progress};
 /// The programs of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// In the workload's order.
     pub programs: Vec<PlannedProgram>,
 }
 
 /// One program (one copy of it).
 #[derive(Clone, Debug)]
 pub struct PlannedProgram {
-    /// Unique name.
     pub name: Arc<str>,
-    /// What it does.
     pub profile: Arc<Profile>,
-    /// Threads.
     pub threads: u32,
-    /// Nice value.
     pub nice: i8,
-    /// When it starts.
     pub start: Nanos,
     /// Instructions between sleeps and their length.
     pub bursts: Option<(f64, Nanos)>,
@@ -40,7 +34,6 @@ pub struct PlannedProgram {
     pub scale: f64,
 }
 
-/// A program's life.
 pub(super) struct Program {
     pub name: Arc<str>,
     pub model: ModelId,
@@ -77,11 +70,9 @@ pub(super) struct Piece {
 
 /// What a thread does after a piece of work.
 pub(super) enum Step {
-    /// The next piece.
     Work,
     /// Sleep, then the next piece.
     Sleep(Nanos),
-    /// Wait for its siblings.
     Wait,
     /// The serial part is over: all threads start.
     Parallel,

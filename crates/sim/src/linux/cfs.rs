@@ -83,7 +83,6 @@ impl Linux {
             .is_some_and(|first| thread.vruntime - first.vruntime > ideal)
     }
 
-    /// The least served thread.
     pub(super) fn cfs_pick(&self, cpu: usize) -> u32 {
         let rq = &self.rqs[cpu];
         match (current(rq, &self.threads), rq.waiting.front()) {

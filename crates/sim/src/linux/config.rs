@@ -20,7 +20,6 @@ pub enum FairClass {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinuxConfig {
-    /// The algorithm.
     pub scheduler: FairClass,
     /// Slice of EEVDF, as `base_slice_ns` shows it (already scaled by the number of CPUs). None: 0.70 ms x (1 +
     /// ilog2(min(cpus, 8))).
@@ -69,15 +68,11 @@ impl Default for LinuxConfig {
 
 /// A kernel that can be simulated.
 pub struct KernelDef {
-    /// Its release.
     pub name: &'static str,
-    /// What sets it apart.
     pub prose: &'static str,
-    /// Its configuration.
     pub config: fn() -> LinuxConfig,
 }
 
-/// Every kernel, oldest first.
 pub static KERNELS: &[KernelDef] = &[
     KernelDef {
         name: "6.5",
@@ -111,12 +106,9 @@ pub fn kernel(name: &str) -> Option<&'static KernelDef> {
 /// A CPU went from one thread to another; `None` is the idle thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// Where.
     pub cpu: CpuId,
-    /// Who ran until now.
     pub prev: Option<ThreadId>,
     /// Who runs from now on.
     pub next: Option<ThreadId>,
-    /// When.
     pub at: Nanos,
 }

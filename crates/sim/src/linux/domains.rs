@@ -17,15 +17,12 @@ use super::mask::Mask;
 pub(super) enum Level {
     /// A single CPU: a group, never a domain.
     Cpu,
-    /// SMT siblings.
     Core,
     /// A level-two cache shared by several cores.
     Cluster,
-    /// The last-level cache.
     Llc,
     /// A node of several last-level caches.
     Package,
-    /// All nodes.
     Numa,
 }
 
@@ -43,7 +40,6 @@ pub(super) struct Node {
     pub capacity: f64,
     pub min_capacity: u32,
     pub max_capacity: u32,
-    /// Capacities differ within.
     pub asym_capacity: bool,
     /// Higher-priority cores are filled first.
     pub asym_packing: bool,
@@ -57,7 +53,6 @@ pub(super) struct Node {
     pub cache_nice_tries: u32,
     /// Threads up to which a NUMA node may be left unbalanced.
     pub numa_slack: u32,
-    /// Runnable threads.
     pub runnable: u32,
     pub idle_cpus: u32,
     /// CPUs with more than one runnable thread.

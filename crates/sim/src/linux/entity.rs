@@ -7,26 +7,20 @@ use super::mask::Mask;
 use super::pelt::{Avg, FULL, Rate};
 use super::weights::{NICE_0_WEIGHT, virtual_time};
 
-/// No thread, no CPU.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Where a thread stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// Never forked, or gone.
     #[default]
     Dead,
     /// Blocked and off its queue.
     Sleeping,
     /// Blocked, but still queued until it has paid for what it overran (delayed dequeue).
     Delayed,
-    /// Runnable, waiting.
     Queued,
-    /// On a CPU.
     Running,
 }
 
-/// A thread's scheduling state.
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub state: State,
@@ -41,7 +35,6 @@ pub(super) struct Thread {
     pub protected_until: i64,
     /// Lag when last dequeued: positive when it is owed time.
     pub vlag: i64,
-    /// Slice it asks for.
     pub slice: i64,
     /// The slice was set by the user.
     pub custom_slice: bool,
@@ -49,7 +42,6 @@ pub(super) struct Thread {
     pub rel_deadline: bool,
     /// Last time its running time was accounted; tells whether it is cache-hot.
     pub exec_start: u64,
-    /// Running time so far.
     pub ran: u64,
     /// Running time when it was last picked.
     pub ran_at_pick: u64,

@@ -23,7 +23,6 @@ pub(super) struct Env {
     pub migration: Migration,
     /// How much of it, in the unit of `migration`.
     pub imbalance: f64,
-    /// Failed balances so far.
     pub failed: u32,
     pub all_pinned: bool,
     pub some_pinned: bool,

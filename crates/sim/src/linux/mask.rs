@@ -59,7 +59,6 @@ impl Mask {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    /// The members, ascending.
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(i, &word)| {
             let mut rest = word;

@@ -89,7 +89,6 @@ pub struct Linux {
     excluded: Vec<u32>,
     /// Until when a last-level cache's scan depth holds, and the depth; by its first CPU.
     scan_depths: Vec<(u64, usize)>,
-    /// The last-level cache domains.
     llcs: Vec<u32>,
     /// The node of each CPU.
     node_of: Vec<u32>,

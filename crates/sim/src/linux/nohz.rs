@@ -8,12 +8,10 @@ use super::Linux;
 use super::domains::Node;
 use super::timers::NEVER;
 
-/// State of idle balancing.
 #[derive(Clone, Debug)]
 pub(super) struct Nohz {
     /// When busy CPUs next consider waking an idle one.
     at: u64,
-    /// No idle balance before.
     not_before: u64,
     /// The machine's generation when a round last found nothing to do.
     quiet_generation: u64,
@@ -22,7 +20,6 @@ pub(super) struct Nohz {
     /// Periodic balancing of busy CPUs is on, or when it starts.
     pub balancing: bool,
     balancing_from: u64,
-    /// When it last started.
     pub balancing_since: u64,
 }
 

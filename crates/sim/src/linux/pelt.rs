@@ -54,9 +54,7 @@ pub(super) struct Rate {
 /// The averages, valid at `last` on the PELT clock of the CPU they belong to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Avg {
-    /// Weighted load.
     pub load: f64,
-    /// Time runnable.
     pub runnable: f64,
     /// Time running, in units of the largest CPU.
     pub util: f64,

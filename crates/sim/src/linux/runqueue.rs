@@ -33,7 +33,6 @@ pub(super) struct DomainState {
     pub quiet_generation: u64,
 }
 
-/// A CPU's queue.
 #[derive(Clone, Debug)]
 pub(super) struct RunQueue {
     pub curr: u32,
@@ -78,7 +77,6 @@ pub(super) struct RunQueue {
     pub tick_offset: u64,
     /// Its timer must be computed anew.
     pub touched: bool,
-    /// Periodic balancing is scheduled.
     pub balancing: bool,
     /// When it next balances as a busy CPU, while `balancing`.
     pub balance_at: u64,

@@ -3,7 +3,6 @@
 //! Input: deadlines that are overwritten in place. Output: the earliest and whose it is. A tournament tree: reading costs
 //! nothing, writing one path to the root; unlike a heap it needs no stale entries and no search.
 
-/// Later than any event.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// One deadline per slot; ties go to the lower slot, which keeps runs reproducible.
@@ -38,7 +37,6 @@ impl Timers {
         }
     }
 
-    /// The earliest deadline.
     pub(super) fn earliest(&self) -> u64 {
         self.tree[1]
     }

@@ -2,7 +2,6 @@
 //!
 //! Input: a time per row. Output: the earliest and its row, ties to the lower row. Moving one costs log2(rows).
 
-/// Times by row.
 #[derive(Clone, Debug)]
 pub struct Agenda {
     /// Leaves from `base` on; every inner node holds the earlier of its two children.
@@ -20,7 +19,6 @@ impl Agenda {
         }
     }
 
-    /// Moves a row.
     #[inline]
     pub fn set(&mut self, row: usize, time: u64) {
         let mut node = self.base + row;
@@ -38,7 +36,6 @@ impl Agenda {
         }
     }
 
-    /// The earliest time.
     #[inline]
     pub fn earliest(&self) -> u64 {
         self.times[1]

@@ -9,19 +9,16 @@ use countersteer_core::units::CoreTypeId;
 
 use super::table::MAX_LEVELS;
 
-/// No row.
 pub const NONE: u32 = u32::MAX;
 
 /// A shared cache as seen from a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
-    /// Capacity in lines.
     pub lines: f64,
     /// Load-to-use latency in cycles of the core.
     pub latency_cycles: f64,
 }
 
-/// A kind of CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
     /// Row of the topology's core types.
@@ -34,24 +31,19 @@ pub struct Class {
     pub memory_cycles: f64,
 }
 
-/// A CPU's rows.
 #[derive(Clone, Debug)]
 pub struct Cpu {
     /// Its class when it runs alone on its core; those with 2, 3, ... siblings running follow.
     pub class: u32,
-    /// Core.
     pub core: u32,
-    /// Core type.
     pub core_type: u32,
     /// Last-level cache and everything inside.
     pub pool: u32,
     /// Its place among the pool's CPUs.
     pub slot: u32,
-    /// Memory domain.
     pub memory: u32,
     /// Rows of its shared caches, inner first.
     pub chain: [u32; MAX_LEVELS],
-    /// How many there are.
     pub levels: usize,
     /// Cycles per nanosecond.
     pub freq: f64,

@@ -15,7 +15,6 @@ struct Left {
     at: f64,
 }
 
-/// A core.
 #[derive(Clone, Debug)]
 pub struct Core {
     /// Lines of the outermost private cache.
@@ -25,14 +24,11 @@ pub struct Core {
     next: usize,
     /// CPUs of it that run something.
     pub busy: u32,
-    /// Since when nothing runs.
     pub idle_since: u64,
-    /// Energy spent idle.
     pub idle_nj: f64,
 }
 
 impl Core {
-    /// An idle, cold core.
     pub fn new(lines: f64) -> Self {
         let nobody = Left {
             thread: NONE,

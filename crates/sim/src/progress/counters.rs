@@ -5,7 +5,6 @@
 /// Cumulative raw events of one thread, exact (no sampling, no noise).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Instructions retired.
     pub instructions: f64,
     /// Unhalted core cycles at the frequency of the cores it ran on.
     pub cycles: f64,
@@ -15,12 +14,9 @@ pub struct Counters {
     pub llc_references: f64,
     /// Accesses that the last-level cache missed.
     pub llc_misses: f64,
-    /// Branches.
     pub branch_instructions: f64,
-    /// Mispredicted branches.
     pub branch_misses: f64,
     /// Energy of the core while it ran this thread, and of its cache and memory accesses.
     pub energy_nj: f64,
-    /// Time on a CPU.
     pub run_ns: f64,
 }

@@ -15,7 +15,6 @@ const QUIET: f64 = 0.2;
 /// Utilisation is capped here, where the factor is about 1,500.
 const FULL: f64 = 0.9999;
 
-/// A memory domain.
 #[derive(Clone, Debug)]
 pub struct MemoryDomain {
     /// Lines per ns.
@@ -39,7 +38,6 @@ pub struct MemoryDomain {
 }
 
 impl MemoryDomain {
-    /// An idle domain.
     pub fn new(bandwidth_gb_s: f64) -> Self {
         Self {
             bandwidth: bandwidth_gb_s.max(1e-6) / LINE_BYTES as f64,

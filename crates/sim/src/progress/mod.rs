@@ -89,11 +89,9 @@ pub enum ModelError {
          `[[core]]` table or use a recorded profile, which runs on any machine"
     )]
     CoreType {
-        /// The profile.
         profile: String,
         /// The core type it lacks.
         core_type: String,
-        /// The machine.
         machine: String,
         /// Core types that it has.
         known: String,
@@ -107,16 +105,13 @@ pub struct Energy {
     pub core_j: Vec<f64>,
     /// Cores while idle, by core type.
     pub idle_j: Vec<f64>,
-    /// Shared caches.
     pub cache_j: f64,
-    /// Memory.
     pub memory_j: f64,
     /// The rest of the package.
     pub static_j: f64,
 }
 
 impl Energy {
-    /// All of it.
     #[must_use]
     pub fn total_j(&self) -> f64 {
         let cores: f64 = self.core_j.iter().chain(&self.idle_j).sum();
@@ -124,14 +119,12 @@ impl Energy {
     }
 }
 
-/// Energy of closed spans.
 struct Spent {
     core_nj: Vec<f64>,
     cache_nj: f64,
     memory_nj: f64,
 }
 
-/// Progress of all threads.
 pub struct Progress {
     topology: Arc<Topology>,
     config: ProgressConfig,
@@ -408,7 +401,6 @@ impl Progress {
         self.energy(now).total_j()
     }
 
-    /// Where the energy went.
     pub fn energy(&mut self, now: Nanos) -> Energy {
         self.advance(now);
         for row in 0..self.on_cpu.len() {

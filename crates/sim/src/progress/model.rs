@@ -11,14 +11,12 @@ use super::class::Class;
 use super::table::{MAX_LEVELS, Table};
 use super::{ModelError, interval, measured};
 
-/// A program.
 pub struct Model {
     /// Row of its first table; a behaviour has one per class, the program's average comes last.
     first: u32,
     classes: u32,
     /// Where each segment of the timeline ends, in instructions.
     ends: Vec<f64>,
-    /// Its behaviour.
     behaviours: Vec<u32>,
     /// Instructions per second alone, by behaviour and core type; the whole run comes last.
     alone_ips: Vec<f64>,
@@ -120,7 +118,6 @@ impl Model {
         self.alone_ips[behaviour as usize * self.core_types + core_type]
     }
 
-    /// Instructions of the timeline.
     pub fn total(&self) -> f64 {
         self.ends.last().copied().unwrap_or(1.0)
     }
@@ -149,7 +146,6 @@ impl Model {
         }
     }
 
-    /// A segment's behaviour.
     #[inline]
     pub fn behaviour(&self, segment: u32) -> u32 {
         self.behaviours[segment as usize]

@@ -7,7 +7,6 @@ use super::class::{Cpu, NONE};
 /// How finely occupancies and memory latency are followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Stepping {
-    /// Shortest step (ns).
     pub least: u64,
     /// Longest step (ns), while occupancies rest.
     pub most: u64,
@@ -15,7 +14,6 @@ pub struct Stepping {
     pub cold: u64,
     /// Longest step after phase changes that matter (ns), and after others.
     pub phase: u64,
-    /// See `phase`.
     pub minor: u64,
     /// Part of a cache by which targets move before phase changes matter.
     pub drift: f64,
@@ -45,14 +43,12 @@ impl Default for Stepping {
     }
 }
 
-/// A pool.
 #[derive(Clone, Debug)]
 pub struct Pool {
     /// Thread on each CPU; [`NONE`] where none is.
     pub threads: Vec<u32>,
     /// When each of them finishes or changes phase.
     pub events: Vec<u64>,
-    /// Shared caches, inner first.
     pub caches: Vec<u32>,
     /// When occupancies are looked at again.
     pub step_at: u64,
@@ -60,14 +56,12 @@ pub struct Pool {
     pub step: u64,
     /// Part of a cache by which targets moved since the last step.
     pub drift: f64,
-    /// How many run.
     pub running: u32,
     /// Waits for its times to be put into the agenda.
     pub stale: bool,
 }
 
 impl Pool {
-    /// An empty pool.
     pub fn new(slots: usize, caches: Vec<u32>) -> Self {
         Self {
             threads: vec![NONE; slots],
@@ -81,7 +75,6 @@ impl Pool {
         }
     }
 
-    /// When something happens.
     pub fn next(&self) -> u64 {
         self.events.iter().fold(self.step_at, |a, b| a.min(*b))
     }
@@ -115,7 +108,6 @@ impl Pool {
         );
     }
 
-    /// Plans the next step.
     pub fn plan(&mut self, now: u64) {
         self.drift = 0.0;
         self.step_at = if self.running > 0 {

@@ -35,13 +35,11 @@ const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 pub struct Resident {
     /// The thread; [`super::class::NONE`] once it is gone and only its lines remain.
     pub thread: u32,
-    /// Its rate table.
     pub table: u32,
     /// Which of the table's levels this cache is.
     pub level: u8,
     /// Whether it runs on one of the cache's CPUs.
     pub running: bool,
-    /// Lines held.
     pub lines: f64,
     /// Lines it tends to hold.
     pub target: f64,
@@ -51,7 +49,6 @@ pub struct Resident {
     pub inserted: f64,
     /// Instructions and inserted lines per ns while running.
     pub speed: f64,
-    /// See `speed`.
     pub inserting: f64,
     /// Up to when `inserted` counts (ns).
     pub marked: f64,
@@ -168,10 +165,8 @@ impl Resident {
     }
 }
 
-/// A shared cache.
 #[derive(Clone, Debug)]
 pub struct SharedCache {
-    /// Capacity.
     pub lines: f64,
     /// Who holds what; a thread has at most one row.
     pub residents: Vec<Resident>,
@@ -182,7 +177,6 @@ pub struct SharedCache {
 }
 
 impl SharedCache {
-    /// An empty cache.
     pub fn new(lines: f64) -> Self {
         Self {
             lines,

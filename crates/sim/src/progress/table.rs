@@ -195,7 +195,6 @@ pub struct Table {
     pub base: f64,
     /// The two limits that `base` combines: instructions per cycle by dependencies, and by dispatch.
     pub ilp: f64,
-    /// See `ilp`.
     pub width: f64,
     /// Cycles per instruction for branches and private caches.
     pub fixed: f64,
@@ -225,7 +224,6 @@ pub struct Table {
     pub lines_per_miss: f64,
     /// Shared caches, inner first, and how many there are.
     pub levels: [LevelTable; MAX_LEVELS],
-    /// See `levels`.
     pub depth: usize,
 }
 

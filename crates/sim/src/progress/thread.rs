@@ -11,22 +11,17 @@ use super::table::{MAX_LEVELS, Rate, Table};
 /// Energy of a stretch of running, by where it went (nJ).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpanEnergy {
-    /// The core.
     pub core: f64,
-    /// Shared caches.
     pub cache: f64,
-    /// Memory.
     pub memory: f64,
 }
 
-/// A thread.
 #[derive(Clone, Debug)]
 pub struct Thread {
     /// Row of its program; [`NONE`] for a free row.
     pub model: u32,
     /// Where it runs; [`NONE`] when it does not.
     pub cpu: u32,
-    /// Where it ran last.
     pub last_cpu: u32,
 
     /// Timeline instructions per own instruction.
@@ -34,13 +29,11 @@ pub struct Thread {
     /// Own instructions of the current work, and how many of them are done.
     total: f64,
     done: f64,
-    /// Its end was noticed.
     ended: bool,
     segment: u32,
     /// Own instructions of this work at which the segment ends.
     segment_end: f64,
 
-    /// Rate table in force.
     pub table: u32,
     /// Cycles and misses per instruction.
     pub rate: Rate,
@@ -48,14 +41,11 @@ pub struct Thread {
     pub traffic: f64,
     /// Instructions per ns while it has work, and its inverse.
     pub ips: f64,
-    /// See `ips`.
     pub ns_each: f64,
     /// Lines per ns that it asks of memory, and what a unit of latency factor takes from that.
     pub demand: f64,
-    /// See `demand`.
     pub slope: f64,
 
-    /// Integrated up to here.
     sync: u64,
     /// No instruction retires before this.
     stall_until: u64,
@@ -94,7 +84,6 @@ impl Thread {
         thread
     }
 
-    /// A free row.
     pub const fn free() -> Self {
         Self {
             model: NONE,
@@ -203,7 +192,6 @@ impl Thread {
         self.misses.iter_mut().for_each(|m| *m += beyond);
     }
 
-    /// Integrates up to `now`.
     #[inline]
     pub fn integrate(&mut self, now: u64) {
         if now <= self.sync {

@@ -54,7 +54,6 @@ pub struct Every {
 pub struct Moment<'a> {
     /// When: nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// To which thread.
     pub thread: u32,
     /// What each event of the string counted since the last moment on this core type, or since opening.
     pub counts: &'a [Count],

@@ -21,7 +21,6 @@ pub(super) struct Row {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub(super) rows: Vec<Row>,
-    /// Rows by group.
     pub(super) groups: Vec<Vec<usize>>,
 }
 

@@ -45,7 +45,6 @@ use super::{CounterError, Pmus, vendor};
 pub use every::{Control, Every, Moment};
 pub use watch::Watch;
 
-/// Whose events are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The thread, by its number; without it, the one that opens the region.

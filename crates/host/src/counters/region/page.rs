@@ -21,7 +21,6 @@ pub(super) struct Moment {
     pub(super) running_ns: u64,
 }
 
-/// The processor's own counters.
 pub(super) trait Hardware {
     /// A performance counter, by the number that the kernel tells less one.
     fn counter(&self, index: u32) -> u64;

@@ -217,7 +217,6 @@ impl Watch {
         self.follower.ledger.is_alive(tid)
     }
 
-    /// Time since the beginning.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.backend.now().since(self.origin)

@@ -47,7 +47,6 @@ struct Process {
     looks: u32,
     /// Rows of its threads, as they know themselves.
     rows: BTreeMap<(u32, u64), usize>,
-    /// It has threads.
     alive: bool,
 }
 
@@ -73,7 +72,6 @@ pub(super) struct Pages {
     factors: MetricBank,
     processes: BTreeMap<u32, Process>,
     threads: BTreeMap<ThreadId, Known>,
-    /// A process has pages.
     there: bool,
     /// When a process without pages is looked at next.
     due: Nanos,
@@ -83,7 +81,6 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// No pages yet.
     pub(super) fn new(topology: &Arc<Topology>) -> Self {
         Self {
             topology: Arc::clone(topology),
@@ -302,7 +299,6 @@ impl Process {
         (self.due, self.pause) = (Nanos::ZERO, Nanos::ZERO);
     }
 
-    /// Reads its pages.
     fn look(&mut self) {
         self.rows.clear();
         if let Some(shared) = &mut self.shared

@@ -29,7 +29,6 @@ pub(super) struct Seen<'a> {
     pub(super) cpus: &'a CpuSet,
     /// Part of the time in which it wants a CPU.
     pub(super) demand: f64,
-    /// Its speed-up factor.
     pub(super) sf: Option<f64>,
 }
 

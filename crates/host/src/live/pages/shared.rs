@@ -53,7 +53,6 @@ fn handle(path: &Path) -> Option<File> {
 /// A program's file of pages.
 pub(super) struct Shared {
     path: PathBuf,
-    /// Which file that is.
     identity: (u64, u64),
     file: File,
     /// Held while this engine is the one that speaks.

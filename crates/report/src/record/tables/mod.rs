@@ -22,7 +22,6 @@ type Batch = Result<RecordBatch, ArrowError>;
 pub(super) struct Table {
     /// Its name; the file is `<name>.parquet`.
     pub(super) name: &'static str,
-    /// Rows in a record.
     pub(super) rows: fn(&Record) -> usize,
     /// A range of rows as a batch.
     pub(super) encode: fn(&Record, &Topology, std::ops::Range<usize>) -> Batch,
@@ -32,7 +31,6 @@ pub(super) struct Table {
     pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
 }
 
-/// Every table.
 pub(super) static TABLES: &[Table] = &[
     Table {
         name: "steps",

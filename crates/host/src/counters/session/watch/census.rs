@@ -41,13 +41,11 @@ struct Counted {
 
 /// Who knows what a tree has counted.
 enum By {
-    /// These events.
     Events(Box<Opened>),
     /// The roll, which calls it so.
     Roll(u32),
 }
 
-/// Totals by tree.
 #[derive(Default)]
 pub(super) struct Census {
     trees: Vec<Counted>,
