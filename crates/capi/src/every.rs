@@ -84,7 +84,8 @@ impl Callback {
                 .zip(moment.counts)
                 .map(|(names, count)| names.count(count)),
         );
-        let (tid, n) = (moment.thread as c_int, self.counts.len() as c_uint);
+        let tid = moment.thread as c_int;
+        let n = self.counts.len() as c_uint;
         let told = cs_moment {
             at_ns: moment.at_ns,
             tid,
@@ -131,7 +132,8 @@ unsafe fn open(
             inherit: false,
         },
     )?;
-    let (control, fd) = (every.control(), every.fd().as_raw_fd());
+    let control = every.control();
+    let fd = every.fd().as_raw_fd();
     let opened = cs_every {
         state: Mutex::new(State::Idle(every)),
         control,

@@ -5,6 +5,8 @@
 //! `include/countersteer.h` says what C programs see; this file keeps to it: pointers are checked for null, panics end here as
 //! an error, and a region that two threads use at once refuses the second.
 
+#![warn(missing_docs)]
+
 mod error;
 mod every;
 mod meters;

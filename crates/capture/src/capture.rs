@@ -121,11 +121,9 @@ impl Capture {
         self.stores.clear();
         self.fetches.clear();
         let mut writers = [u32::MAX; REGISTERS];
-        let (mut line, mut address, mut rest) = (
-            Vec::with_capacity(4),
-            Vec::with_capacity(8),
-            Vec::with_capacity(8),
-        );
+        let mut line = Vec::with_capacity(4);
+        let mut address = Vec::with_capacity(8);
+        let mut rest = Vec::with_capacity(8);
         let mut accesses = self.accesses.as_slice();
         for (at, insn) in self.insns.iter().enumerate() {
             line.clear();

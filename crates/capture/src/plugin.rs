@@ -292,7 +292,8 @@ fn known_or_new(
         .iter()
         .map(|(pc, bytes)| builder.push(*pc, bytes))
         .collect();
-    let (block, memory) = (&*Box::leak(Box::new(builder.build())), &*memory.leak());
+    let block = &*Box::leak(Box::new(builder.build()));
+    let memory = &*memory.leak();
     known.push(Known {
         bytes,
         block,

@@ -105,7 +105,8 @@ mod tests {
     }
 
     fn compare(touches: usize, mut next: impl FnMut(u64) -> u64) {
-        let (mut fast, mut naive) = (Recency::new(), Naive::default());
+        let mut fast = Recency::new();
+        let mut naive = Naive::default();
         let mut state = 99u64;
         for now in 1..=touches as u64 {
             state = state

@@ -67,7 +67,8 @@ impl Stamps {
     #[inline(never)]
     fn seal(&mut self) {
         let block = self.top / BLOCK_BITS - 1;
-        let (group, region) = (block / FAN, block / (FAN * FAN));
+        let group = block / FAN;
+        let region = block / (FAN * FAN);
         self.blocks[group][block % FAN] =
             self.bits[block].iter().map(|w| w.count_ones()).sum::<u32>() as u16;
         if (block + 1).is_multiple_of(FAN) {
@@ -82,7 +83,8 @@ impl Stamps {
     /// Clears a position and returns how many set ones lie above it; not when full.
     #[inline(always)]
     pub fn remove(&mut self, at: usize) -> u64 {
-        let (block, open) = (at / BLOCK_BITS, self.top / BLOCK_BITS);
+        let block = at / BLOCK_BITS;
+        let open = self.top / BLOCK_BITS;
         let words = &mut self.bits[block];
         let word = at / 64 % WORDS;
         let found = words[word];
@@ -103,7 +105,8 @@ impl Stamps {
     /// The part of a removal that concerns full blocks; returns what lies in those between the two.
     #[inline(always)]
     fn remove_block(&mut self, block: usize, open: usize) -> u64 {
-        let (group, open_group) = (block / FAN, open / FAN);
+        let group = block / FAN;
+        let open_group = open / FAN;
         let counts = &mut self.blocks[group];
         counts[block % FAN] -= 1;
         let mut sum = 0;
@@ -127,7 +130,8 @@ impl Stamps {
 
     #[inline(always)]
     fn remove_group(&mut self, group: usize, open: usize) -> u64 {
-        let (region, open_region) = (group / FAN, open / FAN);
+        let region = group / FAN;
+        let open_region = open / FAN;
         let counts = &mut self.groups[region];
         counts[group % FAN] -= 1;
         let mut sum = 0;

@@ -180,7 +180,8 @@ impl Vcpu {
         self.slice = self.remaining;
         self.until_sample -= executed;
         self.executed += executed as u64;
-        let (loads, stores) = (self.accesses & 0xffff_ffff, self.accesses >> 32);
+        let loads = self.accesses & 0xffff_ffff;
+        let stores = self.accesses >> 32;
         let touches = loads + stores + self.extra;
         let near = touches - self.far.min(touches);
         // Times in the epoch are counted from the slice's start.

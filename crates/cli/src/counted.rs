@@ -54,7 +54,9 @@ pub struct Counted {
 #[cfg(test)]
 impl Counted {
     pub fn nothing() -> Self {
-        let (sets, plan, metrics) = (Vec::new(), Plan::nothing(), Vec::new());
+        let sets = Vec::new();
+        let plan = Plan::nothing();
+        let metrics = Vec::new();
         Self {
             sets,
             plan,
@@ -73,10 +75,13 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         sets.push(events(text, pmus)?);
     }
     let known = library::metrics(asked.files)?;
-    let (mut metrics, mut outside, mut derived) = (Vec::new(), Vec::new(), Vec::new());
+    let mut metrics = Vec::new();
+    let mut outside = Vec::new();
+    let mut derived = Vec::new();
     for list in asked.metrics {
         let chosen = Metric::choose(list, &known).map_err(CounterError::Metric)?;
-        let (counts, fits) = (counts_here as _, fit_together as _);
+        let counts = counts_here as _;
+        let fits = fit_together as _;
         let mut found = OfMetrics {
             pmus,
             counts,
@@ -176,7 +181,8 @@ fn events_behind(
             .map(|event| event.def().name)
             .collect::<Vec<_>>()
     };
-    let (mut needed, mut helpful) = (Vec::new(), Vec::new());
+    let mut needed = Vec::new();
+    let mut helpful = Vec::new();
     for name in metrics.iter().flat_map(|m| names(m.needs)) {
         if !needed.contains(&name) {
             needed.push(name);
@@ -347,7 +353,8 @@ impl OfMetrics<'_> {
             // What only virtual counters tell has rows by the time that threads ran.
             events = self.resolve(CLOCK)?;
         }
-        let (columns, set) = (planned(&events), first + bound.sets.len() as u32);
+        let columns = planned(&events);
+        let set = first + bound.sets.len() as u32;
         for (metric, operands) in metrics {
             bound
                 .metrics
@@ -469,7 +476,8 @@ mod tests {
         with_pmu: bool,
         counts: fn(&str) -> bool,
     ) -> Result<(Vec<String>, String, usize), SpecError> {
-        let (mut outside, mut derived) = (Vec::new(), Vec::new());
+        let mut outside = Vec::new();
+        let mut derived = Vec::new();
         let pmus = pmus(with_pmu);
         let fits = |_: &[Resolved]| true;
         let mut found = OfMetrics {
@@ -489,7 +497,8 @@ mod tests {
 
     /// The same on a PMU with so many counters: events by set, and by metric its set.
     fn divided(list: &str, fits: fn(&[Resolved]) -> bool) -> (Vec<String>, Vec<u32>) {
-        let (mut outside, mut derived) = (Vec::new(), Vec::new());
+        let mut outside = Vec::new();
+        let mut derived = Vec::new();
         let pmus = pmus(true);
         let mut found = OfMetrics {
             pmus: &pmus,

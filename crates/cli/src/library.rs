@@ -44,7 +44,8 @@ pub fn read(path: &Path) -> anyhow::Result<Text> {
 pub fn record(dir: &Path) -> anyhow::Result<Record> {
     let record = Record::load(dir)?;
     if record.manifest.unfinished {
-        let (dir, end) = (dir.display(), record.end().as_secs_f64());
+        let dir = dir.display();
+        let end = record.end().as_secs_f64();
         eprintln!(
             "steer: {dir} was cut short (its run was killed, its disk was full, or it goes on): it ends at {end:.3} s"
         );

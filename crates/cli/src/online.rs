@@ -238,7 +238,8 @@ fn duty(
     events: &str,
     undo: &mut Undo,
 ) -> anyhow::Result<Box<dyn Squeeze>> {
-    let (root, mut brakes) = (Path::new("/"), Vec::new());
+    let root = Path::new("/");
+    let mut brakes = Vec::new();
     let shared = topology.llc_of(CpuId(0));
     let sharers = topology
         .cpus

@@ -41,7 +41,8 @@ pub fn run_there(host: &str) -> anyhow::Error {
 /// `steer` and its arguments without ours, as a shell reads them.
 fn remote_command(args: impl Iterator<Item = OsString>) -> OsString {
     let mut command = b"steer".to_vec();
-    let (mut value_next, mut ours) = (false, true);
+    let mut value_next = false;
+    let mut ours = true;
     for arg in args {
         if std::mem::take(&mut value_next) {
             continue;

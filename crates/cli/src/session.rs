@@ -49,7 +49,8 @@ pub fn recorder(
         ("metrics", about.asked.metrics.join(" ; ")),
     ];
     let options = options.map(|(k, v)| (k.to_owned(), v));
-    let (machine_text, profiles) = ((&*machine.name, &*text), std::collections::BTreeMap::new());
+    let machine_text = (&*machine.name, &*text);
+    let profiles = std::collections::BTreeMap::new();
     let manifest = Manifest::new(
         machine_text,
         (name, &workload),
@@ -59,7 +60,8 @@ pub fn recorder(
         options,
         profiles,
     );
-    let (topology, os_cpus) = (Topology::new(&machine), machine.os_cpu_numbers());
+    let topology = Topology::new(&machine);
+    let os_cpus = machine.os_cpu_numbers();
     let what = (counted.plan.clone(), counted.metrics.clone());
     // A limit on the size of files is an error of writing, not the end of counting.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot listen for signals")?;

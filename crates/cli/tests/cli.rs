@@ -434,7 +434,8 @@ impl Drop for Spends {
 
 #[test]
 fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
-    let (dir, machine) = (tempfile::tempdir().unwrap(), Spends::start());
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Spends::start();
     let root = machine.root.path().to_str().unwrap();
     let busy = [
         "--",
@@ -544,7 +545,8 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
 
 #[test]
 fn the_sums_of_a_run_have_metrics_with_virtual_counters() {
-    let (dir, machine) = (tempfile::tempdir().unwrap(), Spends::start());
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Spends::start();
     let line = format!(
         "'{}' stat --root '{}' -i 100ms -v energy -m 'energy/energy,thread_energy/seconds' -- sh -c '{}'",
         env!("CARGO_BIN_EXE_steer"),
@@ -827,10 +829,8 @@ fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
             println!("threads_that_came_and_went: skipped: {starter:?} is not there");
             continue;
         };
-        let (told, log) = (
-            String::from_utf8(out.stdout).unwrap(),
-            String::from_utf8_lossy(&out.stderr).into_owned(),
-        );
+        let told = String::from_utf8(out.stdout).unwrap();
+        let log = String::from_utf8_lossy(&out.stderr).into_owned();
         if log.contains("without counters") || log.starts_with("setpriv") {
             println!("threads_that_came_and_went: skipped: {log}");
             continue;

@@ -103,7 +103,8 @@ fn confined(dir: &Path, test: &str) -> Option<(Process, Process, u32, String)> {
         "-p",
         &program.pid().to_string(),
     ];
-    let (mut command, said) = (steer(&args, dir), dir.join("said"));
+    let mut command = steer(&args, dir);
+    let said = dir.join("said");
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -177,10 +178,8 @@ fn a_guardian_holds_nobody_elses_files_and_ends_with_its_run() {
     let files: Vec<String> = files
         .filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string()))
         .collect();
-    let (nothing, pipes) = (
-        files.iter().filter(|f| *f == "/dev/null"),
-        files.iter().filter(|f| f.starts_with("pipe:")),
-    );
+    let nothing = files.iter().filter(|f| *f == "/dev/null");
+    let pipes = files.iter().filter(|f| f.starts_with("pipe:"));
     let of_process = files.iter().filter(|f| f.contains("pidfd"));
     assert_eq!(
         (

@@ -236,10 +236,8 @@ fn virtual_counters_are_in_formulas_and_in_the_record() {
         "{lines:?}"
     );
     let per_fault = |l: &serde_json::Value| {
-        let (joules, faults) = (
-            l["metrics"]["energy_j/1000"].as_f64()? * 1e3,
-            l["counts"]["page_faults"].as_f64()?,
-        );
+        let joules = l["metrics"]["energy_j/1000"].as_f64()? * 1e3;
+        let faults = l["counts"]["page_faults"].as_f64()?;
         let told = l["metrics"]["energy/page_faults"].as_f64()?;
         assert!((told - joules / faults).abs() < 1e-9, "{l}");
         Some(1.0)

@@ -62,7 +62,8 @@ impl Phases {
         let known = seen.events.len();
         for sample in &seen.samples {
             if self.begins(sample) {
-                let (at, thread) = (sample.at, sample.thread);
+                let at = sample.at;
+                let thread = sample.thread;
                 seen.events.push(ThreadEvent {
                     at,
                     thread,
@@ -117,8 +118,12 @@ mod tests {
         let mut counts = Counts::default();
         counts.set(Event::Instructions, 1e8);
         counts.set(Event::Cycles, cycles * 1e8);
-        let (cpu, set, time) = (Default::default(), 0, Nanos::from_millis(100));
-        let (thread, core_type, at) = (ThreadId(7), CoreTypeId(core_type), Nanos(nth * time.0));
+        let cpu = Default::default();
+        let set = 0;
+        let time = Nanos::from_millis(100);
+        let thread = ThreadId(7);
+        let core_type = CoreTypeId(core_type);
+        let at = Nanos(nth * time.0);
         let sample = Sample {
             thread,
             cpu,

@@ -9,7 +9,6 @@ use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 /// A countable event by its portable name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "each is explained in its row of EVENTS")]
 pub enum Event {
     Instructions,
     Cycles,

@@ -86,7 +86,8 @@ pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
 /// The line (from 1) of the `nth` (from 0) `[[table]]` or `[table]` header in TOML text.
 #[must_use]
 pub fn table_line(text: &str, table: &str, nth: usize) -> Option<usize> {
-    let (array, single) = (format!("[[{table}]]"), format!("[{table}]"));
+    let array = format!("[[{table}]]");
+    let single = format!("[{table}]");
     let is_header = |line: &str| line.starts_with(&array) || line.starts_with(&single);
     text.lines()
         .enumerate()

@@ -244,7 +244,8 @@ impl Topology {
         for cpu in cpus.iter() {
             self.cpus[cpu.index()].caches.push(id);
         }
-        let (lines, ways) = (cache.size_kib * 16.0, cache.ways);
+        let lines = cache.size_kib * 16.0;
+        let ways = cache.ways;
         self.caches.push(Cache {
             id,
             level,

@@ -126,7 +126,8 @@ impl Trial {
                 .or_insert_with(|| Arc::clone(&info.name));
         }
         let settled = self.began + Nanos((self.length().0 as f64 * self.plan.settle) as u64);
-        let (column, span) = (self.arm() as usize, seen.at.since(self.last));
+        let column = self.arm() as usize;
+        let span = seen.at.since(self.last);
         if self.begun && self.last >= settled {
             self.time_s[column] += span.as_secs_f64();
             for sample in &seen.samples {

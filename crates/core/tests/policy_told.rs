@@ -37,8 +37,11 @@ impl Bench {
         let sample = |(row, sf): (usize, &f64)| {
             let mut counts = Counts::default();
             counts.set(Event::SfTrue, *sf);
-            let (thread, cpu, core_type) = (ThreadId(row as u32), CpuId(0), CoreTypeId(0));
-            let (at, enabled) = (Nanos::ZERO, Nanos::from_millis(100));
+            let thread = ThreadId(row as u32);
+            let cpu = CpuId(0);
+            let core_type = CoreTypeId(0);
+            let at = Nanos::ZERO;
+            let enabled = Nanos::from_millis(100);
             Sample {
                 thread,
                 cpu,
@@ -66,10 +69,8 @@ impl Bench {
             allowed: Arc::clone(&topology.groups[0].cpus),
             told: None,
         };
-        let (threads, rules) = (
-            (0..factors.len()).map(thread).collect(),
-            vec![String::new(); factors.len()],
-        );
+        let threads = (0..factors.len()).map(thread).collect();
+        let rules = vec![String::new(); factors.len()];
         Self {
             topology,
             metrics,
@@ -100,7 +101,10 @@ impl Bench {
             let mut counts = Counts::default();
             let core_type = self.topology.core_type_of(info.cpu);
             counts.set(Event::Work, if core_type.0 == 0 { 2.0 } else { 1.0 });
-            let (thread, cpu, at, ran) = (info.id, info.cpu, self.now, Nanos::from_millis(100));
+            let thread = info.id;
+            let cpu = info.cpu;
+            let at = self.now;
+            let ran = Nanos::from_millis(100);
             Sample {
                 thread,
                 cpu,
@@ -222,7 +226,8 @@ fn who_is_fast_enough_on_a_small_core_goes_there() {
 #[test]
 fn silence_and_empty_words_decide_the_same() {
     let factors = [1.3, 2.0, 1.9, 1.2, 2.2, 1.7];
-    let (mut silent, mut polite) = (Bench::new(HSF, &factors), Bench::new(HSF, &factors));
+    let mut silent = Bench::new(HSF, &factors);
+    let mut polite = Bench::new(HSF, &factors);
     (0..6).for_each(|thread| {
         polite.tell(
             thread,

@@ -504,11 +504,9 @@ mod tests {
                 .found
                 .contains("takes no programs")
         );
-        let (all, perfmon, outermost) = (
-            "CapEff:\t000001ffffffffff\n",
-            "CapEff:\t0000004000000000\n",
-            "pid:[4026531836]",
-        );
+        let all = "CapEff:\t000001ffffffffff\n";
+        let perfmon = "CapEff:\t0000004000000000\n";
+        let outermost = "pid:[4026531836]";
         assert!(found(all, "pid:[4026532200]").contains("container"));
         assert!(found(perfmon, outermost).contains("not permitted"));
         assert!(found("CapEff:\t000000c000000000\n", outermost).contains("may be loaded"));

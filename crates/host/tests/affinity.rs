@@ -27,7 +27,8 @@ struct Program(Child);
 impl Program {
     fn start(script: &str) -> Self {
         // What it starts may outlive it: it must neither keep whoever reads this test's output waiting nor run for ever.
-        let (out, err) = (Stdio::null(), Stdio::null());
+        let out = Stdio::null();
+        let err = Stdio::null();
         Self(
             Command::new("sh")
                 .args(["-c", &format!("ulimit -t 20; {script}")])
@@ -282,7 +283,8 @@ fn what_somebody_else_sets_is_respected() {
     let pid = program.pid();
     let mut engine = engine(folder.path(), true, false);
     engine.admit(&root(&program)).unwrap();
-    let (first, second) = (cpu(&engine, cpus[0]), cpu(&engine, cpus[1]));
+    let first = cpu(&engine, cpus[0]);
+    let second = cpu(&engine, cpus[1]);
     engine.apply(&to(&[pid], &first)).unwrap();
     let taskset = Command::new("taskset")
         .args(["-cp", &cpus[1].to_string(), &pid.to_string()])
@@ -397,7 +399,8 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
             "{}; ({SPIN}) & child=$!; trap \"kill $child\" EXIT; sleep 1000 & wait $!",
             wait_for(&gate)
         );
-        let (stays, leaves) = (Program::start(SPIN), Program::start(&family));
+        let stays = Program::start(SPIN);
+        let leaves = Program::start(&family);
         let mut engine = engine(folder.path(), counted, false);
         let other = Root {
             program: ProgramId(1),
@@ -515,7 +518,9 @@ fn other_counters_are_opened_while_threads_run_on() {
     threads.retain(|_, samples| *samples > 5);
     let before = engine.observe(Nanos::ZERO, false).unwrap();
     engine.tune(&["ipc"], Nanos::from_millis(10)).unwrap();
-    let (mut births, mut sampled, mut last) = (0, std::collections::BTreeSet::new(), before.at);
+    let mut births = 0;
+    let mut sampled = std::collections::BTreeSet::new();
+    let mut last = before.at;
     until(&mut engine, |seen| {
         assert!(seen.at >= last, "time goes on: {} {last}", seen.at);
         last = seen.at;
@@ -558,7 +563,9 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
             .unwrap();
         stat.split(' ').next().unwrap().parse::<u64>().unwrap()
     };
-    let (since, mut told, mut turns) = (ran(), 0, [0; 2]);
+    let since = ran();
+    let mut told = 0;
+    let mut turns = [0; 2];
     for period in 1..=40 {
         let seen = engine.observe(Nanos(period * PERIOD.0), false).unwrap();
         for sample in &seen.samples {
@@ -588,7 +595,9 @@ fn who_is_left_alone_is_counted_with_its_family_until_it_is_placed() {
     let pid = program.pid();
     engine.admit(&root(&program)).unwrap();
     std::fs::write(&gate, "").unwrap();
-    let (mut born, mut used, mut ended) = (Vec::new(), BTreeMap::new(), false);
+    let mut born = Vec::new();
+    let mut used = BTreeMap::new();
+    let mut ended = false;
     until(&mut engine, |seen| {
         born.extend(
             seen.events
@@ -629,7 +638,8 @@ fn who_is_left_alone_is_counted_with_its_family_until_it_is_placed() {
 #[test]
 fn who_is_left_alone_is_asked_now_and_then_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
-    let (soon, last) = (Nanos::from_millis(50), Nanos::from_millis(300));
+    let soon = Nanos::from_millis(50);
+    let last = Nanos::from_millis(300);
     let counters = Some(counters(&["task_clock"], PERIOD));
     let mut engine = AffinityEngine::open(AffinityConfig {
         until: last,
@@ -681,7 +691,8 @@ fn who_finds_no_room_on_a_roll_is_sought_and_counted() {
     while !gate.exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let (mut spins, mut used) = (0, 0);
+    let mut spins = 0;
+    let mut used = 0;
     until(&mut engine, |seen| {
         spins = seen
             .threads

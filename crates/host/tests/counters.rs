@@ -36,8 +36,12 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
         events: set.iter().map(|e| e.planned.clone()).collect(),
     };
     let plan = Plan::new(sets.iter().map(planned).collect(), interval).unwrap();
-    let (cpus, core_types) = (pmus.online.clone(), CoreTypes::of(&pmus));
-    let (samples, duration, bind, every) = (None, None, None, None);
+    let cpus = pmus.online.clone();
+    let core_types = CoreTypes::of(&pmus);
+    let samples = None;
+    let duration = None;
+    let bind = None;
+    let every = None;
     Some(Request {
         target,
         sets,
@@ -226,7 +230,8 @@ fn counters_of_who_has_ended_are_closed() {
         request.core_types,
     )
     .unwrap();
-    let (mut open, mut read) = (Vec::new(), 0);
+    let mut open = Vec::new();
+    let mut read = 0;
     for _ in 0..10 {
         // It goes on when its input ends, and starts another.
         let mut child = Command::new("sh")

@@ -131,7 +131,8 @@ fn a_stream_has_a_cliff_at_its_size_and_overlaps() {
     };
     // 8,192 lines, 30 times.
     let profile = run(&program, &["stream", "8192", "30"]).profile;
-    let (inside, outside) = (mpki(&profile, 7000.0), mpki(&profile, 9300.0));
+    let inside = mpki(&profile, 7000.0);
+    let outside = mpki(&profile, 9300.0);
     assert!(inside > 20.0, "{inside}");
     assert!(outside < inside / 15.0, "{outside} of {inside}");
     assert!(overlap(&profile, 512, 2048) > 3.0);
@@ -146,7 +147,8 @@ fn a_chase_has_a_cliff_at_its_size_and_never_overlaps() {
         return;
     };
     let profile = run(&program, &["chase", "4096", "1500000"]).profile;
-    let (inside, outside) = (mpki(&profile, 3500.0), mpki(&profile, 4700.0));
+    let inside = mpki(&profile, 3500.0);
+    let outside = mpki(&profile, 4700.0);
     assert!(inside > 10.0 * outside, "{inside} {outside}");
     let overlap = overlap(&profile, 512, 2048);
     assert!((1.0..1.15).contains(&overlap), "{overlap}");
@@ -182,7 +184,8 @@ fn the_quick_way_agrees_with_exact_distances() {
         exact.exact = true;
         let exact = record(&exact).unwrap().profile;
         for lines in [128.0, 512.0, 2048.0, 8192.0, 32768.0, 524_288.0] {
-            let (a, b) = (mpki(&quick, lines), mpki(&exact, lines));
+            let a = mpki(&quick, lines);
+            let b = mpki(&exact, lines);
             assert!(
                 (a - b).abs() <= 0.03 * b + 0.05,
                 "{arguments:?} {lines}: {a} {b}"
@@ -312,10 +315,8 @@ fn threads_are_followed() {
     let Some((_turn, program)) = programs() else {
         return;
     };
-    let (one, three) = (
-        run(&program, &["threads", "1", "3000000"]),
-        run(&program, &["threads", "3", "3000000"]),
-    );
+    let one = run(&program, &["threads", "1", "3000000"]);
+    let three = run(&program, &["threads", "3", "3000000"]);
     assert_eq!(
         (one.profile.shape.threads, three.profile.shape.threads),
         (2, 4)

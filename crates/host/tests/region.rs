@@ -104,14 +104,16 @@ fn regions_lie_within_regions() {
     if !counts() {
         return;
     }
-    let (mut outer, mut inner) = (open(Options::default()), open(Options::default()));
+    let mut outer = open(Options::default());
+    let mut inner = open(Options::default());
     outer.start().unwrap();
     touch(PAGES);
     inner.start().unwrap();
     touch(PAGES);
     inner.stop().unwrap();
     outer.stop().unwrap();
-    let (outer, inner) = (faults(&mut outer), faults(&mut inner));
+    let outer = faults(&mut outer);
+    let inner = faults(&mut inner);
     assert!(
         outer >= 2 * PAGES && inner >= PAGES && outer >= inner + PAGES,
         "{outer} {inner}"

@@ -30,14 +30,10 @@ pub enum ReportError {
     #[error(
         "cannot start the thread that writes the record: {source}; raise the limit on processes (`ulimit -u`)"
     )]
-    Thread {
-        source: std::io::Error,
-    },
+    Thread { source: std::io::Error },
     /// The place is taken by something that is not ours.
     #[error("{} exists and is no record, so it is not overwritten; name another folder", path.display())]
-    Taken {
-        path: PathBuf,
-    },
+    Taken { path: PathBuf },
     #[error("{} is no record: {why}; records are folders that `steer sim --output` makes", path.display())]
     Foreign {
         path: PathBuf,
@@ -46,10 +42,7 @@ pub enum ReportError {
     },
     /// A record of a later version.
     #[error("{} has schema `{schema}`, this version reads `{}`; use a newer countersteer, or make the record again", path.display(), crate::record::SCHEMA)]
-    Newer {
-        path: PathBuf,
-        schema: String,
-    },
+    Newer { path: PathBuf, schema: String },
     /// A record with a damaged or missing table.
     #[error("{} is damaged: {why}; copy the record again from where it was made, or repeat the run (manifest.json says how)", path.display())]
     Damaged {
@@ -65,25 +58,16 @@ pub enum ReportError {
     },
     /// A table that cannot be encoded.
     #[error("cannot encode the table `{table}`: {why}")]
-    Encode {
-        table: &'static str,
-        why: String,
-    },
+    Encode { table: &'static str, why: String },
     /// The machine or a profile inside the record cannot be used.
     #[error("inside the record: {0}")]
     Text(#[from] TextError),
     /// A program or thread that the record does not know.
     #[error("the record has no program or thread `{asked}`; it has {known}")]
-    UnknownProgram {
-        asked: String,
-        known: String,
-    },
+    UnknownProgram { asked: String, known: String },
     /// A time outside the run.
     #[error("{asked_s} s is outside the run, which lasts from 0 to {end_s:.3} s")]
-    OutsideRun {
-        asked_s: f64,
-        end_s: f64,
-    },
+    OutsideRun { asked_s: f64, end_s: f64 },
     /// The thread was not alive then.
     #[error("`{program}` was not alive at {asked_s} s; it was from {from_s:.3} to {to_s:.3} s")]
     NotAlive {
@@ -103,15 +87,10 @@ pub enum ReportError {
     },
     /// A chart could not be drawn.
     #[error("cannot draw the chart `{chart}`: {why}")]
-    Draw {
-        chart: &'static str,
-        why: String,
-    },
+    Draw { chart: &'static str, why: String },
     /// A replay went on after the record had ended.
     #[error("the record ends after {steps} observations and holds no more to replay")]
-    ReplayOver {
-        steps: usize,
-    },
+    ReplayOver { steps: usize },
 }
 
 impl ReportError {

@@ -306,7 +306,8 @@ impl DrawingBackend for Backend {
         if style.color().alpha == 0.0 {
             return Ok(());
         }
-        let (class, points) = (Role::class(style.color()), Self::points(path));
+        let class = Role::class(style.color());
+        let points = Self::points(path);
         let width = if style.stroke_width() > FINE as u32 {
             " stroke-width=\"2\""
         } else {
@@ -323,7 +324,8 @@ impl DrawingBackend for Backend {
         path: I,
         style: &S,
     ) -> Drawn {
-        let (class, points) = (Role::class(style.color()), Self::points(path));
+        let class = Role::class(style.color());
+        let points = Self::points(path);
         self.element(
             "polygon",
             &format!("class=\"f{class}\" points=\"{points}\""),
@@ -352,7 +354,8 @@ impl DrawingBackend for Backend {
             "no turned text is asked for"
         );
         let class = Role::class(style.color());
-        let (x, y) = (at(pos.0), at(pos.1));
+        let x = at(pos.0);
+        let y = at(pos.1);
         let mut page = self.page.borrow_mut();
         let text = escaped(text);
         let _ = write!(

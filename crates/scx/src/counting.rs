@@ -81,10 +81,8 @@ impl Counting {
         plan.sets
             .iter_mut()
             .for_each(|set| set.events.retain(|e| e.event.is_some()));
-        let (have, most) = (
-            sets.iter().map(Vec::len).max().unwrap_or(0),
-            shared::MAX_EVENTS as usize,
-        );
+        let have = sets.iter().map(Vec::len).max().unwrap_or(0);
+        let most = shared::MAX_EVENTS as usize;
         if have > most {
             return Err(ScxError::TooBig {
                 what: "events of a set",
@@ -113,7 +111,8 @@ impl Counting {
     pub fn layout(&self, core_types: &[u8]) -> Vec<Layout> {
         let sets = self.slots.len() as u32;
         let set = |(nth, slots): (usize, &Vec<usize>)| {
-            let (present, events) = ([0; shared::MAX_TYPES as usize], vec![None; slots.len()]);
+            let present = [0; shared::MAX_TYPES as usize];
+            let events = vec![None; slots.len()];
             let mut layout = Layout {
                 set: nth as u32,
                 sets,

@@ -243,10 +243,8 @@ impl ScxEngine {
             end <= shared::MAX_SETS && taken.iter().all(|t| end <= t.start || t.end <= *first)
         };
         let newest = taken.last().map_or(0, |t| t.end);
-        let (have, most) = (
-            taken.iter().map(|t| t.len()).sum::<usize>() + count as usize,
-            shared::MAX_SETS as usize,
-        );
+        let have = taken.iter().map(|t| t.len()).sum::<usize>() + count as usize;
+        let most = shared::MAX_SETS as usize;
         let found = (newest..shared::MAX_SETS).chain(0..newest).find(vacant);
         found.ok_or(ScxError::TooBig {
             what: "sets of events at a time",
@@ -532,7 +530,9 @@ impl Engine for ScxEngine {
         let mut events = std::mem::take(&mut self.roster.events);
         events.sort_by_key(|e| e.at);
         let threads = self.roster.infos(&self.targets);
-        let (at, tells_phases, ended) = (self.now(), true, std::mem::take(&mut self.roster.ended));
+        let at = self.now();
+        let tells_phases = true;
+        let ended = std::mem::take(&mut self.roster.ended);
         let seen = Observation {
             at,
             threads,
@@ -569,7 +569,8 @@ impl Engine for ScxEngine {
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
         self.kernel.ejected()?;
         self.targets.begin();
-        let (mut applied, mut left) = (Applied::default(), BTreeSet::new());
+        let mut applied = Applied::default();
+        let mut left = BTreeSet::new();
         let mut commands = Vec::with_capacity(placement.threads.len());
         for thread in &placement.threads {
             let Some(target) = self.target(&thread.target.cpus(&self.config.topology))? else {

@@ -26,15 +26,10 @@ pub enum ScxError {
         "sched_ext: threads cannot be placed on CPUs {cpus}: so many sets of CPUs are in use that the scheduler, or one of these \
          CPUs, has no queue left; they stay where they are and are counted as refused; use fewer sets, or `--engine affinity`"
     )]
-    Crowded {
-        cpus: String,
-    },
+    Crowded { cpus: String },
     /// The kernel threw the scheduler out, and all threads run on as without it.
     #[error("sched_ext: the kernel ended the scheduler ({reason}{}{message})", if message.is_empty() { "" } else { ": " })]
-    Ejected {
-        reason: String,
-        message: String,
-    },
+    Ejected { reason: String, message: String },
     /// Counters or programs.
     #[error(transparent)]
     Counters(#[from] CounterError),

@@ -54,7 +54,8 @@ impl<'a> Types<'a> {
             let from = header.checked_add(word(btf, at)? as usize)?;
             btf.get(from..from.checked_add(word(btf, at + 4)? as usize)?)
         };
-        let (types, strings) = (part(8)?, part(16)?);
+        let types = part(8)?;
+        let strings = part(16)?;
         let mut starts = vec![usize::MAX];
         let mut at = 0;
         while at < types.len() {
@@ -101,7 +102,8 @@ impl<'a> Types<'a> {
         };
         (0..(info & 0xffff) as usize).find_map(|nth| {
             let at = start + HEAD + nth * MEMBER;
-            let (name, of) = (word(self.types, at)?, word(self.types, at + 4)?);
+            let name = word(self.types, at)?;
+            let of = word(self.types, at + 4)?;
             let offset = word(self.types, at + 8)? & mask;
             if self.is_named(name, wanted) {
                 return Some((offset, of));
@@ -126,7 +128,8 @@ pub(crate) struct Structure<'a> {
 impl Structure<'_> {
     /// The offset of a field in bytes; `path` leads through structures in it.
     pub fn offset(&self, path: &[&str]) -> Option<u32> {
-        let (mut start, mut bits) = (self.start, 0);
+        let mut start = self.start;
+        let mut bits = 0;
         for name in path {
             let (offset, of) = self.types.member(start, name, DEEPEST)?;
             bits += offset;
@@ -186,10 +189,8 @@ mod tests {
         ];
         let whole = btf(&types.concat(), strings);
         let read = Types::read(&whole).unwrap();
-        let (task, se) = (
-            read.structure("task").unwrap(),
-            read.structure("se").unwrap(),
-        );
+        let task = read.structure("task").unwrap();
+        let se = read.structure("se").unwrap();
         assert_eq!(task.offset(&["se", "ran"]), Some(4 + 4 + 4));
         assert_eq!(task.offset(&["ran"]), Some(16));
         assert_eq!(se.offset(&["ran"]), Some(4));

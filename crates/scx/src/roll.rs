@@ -137,7 +137,8 @@ impl InKernel {
             .open(place)
             .map_err(failed("reading programs"))?;
         let threads = threads();
-        let (seats, families) = (room(threads, BORN), room(threads, ENTERED));
+        let seats = room(threads, BORN);
+        let families = room(threads, ENTERED);
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             rodata.settings = types::roll_settings { seats, ..settings };
         }

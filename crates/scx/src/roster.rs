@@ -93,7 +93,10 @@ impl Roster {
 
     /// A thread is followed from now on.
     pub fn meet(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
-        let (target, changes, sums, narrow) = (shared::TARGET_ANYWHERE, 0, BTreeMap::new(), None);
+        let target = shared::TARGET_ANYWHERE;
+        let changes = 0;
+        let sums = BTreeMap::new();
+        let narrow = None;
         let cpu = self.own(os_cpu);
         let known = Known {
             pid,
@@ -221,10 +224,8 @@ impl Roster {
         if time == 0 {
             return;
         }
-        let (core_type, set) = (
-            row / shared::MAX_SETS as usize,
-            row % shared::MAX_SETS as usize,
-        );
+        let core_type = row / shared::MAX_SETS as usize;
+        let set = row % shared::MAX_SETS as usize;
         let layout = &self.layout[set];
         let counted = sum.running_ns.saturating_sub(before.running_ns);
         let mut counts = Counts::default();
@@ -243,8 +244,12 @@ impl Roster {
                 .max(counted)
         };
         let running = if blind { time } else { counted };
-        let (set, sets, core_type) = (layout.set, layout.sets, CoreTypeId::from_index(core_type));
-        let (thread, enabled, running) = (ThreadId(tid), Nanos(enabled), Nanos(running));
+        let set = layout.set;
+        let sets = layout.sets;
+        let core_type = CoreTypeId::from_index(core_type);
+        let thread = ThreadId(tid);
+        let enabled = Nanos(enabled);
+        let running = Nanos(running);
         self.samples.push(Sample {
             thread,
             cpu,

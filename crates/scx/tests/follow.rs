@@ -214,7 +214,9 @@ fn zombie() -> std::process::Child {
 #[test]
 fn who_never_runs_again_leaves_its_seat_when_it_is_gone() {
     let request = request(shell("true"), "task_clock", None);
-    let (sets, cpus, core_types) = (&request.sets, &request.cpus, &request.core_types.by_cpu);
+    let sets = &request.sets;
+    let cpus = &request.cpus;
+    let core_types = &request.core_types.by_cpu;
     let errand = Errand {
         sets,
         cpus,

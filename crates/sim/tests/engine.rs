@@ -299,7 +299,8 @@ fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
         .counting(&["sf"]);
     let mut bank = MetricBank::new(&topology, &["sf"]);
     let rare = [Event::LlcReferences, Event::LlcMisses, Event::BranchMisses];
-    let (mut threads, mut sets) = (Vec::new(), 0);
+    let mut threads = Vec::new();
+    let mut sets = 0;
     for at in 0..20 {
         let seen = simulation
             .observe(Nanos::from_millis(at * 100), false)

@@ -158,10 +158,8 @@ fn drawing(topology: &Topology) -> String {
         ]
     });
     let memory = topology.memory.iter().enumerate().map(|(i, m)| {
-        let (latency, bandwidth) = (
-            format!("{} ns", m.latency_ns),
-            format!("{} GB/s", m.bandwidth_gb_s),
-        );
+        let latency = format!("{} ns", m.latency_ns);
+        let bandwidth = format!("{} GB/s", m.bandwidth_gb_s);
         vec![
             format!("node{i}"),
             latency,

@@ -21,7 +21,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if (restored.journals, restored.hints) == (0, 0) {
         return print("nothing is left to put back");
     }
-    let (threads, journals) = (restored.threads, restored.journals);
+    let threads = restored.threads;
+    let journals = restored.journals;
     let mut text = format!("{threads} threads were put back after {journals} killed runs");
     if restored.hints > 0 {
         text += &format!(

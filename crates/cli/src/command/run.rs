@@ -132,7 +132,8 @@ fn text(summary: &Summary, args: &Args) -> String {
             row
         });
     let mut text = table::plain(&head, rows);
-    let (changed, decisions) = (summary.changed, summary.decisions);
+    let changed = summary.changed;
+    let decisions = summary.decisions;
     let would = if args.dry_run || args.observe {
         "would have been"
     } else {

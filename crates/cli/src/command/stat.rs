@@ -276,7 +276,8 @@ struct Live {
 
 impl Live {
     fn new(per: Per, counted: &Counted) -> Self {
-        let (table, names) = (LiveTable::default(), HashMap::new());
+        let table = LiveTable::default();
+        let names = HashMap::new();
         Self {
             table,
             whole: Fold::new(per),

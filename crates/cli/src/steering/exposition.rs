@@ -97,7 +97,8 @@ fn exposition(control: &Control) -> String {
         "The policy was given up",
         f64::from(u8::from(shared.dropped.is_some())),
     );
-    let (cpu, info) = (Labelled::default(), Labelled::default());
+    let cpu = Labelled::default();
+    let info = Labelled::default();
     for program in run.programs.iter().chain(&run.short_lived) {
         for (core_type, seconds) in run.core_types.iter().zip(&program.cpu_s) {
             let labels = [("program", &program.name), ("core_type", core_type)];

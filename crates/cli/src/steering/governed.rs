@@ -112,7 +112,8 @@ impl Governed {
             spec.clone_into(&mut shared.policy);
             shared.period = period;
         }
-        let (busy, born) = (Arc::new(AtomicU64::new(0)), Instant::now());
+        let busy = Arc::new(AtomicU64::new(0));
+        let born = Instant::now();
         let watched = Arc::clone(&busy);
         std::thread::spawn(move || {
             loop {
@@ -127,7 +128,8 @@ impl Governed {
                 }
             }
         });
-        let (topology, control) = (Arc::clone(topology), control.clone());
+        let topology = Arc::clone(topology);
+        let control = control.clone();
         Self {
             inner,
             topology,

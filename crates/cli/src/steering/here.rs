@@ -57,14 +57,16 @@ impl Here {
         };
         let os = machine.os_cpu_numbers();
         if let Some(cpu) = os.iter().find(|cpu| !pmus.online.contains(**cpu)) {
-            let (name, online) = (&machine.name, &pmus.online);
+            let name = &machine.name;
+            let online = &pmus.online;
             let why = format!(
                 "machine {name} has a CPU {}, this one has CPUs {online}; give a file that fits",
                 cpu.0
             );
             return Err(told(Kind::Usage, why));
         }
-        let (topology, numbers) = (Arc::new(Topology::new(&machine)), CpuNumbers::new(os));
+        let topology = Arc::new(Topology::new(&machine));
+        let numbers = CpuNumbers::new(os);
         Ok(Self {
             machine,
             text,
@@ -148,7 +150,9 @@ const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 fn counters(pmus: &Pmus, metrics: &[&str], period: Nanos) -> anyhow::Result<PolicyCounters> {
     let read = events_of(metrics);
     let wanted = BASE.iter().chain(read.iter().filter(|e| !BASE.contains(e)));
-    let (mut base, mut others, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let mut base = Vec::new();
+    let mut others = Vec::new();
+    let mut missing = Vec::new();
     for event in wanted.copied() {
         let found = match event.def().kind {
             EventKind::Hardware => find(pmus, event.def().name),

@@ -104,7 +104,8 @@ impl Host {
                 .parse()
                 .ok()
         };
-        let (parent, uid): (u32, u32) = (field("PPid:", 0)?, field("Uid:", 1)?);
+        let parent: u32 = field("PPid:", 0)?;
+        let uid: u32 = field("Uid:", 1)?;
         // Its guardian.
         if parent == std::process::id() {
             return None;

@@ -181,10 +181,8 @@ fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(", ");
-    let (name, text) = (
-        format!("process {numbers}"),
-        format!("# processes {numbers}\n"),
-    );
+    let name = format!("process {numbers}");
+    let text = format!("# processes {numbers}\n");
     Ok(Programs {
         crew: Crew::found(roots)?,
         name,
@@ -202,7 +200,8 @@ fn cgroup(folder: &Path) -> anyhow::Result<Programs> {
         return Err(told(Kind::Missing, why));
     }
     let shown = folder.display().to_string();
-    let (folder, mut known) = (folder.to_owned(), std::collections::BTreeMap::new());
+    let folder = folder.to_owned();
+    let mut known = std::collections::BTreeMap::new();
     let find = move || {
         let mut pids = Vec::new();
         members(&folder, &mut pids);

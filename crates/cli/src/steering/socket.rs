@@ -99,7 +99,8 @@ impl Socket {
         let listener = UnixListener::bind(path)
             .with_context(|| format!("cannot listen on {}", path.display()))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        let (topology, control) = (Arc::clone(topology), control.clone());
+        let topology = Arc::clone(topology);
+        let control = control.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // A client that goes away concerns nobody else.

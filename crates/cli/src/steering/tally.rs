@@ -135,8 +135,12 @@ impl Tally {
             ..Summary::default()
         };
         let (programs, program_of, wanted, names, ended) = Default::default();
-        let (speeds, keep_ended, control) = ((0.0, 0.0), true, control.clone());
-        let (contest, observations, seen_at) = (None, 0, Nanos::ZERO);
+        let speeds = (0.0, 0.0);
+        let keep_ended = true;
+        let control = control.clone();
+        let contest = None;
+        let observations = 0;
+        let seen_at = Nanos::ZERO;
         Self {
             effects: Histogram::new_with_bounds(1, LONGEST_EFFECT_US, 2).ok(),
             collector,
@@ -474,7 +478,8 @@ impl Recorder for Tally {
                 .insert(placed.thread, (placed.target.clone(), self.observations));
             if let Some(tell) = &mut self.tell {
                 let name = self.names.get(&placed.thread).map_or("?", |n| n);
-                let (target, rule) = (placed.target.name(topology), &placed.reason.rule);
+                let target = placed.target.name(topology);
+                let rule = &placed.reason.rule;
                 tell(&format!(
                     "{:.3} s  {name} {}  to {target}: {rule}",
                     at.as_secs_f64(),
@@ -505,12 +510,10 @@ mod tests {
     }
 
     fn sample(thread: ThreadId) -> Sample {
-        let (cpu, core_type, time, counts) = (
-            CpuId(0),
-            CoreTypeId(0),
-            Nanos::from_millis(250),
-            Counts::default(),
-        );
+        let cpu = CpuId(0);
+        let core_type = CoreTypeId(0);
+        let time = Nanos::from_millis(250);
+        let counts = Counts::default();
         Sample {
             thread,
             cpu,
@@ -529,7 +532,9 @@ mod tests {
         let machine = countersteer_host::topology::detect(std::path::Path::new("/")).unwrap();
         let topology = Arc::new(Topology::new(&machine));
         let mut tally = Tally::new(&topology, None, None, &Control::default());
-        let (long, short, strange) = (ThreadId(5), ThreadId(7), ThreadId(9));
+        let long = ThreadId(5);
+        let short = ThreadId(7);
+        let strange = ThreadId(9);
         let of = |thread| (thread, ProgramId(3));
         let born = |thread| event(thread, ThreadEventKind::New);
         let ends = |thread| event(thread, ThreadEventKind::Exit);

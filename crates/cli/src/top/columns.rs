@@ -494,7 +494,9 @@ fn column(
 fn added(name: &str, unit: &str, measure: Measure, measures: &mut Vec<Measure>) -> Column {
     measures.push(measure);
     let source = Source::Measure(Some(measures.len() - 1));
-    let (width, reads, absent) = (width(name), Vec::new(), None);
+    let width = width(name);
+    let reads = Vec::new();
+    let absent = None;
     Column {
         name: name.into(),
         width,

@@ -88,7 +88,8 @@ struct Part {
 
 impl Sampler {
     pub fn new(measures: Vec<Measure>, interval: Nanos) -> Self {
-        let (threads, processes) = (Fold::new(Per::Thread), Fold::new(Per::Process));
+        let threads = Fold::new(Per::Thread);
+        let processes = Fold::new(Per::Process);
         Self {
             measures,
             interval,
@@ -269,7 +270,8 @@ mod tests {
         switches: u64,
         into: &mut Readings,
     ) {
-        let (enabled, end) = (Nanos(enabled), Nanos(end));
+        let enabled = Nanos(enabled);
+        let end = Nanos(end);
         let blank = Reading::new(
             Owner::Thread { pid: 1, tid },
             Some(CpuId(cpu)),
@@ -350,11 +352,9 @@ mod tests {
                 Source::Measure(Some(nth)) => nth,
                 other => unreachable!("{other:?}"),
             };
-        let (spent, held, share) = (
-            place("thread_energy_j"),
-            place("llc_occupancy_bytes"),
-            place("energy%"),
-        );
+        let spent = place("thread_energy_j");
+        let held = place("llc_occupancy_bytes");
+        let share = place("energy%");
         let rests: Vec<bool> = [spent, held, share]
             .iter()
             .map(|nth| measures[*nth].rests())

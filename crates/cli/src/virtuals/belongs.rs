@@ -174,7 +174,9 @@ fn counts_once(name: &str, zone: &str, values: &[Named]) -> bool {
 
 /// Several values as one: the highest temperature, the mean clock, the sum of what can be added up.
 fn together(unit: &str, values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (mut n, mut sum, mut most) = (0, 0.0, f64::NEG_INFINITY);
+    let mut n = 0;
+    let mut sum = 0.0;
+    let mut most = f64::NEG_INFINITY;
     for value in values {
         (n, sum, most) = (n + 1, sum + value, f64::max(most, value));
     }

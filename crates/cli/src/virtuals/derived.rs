@@ -123,7 +123,8 @@ impl Derived {
         seen.samples.clear();
         for row in readings.rows().iter().filter(|r| r.last) {
             if let Owner::Thread { tid, .. } = row.owner {
-                let (at, thread) = (row.end, ThreadId(tid));
+                let at = row.end;
+                let thread = ThreadId(tid);
                 seen.events.push(ThreadEvent {
                     at,
                     thread,
@@ -198,7 +199,8 @@ mod tests {
                 },
                 [4000, 2000, misses],
             );
-            let (mut values, mut rows) = (Vec::new(), Vec::new());
+            let mut values = Vec::new();
+            let mut rows = Vec::new();
             derived.read(&readings, &mut values, &mut rows);
             assert_eq!((values.len(), &values[0].place), (1, &Place::Thread(7)));
             assert_eq!(
@@ -207,7 +209,8 @@ mod tests {
             );
             values[0].value
         };
-        let (computes, waits) = (told(0, false), told(10, true));
+        let computes = told(0, false);
+        let waits = told(10, true);
         assert!(computes > 1.0 && waits < computes, "{computes} {waits}");
         assert_eq!(derived.bank.row(ThreadId(7)), None, "it has ended");
     }

@@ -121,7 +121,8 @@ impl Bank {
             .copied()
             .collect();
         let derived = Derived::open(&metrics, &counted.plan)?;
-        let (root, belongings) = (root.to_owned(), Belongings::default());
+        let root = root.to_owned();
+        let belongings = Belongings::default();
         Ok(Self {
             root,
             names,
@@ -262,10 +263,8 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let (zone, chip) = (
-            "sys/class/powercap/intel-rapl:0/energy_uj",
-            "sys/class/hwmon/hwmon0/temp1_input",
-        );
+        let zone = "sys/class/powercap/intel-rapl:0/energy_uj";
+        let chip = "sys/class/hwmon/hwmon0/temp1_input";
         write(zone, "1000000");
         write(chip, "45000");
         let mut bank = Bank::open(root.path(), &Wanted::default(), &Counted::nothing()).unwrap();

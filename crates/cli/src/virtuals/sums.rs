@@ -140,10 +140,8 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let (zone, chip) = (
-            "sys/class/powercap/intel-rapl:0/energy_uj",
-            "sys/class/hwmon/hwmon0/temp1_input",
-        );
+        let zone = "sys/class/powercap/intel-rapl:0/energy_uj";
+        let chip = "sys/class/hwmon/hwmon0/temp1_input";
         let holds = |joules: u32, degrees: u32| {
             write(zone, &format!("{joules}000000"));
             write(chip, &format!("{degrees}000"));

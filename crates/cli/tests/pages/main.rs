@@ -50,10 +50,8 @@ fn compile(folder: &Path) -> PathBuf {
     for name in ["libcountersteer.so", "libcountersteer.so.0"] {
         symlink(&library, folder.join(name)).unwrap();
     }
-    let (program, source) = (
-        folder.join("talk"),
-        format!("{}/tests/pages/talk.c", env!("CARGO_MANIFEST_DIR")),
-    );
+    let program = folder.join("talk");
+    let source = format!("{}/tests/pages/talk.c", env!("CARGO_MANIFEST_DIR"));
     let mut cc = Command::new("cc");
     cc.args([
         "-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-I",
@@ -110,7 +108,8 @@ fn who_works_gets_the_fast_core_and_sees_it_and_a_replay_decides_the_same() {
         program,
     ];
     let output = steer(folder.path(), &args);
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let stdout = text(&output.stdout);
+    let stderr = text(&output.stderr);
     assert!(output.status.success(), "{stdout}{stderr}");
     let ends = |thread: &str, core_type: &str| {
         stdout

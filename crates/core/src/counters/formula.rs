@@ -37,7 +37,8 @@ impl Dimension {
             _ => unit
                 .split_once('/')
                 .map_or((Self::EVENTS, 1.0), |(above, below)| {
-                    let (above, below) = (Self::of_unit(above), Self::of_unit(below));
+                    let above = Self::of_unit(above);
+                    let below = Self::of_unit(below);
                     (above.0.combine(below.0, -1), above.1 / below.1)
                 }),
         }
@@ -137,10 +138,8 @@ impl Formula {
                 Step::Variable(nth) => stack.push(of.get(*nth).copied().unwrap_or_default()),
                 Step::Negate => {}
                 Step::Operator(operator, offset) => {
-                    let (right, left) = (
-                        stack.pop().unwrap_or_default(),
-                        stack.pop().unwrap_or_default(),
-                    );
+                    let right = stack.pop().unwrap_or_default();
+                    let left = stack.pop().unwrap_or_default();
                     stack.push(match operator {
                         '*' => left.combine(right, 1),
                         '/' => left.combine(right, -1),
@@ -168,7 +167,8 @@ impl Formula {
                 Step::Variable(nth) => of.get(*nth).copied().flatten()?,
                 Step::Negate => -stack.pop()?,
                 Step::Operator(operator, _) => {
-                    let (right, left) = (stack.pop()?, stack.pop()?);
+                    let right = stack.pop()?;
+                    let left = stack.pop()?;
                     match operator {
                         '+' => left + right,
                         '-' => left - right,

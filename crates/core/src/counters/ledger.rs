@@ -477,7 +477,8 @@ impl Ledger {
                 .get(&tid)
                 .and_then(|t| t.owner)
                 .unwrap_or(Owner::Rest);
-            let (enabled, running) = (Nanos(own[0]), Nanos(own[1]));
+            let enabled = Nanos(own[0]);
+            let running = Nanos(own[1]);
             let told = Cumulative {
                 at: total.at,
                 seen_on: cpu,
@@ -505,10 +506,8 @@ impl Ledger {
     pub fn flush(&mut self, which: Which, into: &mut Readings) {
         // Of a thread whose number another one has by now, and of what was reported before, there may be other rows.
         let mut distinct = into.rows().is_empty() && self.limbo.is_empty();
-        let (mut dirty, idle) = (
-            std::mem::take(&mut self.dirty),
-            std::mem::take(&mut self.idle),
-        );
+        let mut dirty = std::mem::take(&mut self.dirty);
+        let idle = std::mem::take(&mut self.idle);
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
             thread.report(into);
@@ -579,7 +578,8 @@ impl Ledger {
                 .copied()
                 .unwrap_or_default();
             let time = |i: usize| Nanos(counts.get(i).copied().unwrap_or(0));
-            let (enabled, running) = (time(0), time(1));
+            let enabled = time(0);
+            let running = time(1);
             let present = self.present.get(&(cpu.0, set)).copied().unwrap_or(u64::MAX);
             let blank = Reading::new(Owner::Rest, Some(cpu), core_type, set);
             let reading = Reading {

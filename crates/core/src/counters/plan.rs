@@ -53,9 +53,7 @@ pub enum PlanError {
     #[error(
         "{sets} sets of events take turns, which needs a period: give one with -i, as in -i 100ms"
     )]
-    NoPeriod {
-        sets: usize,
-    },
+    NoPeriod { sets: usize },
 }
 
 impl Plan {

@@ -62,7 +62,10 @@ impl Reading {
     /// A reading, to be given to [`Readings::push`].
     #[must_use]
     pub const fn new(owner: Owner, cpu: Option<CpuId>, core_type: u32, set: u32) -> Self {
-        let (start, end, enabled, running) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+        let start = Nanos::ZERO;
+        let end = Nanos::ZERO;
+        let enabled = Nanos::ZERO;
+        let running = Nanos::ZERO;
         Self {
             owner,
             cpu,

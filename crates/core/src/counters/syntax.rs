@@ -40,7 +40,8 @@ impl std::error::Error for SpecError {}
 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (column, text) = (self.column(), self.text.replace(['\n', '\t'], " "));
+        let column = self.column();
+        let text = self.text.replace(['\n', '\t'], " ");
         write!(
             f,
             "column {column}: {}\n    {text}\n    {:>column$}",

@@ -32,10 +32,8 @@ impl Problem {
         } else {
             table_line(text, self.table, self.nth)?
         };
-        let (array, sub) = (
-            format!("[[{}", self.table),
-            format!("[{}.{}]", self.table, self.key),
-        );
+        let array = format!("[[{}", self.table);
+        let sub = format!("[{}.{}]", self.table, self.key);
         let own = |line: &&str| {
             !line.starts_with('[') || (!self.table.is_empty() && line.starts_with(&array[1..]))
         };
@@ -279,11 +277,9 @@ fn cores(machine: &Machine) -> Result<Vec<CpuSet>, Problem> {
 }
 
 fn odd_cores(range: &Cores, core_type: &CoreType) -> String {
-    let (n, threads, step) = (
-        range.cpus.len(),
-        range.threads.unwrap_or(core_type.smt),
-        range.sibling_step,
-    );
+    let n = range.cpus.len();
+    let threads = range.threads.unwrap_or(core_type.smt);
+    let step = range.sibling_step;
     let name = &core_type.name;
     format!(
         "{n} CPUs do not make whole `{name}` cores of {threads} threads {step} apart; mend `cpus`, `sibling_step` or `threads`"
@@ -414,10 +410,8 @@ fn memory(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
 }
 
 fn os_cpus(machine: &Machine) -> Result<(), Problem> {
-    let (count, listed) = (
-        machine.cpu_count(),
-        machine.os_cpus.as_ref().map(CpuSet::len),
-    );
+    let count = machine.cpu_count();
+    let listed = machine.os_cpus.as_ref().map(CpuSet::len);
     match listed.filter(|n| *n != count) {
         Some(n) => problem(
             "",

@@ -155,8 +155,10 @@ mod tests {
             },
             rare,
         );
-        let (thread, time) = (ThreadId(7), Nanos::from_millis(100));
-        let (cpu, core_type) = (CpuId(0), CoreTypeId(core_type));
+        let thread = ThreadId(7);
+        let time = Nanos::from_millis(100);
+        let cpu = CpuId(0);
+        let core_type = CoreTypeId(core_type);
         Sample {
             thread,
             cpu,

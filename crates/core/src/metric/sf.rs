@@ -253,8 +253,10 @@ impl Type {
         let in_window = demand.llc_references.max(demand.llc_misses) * self.window;
         let part = |share: f64| ((1.0 / share - 1.0) / in_window).clamp(0.0, 1.0);
         let excess = |share: f64| self.stalls(demand, base, part(share)) - stalls;
-        let (mut few, mut all) = (1.0 / (1.0 + in_window), 1.0);
-        let (mut under, mut over) = (excess(few), excess(all));
+        let mut few = 1.0 / (1.0 + in_window);
+        let mut all = 1.0;
+        let mut under = excess(few);
+        let mut over = excess(all);
         if under >= 0.0 || over <= 0.0 {
             return if under >= 0.0 { 1.0 } else { 0.0 };
         }
@@ -328,7 +330,8 @@ mod tests {
         ] {
             counts.set(event, value);
         }
-        let (thread, length) = (ThreadId(0), Nanos::from_millis(1));
+        let thread = ThreadId(0);
+        let length = Nanos::from_millis(1);
         let core_type = CoreTypeId(core_type);
         Sample {
             thread,

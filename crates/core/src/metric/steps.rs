@@ -151,10 +151,8 @@ impl FixedFeature {
     /// The ratio of its counts; none where an event is not counted, or nothing that the ratio is taken by.
     #[must_use]
     pub fn ratio_q20(&self, counts: &Counts) -> Option<u64> {
-        let (above, below) = (
-            counts.get(self.above)? as u64,
-            counts.get(self.below)? as u64,
-        );
+        let above = counts.get(self.above)? as u64;
+        let below = counts.get(self.below)? as u64;
         (above << FEATURE_BITS).checked_div(below)
     }
 }
@@ -379,10 +377,12 @@ mod tests {
     fn derived_tables_rank_threads_like_the_model_they_are_derived_from() {
         let text = include_str!("../../../../machines/i9-12900k-8p8e.toml");
         let topology = Topology::new(&crate::machine::Machine::parse("i9", text).unwrap());
-        let (mut model, steps) = (Model::new(&topology), step_models(&topology));
+        let mut model = Model::new(&topology);
+        let steps = step_models(&topology);
         let mut rng = crate::policy::PolicyRng::new(1, 1);
         let mut uniform = move || rng.random::<f64>();
-        let (mut alike, mut all) = (0, 0);
+        let mut alike = 0;
+        let mut all = 0;
         let mut draw = |_| {
             let misses = 1e-5 * 2000f64.powf(uniform());
             let read = [

@@ -104,8 +104,11 @@ mod tests {
         let mut counts = Counts::default();
         work.into_iter()
             .for_each(|work| counts.set(Event::Work, work));
-        let (at, ran) = (Nanos::from_millis(at_ms), Nanos::from_millis(10));
-        let (thread, cpu, core_type) = (ThreadId(7), CpuId(0), CoreTypeId(core_type));
+        let at = Nanos::from_millis(at_ms);
+        let ran = Nanos::from_millis(10);
+        let thread = ThreadId(7);
+        let cpu = CpuId(0);
+        let core_type = CoreTypeId(core_type);
         Sample {
             thread,
             cpu,

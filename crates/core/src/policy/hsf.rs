@@ -300,7 +300,8 @@ impl Hsf {
             return;
         }
         order.sort_unstable_by(|a, b| {
-            let (a, b) = (&all[*a], &all[*b]);
+            let a = &all[*a];
+            let b = &all[*b];
             b.key
                 .total_cmp(&a.key)
                 .then(a.seat.cmp(&b.seat))
@@ -495,7 +496,8 @@ impl Policy for Hsf {
             all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
         let told = self.seats.seat(&wanted, true);
         let place = |(row, group): (usize, GroupId)| {
-            let (c, rank) = (&all[row], ranks[row]);
+            let c = &all[row];
+            let rank = ranks[row];
             let placed =
                 ThreadPlacement::new(c.info.id, Target::Group(group), self.reason(c, rank));
             ThreadPlacement {
@@ -559,10 +561,8 @@ fn between(topology: &Topology) -> Vec<f64> {
         .map(|t| &topology.core_types[t.index()])
         .map(|t| f64::from(t.capacity) * t.freq_ghz * t.dispatch_width)
         .collect();
-    let (fast, slow) = (
-        speeds.first().copied().unwrap_or(1.0),
-        speeds.last().copied().unwrap_or(1.0),
-    );
+    let fast = speeds.first().copied().unwrap_or(1.0);
+    let slow = speeds.last().copied().unwrap_or(1.0);
     let last = speeds.len().saturating_sub(1);
     let place = |(row, speed): (usize, &f64)| match row {
         0 => 1.0,

@@ -9,6 +9,8 @@
 //! [`Policy::decide`] once, and applies the placement before any more time passes. The first call comes at time zero, when
 //! the threads of the workload exist and no metric does.
 
+#![warn(missing_docs)]
+
 mod aarr;
 mod best_static;
 mod capacity;

@@ -80,8 +80,10 @@ impl Toy {
             told: None,
         };
         let mut between = |low: f64, high: f64| low + (high - low) * self.rng.random::<f64>();
-        let (speed, sf) = (between(1e9, 4e9), between(1.1, 3.0));
-        let (mpki, occupancy) = (between(0.0, 30.0), between(0.0, 4e6));
+        let speed = between(1e9, 4e9);
+        let sf = between(1.1, 3.0);
+        let mpki = between(0.0, 30.0);
+        let occupancy = between(0.0, 4e6);
         self.threads.push(Thread {
             info,
             speed,

@@ -338,12 +338,11 @@ pub(super) fn told(text: &str, boot: &str) -> Told {
             match *words.as_slice() {
                 ["thread", pid, tid, started, session, nice, cpus] => {
                     let tid = tid.parse().ok()?;
-                    let (pid, started, session) = (
-                        pid.parse().ok()?,
-                        started.parse().ok()?,
-                        session.parse().ok()?,
-                    );
-                    let (nice, cpus) = (nice.parse().ok()?, cpus.parse().ok()?);
+                    let pid = pid.parse().ok()?;
+                    let started = started.parse().ok()?;
+                    let session = session.parse().ok()?;
+                    let nice = nice.parse().ok()?;
+                    let cpus = cpus.parse().ok()?;
                     told.before.insert(
                         tid,
                         Before {
@@ -363,9 +362,11 @@ pub(super) fn told(text: &str, boot: &str) -> Told {
                     told.nices.insert(tid.parse().ok()?, nice.parse().ok()?);
                 }
                 ["hinted", pid, tid, started, session, least, most] => {
-                    let (pid, tid, clamp) =
-                        (pid.parse().ok()?, tid.parse().ok()?, clamp(least, most)?);
-                    let (started, session) = (started.parse().ok()?, session.parse().ok()?);
+                    let pid = pid.parse().ok()?;
+                    let tid = tid.parse().ok()?;
+                    let clamp = clamp(least, most)?;
+                    let started = started.parse().ok()?;
+                    let session = session.parse().ok()?;
                     told.hinted.insert(
                         tid,
                         Hinted {

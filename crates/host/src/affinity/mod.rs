@@ -180,17 +180,23 @@ impl AffinityEngine {
                 ),
             };
         let watch = config.with_patience(watch);
-        let (counting, scan) = (
-            config.counters.is_some() && blind.is_none(),
-            Scan::default(),
-        );
+        let counting = config.counters.is_some() && blind.is_none();
+        let scan = Scan::default();
         let journal = Journal::create(&config.journals)?;
         let roster = Roster::new(config.numbers.clone());
         let renices = may_renice();
-        let (owns, events, ended, last) = (BTreeMap::new(), Vec::new(), Vec::new(), Nanos::ZERO);
-        let (admission, recount, read_before, ignored) =
-            (None, None, Vec::new(), Ignored::default());
-        let (close, roots, summed_up, born) = (true, BTreeMap::new(), Nanos::ZERO, Nanos::ZERO);
+        let owns = BTreeMap::new();
+        let events = Vec::new();
+        let ended = Vec::new();
+        let last = Nanos::ZERO;
+        let admission = None;
+        let recount = None;
+        let read_before = Vec::new();
+        let ignored = Ignored::default();
+        let close = true;
+        let roots = BTreeMap::new();
+        let summed_up = Nanos::ZERO;
+        let born = Nanos::ZERO;
         Ok(Self {
             config,
             watch,
@@ -346,7 +352,8 @@ impl AffinityEngine {
             ..
         } = self;
         let sparing = watch.is_sparing();
-        let (origin, mut samples) = (watch.origin(), std::mem::take(&mut self.read_before));
+        let origin = watch.origin();
+        let mut samples = std::mem::take(&mut self.read_before);
         let before = samples.len();
         watch.turn(|readings, plan| {
             samples.reserve(readings.rows().len());
@@ -572,10 +579,8 @@ impl Engine for AffinityEngine {
                 ..Observation::default()
             });
         }
-        let (events, ended) = (
-            std::mem::take(&mut self.events),
-            std::mem::take(&mut self.ended),
-        );
+        let events = std::mem::take(&mut self.events);
+        let ended = std::mem::take(&mut self.ended);
         Ok(Observation {
             at,
             threads: self.roster.infos(),

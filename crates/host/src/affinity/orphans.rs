@@ -30,7 +30,8 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
         Err(error) => return Err(error),
     };
     is_own(folder)?;
-    let (mut orphans, mut living) = (Vec::new(), 0);
+    let mut orphans = Vec::new();
+    let mut living = 0;
     let mut paths: Vec<PathBuf> = entries
         .flatten()
         .map(|e| e.path())
@@ -75,7 +76,8 @@ fn take(path: &Path, ended: bool) -> io::Result<Taken> {
         };
         if let Ok(file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             // It may have been removed, or written anew by an engine that lives, since it was opened.
-            let (opened, there) = (file.metadata()?, std::fs::metadata(path));
+            let opened = file.metadata()?;
+            let there = std::fs::metadata(path);
             if there.is_ok_and(|there| (there.dev(), there.ino()) == (opened.dev(), opened.ino())) {
                 return Ok(Taken::Orphan(file));
             }

@@ -110,7 +110,8 @@ impl AffinityEngine {
 
     /// Takes in what nobody has told of: births and ends that can be seen.
     fn catch_up(&mut self) -> Result<(), AffinityError> {
-        let (mut scan, mut fates) = (Scan::default(), Vec::new());
+        let mut scan = Scan::default();
+        let mut fates = Vec::new();
         self.roster
             .members
             .iter()

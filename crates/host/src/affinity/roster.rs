@@ -37,10 +37,8 @@ impl Member {
     fn seen_on(&mut self, cpu: CpuId, at: Nanos, events: &mut Vec<ThreadEvent>) {
         let from = std::mem::replace(&mut self.cpu, cpu);
         if from != cpu {
-            let (thread, kind) = (
-                ThreadId(self.before.tid),
-                ThreadEventKind::Migrate { from, to: cpu },
-            );
+            let thread = ThreadId(self.before.tid);
+            let kind = ThreadEventKind::Migrate { from, to: cpu };
             events.push(ThreadEvent { at, thread, kind });
         }
     }
@@ -183,7 +181,8 @@ impl Roster {
 
     /// Forgets a thread that has ended; tells of which program it was.
     pub(super) fn remove(&mut self, tid: u32) -> Option<ProgramId> {
-        let (member, ghost) = (self.members.remove(&tid), self.ghosts.remove(&tid));
+        let member = self.members.remove(&tid);
+        let ghost = self.ghosts.remove(&tid);
         member.map(|m| m.program).or_else(|| Some(ghost?.0))
     }
 
@@ -246,7 +245,8 @@ impl Roster {
         events: &mut Vec<ThreadEvent>,
     ) {
         let part = |part: f64| (period.0 as f64 * part) as u64;
-        let (busy, hardly) = (part(BUSY), part(HARDLY));
+        let busy = part(BUSY);
+        let hardly = part(HARDLY);
         let idle = if all {
             self.members.len() + 1
         } else {

@@ -86,7 +86,9 @@ impl Kernel {
     pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
         let silent = vec![false; opened.rings.len()];
         let attention = Attention::new(processes)?;
-        let (drained, hectic, crowded) = (sys::now(), false, false);
+        let drained = sys::now();
+        let hectic = false;
+        let crowded = false;
         Ok(Self {
             opened,
             roll: None,
@@ -149,7 +151,8 @@ impl Backend for Kernel {
     }
 
     fn drain(&mut self, notes: &mut Notes, _: &mut Ledger) {
-        let (now, ended) = (sys::now(), notes.ended);
+        let now = sys::now();
+        let ended = notes.ended;
         notes.last_words = self.opened.last_words_each;
         for (ring, _) in self
             .opened

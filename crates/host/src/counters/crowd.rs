@@ -109,7 +109,8 @@ fn candidate(pid: u32, stat: &str) -> Option<Candidate> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |nth: usize| fields.get(nth)?.parse::<u64>().ok();
-    let (state, flags) = (fields.first()?, number(6)?);
+    let state = fields.first()?;
+    let flags = number(6)?;
     if flags & KERNEL_THREAD != 0 || matches!(*state, "Z" | "X") {
         return None;
     }

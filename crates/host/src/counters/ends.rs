@@ -52,8 +52,12 @@ pub(super) fn kernel_tells() -> bool {
 }
 
 fn try_telling() -> std::io::Result<bool> {
-    let (kind, config) = (NOTHING.0, [NOTHING.1, 0, 0, 0]);
-    let (inherit, tell_at_exit, ring, period) = (true, true, true, SAMPLED);
+    let kind = NOTHING.0;
+    let config = [NOTHING.1, 0, 0, 0];
+    let inherit = true;
+    let tell_at_exit = true;
+    let ring = true;
+    let period = SAMPLED;
     let attr = Attr {
         kind,
         config,
@@ -76,7 +80,8 @@ fn try_telling() -> std::io::Result<bool> {
     while Path::new(&folder).exists() {
         std::thread::yield_now();
     }
-    let (mut bytes, mut told) = (Vec::new(), false);
+    let mut bytes = Vec::new();
+    let mut told = false;
     ring.drain(&mut bytes, |record| {
         told |= matches!(parse(record), Record::Last { .. })
     });

@@ -37,9 +37,7 @@ pub enum CounterError {
     #[error(
         "threads cannot be counted by BPF programs here: {reason}; without `--bpf always` they have counters of their own"
     )]
-    NotInside {
-        reason: String,
-    },
+    NotInside { reason: String },
     /// The kernel refuses the event.
     #[error(
         "the kernel refuses to count `{event}` of {target}: {source}{}",
@@ -54,17 +52,12 @@ pub enum CounterError {
     #[error(
         "`{event}` is counted for the whole machine only, not for a thread; use -a, or leave it out"
     )]
-    SystemOnly {
-        event: String,
-    },
+    SystemOnly { event: String },
     #[error(
         "{needed} counters are more open files than the limit of {limit} allows; raise it (`ulimit -n {needed}`), \
          or count fewer events, CPUs (-C) or threads, or whole CPUs (-a)"
     )]
-    TooManyFiles {
-        needed: u64,
-        limit: u64,
-    },
+    TooManyFiles { needed: u64, limit: u64 },
     /// The program does not exist.
     #[error("{program} was not found{}; check the name, or give a path", if program.contains('/') { "" } else { " in PATH" })]
     NotFound {
@@ -80,21 +73,12 @@ pub enum CounterError {
     },
     /// A program's output cannot be kept.
     #[error("cannot write the program's output to {}: {source}; name another file", path.display())]
-    Output {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Output { path: PathBuf, source: io::Error },
     /// No such process or thread.
     #[error("there is no {what} {id}; `ps -eLo pid,tid,comm` lists those that run")]
-    Gone {
-        what: &'static str,
-        id: u32,
-    },
+    Gone { what: &'static str, id: u32 },
     #[error("{}: {source}; name a folder of the cgroup file system, below /sys/fs/cgroup", path.display())]
-    Cgroup {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Cgroup { path: PathBuf, source: io::Error },
     /// A control group that the kernel keeps no counters for.
     #[error("the kernel keeps no counters for the control group {}: {mend}", path.display())]
     CgroupUncounted {
@@ -104,18 +88,12 @@ pub enum CounterError {
     },
     /// A CPU that is not there.
     #[error("CPU {cpu} is not online; {online} are")]
-    Offline {
-        cpu: u32,
-        online: String,
-    },
+    Offline { cpu: u32, online: String },
     /// A ring buffer cannot be had.
     #[error(
         "cannot map a ring buffer for CPU {cpu}: {source}; `sysctl kernel.perf_event_mlock_kb` limits them for ordinary users"
     )]
-    Ring {
-        cpu: u32,
-        source: io::Error,
-    },
+    Ring { cpu: u32, source: io::Error },
     /// A file of sysfs or /proc holds something else than it should.
     #[error("{}: `{content}` is no {expected}; the kernel is newer than this program, or the folder is no sysfs", path.display())]
     Malformed {
@@ -182,7 +160,8 @@ mod tests {
             }
         };
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let (own, ended) = (std::process::id(), child.id());
+        let own = std::process::id();
+        let ended = child.id();
         while task::stat(ended, ended).is_some() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -71,7 +71,8 @@ fn fit_on_pmu(members: &[(&Resolved, &Encoding)], user_only: bool) -> bool {
 
 /// Whether a group counts, where it can; on a CPU that another PMU counts it cannot.
 fn counts(leader: &OwnedFd, here: impl Fn() -> bool) -> bool {
-    let (mut bytes, mut values) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let mut values = Vec::new();
     if sys::switch(leader, true).is_err() {
         return true;
     }

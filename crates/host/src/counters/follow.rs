@@ -199,7 +199,8 @@ impl Follower {
                     // It has the number of the first one already, and the program that it starts has not begun.
                     return;
                 }
-                let (owner, at) = (Owner::Thread { pid, tid }, Nanos(note.at));
+                let owner = Owner::Thread { pid, tid };
+                let at = Nanos(note.at);
                 // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
                 let enabled = cpu.map_or(running, |_| enabled);
                 let unknown = self.tell(group, owner, at, (enabled, running, cpu), values);
@@ -224,7 +225,8 @@ impl Follower {
     /// A program that is started by another thread than its process's first one ends all others, and takes the number of the first.
     /// The kernel says so of nobody else: the one that is left has it.
     fn renumber(&mut self, note: &Note) {
-        let (pid, at) = (note.tid, Nanos(note.at));
+        let pid = note.tid;
+        let at = Nanos(note.at);
         let Some(before) = self.ledger.survivor(pid) else {
             return;
         };

@@ -79,15 +79,9 @@ impl OfScheduler {
 #[derive(Clone, Copy, Debug)]
 pub enum Heard<'a> {
     /// It was born, to this thread.
-    Born {
-        pid: u32,
-        parent: u32,
-    },
+    Born { pid: u32, parent: u32 },
     /// It has the number of its process now, having started a program.
-    Renumbered {
-        pid: u32,
-        before: u32,
-    },
+    Renumbered { pid: u32, before: u32 },
     /// It has this name now, which ends with the first zero.
     Named([u8; 16]),
     /// It starts a program of this name, and has the number of its process from now on.
@@ -478,7 +472,8 @@ mod tests {
         running: u64,
         values: &'static [u64],
     ) -> Heard<'static> {
-        let (enabled, running) = (Nanos(enabled), Nanos(running));
+        let enabled = Nanos(enabled);
+        let running = Nanos(running);
         Heard::Counted {
             pid: 1,
             kind,
@@ -505,7 +500,10 @@ mod tests {
     #[test]
     fn who_goes_on_is_counted_beside_what_befalls_others() {
         let first = vec![(20, 1, counted(0, 2, 15, 10, &[100, 200]))];
-        let (pid, kind, cpu, values) = (1, 0, CpuId(3), &[130, 250]);
+        let pid = 1;
+        let kind = 0;
+        let cpu = CpuId(3);
+        let values = &[130, 250];
         let alone = Heard::Counted {
             pid,
             kind,

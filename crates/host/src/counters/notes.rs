@@ -157,7 +157,10 @@ impl Notes {
             } => {
                 let first = self.values.len();
                 self.values.extend_from_slice(values);
-                let (id, last, events, cpu) = (kind as u64, false, values.len(), Some(cpu));
+                let id = kind as u64;
+                let last = false;
+                let events = values.len();
+                let cpu = Some(cpu);
                 What::Counted {
                     pid,
                     id,
@@ -228,7 +231,9 @@ impl Notes {
         let first = self.values.len();
         self.values.extend(counts.values());
         let events = self.values.len() - first;
-        let (enabled, running, cpu) = (counts.enabled, counts.running, None);
+        let enabled = counts.enabled;
+        let running = counts.running;
+        let cpu = None;
         self.note(
             at,
             tid,

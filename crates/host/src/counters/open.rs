@@ -327,7 +327,9 @@ impl Opened {
                 _ => opening.leaving.rate(),
             };
             let config = [config, 0, 0, 0];
-            let (disabled, enable_on_exec, follow) = (false, false, false);
+            let disabled = false;
+            let enable_on_exec = false;
+            let follow = false;
             let lead = Attr {
                 disabled,
                 enable_on_exec,
@@ -354,7 +356,8 @@ impl Opened {
             });
         }
         let width = opening.sets[group.set].len();
-        let (set, cpu) = (group.set as u32, group.cpu);
+        let set = group.set as u32;
+        let cpu = group.cpu;
         let timed = timed && lead.is_some();
         let places = Places::new(places, width);
         let info = GroupInfo {
@@ -418,7 +421,8 @@ impl Opened {
         ring: bool,
         last_words: Option<usize>,
     ) -> Result<(), CounterError> {
-        let (cpu, index) = (info.cpu.0, self.infos.len());
+        let cpu = info.cpu.0;
+        let index = self.infos.len();
         if ring {
             let system = CounterError::system("asking for a counter's identifier");
             for (fd, says) in fds.iter().zip(says) {

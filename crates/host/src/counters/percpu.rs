@@ -93,7 +93,8 @@ impl CpuCounters {
                         Some(libc::ENOENT | libc::EINVAL | libc::EOPNOTSUPP)
                     ) => {}
                 Err(source) => {
-                    let (event, target) = (event.planned.name.clone(), format!("CPU {}", cpu.0));
+                    let event = event.planned.name.clone();
+                    let target = format!("CPU {}", cpu.0);
                     return Err(CounterError::Refused {
                         event,
                         target,

@@ -101,10 +101,8 @@ impl Format {
         };
         let range = |r: &str| {
             let (low, high) = r.split_once('-').unwrap_or((r, r));
-            let (low, high) = (
-                low.trim().parse::<u32>().ok()?,
-                high.trim().parse::<u32>().ok()?,
-            );
+            let low = low.trim().parse::<u32>().ok()?;
+            let high = high.trim().parse::<u32>().ok()?;
             (low <= high && high < 64).then_some((low, high))
         };
         Some(Self {

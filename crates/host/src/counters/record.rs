@@ -14,7 +14,11 @@ pub(super) enum Record<'a> {
         parent: u32,
         at: u64,
     },
-    Exit { pid: u32, tid: u32, at: u64 },
+    Exit {
+        pid: u32,
+        tid: u32,
+        at: u64,
+    },
     /// A thread got a name, perhaps with a new program.
     Comm {
         tid: u32,
@@ -38,7 +42,9 @@ pub(super) enum Record<'a> {
         at: u64,
         counts: Counts<'a>,
     },
-    Lost { records: u64 },
+    Lost {
+        records: u64,
+    },
     Other,
 }
 

@@ -403,7 +403,8 @@ impl Resolver<'_> {
 
 fn encoding(pmu: &Pmu, config: [u64; 4]) -> Encoding {
     let cpus = pmu.cpus.clone().or_else(|| pmu.mask.clone());
-    let (software, system) = (matches!(pmu.name.as_str(), "software"), pmu.mask.is_some());
+    let software = matches!(pmu.name.as_str(), "software");
+    let system = pmu.mask.is_some();
     Encoding {
         pmu: pmu.name.clone(),
         cpus,

@@ -247,7 +247,8 @@ impl Session {
             Some(child) => child.release()?,
             None => self.backend.switch(0, true)?,
         }
-        let (request, child) = (&self.request, self.child.as_ref());
+        let request = &self.request;
+        let child = self.child.as_ref();
         let mut counting = Counting {
             backend: &mut *self.backend,
             follower: &mut self.follower,
@@ -260,7 +261,8 @@ impl Session {
         let elapsed = counting.backend.now().since(origin);
         let ending = child.map(Held::wait);
         let Follower { born, partial, .. } = self.follower;
-        let (lost, user_only) = (self.follower.lost(), self.backend.user_only());
+        let lost = self.follower.lost();
+        let user_only = self.backend.user_only();
         self.backend.retire();
         Ok(Summary {
             ending,
@@ -544,7 +546,9 @@ impl<B: Backend + ?Sized> Counting<'_, B> {
 
     /// Tells what was read; whether that was enough.
     fn tell(&mut self, at: Nanos, last: bool, sink: Sink<'_>) -> bool {
-        let (origin, number, readings) = (self.origin, self.number, &self.follower.readings);
+        let origin = self.origin;
+        let number = self.number;
+        let readings = &self.follower.readings;
         let done = sink(&Tick {
             origin,
             at,

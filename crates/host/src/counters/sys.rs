@@ -139,7 +139,8 @@ pub(super) fn id(fd: &OwnedFd) -> io::Result<u64> {
 
 /// Switches a whole group on or off, in all its inheritors.
 pub(super) fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
-    let (fd, group) = (leader.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP);
+    let fd = leader.as_raw_fd();
+    let group = abi::PERF_IOC_FLAG_GROUP;
     // SAFETY: these take no pointers.
     checked(unsafe {
         if on {
@@ -336,7 +337,8 @@ pub(super) fn tracefs() -> io::Result<OwnedFd> {
     const CREATE: libc::c_int = 6;
     // SAFETY: the name is a C string that outlives the call.
     let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), CLOEXEC) })?;
-    let (none, fd) = (std::ptr::null::<libc::c_char>(), context.as_raw_fd());
+    let none = std::ptr::null::<libc::c_char>();
+    let fd = context.as_raw_fd();
     // SAFETY: this command takes neither key nor value.
     if unsafe { libc::syscall(libc::SYS_fsconfig, fd, CREATE, none, none, 0) } < 0 {
         return Err(io::Error::last_os_error());

@@ -118,7 +118,8 @@ impl Shares {
                     refuse(refused, made_none(&self.mount, &error));
                     continue;
                 }
-                let (members, threads) = (class.members.clone(), BTreeSet::new());
+                let members = class.members.clone();
+                let threads = BTreeSet::new();
                 self.classes.insert(
                     class.name.to_string(),
                     Class {
@@ -275,7 +276,8 @@ impl Shares {
                 // The machine's file and the processor may count otherwise.
                 let scale = |n: u32| (n * self.masks.ways + known / 2) / known.max(1);
                 let free = next.entry(share.llc).or_insert(0);
-                let (first, count) = (ways.first.map_or(*free, scale), scale(ways.count));
+                let first = ways.first.map_or(*free, scale);
+                let count = scale(ways.count);
                 *free = first + count;
                 masks.insert(cache, self.masks.mask(first, count));
             }
@@ -328,7 +330,8 @@ fn made_none(mount: &Path, error: &io::Error) -> String {
 
 fn not_taken(mount: &Path, schemata: &str, error: &io::Error) -> String {
     let said = std::fs::read_to_string(mount.join("info/last_cmd_status")).unwrap_or_default();
-    let (wanted, said) = (schemata.trim().replace('\n', ", "), said.trim().to_owned());
+    let wanted = schemata.trim().replace('\n', ", ");
+    let said = said.trim().to_owned();
     format!(
         "resctrl refuses `{wanted}` ({error}{}{said})",
         if said.is_empty() { "" } else { ": " }

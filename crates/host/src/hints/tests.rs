@@ -136,7 +136,8 @@ fn engine(root: &Path, tids: &[u32], clamps: Box<dyn Clamps>) -> Hinted<Paper> {
     };
     let mut threads: Vec<ThreadInfo> = tids.iter().enumerate().map(info).collect();
     threads.sort_by_key(|t| t.id);
-    let (journals, root) = (root.join("journals"), root.to_owned());
+    let journals = root.join("journals");
+    let root = root.to_owned();
     let config = HintConfig {
         topology: Arc::clone(&topology),
         numbers,
@@ -183,7 +184,9 @@ fn caches(classes: &[(&str, u32, u32)], llc: GroupId) -> Placement {
 #[test]
 fn hints_are_set_respected_and_put_back() {
     let root = tempfile::tempdir().unwrap();
-    let (kept, one, two) = (Kept::default(), Sleeper::start(), Sleeper::start());
+    let kept = Kept::default();
+    let one = Sleeper::start();
+    let two = Sleeper::start();
     let foreign = Clamp {
         least: 5,
         most: 900,
@@ -261,7 +264,8 @@ const OTHER: &str = "sys/devices/system/cpu/cpu1/cpufreq/energy_performance_pref
 #[test]
 fn energy_preferences_follow_hints_and_survive_a_kill() {
     let root = tempfile::tempdir().unwrap();
-    let (one, two) = (Sleeper::start(), Sleeper::start());
+    let one = Sleeper::start();
+    let two = Sleeper::start();
     let mut engine = engine(root.path(), &[one.tid(), two.tid()], Box::new(Without));
     let both = hint(&[(one.tid(), Clamp::FULL), (two.tid(), Clamp::at_most(400))]);
     assert_eq!(

@@ -62,8 +62,13 @@ where
         let signals = Signals::listen().map_err(&system)?;
         inner.wake_on(signals.as_fd().try_clone_to_owned().map_err(&system)?);
         let pages = Pages::new(inner.topology());
-        let (begun, asked_to_end, expected, close) = (false, false, true, true);
-        let (gauges, now, bell) = (None, Nanos::ZERO, None);
+        let begun = false;
+        let asked_to_end = false;
+        let expected = true;
+        let close = true;
+        let gauges = None;
+        let now = Nanos::ZERO;
+        let bell = None;
         Ok(Self {
             inner,
             crew,
@@ -214,11 +219,9 @@ where
 }
 
 fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
-    let (thread, target, reason) = (
-        ThreadId(pid),
-        Target::Cpus(cpus),
-        Reason::rule("where the workload launches it"),
-    );
+    let thread = ThreadId(pid);
+    let target = Target::Cpus(cpus);
+    let reason = Reason::rule("where the workload launches it");
     Placement {
         threads: vec![ThreadPlacement::new(thread, target, reason)],
         ..Placement::default()
@@ -246,7 +249,8 @@ where
     }
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, E::Error> {
-        let (mut seen, mut joined) = (Observation::default(), false);
+        let mut seen = Observation::default();
+        let mut joined = false;
         loop {
             self.start()?;
             let part = self

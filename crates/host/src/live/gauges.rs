@@ -51,7 +51,9 @@ impl Gauges {
     /// Reads what these metrics need and the machine has whose file systems are below `root`.
     #[must_use]
     pub fn new(root: &Path, numbers: CpuNumbers, metrics: &[&str]) -> Self {
-        let (wanted, meters, followed) = (Vec::new(), None, BTreeSet::new());
+        let wanted = Vec::new();
+        let meters = None;
+        let followed = BTreeSet::new();
         let mut gauges = Self {
             root: root.to_owned(),
             numbers,
@@ -171,8 +173,13 @@ mod tests {
     use crate::virtuals::testing::write;
 
     fn thread(id: u32) -> ThreadInfo {
-        let (name, allowed, cpu) = ("p".into(), Arc::default(), CpuId(0));
-        let (id, program, nice, told) = (ThreadId(id), Default::default(), 0, None);
+        let name = "p".into();
+        let allowed = Arc::default();
+        let cpu = CpuId(0);
+        let id = ThreadId(id);
+        let program = Default::default();
+        let nice = 0;
+        let told = None;
         ThreadInfo {
             id,
             program,
@@ -186,8 +193,9 @@ mod tests {
     }
 
     fn sample(id: u32, core_type: u32, ms: u64) -> Sample {
-        let (thread, core_type, running) =
-            (ThreadId(id), CoreTypeId(core_type), Nanos::from_millis(ms));
+        let thread = ThreadId(id);
+        let core_type = CoreTypeId(core_type);
+        let running = Nanos::from_millis(ms);
         let counts = Counts::default();
         Sample {
             thread,

@@ -112,11 +112,10 @@ fn group(root: &Path, pid: u32, undo: &mut Undo) -> Result<Option<PathBuf>, Onli
 
 impl Signals {
     fn start(pid: u32) -> Result<Self, OnlineError> {
-        let (percent, done) = (
-            Arc::new(AtomicU32::new(100)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let (duty, end) = (Arc::clone(&percent), Arc::clone(&done));
+        let percent = Arc::new(AtomicU32::new(100));
+        let done = Arc::new(AtomicBool::new(false));
+        let duty = Arc::clone(&percent);
+        let end = Arc::clone(&done);
         let run = move || {
             while !end.load(Ordering::Relaxed) {
                 let on = PERIOD * duty.load(Ordering::Relaxed).min(100) / 100;
@@ -248,7 +247,9 @@ mod tests {
             std::thread::sleep(PERIOD * 5);
             stopped(child.id())
         };
-        let (still, some, all) = (share(0), share(25), share(100));
+        let still = share(0);
+        let some = share(25);
+        let all = share(100);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(

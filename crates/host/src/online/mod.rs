@@ -259,7 +259,8 @@ mod tests {
     #[test]
     fn a_curve_has_a_point_per_setting_and_the_program_may_end_meanwhile() {
         let ways = Rc::new(Cell::new(0.0));
-        let (mut knob, mut source) = (Knob(Rc::clone(&ways), Vec::new()), Pretend { ways });
+        let mut knob = Knob(Rc::clone(&ways), Vec::new());
+        let mut source = Pretend { ways };
         let schedule = Schedule {
             settle: Duration::ZERO,
             dwell: Duration::from_millis(1),
@@ -280,7 +281,8 @@ mod tests {
         assert_eq!(seen, [(1024.0, 1.0), (2048.0, 0.5), (4096.0, 0.25)]);
         assert_eq!(points[1].seen.instructions, 2e9, "it had two turns");
         let ways = Rc::new(Cell::new(0.0));
-        let (mut knob, mut source) = (Knob(Rc::clone(&ways), Vec::new()), Pretend { ways });
+        let mut knob = Knob(Rc::clone(&ways), Vec::new());
+        let mut source = Pretend { ways };
         let once = Schedule {
             rounds: 1,
             ..schedule

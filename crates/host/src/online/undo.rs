@@ -62,11 +62,9 @@ pub fn keep(steps: impl BufRead) {
     let lines: Vec<String> = steps.lines().map_while(Result::ok).collect();
     for line in lines.iter().rev() {
         let mut words = line.splitn(3, '\t');
-        let (what, of, text) = (
-            words.next(),
-            words.next().unwrap_or_default(),
-            words.next().unwrap_or_default(),
-        );
+        let what = words.next();
+        let of = words.next().unwrap_or_default();
+        let text = words.next().unwrap_or_default();
         // Each is tried, whatever became of the others.
         let _ = match what {
             Some("write") => std::fs::write(of, format!("{text}\n")),
@@ -105,7 +103,8 @@ mod tests {
     #[test]
     fn steps_are_carried_out_the_last_first() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, folder) = (dir.path().join("schemata"), dir.path().join("group"));
+        let file = dir.path().join("schemata");
+        let folder = dir.path().join("group");
         std::fs::create_dir(&folder).unwrap();
         let sleeper = Command::new("sleep").arg("60").spawn().unwrap();
         let lines = format!(

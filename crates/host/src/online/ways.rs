@@ -116,7 +116,8 @@ impl Ways {
 
 /// Ways of the program by setting: what leaves the others the least there may be, and down to that itself.
 fn counts(ways: u32, least: u32) -> Vec<u32> {
-    let (low, high) = (least, ways - least);
+    let low = least;
+    let high = ways - least;
     let steps = ((high - low) as usize + 1).clamp(2, MOST_SETTINGS);
     let at = |nth: usize| high - ((high - low) as usize * nth / (steps - 1)) as u32;
     let mut counts: Vec<u32> = (0..steps).map(at).collect();
@@ -194,7 +195,8 @@ mod tests {
                 let text = fs::read_to_string(path.join("schemata")).unwrap();
                 u64::from_str_radix(text.trim().rsplit('=').next().unwrap(), 16).unwrap()
             };
-            let (own, others) = (mask(&self.0.group), mask(&self.0.mount));
+            let own = mask(&self.0.group);
+            let others = mask(&self.0.mount);
             assert_eq!(
                 (own & others, own | others),
                 (0, 0xffff),

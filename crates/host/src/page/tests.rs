@@ -139,7 +139,8 @@ fn a_thousand_threads_have_a_page_each_and_give_it_back() {
     let again = std::thread::spawn(|| Page::open().unwrap().into_raw() as usize)
         .join()
         .unwrap();
-    let (lowest, highest) = (*pages.first().unwrap(), *pages.last().unwrap());
+    let lowest = *pages.first().unwrap();
+    let highest = *pages.last().unwrap();
     assert!(
         (lowest..=highest).contains(&again),
         "pages of threads that have ended are free"

@@ -73,10 +73,8 @@ fn spread(points: &[Point], labels: &[usize], k: usize) -> f64 {
 
 /// Log-likelihood of spherical clusters, less the price of their parameters.
 fn criterion(points: &[Point], spread: f64, k: usize) -> f64 {
-    let (count, dimensions) = (
-        points.len() as f64,
-        points.first().map_or(1, |p| p.at.len()) as f64,
-    );
+    let count = points.len() as f64;
+    let dimensions = points.first().map_or(1, |p| p.at.len()) as f64;
     let variance = (spread / dimensions).max(NOISE / dimensions / 4.0);
     -0.5 * count * dimensions * variance.ln() - 0.5 * k as f64 * (dimensions + 1.0) * count.ln()
 }

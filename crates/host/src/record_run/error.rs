@@ -15,9 +15,7 @@ pub enum RecordError {
     #[error(
         "the instrumentation plugin libcountersteer_capture.so was not found (looked at {searched}); build it with `cargo build --release -p countersteer-capture`, or name it in COUNTERSTEER_PLUGIN"
     )]
-    NoPlugin {
-        searched: String,
-    },
+    NoPlugin { searched: String },
     /// The program does not exist.
     #[error("{program} was not found{}; check the name, or give a path", if program.contains('/') { "" } else { " in PATH" })]
     NotFound {
@@ -26,43 +24,27 @@ pub enum RecordError {
     },
     /// The program may not be executed.
     #[error("{path} is not executable; `chmod +x {path}` makes it so")]
-    NotExecutable {
-        path: String,
-    },
+    NotExecutable { path: String },
     /// The file is neither an ELF program nor a script.
     #[error(
         "{path} is neither an ELF program nor a script with a #! line; run its interpreter instead: `steer profile -- INTERPRETER {path}`"
     )]
-    NotAProgram {
-        path: String,
-    },
+    NotAProgram { path: String },
     /// The program is for another machine.
     #[error(
         "{path} is a program for {machine}; dependencies can be recorded of x86-64 programs only, so build it for x86-64"
     )]
-    Architecture {
-        path: String,
-        machine: String,
-    },
+    Architecture { path: String, machine: String },
     /// The scratch directory or a file in it cannot be used.
     #[error("cannot use {path} for raw records: {source}; set TMPDIR to a directory with room")]
-    Scratch {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Scratch { path: PathBuf, source: io::Error },
     #[error("cannot start {qemu}: {source}")]
-    Launch {
-        qemu: PathBuf,
-        source: io::Error,
-    },
+    Launch { qemu: PathBuf, source: io::Error },
     /// QEMU ended without loading the plugin.
     #[error(
         "{qemu} did not load the plugin {plugin}; static builds and versions from 10 on refuse it: use Debian 12's (`apt-get install qemu-user`, version 7.2), named in COUNTERSTEER_QEMU"
     )]
-    PluginRefused {
-        qemu: PathBuf,
-        plugin: PathBuf,
-    },
+    PluginRefused { qemu: PathBuf, plugin: PathBuf },
     /// Plugin and host are of different builds.
     #[error(
         "the plugin {plugin} is of another version than steer ({found} instead of {expected}); build both together: `cargo build --release`"
@@ -87,8 +69,5 @@ pub enum RecordError {
     },
     /// The profile cannot be written.
     #[error("cannot write {path}: {source}; choose another place with -o FILE")]
-    Unwritable {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Unwritable { path: PathBuf, source: io::Error },
 }

@@ -200,7 +200,8 @@ pub fn write(profile: &Recorded, path: &Path) -> Result<(), RecordError> {
 
 fn check_loaded(setup: &launch::Setup, control: &raw::ControlState) -> Result<(), RecordError> {
     if control.refused_version != 0 {
-        let (plugin, found) = (setup.plugin.clone(), control.refused_version);
+        let plugin = setup.plugin.clone();
+        let found = control.refused_version;
         return Err(RecordError::PluginVersion {
             plugin,
             found,

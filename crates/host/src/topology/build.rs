@@ -134,7 +134,8 @@ fn shares_l2(cpus: &[CpuFacts], class: &Class) -> bool {
 }
 
 fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> CoreType {
-    let (u, first) = (class.uarch, &cpus.list[class.rows[0]]);
+    let u = class.uarch;
+    let first = &cpus.list[class.rows[0]];
     // (size in KiB, ways); 0 ways: the kernel does not know.
     let private = |(size_kib, ways): (u32, u32), cycles: u32| PrivateCache {
         size_kib: f64::from(size_kib),
@@ -296,7 +297,8 @@ fn memory(
 ) -> Result<Vec<Memory>, DetectError> {
     const NODES: &str = "sys/devices/system/node";
     let mut rest: CpuSet = here.by_os.values().copied().collect();
-    let (mut domains, mut without) = (Vec::new(), Vec::new());
+    let mut domains = Vec::new();
+    let mut without = Vec::new();
     for node in tree.numbered(NODES, "node") {
         let cpus = here.set(
             &tree

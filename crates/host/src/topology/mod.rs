@@ -47,18 +47,12 @@ pub enum DetectError {
     #[error(
         "{path}: siblings {cpus} are not evenly spaced; switch the core's other CPUs on or off together"
     )]
-    OddSiblings {
-        path: PathBuf,
-        cpus: String,
-    },
+    OddSiblings { path: PathBuf, cpus: String },
     /// The files contradict each other.
     #[error(
         "{root}: sysfs describes no possible machine ({problem}); describe it in a machine file instead (see `machines/`)"
     )]
-    Impossible {
-        root: PathBuf,
-        problem: String,
-    },
+    Impossible { root: PathBuf, problem: String },
 }
 
 /// Reads the machine whose file systems are under `root`.

@@ -48,7 +48,8 @@ impl Platform {
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
         let field = |key: &str| cpuinfo.lines().find_map(|line| value_of(line, key));
         let number = |key: &str| field(key).and_then(|v| v.parse::<u32>().ok()).unwrap_or(0);
-        let (family, model) = (number("cpu family"), number("model"));
+        let family = number("cpu family");
+        let model = number("model");
         let parts = parts(&cpuinfo);
         let is_arm = !parts.is_empty()
             || tree
@@ -97,7 +98,9 @@ fn hex(value: &str) -> Option<u32> {
 
 /// `/proc/cpuinfo` has a block per CPU, each starting with its number.
 fn parts(cpuinfo: &str) -> BTreeMap<u32, Part> {
-    let (mut cpu, mut implementer, mut parts) = (0, 0, BTreeMap::new());
+    let mut cpu = 0;
+    let mut implementer = 0;
+    let mut parts = BTreeMap::new();
     for line in cpuinfo.lines() {
         if let Some(number) = value_of(line, "processor").and_then(|v| v.parse().ok()) {
             cpu = number;

@@ -60,7 +60,9 @@ impl Attribution {
                 "`energy_j` has the zones that there are",
             )
         })?;
-        let (busy, ran, followed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let busy = BTreeMap::new();
+        let ran = BTreeMap::new();
+        let followed = BTreeMap::new();
         Ok(Self {
             root: root.to_owned(),
             packages,
@@ -255,7 +257,8 @@ mod tests {
         own.ran(8, CpuId(1), Nanos::from_millis(100));
         // Of the first package's 80 ticks half are nobody's; the second's clock is behind what was told.
         machine(root.path(), [9, 3], [50, 30, 20, 0]);
-        let (energy, share) = ("thread_energy_j", "energy_share_percent");
+        let energy = "thread_energy_j";
+        let share = "energy_share_percent";
         let of = |tid| (Place::Thread(tid), Place::Thread(tid));
         let ((a, b), (c, d)) = (of(7), of(8));
         assert_eq!(

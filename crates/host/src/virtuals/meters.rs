@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn only_what_was_named_is_read_and_since_the_last_time() {
         let root = tempfile::tempdir().unwrap();
-        let (zone, chip) = ("sys/class/powercap/intel-rapl:0", "sys/class/hwmon/hwmon0");
+        let zone = "sys/class/powercap/intel-rapl:0";
+        let chip = "sys/class/hwmon/hwmon0";
         let meter = |uj: &str| write(root.path(), &[(&format!("{zone}/energy_uj"), uj)]);
         meter("1000000");
         write(

@@ -86,7 +86,8 @@ fn zone(root: &Path, class: &Path, folder: &Path, file: PathBuf) -> Zone {
     let id = name(folder);
     let top = id.match_indices(':').nth(1).map_or(id, |(at, _)| &id[..at]);
     let named = |id: &str| text(&class.join(id).join("name")).unwrap_or_else(|| id.to_owned());
-    let (outer, inner) = (named(top), named(id));
+    let outer = named(top);
+    let inner = named(id);
     let package = outer.strip_prefix("package-").and_then(|p| p.parse().ok());
     let is_package = package.is_some() && top == id;
     let name = if top == id {

@@ -385,7 +385,9 @@ mod tests {
     #[test]
     fn groups_are_removed_at_the_end_and_those_of_the_dead_at_the_start() {
         let (root, kernel) = machine(8);
-        let (dead, living, foreign) = ("countersteer-4194305-0", "countersteer-1-0", "somebody");
+        let dead = "countersteer-4194305-0";
+        let living = "countersteer-1-0";
+        let foreign = "somebody";
         for group in [dead, living, foreign] {
             std::fs::create_dir(root.path().join(GROUPS).join(group)).unwrap();
         }

@@ -76,11 +76,9 @@ fn figure(metric: &Metric, value: f64) -> String {
 }
 
 fn tooltip(policy: &str, metric: &Metric, spread: &Spread, seeds: usize) -> String {
-    let (median, min, max) = (
-        figure(metric, spread.median),
-        figure(metric, spread.min),
-        figure(metric, spread.max),
-    );
+    let median = figure(metric, spread.median);
+    let min = figure(metric, spread.min);
+    let max = figure(metric, spread.max);
     format!(
         "{policy}: {} {median} ({min} to {max} over {seeds} seeds)",
         metric.label

@@ -94,7 +94,8 @@ fn plot(
             number(curve.mpki(b / 64.0), 3)
         );
         // Of several sizes the outer two are named, away from each other; the others have their tooltips.
-        let (first, last) = (i == 0, i + 1 == sizes.len());
+        let first = i == 0;
+        let last = i + 1 == sizes.len();
         let label = if first || last {
             bytes(*b)
         } else {

@@ -49,10 +49,8 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
                     topology.caches[topology.llc_of(c).index()].lines * 64.0
                 });
                 let title = format!("{} under {}", group.name, record.manifest.policy);
-                let (wide, narrow) = (
-                    plot(&title, &held[cache], &names, size, end_ns, false)?,
-                    plot(&title, &held[cache], &names, size, end_ns, true)?,
-                );
+                let wide = plot(&title, &held[cache], &names, size, end_ns, false)?;
+                let narrow = plot(&title, &held[cache], &names, size, end_ns, true)?;
                 plots.push((
                     format!("{} · CPUs {}", group.name, group.cpus),
                     wide + &narrow,
@@ -144,7 +142,8 @@ fn plot(
         })
         .collect();
         let values = bins.iter().map(|b| b[program]);
-        let (sum, peak) = (values.clone().sum::<f64>(), values.fold(0.0, f64::max));
+        let sum = values.clone().sum::<f64>();
+        let peak = values.fold(0.0, f64::max);
         below
             .iter_mut()
             .zip(bins)

@@ -107,7 +107,8 @@ impl Strips<'_> {
         for piece in self.pieces {
             let row: &mut Vec<f64> = &mut shares[piece.row][piece.category];
             row.resize(bins, 0.0);
-            let (start, end) = (piece.start_ns as f64 / width, piece.end_ns as f64 / width);
+            let start = piece.start_ns as f64 / width;
+            let end = piece.end_ns as f64 / width;
             for (bin, value) in row
                 .iter_mut()
                 .enumerate()
@@ -144,15 +145,11 @@ impl Strips<'_> {
             for run in cells.chunk_by(|a, b| a == b) {
                 let (low, high) = run[0];
                 if high > low {
-                    let (x, w) = (
-                        f64::from(shape.left) + start as f64 * scale,
-                        run.len() as f64 * scale,
-                    );
+                    let x = f64::from(shape.left) + start as f64 * scale;
+                    let w = run.len() as f64 * scale;
                     let unit = f64::from(height) / f64::from(LEVELS);
-                    let (top, h) = (
-                        f64::from(y + height) - f64::from(high) * unit,
-                        f64::from(high - low) * unit,
-                    );
+                    let top = f64::from(y + height) - f64::from(high) * unit;
+                    let h = f64::from(high - low) * unit;
                     let _ = write!(path, "M{x:.1} {top:.1}h{w:.1}v{h:.1}h-{w:.1}z");
                 }
                 start += run.len();
@@ -223,7 +220,8 @@ fn shortened(label: &str, most: usize) -> String {
     if chars.len() <= most {
         return label.to_owned();
     }
-    let (head, tail) = (most - most / 3 - 1, most / 3);
+    let head = most - most / 3 - 1;
+    let tail = most / 3;
     chars[..head]
         .iter()
         .chain(&['…'])

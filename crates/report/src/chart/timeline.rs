@@ -50,7 +50,9 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
                 .position(|g| g.cpus.contains(CpuId(stay.cpu)))?;
             // A program with four threads fills its row when all four run.
             let share = stay.share / residence.threads[stay.program].max(1) as f64;
-            let (row, start_ns, end_ns) = (stay.program, stay.start_ns, stay.end_ns);
+            let row = stay.program;
+            let start_ns = stay.start_ns;
+            let end_ns = stay.end_ns;
             (row < shown).then_some(Piece {
                 row,
                 category,

@@ -93,10 +93,8 @@ fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, Repor
         .iter()
         .filter(|r| r.manifest.detail != Detail::Scores)
     {
-        let (machine, workload) = (
-            &record.manifest.machine.name,
-            &record.manifest.workload.name,
-        );
+        let machine = &record.manifest.machine.name;
+        let workload = &record.manifest.workload.name;
         if let Some(e) = experiments
             .iter_mut()
             .find(|e| e.machine == machine && e.workload == workload)
@@ -232,7 +230,8 @@ mod tests {
     }
 
     fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
-        let (a, b) = (luminance(a), luminance(b));
+        let a = luminance(a);
+        let b = luminance(b);
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
@@ -303,7 +302,8 @@ mod tests {
                     oklab(m.map(|row| row[0] * c[0] + row[1] * c[1] + row[2] * c[2]))
                 };
                 for (i, j) in (0..8).flat_map(|i| (i + 1..8).map(move |j| (i, j))) {
-                    let (a, b) = (seen(i), seen(j));
+                    let a = seen(i);
+                    let b = seen(j);
                     let distance = (0..3).map(|k| (a[k] - b[k]).powi(2)).sum::<f64>().sqrt();
                     assert!(
                         distance >= 0.1,

@@ -271,7 +271,8 @@ fn places(
         let sum: f64 = time.iter().sum();
         (sum > 0.0).then(|| time.into_iter().map(|t| t / sum).collect())
     };
-    let (mine, theirs) = (shares(best)?, shares(reference)?);
+    let mine = shares(best)?;
+    let theirs = shares(reference)?;
     let more = |i: &usize| mine[*i] - theirs[*i];
     let most = (0..types.len())
         .rev()

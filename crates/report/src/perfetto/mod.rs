@@ -133,7 +133,9 @@ fn descriptors(
         ));
     }
     for (rank, t) in identities.iter().enumerate() {
-        let (id, rank, name) = (t.id.0, rank as u32 * 3, thread_name(identities, t));
+        let id = t.id.0;
+        let rank = rank as u32 * 3;
+        let name = thread_name(identities, t);
         tracks.push(named(track(THREAD, id), Some(THREADS), rank, name.clone()));
         tracks.push(counter(
             track(IPC, id),
@@ -200,7 +202,8 @@ fn slices(record: &Record) -> Vec<Timed> {
     spans.sort_by_key(|s| (s.cpu, s.start_ns));
     let mut events = Vec::new();
     for run in spans.chunk_by(|a, b| (a.cpu, a.thread, a.end_ns) == (b.cpu, b.thread, b.start_ns)) {
-        let (first, last) = (run[0], run[run.len() - 1]);
+        let first = run[0];
+        let last = run[run.len() - 1];
         let uuid = track(CPU, first.cpu);
         let begin = TrackEvent {
             name_iid: Some(iid(first.thread)),

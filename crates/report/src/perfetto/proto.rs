@@ -1,8 +1,6 @@
 //! The part of Perfetto's trace format that a timeline needs, declared by hand: field numbers and types are those of
 //! `protos/perfetto/trace/` in Perfetto's repository, all other fields are left out.
 
-#![allow(missing_docs, reason = "names and meaning are Perfetto's")]
-
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]

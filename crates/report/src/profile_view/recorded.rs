@@ -21,7 +21,8 @@ pub(super) fn text(p: &Recorded) -> String {
     if let Some(why) = &p.partial {
         text += &format!("partial   {why}\n");
     }
-    let (segments, behaviours) = (p.timeline.len(), p.behaviours.len());
+    let segments = p.timeline.len();
+    let behaviours = p.behaviours.len();
     text += &format!(
         "\n{} in {}, each column 1/{WIDTH} of the run\n",
         several(behaviours, "behaviour"),
@@ -60,10 +61,8 @@ fn timeline(p: &Recorded) -> String {
     let mut start = 0.0;
     for segment in &p.timeline {
         let end = start + segment.instructions as f64;
-        let (first, last) = (
-            (start / column) as usize,
-            ((end / column).ceil() as usize).min(WIDTH),
-        );
+        let first = (start / column) as usize;
+        let last = ((end / column).ceil() as usize).min(WIDTH);
         for (i, weight) in weights.iter_mut().enumerate().take(last).skip(first) {
             let overlap = end.min((i + 1) as f64 * column) - f64::max(start, i as f64 * column);
             weight[segment.behaviour as usize] += overlap.max(0.0);

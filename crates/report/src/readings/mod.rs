@@ -275,7 +275,8 @@ mod tests {
         writer.since(Nanos(1_000));
         let mut readings = Readings::default();
         let thread = Reading::new(Owner::Thread { pid: 7, tid: 8 }, Some(CpuId(3)), 0, 0);
-        let (start, end) = (Nanos(1_000), Nanos(100_001_000));
+        let start = Nanos(1_000);
+        let end = Nanos(100_001_000);
         readings.push(
             Reading {
                 start,
@@ -440,10 +441,8 @@ mod tests {
             );
             let mut text = Vec::new();
             writer.lines(&readings, |_| "", &|_, _| None, &mut text);
-            let (microseconds, count) = (
-                value / 1_000 + u64::from(value % 1_000 > 499),
-                crate::format::count(value),
-            );
+            let microseconds = value / 1_000 + u64::from(value % 1_000 > 499);
+            let count = crate::format::count(value);
             let milliseconds = format!("{}.{:03}", microseconds / 1_000, microseconds % 1_000);
             let expected = format!(
                 "    0.0000 {pid:>7} {:15} {count:>14} {milliseconds:>14}     100%\n",

@@ -123,7 +123,8 @@ mod tests {
                 written(|into| grouped(value, into)),
                 crate::format::count(value)
             );
-            let (seconds, rest) = (value / 1_000_000_000, value % 1_000_000_000);
+            let seconds = value / 1_000_000_000;
+            let rest = value % 1_000_000_000;
             assert_eq!(
                 written(|into| decimal::<9>(value, into)),
                 format!("{seconds}.{rest:09}")

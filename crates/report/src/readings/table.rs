@@ -135,7 +135,8 @@ impl Layout {
 
 impl Column {
     fn of(event: &PlannedEvent) -> Self {
-        let (name, unit) = (&event.name, event.unit.as_str());
+        let name = &event.name;
+        let unit = event.unit.as_str();
         let (title, unit) = match unit {
             "" => (name.clone(), Unit::Number),
             "ns" => (format!("{name}/ms"), Unit::Time),
@@ -227,7 +228,8 @@ struct Line<'a> {
 impl Line<'_> {
     /// What the row is of.
     fn keys(&mut self, layout: &Layout, row: &Row<'_>) {
-        let (first, end) = (self.end, self.end + layout.keyed);
+        let first = self.end;
+        let end = self.end + layout.keyed;
         let (Some(pid), Some(tid)) = (row.pid, row.tid) else {
             return self.keys_anew(layout, row);
         };
@@ -339,7 +341,8 @@ impl Line<'_> {
 
     /// Behind the gap; cut off where it is too long.
     fn left(&mut self, width: usize, text: &str) {
-        let (first, room) = (self.end + GAP, width - GAP);
+        let first = self.end + GAP;
+        let room = width - GAP;
         self.end += width;
         let length = length(text);
         let shown = if length > room {

@@ -125,7 +125,8 @@ fn write(shared: &Shared, mut parts: Parts) -> Result<Parts, ReportError> {
             .changed
             .wait_timeout_while(shared.state(), pause, idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let (rows, done) = (state.rows.take_rows(), state.done);
+        let rows = state.rows.take_rows();
+        let done = state.done;
         drop(state);
         shared.changed.notify_all();
         if rows.most_rows() > 0

@@ -105,10 +105,8 @@ impl Words {
             ..ShareRow::default()
         };
         for class in classes {
-            let (name, members) = (
-                self.text(&class.name),
-                self.text(&class.members.to_string()),
-            );
+            let name = self.text(&class.name);
+            let members = self.text(&class.members.to_string());
             let row = ShareRow {
                 class: name,
                 members,
@@ -188,7 +186,8 @@ impl Collector {
                 continue;
             }
             if let Some(values) = bank.row(sample.thread).filter(|row| !row.is_empty()) {
-                let (at_ns, thread) = (seen.at.0, sample.thread.0);
+                let at_ns = seen.at.0;
+                let thread = sample.thread.0;
                 let mut row = vec![None; width];
                 columns
                     .iter()

@@ -67,7 +67,9 @@ impl CountingRecorder {
         let blocks = Blocks::start(Parts::begin(dir, rows.clone())?, rows.clone())?;
         let cpus = CpuNumbers::new(os_cpus.to_vec());
         let everywhere = Arc::new(CpuSet::first(topology.cpus.len() as u32));
-        let (words, known, present) = (Words::default(), BTreeSet::new(), BTreeSet::new());
+        let words = Words::default();
+        let known = BTreeSet::new();
+        let present = BTreeSet::new();
         Ok(Self {
             manifest,
             blocks,
@@ -202,8 +204,11 @@ impl CountingRecorder {
             self.rows.events.push(event(ThreadEventKind::New));
         }
         if self.present.insert(tid) {
-            let (name, allowed) = (Arc::clone(&row.name), Arc::clone(&self.everywhere));
-            let (step, thread, cpu) = (row.step, tid, cpu.0);
+            let name = Arc::clone(&row.name);
+            let allowed = Arc::clone(&self.everywhere);
+            let step = row.step;
+            let thread = tid;
+            let cpu = cpu.0;
             let alive = ThreadRow {
                 step,
                 at_ns,

@@ -49,7 +49,8 @@ impl Differences {
 /// Compares the decisions of a record with those of a replay.
 #[must_use]
 pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differences {
-    let (a, b) = (sorted(&record.decisions), sorted(replayed));
+    let a = sorted(&record.decisions);
+    let b = sorted(replayed);
     let mut result = Differences {
         recorded: a.len(),
         replayed: b.len(),
@@ -58,7 +59,8 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
         shares: 0,
         first: None,
     };
-    let (mut i, mut j) = (0, 0);
+    let mut i = 0;
+    let mut j = 0;
     while i < a.len() || j < b.len() {
         // The smaller key comes first; equal keys are a pair.
         let order = match (a.get(i), b.get(j)) {
@@ -93,7 +95,8 @@ pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut 
             .for_each(|row| steps.entry(row.step).or_default().push(row.clone()));
         steps
     };
-    let (old, new) = (by_step(&record.shares), by_step(replayed));
+    let old = by_step(&record.shares);
+    let new = by_step(replayed);
     let steps: BTreeSet<u32> = old.keys().chain(new.keys()).copied().collect();
     let mut other = steps
         .into_iter()
@@ -108,7 +111,8 @@ pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut 
             rows.map(|rows| rows.iter().map(share).collect::<Vec<_>>().join("; "))
         };
         let at_ns = record.steps.get(step as usize).map_or(0, |s| s.at_ns);
-        let (recorded, replayed) = (shown(old.get(&step)), shown(new.get(&step)));
+        let recorded = shown(old.get(&step));
+        let replayed = shown(new.get(&step));
         let first = Difference {
             step,
             at_s: at_ns as f64 * 1e-9,
@@ -128,7 +132,8 @@ fn share(row: &ShareRow) -> String {
     }
     let number =
         |what: &str, n: Option<u32>| n.map_or_else(String::new, |n| format!(" {what} {n}"));
-    let (ways, from) = (number("ways", row.ways), number("from", row.first));
+    let ways = number("ways", row.ways);
+    let from = number("from", row.first);
     format!(
         "{} ({}): {}{ways}{from}{}",
         row.class,

@@ -186,7 +186,8 @@ mod tests {
     const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
 
     fn empty() -> Record {
-        let (machine, workload) = (("core2-quad", MACHINE), ("w", ""));
+        let machine = ("core2-quad", MACHINE);
+        let workload = ("w", "");
         let mut record = Record::new(Manifest::new(
             machine,
             workload,
@@ -237,7 +238,8 @@ mod tests {
 
     #[test]
     fn parts_can_be_read_at_any_moment_and_merge_into_what_saving_makes() {
-        let (dir, saved) = (scratch("merged"), scratch("saved"));
+        let dir = scratch("merged");
+        let saved = scratch("saved");
         let mut parts = Parts::begin(&dir, empty()).unwrap();
         let mut whole = empty();
         for step in 0..5 {
@@ -256,7 +258,8 @@ mod tests {
         );
         parts.finish(empty().manifest).unwrap();
         whole.save(&saved).unwrap();
-        let (merged, saved_record) = (Record::load(&dir).unwrap(), Record::load(&saved).unwrap());
+        let merged = Record::load(&dir).unwrap();
+        let saved_record = Record::load(&saved).unwrap();
         assert_eq!(merged, saved_record);
         assert!(!dir.join(FOLDER).exists());
         fs::remove_dir_all(dir).unwrap();

@@ -47,7 +47,9 @@ impl<'a> ReplayEngine<'a> {
                 detail: Detail::Scores.name().into(),
             });
         }
-        let (topology, cursors, words) = (record.topology()?, Cursors::default(), Words::default());
+        let topology = record.topology()?;
+        let cursors = Cursors::default();
+        let words = Words::default();
         Ok(Self {
             record,
             topology,
@@ -90,7 +92,8 @@ impl Engine for ReplayEngine<'_> {
     }
 
     fn observe(&mut self, _: Nanos, _: bool) -> Result<Observation, ReportError> {
-        let (record, step) = (self.record, self.next);
+        let record = self.record;
+        let step = self.next;
         let row = record
             .steps
             .get(step)

@@ -179,7 +179,8 @@ impl Room {
                 thread.sampled.1 + cycles,
                 thread.sampled.2 + QUANTUM,
             );
-            let (start, end) = (Nanos(self.now), Nanos(self.now + QUANTUM));
+            let start = Nanos(self.now);
+            let end = Nanos(self.now + QUANTUM);
             self.spans.push(Span {
                 thread: ThreadId(i as u32),
                 cpu: *cpu,
@@ -196,8 +197,9 @@ impl Room {
                     .completions_s
                     .push((self.now - thread.started_ns) as f64 * 1e-9);
                 thread.started_ns = self.now;
-                let (at, thread, kind) =
-                    (Nanos(self.now), ThreadId(i as u32), ThreadEventKind::Exec);
+                let at = Nanos(self.now);
+                let thread = ThreadId(i as u32);
+                let kind = ThreadEventKind::Exec;
                 self.events.push(ThreadEvent { at, thread, kind });
             }
         }
@@ -252,10 +254,8 @@ impl Room {
     }
 
     fn sample(&mut self, i: usize) -> Option<Sample> {
-        let (at, core_type) = (
-            Nanos(self.now),
-            self.topology.core_type_of(self.threads[i].cpu),
-        );
+        let at = Nanos(self.now);
+        let core_type = self.topology.core_type_of(self.threads[i].cpu);
         let noise = 1.0 + 0.02 * (self.rng.random::<f64>() - 0.5);
         let t = &mut self.threads[i];
         let (instructions, cycles, running) = std::mem::take(&mut t.sampled);
@@ -340,7 +340,8 @@ impl Policy for FastestFirst {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let groups = view.topology.groups_by(GroupBy::CoreType);
-        let (fast, slow) = (&groups[0], &groups[groups.len() - 1]);
+        let fast = &groups[0];
+        let slow = &groups[groups.len() - 1];
         let mut order: Vec<(f64, ThreadId)> = (view.threads.iter())
             .filter_map(|t| Some((view.metric(t.id, "sf_oracle")?, t.id)))
             .collect();

@@ -26,7 +26,8 @@ fn every_event_lies_on_a_described_track_in_order_and_slices_pair_up() {
             packets[0].track_descriptor.is_some(),
             "a track is described before its events"
         );
-        let (mut open, mut last) = (0, 0);
+        let mut open = 0;
+        let mut last = 0;
         for packet in &packets[1..] {
             let event = packet.track_event.as_ref().unwrap();
             let kind = event.r#type.unwrap();

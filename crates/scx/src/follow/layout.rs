@@ -114,7 +114,8 @@ impl Layout {
             counters: Vec::new(),
             columns: Vec::new(),
         };
-        let (have, most) = (layout.places(), shared::MAX_EVENTS as usize);
+        let have = layout.places();
+        let most = shared::MAX_EVENTS as usize;
         if have > most {
             return Err(format!("{have} events in a set, of {most} at most"));
         }
@@ -135,7 +136,8 @@ impl Layout {
                     .place_of(*event)
                     .map(|place| offset_of!(types::row, counts) + 8 * place),
             };
-            let (fields, first) = (set.0.iter().map(field).collect(), self.width());
+            let fields = set.0.iter().map(field).collect();
+            let first = self.width();
             self.columns.push(Columns {
                 fields,
                 span: first..first + TIMES + set.0.len(),
@@ -241,7 +243,8 @@ mod tests {
     fn counts_come_from_where_they_are() {
         let clock = event(Some(1), &[]);
         let faults = event(Some(2), &[]);
-        let (everywhere, there) = (event(None, &[0, 1]), event(None, &[1]));
+        let everywhere = event(None, &[0, 1]);
+        let there = event(None, &[1]);
         let switches = event(Some(3), &[]);
         let sets = vec![vec![clock, faults, there, everywhere, switches]];
         let mut layout = Layout::of(&sets).unwrap();

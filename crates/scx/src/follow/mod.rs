@@ -150,7 +150,8 @@ impl InKernel {
     }
 
     fn load_for(errand: &Errand<'_>, layout: Layout, classes: Classes) -> Result<Self, String> {
-        let (nr_cpus, seats) = (classes.of.len(), room(errand.cpus.len(), errand.threads));
+        let nr_cpus = classes.of.len();
+        let seats = room(errand.cpus.len(), errand.threads);
         let per_seat = classes.first.len() * layout.sets.len();
         if per_seat > shared::MAX_KINDS as usize {
             return Err(format!(
@@ -222,7 +223,8 @@ impl InKernel {
                 },
             );
             // Who stands there has neither a number nor a way.
-            let (tid, at) = (shared::NONE, cpu as u32);
+            let tid = shared::NONE;
+            let at = cpu as u32;
             inside.seats.write(
                 seats + cpu,
                 types::seat {
@@ -235,7 +237,10 @@ impl InKernel {
         inside.want(errand.program.and(Some(0)));
         if let Some(program) = errand.program {
             inside.take_seats(1).map_err(|e| e.to_string())?;
-            let (tid, tgid, cpu, state) = (program, program, shared::NONE, shared::SEAT_TAKEN);
+            let tid = program;
+            let tgid = program;
+            let cpu = shared::NONE;
+            let state = shared::SEAT_TAKEN;
             inside.seats.write(
                 0,
                 types::seat {
@@ -272,7 +277,8 @@ impl InKernel {
         if self.counters.events().len() < errand.cpus.iter().map(wanted).sum() {
             return Err("CPUs cannot count all that at once".into());
         }
-        let (sets, places) = (counted.len(), self.layout.places());
+        let sets = counted.len();
+        let places = self.layout.places();
         for cpu in &self.classes.first {
             self.layout.add_class(&counted, *cpu);
         }
@@ -318,7 +324,8 @@ impl InKernel {
 
     /// It is this set's turn, or none's.
     fn want(&self, set: Option<u32>) {
-        let (sets, kinds) = (self.layout.sets.len() as u32, self.kinds_per_seat() as u32);
+        let sets = self.layout.sets.len() as u32;
+        let kinds = self.kinds_per_seat() as u32;
         for (cpu, class) in self.classes.of.iter().enumerate() {
             let kind = class
                 .zip(set)
@@ -428,7 +435,8 @@ impl InKernel {
         if renumbered && (self.parted.contains(&seat.tgid) || self.has_another(seat.tgid, nr)) {
             return false;
         }
-        let (pid, now) = (seat.tgid, Nanos(seat.at_ns.max(seat.renumbered_ns)));
+        let pid = seat.tgid;
+        let now = Nanos(seat.at_ns.max(seat.renumbered_ns));
         let tid = if seat.renumbered_ns > 0 {
             pid
         } else {
@@ -498,7 +506,8 @@ impl InKernel {
         alone: bool,
         hear: Hear<'_>,
     ) {
-        let (kinds, width) = (self.kinds_per_seat(), self.layout.width());
+        let kinds = self.kinds_per_seat();
+        let width = self.layout.width();
         for kind in 0..kinds {
             let span = self.layout.span(kind);
             let told = &mut self.told[nr * width..][span.clone()];
@@ -516,7 +525,8 @@ impl InKernel {
             let [enabled, running, values @ ..] = &*counts else {
                 continue;
             };
-            let (enabled, running) = (Nanos(*enabled), Nanos(*running));
+            let enabled = Nanos(*enabled);
+            let running = Nanos(*running);
             let cpu = CpuId(
                 self.rows
                     .entry(nr * kinds + kind)
@@ -728,7 +738,8 @@ impl Follow for InKernel {
     }
 
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)> {
-        let (seats, kinds) = (self.room, self.kinds_per_seat());
+        let seats = self.room;
+        let kinds = self.kinds_per_seat();
         let mut sums: Vec<(usize, Vec<u64>)> = Vec::new();
         for cpu in 0..self.classes.of.len() {
             for kind in 0..kinds {

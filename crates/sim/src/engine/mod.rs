@@ -56,9 +56,7 @@ pub enum SimError {
     #[error(
         "the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator"
     )]
-    Stuck {
-        at: Nanos,
-    },
+    Stuck { at: Nanos },
 }
 
 pub struct Simulation {
@@ -207,7 +205,8 @@ impl Simulation {
     fn program_outcome(&mut self, row: usize) -> countersteer_core::score::ProgramOutcome {
         let program = &self.programs[row];
         let (alone_fast_s, alone_slow_s) = program.alone_seconds(&self.topology, &self.progress);
-        let (mut instructions, mut cycles) = (0.0, 0.0);
+        let mut instructions = 0.0;
+        let mut cycles = 0.0;
         for id in program.threads() {
             let counters = self.progress.counters(id, self.now);
             instructions += counters.instructions;
@@ -587,7 +586,8 @@ impl Simulation {
         let start = thread
             .running_since
             .filter(|start| self.config.trace && self.now > *start);
-        let (id, cpu) = (ThreadId::from_index(row), thread.cpu);
+        let id = ThreadId::from_index(row);
+        let cpu = thread.cpu;
         self.spans.extend(start.map(|start| Span {
             thread: id,
             cpu,

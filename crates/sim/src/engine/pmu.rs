@@ -112,10 +112,8 @@ impl Pmu {
         if ran == Nanos::ZERO {
             return;
         }
-        let (sum, count) = (
-            std::mem::take(&mut state.occupancy_sum),
-            std::mem::take(&mut state.occupancy_count),
-        );
+        let sum = std::mem::take(&mut state.occupancy_sum);
+        let count = std::mem::take(&mut state.occupancy_count);
         let lines = if count > 0 {
             sum / f64::from(count)
         } else {
@@ -151,7 +149,8 @@ impl Pmu {
         }
         counts.set(Event::SfTrue, sf_true);
         counts.set(Event::Work, now.instructions - last.instructions);
-        let (set, sets) = (self.set as u32, self.uncounted.len().max(1) as u32);
+        let set = self.set as u32;
+        let sets = self.uncounted.len().max(1) as u32;
         self.samples.push(Sample {
             thread,
             cpu,

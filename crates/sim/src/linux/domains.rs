@@ -201,10 +201,8 @@ impl Domains {
                 a
             }
         });
-        let (min, max) = (
-            parts.iter().map(|p| p.min_capacity).min(),
-            parts.iter().map(|p| p.max_capacity).max(),
-        );
+        let min = parts.iter().map(|p| p.min_capacity).min();
+        let max = parts.iter().map(|p| p.max_capacity).max();
         Node {
             level,
             parent: NONE,
@@ -244,7 +242,8 @@ impl Domains {
         self.clusters = self.nodes.iter().any(|d| d.level == Level::Cluster);
         let root = &self.nodes[self.root as usize];
         self.asymmetric = root.asym_capacity;
-        let (min, max) = (root.min_capacity, root.max_capacity);
+        let min = root.min_capacity;
+        let max = root.max_capacity;
         let packing = topology.linux == LinuxKind::SmtHybrid;
         for id in n..self.nodes.len() {
             let parent = self.nodes[id].parent;
@@ -334,7 +333,8 @@ impl Domains {
 
     /// Accounts a change of a CPU's runnable threads.
     pub(super) fn count_runnable(&mut self, cpu: usize, before: u32, after: u32) {
-        let (was, is) = (before > 1, after > 1);
+        let was = before > 1;
+        let is = after > 1;
         let mut at = cpu as u32;
         while at != NONE {
             let node = &mut self.nodes[at as usize];

@@ -164,7 +164,8 @@ impl Linux {
         now: u64,
     ) -> (Option<Candidate>, Option<Candidate>) {
         let thread = &self.threads[t as usize];
-        let (mut at_prev, mut widest): (Option<Candidate>, Option<Candidate>) = (None, None);
+        let mut at_prev: Option<Candidate> = None;
+        let mut widest: Option<Candidate> = None;
         for cpu in domain
             .cpus
             .iter()

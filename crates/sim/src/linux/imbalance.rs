@@ -228,10 +228,8 @@ impl Linux {
             Kind::FullyBusy => self.fuller(old, new),
             Kind::SmtBalance => more_crowded(old, new),
             Kind::HasSpare => {
-                let (was_smt, is_smt) = (
-                    self.domains.node(old.group).shares_capacity(),
-                    group.shares_capacity(),
-                );
+                let was_smt = self.domains.node(old.group).shares_capacity();
+                let is_smt = group.shares_capacity();
                 if was_smt == is_smt {
                     more_crowded(old, new)
                 } else {
@@ -340,10 +338,8 @@ impl Linux {
         if !env.idle() || busiest.running == 0 {
             return 0.0;
         }
-        let (here, there) = (
-            self.domains.node(local.group).cores,
-            self.domains.node(busiest.group).cores,
-        );
+        let here = self.domains.node(local.group).cores;
+        let there = self.domains.node(busiest.group).cores;
         if here == there {
             return f64::from(busiest.running.saturating_sub(local.running));
         }

@@ -35,7 +35,8 @@ impl Linux {
             .config
             .balance_threads
             .min(self.rqs[env.source].runnable);
-        let (mut moved, mut seen) = (0, 0);
+        let mut moved = 0;
+        let mut seen = 0;
         let mut left = self.queued(env.source);
         while left > 0 {
             if env.kind != Idleness::Busy && self.rqs[env.source].runnable <= 1 {

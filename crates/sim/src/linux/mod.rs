@@ -295,10 +295,8 @@ impl Linux {
         let now = self.begin(now);
         self.assign_mask(thread.0, allowed);
         self.affinity_generation += 1;
-        let (cpu, state) = (
-            self.threads[thread.index()].cpu as usize,
-            self.threads[thread.index()].state,
-        );
+        let cpu = self.threads[thread.index()].cpu as usize;
+        let state = self.threads[thread.index()].state;
         if !self.threads[thread.index()].allowed.has(cpu) {
             match state {
                 State::Running | State::Queued => self.force_away(thread.0, now),

@@ -22,7 +22,8 @@ pub(super) fn decay(delta: u64) -> f64 {
     let fraction = (delta & ((1 << HALF_LIFE_SHIFT) - 1)) as f64 / f64::from(1 << HALF_LIFE_SHIFT);
     // exp(-x) for x in 0 .. ln 2: nine terms leave an error below 1e-8.
     let x = -fraction * std::f64::consts::LN_2;
-    let (x2, x4) = (x * x, x * x * x * x);
+    let x2 = x * x;
+    let x4 = x * x * x * x;
     let low = (1.0 + x) + x2 * (0.5 + x * (1.0 / 6.0));
     let high = (1.0 / 24.0 + x * (1.0 / 120.0)) + x2 * (1.0 / 720.0 + x * (1.0 / 5040.0));
     (low + x4 * (high + x4 * (1.0 / 40320.0))) / (1_u64 << halvings) as f64
@@ -151,7 +152,8 @@ mod tests {
             runnable: 1024.0,
             util: 1024.0,
         };
-        let (mut a, mut b) = (Avg::default(), Avg::default());
+        let mut a = Avg::default();
+        let mut b = Avg::default();
         a.update(3_000_000, rate);
         a.update(9_000_000, rate);
         b.update(9_000_000, rate);

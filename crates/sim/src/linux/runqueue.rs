@@ -194,7 +194,8 @@ impl RunQueue {
 
     /// Brings the queue's averages up to date; call before anything about the queue changes.
     pub(super) fn update_avg(&mut self, now: u64) {
-        let (clock, rate) = (self.pelt_clock(now), self.rate());
+        let clock = self.pelt_clock(now);
+        let rate = self.rate();
         self.avg.update(clock, rate);
     }
 

@@ -426,10 +426,8 @@ impl Linux {
     }
 
     fn unlink(&mut self, cpu: usize, t: u32) {
-        let (newer, older) = (
-            self.threads[t as usize].newer,
-            self.threads[t as usize].older,
-        );
+        let newer = self.threads[t as usize].newer;
+        let older = self.threads[t as usize].older;
         match self.threads.get_mut(newer as usize) {
             Some(n) => n.older = older,
             None => self.rqs[cpu].newest = older,

@@ -73,8 +73,10 @@ impl Linux {
         let Some(waker) = self.threads.get(waker as usize) else {
             return false;
         };
-        let (a, b) = (waker.wakee_flips, self.threads[t as usize].wakee_flips);
-        let (master, slave) = (a.max(b), a.min(b));
+        let a = waker.wakee_flips;
+        let b = self.threads[t as usize].wakee_flips;
+        let master = a.max(b);
+        let slave = a.min(b);
         let factor = self
             .domains
             .node(self.domains.llc[waker.cpu as usize])

@@ -95,7 +95,8 @@ fn conflict(distance: f64, sets: f64, ways: u32) -> f64 {
             0.0
         };
     }
-    let (p, q) = (1.0 / sets, 1.0 - 1.0 / sets);
+    let p = 1.0 / sets;
+    let q = 1.0 - 1.0 / sets;
     let mut term = q.powf(distance);
     let mut fewer = 0.0;
     for k in 0..ways {

@@ -76,7 +76,8 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
     let l1_misses = curves::private_misses(&curve, l1_lines, core_type.l1d.ways);
     let mut fixed =
         behaviour.branch_mpki / 1000.0 * branch_penalty(behaviour, core_type, window, latency);
-    let (mut lines, mut misses) = (l1_lines, l1_misses);
+    let mut lines = l1_lines;
+    let mut misses = l1_misses;
     if let Some(l2) = core_type.l2 {
         lines = l2.size_kib * 16.0 / siblings;
         misses = curves::private_misses(&curve, lines, l2.ways).min(l1_misses);

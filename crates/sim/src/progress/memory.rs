@@ -71,7 +71,8 @@ impl MemoryDomain {
         };
         let demanded =
             |f: f64| self.demand / (1.0 + steepness * (f - self.factor)).max(1e-3) / self.bandwidth;
-        let (mut low, mut high) = (0.0, FULL);
+        let mut low = 0.0;
+        let mut high = FULL;
         let mut u = demanded(self.factor).min(FULL);
         for _ in 0..50 {
             let gap = demanded(factor_at(u)) - u;

@@ -291,7 +291,8 @@ impl Progress {
     pub fn set_running(&mut self, cpu: CpuId, next: Option<ThreadId>, now: Nanos) {
         self.advance(now);
         let row = cpu.index();
-        let (previous, next) = (self.on_cpu[row], next.map_or(NONE, |t| t.0));
+        let previous = self.on_cpu[row];
+        let next = next.map_or(NONE, |t| t.0);
         if previous == next {
             return;
         }

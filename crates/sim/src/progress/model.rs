@@ -197,7 +197,8 @@ fn measured_table(
 
 /// Ends and behaviours of the segments, equal neighbours merged, and each behaviour's share of the instructions.
 fn timeline(profile: &Recorded) -> (Vec<f64>, Vec<u32>, Vec<f64>) {
-    let (mut ends, mut behaviours): (Vec<f64>, Vec<u32>) = (Vec::new(), Vec::new());
+    let mut ends: Vec<f64> = Vec::new();
+    let mut behaviours: Vec<u32> = Vec::new();
     let mut weights = vec![0.0; profile.behaviours.len()];
     let mut end = 0u64;
     for segment in &profile.timeline {

@@ -73,7 +73,9 @@ impl Progress {
         if pool.running == 0 {
             pool.step_at = u64::MAX;
         }
-        let (memory, pool, row) = (cpu.memory, cpu.pool, t.last_cpu);
+        let memory = cpu.memory;
+        let pool = cpu.pool;
+        let row = t.last_cpu;
         self.on_cpu[row as usize] = NONE;
         self.touch_pool(pool);
         self.touch_memory(memory, DEMAND_LARGE);
@@ -230,7 +232,8 @@ impl Progress {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
         let mut lines = [0.0; MAX_LEVELS];
-        let (mut siblings_ipc, mut threads) = (0.0, 1.0);
+        let mut siblings_ipc = 0.0;
+        let mut threads = 1.0;
         if self.config.contention {
             for (k, held) in lines.iter_mut().enumerate().take(cpu.levels) {
                 *held = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;

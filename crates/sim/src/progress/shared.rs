@@ -238,7 +238,9 @@ impl SharedCache {
     /// Evicts what a thread that filled up between steps has displaced: lines of threads that stopped, which are the oldest,
     /// then what others hold above their targets; the rest has to wait for the step.
     fn make_room(&mut self, except: usize) {
-        let (mut used, mut stopped, mut excess) = (0.0, 0.0, 0.0);
+        let mut used = 0.0;
+        let mut stopped = 0.0;
+        let mut excess = 0.0;
         for (row, r) in self.residents.iter().enumerate() {
             used += r.lines;
             if !r.running {
@@ -302,7 +304,8 @@ impl SharedCache {
     }
 
     fn approach(&mut self, tables: &[Table], now: f64, near: f64) {
-        let (mut low, mut high) = (AGE_MIN, AGE_MAX);
+        let mut low = AGE_MIN;
+        let mut high = AGE_MAX;
         let mut age = self.age;
         for _ in 0..64 {
             let (sum, slope) = self.footprints(tables, age, now);
@@ -336,7 +339,8 @@ impl SharedCache {
 
     /// Sets the targets for an eviction age; their sum and its derivative.
     fn footprints(&mut self, tables: &[Table], age: f64, now: f64) -> (f64, f64) {
-        let (mut sum, mut slope) = (0.0, 0.0);
+        let mut sum = 0.0;
+        let mut slope = 0.0;
         for r in &mut self.residents {
             let (ran, part) = r.ran_within(age, now);
             let level = &tables[r.table as usize].levels[r.level as usize];
@@ -366,7 +370,9 @@ impl SharedCache {
 
     /// Lets those below their targets gain what they inserted, at the cost of those above.
     fn flow(&mut self, now: f64) {
-        let (mut used, mut growth, mut excess) = (0.0, 0.0, 0.0);
+        let mut used = 0.0;
+        let mut growth = 0.0;
+        let mut excess = 0.0;
         for r in &mut self.residents {
             if r.running {
                 r.insert(now);
@@ -390,7 +396,9 @@ impl SharedCache {
 
     /// Sets the mean occupancies of the next `ahead` ns if speeds and targets hold.
     fn foresee(&mut self, ahead: f64) {
-        let (mut used, mut growth, mut excess) = (0.0, 0.0, 0.0);
+        let mut used = 0.0;
+        let mut growth = 0.0;
+        let mut excess = 0.0;
         let least = NEGLIGIBLE * SETTLED * self.lines;
         self.moving = false;
         for r in &mut self.residents {

@@ -250,7 +250,8 @@ impl<'a> Search<'a> {
                 rate,
             )
         };
-        let (few, part) = (beside.floor(), beside.fract());
+        let few = beside.floor();
+        let part = beside.fract();
         let (mut speed, mut rate) = with(few, &row.lines);
         if part > 1e-9 {
             let (slower, crowded) = with(few + 1.0, &row.lines);
@@ -277,7 +278,8 @@ impl<'a> Search<'a> {
             }
         });
         let (full, _) = at(&row.lines);
-        let (mut ns, mut work) = (0.0, 0.0);
+        let mut ns = 0.0;
+        let mut work = 0.0;
         for slice in 0..WARMING_SLICES {
             let warm = (f64::from(slice) + 0.5) / f64::from(WARMING_SLICES);
             let lines = std::array::from_fn(|k| left[k] + (row.lines[k] - left[k]) * warm);

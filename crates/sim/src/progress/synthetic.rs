@@ -28,7 +28,8 @@ pub struct Kind {
 /// Lives in its first-level cache.
 #[must_use]
 pub fn compute() -> Kind {
-    let (spread, cyclic) = (vec![(64, 350.0)], Vec::new());
+    let spread = vec![(64, 350.0)];
+    let cyclic = Vec::new();
     Kind {
         ilp: (5.0, 24.0),
         branch_mpki: 0.5,
@@ -42,7 +43,8 @@ pub fn compute() -> Kind {
 /// Touches every line once; misses overlap.
 #[must_use]
 pub fn streaming() -> Kind {
-    let (spread, cyclic) = (vec![(64, 300.0)], Vec::new());
+    let spread = vec![(64, 300.0)];
+    let cyclic = Vec::new();
     Kind {
         ilp: (6.0, 40.0),
         branch_mpki: 0.1,
@@ -56,7 +58,8 @@ pub fn streaming() -> Kind {
 /// Follows pointers over `lines` lines: misses wait for each other.
 #[must_use]
 pub fn chase(lines: u64) -> Kind {
-    let (spread, cyclic) = (vec![(64, 250.0), (lines, 40.0)], Vec::new());
+    let spread = vec![(64, 250.0), (lines, 40.0)];
+    let cyclic = Vec::new();
     Kind {
         ilp: (3.0, 8.0),
         branch_mpki: 2.0,
@@ -70,7 +73,8 @@ pub fn chase(lines: u64) -> Kind {
 /// Sweeps over `lines` lines again and again: hits all of them or none.
 #[must_use]
 pub fn cyclic(lines: u64) -> Kind {
-    let (spread, cyclic) = (vec![(64, 250.0)], vec![(lines, 20.0)]);
+    let spread = vec![(64, 250.0)];
+    let cyclic = vec![(lines, 20.0)];
     Kind {
         ilp: (4.0, 14.0),
         branch_mpki: 1.0,

@@ -97,10 +97,8 @@ impl LevelTable {
         self.fills.clear();
         let mut instructions = self.first / self.points[0].miss.max(MISS_FLOOR);
         for i in 0..self.points.len() - 1 {
-            let (y0, y1) = (
-                self.points[i].miss.max(MISS_FLOOR),
-                self.points[i + 1].miss.max(MISS_FLOOR),
-            );
+            let y0 = self.points[i].miss.max(MISS_FLOOR);
+            let y1 = self.points[i + 1].miss.max(MISS_FLOOR);
             let width = self.lattice(i + 1) - self.lattice(i);
             // The exact integral of 1/y for y linear; its limit for equal ends.
             let mean = if (y0 - y1) > 1e-6 * y0 {
@@ -341,8 +339,10 @@ impl Table {
 /// they are equal, where bursts of one limit meet slack of the other.
 #[inline]
 pub fn limit(width: f64, ilp: f64) -> f64 {
-    let (x, y) = (1.0 / width, 1.0 / ilp);
-    let (x2, y2) = (x * x, y * y);
+    let x = 1.0 / width;
+    let y = 1.0 / ilp;
+    let x2 = x * x;
+    let y2 = y * y;
     (x2 * x2 + y2 * y2).sqrt().sqrt()
 }
 
@@ -389,7 +389,9 @@ mod tests {
 
     /// For miss(c) = m (1 - c/K) above the first point: F(c) = first/miss(first) + K/m ln((K - first)/(K - c)).
     fn exact(lines: f64) -> f64 {
-        let (m, k, first) = (0.01f64, 20_000.0f64, 64.0f64);
+        let m = 0.01f64;
+        let k = 20_000.0f64;
+        let first = 64.0f64;
         first / (m * (1.0 - first / k)) + k / m * ((k - first) / (k - lines)).ln()
     }
 

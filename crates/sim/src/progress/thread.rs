@@ -274,7 +274,8 @@ impl Thread {
             core: table.active_w * ns + table.instruction_nj * n,
             ..SpanEnergy::default()
         };
-        let (mut references, mut misses) = (table.private_references * n, leaving);
+        let mut references = table.private_references * n;
+        let mut misses = leaving;
         for k in 0..cpu.levels {
             references = misses;
             misses = self.misses[k] - self.closed[k];

@@ -342,7 +342,9 @@ proptest! {
         let mut ledger = Ledger::new(vec![0]);
         ledger.pass_over(Nanos(10));
         let tree = ledger.root(1, 1, Nanos::ZERO);
-        let (mut counts, mut total, mut seen) = ([0u64; 6], 0, 0);
+        let mut counts = [0u64; 6];
+        let mut total = 0;
+        let mut seen = 0;
         for (now, (tid, more, sampled, ends, flush)) in steps.into_iter().enumerate() {
             counts[tid as usize] += more;
             total += more;

@@ -130,7 +130,8 @@ impl<'a> Search<'a> {
 
     /// Least and most threads per CPU such that there are mappings, and few enough to predict each.
     fn exact_bounds(&mut self) -> Option<(u32, u32)> {
-        let (threads, cpus) = (self.subjects.len(), self.topology.cpus.len());
+        let threads = self.subjects.len();
+        let cpus = self.topology.cpus.len();
         if threads > EXACT || threads == 0 {
             return None;
         }

@@ -156,7 +156,8 @@ impl Tree {
     pub fn nearest(&self, assignment: &[CpuId], present: &[CpuId]) -> Vec<CpuId> {
         let paths =
             |cpus: &[CpuId]| -> Vec<Vec<usize>> { cpus.iter().map(|c| self.path_to(*c)).collect() };
-        let (wanted, here) = (paths(assignment), paths(present));
+        let wanted = paths(assignment);
+        let here = paths(present);
         let mut chosen = assignment.to_vec();
         let everyone: Vec<usize> = (0..assignment.len()).collect();
         self.pair(1, ROOT, &everyone, &wanted, &here, &mut chosen);
@@ -359,7 +360,8 @@ mod tests {
 
     fn mappings(machine: &str, threads: u32, least: u32, most: u32) -> (Tree, Vec<Vec<CpuId>>) {
         let tree = Tree::new(&testing::topology(machine), &[]);
-        let (mut fill, mut found) = (Fill::new(&tree, least, most), Vec::new());
+        let mut fill = Fill::new(&tree, least, most);
+        let mut found = Vec::new();
         all(&tree, &mut fill, threads, &mut Vec::new(), &mut found);
         (tree, found)
     }

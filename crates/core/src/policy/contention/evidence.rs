@@ -123,7 +123,8 @@ impl Evidence {
             return self.start_over(seen);
         };
         let changed = |old: Use| {
-            let (a, b) = (old.mpki.max(FEW), seen.mpki.max(FEW));
+            let a = old.mpki.max(FEW);
+            let b = seen.mpki.max(FEW);
             ratio(old.occupancy, seen.occupancy) < SAME_ROOM && ratio(a, b) > NEW_PHASE
         };
         if changed(least) || changed(most) {
@@ -152,7 +153,8 @@ impl Evidence {
 
     /// The extremes, when they are far enough apart to prove anything.
     fn contrast(&self) -> Option<(Use, Use)> {
-        let (least, most) = (self.least?, self.most?);
+        let least = self.least?;
+        let most = self.most?;
         (most.occupancy >= CONTRAST * least.occupancy && least.occupancy > 0.0)
             .then_some((least, most))
     }

@@ -164,8 +164,10 @@ impl<'a> Board<'a> {
 
     /// What is lost in the caches of two threads, with them exchanged or not.
     fn loss(&self, a: usize, b: usize, exchanged: bool) -> f64 {
-        let (from, to) = (self.spots[a], self.spots[b]);
-        let (ta, tb) = (self.traits(a), self.traits(b));
+        let from = self.spots[a];
+        let to = self.spots[b];
+        let ta = self.traits(a);
+        let tb = self.traits(b);
         let moved = |sums: [f64; 2], has: (bool, bool)| -> [f64; 2] {
             let sign = |has: bool| if has && exchanged { 1.0 } else { 0.0 };
             [0, 1].map(|k| sums[k] + (tb[k] - ta[k]) * (sign(has.0) - sign(has.1)))

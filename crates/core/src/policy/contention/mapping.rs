@@ -177,7 +177,8 @@ impl Caches {
     pub fn nearest(&self, mapping: Mapping, present: &[Spot]) -> Vec<Spot> {
         let size = |row: usize| mapping[row].iter().map(Vec::len).sum::<usize>();
         let equal = |a: usize, b: usize| {
-            let (x, y) = (&self.rows[a], &self.rows[b]);
+            let x = &self.rows[a];
+            let y = &self.rows[b];
             (x.lines, x.seats.len(), size(a)) == (y.lines, y.seats.len(), size(b))
         };
         let mut stay = vec![0usize; self.rows.len() * self.rows.len()];

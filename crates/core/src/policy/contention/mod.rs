@@ -377,7 +377,8 @@ impl Contention {
         let mut told = Vec::with_capacity(seated.len());
         let mut placements = Vec::new();
         for ((who, &(row, seat)), demand) in seated.iter().zip(spots).zip(demand) {
-            let (thread, cache) = (who.info.id, &self.caches.rows[row]);
+            let thread = who.info.id;
+            let cache = &self.caches.rows[row];
             let group = if crowded {
                 cache.seats[seat]
             } else {

@@ -21,7 +21,9 @@ pub(super) struct Verdict {
 
 /// Compares; `None` when nobody tells anything.
 pub(super) fn compare(triples: impl Iterator<Item = [Option<f64>; 3]>) -> Option<Verdict> {
-    let (mut sum, mut gain, mut doubt) = (0.0, 0.0, 0.0);
+    let mut sum = 0.0;
+    let mut gain = 0.0;
+    let mut doubt = 0.0;
     for [before, during, after] in triples {
         let (Some(before), Some(during), Some(after)) = (before, during, after) else {
             continue;

@@ -338,7 +338,8 @@ impl Trials {
             return vec![compare(at_caches.iter().flatten().map(triple))];
         }
         let verdict = |&(a, b): &(usize, usize)| {
-            let (x, y) = (self.best[a].0, self.best[b].0);
+            let x = self.best[a].0;
+            let y = self.best[b].0;
             let other: &[usize] = if x == y { &[] } else { &at_caches[y] };
             compare(at_caches[x].iter().chain(other).map(triple))
         };
@@ -363,7 +364,10 @@ mod tests {
         let mut rng = PolicyRng::seed_from_u64(1);
         let ids: Vec<ThreadId> = (0..4).map(ThreadId).collect();
         let mut spots = vec![(0, 0), (0, 1), (1, 0), (1, 1)];
-        let (mut at, mut sum, mut moves, mut mate) = (0.0, 0.0, 0, 1);
+        let mut at = 0.0;
+        let mut sum = 0.0;
+        let mut moves = 0;
+        let mut mate = 1;
         while at < intervals {
             let length = if trials.comparing() { 0.375 } else { 1.0 };
             mate = (1..4).find(|t| spots[*t].0 == spots[0].0).unwrap();

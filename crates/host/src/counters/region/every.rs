@@ -113,7 +113,8 @@ impl Every {
             user_only: user_only(&resolved)?,
         };
         let several = CoreTypes::of(pmus).names.len() > 1;
-        let (mut parts, mut leaders) = (Vec::new(), Vec::new());
+        let mut parts = Vec::new();
+        let mut leaders = Vec::new();
         for pmu in opening.pmus()? {
             let (part, leader) = opening.part(pmu, several)?;
             parts.push(part);
@@ -212,7 +213,8 @@ impl Every {
     /// Takes the moments that are there, core type by core type, in order; how many there were.
     pub fn take(&mut self, mut each: impl FnMut(&Moment<'_>)) -> usize {
         let mut taken = 0;
-        let (lost, bytes) = (&self.control.lost, &mut self.bytes);
+        let lost = &self.control.lost;
+        let bytes = &mut self.bytes;
         for Part {
             ring,
             counts,
@@ -229,7 +231,8 @@ impl Every {
                     ..
                 } => {
                     taken += 1;
-                    let (enabled, running) = (told.enabled, told.running);
+                    let enabled = told.enabled;
+                    let running = told.running;
                     for count in counts.iter_mut() {
                         count.enabled_ns = enabled.saturating_sub(times.0);
                         count.running_ns = running.saturating_sub(times.1);
@@ -344,7 +347,9 @@ impl<'a> Opening<'a> {
                 .iter()
                 .find(|e| e.software || Some(e.pmu.as_str()) == pmu)
         };
-        let (mut fds, mut members, mut counts) = (Vec::<OwnedFd>::new(), Vec::new(), Vec::new());
+        let mut fds = Vec::<OwnedFd>::new();
+        let mut members = Vec::new();
+        let mut counts = Vec::new();
         for (place, event) in self.resolved.iter().enumerate() {
             let encoding = on(event);
             if let Some(encoding) = encoding {
@@ -352,7 +357,8 @@ impl<'a> Opening<'a> {
                 fds.push(opened.map_err(|e| refused(&event.planned.name, e))?);
                 members.push((place, 0));
             }
-            let (name, unit) = (event.planned.name.clone(), event.planned.unit.clone());
+            let name = event.planned.name.clone();
+            let unit = event.planned.unit.clone();
             let core_type = pmu
                 .filter(|_| several && encoding.is_none_or(|e| !e.software))
                 .map(str::to_owned);

@@ -106,7 +106,8 @@ mod tests {
             .iter()
             .map(|r| (r.event, r.core_type.as_deref(), r.encoding.is_some()))
             .collect();
-        let (core, atom) = (Some("cpu_core"), Some("cpu_atom"));
+        let core = Some("cpu_core");
+        let atom = Some("cpu_atom");
         assert_eq!(
             rows,
             [

@@ -125,7 +125,8 @@ impl Region {
         let groups = opening.groups()?;
         let count = |row: &Row| {
             let planned = &resolved[row.event].planned;
-            let (name, unit) = (planned.name.clone(), planned.unit.clone());
+            let name = planned.name.clone();
+            let unit = planned.unit.clone();
             Count {
                 name,
                 unit,
@@ -259,7 +260,9 @@ impl Group {
 
     /// The sums of a member, with the stretch up to now or without it.
     fn total(&self, member: usize, open: bool) -> [u64; 3] {
-        let (sum, now, base) = (self.sum[member], self.now[member], self.base[member]);
+        let sum = self.sum[member];
+        let now = self.now[member];
+        let base = self.base[member];
         // The kernel's times and those computed from a page may differ by the rounding of the clock's factor.
         std::array::from_fn(|i| {
             if open {
@@ -315,7 +318,8 @@ fn user_only(events: &[Resolved]) -> Result<bool, CounterError> {
 fn forbidden(event: &str, wanted: i32) -> CounterError {
     let paranoid =
         std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-    let (paranoid, target) = (paranoid.trim().to_owned(), "the thread".to_owned());
+    let paranoid = paranoid.trim().to_owned();
+    let target = "the thread".to_owned();
     CounterError::Forbidden {
         event: event.into(),
         target,
@@ -370,10 +374,8 @@ impl Opening<'_> {
         rows: &[usize],
         absent: &mut [Option<i32>],
     ) -> Result<Option<Group>, CounterError> {
-        let (mut fds, mut places) = (
-            Vec::with_capacity(rows.len()),
-            Vec::with_capacity(rows.len()),
-        );
+        let mut fds = Vec::with_capacity(rows.len());
+        let mut places = Vec::with_capacity(rows.len());
         for place in rows {
             let event = self.layout.rows[*place].event;
             match self.counter(*place, fds.first()) {
@@ -396,8 +398,11 @@ impl Opening<'_> {
         let pages = self.pages(rows, &fds);
         let leader = fds.remove(0);
         let empty = vec![[0; 3]; places.len()];
-        let (base, sum, now) = (empty.clone(), empty.clone(), empty);
-        let (bytes, words) = (Vec::new(), Vec::with_capacity(places.len()));
+        let base = empty.clone();
+        let sum = empty.clone();
+        let now = empty;
+        let bytes = Vec::new();
+        let words = Vec::with_capacity(places.len());
         Ok(Some(Group {
             leader,
             _members: fds,

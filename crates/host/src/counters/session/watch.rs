@@ -90,8 +90,13 @@ impl Watch {
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
         let origin = backend.now();
-        let (set, turned, census, which, patient, lost, late) =
-            (0, origin, None, Which::All, false, 0, Vec::new());
+        let set = 0;
+        let turned = origin;
+        let census = None;
+        let which = Which::All;
+        let patient = false;
+        let lost = 0;
+        let late = Vec::new();
         Ok(Self {
             request,
             backend,

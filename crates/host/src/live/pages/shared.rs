@@ -151,7 +151,9 @@ impl Shared {
 
     /// What was told in a row; nothing while it is being told.
     pub(super) fn told(&self, row: usize) -> Option<Told> {
-        let (first, between, last) = (self.slot(0, row)?, self.slot(1, row)?, self.slot(2, row)?);
+        let first = self.slot(0, row)?;
+        let between = self.slot(1, row)?;
+        let last = self.slot(2, row)?;
         let seq = layout::word(first, TOLD_SEQ);
         let whole = seq.is_multiple_of(2)
             && seq == layout::word(last, TOLD_SEQ)

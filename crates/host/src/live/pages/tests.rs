@@ -142,10 +142,8 @@ fn what_is_being_told_is_not_heard() {
 #[test]
 fn of_two_engines_one_speaks() {
     let file = honest();
-    let (mut first, mut second) = (
-        opened(&file, own_user()).unwrap(),
-        opened(&file, own_user()).unwrap(),
-    );
+    let mut first = opened(&file, own_user()).unwrap();
+    let mut second = opened(&file, own_user()).unwrap();
     assert!(first.say(0, None) && !second.say(0, None) && first.say(0, None));
     drop(first);
     assert!(second.say(0, None));
@@ -218,7 +216,8 @@ fn to(topology: &Topology, tid: u32, rank: usize) -> ThreadPlacement {
 fn what_a_thread_tells_is_heard_and_it_is_told_where_it_goes_until_the_engine_ends() {
     let run = || {
         let topology = topology();
-        let (pid, tid) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
+        let pid = std::process::id();
+        let tid = nix::unistd::gettid().as_raw() as u32;
         let page = Page::open().unwrap();
         let told = Told {
             priority: 3,
@@ -285,7 +284,8 @@ fn pages_elsewhere_are_found_at_a_later_look() {
     use std::os::unix::process::CommandExt;
 
     let file = honest();
-    let (from, to) = (file.as_raw_fd(), FIRST + 1);
+    let from = file.as_raw_fd();
+    let to = FIRST + 1;
     let mut program = std::process::Command::new("sleep");
     program.arg("60");
     // SAFETY: one system call on numbers.
@@ -299,7 +299,8 @@ fn pages_elsewhere_are_found_at_a_later_look() {
         });
     }
     let mut program = program.spawn().unwrap();
-    let (pid, topology) = (program.id(), topology());
+    let pid = program.id();
+    let topology = topology();
     file.write_all_at(&pid.to_ne_bytes(), 20).unwrap();
     let mut pages = Pages::new(&topology);
     let mut look = |ms| {
@@ -326,7 +327,8 @@ fn pages_elsewhere_are_found_at_a_later_look() {
 fn work_done_since_the_last_sample_is_in_the_next() {
     let run = || {
         let topology = topology();
-        let (pid, tid) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
+        let pid = std::process::id();
+        let tid = nix::unistd::gettid().as_raw() as u32;
         let page = Page::open().unwrap();
         let mut pages = Pages::new(&topology);
         let mut at = 0;
@@ -390,7 +392,8 @@ fn work_done_since_the_last_sample_is_in_the_next() {
 fn shares_and_speeds_follow_from_who_is_where() {
     let topology = topology();
     let types = topology.groups_by(GroupBy::CoreType);
-    let (big, small) = (Arc::clone(&types[0].cpus), Arc::clone(&types[1].cpus));
+    let big = Arc::clone(&types[0].cpus);
+    let small = Arc::clone(&types[1].cpus);
     let infos: Vec<ThreadInfo> = (0..4).map(|tid| info(&topology, tid, 0)).collect();
     let seen = |row: usize, cpus, demand| Seen {
         info: &infos[row],
@@ -441,7 +444,8 @@ fn who_has_no_page_tells_nothing() {
 
 #[test]
 fn a_program_that_opens_something_else_under_the_number_has_no_pages_any_more() {
-    let (ours, disk) = (honest(), tempfile::tempfile().unwrap());
+    let ours = honest();
+    let disk = tempfile::tempfile().unwrap();
     let number = fcntl(&ours, FcntlArg::F_DUPFD_CLOEXEC(500)).unwrap();
     let shared = Shared::open(
         std::process::id(),

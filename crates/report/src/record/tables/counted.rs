@@ -51,16 +51,16 @@ pub(super) fn decode_samples(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, cpu) = (
-        c.u32("step")?,
-        c.u64("at_ns")?,
-        c.u32("thread")?,
-        c.u32("cpu")?,
-    );
-    let (core_type, set) = (c.u32("core_type_id")?, c.u32("set")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let thread = c.u32("thread")?;
+    let cpu = c.u32("cpu")?;
+    let core_type = c.u32("core_type_id")?;
+    let set = c.u32("set")?;
     // Records of earlier versions do not say of how many: they were taken as if there were one.
     let sets = c.newer_u32("sets")?;
-    let (enabled, running) = (c.u64("enabled_ns")?, c.u64("running_ns")?);
+    let enabled = c.u64("enabled_ns")?;
+    let running = c.u64("running_ns")?;
     // An event that a newer version counts and this record lacks is unavailable, not an error.
     let events: Vec<_> = EVENTS
         .iter()
@@ -120,7 +120,9 @@ pub(super) fn decode_metrics(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let thread = c.u32("thread")?;
     let schema = batch.schema();
     let names = schema
         .fields()
@@ -169,7 +171,8 @@ pub(super) fn decode_profiles(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (file, text) = (c.text("file")?, c.text("text")?);
+    let file = c.text("file")?;
+    let text = c.text("text")?;
     let rows = (0..batch.num_rows()).map(|i| (file.value(i).to_owned(), text.value(i).to_owned()));
     record.manifest.profiles.extend(rows);
     Ok(())
@@ -219,15 +222,18 @@ pub(super) fn decode_readings(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, start) = (c.u32("step")?, c.u64("at_ns")?, c.u64("start_ns")?);
-    let (pid, thread, name, cpu) = (
-        c.u32("pid")?,
-        c.u32("thread")?,
-        c.text("name")?,
-        c.u32("cpu")?,
-    );
-    let (core_type, set, last) = (c.text("core_type")?, c.u32("set")?, c.bool("last")?);
-    let (enabled, running) = (c.u64("enabled_ns")?, c.u64("running_ns")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let start = c.u64("start_ns")?;
+    let pid = c.u32("pid")?;
+    let thread = c.u32("thread")?;
+    let name = c.text("name")?;
+    let cpu = c.u32("cpu")?;
+    let core_type = c.text("core_type")?;
+    let set = c.u32("set")?;
+    let last = c.bool("last")?;
+    let enabled = c.u64("enabled_ns")?;
+    let running = c.u64("running_ns")?;
     let schema = batch.schema();
     let names = || {
         schema
@@ -301,14 +307,15 @@ pub(super) fn decode_virtuals(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, cpu) = (
-        c.u32("step")?,
-        c.u64("at_ns")?,
-        c.u32("thread")?,
-        c.u32("cpu")?,
-    );
-    let (scope, place, name) = (c.text("scope")?, c.text("place")?, c.text("name")?);
-    let (unit, value) = (c.text("unit")?, c.f64("value")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let thread = c.u32("thread")?;
+    let cpu = c.u32("cpu")?;
+    let scope = c.text("scope")?;
+    let place = c.text("place")?;
+    let name = c.text("name")?;
+    let unit = c.text("unit")?;
+    let value = c.f64("value")?;
     for i in 0..batch.num_rows() {
         record.virtuals.push(VirtualRow {
             step: step.value(i),

@@ -56,9 +56,14 @@ pub(super) fn decode_steps(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (at, finished, decided) = (c.u64("at_ns")?, c.bool("finished")?, c.bool("decided")?);
-    let (changed, gone, refused) = (c.u32("changed")?, c.u32("gone")?, c.u32("refused")?);
-    let (metric, admission) = (c.text("admission_metric")?, c.pairs("admission")?);
+    let at = c.u64("at_ns")?;
+    let finished = c.bool("finished")?;
+    let decided = c.bool("decided")?;
+    let changed = c.u32("changed")?;
+    let gone = c.u32("gone")?;
+    let refused = c.u32("refused")?;
+    let metric = c.text("admission_metric")?;
+    let admission = c.pairs("admission")?;
     let unheeded = c.newer_u32("unheeded")?;
     for i in 0..batch.num_rows() {
         let table = metric.is_valid(i).then(|| AdmissionRow {
@@ -108,14 +113,15 @@ pub(super) fn decode_threads(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, program) = (
-        c.u32("step")?,
-        c.u64("at_ns")?,
-        c.u32("thread")?,
-        c.u32("program")?,
-    );
-    let (name, cpu, runnable) = (c.text("name")?, c.u32("cpu")?, c.bool("runnable")?);
-    let (nice, allowed) = (c.i8("nice")?, c.text("allowed")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let thread = c.u32("thread")?;
+    let program = c.u32("program")?;
+    let name = c.text("name")?;
+    let cpu = c.u32("cpu")?;
+    let runnable = c.bool("runnable")?;
+    let nice = c.i8("nice")?;
+    let allowed = c.text("allowed")?;
     for i in 0..batch.num_rows() {
         record.threads.push(ThreadRow {
             step: step.value(i),
@@ -154,13 +160,13 @@ pub(super) fn decode_told(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, priority) = (
-        c.u32("step")?,
-        c.u64("at_ns")?,
-        c.u32("thread")?,
-        c.i8("priority")?,
-    );
-    let (qos, phase, workers) = (c.u32("qos_permille")?, c.text("phase")?, c.u32("workers")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let thread = c.u32("thread")?;
+    let priority = c.i8("priority")?;
+    let qos = c.u32("qos_permille")?;
+    let phase = c.text("phase")?;
+    let workers = c.u32("workers")?;
     for i in 0..batch.num_rows() {
         let known = PHASES.iter().find(|p| p.name() == phase.value(i));
         let phase: Phase =
@@ -215,13 +221,12 @@ pub(super) fn decode_events(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread, kind) = (
-        c.u32("step")?,
-        c.u64("at_ns")?,
-        c.u32("thread")?,
-        c.text("kind")?,
-    );
-    let (from, to) = (c.u32("from_cpu")?, c.u32("to_cpu")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let thread = c.u32("thread")?;
+    let kind = c.text("kind")?;
+    let from = c.u32("from_cpu")?;
+    let to = c.u32("to_cpu")?;
     for i in 0..batch.num_rows() {
         let kind = match (kind.value(i), maybe(from, i), maybe(to, i)) {
             ("new", ..) => ThreadEventKind::New,
@@ -289,11 +294,18 @@ pub(super) fn decode_decisions(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, thread) = (c.u32("step")?, c.u64("at_ns")?, c.u32("thread")?);
-    let (target, cpus, weight) = (c.text("target")?, c.text("target_cpus")?, c.u32("weight")?);
-    let (rule, unit) = (c.text("rule")?, c.text("unit")?);
-    let (least, most) = (c.newer_u32("clamp_least")?, c.newer_u32("clamp_most")?);
-    let (seen, alternatives) = (c.pairs("seen")?, c.pairs("alternatives")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let thread = c.u32("thread")?;
+    let target = c.text("target")?;
+    let cpus = c.text("target_cpus")?;
+    let weight = c.u32("weight")?;
+    let rule = c.text("rule")?;
+    let unit = c.text("unit")?;
+    let least = c.newer_u32("clamp_least")?;
+    let most = c.newer_u32("clamp_most")?;
+    let seen = c.pairs("seen")?;
+    let alternatives = c.pairs("alternatives")?;
     for i in 0..batch.num_rows() {
         record.decisions.push(DecisionRow {
             step: step.value(i),
@@ -334,9 +346,14 @@ pub(super) fn decode_shares(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, at, class) = (c.u32("step")?, c.u64("at_ns")?, c.text("class")?);
-    let (members, llc, first) = (c.text("members")?, c.text("llc")?, c.u32("first")?);
-    let (ways, bandwidth) = (c.u32("ways")?, c.u32("bandwidth")?);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let class = c.text("class")?;
+    let members = c.text("members")?;
+    let llc = c.text("llc")?;
+    let first = c.u32("first")?;
+    let ways = c.u32("ways")?;
+    let bandwidth = c.u32("bandwidth")?;
     for i in 0..batch.num_rows() {
         record.shares.push(ShareRow {
             step: step.value(i),
@@ -369,8 +386,11 @@ pub(super) fn decode_spans(
     batch: &RecordBatch,
 ) -> Result<(), String> {
     let c = Columns(batch);
-    let (step, thread, cpu) = (c.u32("step")?, c.u32("thread")?, c.u32("cpu")?);
-    let (start, end) = (c.u64("start_ns")?, c.u64("end_ns")?);
+    let step = c.u32("step")?;
+    let thread = c.u32("thread")?;
+    let cpu = c.u32("cpu")?;
+    let start = c.u64("start_ns")?;
+    let end = c.u64("end_ns")?;
     record.spans.extend((0..batch.num_rows()).map(|i| SpanRow {
         step: step.value(i),
         thread: thread.value(i),
@@ -387,10 +407,8 @@ pub(super) fn encode_programs(
     range: std::ops::Range<usize>,
 ) -> Batch {
     let score = record.score();
-    let (scores, outcomes) = (
-        &score.programs[range.clone()],
-        &record.manifest.outcome.programs[range],
-    );
+    let scores = &score.programs[range.clone()];
+    let outcomes = &record.manifest.outcome.programs[range];
     BatchBuilder::default()
         .text("name", scores.iter().map(|p| &p.name))
         .u32("runs", scores.iter().map(|p| p.runs as u32))

@@ -91,7 +91,8 @@ fn longest_wait_of_a_sleeper(config: LinuxConfig, hogs: u32) -> u64 {
     let mut linux = one_cpu(&vec![0; hogs as usize], config);
     let sleeper = ThreadId(hogs);
     linux.fork(sleeper, 0, &all(), None, Nanos::ZERO);
-    let (mut now, mut longest) = (Nanos::ZERO, 0);
+    let mut now = Nanos::ZERO;
+    let mut longest = 0;
     for _ in 0..200 {
         let woken = now;
         while linux.running(CpuId(0)) != Some(sleeper) {

@@ -198,7 +198,8 @@ fn running_time_equals_busy_time() {
 #[test]
 fn calls_that_come_late_are_served_after_what_was_due() {
     let topology = symmetric(4, 1, 1, 1);
-    let (mut late, mut prompt) = (busy(&topology, 9, seeded(2)), busy(&topology, 9, seeded(2)));
+    let mut late = busy(&topology, 9, seeded(2));
+    let mut prompt = busy(&topology, 9, seeded(2));
     while prompt.next_event() <= ms(5_000) {
         let at = prompt.next_event();
         prompt.advance(at);

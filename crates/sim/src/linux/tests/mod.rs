@@ -31,14 +31,16 @@ pub(super) fn symmetric(cores: u32, llcs: u32, nodes: u32, smt: u32) -> Topology
     );
     let per_llc = cores * smt;
     for llc in 0..llcs {
-        let (low, high) = (llc * per_llc, (llc + 1) * per_llc - 1);
+        let low = llc * per_llc;
+        let high = (llc + 1) * per_llc - 1;
         text += &format!(
             "[[cache]]\nlevel = 3\ncpus = \"{low}-{high}\"\nsize_kib = 8192\nways = 16\nlatency_ns = 12\n"
         );
     }
     let per_node = per_llc * llcs / nodes;
     for node in 0..nodes {
-        let (low, high) = (node * per_node, (node + 1) * per_node - 1);
+        let low = node * per_node;
+        let high = (node + 1) * per_node - 1;
         text +=
             &format!("[[memory]]\ncpus = \"{low}-{high}\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n");
     }

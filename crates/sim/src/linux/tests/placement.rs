@@ -20,7 +20,8 @@ fn as_many_threads_as_cpus_spread_one_each_and_stay() {
             cpus.sort_unstable();
             cpus.dedup();
             assert_eq!(cpus.len(), n as usize, "{}", topology.caches.len());
-            let (before, switches) = (cpus_of(&linux, n), linux.switches());
+            let before = cpus_of(&linux, n);
+            let switches = linux.switches();
             assert_eq!(
                 linux.next_event(),
                 Nanos::NEVER,

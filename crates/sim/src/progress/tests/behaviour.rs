@@ -45,7 +45,8 @@ fn a_slower_clock_hurts_memory_bound_programs_less() {
         });
         ips[0] / ips[1]
     };
-    let (computing, chasing) = (loss(&compute()), loss(&chase(4_000_000)));
+    let computing = loss(&compute());
+    let chasing = loss(&chase(4_000_000));
     assert!((computing - 2.0).abs() < 0.01, "{computing}");
     assert!(chasing < 1.2, "{chasing}");
 }
@@ -120,18 +121,14 @@ fn smt_siblings_share_a_core() {
 fn poison_squeezes_the_vulnerable() {
     let mut progress = start(HYBRID, free_switches(), &[(vulnerable(300_000), 0)]);
     run(&mut progress, ms(1000));
-    let (alone, held) = (
-        speeds(&mut progress, ms(1500))[0],
-        llc_lines(&progress, 0, 0),
-    );
+    let alone = speeds(&mut progress, ms(1500))[0];
+    let held = llc_lines(&progress, 0, 0);
     for t in 1..4 {
         add(&mut progress, t, &streaming(), t);
     }
     run(&mut progress, ms(2500));
-    let (squeezed, left) = (
-        speeds(&mut progress, ms(3000))[0],
-        llc_lines(&progress, 0, 0),
-    );
+    let squeezed = speeds(&mut progress, ms(3000))[0];
+    let left = llc_lines(&progress, 0, 0);
     assert!(left < 0.5 * held, "{left} {held}");
     assert!(squeezed < 0.7 * alone, "{squeezed} {alone}");
 }
@@ -237,7 +234,9 @@ fn moving_costs_more_than_staying_and_a_short_absence_little() {
         run(&mut progress, ms(1003));
         progress.counters(ThreadId(0), ms(1003)).instructions - before
     };
-    let (absent, displaced, moved) = (lost(&[(0, 0)]), lost(&[(0, 1)]), lost(&[(1, 0)]));
+    let absent = lost(&[(0, 0)]);
+    let displaced = lost(&[(0, 1)]);
+    let moved = lost(&[(1, 0)]);
     assert!(
         absent > displaced && displaced >= moved,
         "{absent} {displaced} {moved}"

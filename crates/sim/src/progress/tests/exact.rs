@@ -117,7 +117,8 @@ fn work_starts_anywhere_on_the_timeline_and_goes_round() {
         progress.set_running(CpuId(0), Some(ThreadId(0)), Nanos::ZERO);
         finish(&mut progress).0 as f64
     };
-    let (whole, chased) = (time(0.0, 1.1e9), time(1e9, 1e8));
+    let whole = time(0.0, 1.1e9);
+    let chased = time(1e9, 1e8);
     assert!((time(1e9, 1.1e9) - whole).abs() < 4.0);
     assert!((time(2.2e9, 1e9) + chased - whole).abs() < 4.0);
 }

@@ -170,10 +170,8 @@ fn way_finer_steps_change_little() {
             progress.stepping = fine_steps();
         }
         for t in 0..8u32 {
-            let (a, b) = (
-                mix()[t as usize % 7].clone(),
-                mix()[(t as usize + 3) % 7].clone(),
-            );
+            let a = mix()[t as usize % 7].clone();
+            let b = mix()[(t as usize + 3) % 7].clone();
             let lengths = (400_000_000 + 30_000_000 * u64::from(t), 300_000_000);
             let model = progress
                 .add_program(Arc::new(profile("p", &[(a, lengths.0), (b, lengths.1)])))

@@ -75,10 +75,8 @@ impl Census {
             return self.enter(opening, (pid, tids), (backend, follower), now);
         }
         let told = &mut backend.opened;
-        let (files, cpus) = (
-            (told.leaders.len() + self.trees.len()) as u64,
-            opening.cpus.len() as u64,
-        );
+        let files = (told.leaders.len() + self.trees.len()) as u64;
+        let cpus = opening.cpus.len() as u64;
         limits::make_room(files + tids.len() as u64 * cpus * FILES)?;
         for tid in tids {
             if announce(told, opening.cpus, *tid, self.next)? {
@@ -131,7 +129,8 @@ impl Census {
     }
 
     fn push(&mut self, (pid, tid): (u32, u32), by: By, follower: &mut Follower, now: Nanos) {
-        let (owner, tree) = (Owner::Thread { pid, tid }, self.next);
+        let owner = Owner::Thread { pid, tid };
+        let tree = self.next;
         self.trees.push(Counted { owner, tree, by });
         follower.root(pid, tid, now);
         self.next += 1;
@@ -163,7 +162,8 @@ impl Census {
                     .map_err(CounterError::system("reading counters"))?;
                 let values = group.places.in_set(&self.values, &mut self.placed);
                 let time = |known: bool| if known { Nanos(running) } else { Nanos::ZERO };
-                let (enabled, running) = (time(group.clock), time(group.counts));
+                let enabled = time(group.clock);
+                let running = time(group.counts);
                 let told = Cumulative {
                     at: now,
                     seen_on: group.cpu,
@@ -200,10 +200,8 @@ impl Census {
         if asked.is_empty() {
             return Ok(Vec::new());
         }
-        let (wanted, mut known): (Vec<u32>, _) = (
-            asked.keys().copied().collect(),
-            Vec::with_capacity(asked.len()),
-        );
+        let wanted: Vec<u32> = asked.keys().copied().collect();
+        let mut known = Vec::with_capacity(asked.len());
         loop {
             known.clear();
             let read = roll.families(&wanted, &mut |nr, family: Family| known.push((nr, family)));
@@ -214,7 +212,8 @@ impl Census {
             }
             std::thread::sleep(PAUSE);
         }
-        let (at, mut late) = (Nanos(sys::now()), Vec::new());
+        let at = Nanos(sys::now());
+        let mut late = Vec::new();
         for (nr, Family { ran, leaving }) in known {
             let Some(counted) = asked.get(&nr) else {
                 continue;
@@ -279,11 +278,12 @@ fn clock(cpus: &CpuSet) -> GroupInfo {
 
 /// Has a thread's births and ends, and those of its offspring, told through the rings; whether it is there.
 fn announce(told: &mut Opened, cpus: &CpuSet, tid: u32, tree: u32) -> Result<bool, CounterError> {
-    let (kind, config) = (
-        abi::PERF_TYPE_SOFTWARE,
-        [abi::PERF_COUNT_SW_DUMMY.into(), 0, 0, 0],
-    );
-    let (exclude_kernel, inherit, follow, ring) = (told.user_only, true, true, true);
+    let kind = abi::PERF_TYPE_SOFTWARE;
+    let config = [abi::PERF_COUNT_SW_DUMMY.into(), 0, 0, 0];
+    let exclude_kernel = told.user_only;
+    let inherit = true;
+    let follow = true;
+    let ring = true;
     let attr = Attr {
         kind,
         config,
