@@ -186,7 +186,7 @@ pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<
         detail,
     } = *experiment;
     let plan = plan::plan(workload, &machine.topology)?;
-    let mut policy = policy::parse(spec, &machine.topology)?;
+    let mut policy = countersteer_policies::parse(spec, &machine.topology)?;
     let trace = detail == Some(Detail::Everything);
     let config = options.config(seed, trace);
     let mut simulation = Simulation::new(Arc::clone(&machine.topology), &plan, config)

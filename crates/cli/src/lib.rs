@@ -45,7 +45,7 @@ pub fn steer(policies: &'static [core::policy::PolicyDef]) -> ExitCode {
     }
     // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
     countersteer_host::signals::default_sigpipe();
-    let added = core::policy::add(policies).map_err(anyhow::Error::from);
+    let added = countersteer_policies::add(policies).map_err(anyhow::Error::from);
     match added.and_then(|()| command::dispatch(command::Cli::parse())) {
         Ok(code) => code,
         Err(error) => {

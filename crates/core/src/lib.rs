@@ -17,6 +17,7 @@ pub mod profile;
 pub mod rules;
 pub mod sample;
 pub mod score;
+pub mod testing;
 pub mod textfile;
 pub mod told;
 pub mod topology;

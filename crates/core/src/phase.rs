@@ -109,8 +109,8 @@ impl Phases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::{SMT, topology};
     use crate::sample::{Counts, Event};
+    use crate::testing::{SMT, topology};
     use crate::units::Nanos;
 
     /// A period in which a thread took so many cycles for each instruction.

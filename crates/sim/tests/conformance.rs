@@ -10,11 +10,12 @@ use countersteer_core::engine::{Applied, Observation};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
-use countersteer_core::policy::{self, POLICIES, PolicyRng};
+use countersteer_core::policy::PolicyRng;
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Score;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
+use countersteer_policies::POLICIES;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::ProgressConfig;
@@ -85,7 +86,7 @@ fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> (u64, St
         rounds: 3,
         trace: false,
     };
-    let mut policy = policy::parse(spec, topology).unwrap();
+    let mut policy = countersteer_policies::parse(spec, topology).unwrap();
     let mut simulation = Simulation::new(Arc::clone(topology), plan, config)
         .unwrap()
         .counting(&policy.metrics());

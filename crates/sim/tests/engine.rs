@@ -79,7 +79,7 @@ fn config(ideal: bool, seed: u64) -> SimConfig {
 
 fn score(topology: &Arc<Topology>, plan: &Plan, spec: &str, config: SimConfig) -> Score {
     let seed = config.seed;
-    let mut policy = policy::parse(spec, topology).unwrap();
+    let mut policy = countersteer_policies::parse(spec, topology).unwrap();
     let mut simulation = Simulation::new(Arc::clone(topology), plan, config)
         .unwrap()
         .counting(&policy.metrics());
@@ -255,7 +255,8 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
     let groups = topology.groups_by(GroupBy::CoreType);
     let mut types = Vec::new();
     for (at, group) in [(50, &groups[0]), (100, &groups[1]), (150, &groups[0])] {
-        let mut policy = policy::parse(&format!("static:*={}", group.name), &topology).unwrap();
+        let mut policy =
+            countersteer_policies::parse(&format!("static:*={}", group.name), &topology).unwrap();
         let seen = simulation.observe(Nanos::from_millis(at), false).unwrap();
         let placement = {
             let bank = MetricBank::new(&topology, &[]);

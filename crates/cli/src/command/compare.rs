@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for machine in &machines {
         policies
             .iter()
-            .try_for_each(|p| countersteer_core::policy::parse(p, &machine.topology).map(drop))?;
+            .try_for_each(|p| countersteer_policies::parse(p, &machine.topology).map(drop))?;
         workloads
             .iter()
             .try_for_each(|w| plan::plan(w, &machine.topology).map(drop))?;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use countersteer_core::policy::{self, Policy};
+use countersteer_core::policy::Policy;
 use countersteer_core::rules::Rules;
 use countersteer_core::trial::TrialPlan;
 use countersteer_core::units::Nanos;
@@ -129,7 +129,7 @@ fn judged(
     here: &Here,
     control: &Control,
 ) -> anyhow::Result<(Box<dyn Policy>, Option<Contest>)> {
-    let policy = policy::parse(&rules.policy, &here.topology)?;
+    let policy = countersteer_policies::parse(&rules.policy, &here.topology)?;
     let Some(trust) = rules.trust else {
         return Ok((policy, None));
     };
@@ -140,7 +140,7 @@ fn judged(
         confidence: CONFIDENCE,
     };
     let contest = Contest::new(plan);
-    let linux = policy::parse("linux", &here.topology)?;
+    let linux = countersteer_policies::parse("linux", &here.topology)?;
     let both = Contestants::new(&contest, policy, linux, Some(trust.margin), control);
     Ok((Box::new(both), Some(contest)))
 }

@@ -1,6 +1,6 @@
 //! `steer policy list|show`.
 
-use countersteer_core::policy::{self, PolicyDef};
+use countersteer_core::policy::PolicyDef;
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -59,11 +59,14 @@ impl From<&PolicyDef> for Row {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
-        Args::List { json: true } => {
-            print_json(&policy::all().into_iter().map(Row::from).collect::<Vec<_>>())
-        }
+        Args::List { json: true } => print_json(
+            &countersteer_policies::all()
+                .into_iter()
+                .map(Row::from)
+                .collect::<Vec<_>>(),
+        ),
         Args::List { json: false } => {
-            let rows = policy::all()
+            let rows = countersteer_policies::all()
                 .into_iter()
                 .map(|p| vec![p.name.into(), p.summary.into(), p.source.into()]);
             print(&countersteer_report::table::plain(
@@ -75,10 +78,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let unknown = || {
                 format!(
                     "there is no policy `{name}`; there are {}",
-                    policy::names().join(", ")
+                    countersteer_policies::names().join(", ")
                 )
             };
-            let def = policy::by_name(&name).ok_or_else(|| told(Kind::Usage, unknown()))?;
+            let def = countersteer_policies::by_name(&name)
+                .ok_or_else(|| told(Kind::Usage, unknown()))?;
             if json {
                 print_json(&Row::from(def))
             } else {

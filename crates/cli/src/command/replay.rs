@@ -7,7 +7,6 @@ use std::sync::Arc;
 use countersteer_core::driver::{DriverConfig, NoRecord, drive};
 use countersteer_core::engine::{Applied, Engine, Forecast, Observation};
 use countersteer_core::placement::Placement;
-use countersteer_core::policy;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_report::ReportError;
@@ -75,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let spec = args.policy.as_deref().unwrap_or(&manifest.policy);
     let seed = args.seed.unwrap_or(manifest.seed);
     let topology = record.topology()?;
-    let mut policy = policy::parse(spec, &topology)?;
+    let mut policy = countersteer_policies::parse(spec, &topology)?;
     let model = (manifest.engine == "sim")
         .then(|| model(manifest, &topology, seed))
         .transpose()?;

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use countersteer_core::policy;
 use countersteer_core::units::Nanos;
 use countersteer_report::{number, table};
 
@@ -61,7 +60,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     job::put_back()?;
     let here = Here::look(args.machine.as_deref())?;
-    let policy = policy::parse(&args.policy, &here.topology)?;
+    let policy = countersteer_policies::parse(&args.policy, &here.topology)?;
     let programs = args.whom.programs(&here.topology)?;
     let job = Job {
         spec: &args.policy,

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use countersteer_core::policy;
 use countersteer_core::trial::{Gain, Measure, TrialPlan};
 use countersteer_core::units::Nanos;
 use countersteer_report::table;
@@ -65,8 +64,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     job::put_back()?;
     let here = Here::look(args.machine.as_deref())?;
     let (policy, baseline) = (
-        policy::parse(&args.policy, &here.topology)?,
-        policy::parse(&args.baseline, &here.topology)?,
+        countersteer_policies::parse(&args.policy, &here.topology)?,
+        countersteer_policies::parse(&args.baseline, &here.topology)?,
     );
     let programs = args.whom.programs(&here.topology)?;
     let confidence = (args.confidence / 100.0).clamp(0.5, 0.9999);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{self, Policy, PolicyRng, View};
+use countersteer_core::policy::{Policy, PolicyRng, View};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{GroupId, Nanos, ThreadId};
@@ -150,7 +150,7 @@ impl Governed {
         let mut let_go = self.paused && !paused;
         if let Some(spec) = shared.pending.take() {
             // It was parsed when it was asked for.
-            if let Ok(policy) = policy::parse(&spec, &self.topology) {
+            if let Ok(policy) = countersteer_policies::parse(&spec, &self.topology) {
                 (self.inner, self.late, let_go) = (policy, 0, true);
                 (shared.policy, shared.dropped) = (spec, None);
             }
@@ -167,7 +167,7 @@ impl Governed {
         );
         shared.dropped = Some(why);
         "linux".clone_into(&mut shared.policy);
-        if let Ok(linux) = policy::parse("linux", &self.topology) {
+        if let Ok(linux) = countersteer_policies::parse("linux", &self.topology) {
             self.inner = linux;
         }
     }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use countersteer_core::policy;
 use countersteer_core::topology::Topology;
 use countersteer_host::live::Bell;
 use serde_json::{Value, json};
@@ -39,7 +38,7 @@ static KEYS: &[Key] = &[
         name: "policy",
         get: |shared| json!(shared.policy),
         set: |shared, topology, spec| {
-            policy::parse(spec, topology).map_err(|e| e.to_string())?;
+            countersteer_policies::parse(spec, topology).map_err(|e| e.to_string())?;
             shared.pending = Some(spec.to_owned());
             Ok(json!(spec))
         },

@@ -138,8 +138,8 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::{SMT, topology};
     use crate::sample::Counts;
+    use crate::testing::{SMT, topology};
     use crate::units::{CpuId, Nanos};
 
     /// A sample of one of two sets: both count instructions and cycles, one misses and the other mispredictions.

@@ -314,8 +314,8 @@ impl Type {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing;
     use crate::sample::Sample;
+    use crate::testing;
     use crate::units::{CpuId, Nanos};
 
     /// Cycles, references to and misses of the last-level cache, mispredictions, each per 1,000 instructions.

@@ -96,8 +96,8 @@ impl MetricSource for Worked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing;
     use crate::sample::{Counts, Sample};
+    use crate::testing;
     use crate::units::CpuId;
 
     fn sample(core_type: u32, at_ms: u64, work: Option<f64>) -> Sample {

@@ -1,8 +1,7 @@
 //! Policies: from what is known about threads to where they should run.
 //!
-//! A policy is one file with a [`PolicyDef`] and one row in [`POLICIES`]; names, lists, help, parameters and the conformance
-//! test derive from that row. A policy never knows which engine runs it, reads no clock and does no I/O. Programs that have this
-//! library inside [`add`] policies of their own.
+//! A policy is a [`Policy`] and its [`PolicyDef`]. It never knows which engine runs it, reads no clock and does no I/O. The crate
+//! `countersteer-policies` holds those that ship and the table of their names.
 //!
 //! When things happen: the driver observes until the next policy period (or, for a policy with
 //! [`Policy::wants_events`], until thread events have happened), brings the metrics up to date, calls
@@ -11,24 +10,14 @@
 
 #![warn(missing_docs)]
 
-mod aarr;
-mod best_static;
-mod capacity;
-mod capacity_mpi;
-mod contention;
-mod hsf;
-mod linux;
-mod mpi;
+mod hint_class;
 mod params;
 mod seats;
-mod standing;
-mod static_mapping;
-#[cfg(test)]
-pub(crate) mod testing;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-pub use params::{ParamDef, Params, PolicyError, parse};
+pub use hint_class::{HintClass, weights};
+pub use params::{ParamDef, Params, PolicyError};
 pub use seats::{Rank, Seats, active};
 
 use crate::engine::{Forecast, ThreadEvent, ThreadInfo};
@@ -112,57 +101,4 @@ pub struct PolicyDef {
     pub params: &'static [ParamDef],
     /// Makes one.
     pub make: MakePolicy,
-}
-
-/// Every policy that comes with this library.
-pub static POLICIES: &[PolicyDef] = &[
-    linux::DEF,
-    static_mapping::DEF,
-    best_static::DEF,
-    aarr::DEF,
-    hsf::DEF,
-    mpi::DEF,
-    capacity::DEF,
-    capacity_mpi::DEF,
-];
-
-/// Those that somebody has added.
-static ADDED: RwLock<Vec<&'static PolicyDef>> = RwLock::new(Vec::new());
-
-/// Adds policies that are not part of this library, before any is asked for: from then on they can be named like all others.
-///
-/// # Errors
-/// A name is taken; then none is added.
-pub fn add(policies: &'static [PolicyDef]) -> Result<(), PolicyError> {
-    let mut names: Vec<&str> = names();
-    for policy in policies {
-        if names.contains(&policy.name) {
-            return Err(PolicyError::Taken(policy.name.into()));
-        }
-        names.push(policy.name);
-    }
-    ADDED
-        .write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .extend(policies);
-    Ok(())
-}
-
-/// Every policy there is: this library's, then those added.
-#[must_use]
-pub fn all() -> Vec<&'static PolicyDef> {
-    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
-    POLICIES.iter().chain(added.iter().copied()).collect()
-}
-
-/// Their names.
-#[must_use]
-pub fn names() -> Vec<&'static str> {
-    all().iter().map(|p| p.name).collect()
-}
-
-/// The policy of a name.
-#[must_use]
-pub fn by_name(name: &str) -> Option<&'static PolicyDef> {
-    all().into_iter().find(|p| p.name == name)
 }

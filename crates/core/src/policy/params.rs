@@ -1,10 +1,8 @@
-//! Policy specifications: `name` or `name:key=value,key=value`.
+//! Parameters of policies: `key=value,key=value`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use super::{Policy, PolicyDef, by_name, names};
-use crate::topology::Topology;
+use super::PolicyDef;
 
 /// A parameter of a policy.
 pub struct ParamDef {
@@ -62,6 +60,40 @@ pub enum PolicyError {
 }
 
 impl Params {
+    /// Reads `key=value,key=value` and fills in defaults.
+    ///
+    /// # Errors
+    /// Text that is not `key=value`, and unknown keys, with those that exist.
+    pub fn parse(def: &PolicyDef, text: &str) -> Result<Self, PolicyError> {
+        let mut values: BTreeMap<String, String> = def
+            .params
+            .iter()
+            .filter(|p| p.key != "*")
+            .map(|p| (p.key.into(), p.default.into()))
+            .collect();
+        let any = def.params.iter().any(|p| p.key == "*");
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| PolicyError::NotKeyValue(part.into()))?;
+            if !any && !values.contains_key(key.trim()) {
+                let keys: Vec<_> = def.params.iter().map(|p| p.key).collect();
+                let known = if keys.is_empty() {
+                    "none".into()
+                } else {
+                    keys.join(", ")
+                };
+                return Err(PolicyError::UnknownKey {
+                    policy: def.name.into(),
+                    key: key.into(),
+                    known,
+                });
+            }
+            values.insert(key.trim().into(), value.trim().into());
+        }
+        Ok(Self { values })
+    }
+
     /// The text of a parameter; empty when it is not a parameter of the policy.
     #[must_use]
     pub fn text(&self, key: &str) -> &str {
@@ -117,47 +149,4 @@ impl Params {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
-}
-
-/// Makes the policy that a specification names.
-///
-/// # Errors
-/// Unknown names, keys and values, with those that exist.
-pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
-    let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
-    let def = by_name(name.trim()).ok_or_else(|| PolicyError::Unknown {
-        name: name.into(),
-        known: names().join(", "),
-    })?;
-    (def.make)(&read(def, rest)?, topology)
-}
-
-fn read(def: &PolicyDef, text: &str) -> Result<Params, PolicyError> {
-    let mut values: BTreeMap<String, String> = def
-        .params
-        .iter()
-        .filter(|p| p.key != "*")
-        .map(|p| (p.key.into(), p.default.into()))
-        .collect();
-    let any = def.params.iter().any(|p| p.key == "*");
-    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let (key, value) = part
-            .split_once('=')
-            .ok_or_else(|| PolicyError::NotKeyValue(part.into()))?;
-        if !any && !values.contains_key(key.trim()) {
-            let keys: Vec<_> = def.params.iter().map(|p| p.key).collect();
-            let known = if keys.is_empty() {
-                "none".into()
-            } else {
-                keys.join(", ")
-            };
-            return Err(PolicyError::UnknownKey {
-                policy: def.name.into(),
-                key: key.into(),
-                known,
-            });
-        }
-        values.insert(key.trim().into(), value.trim().into());
-    }
-    Ok(Params { values })
 }

@@ -403,7 +403,7 @@ fn run(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Det
     let mut made: Box<dyn Policy> = if policy == "fastest-first" {
         Box::new(FastestFirst)
     } else {
-        countersteer_core::policy::parse(policy, &room.topology).unwrap()
+        countersteer_policies::parse(policy, &room.topology).unwrap()
     };
     let period = Nanos::from_millis(100);
     let manifest = Manifest::new(

@@ -7,11 +7,12 @@ use countersteer_core::driver::{DriverConfig, NoRecord, drive};
 use countersteer_core::engine::{Applied, Engine, Observation};
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::Placement;
-use countersteer_core::policy::{PolicyRng, parse};
+use countersteer_core::policy::PolicyRng;
 use countersteer_core::score::Score;
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
+use countersteer_policies::parse;
 use countersteer_report::record::{
     Collector, Detail, Manifest, Record, ReplayEngine, compare_decisions,
 };

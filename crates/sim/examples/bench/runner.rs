@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use countersteer_core::driver::{DriverConfig, NoRecord, drive};
 use countersteer_core::machine::Machine;
-use countersteer_core::policy::{self, PolicyRng};
+use countersteer_core::policy::PolicyRng;
 use countersteer_core::profile::Profile;
 use countersteer_core::score::{Outcome, Score};
 use countersteer_core::topology::Topology;
@@ -112,7 +112,7 @@ pub fn run(
         rounds: setup.rounds,
         trace: false,
     };
-    let mut policy = policy::parse(spec, topology)?;
+    let mut policy = countersteer_policies::parse(spec, topology)?;
     let mut simulation =
         Simulation::new(Arc::clone(topology), plan, config)?.counting(&policy.metrics());
     let mut rng = PolicyRng::seed_from_u64(setup.seed);

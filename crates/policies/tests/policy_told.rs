@@ -7,11 +7,12 @@ use std::sync::Arc;
 use countersteer_core::engine::{Observation, ThreadInfo};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
-use countersteer_core::policy::{Policy, PolicyRng, View, parse};
+use countersteer_core::policy::{Policy, PolicyRng, View};
 use countersteer_core::sample::{Counts, Event, Sample};
 use countersteer_core::told::{Phase, Told};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_policies::parse;
 use rand_pcg::rand_core::SeedableRng;
 
 /// Two big CPUs, two small ones, and threads that stay where they are sent.

@@ -4,8 +4,8 @@
 //! seat never run at the same time, so those that hurt each other most are put together ("local optimisation"); seats are
 //! dealt to caches so that demands even out or poison stays apart ("global optimisation").
 
-use crate::topology::{GroupBy, Topology};
-use crate::units::{CpuId, GroupId};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{CpuId, GroupId};
 
 /// The last-level caches.
 pub(super) struct Caches {
@@ -298,8 +298,8 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::testing;
     use super::*;
+    use countersteer_core::testing;
 
     fn caches() -> Caches {
         Caches::new(&testing::topology(testing::TWO_LLCS))

@@ -19,10 +19,10 @@
 //! Loses: with phases shorter than that, on unequal cores (it does not see them), and a little all the time, to trials, when
 //! no mapping is better than another. On machines with one last-level cache only the pairing on cores is left.
 
-use super::contention::{Contention, EVERY, Mode, WAYS};
-use super::{ParamDef, PolicyDef};
+use crate::contention::{Contention, EVERY, Mode, WAYS};
+use countersteer_core::policy::{ParamDef, PolicyDef};
 
-pub(super) const DEF: PolicyDef = PolicyDef {
+pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "capacity+mpi",
     summary: "cache poison apart from the threads it would hurt",
     source: "CMPSched$im, section 4.3",

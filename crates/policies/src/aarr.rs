@@ -12,14 +12,14 @@
 //! Assumes: an equal share of core types is fair. Loses: throughput, whenever speed-up factors differ (`hsf`), and
 //! fairness too, since equal time on big cores is not equal slowdown; and it moves threads all the time.
 
-use super::seats::{Seats, active};
-use super::standing::Standing;
-use super::{ParamDef, Policy, PolicyDef, PolicyRng, View};
-use crate::engine::ThreadInfo;
-use crate::placement::{Placement, Reason, Target, ThreadPlacement};
-use crate::units::{Nanos, ThreadId};
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::HintClass;
+use countersteer_core::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_core::policy::{Seats, active};
+use countersteer_core::units::{Nanos, ThreadId};
 
-pub(super) const DEF: PolicyDef = PolicyDef {
+pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "aarr",
     summary: "asymmetry-aware round-robin: equal shares of every core type for all threads",
     source: "PMCTrack, section 4.1.1 (RR); PMCSched, section 4 (AARR)",
@@ -89,7 +89,7 @@ impl Aarr {
         }
     }
 
-    fn reason(&self, quota: &[usize], standing: Option<Standing>) -> Reason {
+    fn reason(&self, quota: &[usize], class: Option<HintClass>) -> Reason {
         let n = self.ring.len().max(1) as f64;
         let shares = self
             .seats
@@ -103,7 +103,7 @@ impl Aarr {
             }
             _ => "equal turns on every core type",
         };
-        Reason::rule(standing.and_then(Standing::rule).unwrap_or(turns))
+        Reason::rule(class.and_then(HintClass::rule).unwrap_or(turns))
             .saw("threads", Some(n))
             .against("share of each thread's time", shares)
     }
@@ -123,7 +123,8 @@ impl Policy for Aarr {
             .enumerate()
             .flat_map(|(rank, n)| std::iter::repeat_n(rank, *n));
         let row = |id: &ThreadId| present.binary_search_by_key(id, |t| t.id).ok();
-        let waits = |row: usize| Standing::of(present[row], None, false, 0.0) == Standing::Waiting;
+        let waits =
+            |row: usize| HintClass::of(present[row], None, false, 0.0) == HintClass::Waiting;
         for last in [false, true] {
             for row in self
                 .ring
@@ -137,12 +138,11 @@ impl Policy for Aarr {
         let wanted: Vec<(&ThreadInfo, usize)> = present.into_iter().zip(rank_of).collect();
         let told = self.seats.seat(&wanted, false);
         let place = |(row, group): (usize, _)| {
-            let standing =
-                (wanted[row].1 > 0).then(|| Standing::of(wanted[row].0, None, false, 0.0));
+            let class = (wanted[row].1 > 0).then(|| HintClass::of(wanted[row].0, None, false, 0.0));
             ThreadPlacement::new(
                 wanted[row].0.id,
                 Target::Group(group),
-                self.reason(&quota, standing),
+                self.reason(&quota, class),
             )
         };
         let threads = told.into_iter().map(place);

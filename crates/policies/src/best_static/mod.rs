@@ -19,14 +19,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::search::{EXACT, Found, Search, Subject, kinds};
-use super::{ParamDef, Policy, PolicyDef, PolicyRng, View};
-use crate::cpuset::CpuSet;
-use crate::engine::ThreadForecast;
-use crate::placement::{Placement, Reason, Target, ThreadPlacement};
-use crate::topology::{GroupBy, Topology};
-use crate::units::{CpuId, ThreadId};
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::ThreadForecast;
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{CpuId, ThreadId};
 
-pub(super) const DEF: PolicyDef = PolicyDef {
+pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "best-static",
     summary: "the best fixed mapping that the engine's forecast predicts (simulator only)",
     source: "the best static mapping of CMPSched$im, section 4, and HASS, section 5",
@@ -146,7 +146,7 @@ impl BestStatic {
             return false;
         }
         let mut before = std::mem::take(&mut self.allowed);
-        let mut keep = |t: &crate::engine::ThreadInfo| {
+        let mut keep = |t: &countersteer_core::engine::ThreadInfo| {
             before
                 .remove(&t.id)
                 .unwrap_or_else(|| Arc::clone(&t.allowed))

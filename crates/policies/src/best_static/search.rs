@@ -12,11 +12,11 @@ use rand::RngExt;
 
 use super::Objective;
 use super::tree::{Fill, Tree};
-use crate::cpuset::CpuSet;
-use crate::engine::Forecast;
-use crate::policy::PolicyRng;
-use crate::topology::{Group, GroupBy, Topology};
-use crate::units::{CpuId, ThreadId};
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::Forecast;
+use countersteer_core::policy::PolicyRng;
+use countersteer_core::topology::{Group, GroupBy, Topology};
+use countersteer_core::units::{CpuId, ThreadId};
 
 /// Most threads for which all mappings are tried.
 pub(super) const EXACT: usize = 10;

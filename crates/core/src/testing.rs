@@ -1,4 +1,6 @@
-//! Made-up machines for the policies' unit tests.
+//! Made-up machines for tests of policies.
+
+#![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
 use std::sync::Arc;
 
@@ -39,7 +41,7 @@ source = "made up"
 "#;
 
 /// Four equal cores, two last-level caches.
-pub(crate) const TWO_LLCS: &str = r#"
+pub const TWO_LLCS: &str = r#"
 linux = "symmetric"
 # big
 [[cores]]
@@ -64,7 +66,7 @@ bandwidth_gb_s = 20
 "#;
 
 /// Two big cores of two hardware threads each (0-1, 2-3) and two small cores (4, 5), one cache.
-pub(crate) const SMT: &str = r#"
+pub const SMT: &str = r#"
 linux = "smt-hybrid"
 # big smt small
 [[cores]]
@@ -86,7 +88,7 @@ bandwidth_gb_s = 20
 "#;
 
 /// The topology of a machine whose second line names its core types.
-pub(crate) fn topology(body: &str) -> Arc<Topology> {
+pub fn topology(body: &str) -> Arc<Topology> {
     let types = body
         .lines()
         .find(|l| l.starts_with('#'))

@@ -1,4 +1,4 @@
-//! Standing: what policies make of what programs tell about their threads.
+//! Hint classes: what policies make of what programs say about their threads.
 //!
 //! Input: threads with what was told. Output: factors for the figures that they are ranked by. Telling gains a program nothing
 //! at another's cost: priorities weigh threads of one program against each other (their mean weight is 1), and everything else
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use crate::engine::ThreadInfo;
 use crate::told::Phase;
 
-/// Where a thread stands among others, whatever its figures.
+/// What a thread's hints make of it among others, whatever its metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Standing {
+pub enum HintClass {
     /// It makes use of what it gets.
     #[default]
     Full,
@@ -21,13 +21,14 @@ pub(super) enum Standing {
     Waiting,
 }
 
-/// Speed-up factors differ by less than this: standings come before them.
+/// Speed-up factors differ by less than this: classes come before them.
 const APART: f64 = 1e-3;
 
-impl Standing {
-    /// Of a thread of this speed-up factor; `slack` is the part by which it must be slow enough, or, once it is on the slowest
+impl HintClass {
+    /// The class of a thread of this speed-up factor; `slack` is the part by which it must be slow enough, or, once it is on the slowest
     /// type (`slow`), too slow, before that counts.
-    pub(super) fn of(info: &ThreadInfo, sf: Option<f64>, slow: bool, slack: f64) -> Self {
+    #[must_use]
+    pub fn of(info: &ThreadInfo, sf: Option<f64>, slow: bool, slack: f64) -> Self {
         let Some(told) = &info.told else {
             return Self::Full;
         };
@@ -41,8 +42,9 @@ impl Standing {
         }
     }
 
-    /// What its figure is multiplied by.
-    pub(super) const fn factor(self) -> f64 {
+    /// The factor by which the thread's metric is multiplied before ranking.
+    #[must_use]
+    pub const fn factor(self) -> f64 {
         match self {
             Self::Full => 1.0,
             Self::Content => APART,
@@ -50,8 +52,9 @@ impl Standing {
         }
     }
 
-    /// Why it gets no faster core, if that is why.
-    pub(super) const fn rule(self) -> Option<&'static str> {
+    /// The rule to give as the reason where the class keeps a thread from a faster core.
+    #[must_use]
+    pub const fn rule(self) -> Option<&'static str> {
         match self {
             Self::Full => None,
             Self::Content => Some("slower cores are fast enough for it, by its program's word"),
@@ -60,8 +63,9 @@ impl Standing {
     }
 }
 
-/// What each thread's priority weighs among those of its program.
-pub(super) fn weights(threads: &[&ThreadInfo]) -> Vec<f64> {
+/// The weight of each thread's priority among the threads of its program; their mean is 1.
+#[must_use]
+pub fn weights(threads: &[&ThreadInfo]) -> Vec<f64> {
     let own = |info: &ThreadInfo| info.told.map_or(1.0, |told| told.weight());
     if threads
         .iter()
@@ -140,41 +144,41 @@ mod tests {
                 ..Told::default()
             })
         };
-        let of = |told, sf, slow| Standing::of(&thread(0, told), sf, slow, 0.05);
-        assert_eq!(of(None, Some(1.0), true), Standing::Full);
+        let of = |told, sf, slow| HintClass::of(&thread(0, told), sf, slow, 0.05);
+        assert_eq!(of(None, Some(1.0), true), HintClass::Full);
         assert_eq!(
             of(told(500, Phase::Spinning), Some(3.0), true),
-            Standing::Waiting
+            HintClass::Waiting
         );
-        assert_eq!(of(told(0, Phase::Blocked), None, false), Standing::Waiting);
+        assert_eq!(of(told(0, Phase::Blocked), None, false), HintClass::Waiting);
         assert_eq!(
             of(told(500, Phase::Running), None, true),
-            Standing::Full,
+            HintClass::Full,
             "nothing is known of its speed"
         );
         // Between the two thresholds it stays what it is.
         assert_eq!(
             of(told(500, Phase::Running), Some(2.0), true),
-            Standing::Content
+            HintClass::Content
         );
         assert_eq!(
             of(told(500, Phase::Running), Some(2.0), false),
-            Standing::Full
+            HintClass::Full
         );
         assert_eq!(
             of(told(500, Phase::Running), Some(1.8), false),
-            Standing::Content
+            HintClass::Content
         );
         assert_eq!(
             of(told(500, Phase::Running), Some(2.2), true),
-            Standing::Full
+            HintClass::Full
         );
-        let slackless = Standing::of(&thread(0, told(500, Phase::Running)), Some(1.0), false, 1.5);
+        let slackless = HintClass::of(&thread(0, told(500, Phase::Running)), Some(1.0), false, 1.5);
         assert_eq!(
             slackless,
-            Standing::Full,
+            HintClass::Full,
             "one that was moved too often stays"
         );
-        assert!(Standing::Full.factor() * 0.1 > Standing::Content.factor() * 10.0);
+        assert!(HintClass::Full.factor() * 0.1 > HintClass::Content.factor() * 10.0);
     }
 }

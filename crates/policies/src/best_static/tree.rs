@@ -9,9 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::cpuset::CpuSet;
-use crate::topology::Topology;
-use crate::units::CpuId;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::CpuId;
 
 /// The root.
 const ROOT: usize = 0;
@@ -333,8 +333,8 @@ fn path(topology: &Topology, cpu: usize, special: &[&CpuSet]) -> Vec<(u8, u32, S
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::testing;
     use super::*;
+    use countersteer_core::testing;
 
     fn all(
         tree: &Tree,

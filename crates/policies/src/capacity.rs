@@ -10,10 +10,10 @@
 //! With `ways=split` it also divides the caches' ways: what the paper does by mapping, keeping what streams away from what
 //! gains, way masks do inside a cache. A program is poison by the evidence that `capacity+mpi` goes by.
 
-use super::contention::{Contention, EVERY, Mode, WAYS};
-use super::{ParamDef, PolicyDef};
+use crate::contention::{Contention, EVERY, Mode, WAYS};
+use countersteer_core::policy::{ParamDef, PolicyDef};
 
-pub(super) const DEF: PolicyDef = PolicyDef {
+pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "capacity",
     summary: "threads that hold most of a shared cache apart",
     source: "CMPSched$im, section 4.2",

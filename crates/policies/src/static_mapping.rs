@@ -7,14 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View};
-use crate::cpuset::CpuSet;
-use crate::engine::ThreadInfo;
-use crate::placement::{Placement, Reason, Target, ThreadPlacement};
-use crate::topology::{GroupBy, Topology};
-use crate::units::ThreadId;
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::{
+    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
+};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::ThreadId;
 
-pub(super) const DEF: PolicyDef = PolicyDef {
+pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "static",
     summary: "puts programs where you say: static:NAME=TARGET,...",
     source: "CMPSched$im, figure 7 (launch mappings)",

@@ -9,10 +9,10 @@
 //! that was robbed of the cache for one that wastes it, and separates what its own mapping just cured: its misses fall and
 //! the next interval sorts it elsewhere. On machines with one last-level cache only the pairing on cores is left.
 
-use super::PolicyDef;
-use super::contention::{Contention, EVERY, Mode};
+use crate::contention::{Contention, EVERY, Mode};
+use countersteer_core::policy::PolicyDef;
 
-pub(super) const DEF: PolicyDef = PolicyDef {
+pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "mpi",
     summary: "threads with the most cache misses per instruction apart",
     source: "CMPSched$im, section 4.1",

@@ -11,11 +11,11 @@
 //!
 //! Input: at each step, who is mapped where, IPC by thread, and what classes propose. Output: where to map now.
 
-use super::super::PolicyRng;
 use super::exchange::{self, Memory, Threads};
 use super::mapping::{Caches, Spot};
 use super::paired::{Verdict, compare};
-use crate::units::ThreadId;
+use countersteer_core::policy::PolicyRng;
+use countersteer_core::units::ThreadId;
 
 /// What must be gained, at least, for a mapping to be changed.
 const GAIN: f64 = 0.005;
@@ -351,8 +351,8 @@ impl Trials {
 mod tests {
     use rand::SeedableRng;
 
-    use super::super::super::testing;
     use super::*;
+    use countersteer_core::testing;
 
     const RATE: f64 = 0.005;
 

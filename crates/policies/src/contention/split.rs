@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 use super::mapping::Caches;
 use super::{PolicyError, Topology};
-use crate::placement::{CacheClass, CacheShare, Members, Ways};
-use crate::policy::Params;
-use crate::topology::GroupBy;
-use crate::units::{GroupId, ProgramId};
+use countersteer_core::placement::{CacheClass, CacheShare, Members, Ways};
+use countersteer_core::policy::Params;
+use countersteer_core::topology::GroupBy;
+use countersteer_core::units::{GroupId, ProgramId};
 
 /// Part of the ways that all poison has together.
 const POISON: u32 = 8;
@@ -240,7 +240,7 @@ fn alike(old: &[CacheClass], new: &[CacheClass]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::{TWO_LLCS, topology};
+    use countersteer_core::testing::{TWO_LLCS, topology};
 
     fn split() -> Split {
         let topology = topology(TWO_LLCS);

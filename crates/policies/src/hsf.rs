@@ -29,17 +29,21 @@
 //! fairness matters (the slowest threads never see a big core), and with threads of a parallel program that wait for each
 //! other.
 
-use super::seats::{Seats, active};
-use super::standing::{Standing, weights};
-use super::{ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View};
-use crate::engine::{ThreadEventKind, ThreadInfo};
-use crate::placement::{AdmissionTable, Clamp, Placement, Reason, Target, ThreadPlacement};
-use crate::topology::Topology;
-use crate::units::{CoreTypeId, GroupId, Nanos, ThreadId};
+use countersteer_core::engine::{ThreadEventKind, ThreadInfo};
+use countersteer_core::placement::{
+    AdmissionTable, Clamp, Placement, Reason, Target, ThreadPlacement,
+};
+use countersteer_core::policy::{HintClass, weights};
+use countersteer_core::policy::{
+    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
+};
+use countersteer_core::policy::{Seats, active};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CoreTypeId, GroupId, Nanos, ThreadId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub(super) const DEF: PolicyDef = PolicyDef {
+pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "hsf",
     summary: "high speed-up factor first: fastest cores to the threads that gain most",
     source: "PMCTrack, section 4.1.1 (HSP); PMCSched, section 4 (HSF)",
@@ -110,7 +114,7 @@ struct Candidate<'a> {
     info: &'a ThreadInfo,
     sf: Option<f64>,
     /// What its program's word makes of it.
-    standing: Standing,
+    class: HintClass,
     /// What it is ranked by: its SF or the average, weighed, or infinite when it is sent somewhere to be measured.
     key: f64,
     /// The rank it has, if it was given one.
@@ -199,7 +203,7 @@ impl Hsf {
             Candidate {
                 info,
                 sf,
-                standing: Standing::of(info, sf, rank == slowest, self.margin * strength(&memory)),
+                class: HintClass::of(info, sf, rank == slowest, self.margin * strength(&memory)),
                 key: 0.0,
                 seat: given.then_some(rank),
                 memory,
@@ -215,7 +219,7 @@ impl Hsf {
         let mut all: Vec<Candidate<'a>> = active.iter().copied().map(candidate).collect();
         let known = all
             .iter()
-            .filter(|c| c.standing != Standing::Waiting)
+            .filter(|c| c.class != HintClass::Waiting)
             .filter_map(|c| c.sf);
         let (sum, count) = known.fold((0.0, 0u32), |(sum, count), sf| (sum + sf, count + 1));
         let average = if count > 0 {
@@ -225,7 +229,7 @@ impl Hsf {
         };
         for (c, weight) in all.iter_mut().zip(weights(&active)) {
             c.memory.changed |= changed.contains(&c.info.id);
-            c.key = c.sf.unwrap_or(average) * weight * c.standing.factor();
+            c.key = c.sf.unwrap_or(average) * weight * c.class.factor();
         }
         all
     }
@@ -246,7 +250,7 @@ impl Hsf {
         }
         for c in all
             .iter_mut()
-            .filter(|c| c.sf.is_none() && c.standing == Standing::Full)
+            .filter(|c| c.sf.is_none() && c.class == HintClass::Full)
         {
             match c.memory.been {
                 [None, _] => c.send(f64::INFINITY),
@@ -274,7 +278,7 @@ impl Hsf {
         };
         let stale = all
             .iter_mut()
-            .filter(|c| c.standing == Standing::Full)
+            .filter(|c| c.class == HintClass::Full)
             .filter(wanted);
         if let Some(c) = stale.min_by_key(|c| (!c.memory.changed, oldest(c), c.info.id)) {
             c.memory.changed = false;
@@ -370,7 +374,7 @@ impl Hsf {
     fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
         let rule = match (c.profiled, c.sf, c.seat) {
             (true, ..) => "sent to be measured on this core type",
-            _ if rank > 0 && c.standing != Standing::Full => c.standing.rule().unwrap_or_default(),
+            _ if rank > 0 && c.class != HintClass::Full => c.class.rule().unwrap_or_default(),
             (_, None, _) => "no speed-up factor yet: taken as the average of the others",
             (.., Some(seat)) if seat == rank => "keeps its core type",
             (.., Some(seat)) if seat < rank => "others gain more from its faster core",
@@ -435,8 +439,7 @@ impl Hsf {
         let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
         for (rank, seat) in seats.iter().enumerate().take(last) {
             let of = |wanted: fn(usize, usize) -> bool| {
-                let counts =
-                    move |c: &Candidate<'_>| c.sf.is_some() && c.standing == Standing::Full;
+                let counts = move |c: &Candidate<'_>| c.sf.is_some() && c.class == HintClass::Full;
                 all.iter()
                     .zip(ranks)
                     .filter(move |(c, r)| counts(c) && wanted(**r, rank))
@@ -537,7 +540,7 @@ fn ranks_of(quota: &[usize]) -> impl Iterator<Item = usize> + '_ {
 /// asked for before is not throttled on the fast core, and one that is seated low does not drive up clocks that others share.
 fn clamps(topology: &Topology) -> Vec<Clamp> {
     let types: Vec<_> = topology
-        .groups_by(crate::topology::GroupBy::CoreType)
+        .groups_by(countersteer_core::topology::GroupBy::CoreType)
         .iter()
         .filter_map(|g| g.core_type)
         .collect();
@@ -554,7 +557,7 @@ fn clamps(topology: &Topology) -> Vec<Clamp> {
 /// Where each type's nominal speed lies between the slowest (0) and the fastest (1).
 fn between(topology: &Topology) -> Vec<f64> {
     let types = topology
-        .groups_by(crate::topology::GroupBy::CoreType)
+        .groups_by(countersteer_core::topology::GroupBy::CoreType)
         .iter()
         .filter_map(|g| g.core_type);
     let speeds: Vec<f64> = types

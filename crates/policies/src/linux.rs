@@ -4,10 +4,10 @@
 //! Assumes nothing. Loses when cores are unequal or caches contended and the kernel cannot see it. Its result is a
 //! distribution over seeds: compare with best, median and worst.
 
-use super::{Policy, PolicyDef, PolicyRng, View};
-use crate::placement::Placement;
+use countersteer_core::placement::Placement;
+use countersteer_core::policy::{Policy, PolicyDef, PolicyRng, View};
 
-pub(super) const DEF: PolicyDef = PolicyDef {
+pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "linux",
     summary: "places nothing: Linux's own scheduler decides",
     source: "Linux's fair class",

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 use rand::RngExt;
 
-use super::super::PolicyRng;
 use super::mapping::{Caches, Spot};
-use crate::units::ThreadId;
+use countersteer_core::policy::PolicyRng;
+use countersteer_core::units::ThreadId;
 
 /// What an exchange that nobody tried may gain, as far as anybody knows.
 const HOPE: f64 = 0.05;
@@ -203,9 +203,9 @@ impl<'a> Board<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::testing;
     use super::*;
-    use crate::policy::PolicyRng;
+    use countersteer_core::policy::PolicyRng;
+    use countersteer_core::testing;
     use rand::SeedableRng;
 
     /// The exchange picked among four threads, two per cache, a seat each.

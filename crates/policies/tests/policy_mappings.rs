@@ -10,9 +10,10 @@ use std::sync::Arc;
 use countersteer_core::engine::Engine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{Clamp, Placement};
-use countersteer_core::policy::{PolicyRng, View, parse};
+use countersteer_core::policy::{PolicyRng, View};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos};
+use countersteer_policies::parse;
 use rand_pcg::rand_core::SeedableRng;
 
 use toy::{Life, Toy};

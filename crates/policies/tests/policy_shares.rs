@@ -12,9 +12,10 @@ use countersteer_core::driver::{DriverConfig, Recorder, drive};
 use countersteer_core::engine::{Applied, Engine, Observation};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
-use countersteer_core::policy::{PolicyRng, View, parse};
+use countersteer_core::policy::{PolicyRng, View};
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_policies::parse;
 use rand_pcg::rand_core::SeedableRng;
 
 use toy::{Life, Toy};

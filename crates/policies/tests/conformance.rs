@@ -14,9 +14,10 @@ use countersteer_core::driver::{DriverConfig, Recorder, drive};
 use countersteer_core::engine::{Applied, Observation};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{Placement, Reason};
-use countersteer_core::policy::{POLICIES, PolicyRng, parse};
+use countersteer_core::policy::PolicyRng;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_policies::{POLICIES, parse};
 use rand_pcg::rand_core::SeedableRng;
 
 use toy::{Life, Toy};

@@ -17,12 +17,12 @@ use self::exchange::Threads;
 use self::mapping::{Caches, Mapping, Spot};
 use self::split::{Claim, Split};
 use self::trial::{Groups, Step, Trials, Why};
-use super::seats::active;
-use super::{ParamDef, Params, Policy, PolicyError, PolicyRng, View};
-use crate::engine::ThreadInfo;
-use crate::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
-use crate::topology::{GroupBy, Topology};
-use crate::units::{GroupId, Nanos, ThreadId};
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::active;
+use countersteer_core::policy::{ParamDef, Params, Policy, PolicyError, PolicyRng, View};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{GroupId, Nanos, ThreadId};
 
 /// An uneven mapping is kept as long as a new one would be better by less than this.
 const TOLERANCE: f64 = 0.1;

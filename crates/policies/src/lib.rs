@@ -1,0 +1,34 @@
+//! The policies that ship with Countersteer, and the table that names them.
+//!
+//! A policy is one file with a [`PolicyDef`] and one row in [`POLICIES`]; names, lists, help, parameters and the conformance
+//! test derive from that row. The files use what [`countersteer_core`] makes public and nothing else, so that a policy of
+//! another package, added by [`add`], has the same means.
+
+#![warn(missing_docs)]
+
+mod aarr;
+mod best_static;
+mod capacity;
+mod capacity_mpi;
+mod contention;
+mod hsf;
+mod linux;
+mod mpi;
+mod registry;
+mod static_mapping;
+
+use countersteer_core::policy::PolicyDef;
+
+pub use registry::{add, all, by_name, names, parse};
+
+/// Every policy of this crate.
+pub static POLICIES: &[PolicyDef] = &[
+    linux::DEF,
+    static_mapping::DEF,
+    best_static::DEF,
+    aarr::DEF,
+    hsf::DEF,
+    mpi::DEF,
+    capacity::DEF,
+    capacity_mpi::DEF,
+];
