@@ -963,10 +963,40 @@ fn nix_kill(pid: u32) {
 }
 
 #[test]
+fn a_trial_that_is_decided_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "trial",
+        "-P",
+        "aarr",
+        "--block",
+        "100ms",
+        "-i",
+        "20ms",
+        "--for",
+        "60s",
+        "--margin",
+        "90",
+        "--until-decided",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        // A trial leaves its program running; this one has 8 s of CPU time.
+        "ulimit -t 8; while :; do :; done",
+    ];
+    let output = steered(&args, dir.path()).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let pairs = report["all"]["pairs"].as_u64().unwrap_or_default();
+    assert!(report["all"]["verdict"].is_string(), "{report}");
+    assert!((6..200).contains(&pairs), "{report}");
+}
+
+#[test]
 fn a_trial_reports_each_program_with_an_interval() {
     let dir = tempfile::tempdir().unwrap();
     let args = [
-        "trial", "-P", "aarr", "--block", "150ms", "-i", "20ms", "--for", "2s", "--json", "--",
+        "trial", "-P", "aarr", "--block", "100ms", "-i", "20ms", "--for", "3s", "--json", "--",
     ];
     let args: Vec<&str> = args
         .into_iter()
@@ -980,7 +1010,7 @@ fn a_trial_reports_each_program_with_an_interval() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let pairs = report["programs"][0]["pairs"].as_u64().unwrap_or_default();
     assert!(
-        pairs >= 2 && report["programs"][0]["interval"].is_array(),
+        pairs >= 6 && report["programs"][0]["interval"].is_array(),
         "{report}"
     );
 }

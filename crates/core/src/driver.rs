@@ -15,6 +15,11 @@ pub trait Recorder {
     /// Called after every observation.
     fn observation(&mut self, topology: &Topology, observation: &Observation, metrics: &MetricBank);
 
+    /// Whether what was recorded suffices: the loop then ends as if its time were over.
+    fn is_enough(&self) -> bool {
+        false
+    }
+
     /// Called after every decision.
     fn decision(&mut self, topology: &Topology, at: Nanos, placement: &Placement, applied: Applied);
 }
@@ -64,7 +69,7 @@ pub fn drive<E: Engine>(
         }
         metrics.update(&seen);
         recorder.observation(&topology, &seen, &metrics);
-        if seen.finished || seen.at >= config.until {
+        if seen.finished || seen.at >= config.until || recorder.is_enough() {
             return Ok(seen.at);
         }
         let mut view = View {

@@ -5,17 +5,17 @@
 //!
 //! Blocks come in pairs, one of each arm, in random order, so that what drifts slowly (load, phases, temperature) falls on both
 //! alike. The first part of a block is left out, while caches and queues still remember the other arm. Each pair gives one
-//! logarithm of a ratio of rates per program; their mean and Student's t give the interval. Pairs in which a program did not
-//! run in both blocks say nothing about it.
+//! logarithm of a ratio of rates per program; [`Evidence`] of them gives an interval that may be looked at after every pair.
+//! Pairs in which a program did not run in both blocks say nothing about it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::RngExt;
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::engine::Observation;
+use crate::evidence::{Evidence, Verdict};
 use crate::policy::PolicyRng;
 use crate::sample::Event;
 use crate::units::{Nanos, ThreadId};
@@ -38,6 +38,8 @@ pub struct TrialPlan {
     pub settle: f64,
     /// Confidence of the intervals, 0 to 1.
     pub confidence: f64,
+    /// Gains up to this, either way, are as good as none: 0.01 is 1 %.
+    pub margin: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -64,8 +66,8 @@ pub struct Trial {
     done: BTreeMap<Arc<str>, [Done; 2]>,
     time_s: [f64; 2],
     /// Logarithms of ratios by program, and of all programs together.
-    ratios: BTreeMap<Arc<str>, Vec<f64>>,
-    overall: Vec<f64>,
+    ratios: BTreeMap<Arc<str>, Evidence>,
+    overall: Evidence,
     measure: Measure,
     begun: bool,
 }
@@ -82,11 +84,13 @@ struct Done {
 pub struct Gain {
     pub program: String,
     /// Pairs of blocks in which it ran under both.
-    pub pairs: usize,
+    pub pairs: u64,
     /// By how much faster it got on: 0.05 is 5 %.
     pub gain: f64,
-    /// Interval in which the true gain lies with the plan's confidence; absent below two pairs.
+    /// Interval in which the true gain lies with the plan's confidence, whenever it is looked at; absent while pairs are few.
     pub interval: Option<(f64, f64)>,
+    /// What the interval decides, if it does.
+    pub verdict: Option<Verdict>,
 }
 
 impl Trial {
@@ -103,7 +107,7 @@ impl Trial {
             done: BTreeMap::new(),
             time_s: [0.0; 2],
             ratios: BTreeMap::new(),
-            overall: Vec::new(),
+            overall: Evidence::default(),
             measure: Measure::CpuTime,
             begun: false,
         }
@@ -213,14 +217,27 @@ impl Trial {
     pub fn gains(&self) -> Vec<Gain> {
         self.ratios
             .iter()
-            .map(|(program, logs)| gain(program, logs, self.plan.confidence))
+            .map(|(program, evidence)| self.gain(program, evidence))
             .collect()
     }
 
     /// What is known of all programs together: the geometric mean of their gains.
     #[must_use]
     pub fn overall(&self) -> Gain {
-        gain("all", &self.overall, self.plan.confidence)
+        self.gain("all", &self.overall)
+    }
+
+    fn gain(&self, program: &str, evidence: &Evidence) -> Gain {
+        let TrialPlan {
+            confidence, margin, ..
+        } = self.plan;
+        Gain {
+            program: program.into(),
+            pairs: evidence.pairs(),
+            gain: evidence.gain(),
+            interval: evidence.interval(confidence),
+            verdict: evidence.verdict(confidence, margin),
+        }
     }
 }
 
@@ -229,26 +246,6 @@ fn draw(rng: &mut PolicyRng) -> Arm {
         Arm::Policy
     } else {
         Arm::Baseline
-    }
-}
-
-fn gain(program: &str, logs: &[f64], confidence: f64) -> Gain {
-    let n = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / n;
-    let spread = (logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
-    let quantile = |t: StudentsT| t.inverse_cdf(0.5 + confidence / 2.0);
-    let t = StudentsT::new(0.0, 1.0, n - 1.0)
-        .ok()
-        .filter(|_| logs.len() > 1)
-        .map(quantile);
-    let half = t.map(|t| t * spread / n.sqrt());
-    let interval = half.map(|h| ((mean - h).exp_m1(), (mean + h).exp_m1()));
-    let gain = if logs.is_empty() { 0.0 } else { mean.exp_m1() };
-    Gain {
-        program: program.into(),
-        pairs: logs.len(),
-        gain,
-        interval,
     }
 }
 
@@ -268,6 +265,7 @@ mod tests {
             baseline: Nanos::from_millis(baseline_ms),
             settle: 0.2,
             confidence: 0.95,
+            margin: 0.01,
         }
     }
 

@@ -138,6 +138,7 @@ fn judged(
         baseline: Nanos::from_secs_f64(trust.linux_s),
         settle: SETTLE,
         confidence: CONFIDENCE,
+        margin: trust.margin,
     };
     let contest = Contest::new(plan);
     let linux = countersteer_policies::parse("linux", &here.topology)?;

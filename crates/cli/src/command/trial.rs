@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use countersteer_core::evidence::Verdict;
 use countersteer_core::trial::{Gain, Measure, TrialPlan};
 use countersteer_core::units::Nanos;
 use countersteer_report::table;
@@ -42,6 +43,12 @@ pub struct Args {
     /// Confidence of the intervals, in percent
     #[arg(long, default_value_t = 95.0, value_name = "PERCENT")]
     confidence: f64,
+    /// Gains up to this, either way, are as good as none
+    #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
+    margin: f64,
+    /// End as soon as a gain, a loss or no difference above the margin is certain for all programs together
+    #[arg(long)]
+    until_decided: bool,
     /// A machine file instead of what is found out about this machine
     #[arg(long, value_name = "MACHINE")]
     machine: Option<String>,
@@ -74,7 +81,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         baseline: args.block,
         settle: SETTLE,
         confidence,
+        margin: args.margin / 100.0,
     });
+    let contest = if args.until_decided {
+        contest.ending_when_decided()
+    } else {
+        contest
+    };
     let control = Control::default();
     let both = Contestants::new(&contest, policy, baseline, None, &control);
     let spec = format!("{} and {} in turns", args.policy, args.baseline);
@@ -119,18 +132,19 @@ fn text(gains: &[Gain], overall: &Gain, measure: Measure, args: &Args) -> String
             || "-".into(),
             |(l, h)| format!("{} to {}", percent(l), percent(h)),
         );
-        let verdict = match g.interval {
-            Some((low, _)) if low > 0.0 => "faster",
-            Some((_, high)) if high < 0.0 => "slower",
-            Some(_) => "no difference seen",
-            None => "too few turns",
+        let verdict = match (g.verdict, g.interval) {
+            (Some(Verdict::Faster), _) => "faster".into(),
+            (Some(Verdict::Slower), _) => "slower".into(),
+            (Some(Verdict::Equivalent), _) => format!("no difference above {} %", args.margin),
+            (None, Some(_)) => "undecided".into(),
+            (None, None) => "too few pairs".into(),
         };
         vec![
             g.program.clone(),
             g.pairs.to_string(),
             percent(g.gain),
             interval,
-            verdict.into(),
+            verdict,
         ]
     };
     let interval = format!("{} % interval", args.confidence);

@@ -14,16 +14,36 @@ use super::governed::{Control, take_back};
 
 /// A trial that the policy turns and the tally feeds.
 #[derive(Clone)]
-pub struct Contest(Arc<Mutex<Trial>>);
+pub struct Contest {
+    trial: Arc<Mutex<Trial>>,
+    /// The run ends when all programs together are decided about.
+    until_decided: bool,
+}
 
 impl Contest {
     /// A contest with these turns.
     pub fn new(plan: TrialPlan) -> Self {
-        Self(Arc::new(Mutex::new(Trial::new(plan))))
+        Self {
+            trial: Arc::new(Mutex::new(Trial::new(plan))),
+            until_decided: false,
+        }
+    }
+
+    /// Ends the run with the first verdict about all programs together.
+    pub fn ending_when_decided(self) -> Self {
+        Self {
+            until_decided: true,
+            ..self
+        }
+    }
+
+    /// Whether nothing is left to find out.
+    pub fn is_over(&self) -> bool {
+        self.until_decided && self.trial().overall().verdict.is_some()
     }
 
     pub fn trial(&self) -> MutexGuard<'_, Trial> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in what was seen.
@@ -31,9 +51,6 @@ impl Contest {
         self.trial().observe(seen);
     }
 }
-
-/// Pairs of turns before a policy can be given up.
-const LEAST_PAIRS: usize = 5;
 
 /// Two policies that take turns.
 pub struct Contestants {
@@ -43,7 +60,7 @@ pub struct Contestants {
     /// How far below the predicted gain the measured one may lie; for trials that only measure, nothing is enough.
     margin: Option<f64>,
     control: Control,
-    judged: usize,
+    judged: u64,
 }
 
 impl Contestants {
@@ -69,7 +86,7 @@ impl Contestants {
     fn judge(&mut self) {
         let Some(margin) = self.margin else { return };
         let overall = self.contest.trial().overall();
-        if overall.pairs == self.judged || overall.pairs < LEAST_PAIRS {
+        if overall.pairs == self.judged {
             return;
         }
         self.judged = overall.pairs;

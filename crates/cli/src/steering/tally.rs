@@ -445,6 +445,10 @@ impl Recorder for Tally {
         }
     }
 
+    fn is_enough(&self) -> bool {
+        self.contest.as_ref().is_some_and(Contest::is_over)
+    }
+
     fn decision(
         &mut self,
         topology: &Topology,

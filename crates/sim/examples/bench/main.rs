@@ -4,6 +4,7 @@
 
 mod closed_forms;
 mod contention;
+mod evidence;
 mod kernel;
 mod mixes;
 mod runner;
@@ -15,10 +16,11 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 6] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("contention", contention::run),
+    ("evidence", evidence::run),
     ("kernel", kernel::run),
     ("speed", speed::run),
 ];
