@@ -61,9 +61,9 @@ fn constants(header: &Path) -> String {
 }
 
 /// Programs, each with its Rust side.
-const PROGRAMS: [&str; 4] = ["engine", "follow", "adopt", "roll"];
+const PROGRAMS: [&str; 3] = ["engine", "follow", "adopt"];
 /// What both sides know.
-const SHARED: [&str; 3] = ["shared", "follow", "roll"];
+const SHARED: [&str; 2] = ["shared", "follow"];
 
 fn main() {
     println!("cargo:rerun-if-changed=bpf");

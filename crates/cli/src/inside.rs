@@ -1,7 +1,7 @@
 //! Whether threads are followed and counted by BPF programs.
 
 use clap::ValueEnum;
-use countersteer_host::counters::{Errand, Follow, Inside, LoadRoll};
+use countersteer_host::counters::{Errand, Follow, Inside};
 
 /// Who counts threads: BPF programs beside counters of CPUs, or counters of the threads' own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -20,14 +20,6 @@ pub fn inside(when: Bpf) -> Option<Inside<'static>> {
         load: &load,
         must: when == Bpf::Always,
     })
-}
-
-/// What tells inside the kernel who lives.
-pub const fn roll() -> Option<LoadRoll> {
-    #[cfg(feature = "scx")]
-    return Some(countersteer_scx::roll::load);
-    #[cfg(not(feature = "scx"))]
-    None
 }
 
 #[cfg(feature = "scx")]

@@ -57,8 +57,6 @@ pub fn drive<E: Engine>(
     let mut period = config.period;
     let mut metrics = MetricBank::new(&topology, &wanted);
     let mut phases = None;
-    let mut places = policy.places();
-    engine.expect(places)?;
     let mut next = Nanos::ZERO;
     loop {
         let mut seen = engine.observe(next.min(config.until), policy.wants_events())?;
@@ -93,110 +91,8 @@ pub fn drive<E: Engine>(
         if changed.0 || changed.1 {
             engine.tune(&wanted, period)?;
         }
-        let turned = places != policy.places();
-        if turned {
-            places = !places;
-            engine.expect(places)?;
+        if seen.at >= next {
+            next = seen.at + period;
         }
-        if seen.at >= next || turned {
-            next = seen.at + if places { period } else { engine.rest(period) };
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::SeedableRng;
-
-    use crate::testing;
-
-    /// Nothing ever happens, and looking at it takes no time.
-    struct Idle {
-        topology: Arc<Topology>,
-        observed: Vec<Nanos>,
-        /// Nobody is to be placed.
-        rests: bool,
-    }
-
-    impl Engine for Idle {
-        type Error = std::convert::Infallible;
-
-        fn topology(&self) -> &Arc<Topology> {
-            &self.topology
-        }
-
-        fn observe(&mut self, until: Nanos, _: bool) -> Result<Observation, Self::Error> {
-            self.observed.push(until);
-            Ok(Observation {
-                at: until,
-                ..Observation::default()
-            })
-        }
-
-        fn apply(&mut self, _: &Placement) -> Result<Applied, Self::Error> {
-            Ok(Applied::default())
-        }
-
-        fn expect(&mut self, placements: bool) -> Result<(), Self::Error> {
-            self.rests = !placements;
-            Ok(())
-        }
-
-        fn rest(&self, period: Nanos) -> Nanos {
-            assert!(self.rests);
-            Nanos(period.0 * 10)
-        }
-    }
-
-    /// Places threads from some decision on.
-    struct Changing(u32);
-
-    impl Policy for Changing {
-        fn places(&self) -> bool {
-            self.0 == 0
-        }
-
-        fn decide(&mut self, _: &mut View<'_>, _: &mut PolicyRng) -> Placement {
-            self.0 = self.0.saturating_sub(1);
-            Placement::default()
-        }
-    }
-
-    fn observed(policy: &mut dyn Policy) -> Vec<u64> {
-        let topology = testing::topology(testing::TWO_LLCS);
-        let mut idle = Idle {
-            topology,
-            observed: Vec::new(),
-            rests: false,
-        };
-        let config = DriverConfig {
-            period: Nanos::from_millis(100),
-            until: Nanos::from_millis(1500),
-        };
-        drive(
-            &mut idle,
-            policy,
-            &mut NoRecord,
-            config,
-            &mut PolicyRng::seed_from_u64(1),
-        )
-        .unwrap();
-        idle.observed.iter().map(|at| at.0 / 1_000_000).collect()
-    }
-
-    #[test]
-    fn an_engine_rests_while_no_threads_are_to_be_placed() {
-        assert_eq!(observed(&mut Changing(u32::MAX)), [0, 1000, 1500]);
-        assert!(
-            observed(&mut Changing(0))
-                .into_iter()
-                .eq((0..=15).map(|n| n * 100))
-        );
-        // At the second decision another policy takes over.
-        assert_eq!(
-            observed(&mut Changing(2)),
-            [0, 1000, 1100, 1200, 1300, 1400, 1500]
-        );
     }
 }

@@ -42,22 +42,6 @@ pub trait Engine {
         Ok(())
     }
 
-    /// Whether threads are to be placed from now on. Where they are not, nobody decides by what is seen of them, and an engine may
-    /// spare them being looked at one by one: it then says who lives, and what threads have used stands in samples of whoever
-    /// represents them. An engine that was not told goes on seeing everything.
-    ///
-    /// # Errors
-    /// The engine lost its threads or its source of counters.
-    fn expect(&mut self, _placements: bool) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    /// How long nobody need observe where no threads are to be placed; `period` is the time between decisions otherwise. Ends of
-    /// programs, signals and requests end [`Engine::observe`] early.
-    fn rest(&self, period: Nanos) -> Nanos {
-        period
-    }
-
     /// Predicts what static assignments would be worth, where the engine can.
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         None

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
-mod fake;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,9 +15,8 @@ use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 use countersteer_host::affinity::{AffinityConfig, AffinityEngine, Counters, restore};
-use countersteer_host::counters::{LoadRoll, Pmus, Resolved, resolve};
+use countersteer_host::counters::{Pmus, Resolved, resolve};
 use countersteer_host::live::{LiveEngine, Root};
-use fake::{MORE, Manners, fake};
 
 /// Ends with the test, whatever becomes of it.
 struct Program(Child);
@@ -124,11 +121,8 @@ fn config(counters: Option<Counters>, folder: &Path) -> AffinityConfig {
         numbers: CpuNumbers::new(machine.os_cpu_numbers()),
         counters,
         period: PERIOD,
-        until: Nanos::ZERO,
         journals: folder.to_owned(),
         dry: false,
-        sparing: true,
-        roll: None,
     }
 }
 
@@ -578,132 +572,4 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
     let share = told as f64 / (ran() - since) as f64;
     assert!((0.7..1.05).contains(&share), "{share}");
     assert!(turns.iter().all(|samples| *samples >= 5), "{turns:?}");
-}
-
-#[test]
-fn who_is_left_alone_is_counted_with_its_family_until_it_is_placed() {
-    let folder = tempfile::tempdir().unwrap();
-    let gate = folder.path().join("go");
-    let mut engine = engine(folder.path(), true, false);
-    if engine.blindness().is_some() {
-        println!("who_is_left_alone: skipped: counting is not permitted here");
-        return;
-    }
-    engine.expect(false).unwrap();
-    // The first thread ends, and what it has started runs on.
-    let program = Program::start(&format!("{}; ({SPIN}) & sleep 0.3", wait_for(&gate)));
-    let pid = program.pid();
-    engine.admit(&root(&program)).unwrap();
-    std::fs::write(&gate, "").unwrap();
-    let mut born = Vec::new();
-    let mut used = BTreeMap::new();
-    let mut ended = false;
-    until(&mut engine, |seen| {
-        born.extend(
-            seen.events
-                .iter()
-                .filter(|e| e.kind == ThreadEventKind::New)
-                .map(|e| e.thread.0),
-        );
-        ended |= seen
-            .events
-            .iter()
-            .any(|e| e.kind == ThreadEventKind::Exit && e.thread.0 == pid);
-        for sample in &seen.samples {
-            *used.entry((sample.thread.0, ended)).or_insert(0) += sample.enabled.0;
-        }
-        used.iter()
-            .any(|((_, ended), time)| *ended && *time > 50_000_000)
-    });
-    let spins = *used.iter().find(|((tid, _), _)| *tid != pid).unwrap().0;
-    assert!(
-        born.contains(&spins.0) && used.contains_key(&(pid, false)),
-        "{born:?} {used:?}"
-    );
-    assert!(
-        used.keys().all(|(tid, ended)| (*tid == pid) != *ended),
-        "told in the name of who is there: {used:?}"
-    );
-    engine.expect(true).unwrap();
-    until(&mut engine, |seen| {
-        seen.threads.iter().any(|t| t.id.0 == spins.0 && t.runnable)
-            && seen
-                .samples
-                .iter()
-                .any(|s| s.thread.0 == spins.0 && s.enabled < Nanos::from_millis(25))
-    });
-    end(&[spins.0]);
-}
-
-#[test]
-fn who_is_left_alone_is_asked_now_and_then_and_at_the_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let soon = Nanos::from_millis(50);
-    let last = Nanos::from_millis(300);
-    let counters = Some(counters(&["task_clock"], PERIOD));
-    let mut engine = AffinityEngine::open(AffinityConfig {
-        until: last,
-        ..config(counters, folder.path())
-    })
-    .unwrap();
-    if engine.blindness().is_some() {
-        println!("who_is_left_alone_is_asked: skipped: counting is not permitted here");
-        return;
-    }
-    engine.expect(false).unwrap();
-    let program = Program::start(SPIN);
-    engine.admit(&root(&program)).unwrap();
-    let seen = engine.observe(soon, false).unwrap();
-    assert!(
-        seen.samples.is_empty() || seen.at >= Nanos::from_millis(1000),
-        "asked too soon: {seen:?}"
-    );
-    let seen = engine.observe(last, false).unwrap();
-    let used: u64 = seen.samples.iter().map(|s| s.enabled.0).sum();
-    assert!(used > 0 && seen.threads.len() == 1, "{seen:?}");
-}
-
-#[test]
-fn who_finds_no_room_on_a_roll_is_sought_and_counted() {
-    let folder = tempfile::tempdir().unwrap();
-    let gate = folder.path().join("started");
-    let full: LoadRoll = || {
-        fake(Manners {
-            loses: 1,
-            ..Manners::default()
-        })
-    };
-    let config = config(Some(counters(&["task_clock"], PERIOD)), folder.path());
-    let mut engine = AffinityEngine::open(AffinityConfig {
-        roll: Some(full),
-        ..config
-    })
-    .unwrap();
-    if engine.blindness().is_some() || engine.topology().core_types.len() > 1 {
-        println!(
-            "who_finds_no_room: skipped: counting is not permitted here, or a roll does not suffice"
-        );
-        return;
-    }
-    engine.expect(false).unwrap();
-    let program = Program::start(&format!("({SPIN}) & touch '{}'; wait", gate.display()));
-    engine.admit(&root(&program)).unwrap();
-    while !gate.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let mut spins = 0;
-    let mut used = 0;
-    until(&mut engine, |seen| {
-        spins = seen
-            .threads
-            .iter()
-            .map(|t| t.id.0)
-            .find(|tid| *tid != program.pid())
-            .unwrap_or(0);
-        used += seen.samples.iter().map(|s| s.enabled.0).sum::<u64>();
-        spins > 0 && used > MORE.0 + 50_000_000
-    });
-    // What the roll knew is told once, and it is not asked again.
-    assert!(used < 2 * MORE.0, "{used}");
-    end(&[spins]);
 }

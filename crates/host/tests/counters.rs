@@ -2,21 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test helper that fails has failed its test
 
-mod fake;
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use countersteer_core::counters::{Owner, Plan, PlannedSet, Readings, parse_set};
+use countersteer_core::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
-    CATALOG, CoreTypes, CounterError, Ending, Fate, LoadRoll, Pmus, Probe, Request, Session,
-    Summary, Target, Watch, probe, resolve,
+    CATALOG, CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target,
+    Watch, probe, resolve,
 };
-use fake::{CHILD, MORE, Manners, fake};
 
 /// Set in a child of the test: threads that it is to start, four at a time.
 const THREADS: &str = "COUNTERSTEER_TEST_THREADS";
@@ -258,119 +255,6 @@ fn counters_of_who_has_ended_are_closed() {
         (open[9], true),
         "{open:?}, {read} rows"
     );
-}
-
-#[test]
-fn a_roll_tells_of_births_and_ends_and_how_long_families_ran() {
-    let Some(request) = request(
-        words(&["true"]),
-        &["task_clock"],
-        Some(Nanos::from_millis(20)),
-    ) else {
-        return;
-    };
-    let mut watch = watch_by(request, || {
-        fake(Manners {
-            tells: true,
-            leaving: 2,
-            ..Manners::default()
-        })
-    });
-    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-    watch.add(child.id()).unwrap();
-    assert_eq!(watch.open(), 0, "no counter is opened");
-    let mut read = Vec::new();
-    watch.sum_up().unwrap();
-    read.extend(readings(&mut watch));
-    watch.listen();
-    // The tree is over, and its last words are waited for.
-    read.extend(readings(&mut watch));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert_eq!(read, [(child.id(), MORE.0), (child.id(), 2 * MORE.0)]);
-    assert!(!watch.is_owed());
-    let fates: Vec<_> = watch
-        .fates()
-        .into_iter()
-        .map(|(_, tid, fate)| (tid, fate))
-        .collect();
-    let born = Fate::Born {
-        pid: CHILD,
-        parent: child.id(),
-    };
-    assert_eq!(
-        fates,
-        [
-            (CHILD, born),
-            (CHILD, Fate::Exec),
-            (CHILD, Fate::Ended),
-            (child.id(), Fate::Ended)
-        ]
-    );
-}
-
-#[test]
-fn who_takes_long_to_end_is_asked_again_later() {
-    let Some(request) = request(
-        words(&["true"]),
-        &["task_clock"],
-        Some(Nanos::from_millis(20)),
-    ) else {
-        return;
-    };
-    let mut watch = watch_by(request, || {
-        fake(Manners {
-            tells: true,
-            leaving: 60,
-            ..Manners::default()
-        })
-    });
-    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-    watch.add(child.id()).unwrap();
-    watch.listen();
-    let mut read = vec![readings(&mut watch)];
-    assert!(watch.is_owed());
-    while watch.is_owed() {
-        read.push(readings(&mut watch));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    // What was known until then is told at once, the rest when all is known.
-    let sum: u64 = read.iter().flatten().map(|(_, ran)| ran).sum();
-    assert!(read.len() > 1 && sum == 61 * MORE.0, "{read:?}");
-}
-
-/// A watch that counts nothing but time, by a roll.
-fn watch_by(request: Request, load: LoadRoll) -> Watch {
-    let core_types = CoreTypes {
-        names: vec!["cpu".into()],
-        ..request.core_types
-    };
-    let period = request.interval.unwrap();
-    Watch::new(
-        (request.sets, request.plan),
-        period,
-        request.cpus,
-        core_types,
-    )
-    .unwrap()
-    .sparing(Some(load))
-}
-
-/// Ends a period: who ran how long.
-fn readings(watch: &mut Watch) -> Vec<(u32, u64)> {
-    let mut read = Vec::new();
-    let take = |readings: &Readings, _: &Plan| {
-        for (i, row) in readings.rows().iter().enumerate() {
-            let Owner::Thread { tid, .. } = row.owner else {
-                panic!("{row:?}")
-            };
-            read.push((tid, readings.values(i)[0]));
-        }
-    };
-    watch.turn(take).unwrap();
-    read.retain(|(_, ran)| *ran > 0);
-    read
 }
 
 #[test]

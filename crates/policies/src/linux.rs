@@ -18,10 +18,6 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 struct Linux;
 
 impl Policy for Linux {
-    fn places(&self) -> bool {
-        false
-    }
-
     fn decide(&mut self, _: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         Placement::default()
     }

@@ -40,16 +40,12 @@ pub struct ScxConfig {
     pub counters: Option<Counters>,
     pub mode: Mode,
     pub period: Nanos,
-    /// When the run is over in any case: an observation until then, or one that is woken, sees everything.
-    pub until: Nanos,
     /// Time on a CPU before others get their turn.
     pub slice: Nanos,
     /// CPUs without work take threads of other targets from queues longer than this; never, if absent.
     pub steal_above: Option<u32>,
     /// Tell wakes, sleeps and moves, not only births, execs and ends.
     pub tell_switches: bool,
-    /// Nobody keeps what is seen: while no placements are expected threads need not be looked at each period.
-    pub sparing: bool,
     /// The kernel ejects the scheduler when a thread that could run has waited so long.
     pub watchdog: Duration,
     /// Fault injection for tests: threads of this target get lost.
@@ -69,10 +65,8 @@ impl ScxConfig {
             counters: None,
             mode: Mode::Partial,
             period: Nanos::from_millis(100),
-            until: Nanos::NEVER,
             steal_above: None,
             tell_switches: true,
-            sparing: false,
             watchdog: Duration::from_secs(5),
             lose_target: None,
             most_targets: None,
@@ -87,12 +81,6 @@ fn usual_slice(cpus: usize) -> Nanos {
 
 /// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
 const GLANCE: Duration = Duration::from_millis(50);
-
-/// The same while nobody is placed: then it matters little to whom the CPUs belong.
-const RARE_GLANCE: Duration = Duration::from_millis(250);
-
-/// How often threads are looked at that nobody places.
-const SELDOM: Nanos = Nanos::from_millis(1000);
 
 /// How long counters are kept open that others have taken the place of: several ticks of the clock.
 const LINGER: Nanos = Nanos::from_millis(200);
@@ -121,10 +109,6 @@ pub struct ScxEngine {
     /// The admission table, with its metric where user space computes that.
     admission: Option<(AdmissionTable, Option<MetricBank>)>,
     blind: Option<String>,
-    /// Threads are to be placed, so each is looked at every period.
-    expected: bool,
-    /// When they were looked at last, and what was seen told.
-    collected: Nanos,
     /// When the turn of the set that counts began.
     turned: Nanos,
 }
@@ -183,8 +167,6 @@ impl ScxEngine {
             wakers: Vec::new(),
             admission: None,
             blind: None,
-            expected: true,
-            collected: Nanos::ZERO,
             turned: Nanos::ZERO,
         };
         match counters.map_or(Ok(()), |counters| engine.recount(counters)) {
@@ -333,8 +315,7 @@ impl ScxEngine {
     /// Waits for at most so long; whether one of the files ended it. With `events`, whatever the kernel tells does.
     fn wait(&mut self, at_most: Duration, events: bool) -> bool {
         use nix::poll::{PollFd, PollFlags, poll};
-        let glance = if self.expected { GLANCE } else { RARE_GLANCE };
-        let timeout = u16::try_from(at_most.min(glance).as_millis() + 1).unwrap_or(u16::MAX);
+        let timeout = u16::try_from(at_most.min(GLANCE).as_millis() + 1).unwrap_or(u16::MAX);
         let ring = self.kernel.ring();
         let files = self
             .wakers
@@ -494,7 +475,6 @@ impl Engine for ScxEngine {
     }
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, ScxError> {
-        let mut looks = self.expected || until >= self.config.until;
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), early);
@@ -502,15 +482,11 @@ impl Engine for ScxEngine {
                 self.rule_out_ejection()?;
             }
             self.kernel.ejected()?;
-            looks |= woken;
             if woken || self.now() >= until || (early && !self.roster.events.is_empty()) {
                 break;
             }
         }
-        if looks || self.now().since(self.collected) >= SELDOM {
-            self.collect()?;
-            self.collected = self.now();
-        }
+        self.collect()?;
         self.close_exchanged()?;
         // One that is cut short by an event is not a turn.
         if self.now().since(self.turned) >= Nanos(self.config.period.0 * 3 / 4) {
@@ -550,20 +526,6 @@ impl Engine for ScxEngine {
     fn tune(&mut self, _: &[&'static str], period: Nanos) -> Result<(), ScxError> {
         self.config.period = period;
         self.kernel.pace(period)
-    }
-
-    fn expect(&mut self, placements: bool) -> Result<(), ScxError> {
-        self.expected = placements || !self.config.sparing;
-        Ok(())
-    }
-
-    /// Births and ends are told; in between there is only something to be summed up.
-    fn rest(&self, period: Nanos) -> Nanos {
-        if self.expected {
-            period
-        } else {
-            period.max(SELDOM)
-        }
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {

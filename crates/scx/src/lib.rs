@@ -2,16 +2,14 @@
 //!
 //! The engine's input are placements of a policy, its output observations of the threads that are followed. The scheduler itself is
 //! `bpf/engine.bpf.c`; this crate loads it, tells it what to do and hears from it what happens. [`follow`] does the same with
-//! `bpf/follow.bpf.c`, which only counts, beside any scheduler, and [`roll`] with `bpf/roll.bpf.c`, which only knows who lives.
+//! `bpf/follow.bpf.c`, which only counts, beside any scheduler.
 
 mod counting;
 mod engine;
 mod error;
-mod fields;
 pub mod follow;
 mod kernel;
 mod probe;
-pub mod roll;
 mod roster;
 mod targets;
 mod tasks;
@@ -43,11 +41,5 @@ mod generated {
     /// What begins to follow threads that run already.
     pub mod adopt {
         include!(concat!(env!("OUT_DIR"), "/adopt.skel.rs"));
-    }
-    pub mod roll {
-        include!(concat!(env!("OUT_DIR"), "/roll.skel.rs"));
-        pub mod shared {
-            include!(concat!(env!("OUT_DIR"), "/roll.rs"));
-        }
     }
 }

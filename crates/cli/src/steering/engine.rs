@@ -105,8 +105,6 @@ pub struct Steered {
     control: Control,
     /// From which backlogs threads may be taken now.
     steal_above: Option<u32>,
-    /// Threads are to be placed.
-    expected: bool,
 }
 
 impl Steered {
@@ -154,7 +152,6 @@ impl Steered {
             engines: vec![],
             control: control.clone(),
             steal_above,
-            expected: true,
         };
         steered.engines.push(steered.name());
         Ok(steered)
@@ -196,14 +193,8 @@ impl Steered {
     fn fall_back(&mut self, why: &ScxError, at: Nanos) -> Result<(), EngineError> {
         eprintln!("steer: {why}; masks take over");
         self.base = at;
-        let config = AffinityConfig {
-            until: self.inward(self.config.until),
-            ..self.config.clone()
-        };
-        let mut engine = with_masks(&config, self.recount.take()).map_err(EngineError::Affinity)?;
-        engine
-            .expect(self.expected)
-            .map_err(EngineError::Affinity)?;
+        let mut engine =
+            with_masks(&self.config, self.recount.take()).map_err(EngineError::Affinity)?;
         let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
         for thread in &self.threads {
             // The scheduler's engine took leave of them.
@@ -306,10 +297,8 @@ fn in_kernel(
         counters: config.counters.clone(),
         mode,
         period: config.period,
-        until: config.until,
         steal_above,
         tell_switches: events,
-        sparing: config.sparing,
         lose_target: number_of("COUNTERSTEER_LOSE_TARGET"),
         most_targets: number_of("COUNTERSTEER_MOST_TARGETS"),
         ..ScxConfig::new(Arc::clone(&config.topology), config.numbers.clone())
@@ -384,23 +373,6 @@ impl Engine for Steered {
                 }
                 Ok(())
             }
-        }
-    }
-
-    fn expect(&mut self, placements: bool) -> Result<(), EngineError> {
-        self.expected = placements;
-        match &mut self.inner {
-            Inner::Affinity(engine) => engine.expect(placements).map_err(EngineError::Affinity),
-            #[cfg(feature = "scx")]
-            Inner::Scx(engine) => engine.expect(placements).map_err(EngineError::Scx),
-        }
-    }
-
-    fn rest(&self, period: Nanos) -> Nanos {
-        match &self.inner {
-            Inner::Affinity(engine) => engine.rest(period),
-            #[cfg(feature = "scx")]
-            Inner::Scx(engine) => engine.rest(period),
         }
     }
 

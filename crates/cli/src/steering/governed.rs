@@ -212,10 +212,6 @@ impl Policy for Governed {
         self.inner.heeds_phases()
     }
 
-    fn places(&self) -> bool {
-        self.inner.places()
-    }
-
     fn period(&self) -> Option<Nanos> {
         Some(Nanos(self.period.as_nanos() as u64))
     }

@@ -180,11 +180,8 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
         numbers: here.numbers.clone(),
         counters: counters.sets,
         period: job.period,
-        until: job.until,
         journals,
         dry: job.dry,
-        sparing: job.record.is_none() && job.contest.is_none() && job.tell.is_none(),
-        roll: crate::inside::roll(),
     };
     let recount = here.recount(policy, job.period);
     Steered::open(

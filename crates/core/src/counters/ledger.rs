@@ -50,22 +50,9 @@ struct Slot {
     counts: Vec<u64>,
 }
 
-/// Whether a thread has something to report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Standing {
-    #[default]
-    Nothing,
-    /// Next to nothing: it is in that list.
-    Little,
-    /// It is in the list of those.
-    Something,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Ended,
-    /// All but those that hardly ran, see [`Ledger::pass_over`].
-    Due,
     All,
 }
 
@@ -80,9 +67,8 @@ struct Thread {
     unannounced: bool,
     /// A reading has said that it ended.
     farewelled: bool,
-    standing: Standing,
-    /// Time that it ran and that was not reported.
-    fresh_ns: u64,
+    /// It has something to report, and is in the list of those.
+    dirty: bool,
     slots: Vec<Slot>,
     /// Trees whose root had this number before: what of their totals is the root's is not this thread's.
     heir_of: Vec<u32>,
@@ -104,10 +90,6 @@ pub struct Ledger {
     others: FxHashMap<(u32, u32, u32), Vec<u64>>,
     /// Threads with something to report, in the order in which they got it.
     dirty: Vec<u32>,
-    /// Those with next to nothing.
-    idle: Vec<u32>,
-    /// That is: they ran for less.
-    little_ns: u64,
     /// Threads whose number was taken by another before they were reported.
     limbo: Vec<Thread>,
     /// Slots of threads that ended, to be used again.
@@ -151,11 +133,6 @@ impl Ledger {
             core_types,
             ..Self::default()
         }
-    }
-
-    /// Has [`Which::Due`] pass over threads that ran for less than this since they were last reported.
-    pub const fn pass_over(&mut self, less_than: Nanos) {
-        self.little_ns = less_than.0;
     }
 
     /// Says which events of a set are counted on a CPU.
@@ -222,7 +199,7 @@ impl Ledger {
             early.unannounced = false;
             return;
         }
-        let unsaid = |t: &Thread| t.standing != Standing::Nothing || (t.ended && !t.farewelled);
+        let unsaid = |t: &Thread| t.dirty || (t.ended && !t.farewelled);
         if self.threads.get(&tid).is_some_and(unsaid) {
             self.limbo.extend(self.threads.remove(&tid));
         }
@@ -296,7 +273,7 @@ impl Ledger {
     pub fn exit(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.ended = true;
-            if std::mem::replace(&mut thread.standing, Standing::Something) != Standing::Something {
+            if !std::mem::replace(&mut thread.dirty, true) {
                 self.dirty.push(tid);
             }
         }
@@ -338,23 +315,7 @@ impl Ledger {
         self.take_in(owner, (tree, cpu, set), told, false)
     }
 
-    /// Takes in what a whole tree has counted as its root's, whoever has its number now; `owner` is what it was at first.
-    pub fn tell_root(
-        &mut self,
-        owner: Owner,
-        tree: u32,
-        cpu: CpuId,
-        set: u32,
-        told: &Cumulative<'_>,
-    ) {
-        let root = self
-            .roots
-            .get(&tree)
-            .and_then(|tid| self.threads.get(tid)?.owner);
-        self.take_in(root.unwrap_or(owner), (tree, cpu, set), told, true);
-    }
-
-    /// Takes in what a thread has counted, or what the root of the tree has, whoever has its number now.
+    /// The same; with `of_root` for the root of the tree, whichever thread has its number now.
     fn take_in(
         &mut self,
         owner: Owner,
@@ -373,8 +334,6 @@ impl Ledger {
             roots,
             spare,
             dirty,
-            idle,
-            little_ns,
             core_types,
             present,
             ..
@@ -418,19 +377,12 @@ impl Ledger {
         let (times, values) = slot.counts.split_at_mut(TIMES);
         // The clock and what a PMU counts are told one after the other: who counted so long ran as long.
         let enabled = told.enabled.0.max(told.running.0).max(times[1]);
-        thread.fresh_ns += enabled.saturating_sub(times[0]);
         slot.dirty |= advance(times, &[enabled, told.running.0], time_sums);
         slot.dirty |= advance(values, told.values, value_sums);
         slot.at = slot.at.max(told.at);
         slot.seen_on = told.seen_on;
-        let now = if thread.fresh_ns < *little_ns {
-            Standing::Little
-        } else {
-            Standing::Something
-        };
-        if slot.dirty && thread.standing != now && thread.standing != Standing::Something {
-            thread.standing = now;
-            if now == Standing::Little { idle } else { dirty }.push(tid);
+        if slot.dirty && !std::mem::replace(&mut thread.dirty, true) {
+            dirty.push(tid);
         }
         unknown
     }
@@ -439,16 +391,6 @@ impl Ledger {
     pub fn leaves(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.leaving = true;
-        }
-    }
-
-    /// Has the next flush report those too whose ends are still to come.
-    pub fn hurry(&mut self) {
-        let Self { threads, dirty, .. } = self;
-        for tid in dirty {
-            if let Some(thread) = threads.get_mut(tid) {
-                thread.leaving = false;
-            }
         }
     }
 
@@ -507,7 +449,6 @@ impl Ledger {
         // Of a thread whose number another one has by now, and of what was reported before, there may be other rows.
         let mut distinct = into.rows().is_empty() && self.limbo.is_empty();
         let mut dirty = std::mem::take(&mut self.dirty);
-        let idle = std::mem::take(&mut self.idle);
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
             thread.report(into);
@@ -521,7 +462,7 @@ impl Ledger {
             };
             let waits = which == Which::Ended || std::mem::take(&mut thread.leaving);
             let stays = waits && !thread.ended;
-            if !stays && thread.standing == Standing::Something {
+            if !stays && thread.dirty {
                 distinct &= thread.report(into) <= 1 && thread.is_one();
             }
             if thread.ended && !stays {
@@ -534,20 +475,6 @@ impl Ledger {
             stays
         });
         self.dirty = dirty;
-        if which == Which::All {
-            for tid in idle {
-                // It may have been reported as one of the others since.
-                if let Some(thread) = self
-                    .threads
-                    .get_mut(&tid)
-                    .filter(|t| t.standing == Standing::Little)
-                {
-                    distinct &= thread.report(into) <= 1 && thread.is_one();
-                }
-            }
-        } else {
-            self.idle = idle;
-        }
         if distinct {
             into.are_distinct();
         }
@@ -624,7 +551,7 @@ impl Thread {
     /// Reports what is new; in how many rows.
     #[inline]
     fn report(&mut self, into: &mut Readings) -> usize {
-        (self.standing, self.fresh_ns) = (Standing::Nothing, 0);
+        self.dirty = false;
         let before = into.rows().len();
         for slot in self.slots.iter_mut().filter(|s| s.dirty) {
             slot.report(self.owner.unwrap_or(Owner::Rest), self.ended, into);

@@ -47,12 +47,6 @@ pub trait Policy: Send {
         false
     }
 
-    /// Whether it places threads at all, and so looks at them. It may change with a decision; one that does not may be called less
-    /// often than once a period.
-    fn places(&self) -> bool {
-        true
-    }
-
     /// Another time between decisions than was planned, from now on.
     fn period(&self) -> Option<Nanos> {
         None

@@ -92,7 +92,6 @@ impl AffinityEngine {
             });
         }
         self.owns.remove(&root.program);
-        self.roots.retain(|_, of| *of != root.program);
         for pid in pids {
             self.scan.forget(pid);
             let Some(own) = told.before.values().find(|b| b.pid == pid) else {

@@ -7,8 +7,7 @@
 //! - A mask that is neither the thread's own nor the one set here was set by somebody else: it becomes the thread's own.
 //! - Threads of the kernel are never touched.
 //! - New threads inherit the confinement of who gave birth to them; an admission table places them within [`ADMISSION`] (the first
-//!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay,
-//!   and where nobody is placed, nor what is seen is kept, once a second.
+//!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay.
 //! - Each change is journalled before it is made ([`journal`]), and put back when the engine is dropped or, if it was killed,
 //!   by [`restore`].
 
@@ -36,7 +35,7 @@ use countersteer_core::sample::Sample;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
-use crate::counters::{CoreTypes, CounterError, Fate, LoadRoll, Watch};
+use crate::counters::{CoreTypes, CounterError, Fate, Watch};
 use crate::live::{LiveEngine, Root};
 
 pub use journal::{journal_folder, make_folder};
@@ -54,12 +53,6 @@ pub const ADMISSION: Nanos = Nanos::from_millis(10);
 /// How soon the first one is after so long without births: looking for them wakes this process.
 const FIRST_ADMISSION: Nanos = Nanos::from_millis(50);
 const QUIET: Nanos = Nanos::from_millis(2000);
-
-/// How often it is summed up what threads use that are not looked at one by one, or hardly ran.
-const SUMMED_UP: Nanos = Nanos::from_millis(1000);
-
-/// Threads hardly ran that did not run for this part of a period.
-const HARDLY: u64 = 200;
 
 /// Why threads could not be steered.
 #[derive(Debug, thiserror::Error)]
@@ -87,27 +80,9 @@ pub struct AffinityConfig {
     /// Events to count, with their plan; none for none.
     pub counters: Option<Counters>,
     pub period: Nanos,
-    /// When the run is over in any case: an observation until then, or one that is woken, sees everything.
-    pub until: Nanos,
     pub journals: PathBuf,
     /// Nothing is changed; [`Applied`] tells what would have been.
     pub dry: bool,
-    /// Nobody keeps what is seen: while no placements are expected threads need not be looked at one by one, and samples of those
-    /// that hardly ran may come late.
-    pub sparing: bool,
-    /// Loads what tells inside the kernel who lives then, which costs threads less.
-    pub roll: Option<LoadRoll>,
-}
-
-impl AffinityConfig {
-    /// A watch that takes its time to tell of threads that hardly ran, if it may.
-    fn with_patience(&self, watch: Watch) -> Watch {
-        if self.sparing {
-            watch.patient(Nanos(self.period.0 / HARDLY))
-        } else {
-            watch
-        }
-    }
 }
 
 /// Steers threads by their masks.
@@ -135,12 +110,6 @@ pub struct AffinityEngine {
     recount: Option<Box<dyn Recount>>,
     /// What former counters have read and nobody has seen yet.
     read_before: Vec<Sample>,
-    /// Each thread is looked at; else only who lives, and what they use together.
-    close: bool,
-    /// Then: threads whose samples are those of all that they gave birth to, and their programs.
-    roots: BTreeMap<u32, ProgramId>,
-    /// Then: when it was last summed up what they used.
-    summed_up: Nanos,
     /// When a thread was last born.
     born: Nanos,
 }
@@ -179,7 +148,6 @@ impl AffinityEngine {
                     Some(error.to_string()),
                 ),
             };
-        let watch = config.with_patience(watch);
         let counting = config.counters.is_some() && blind.is_none();
         let scan = Scan::default();
         let journal = Journal::create(&config.journals)?;
@@ -193,9 +161,6 @@ impl AffinityEngine {
         let recount = None;
         let read_before = Vec::new();
         let ignored = Ignored::default();
-        let close = true;
-        let roots = BTreeMap::new();
-        let summed_up = Nanos::ZERO;
         let born = Nanos::ZERO;
         Ok(Self {
             config,
@@ -214,9 +179,6 @@ impl AffinityEngine {
             ignored,
             recount,
             read_before,
-            close,
-            roots,
-            summed_up,
             born,
         })
     }
@@ -346,12 +308,9 @@ impl AffinityEngine {
             roster,
             config,
             events,
-            ended,
             ignored,
-            roots,
             ..
         } = self;
-        let sparing = watch.is_sparing();
         let origin = watch.origin();
         let mut samples = std::mem::take(&mut self.read_before);
         let before = samples.len();
@@ -371,28 +330,18 @@ impl AffinityEngine {
                 };
                 (sample.cpu, sample.core_type) = (cpu, config.topology.core_type_of(cpu));
                 sample.at = sample.at.since(origin).min(at);
-                if !sparing {
-                    roster.ran(
-                        sample.thread.0,
-                        cpu,
-                        sample.running.max(sample.enabled),
-                        sample.at,
-                        events,
-                    );
-                } else if let Some(program) = roots.get(&sample.thread.0) {
-                    match roster.heir(sample.thread.0, *program) {
-                        Some(heir) => sample.thread = ThreadId(heir),
-                        None => ended.push((sample.thread, *program)),
-                    }
-                }
+                roster.ran(
+                    sample.thread.0,
+                    cpu,
+                    sample.running.max(sample.enabled),
+                    sample.at,
+                    events,
+                );
                 samples.push(sample);
             }
         })?;
-        if before > 0 || sparing {
+        if before > 0 {
             samples.sort_by_key(|s| (s.thread, s.at));
-        }
-        if !ended.is_empty() && !watch.is_owed() {
-            roots.retain(|_, program| roster.has_of(*program));
         }
         Ok(samples)
     }
@@ -531,7 +480,6 @@ impl Engine for AffinityEngine {
 
     fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, AffinityError> {
         let hasty = early || self.admission.is_some();
-        let mut sums_up = until >= self.config.until;
         loop {
             let now = self.watch.now();
             if now >= until {
@@ -550,27 +498,17 @@ impl Engine for AffinityEngine {
                 self.watch.listen_closely();
             }
             self.follow()?;
-            sums_up |= woken;
             if woken || (early && !self.events.is_empty()) {
                 break;
             }
         }
         self.watch.listen();
         self.follow()?;
-        if self.watch.overflows() && self.config.roll.take().is_some() {
-            self.leave_roll()?;
-        }
         let at = self.watch.now();
-        if sums_up || at.since(self.summed_up) >= SUMMED_UP {
-            self.watch.sum_up()?;
-            self.summed_up = at;
-        }
         let samples = self.read(at)?;
-        if self.close {
-            let nobody_tells = !self.scan.is_empty() || self.watch.is_sparing();
-            self.roster
-                .look(at, at.since(self.last), nobody_tells, &mut self.events);
-        }
+        let nobody_tells = !self.scan.is_empty();
+        self.roster
+            .look(at, at.since(self.last), nobody_tells, &mut self.events);
         self.last = at;
         if let Some((_, bank)) = &mut self.admission {
             bank.update(&Observation {
@@ -593,19 +531,6 @@ impl Engine for AffinityEngine {
 
     fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), AffinityError> {
         self.count_anew(metrics, period)
-    }
-
-    fn expect(&mut self, placements: bool) -> Result<(), AffinityError> {
-        self.look_closely(placements || !self.config.sparing)
-    }
-
-    /// Births and ends are told; in between there is only something to be summed up.
-    fn rest(&self, period: Nanos) -> Nanos {
-        if self.watch.is_sparing() && self.scan.is_empty() {
-            period.max(SUMMED_UP)
-        } else {
-            period
-        }
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {
@@ -684,9 +609,6 @@ impl LiveEngine for AffinityEngine {
                 });
             }
             if let Some(member) = self.roster.members.get(&tid) {
-                if self.watch.is_sparing() {
-                    self.roots.insert(tid, root.program);
-                }
                 self.owns
                     .entry(root.program)
                     .or_insert_with(|| (member.before.cpus.clone(), member.before.nice));

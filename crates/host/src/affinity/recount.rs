@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use countersteer_core::counters::Plan;
 use countersteer_core::units::Nanos;
 
-use super::scan::Scan;
 use super::{AffinityEngine, AffinityError};
 use crate::counters::{CounterError, Resolved, Watch};
 
@@ -44,7 +43,7 @@ impl AffinityEngine {
         self.config.period = period;
         if let Some(counters) = recount.counters(metrics, period) {
             if self.counting {
-                match self.another_watch(counters.clone(), self.close) {
+                match self.another_watch(counters.clone()) {
                     Ok(watch) => {
                         done = self.go_over(watch);
                         self.config.counters = Some(counters);
@@ -63,70 +62,8 @@ impl AffinityEngine {
         self.roster.members.values().map(|m| m.before.pid).collect()
     }
 
-    /// Looks at each thread from now on, or spares them that.
-    pub(super) fn look_closely(&mut self, close: bool) -> Result<(), AffinityError> {
-        if close == std::mem::replace(&mut self.close, close) || !self.counting {
-            return Ok(());
-        }
-        let Some(counters) = self.config.counters.clone() else {
-            return Ok(());
-        };
-        match (self.another_watch(counters, close), &mut self.recount) {
-            (Ok(watch), _) => self.go_over(watch)?,
-            // Who is to be placed is looked at in any case.
-            (Err(error), Some(recount)) if close => recount.failed(&error.to_string()),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Goes on with counters, since there are more threads than there is room for inside the kernel. Those that were missed are
-    /// sought, twice: while the first ones are being taken in, others are born.
-    pub(super) fn leave_roll(&mut self) -> Result<(), AffinityError> {
-        let Some(counters) = self.config.counters.clone() else {
-            return Ok(());
-        };
-        self.catch_up()?;
-        // What is on the roll is better than nothing.
-        let Ok(watch) = self.another_watch(counters, self.close) else {
-            return Ok(());
-        };
-        self.go_over(watch)?;
-        // Who was born to one that is counted by now is counted, and told of.
-        self.watch.listen_closely();
-        self.follow()?;
-        let before = self.processes();
-        self.catch_up()?;
-        self.watch.listen_closely();
-        for pid in self.processes().difference(&before) {
-            if !self.watch.knows(*pid)
-                && let Err(error) = ignore_gone(self.watch.add(*pid))
-            {
-                self.blind.get_or_insert_with(|| error.to_string());
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes in what nobody has told of: births and ends that can be seen.
-    fn catch_up(&mut self) -> Result<(), AffinityError> {
-        let mut scan = Scan::default();
-        let mut fates = Vec::new();
-        self.roster
-            .members
-            .iter()
-            .for_each(|(tid, member)| scan.knows(member.before.pid, *tid));
-        scan.look(self.watch.now(), &mut fates);
-        self.take(fates)
-    }
-
-    fn another_watch(&self, counters: Counters, close: bool) -> Result<Watch, CounterError> {
-        let watch = self.watch.another(counters, self.config.period)?;
-        let mut watch = if close {
-            self.config.with_patience(watch)
-        } else {
-            watch.sparing(self.config.roll)
-        };
+    fn another_watch(&self, counters: Counters) -> Result<Watch, CounterError> {
+        let mut watch = self.watch.another(counters, self.config.period)?;
         if self.last == Nanos::ZERO && self.roster.members.is_empty() {
             // Time begins when everything is ready.
             watch = watch.from_now_on();
@@ -142,12 +79,13 @@ impl AffinityEngine {
         // What befell threads meanwhile.
         self.watch.hear_the_last();
         self.follow()?;
-        self.watch.sum_up()?;
-        let samples = self.read(self.watch.now())?;
-        self.read_before.extend(samples);
+        // Twice: final counts wait one flush for the exit.
+        for _ in 0..2 {
+            let samples = self.read(self.watch.now())?;
+            self.read_before.extend(samples);
+        }
         // What both have counted has been read by now.
-        watch.sum_up()?;
-        watch.turn(|_, _| {})?;
+        (0..2).try_for_each(|_| watch.turn(|_, _| {}))?;
         watch.listen();
         for pid in self.processes().difference(&before) {
             if !watch.knows(*pid)
@@ -158,14 +96,6 @@ impl AffinityEngine {
         }
         watch.take_over(&mut self.watch);
         self.watch = watch;
-        let sparing = self.watch.is_sparing();
-        self.roots = self
-            .roster
-            .members
-            .iter()
-            .filter(|_| sparing)
-            .map(|(tid, m)| (*tid, m.program))
-            .collect();
         Ok(())
     }
 }

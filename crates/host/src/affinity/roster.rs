@@ -192,17 +192,6 @@ impl Roster {
             || self.ghosts.values().any(|(of, _)| *of == program)
     }
 
-    /// A thread of a program in whose name its samples are told: this one, or another if it has ended.
-    pub(super) fn heir(&self, tid: u32, program: ProgramId) -> Option<u32> {
-        let is_of = |tid: &u32| self.members.get(tid).is_some_and(|m| m.program == program);
-        Some(tid).filter(is_of).or_else(|| {
-            self.members
-                .iter()
-                .find(|(_, m)| m.program == program)
-                .map(|(tid, _)| *tid)
-        })
-    }
-
     /// Takes note that a thread was confined here, or let go.
     pub(super) fn placed(&mut self, tid: u32, mask: &CpuSet) {
         let allowed = self.set(mask);

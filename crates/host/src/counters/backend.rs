@@ -11,7 +11,6 @@ use super::CounterError;
 use super::attention::{Attention, Wake};
 use super::notes::Notes;
 use super::open::{GroupInfo, Opened, Says};
-use super::roll::Roll;
 use super::{linger, sys};
 
 pub(super) trait Backend {
@@ -67,8 +66,6 @@ const LOOK_NS: u64 = 4_000_000;
 
 pub(super) struct Kernel {
     pub(super) opened: Opened,
-    /// Who tells of births and ends besides.
-    pub(super) roll: Option<Box<dyn Roll>>,
     attention: Attention,
     /// Rings whose threads have all ended would wake for ever.
     silent: Vec<bool>,
@@ -76,8 +73,6 @@ pub(super) struct Kernel {
     drained: u64,
     /// Threads ended faster then than rings need to be looked at.
     hectic: bool,
-    /// The roll had much to tell; whoever polled it again would be woken by each event until there is none.
-    crowded: bool,
     bytes: Vec<u8>,
 }
 
@@ -88,15 +83,12 @@ impl Kernel {
         let attention = Attention::new(processes)?;
         let drained = sys::now();
         let hectic = false;
-        let crowded = false;
         Ok(Self {
             opened,
-            roll: None,
             attention,
             silent,
             drained,
             hectic,
-            crowded,
             bytes: Vec::new(),
         })
     }
@@ -118,7 +110,7 @@ impl Backend for Kernel {
     }
 
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
-        let most = if self.hectic || self.crowded {
+        let most = if self.hectic {
             LOOK_NS
         } else {
             3_600_000_000_000
@@ -132,18 +124,8 @@ impl Backend for Kernel {
             .zip(&self.silent)
             .filter(|(_, silent)| !**silent && !self.hectic);
         let rings = rings.map(|((_, group), _)| self.opened.leaders[*group].as_fd());
-        let roll = self
-            .roll
-            .as_ref()
-            .filter(|_| !self.crowded)
-            .map(|roll| roll.file());
-        let polled = roll.is_some();
-        let rings: Vec<_> = rings.chain(roll).collect();
+        let rings: Vec<_> = rings.collect();
         let (wake, came) = self.attention.wait(left, &rings)?;
-        self.crowded = polled
-            && came
-                .last()
-                .is_some_and(|came| came.contains(PollFlags::POLLIN));
         for (silent, came) in self.silent.iter_mut().filter(|s| !**s).zip(came) {
             *silent = came.contains(PollFlags::POLLHUP);
         }
@@ -162,12 +144,7 @@ impl Backend for Kernel {
         {
             ring.drain(&mut self.bytes, |record| notes.record(record));
         }
-        if let Some(roll) = &mut self.roll {
-            roll.hear(&mut |at, tid, heard| notes.heard(at, tid, &heard));
-            notes.lost = roll.lost();
-        }
-        // Who ends does not wake whoever polls a roll.
-        self.hectic = self.roll.is_none() && (notes.ended - ended) * LOOK_NS > now - self.drained;
+        self.hectic = (notes.ended - ended) * LOOK_NS > now - self.drained;
         self.drained = now;
     }
 
@@ -187,11 +164,6 @@ impl Backend for Kernel {
 
     fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
         self.opened.switch(set, on)
-    }
-
-    /// A roll tells everything in its order.
-    fn is_prompt(&self) -> bool {
-        self.roll.is_some()
     }
 
     fn user_only(&self) -> bool {

@@ -8,8 +8,7 @@
 //! its final counts when it ends. So there is no file descriptor per thread, none is opened too late, and each counter is
 //! needed once. What a ring loses shows as a difference to the totals, which the kernel keeps apart, and is reported.
 //!
-//! Who may have programs of its own inside the kernel can have threads followed there instead ([`inside`]), which costs less; or,
-//! where nobody looks at threads one by one, only told of ([`roll`]), which costs them next to nothing.
+//! Who may have programs of its own inside the kernel can have threads followed there instead ([`inside`]), which costs less.
 
 mod attention;
 mod backend;
@@ -31,7 +30,6 @@ mod pmu;
 mod record;
 pub mod region;
 mod resolve;
-mod roll;
 mod session;
 mod sys;
 mod tasks;
@@ -50,7 +48,6 @@ pub use limits::permission;
 pub use percpu::{CpuCounters, CpuEvent};
 pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
-pub use roll::{Family, LoadRoll, Roll, ran};
 pub use session::{Request, Session, Stopper, Summary, Target, Tick, Watch};
 pub(crate) use sys::pidfd;
 pub use tasks::process_of;

@@ -214,11 +214,6 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps the ring of an event.
-    pub(super) fn map(fd: &OwnedFd) -> io::Result<Self> {
-        Self::map_sized(fd, RING_BYTES)
-    }
-
     /// Maps one of `size` bytes, a power of two.
     pub(super) fn map_sized(fd: &OwnedFd, size: usize) -> io::Result<Self> {
         let page =

@@ -313,14 +313,6 @@ impl<E: LiveEngine> Engine for Hinted<E> {
         self.inner.tune(metrics, period)
     }
 
-    fn expect(&mut self, placements: bool) -> Result<(), E::Error> {
-        self.inner.expect(placements)
-    }
-
-    fn rest(&self, period: Nanos) -> Nanos {
-        self.inner.rest(period)
-    }
-
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         self.inner.forecast()
     }

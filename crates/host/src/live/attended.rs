@@ -30,10 +30,6 @@ pub struct Attended<E> {
     now: Nanos,
     begun: bool,
     asked_to_end: bool,
-    /// Threads are to be placed.
-    expected: bool,
-    /// The engine looks at each thread.
-    close: bool,
     /// Where somebody may ask for a decision.
     bell: Option<UnixStream>,
 }
@@ -64,8 +60,6 @@ where
         let pages = Pages::new(inner.topology());
         let begun = false;
         let asked_to_end = false;
-        let expected = true;
-        let close = true;
         let gauges = None;
         let now = Nanos::ZERO;
         let bell = None;
@@ -78,8 +72,6 @@ where
             now,
             begun,
             asked_to_end,
-            expected,
-            close,
             bell,
         })
     }
@@ -179,15 +171,6 @@ where
         Ok(())
     }
 
-    /// Has the engine look at each thread where it is placed, or told what holds for it.
-    fn look(&mut self) -> Result<(), E::Error> {
-        let close = self.expected || self.pages.are_there();
-        if close != std::mem::replace(&mut self.close, close) {
-            self.inner.expect(close)?;
-        }
-        Ok(())
-    }
-
     fn wake_at_end(&mut self, pid: u32) {
         // One that has ended already is found by the next look.
         if let Ok(file) = pidfd(pid) {
@@ -272,7 +255,6 @@ where
                 }
                 self.pages
                     .hear(&mut seen, |thread| self.inner.process_of(thread));
-                self.look()?;
                 return Ok(seen);
             }
         }
@@ -291,21 +273,6 @@ where
             gauges.turn_to(metrics);
         }
         self.inner.tune(metrics, period)
-    }
-
-    fn expect(&mut self, placements: bool) -> Result<(), E::Error> {
-        self.expected = placements;
-        self.look()
-    }
-
-    /// Processes that come and go are looked for each period, and who is still to be started is seen alive however soon it ends.
-    fn rest(&self, period: Nanos) -> Nanos {
-        let settled = !self.crew.is_finding() && self.crew.next_start() == Nanos::NEVER;
-        if settled {
-            self.inner.rest(period)
-        } else {
-            period
-        }
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

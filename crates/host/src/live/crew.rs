@@ -124,11 +124,6 @@ impl Crew {
         }
     }
 
-    /// Whether it looks for its processes itself.
-    pub(super) const fn is_finding(&self) -> bool {
-        self.find.is_some()
-    }
-
     fn take_in(&mut self, root: Root, now: Nanos) -> Result<(), CounterError> {
         let file = pidfd(root.pid).map_err(|_| CounterError::Gone {
             what: "process",

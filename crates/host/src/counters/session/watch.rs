@@ -1,12 +1,9 @@
 //! A session that is asked instead of one that tells: what engines look through.
 //!
-//! Input: processes, one after the other. Output: what befell their threads, and readings of the time since the last ones: thread by
-//! thread, or of trees of threads, which costs them less.
-
-mod census;
+//! Input: processes, one after the other. Output: what befell their threads, and readings of the time since the last ones, thread by
+//! thread.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use countersteer_core::counters::{Plan, Readings, Which};
 use countersteer_core::cpuset::CpuSet;
@@ -15,12 +12,10 @@ use countersteer_core::units::Nanos;
 use super::super::backend::{Backend, Kernel};
 use super::super::follow::{Fate, Follower};
 use super::super::notes::TAKEN_IN;
-use super::super::open::{Leaving, Opened, Opening, Whom};
+use super::super::open::{Leaving, Opened, Whom};
 use super::super::resolve::{CoreTypes, Resolved};
-use super::super::roll::{self, LoadRoll};
 use super::super::{CounterError, tasks};
 use super::{HOUSEKEEPING, LEAST_SAMPLE_NS, Request, Target, add_newborn, tids_of};
-use census::Census;
 
 /// Counters over processes that are added one by one.
 pub struct Watch {
@@ -31,25 +26,9 @@ pub struct Watch {
     /// The set whose turn it is, and since when.
     set: usize,
     turned: Nanos,
-    /// Trees of threads are counted instead of threads.
-    census: Option<Census>,
-    /// Who the next readings are of.
-    which: Which,
-    /// What threads have counted may be told late.
-    patient: bool,
     /// Records that were lost when trees were last looked at.
     lost: u64,
-    /// Trees that are over and whose last word is still to come.
-    late: Vec<u32>,
 }
-
-/// A thread that may tell late what it counted does so each so many times that it leaves a CPU: it is interrupted for that. One that
-/// runs for long tells anyway, as the clock goes.
-const SWITCHES: u64 = 8;
-
-/// Rounds in which threads are looked for that were born while others were taken in, and how long their births may take to be told.
-const MOST_ROUNDS: usize = 10;
-const TOLD: Duration = Duration::from_millis(2);
 
 impl Watch {
     /// A watch over nobody yet; it counts `sets` every `interval` on `cpus`.
@@ -92,11 +71,7 @@ impl Watch {
         let origin = backend.now();
         let set = 0;
         let turned = origin;
-        let census = None;
-        let which = Which::All;
-        let patient = false;
         let lost = 0;
-        let late = Vec::new();
         Ok(Self {
             request,
             backend,
@@ -104,11 +79,7 @@ impl Watch {
             origin,
             set,
             turned,
-            census,
-            which,
-            patient,
             lost,
-            late,
         })
     }
 
@@ -133,22 +104,6 @@ impl Watch {
         })
     }
 
-    /// The same over nobody yet, for who leaves threads alone: births and ends are told, and what threads have counted stands, when
-    /// [`Watch::sum_up`] asks, in the readings of those that were there first, together with what they gave birth to.
-    ///
-    /// A roll inside the kernel knows of them without cost, if `load` is there to load one and it knows all that is counted.
-    #[must_use]
-    pub fn sparing(mut self, load: Option<LoadRoll>) -> Self {
-        // The events that tell of births tell no counts.
-        self.backend.opened.last_words_each = 0;
-        let suffices = roll::suffices(&self.request.sets, self.request.core_types.names.len());
-        self.backend.roll = load.filter(|_| suffices).and_then(|load| load().ok());
-        Self {
-            census: Some(Census::default()),
-            ..self
-        }
-    }
-
     /// The same, by a clock of its own.
     #[must_use]
     pub fn from_now_on(self) -> Self {
@@ -158,57 +113,6 @@ impl Watch {
             turned: now,
             ..self
         }
-    }
-
-    /// Whether trees of threads are counted instead of threads.
-    #[must_use]
-    pub const fn is_sparing(&self) -> bool {
-        self.census.is_some()
-    }
-
-    /// Leaves threads out of readings that ran for less than this since they were last in them, until [`Watch::sum_up`] asks; and
-    /// has those that leave their CPU often tell less often what they counted.
-    #[must_use]
-    pub fn patient(mut self, less_than: Nanos) -> Self {
-        self.follower.ledger.pass_over(less_than);
-        Self {
-            which: Which::Due,
-            patient: true,
-            ..self
-        }
-    }
-
-    /// Has the next readings tell everything: what trees of threads have counted so far, and of threads that hardly ran.
-    ///
-    /// # Errors
-    /// Counters cannot be read any more.
-    pub fn sum_up(&mut self) -> Result<(), CounterError> {
-        self.which = Which::All;
-        self.follower.ledger.hurry();
-        let Self {
-            census,
-            backend,
-            follower,
-            ..
-        } = self;
-        census.as_mut().map_or(Ok(()), |census| {
-            census.read(backend, follower, None).map(drop)
-        })
-    }
-
-    /// Whether threads were born or have ended for which there was no room on the roll: it does not know all any more.
-    #[must_use]
-    pub fn overflows(&self) -> bool {
-        self.backend
-            .roll
-            .as_ref()
-            .is_some_and(|roll| roll.lost() > 0)
-    }
-
-    /// Whether threads that have ended may still tell what they did at last.
-    #[must_use]
-    pub const fn is_owed(&self) -> bool {
-        !self.late.is_empty()
     }
 
     /// Waits for the files too that another watch waited for.
@@ -239,10 +143,7 @@ impl Watch {
             ..self.request.clone()
         };
         let mut opening = request.opening(LEAST_SAMPLE_NS);
-        opening.leaving = Leaving::Each(if self.patient { SWITCHES } else { 1 });
-        if self.census.is_some() {
-            return self.take_in(&opening, pid, tids);
-        }
+        opening.leaving = Leaving::Each(1);
         let known = self.backend.opened.infos.len();
         self.backend.opened.add_threads(&opening, &tids)?;
         self.follower.groups(&self.backend.opened.infos[known..]);
@@ -256,43 +157,6 @@ impl Watch {
             |backend, threads| backend.opened.add_threads(&opening, &tids_of(threads)),
         )?;
         self.backend.switch(self.set as u32, true)
-    }
-
-    /// Takes in threads of a process, and again those that were born meanwhile to others than those.
-    fn take_in(
-        &mut self,
-        opening: &Opening<'_>,
-        pid: u32,
-        mut tids: Vec<u32>,
-    ) -> Result<(), CounterError> {
-        let Self {
-            census: Some(census),
-            backend,
-            follower,
-            set,
-            ..
-        } = self
-        else {
-            return Ok(());
-        };
-        for _ in 0..MOST_ROUNDS {
-            census.add(opening, (pid, &tids), *set, (backend, follower))?;
-            tids = unknown(pid, follower);
-            if tids.is_empty() {
-                break;
-            }
-            std::thread::sleep(TOLD);
-            follower.listen(backend, true);
-            tids.retain(|tid| !follower.ledger.is_alive(*tid));
-        }
-        Ok(())
-    }
-
-    fn switch(&mut self, set: usize, on: bool) -> Result<(), CounterError> {
-        match &self.census {
-            Some(census) => census.switch(set, on),
-            None => self.backend.switch(set as u32, on),
-        }
     }
 
     /// Makes [`Watch::wait`] return when something can be read here, once.
@@ -320,7 +184,7 @@ impl Watch {
 
     /// Takes in what rings hold by now, ends of just now as well, which take a moment.
     pub fn listen_closely(&mut self) {
-        if self.backend.roll.is_none() && !self.request.sets.is_empty() {
+        if !self.request.sets.is_empty() {
             std::thread::sleep(TAKEN_IN);
         }
         self.listen();
@@ -355,13 +219,12 @@ impl Watch {
             self.request.plan.after(self.set)
         };
         if next != self.set {
-            self.switch(self.set, false)?;
+            self.backend.switch(self.set as u32, false)?;
         }
-        let over = self.over()?;
-        self.follower
-            .flush(std::mem::replace(&mut self.which, Which::Due));
+        let over = self.over();
+        self.follower.flush(Which::All);
         if next != self.set {
-            self.switch(next, true)?;
+            self.backend.switch(next as u32, true)?;
             (self.set, self.turned) = (next, now);
         }
         take(&self.follower.readings, &self.request.plan);
@@ -373,28 +236,12 @@ impl Watch {
 
     /// Trees of roots that have ended with all that they gave birth to, when their last word was heard. Where births may have been
     /// missed nobody knows them.
-    fn over(&mut self) -> Result<Vec<u32>, CounterError> {
+    fn over(&mut self) -> Vec<u32> {
         if self.follower.lost() > self.lost {
             self.lost = self.follower.lost();
             self.follower.trees.doubt();
         }
-        let Self {
-            census,
-            backend,
-            follower,
-            late,
-            ..
-        } = self;
-        let mut over = follower.trees.take_over();
-        over.append(late);
-        if over.is_empty() {
-            return Ok(over);
-        }
-        if let Some(census) = census {
-            *late = census.read(backend, follower, Some(&over))?;
-            over.retain(|tree| !late.contains(tree));
-        }
-        Ok(over)
+        self.follower.trees.take_over()
     }
 
     /// Closes the counters of trees that are over.
@@ -403,9 +250,6 @@ impl Watch {
             return;
         }
         self.backend.opened.close(over);
-        if let Some(census) = &mut self.census {
-            census.close(&mut self.backend, over);
-        }
         over.iter()
             .for_each(|tree| self.follower.ledger.fell(*tree));
     }
@@ -427,11 +271,4 @@ impl Watch {
     pub const fn lost(&self) -> u64 {
         self.follower.lost()
     }
-}
-
-/// Threads of a process whose births nobody has told of.
-fn unknown(pid: u32, follower: &Follower) -> Vec<u32> {
-    let mut tids = tasks::of_process(pid).unwrap_or_default();
-    tids.retain(|tid| !follower.ledger.is_alive(*tid));
-    tids
 }

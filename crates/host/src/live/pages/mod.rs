@@ -142,11 +142,6 @@ impl Pages {
         self.seen.clone_from(&seen.threads);
     }
 
-    /// Whether any program tells of its threads.
-    pub(super) const fn are_there(&self) -> bool {
-        self.there
-    }
-
     /// Adds to samples the work done since the thread's last one. Those of a thread that ran on several core types share it by time.
     fn work(&mut self, samples: &mut [Sample], ran: &BTreeMap<ThreadId, Nanos>) {
         let mut done = BTreeMap::new();

@@ -311,7 +311,7 @@ fn pages_elsewhere_are_found_at_a_later_look() {
             ..Observation::default()
         };
         pages.hear(&mut seen, |_| Some(pid));
-        pages.are_there()
+        pages.there
     };
     assert_eq!(
         [1000, 1100, 1199, 1200].map(&mut look),
