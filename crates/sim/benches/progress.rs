@@ -14,7 +14,7 @@ use std::time::Instant;
 use countersteer_core::machine::Machine;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
-use countersteer_sim::progress::{ModelId, Progress, ProgressConfig, synthetic};
+use countersteer_sim::progress::{Analytic, ModelId, ProgressConfig, ProgressModel, synthetic};
 
 fn machine(name: &str) -> Arc<Topology> {
     let path = format!("{}/../../machines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
@@ -25,8 +25,8 @@ fn machine(name: &str) -> Arc<Topology> {
 }
 
 /// Threads `0 .. count`, the first of them running, one per CPU.
-fn load(topology: &Arc<Topology>, config: ProgressConfig, count: usize, phase_s: f64) -> Progress {
-    let mut progress = Progress::new(Arc::clone(topology), config);
+fn load(topology: &Arc<Topology>, config: ProgressConfig, count: usize, phase_s: f64) -> Analytic {
+    let mut progress = Analytic::new(Arc::clone(topology), config);
     let models: Vec<_> = (0..16)
         .map(|nth| {
             progress
@@ -45,7 +45,7 @@ fn load(topology: &Arc<Topology>, config: ProgressConfig, count: usize, phase_s:
     progress
 }
 
-fn run(progress: &mut Progress, end: Nanos) {
+fn run(progress: &mut Analytic, end: Nanos) {
     loop {
         let next = progress.next_event();
         if next > end {

@@ -4,16 +4,16 @@ use countersteer_core::engine::ThreadForecast;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::CpuId;
 
-use crate::progress::{ModelId, Progress};
+use crate::progress::{ModelId, ProgressModel};
 
 pub(super) struct SteadyState<'a> {
     pub topology: &'a Topology,
-    pub progress: &'a mut Progress,
+    pub progress: &'a dyn ProgressModel,
 }
 
 impl SteadyState<'_> {
     /// Predicts each thread's speed when all stay where `assignment` says; threads on one CPU share it equally.
-    pub fn forecast(&mut self, models: &[ModelId], assignment: &[CpuId]) -> Vec<ThreadForecast> {
+    pub fn forecast(&self, models: &[ModelId], assignment: &[CpuId]) -> Vec<ThreadForecast> {
         let mut load = vec![0u32; self.topology.cpus.len()];
         for cpu in assignment {
             load[cpu.index()] += 1;

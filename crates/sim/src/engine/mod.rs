@@ -28,7 +28,7 @@ use self::pmu::Pmu;
 pub use self::program::{Plan, PlannedProgram};
 use self::program::{Program, Step};
 use crate::linux::{Linux, LinuxConfig, Switch};
-use crate::progress::{ModelError, ModelId, Progress, ProgressConfig};
+use crate::progress::{Analytic, ModelError, ModelId, ProgressConfig, ProgressModel};
 
 /// How a simulation is run.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub struct Simulation {
     config: SimConfig,
     now: Nanos,
     linux: Linux,
-    progress: Progress,
+    progress: Box<dyn ProgressModel>,
     pmu: Pmu,
     models: Vec<(Arc<Profile>, ModelId)>,
     programs: Vec<Program>,
@@ -107,7 +107,10 @@ impl Simulation {
     /// # Errors
     /// A profile that this machine cannot run.
     pub fn new(topology: Arc<Topology>, plan: &Plan, config: SimConfig) -> Result<Self, SimError> {
-        let mut progress = Progress::new(Arc::clone(&topology), config.progress.clone());
+        let mut progress = Box::new(Analytic::new(
+            Arc::clone(&topology),
+            config.progress.clone(),
+        ));
         let mut linux_config = config.linux.clone();
         linux_config.seed = config.seed;
         let linux = Linux::new(&topology, linux_config);
@@ -204,7 +207,7 @@ impl Simulation {
 
     fn program_outcome(&mut self, row: usize) -> countersteer_core::score::ProgramOutcome {
         let program = &self.programs[row];
-        let (alone_fast_s, alone_slow_s) = program.alone_seconds(&self.topology, &self.progress);
+        let (alone_fast_s, alone_slow_s) = program.alone_seconds(&self.topology, &*self.progress);
         let mut instructions = 0.0;
         let mut cycles = 0.0;
         for id in program.threads() {
@@ -258,7 +261,7 @@ impl Simulation {
     /// Handles threads whose work ended now.
     fn finish_work(&mut self) {
         let mut finished = std::mem::take(&mut self.finished_buffer);
-        finished.extend(self.progress.take_finished());
+        self.progress.take_finished(&mut finished);
         for id in finished.drain(..) {
             let row = self.threads[id.index()].program;
             let now = self.now;
@@ -609,7 +612,7 @@ impl Forecast for Simulation {
             .collect();
         SteadyState {
             topology: &self.topology,
-            progress: &mut self.progress,
+            progress: &*self.progress,
         }
         .forecast(&models, assignment)
     }

@@ -10,7 +10,7 @@ use countersteer_core::profile::Profile;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, Nanos, ThreadId};
 
-use crate::progress::{ModelId, Progress};
+use crate::progress::{ModelId, ProgressModel};
 
 /// The programs of a simulation.
 #[derive(Clone, Debug, Default)]
@@ -187,7 +187,7 @@ impl Program {
     }
 
     /// One run alone on the fastest and on the slowest cores.
-    pub fn alone_seconds(&self, topology: &Topology, progress: &Progress) -> (f64, f64) {
+    pub fn alone_seconds(&self, topology: &Topology, progress: &dyn ProgressModel) -> (f64, f64) {
         let (fast, slow) = topology.extremes();
         (
             self.alone_on(topology, progress, fast),
@@ -195,7 +195,12 @@ impl Program {
         )
     }
 
-    fn alone_on(&self, topology: &Topology, progress: &Progress, core_type: CoreTypeId) -> f64 {
+    fn alone_on(
+        &self,
+        topology: &Topology,
+        progress: &dyn ProgressModel,
+        core_type: CoreTypeId,
+    ) -> f64 {
         let cpus = topology
             .cpus
             .iter()

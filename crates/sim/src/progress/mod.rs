@@ -1,80 +1,19 @@
-//! The analytic progress model: how far does each running thread get?
+//! How far does each running thread get?
 //!
-//! Input: profiles, and from the engine who runs where since when. Output: when threads finish their work, what their
-//! counters hold, how much of each shared cache they occupy, the energy spent. It knows nothing about schedulers.
-//!
-//! - [`interval`] turns recorded behaviour into cycles per instruction (interval analysis), [`measured`] does it for
-//!   tabulated profiles; both fill [`table`]s over cache occupancy, made once per program and kind of CPU.
-//! - [`shared`] moves occupancies of shared caches towards footprint composition, [`memory`] lets latency grow with load,
-//!   [`cores`] remembers what private caches still hold.
-//! - [`running`] puts rates in force; rates hold until something changes them, so threads are integrated lazily and finish
-//!   times are exact.
-//! - [`steady`] forecasts static mappings.
+//! [`ProgressModel`] is what the engine asks of a model: it is told which thread runs where since when, and says when
+//! threads finish their work, what their counters hold, what they occupy of the caches and what energy was spent. A model
+//! knows nothing about schedulers. [`analytic`] derives rates from program profiles.
 
-mod agenda;
-mod class;
-mod cores;
+pub mod analytic;
 mod counters;
-mod curves;
-mod interval;
-mod measured;
-mod memory;
-mod model;
-mod pool;
-mod running;
-mod shared;
-mod steady;
-pub mod synthetic;
-mod table;
-mod thread;
-
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 
 use countersteer_core::profile::Profile;
-use countersteer_core::topology::Topology;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
-use agenda::Agenda;
-use class::{Class, Cpu, NONE};
-use cores::Core;
-use memory::MemoryDomain;
-use model::Model;
-use pool::{Pool, Stepping};
-use shared::SharedCache;
-use table::Table;
-use thread::Thread;
-
+pub use analytic::{Analytic, ProgressConfig, synthetic};
 pub use counters::Counters;
-pub use steady::Rates;
-
-/// What the model takes into account.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProgressConfig {
-    /// Shared-cache occupancy, memory bandwidth and SMT sharing. Without it every thread has the whole last-level cache,
-    /// the whole memory and the whole core to itself.
-    pub contention: bool,
-    /// Cold private caches and the fixed costs below.
-    pub costs: bool,
-    /// Fixed cost of a context switch.
-    pub context_switch_ns: f64,
-    /// Fixed cost of running on another CPU than last time.
-    pub migration_ns: f64,
-}
-
-impl Default for ProgressConfig {
-    /// Everything; the fixed costs are what `perf bench sched pipe` and migration benchmarks show on current hardware.
-    fn default() -> Self {
-        Self {
-            contention: true,
-            costs: true,
-            context_switch_ns: 1_500.0,
-            migration_ns: 3_000.0,
-        }
-    }
-}
 
 /// A program known to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,370 +37,76 @@ pub enum ModelError {
     },
 }
 
-/// Where energy went, in joules since time zero.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Energy {
-    /// Cores while they ran threads, by core type.
-    pub core_j: Vec<f64>,
-    /// Cores while idle, by core type.
-    pub idle_j: Vec<f64>,
-    pub cache_j: f64,
-    pub memory_j: f64,
-    /// The rest of the package.
-    pub static_j: f64,
+/// Forecast of one program of a static mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Instructions per second of wall-clock time, its share of the CPU included.
+    pub ips: f64,
+    /// Instructions per cycle while it runs.
+    pub ipc: f64,
+    /// Last-level misses per kilo-instruction.
+    pub llc_mpki: f64,
+    /// Mean power attributed to it, its share of the CPU included.
+    pub power_w: f64,
 }
 
-impl Energy {
-    #[must_use]
-    pub fn total_j(&self) -> f64 {
-        let cores: f64 = self.core_j.iter().chain(&self.idle_j).sum();
-        cores + self.cache_j + self.memory_j + self.static_j
-    }
-}
-
-struct Spent {
-    core_nj: Vec<f64>,
-    cache_nj: f64,
-    memory_nj: f64,
-}
-
-pub struct Progress {
-    topology: Arc<Topology>,
-    config: ProgressConfig,
-    stepping: Stepping,
-    classes: Vec<Class>,
-    /// By core type, the class on which it is fastest alone.
-    best: Vec<u32>,
-    cpus: Vec<Cpu>,
-    models: Vec<Model>,
-    tables: Vec<Table>,
-    threads: Vec<Thread>,
-    /// Thread on each CPU, and the last one that was there.
-    on_cpu: Vec<u32>,
-    on_cpu_before: Vec<u32>,
-    caches: Vec<SharedCache>,
-    pools: Vec<Pool>,
-    memories: Vec<MemoryDomain>,
-    cores: Vec<Core>,
-    /// Rows: pools, then memory domains.
-    agenda: Agenda,
-    stale_pools: Vec<u32>,
-    dirty_memories: Vec<u32>,
-    finished: Vec<u32>,
-    spent: Spent,
-    clock: u64,
-}
-
-impl Progress {
-    /// An empty machine at time zero.
-    #[must_use]
-    pub fn new(topology: Arc<Topology>, config: ProgressConfig) -> Self {
-        let (classes, cpus) = class::classify(&topology);
-        let best = class::best_classes(&topology, &classes);
-        let mut pools = pool::pools(&cpus, topology.caches.len());
-        if !config.contention {
-            pools.iter_mut().for_each(|p| p.caches.clear());
-        }
-        let mut memories: Vec<_> = topology
-            .memory
-            .iter()
-            .map(|m| MemoryDomain::new(m.bandwidth_gb_s))
-            .collect();
-        for cpu in &cpus {
-            let of = &mut memories[cpu.memory as usize].pools;
-            if !of.contains(&cpu.pool) {
-                of.push(cpu.pool);
-            }
-        }
-        let mut cores =
-            vec![Core::new(1.0); cpus.iter().map(|c| c.core as usize + 1).max().unwrap_or(0)];
-        for cpu in &cpus {
-            let core_type = &topology.core_types[cpu.core_type as usize];
-            cores[cpu.core as usize] =
-                Core::new(core_type.l2.unwrap_or(core_type.l1d).size_kib * 16.0);
-        }
-        Self {
-            on_cpu: vec![NONE; cpus.len()],
-            on_cpu_before: vec![NONE; cpus.len()],
-            caches: topology
-                .caches
-                .iter()
-                .map(|c| SharedCache::new(c.lines))
-                .collect(),
-            agenda: Agenda::new(pools.len() + memories.len()),
-            stale_pools: Vec::with_capacity(pools.len()),
-            dirty_memories: Vec::with_capacity(2 * memories.len()),
-            finished: Vec::with_capacity(cpus.len()),
-            spent: Spent {
-                core_nj: vec![0.0; topology.core_types.len()],
-                cache_nj: 0.0,
-                memory_nj: 0.0,
-            },
-            models: Vec::new(),
-            tables: Vec::new(),
-            threads: Vec::new(),
-            clock: 0,
-            topology,
-            config,
-            stepping: Stepping::default(),
-            classes,
-            best,
-            cpus,
-            pools,
-            memories,
-            cores,
-        }
-    }
-
-    /// Prepares the rate tables of a program; all its threads and copies share them.
+/// A model of how far running threads get.
+///
+/// Time never goes back: every `now` is at least that of the call before. A call with a later `now` first handles what is due
+/// up to it, as [`Self::advance`] does. Two models that get the same calls give the same answers.
+pub trait ProgressModel {
+    /// Prepares a program; all its threads and copies share what is prepared.
     ///
     /// # Errors
-    /// A tabulated profile that lacks one of this machine's core types.
-    pub fn add_program(&mut self, profile: Arc<Profile>) -> Result<ModelId, ModelError> {
-        let model = Model::new(
-            &profile,
-            &self.topology,
-            &self.classes,
-            &self.best,
-            &mut self.tables,
-        )?;
-        self.models.push(model);
-        Ok(ModelId(self.models.len() as u32 - 1))
-    }
+    /// A profile that this machine cannot run.
+    fn add_program(&mut self, profile: Arc<Profile>) -> Result<ModelId, ModelError>;
 
-    /// Adds a thread without work. Thread numbers are dense from 0, and free again after a removal.
-    pub fn add_thread(&mut self, thread: ThreadId, model: ModelId) {
-        if self.threads.len() <= thread.index() {
-            self.threads.resize(thread.index() + 1, Thread::free());
-        }
-        self.threads[thread.index()] = Thread::new(model.0, self.clock);
-    }
-
-    /// Removes a thread; the lines it holds stay until others evict them.
-    pub fn remove_thread(&mut self, thread: ThreadId, now: Nanos) {
-        self.advance(now);
-        let id = thread.0;
-        let cpu = self.threads[thread.index()].cpu;
-        if cpu != NONE {
-            self.set_running(CpuId(cpu), None, now);
-        }
-        self.threads[thread.index()] = Thread::free();
-        for resident in self
-            .caches
-            .iter_mut()
-            .flat_map(|c| &mut c.residents)
-            .filter(|r| r.thread == id)
-        {
-            resident.thread = NONE;
-        }
-        self.cores.iter_mut().for_each(|c| c.forget(id));
-        self.on_cpu_before
-            .iter_mut()
-            .filter(|t| **t == id)
-            .for_each(|t| *t = NONE);
-        self.finished.retain(|t| *t != id);
-    }
+    /// Adds a thread without work. Thread numbers are dense from 0.
+    fn add_thread(&mut self, thread: ThreadId, model: ModelId);
 
     /// Gives a thread `instructions` of work, from position `offset` of the profile's timeline, which repeats.
     ///
     /// The thread advances along the timeline `stride` times as fast as it retires: of N threads that share a program's
     /// work, each has an N-th of the instructions, stride N, and sees the whole timeline.
-    pub fn set_work(
+    fn set_work(
         &mut self,
         thread: ThreadId,
         offset: f64,
         instructions: f64,
         stride: f64,
         now: Nanos,
-    ) {
-        self.advance(now);
-        self.close(thread.0);
-        let t = &mut self.threads[thread.index()];
-        t.begin(&self.models[t.model as usize], offset, instructions, stride);
-        let cpu = t.cpu;
-        if cpu != NONE {
-            self.retable(thread.0);
-            self.rerate(thread.0);
-            self.turn(thread.0);
-            self.rerate_siblings(cpu);
-        }
-    }
+    );
 
     /// Switches a CPU to a thread, or to none. A thread that still runs elsewhere stops there.
-    pub fn set_running(&mut self, cpu: CpuId, next: Option<ThreadId>, now: Nanos) {
-        self.advance(now);
-        let row = cpu.index();
-        let previous = self.on_cpu[row];
-        let next = next.map_or(NONE, |t| t.0);
-        if previous == next {
-            return;
-        }
-        if next != NONE && self.threads[next as usize].cpu != NONE {
-            let elsewhere = self.threads[next as usize].cpu;
-            self.switch_out(next);
-            self.update_siblings(elsewhere);
-        }
-        if previous != NONE {
-            self.switch_out(previous);
-        }
-        if next != NONE {
-            self.switch_in(next, cpu.0);
-        }
-        if (previous == NONE) != (next == NONE) {
-            self.update_siblings(cpu.0);
-        }
-        if next != NONE {
-            self.rerate(next);
-            self.turn(next);
-        }
-        self.rerate_siblings(cpu.0);
-    }
+    fn set_running(&mut self, cpu: CpuId, next: Option<ThreadId>, now: Nanos);
 
     /// Makes a running thread lose `cost` of CPU time from `now` on.
-    pub fn charge(&mut self, thread: ThreadId, cost: Nanos, now: Nanos) {
-        self.advance(now);
-        let t = &mut self.threads[thread.index()];
-        if t.cpu == NONE {
-            return;
-        }
-        t.integrate(self.clock);
-        t.stall(cost.0, self.clock);
-        self.respeed(thread.0);
-    }
+    fn charge(&mut self, thread: ThreadId, cost: Nanos, now: Nanos);
 
     /// The earliest time at which a thread finishes or the model wants to step.
-    pub fn next_event(&mut self) -> Nanos {
-        self.settle();
-        Nanos(self.agenda.earliest())
-    }
+    fn next_event(&mut self) -> Nanos;
 
     /// Handles what is due up to `now`.
-    pub fn advance(&mut self, now: Nanos) {
-        while self.clock < now.0 || self.agenda.earliest() <= self.clock {
-            self.settle();
-            let due = self.agenda.earliest();
-            if due > now.0 {
-                break;
-            }
-            self.clock = self.clock.max(due);
-            self.handle(self.agenda.first());
-            self.settle();
-        }
-        self.clock = self.clock.max(now.0);
-    }
+    fn advance(&mut self, now: Nanos);
 
-    /// Threads whose work ended since the last call, in the order of their ends.
-    pub fn take_finished(&mut self) -> impl Iterator<Item = ThreadId> {
-        self.finished.drain(..).map(ThreadId)
-    }
+    /// Appends the threads whose work ended since the last call, in the order of their ends.
+    fn take_finished(&mut self, finished: &mut Vec<ThreadId>);
 
     /// What a thread counted since it was added.
-    pub fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters {
-        self.advance(now);
-        self.close(thread.0);
-        *self.threads[thread.index()].counted()
-    }
+    fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters;
 
-    /// Lines that a thread holds in a cache behind the cores, as of the last occupancy step.
-    #[must_use]
-    pub fn occupancy_lines(&self, thread: ThreadId, cache: CacheId) -> f64 {
-        let of = &self.topology.caches[cache.index()];
-        let t = &self.threads[thread.index()];
-        let at_home = t.cpu != NONE && self.topology.cpus[t.cpu as usize].caches.contains(&cache);
-        if of.private {
-            let core = of
-                .cpus
-                .lowest()
-                .map_or(0, |c| self.cpus[c.index()].core as usize);
-            let lines = if at_home {
-                self.tables[t.table as usize].useful_lines
-            } else {
-                self.cores[core].remains(thread.0)
-            };
-            return lines.min(of.lines);
-        }
-        if !self.config.contention {
-            let level = self
-                .cpus
-                .get(t.cpu as usize)
-                .and_then(|c| c.chain.iter().position(|row| *row == cache.0));
-            return level.map_or(0.0, |k| {
-                self.tables[t.table as usize].levels[k]
-                    .filled(f64::MAX, &mut 0)
-                    .0
-            });
-        }
-        let cache = &self.caches[cache.index()];
-        cache
-            .find(thread.0, t.rows[0])
-            .map_or(0.0, |i| cache.residents[i].lines)
-    }
+    /// Lines that a thread holds in a cache behind the cores.
+    fn occupancy_lines(&self, thread: ThreadId, cache: CacheId) -> f64;
 
     /// Energy of the whole machine since time zero, in joules.
-    pub fn energy_j(&mut self, now: Nanos) -> f64 {
-        self.energy(now).total_j()
-    }
-
-    pub fn energy(&mut self, now: Nanos) -> Energy {
-        self.advance(now);
-        for row in 0..self.on_cpu.len() {
-            if self.on_cpu[row] != NONE {
-                self.close(self.on_cpu[row]);
-            }
-        }
-        let mut idle_j = vec![0.0; self.topology.core_types.len()];
-        for cpu in self
-            .topology
-            .cpus
-            .iter()
-            .filter(|c| self.cpus[c.id.index()].siblings.iter().all(|s| *s > c.id.0))
-        {
-            let core = &self.cores[cpu.core as usize];
-            let power = self.topology.core_types[cpu.core_type.index()].power;
-            let since = if core.busy == 0 {
-                (self.clock - core.idle_since) as f64
-            } else {
-                0.0
-            };
-            idle_j[cpu.core_type.index()] += (core.idle_nj + power.idle_w * since) * 1e-9;
-        }
-        Energy {
-            core_j: self.spent.core_nj.iter().map(|nj| nj * 1e-9).collect(),
-            idle_j,
-            cache_j: self.spent.cache_nj * 1e-9,
-            memory_j: self.spent.memory_nj * 1e-9,
-            static_j: self.topology.static_power_w * self.now().as_secs_f64(),
-        }
-    }
+    fn energy_j(&mut self, now: Nanos) -> f64;
 
     /// Speed alone on the fastest core type over speed alone on the slowest, in the thread's current phase.
-    #[must_use]
-    pub fn true_sf(&self, thread: ThreadId) -> f64 {
-        let t = &self.threads[thread.index()];
-        let Some(model) = self.models.get(t.model as usize) else {
-            return 1.0;
-        };
-        let (fast, slow) = self.topology.extremes();
-        let behaviour = t.behaviour(model);
-        model.alone_ips(behaviour, fast.index()) / model.alone_ips(behaviour, slow.index())
-    }
+    fn true_sf(&self, thread: ThreadId) -> f64;
 
     /// Instructions per second of a whole run alone on an otherwise idle machine.
-    #[must_use]
-    pub fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
-        let model = &self.models[model.0 as usize];
-        model.alone_ips(model.average(), core_type.index())
-    }
-
-    /// Seconds of a whole run by one thread alone on an otherwise idle machine, at unloaded memory latency.
-    #[must_use]
-    pub fn alone_seconds(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
-        self.models[model.0 as usize].total() / self.alone_ips(model, core_type)
-    }
+    fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64;
 
     /// Long-run rates of a static mapping: (program, CPU, its share of the CPU).
-    #[must_use]
-    pub fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
-        steady::forecast(self, assignment)
-    }
+    fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates>;
 }

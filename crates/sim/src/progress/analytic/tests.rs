@@ -43,15 +43,15 @@ fn free_switches() -> ProgressConfig {
 }
 
 /// Threads with endless work of one kind each, on the CPUs given.
-fn start(name: &str, config: ProgressConfig, kinds: &[(Kind, u32)]) -> Progress {
-    let mut progress = Progress::new(machine(name), config);
+fn start(name: &str, config: ProgressConfig, kinds: &[(Kind, u32)]) -> Analytic {
+    let mut progress = Analytic::new(machine(name), config);
     for (i, (kind, cpu)) in kinds.iter().enumerate() {
         add(&mut progress, i as u32, kind, *cpu);
     }
     progress
 }
 
-fn add(progress: &mut Progress, thread: u32, kind: &Kind, cpu: u32) {
+fn add(progress: &mut Analytic, thread: u32, kind: &Kind, cpu: u32) {
     let now = progress.now();
     let model = progress
         .add_program(Arc::new(profile("p", &[(kind.clone(), 1_000_000_000)])))
@@ -61,7 +61,7 @@ fn add(progress: &mut Progress, thread: u32, kind: &Kind, cpu: u32) {
     progress.set_running(CpuId(cpu), Some(ThreadId(thread)), now);
 }
 
-fn run(progress: &mut Progress, until: Nanos) {
+fn run(progress: &mut Analytic, until: Nanos) {
     loop {
         let next = progress.next_event();
         if next > until {
@@ -73,9 +73,9 @@ fn run(progress: &mut Progress, until: Nanos) {
 }
 
 /// Instructions per second of each thread from now to `until`.
-fn speeds(progress: &mut Progress, until: Nanos) -> Vec<f64> {
+fn speeds(progress: &mut Analytic, until: Nanos) -> Vec<f64> {
     let from = progress.now();
-    let read = |p: &mut Progress, at| -> Vec<f64> {
+    let read = |p: &mut Analytic, at| -> Vec<f64> {
         (0..p.threads.len())
             .map(|t| p.counters(ThreadId(t as u32), at).instructions)
             .collect()
@@ -90,6 +90,6 @@ fn speeds(progress: &mut Progress, until: Nanos) -> Vec<f64> {
         .collect()
 }
 
-fn llc_lines(progress: &Progress, thread: u32, cpu: u32) -> f64 {
+fn llc_lines(progress: &Analytic, thread: u32, cpu: u32) -> f64 {
     progress.occupancy_lines(ThreadId(thread), progress.topology.llc_of(CpuId(cpu)))
 }

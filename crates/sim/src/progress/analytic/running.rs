@@ -5,7 +5,7 @@
 
 use countersteer_core::units::Nanos;
 
-use super::Progress;
+use super::Analytic;
 use super::class::NONE;
 use super::table::MAX_LEVELS;
 
@@ -25,7 +25,7 @@ const DEMAND_SMALL: f64 = 0.01;
 /// Changes of the factor beyond this part are passed on at once even to several pools.
 const FACTOR_LARGE: f64 = 0.1;
 
-impl Progress {
+impl Analytic {
     /// Integrates a running thread and closes its span, for a change of table.
     pub(super) fn close(&mut self, thread: u32) {
         let t = &mut self.threads[thread as usize];

@@ -37,7 +37,7 @@ fn a_slower_clock_hurts_memory_bound_programs_less() {
                 .iter()
                 .position(|t| t.name == "golden-cove")
                 .unwrap();
-            let mut progress = Progress::new(topology, quiet());
+            let mut progress = Analytic::new(topology, quiet());
             let model = progress
                 .add_program(Arc::new(profile("p", &[(kind.clone(), 1000)])))
                 .unwrap();
@@ -57,7 +57,7 @@ fn throughput_stays_below_the_memory_bandwidth() {
         let kinds: Vec<_> = (0..count).map(|i| (streaming(), i)).collect();
         let mut progress = start(HYBRID, free_switches(), &kinds);
         run(&mut progress, ms(200));
-        let read = |p: &mut Progress, at| -> f64 {
+        let read = |p: &mut Analytic, at| -> f64 {
             (0..count)
                 .map(|t| p.counters(ThreadId(t), at).llc_misses)
                 .sum::<f64>()

@@ -1,7 +1,7 @@
 //! The time-stepped model against its own forecast, finer steps, and footprint composition.
 
 use super::*;
-use crate::progress::pool::Stepping;
+use crate::progress::analytic::pool::Stepping;
 use crate::progress::synthetic::{chase, compute, streaming, vulnerable};
 
 fn mix() -> Vec<Kind> {
@@ -75,7 +75,7 @@ fn forecasts_agree_with_where_runs_end_up() {
 
 /// Two threads on each of eight CPUs, every 2.8 ms the other one: measured speeds, and forecast ones.
 fn take_turns(stepping: Stepping) -> (Vec<f64>, Vec<f64>) {
-    let mut progress = Progress::new(machine(HYBRID), free_switches());
+    let mut progress = Analytic::new(machine(HYBRID), free_switches());
     progress.stepping = stepping;
     let cpus = [0u32, 1, 2, 3, 8, 9, 10, 11];
     for i in 0..16 {
@@ -165,7 +165,7 @@ fn streams_share_a_cache_by_how_fast_they_insert() {
 #[test]
 fn way_finer_steps_change_little() {
     let work = |fine: bool| {
-        let mut progress = Progress::new(machine(HYBRID), free_switches());
+        let mut progress = Analytic::new(machine(HYBRID), free_switches());
         if fine {
             progress.stepping = fine_steps();
         }

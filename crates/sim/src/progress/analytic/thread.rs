@@ -4,9 +4,9 @@
 //! is rate times time, and the instant a piece of work or a phase ends follows in closed form.
 
 use super::class::{Cpu, NONE};
-use super::counters::Counters;
 use super::model::Model;
 use super::table::{MAX_LEVELS, Rate, Table};
+use crate::progress::Counters;
 
 /// Energy of a stretch of running, by where it went (nJ).
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,12 +3,14 @@
 use super::*;
 use crate::progress::synthetic::{chase, compute, streaming, typical, vulnerable};
 
-fn finish(progress: &mut Progress) -> Nanos {
+fn finish(progress: &mut Analytic) -> Nanos {
     loop {
         let next = progress.next_event();
         assert_ne!(next, Nanos::NEVER);
         progress.advance(next);
-        if progress.take_finished().count() > 0 {
+        let mut finished = Vec::new();
+        progress.take_finished(&mut finished);
+        if !finished.is_empty() {
             return next;
         }
     }
@@ -22,7 +24,7 @@ fn a_run_without_contention_takes_the_sum_of_its_phases() {
         (streaming(), 900_000_001),
     ];
     for (cpu, core_type) in [(0, CoreTypeId(0)), (8, CoreTypeId(1))] {
-        let mut progress = Progress::new(machine(HYBRID), quiet());
+        let mut progress = Analytic::new(machine(HYBRID), quiet());
         let model = progress
             .add_program(Arc::new(profile("p", &phases)))
             .unwrap();
@@ -56,7 +58,7 @@ fn threads_of_a_program_see_the_whole_timeline_at_their_stride() {
     let phases = [(compute(), 2_000_000_000), (chase(400_000), 400_000_000)];
     let mut ends = Vec::new();
     for threads in [1u32, 4] {
-        let mut progress = Progress::new(machine(HYBRID), quiet());
+        let mut progress = Analytic::new(machine(HYBRID), quiet());
         let model = progress
             .add_program(Arc::new(profile("p", &phases)))
             .unwrap();
@@ -73,21 +75,21 @@ fn threads_of_a_program_see_the_whole_timeline_at_their_stride() {
 
 #[test]
 fn an_end_is_noticed_though_somebody_integrated_at_that_instant() {
-    let mut progress = Progress::new(machine(HYBRID), ProgressConfig::default());
+    let mut progress = Analytic::new(machine(HYBRID), ProgressConfig::default());
     let model = progress
         .add_program(Arc::new(profile("p", &[(streaming(), 1_000_000)])))
         .unwrap();
     progress.add_thread(ThreadId(0), model);
     progress.set_work(ThreadId(0), 0.0, 1_000_000.0, 1.0, Nanos::ZERO);
     progress.set_running(CpuId(0), Some(ThreadId(0)), Nanos::ZERO);
-    let mut noticed = 0;
+    let mut noticed = Vec::new();
     for _ in 0..1_000 {
         let next = progress.next_event().min(Nanos(1_000_000_000));
         progress.threads[0].integrate(next.0);
         progress.advance(next);
-        noticed += progress.take_finished().count();
+        progress.take_finished(&mut noticed);
     }
-    assert_eq!(noticed, 1);
+    assert_eq!(noticed, [ThreadId(0)]);
 }
 
 #[test]
@@ -108,7 +110,7 @@ fn the_share_of_time_on_each_core_type_sets_the_speed() {
 fn work_starts_anywhere_on_the_timeline_and_goes_round() {
     let phases = [(compute(), 1_000_000_000), (chase(400_000), 100_000_000)];
     let time = |offset: f64, instructions: f64| {
-        let mut progress = Progress::new(machine(HYBRID), quiet());
+        let mut progress = Analytic::new(machine(HYBRID), quiet());
         let model = progress
             .add_program(Arc::new(profile("p", &phases)))
             .unwrap();
@@ -152,7 +154,7 @@ fn energy_adds_up() {
 
 #[test]
 fn an_idle_machine_draws_idle_power() {
-    let mut progress = Progress::new(machine(HYBRID), ProgressConfig::default());
+    let mut progress = Analytic::new(machine(HYBRID), ProgressConfig::default());
     assert_eq!(progress.next_event(), Nanos::NEVER);
     let t = Arc::clone(&progress.topology);
     let idle: f64 = t
@@ -166,7 +168,7 @@ fn an_idle_machine_draws_idle_power() {
 #[test]
 fn the_same_calls_give_the_same_bits() {
     let once = || {
-        let mut progress = Progress::new(machine(HYBRID_SMT), ProgressConfig::default());
+        let mut progress = Analytic::new(machine(HYBRID_SMT), ProgressConfig::default());
         for t in 0..30u32 {
             let model = progress
                 .add_program(Arc::new(typical(t as usize, 0.02)))
@@ -243,7 +245,7 @@ fn a_table_gives_its_speed_at_this_machines_clock_and_must_know_the_core_types()
                     detail = \"\"\n";
         Arc::new(Profile::parse("t", &format!("{head}{rows}")).unwrap())
     };
-    let mut progress = Progress::new(machine(HYBRID), ProgressConfig::default());
+    let mut progress = Analytic::new(machine(HYBRID), ProgressConfig::default());
     let model = progress
         .add_program(table(&[("golden-cove", 2.0), ("gracemont", 1.0)]))
         .unwrap();

@@ -10,7 +10,7 @@ use super::class::{Cpu, NONE};
 use super::memory::MemoryDomain;
 use super::shared::{Resident, SharedCache};
 use super::table::{MAX_LEVELS, Rate};
-use super::{ModelId, Progress};
+use super::{Analytic, ModelId, Rates};
 
 const ROUNDS: usize = 200;
 /// Turns that threads on one CPU take, Linux's slice on eight CPUs and more (ns).
@@ -28,19 +28,6 @@ const SETTLED: f64 = 1e-4;
 /// find the first if there is one.
 const DAMPING: f64 = 0.5;
 
-/// Forecast of one program of a static mapping.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Rates {
-    /// Instructions per second of wall-clock time, its share of the CPU included.
-    pub ips: f64,
-    /// Instructions per cycle while it runs.
-    pub ipc: f64,
-    /// Last-level misses per kilo-instruction.
-    pub llc_mpki: f64,
-    /// Mean power attributed to it, its share of the CPU included.
-    pub power_w: f64,
-}
-
 struct Row {
     table: u32,
     cpu: usize,
@@ -55,7 +42,7 @@ struct Row {
 }
 
 struct Search<'a> {
-    progress: &'a Progress,
+    progress: &'a Analytic,
     rows: Vec<Row>,
     caches: Vec<SharedCache>,
     factors: Vec<f64>,
@@ -63,8 +50,8 @@ struct Search<'a> {
     busy: Vec<(f64, f64)>,
 }
 
-/// See [`Progress::steady_state`].
-pub fn forecast(progress: &Progress, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
+/// See [`Analytic::steady_state`].
+pub fn forecast(progress: &Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
     let mut search = Search::new(progress, assignment);
     if progress.config.contention {
         search.run();
@@ -73,7 +60,7 @@ pub fn forecast(progress: &Progress, assignment: &[(ModelId, CpuId, f64)]) -> Ve
 }
 
 impl<'a> Search<'a> {
-    fn new(progress: &'a Progress, assignment: &[(ModelId, CpuId, f64)]) -> Self {
+    fn new(progress: &'a Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Self {
         let mut search = Self {
             progress,
             rows: Vec::with_capacity(assignment.len()),
