@@ -16,6 +16,8 @@ const CELL_MASK: u64 = (1 << CELL_BITS) - 1;
 const CELL_SCALE: f64 = 1.0 / (1u64 << CELL_BITS) as f64;
 /// Misses per instruction below which a footprint counts as having stopped growing; keeps fill times finite.
 const MISS_FLOOR: f64 = 1e-9;
+/// Part of the misses lost within a cell below which a straight line is right to a quarter of a per cent of the cell.
+const FLAT: f64 = 0.02;
 /// Steps of the table of cold-start misses.
 pub const COLD_STEPS: usize = 16;
 
@@ -36,8 +38,29 @@ struct Fill {
     /// Instructions until a thread that starts with nothing holds this much: the integral of dc / miss(c).
     instructions: f64,
     lines: f64,
-    /// Lines per instruction to the next lattice point.
+    /// Lines per instruction on average to the next lattice point.
     slope: f64,
+    /// Misses per instruction here, and what they lose per line up to the next lattice point; nothing where that is little.
+    miss: f64,
+    fall: f64,
+}
+
+impl Fill {
+    /// Lines held `instructions` after this point, and the lines per instruction then.
+    ///
+    /// Filling goes at the rate of misses, dc/dn = miss - fall (c - lines), which approaches its end exponentially: a working
+    /// set that just fits is all there long before a straight line to the end of its last cell would have it.
+    #[inline]
+    fn after(&self, instructions: f64) -> (f64, f64) {
+        if self.fall == 0.0 {
+            return (self.lines + instructions * self.slope, self.slope);
+        }
+        let rest = (-self.fall * instructions).exp();
+        (
+            self.lines + self.miss / self.fall * (1.0 - rest),
+            self.miss * rest,
+        )
+    }
 }
 
 /// [`Point`]s of one shared cache by occupancy.
@@ -110,6 +133,12 @@ impl LevelTable {
                 instructions,
                 lines: self.lattice(i),
                 slope: 1.0 / mean,
+                miss: y0,
+                fall: if y0 - y1 > FLAT * y0 {
+                    (y0 - y1) / width
+                } else {
+                    0.0
+                },
             });
             instructions += width * mean;
         }
@@ -117,7 +146,7 @@ impl LevelTable {
         self.fills.push(Fill {
             instructions: f64::INFINITY,
             lines: self.last,
-            slope: 0.0,
+            ..Fill::default()
         });
     }
 
@@ -177,11 +206,11 @@ impl LevelTable {
             let slope = fill.lines / fill.instructions;
             return (instructions * slope, slope);
         }
-        let lines = fill.lines + (instructions - fill.instructions) * fill.slope;
+        let (lines, slope) = fill.after(instructions - fill.instructions);
         if lines >= self.last {
             (self.last, 0.0)
         } else {
-            (lines, fill.slope)
+            (lines, slope)
         }
     }
 }
@@ -393,6 +422,27 @@ mod tests {
         let k = 20_000.0f64;
         let first = 64.0f64;
         first / (m * (1.0 - first / k)) + k / m * ((k - first) / (k - lines)).ln()
+    }
+
+    #[test]
+    fn filling_slows_down_towards_a_working_set_that_fits() {
+        let working_set = 4_608.0f64;
+        let table = LevelTable::new(64.0, 10_000.0, |c| Point {
+            miss: 0.01 * (1.0 - c / working_set).max(0.0),
+            ..Point::default()
+        });
+        let rest = working_set - 64.0;
+        let start = 64.0 / (0.01 * rest / working_set);
+        for part in [0.5, 0.9, 0.99, 0.999] {
+            // dc/dn = m (1 - c/K) ends exponentially: 1 - exp(-m n/K) of what is left at the first point.
+            let instructions = start - (1.0f64 - part).ln() * working_set / 0.01;
+            let (lines, slope) = table.filled(instructions, &mut 0);
+            assert!(
+                (lines - 64.0 - part * rest).abs() < 1e-6 * rest,
+                "{part} {lines}"
+            );
+            assert!((slope / (0.01 * (1.0 - part) * rest / working_set) - 1.0).abs() < 1e-3);
+        }
     }
 
     #[test]

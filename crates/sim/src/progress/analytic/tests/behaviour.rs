@@ -52,6 +52,26 @@ fn a_slower_clock_hurts_memory_bound_programs_less() {
 }
 
 #[test]
+fn a_working_set_that_fits_beside_a_stream_loses_nothing() {
+    let fitting = || Kind {
+        spread: vec![(64, 250.0), (60_000, 40.0)],
+        cold_pki: 0.0,
+        ..chase(60_000)
+    };
+    let mut alone = start(HYBRID, free_switches(), &[(fitting(), 0)]);
+    let mut beside = start(
+        HYBRID,
+        free_switches(),
+        &[(fitting(), 0), (streaming().scaled(0.1), 1)],
+    );
+    let until = ms(2_000);
+    run(&mut alone, ms(1_000));
+    run(&mut beside, ms(1_000));
+    let slowdown = speeds(&mut alone, until)[0] / speeds(&mut beside, until)[0];
+    assert!((slowdown - 1.0).abs() < 0.01, "{slowdown}");
+}
+
+#[test]
 fn throughput_stays_below_the_memory_bandwidth() {
     for count in [4u32, 8, 16] {
         let kinds: Vec<_> = (0..count).map(|i| (streaming(), i)).collect();
