@@ -2,6 +2,8 @@
 //!
 //! Stage: made once per translated block by `decode`, read at every execution.
 
+use countersteer_core::profile::Operation;
+
 /// How a block passes on control; those that need a prediction come after [`End::Jump`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -28,6 +30,10 @@ pub struct Insn {
     /// Registers whose value it needs otherwise.
     pub reads: u64,
     pub writes: u64,
+    /// What it computes, if it does.
+    pub operation: Option<Operation>,
+    /// Whether it is the branch of a pair that cores execute as one.
+    pub fused: bool,
 }
 
 /// A translated block. What the callback reads comes first, in one cache line.

@@ -4,10 +4,13 @@
 //! An instruction waits for the last writers of the registers it reads and for the last store to the eight bytes it loads;
 //! a hit waits for the miss that fetches its line.
 
+use countersteer_core::profile::REFERENCE_LOAD_CYCLES;
+
 use crate::block::{Block, Insn};
-use crate::flow::{Flow, Waits};
+use crate::flow::{Flow, Latency, Waits};
 use crate::layout::{ILP_WINDOWS, MLP_LINES, record};
 use crate::memo::Memo;
+use crate::resolution::resolution;
 
 /// Instructions per capture: several of the largest window, so that its filling and draining weigh little.
 pub const LENGTH: usize = 4096;
@@ -32,6 +35,13 @@ pub struct Access {
 pub struct Capture {
     insns: Vec<Insn>,
     accesses: Vec<Access>,
+    /// Whether each instruction loads.
+    loads: Vec<bool>,
+    /// Positions of mispredicted branches.
+    wrong: Vec<u32>,
+    taken: u64,
+    /// Address that follows the last instruction if no branch is taken.
+    after: u64,
     base: u32,
     waits: Waits,
     flow: Flow,
@@ -44,6 +54,10 @@ impl Capture {
         Self {
             insns: Vec::with_capacity(2 * LENGTH),
             accesses: Vec::with_capacity(2 * LENGTH),
+            loads: Vec::with_capacity(2 * LENGTH),
+            wrong: Vec::new(),
+            taken: 0,
+            after: 0,
             base: 0,
             waits: Waits::default(),
             flow: Flow::default(),
@@ -55,6 +69,8 @@ impl Capture {
     pub fn clear(&mut self) {
         self.insns.clear();
         self.accesses.clear();
+        self.wrong.clear();
+        self.taken = 0;
         self.base = 0;
     }
 
@@ -63,8 +79,14 @@ impl Capture {
         self.insns.len() >= LENGTH
     }
 
-    pub fn block(&mut self, block: &Block) {
+    /// The next block; `mispredicted` says whether its predecessor led here against the prediction.
+    pub fn block(&mut self, block: &Block, mispredicted: bool) {
         self.base = self.insns.len() as u32;
+        if let Some(last) = self.base.checked_sub(1) {
+            self.taken += u64::from(block.pc != self.after);
+            self.wrong.extend(mispredicted.then_some(last));
+        }
+        self.after = block.after;
         self.insns.extend_from_slice(&block.insns);
     }
 
@@ -84,16 +106,54 @@ impl Capture {
     pub fn finish(&mut self, into: &mut [u64]) {
         self.link();
         into[record::SAMPLED] += self.insns.len() as u64;
-        let cycles = self.flow.cycles(&self.waits);
-        for (lane, _) in ILP_WINDOWS.iter().enumerate() {
-            into[record::ILP_CYCLES + lane] += u64::from(cycles[lane]);
+        into[record::TAKEN] += self.taken;
+        into[record::RESOLVED] += self.wrong.len() as u64;
+        for insn in &self.insns {
+            into[record::FUSED] += u64::from(insn.fused);
+            if let Some(operation) = insn.operation {
+                into[record::OPERATIONS + operation as usize] += 1;
+            }
         }
+        self.add_cycles(into);
         for (size, lines) in MLP_LINES.iter().enumerate() {
             if !self.add_rounds(size, *lines, into) {
                 break;
             }
         }
         self.clear();
+    }
+
+    /// Adds the cycles of the stretch and of its mispredictions: unit latency, slow loads, slow operations too.
+    fn add_cycles(&mut self, into: &mut [u64]) {
+        self.loads.clear();
+        self.loads.resize(self.insns.len(), false);
+        for access in self.accesses.iter().filter(|a| !a.store) {
+            self.loads[access.at as usize] = true;
+        }
+        let (insns, loads) = (&self.insns, &self.loads);
+        let access = |at: usize| u32::from(REFERENCE_LOAD_CYCLES - 1) * u32::from(loads[at]);
+        let operation = |at: usize| {
+            let operation = insns[at].operation;
+            operation.map_or(1, |o| u32::from(o.reference_cycles()))
+        };
+        let runs: [(usize, &dyn Fn(usize) -> Latency); 3] = [
+            (record::ILP_CYCLES, &|_| Latency::UNIT),
+            (record::LOAD_CYCLES, &|at| Latency {
+                access: access(at),
+                operation: 1,
+            }),
+            (record::OPERATION_CYCLES, &|at| Latency {
+                access: access(at),
+                operation: operation(at),
+            }),
+        ];
+        for (run, (field, latency)) in runs.into_iter().enumerate() {
+            let cycles = self.flow.cycles(&self.waits, latency);
+            for (lane, _) in ILP_WINDOWS.iter().enumerate() {
+                into[field + lane] += u64::from(cycles[lane]);
+            }
+            into[record::RESOLUTION + run] += resolution(&self.waits, &self.wrong, latency);
+        }
     }
 
     /// Adds the misses of one cache size; false when there are none, as then larger ones have none either.
@@ -198,11 +258,12 @@ mod tests {
         let mut capture = Capture::new();
         for at in 0..count {
             let (insn, access) = insn(at);
-            capture.block(&Block {
+            let block = Block {
                 insns: Box::new([insn]),
                 count: 1,
                 ..Block::default()
-            });
+            };
+            capture.block(&block, false);
             if let Some((address, distance, store)) = access {
                 capture.access(0, 1, address, distance, store);
             }
@@ -225,6 +286,7 @@ mod tests {
                     address: 0,
                     reads: 1,
                     writes: 1,
+                    ..Insn::default()
                 },
                 None,
             )
@@ -236,6 +298,7 @@ mod tests {
                     address: 0,
                     reads: 1 << (at % 2),
                     writes: 1 << (at % 2),
+                    ..Insn::default()
                 },
                 None,
             )
@@ -271,6 +334,7 @@ mod tests {
                     address: 1,
                     reads: 0,
                     writes: 1,
+                    ..Insn::default()
                 },
                 (at % 4 == 0).then_some((at as u64 * 4096, 1 << 16, false)),
             )
@@ -283,6 +347,7 @@ mod tests {
                     address: 0,
                     reads: 2,
                     writes: 2,
+                    ..Insn::default()
                 },
                 (at % 8 == 0).then_some((at as u64 * 64, COLD, false)),
             )
@@ -301,6 +366,7 @@ mod tests {
                         address: 1,
                         reads: 0,
                         writes: 2,
+                        ..Insn::default()
                     },
                     Some((node, 1 << 14, false)),
                 ),
@@ -309,6 +375,7 @@ mod tests {
                         address: 1,
                         reads: 0,
                         writes: 1,
+                        ..Insn::default()
                     },
                     Some((node + 8, 0, false)),
                 ),

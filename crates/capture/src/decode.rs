@@ -14,6 +14,7 @@ use iced_x86::{
 };
 
 use crate::block::{Block, Classes, End, Insn, MemoryUse};
+use crate::operations;
 
 /// Bit of the flags among an instruction's registers.
 const FLAGS: u64 = 1 << 16;
@@ -54,6 +55,7 @@ pub struct Builder {
     block: Block,
     classes: Classes,
     insns: Vec<Insn>,
+    previous: Mnemonic,
     factory: InstructionInfoFactory,
 }
 
@@ -69,6 +71,7 @@ impl Builder {
             block,
             classes: Classes::default(),
             insns: Vec::new(),
+            previous: Mnemonic::INVALID,
             factory: InstructionInfoFactory::new(),
         }
     }
@@ -81,7 +84,10 @@ impl Builder {
             insn.is_string_instruction() && (insn.has_rep_prefix() || insn.has_repne_prefix());
         self.classify(&insn);
         self.finish_at(&insn, pc, bytes.len() as u64, repeat);
-        let (flow, parts) = self.flow(&insn);
+        let (mut flow, parts) = self.flow(&insn);
+        flow.operation = operations::operation(&insn, is_vector(&insn));
+        flow.fused = insn.is_jcc_short_or_near() && operations::fuses(self.previous);
+        self.previous = insn.mnemonic();
         self.insns.push(flow);
         parts.map(|parts| MemoryUse {
             index,
@@ -115,10 +121,7 @@ impl Builder {
                 CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387
             )
         });
-        let vector = (0..insn.op_count()).any(|op| {
-            let register = insn.op_register(op);
-            register.is_vector_register() || register.is_mm()
-        });
+        let vector = is_vector(insn);
         let scalar = vector
             && SCALAR
                 .get(insn.mnemonic() as usize)
@@ -183,6 +186,13 @@ impl Builder {
     }
 }
 
+fn is_vector(insn: &Instruction) -> bool {
+    (0..insn.op_count()).any(|op| {
+        let register = insn.op_register(op);
+        register.is_vector_register() || register.is_mm()
+    })
+}
+
 fn add_register(flow: &mut Insn, register: Register, access: OpAccess) {
     let bit = bit(register);
     let (reads, writes) = match access {
@@ -243,7 +253,8 @@ mod tests {
             Insn {
                 address: 1 << 3 | 1 << 1,
                 reads: 0,
-                writes: 1
+                writes: 1,
+                ..Insn::default()
             }
         );
         assert_eq!(
@@ -275,7 +286,8 @@ mod tests {
             Insn {
                 address: 0,
                 reads: 1 << 5,
-                writes: 0
+                writes: 0,
+                ..Insn::default()
             }
         );
         assert!(memory.is_some());
@@ -289,7 +301,8 @@ mod tests {
             Insn {
                 address: 0,
                 reads: 1,
-                writes: 1
+                writes: 1,
+                ..Insn::default()
             }
         );
     }

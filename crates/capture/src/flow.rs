@@ -53,6 +53,33 @@ impl Waits {
     pub fn len(&self) -> usize {
         self.bounds.len()
     }
+
+    /// What the address of an instruction's memory access waits for.
+    pub fn access(&self, at: usize) -> &[u32] {
+        let bounds = self.bounds[at];
+        &self.earlier[bounds.address as usize..bounds.rest as usize]
+    }
+
+    /// What the operation waits for besides.
+    pub fn rest(&self, at: usize) -> &[u32] {
+        let bounds = self.bounds[at];
+        &self.earlier[bounds.rest as usize..bounds.end as usize]
+    }
+}
+
+/// Cycles that an instruction takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    /// Its memory access, beyond one cycle.
+    pub access: u32,
+    pub operation: u32,
+}
+
+impl Latency {
+    pub const UNIT: Self = Self {
+        access: 0,
+        operation: 1,
+    };
 }
 
 /// Buffers that are reused between captures.
@@ -63,14 +90,18 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Cycles for each window when every instruction takes one.
-    pub fn cycles(&mut self, waits: &Waits) -> Times {
+    /// Cycles for each window when instructions take what `latency` says.
+    pub fn cycles(&mut self, waits: &Waits, latency: impl Fn(usize) -> Latency) -> Times {
         self.run(waits.len(), |at, start, done| {
-            let bounds = waits.bounds[at];
-            for earlier in &waits.earlier[bounds.address as usize..bounds.end as usize] {
+            let latency = latency(at);
+            for earlier in waits.access(at) {
                 later(start, &done[*earlier as usize]);
             }
-            start.iter_mut().for_each(|t| *t += 1);
+            start.iter_mut().for_each(|t| *t += latency.access);
+            for earlier in waits.rest(at) {
+                later(start, &done[*earlier as usize]);
+            }
+            start.iter_mut().for_each(|t| *t += latency.operation);
         })
     }
 
@@ -84,7 +115,7 @@ impl Flow {
             if misses[at] {
                 start.iter_mut().for_each(|t| *t += 1);
             }
-            for earlier in &waits.earlier[bounds.rest as usize..bounds.end as usize] {
+            for earlier in waits.rest(at) {
                 later(start, &done[*earlier as usize]);
             }
         })
@@ -139,14 +170,17 @@ mod tests {
     #[test]
     fn a_chain_runs_one_per_cycle_whatever_the_window() {
         let chain = waits(4096, |at| if at > 0 { vec![at as u32 - 1] } else { vec![] });
-        assert_eq!(Flow::default().cycles(&chain)[..6], [4096; 6]);
+        assert_eq!(
+            Flow::default().cycles(&chain, |_| Latency::UNIT)[..6],
+            [4096; 6]
+        );
     }
 
     #[test]
     fn independent_instructions_fill_the_window() {
         let free = waits(4096, |_| vec![]);
         assert_eq!(
-            Flow::default().cycles(&free)[..6],
+            Flow::default().cycles(&free, |_| Latency::UNIT)[..6],
             [256, 128, 64, 32, 16, 8]
         );
     }
@@ -157,7 +191,10 @@ mod tests {
             4096,
             |at| if at >= 4 { vec![at as u32 - 4] } else { vec![] },
         );
-        assert_eq!(Flow::default().cycles(&chains)[..6], [1024; 6]);
+        assert_eq!(
+            Flow::default().cycles(&chains, |_| Latency::UNIT)[..6],
+            [1024; 6]
+        );
     }
 
     #[test]
@@ -190,7 +227,7 @@ mod tests {
         (0..4096u32)
             .for_each(|at| sum.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
         let mut flow = Flow::default();
-        assert_eq!(flow.cycles(&sum)[5], 4096);
+        assert_eq!(flow.cycles(&sum, |_| Latency::UNIT)[5], 4096);
         assert_eq!(flow.rounds(&sum, &[true; 4096])[5], 8);
     }
 
@@ -208,6 +245,6 @@ mod tests {
         let misses: Vec<bool> = (0..4096).map(|at| at % 8 == 0).collect();
         let mut flow = Flow::default();
         assert_eq!(flow.rounds(&waits, &misses)[5], 512);
-        assert_eq!(flow.cycles(&waits)[5], 16);
+        assert_eq!(flow.cycles(&waits, |_| Latency::UNIT)[5], 16);
     }
 }

@@ -4,14 +4,16 @@
 //! Output: raw window records in files mapped shared (`layout`), which `countersteer-host` turns into a profile.
 //!
 //! Per block executed: instruction counts and the branch predictor. Per data access: the LRU stack distance (to within 64
-//! lines) and the reuse time of its line. Every million instructions or so, a stretch is captured instruction by instruction and analysed for
-//! the parallelism that its data dependencies allow.
+//! lines) and the reuse time of its line. Every million instructions or so, a stretch is captured
+//! instruction by instruction and analysed for the parallelism that its data dependencies allow, the units that its operations
+//! need, and the time that its mispredicted branches take to be resolved.
 
 #![cfg_attr(test, allow(dead_code))]
 
 mod block;
 mod branches;
 mod capture;
+mod conflicts;
 mod decode;
 mod flow;
 #[path = "../../host/src/record_run/layout.rs"]
@@ -20,10 +22,13 @@ mod layout;
 mod lines;
 mod memo;
 mod near;
+mod operations;
 mod output;
 mod recency;
+mod resolution;
 mod shared;
 mod stamps;
+mod streams;
 mod tage;
 mod vcpu;
 

@@ -13,11 +13,15 @@ use countersteer_core::profile::LogHistogram;
 use crate::block::{Block, Classes, MemoryUse};
 use crate::branches::Branches;
 use crate::capture::{COLD, Capture};
-use crate::layout::{ENDED_EXEC, ENDED_SELF, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS, record};
+use crate::conflicts::Conflicts;
+use crate::layout::{
+    ENDED_EXEC, ENDED_SELF, MLP_LINES, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS, record,
+};
 use crate::near::{NO_LINE, Near};
 use crate::output::ThreadFile;
 use crate::recency::{Recency, Touch};
 use crate::shared::Control;
+use crate::streams::Streams;
 
 /// Instructions between two updates of the record.
 const SLICE: i64 = 1 << 16;
@@ -57,7 +61,11 @@ pub struct Vcpu {
     previous: &'static Block,
     capturing: bool,
     branches: Branches,
+    /// Mispredictions of this slice up to the last captured block.
+    wrong_before: u64,
     recency: Recency,
+    conflicts: Conflicts,
+    streams: Streams,
     /// Touches before this slice, touches beyond loads and stores in it, and those not of lines touched lately.
     touches: u64,
     extra: u64,
@@ -97,7 +105,10 @@ impl Vcpu {
             previous: &NO_BLOCK,
             capturing: false,
             branches: Branches::new(),
+            wrong_before: 0,
             recency: Recency::new(),
+            conflicts: Conflicts::new(),
+            streams: Streams::new(),
             touches: 0,
             extra: 0,
             far: 0,
@@ -147,8 +158,10 @@ impl Vcpu {
                 self.capture.finish(self.file.record());
                 self.capturing = false;
             } else {
-                self.capture.block(block);
+                let mispredicted = self.branches.wrong > self.wrong_before;
+                self.capture.block(block, mispredicted);
             }
+            self.wrong_before = self.branches.wrong;
         }
         if self.remaining > 0 {
             return Verdict::Go;
@@ -159,7 +172,7 @@ impl Vcpu {
             self.end_epoch();
             self.capturing = true;
             self.capture.clear();
-            self.capture.block(block);
+            self.capture.block(block, false);
         }
         self.schedule();
         verdict
@@ -200,6 +213,7 @@ impl Vcpu {
         into[record::SERIAL] += if alone { executed as u64 } else { 0 };
         into[record::NEAR] += near;
         into[record::STAMP] = total;
+        self.wrong_before = 0;
         let full = into[record::INSTRUCTIONS] >= self.file.window_length();
         self.touches += touches;
         (self.accesses, self.extra, self.far, self.classes) = (0, 0, 0, 0);
@@ -330,7 +344,21 @@ impl Vcpu {
         if !self.capturing && !self.exact {
             self.remember(line, place);
         }
+        let depth = self.conflicts.touch(line);
         let into = self.file.record();
+        if depth > 0 {
+            into[record::CONFLICTS + depth - 1] += 1;
+        }
+        let beyond = match touch {
+            Touch::Again { distance, .. } => distance,
+            Touch::Cold => COLD,
+        };
+        if beyond >= MLP_LINES[0] && self.streams.touch(line) {
+            let sizes = MLP_LINES.iter().take_while(|lines| beyond >= **lines);
+            sizes
+                .enumerate()
+                .for_each(|(size, _)| into[record::STREAMED + size] += 1);
+        }
         match touch {
             Touch::Again { distance, reuse } => {
                 let reuse = LogHistogram::bucket(reuse).min(REUSE_BUCKETS - 1);

@@ -6,11 +6,16 @@
 
 mod curve;
 mod histogram;
+mod pipeline;
 mod recorded;
 mod tabulated;
 
 pub use curve::{CacheClass, MissCurve};
 pub use histogram::LogHistogram;
+pub use pipeline::{
+    CONFLICT_SETS, CONFLICT_WAYS, ChainPoint, Operation, Operations, Pipeline,
+    REFERENCE_LOAD_CYCLES, Resolution, StreamPoint,
+};
 pub use recorded::{
     Behaviour, IlpPoint, Locality, Mix, MlpPoint, Recorded, Segment, Source, ThreadShape,
 };

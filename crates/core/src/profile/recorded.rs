@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::LogHistogram;
+use super::{LogHistogram, Pipeline};
 use crate::textfile::{TextError, parse_json};
 
 /// The schema name that every recorded profile carries.
@@ -69,6 +69,9 @@ pub struct Behaviour {
     pub ilp: Vec<IlpPoint>,
     /// Overlap of long misses, by window and cache size.
     pub mlp: Vec<MlpPoint>,
+    /// Units, latencies, branches, prefetching and conflicts; absent in profiles of versions that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<Pipeline>,
 }
 
 /// Shares of all instructions, each 0 to 1; they overlap (an instruction may load and compute).
@@ -221,6 +224,6 @@ impl Behaviour {
         {
             return Err("`mlp` has an overlap below 1".into());
         }
-        Ok(())
+        self.pipeline.as_ref().map_or(Ok(()), Pipeline::check)
     }
 }

@@ -13,6 +13,7 @@ use super::layout::{
     ENDED_EXEC, ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS,
     add_record, record,
 };
+use super::pipeline;
 use super::raw::ThreadLog;
 
 /// Most windows that are clustered; beyond, neighbours are merged.
@@ -225,7 +226,7 @@ fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<Point> {
 }
 
 /// Touches whose distance is at least `lines`, first ones included.
-fn beyond(record: &[u64], lines: u64) -> u64 {
+pub(super) fn beyond(record: &[u64], lines: u64) -> u64 {
     let from = LogHistogram::bucket(lines);
     record[record::STACK + from..record::STACK + STACK_BUCKETS]
         .iter()
@@ -254,6 +255,7 @@ fn behaviour(own: &[u64], whole: &[u64]) -> Behaviour {
         locality: locality(own, whole),
         ilp: ilp(sampled),
         mlp: mlp(sampled, whole),
+        pipeline: pipeline::pipeline(own, sampled, whole),
     }
 }
 
@@ -343,7 +345,7 @@ fn mlp(own: &[u64], whole: &[u64]) -> Vec<MlpPoint> {
     points
 }
 
-fn round(value: f64) -> f64 {
+pub(super) fn round(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 

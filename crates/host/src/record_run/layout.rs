@@ -91,6 +91,8 @@ pub const ENDED_EXEC: u64 = 2;
 
 /// Words of a window's record; everything but [`record::STAMP`] is a sum.
 pub mod record {
+    use countersteer_core::profile::{CONFLICT_WAYS, Operation};
+
     use super::{ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, REUSE_BUCKETS, STACK_BUCKETS};
 
     /// The recording's instruction count when the window was last written.
@@ -110,8 +112,23 @@ pub mod record {
     pub const SAMPLED: usize = 10;
     /// Cycles that the samples take, one word per entry of [`ILP_WINDOWS`].
     pub const ILP_CYCLES: usize = 11;
+    /// The same with slow loads, and with slow loads and operations.
+    pub const LOAD_CYCLES: usize = ILP_CYCLES + ILP_WINDOWS.len();
+    pub const OPERATION_CYCLES: usize = LOAD_CYCLES + ILP_WINDOWS.len();
+    /// Operations in the samples, one word per [`Operation`].
+    pub const OPERATIONS: usize = OPERATION_CYCLES + ILP_WINDOWS.len();
+    /// Pairs of compare and branch, and taken branches, in the samples.
+    pub const FUSED: usize = OPERATIONS + Operation::ALL.len();
+    pub const TAKEN: usize = FUSED + 1;
+    /// Mispredictions in the samples, and the cycles they took to be resolved: unit latency, slow loads, slow operations too.
+    pub const RESOLVED: usize = TAKEN + 1;
+    pub const RESOLUTION: usize = RESOLVED + 1;
+    /// Touches beyond each of [`MLP_LINES`] that continue a stream.
+    pub const STREAMED: usize = RESOLUTION + 3;
+    /// Touches that caches with 64 sets and 1, 2, ... ways miss but one more way would hit; beyond the last, all that miss.
+    pub const CONFLICTS: usize = STREAMED + MLP_LINES.len();
     /// Long misses in the samples, one word per entry of [`MLP_LINES`].
-    pub const MLP_MISSES: usize = ILP_CYCLES + ILP_WINDOWS.len();
+    pub const MLP_MISSES: usize = CONFLICTS + CONFLICT_WAYS;
     /// Serial rounds of misses in the samples: for each of [`MLP_LINES`], one word per entry of [`ILP_WINDOWS`].
     pub const MLP_ROUNDS: usize = MLP_MISSES + MLP_LINES.len();
     /// Touches at a distance below [`super::NEAR_LINES`].

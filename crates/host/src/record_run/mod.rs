@@ -16,6 +16,7 @@ mod error;
 mod launch;
 #[allow(dead_code)]
 mod layout;
+mod pipeline;
 mod program;
 mod raw;
 

@@ -212,5 +212,6 @@ fn behaviour(kind: &Kind) -> Behaviour {
             })
             .collect(),
         mlp: mlp(512).chain(mlp(1 << 20)).collect(),
+        pipeline: None,
     }
 }

@@ -1,0 +1,73 @@
+//! How long mispredicted branches of a captured stretch take to be resolved.
+//!
+//! Input: the stretch's dependences and which of its branches were mispredicted. Output: cycles from each one's dispatch to
+//! its resolution, summed. Instructions are dispatched at a fixed width into a window with in-order retirement; a mispredicted
+//! branch empties the front end, and dispatch goes on when it is resolved and the front end is full again, so that a branch
+//! soon after another finds a short window (Eyerman, Smith and Eeckhout, Characterizing the branch misprediction penalty,
+//! ISPASS 2006).
+
+use crate::flow::{Latency, Waits};
+
+/// Instructions dispatched per cycle.
+const WIDTH: u32 = 5;
+/// Instructions in flight.
+const WINDOW: usize = 128;
+/// Cycles to fill the front end again.
+const REFILL: u32 = 15;
+
+/// Cycles of the branches at the positions `wrong` (ascending).
+pub fn resolution(waits: &Waits, wrong: &[u32], latency: impl Fn(usize) -> Latency) -> u64 {
+    let mut done: Vec<u32> = Vec::with_capacity(waits.len());
+    let mut retired: Vec<u32> = Vec::with_capacity(waits.len());
+    let mut wrong = wrong.iter().copied().peekable();
+    let mut begin = 0;
+    let mut first = 0;
+    let mut sum = 0;
+    for at in 0..waits.len() {
+        let mut dispatch = begin + (at - first) as u32 / WIDTH;
+        if let Some(leaves) = at.checked_sub(WINDOW).map(|before| retired[before]) {
+            dispatch = dispatch.max(leaves);
+        }
+        let latest = |from: u32, waits: &[u32]| {
+            let ends = waits.iter().map(|earlier| done[*earlier as usize]);
+            ends.fold(from, u32::max)
+        };
+        let latency = latency(at);
+        let loaded = latest(dispatch, waits.access(at)) + latency.access;
+        let end = latest(loaded, waits.rest(at)) + latency.operation;
+        done.push(end);
+        retired.push(retired.last().map_or(end, |before| end.max(*before)));
+        if wrong.next_if_eq(&(at as u32)).is_some() {
+            sum += u64::from(end - dispatch);
+            (begin, first) = (end + REFILL, at + 1);
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_branch_waits_for_the_chain_it_depends_on() {
+        let mut chain = Waits::default();
+        (0..21u32)
+            .for_each(|at| chain.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
+        // Dispatched in cycle 4, done in cycle 21.
+        assert_eq!(resolution(&chain, &[20], |_| Latency::UNIT), 17);
+        let mut free = Waits::default();
+        (0..21).for_each(|_| free.push(&[], &[], &[]));
+        assert_eq!(resolution(&free, &[20], |_| Latency::UNIT), 1);
+        assert_eq!(resolution(&free, &[], |_| Latency::UNIT), 0);
+    }
+
+    #[test]
+    fn a_branch_soon_after_another_waits_for_little() {
+        let mut chain = Waits::default();
+        (0..20u32)
+            .for_each(|at| chain.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
+        let both = resolution(&chain, &[9, 10], |_| Latency::UNIT);
+        assert_eq!(both, 9 + 1, "the second begins when the first is resolved");
+    }
+}

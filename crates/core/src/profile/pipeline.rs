@@ -1,0 +1,171 @@
+//! What a core's pipeline makes of a behaviour: units, latencies along dependences, branches, prefetching, cache conflicts.
+//!
+//! Part of a recorded behaviour. Profiles recorded before this existed lack it; models then estimate it from the mix.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Cycles of a load in the recorder's run with slow loads.
+pub const REFERENCE_LOAD_CYCLES: u8 = 5;
+/// Numbers of ways for which conflicts are recorded: 1 to this.
+pub const CONFLICT_WAYS: usize = 16;
+/// Sets of the cache for which conflicts are recorded: those of most first-level data caches.
+pub const CONFLICT_SETS: u32 = 64;
+
+/// Operations that differ in execution unit or latency.
+///
+/// Loads, stores and branches are counted apart; plain moves and no-operations need no unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Operation {
+    /// Integer arithmetic, logic, address arithmetic.
+    Alu,
+    /// Shifts and rotations.
+    Shift,
+    /// Integer multiplication.
+    Multiply,
+    /// Integer division.
+    Divide,
+    /// Floating-point addition, comparison, conversion; scalar or vector.
+    FpAdd,
+    /// Floating-point multiplication, fused or not; scalar or vector.
+    FpMultiply,
+    /// Floating-point division and square root; scalar or vector.
+    FpDivide,
+    /// Other vector operations.
+    Simd,
+}
+
+impl Operation {
+    pub const ALL: [Self; 8] = [
+        Self::Alu,
+        Self::Shift,
+        Self::Multiply,
+        Self::Divide,
+        Self::FpAdd,
+        Self::FpMultiply,
+        Self::FpDivide,
+        Self::Simd,
+    ];
+
+    /// Its latency in the recorder's run with slow operations.
+    #[must_use]
+    pub const fn reference_cycles(self) -> u8 {
+        match self {
+            Self::Alu | Self::Shift | Self::Simd => 1,
+            Self::Multiply => 3,
+            Self::Divide => 18,
+            Self::FpAdd => 3,
+            Self::FpMultiply => 4,
+            Self::FpDivide => 14,
+        }
+    }
+}
+
+/// What a pipeline makes of a behaviour.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// Operations per instruction.
+    pub operations: Operations,
+    /// Compare and conditional branch next to each other, which cores execute as one, per instruction.
+    pub fused: f64,
+    /// Taken branches per instruction.
+    pub taken: f64,
+    /// Latency along dependences, by window, ascending.
+    pub chains: Vec<ChainPoint>,
+    /// Cycles from a mispredicted branch's dispatch until it is resolved, by the latencies of loads and operations.
+    pub resolution: Resolution,
+    /// What a stream prefetcher foresees, by cache size, ascending.
+    pub streams: Vec<StreamPoint>,
+    /// Misses per kilo-instruction of LRU caches with 64 sets and 1, 2, 3, ... ways.
+    pub conflicts: Vec<f64>,
+}
+
+/// Operations per instruction, by [`Operation`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Operations {
+    pub alu: f64,
+    pub shift: f64,
+    pub multiply: f64,
+    pub divide: f64,
+    pub fp_add: f64,
+    pub fp_multiply: f64,
+    pub fp_divide: f64,
+    pub simd: f64,
+}
+
+impl Operations {
+    /// Operations of one kind per instruction.
+    #[must_use]
+    pub const fn of(&self, operation: Operation) -> f64 {
+        match operation {
+            Operation::Alu => self.alu,
+            Operation::Shift => self.shift,
+            Operation::Multiply => self.multiply,
+            Operation::Divide => self.divide,
+            Operation::FpAdd => self.fp_add,
+            Operation::FpMultiply => self.fp_multiply,
+            Operation::FpDivide => self.fp_divide,
+            Operation::Simd => self.simd,
+        }
+    }
+}
+
+/// Cycles per instruction that latencies add to what dependences take at unit latency.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChainPoint {
+    /// Instructions in the window.
+    pub window: u32,
+    /// Added by loads of [`REFERENCE_LOAD_CYCLES`] cycles.
+    pub loads: f64,
+    /// Added to that by operations of their [`Operation::reference_cycles`].
+    pub operations: f64,
+}
+
+/// Cycles from the dispatch of a mispredicted branch to its resolution, on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resolution {
+    /// When everything takes a cycle.
+    pub unit: f64,
+    /// Added by loads of [`REFERENCE_LOAD_CYCLES`] cycles.
+    pub loads: f64,
+    /// Added to that by operations of their [`Operation::reference_cycles`].
+    pub operations: f64,
+}
+
+/// What a stream prefetcher foresees of a cache's misses.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamPoint {
+    /// Lines of the cache whose misses count.
+    pub cache_lines: u64,
+    /// Share of its misses that continue a stream of constant stride within a page or across pages, 0 to 1.
+    pub share: f64,
+}
+
+impl Pipeline {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let o = &self.operations;
+        let rates = Operation::ALL.map(|operation| o.of(operation));
+        let r = self.resolution;
+        let others = [self.fused, self.taken, r.unit, r.loads, r.operations];
+        let chains = self.chains.iter().flat_map(|c| [c.loads, c.operations]);
+        let all = rates
+            .into_iter()
+            .chain(others)
+            .chain(chains)
+            .chain(self.streams.iter().map(|s| s.share))
+            .chain(self.conflicts.iter().copied());
+        if all.into_iter().any(|rate| !rate.is_finite() || rate < 0.0) {
+            return Err("`pipeline` has a rate that is negative or not a number".into());
+        }
+        if self.chains.is_empty() || self.chains.iter().any(|c| c.window == 0) {
+            return Err("`pipeline.chains` needs at least one window".into());
+        }
+        Ok(())
+    }
+}
