@@ -14,7 +14,7 @@ use countersteer_core::score::Score;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
-use countersteer_sim::engine::{SimConfig, Simulation};
+use countersteer_sim::engine::{ProgramUsage, SimConfig, Simulation};
 use countersteer_sim::linux::{self, KERNELS, LinuxConfig};
 use countersteer_sim::progress::ProgressConfig;
 use rand::SeedableRng;
@@ -116,6 +116,10 @@ pub struct Experiment<'a> {
 pub struct Finished {
     /// Scores.
     pub score: Score,
+    /// What each program used, in the workload's order.
+    pub usage: Vec<ProgramUsage>,
+    /// Length of the run.
+    pub elapsed_s: f64,
     /// The record, when one was asked for.
     pub record: Option<Record>,
 }
@@ -217,7 +221,12 @@ pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<
     let outcome = simulation.outcome();
     let score = Score::of(&outcome);
     let record = collector.map(|c| c.finish(&outcome, &score));
-    Ok(Finished { score, record })
+    Ok(Finished {
+        score,
+        usage: simulation.usage(),
+        elapsed_s: outcome.elapsed_s,
+        record,
+    })
 }
 
 /// The policy's random numbers: a stream of its own, so that its draws do not depend on the kernel's.

@@ -17,6 +17,7 @@ mod output;
 mod plan;
 mod progress;
 mod remote;
+mod reproduce;
 mod session;
 mod steering;
 mod top;

@@ -16,6 +16,7 @@ use crate::error::{Kind, told};
 static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
 static METRICS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../metrics");
+static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../reproduce");
 static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
 
 /// A text file and where it came from.
@@ -61,6 +62,15 @@ pub fn shipped_profile(path: &str) -> Option<Text> {
         text: text.into(),
         shipped: true,
     })
+}
+
+/// The shipped files about the papers' experiments, by name.
+pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut files: Vec<_> = CASES.files().collect();
+    files.sort_by_key(|f| f.path());
+    files
+        .into_iter()
+        .filter_map(|f| Some((f.path().file_name()?.to_str()?, f.contents_utf8()?)))
 }
 
 /// A machine by name or file, with its text.

@@ -34,6 +34,17 @@ pub fn load(name: &str) -> anyhow::Result<Loaded> {
     load_text(text, profile_text)
 }
 
+/// A workload made of shipped profiles.
+pub fn of_text(name: &str, text: String) -> anyhow::Result<Loaded> {
+    let path = format!("{name}.toml");
+    let text = Text {
+        path,
+        text,
+        shipped: true,
+    };
+    load_text(text, profile_text)
+}
+
 /// The workload of a record, from nothing but the record.
 pub fn of_record(manifest: &Manifest) -> anyhow::Result<Loaded> {
     let path = format!("{}.toml", manifest.workload.name);

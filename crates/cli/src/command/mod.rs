@@ -12,6 +12,7 @@ pub mod policy;
 pub mod profile;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod restore;
 pub mod run;
 pub mod sim;
@@ -71,6 +72,8 @@ enum Command {
     Sim(sim::Args),
     /// Compare policies over machines, workloads and seeds
     Compare(compare::Args),
+    /// Run the papers' experiments again and compare the results
+    Reproduce(reproduce::Args),
     /// Make an HTML report or a timeline from records
     Report(report::Args),
     /// Feed a record's observations to a policy and compare its decisions
@@ -104,6 +107,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Workload(args) => done(workload::run(args)),
         Command::Sim(args) => done(sim::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
+        Command::Reproduce(args) => done(reproduce::run(&args)),
         Command::Report(args) => done(report::run(&args)),
         Command::Replay(args) => replay::run(&args),
         Command::Why(args) => done(why::run(&args)),

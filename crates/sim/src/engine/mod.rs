@@ -99,6 +99,17 @@ struct Thread {
     cpu: CpuId,
     running_since: Option<Nanos>,
     runnable: bool,
+    /// Time on a CPU, by core type, up to the last switch.
+    ran_by_type: Vec<Nanos>,
+}
+
+/// What a program used in the whole run, exact.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProgramUsage {
+    /// Time its threads were on a CPU, by core type.
+    pub cpu_s: Vec<f64>,
+    pub instructions: f64,
+    pub llc_misses: f64,
 }
 
 impl Simulation {
@@ -168,6 +179,7 @@ impl Simulation {
                 cpu: CpuId(0),
                 running_since: None,
                 runnable: false,
+                ran_by_type: vec![Nanos::ZERO; self.topology.core_types.len()],
             });
         }
         self.timers
@@ -203,6 +215,35 @@ impl Simulation {
             migrations: self.migrations,
             switches: self.switches,
         }
+    }
+
+    /// What each program has used so far, in the workload's order.
+    pub fn usage(&mut self) -> Vec<ProgramUsage> {
+        self.progress.advance(self.now);
+        (0..self.programs.len())
+            .map(|row| self.program_usage(row))
+            .collect()
+    }
+
+    fn program_usage(&mut self, row: usize) -> ProgramUsage {
+        let mut usage = ProgramUsage {
+            cpu_s: vec![0.0; self.topology.core_types.len()],
+            ..ProgramUsage::default()
+        };
+        for id in self.programs[row].threads() {
+            let counters = self.progress.counters(id, self.now);
+            usage.instructions += counters.instructions;
+            usage.llc_misses += counters.llc_misses;
+            let thread = &self.threads[id.index()];
+            for (sum, ran) in usage.cpu_s.iter_mut().zip(&thread.ran_by_type) {
+                *sum += ran.as_secs_f64();
+            }
+            if let Some(start) = thread.running_since {
+                let core_type = self.topology.core_type_of(thread.cpu).index();
+                usage.cpu_s[core_type] += self.now.since(start).as_secs_f64();
+            }
+        }
+        usage
     }
 
     fn program_outcome(&mut self, row: usize) -> countersteer_core::score::ProgramOutcome {
@@ -416,10 +457,12 @@ impl Simulation {
         let llc = self.topology.llc_of(thread.cpu);
         self.pmu
             .switched_out(id, self.progress.occupancy_lines(id, llc));
-        let start = thread
-            .running_since
-            .take()
-            .filter(|start| self.config.trace && self.now > *start);
+        let start = thread.running_since.take();
+        if let Some(start) = start {
+            let row = self.topology.core_type_of(thread.cpu).index();
+            thread.ran_by_type[row] += self.now.since(start);
+        }
+        let start = start.filter(|start| self.config.trace && self.now > *start);
         self.spans.extend(start.map(|start| Span {
             thread: id,
             cpu: thread.cpu,

@@ -1,0 +1,86 @@
+//! `steer reproduce list|NAME|all`.
+
+use std::path::PathBuf;
+
+use countersteer_report::write_atomically;
+
+use super::{print, print_json};
+use crate::progress;
+use crate::reproduce::{self, Catalogue, Reproduced, Verdict};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Cases by name or by the beginning of it (`hass`, `pmctrack-fig8`); `all`; or `list`
+    #[arg(required = true, value_name = "NAME|all|list")]
+    names: Vec<String>,
+    /// Write the verdicts as a Markdown document
+    #[arg(long, value_name = "OUT.md")]
+    markdown: Option<PathBuf>,
+    /// Write the verdicts as a self-contained HTML page
+    #[arg(long, value_name = "OUT.html")]
+    report: Option<PathBuf>,
+    /// As JSON: an array of cases
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let catalogue = Catalogue::shipped()?;
+    if args.names == ["list"] {
+        return list(&catalogue, args.json);
+    }
+    for path in args.markdown.iter().chain(&args.report) {
+        crate::output::check_writable(path)?;
+    }
+    let cases = catalogue.named(&args.names)?;
+    let bar = progress::bar(cases.len() as u64, "reproducing");
+    let mut done = Vec::new();
+    for (paper, case) in cases {
+        bar.set_message(case.name.clone());
+        done.push(catalogue.run(paper, case)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if let Some(path) = &args.markdown {
+        write_atomically(path, reproduce::markdown(&done).as_bytes())?;
+    }
+    if let Some(path) = &args.report {
+        write_atomically(path, reproduce::html(&done).as_bytes())?;
+    }
+    if args.json {
+        return print_json(&done);
+    }
+    print(&summary(&done))
+}
+
+fn list(catalogue: &Catalogue, json: bool) -> anyhow::Result<()> {
+    let listed = catalogue.list();
+    if json {
+        return print_json(&listed);
+    }
+    let lines = listed
+        .iter()
+        .map(|l| format!("{:<24} {}, {}: {}\n", l.name, l.paper, l.item, l.title));
+    print(&lines.collect::<String>())
+}
+
+fn summary(cases: &[Reproduced]) -> String {
+    let mut text = String::new();
+    for case in cases {
+        if cases.len() <= 3 {
+            reproduce::section(&mut text, case);
+            continue;
+        }
+        let held = case.findings.iter();
+        let held = held.filter(|f| f.verdict == Verdict::Reproduced).count();
+        let all = case.findings.len();
+        let words = case.verdict.words();
+        text.push_str(&format!(
+            "{:<24} {words:<16} {held} of {all} statements\n",
+            case.name
+        ));
+    }
+    text
+}

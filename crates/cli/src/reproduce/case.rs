@@ -1,0 +1,157 @@
+//! Cases: one figure or table of a paper, as data.
+//!
+//! Input: `reproduce/*.toml`. Output: checked [`Case`]s. A case says on which machine which programs run under which
+//! arms (policies, core groups, cache sizes), and what the paper found there.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A file of cases: those of one paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseFile {
+    /// Title of the paper.
+    pub paper: String,
+    /// Authors' venue and year.
+    pub venue: String,
+    pub case: Vec<Case>,
+}
+
+/// One figure or table. Unknown fields are caught by [`Method`], which the rest of the table belongs to.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Case {
+    /// Unique name, `paper-item`.
+    pub name: String,
+    /// What it is in the paper: `figure 8`.
+    pub item: String,
+    pub title: String,
+    /// Name of a shipped machine.
+    pub machine: String,
+    /// How the case differs from the paper's set-up.
+    #[serde(default)]
+    pub note: String,
+    #[serde(flatten)]
+    pub method: Method,
+    #[serde(default)]
+    pub finding: Vec<Finding>,
+}
+
+/// How the values of a case come about.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "method", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Method {
+    /// Mixes of programs, each under each policy. Rows are mixes, and `mix/program`; arms are policies.
+    Mixes {
+        mixes: Vec<String>,
+        /// Copies of every program.
+        #[serde(default = "one")]
+        copies: u32,
+        /// Policies by the paper's name for them.
+        arms: BTreeMap<String, String>,
+        /// Core group or CPU list where each member starts, in the mix's order.
+        #[serde(default)]
+        launch_on: Vec<String>,
+        #[serde(default = "three")]
+        seeds: u64,
+        #[serde(default = "period_ms")]
+        period_ms: f64,
+    },
+    /// Each program alone on one CPU of each of two core groups. Rows are programs; arms are the groups and `ratio`.
+    Alone {
+        programs: Vec<String>,
+        /// The fast group first.
+        groups: [String; 2],
+    },
+    /// Pairs of programs, each on its own CPU. Rows are `measured+other`; the arm is `pair`.
+    Pairs { programs: Vec<String>, cpus: String },
+    /// Each program alone under several sizes of the last-level cache. Rows are programs; arms are sizes in KiB.
+    CacheSizes {
+        programs: Vec<String>,
+        sizes_kib: Vec<f64>,
+    },
+    /// Nothing is run.
+    NotAttempted { reason: String },
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn three() -> u64 {
+    3
+}
+
+const fn period_ms() -> f64 {
+    100.0
+}
+
+/// What a paper states about a case.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// The statement, in a sentence.
+    pub says: String,
+    pub measure: String,
+    /// The arm it is about.
+    pub arm: String,
+    /// Arms it is compared with.
+    #[serde(default)]
+    pub against: Vec<String>,
+    /// Rows that count; the case's mixes or programs when empty.
+    #[serde(default)]
+    pub rows: Vec<String>,
+    pub expect: Expect,
+    /// How many rows the expectation must hold in.
+    #[serde(default)]
+    pub quantifier: Quantifier,
+    /// The paper's figure, in the unit of the measure, or per cent for changes.
+    pub value: Option<f64>,
+    /// The paper's range, where it gives one.
+    pub range: Option<[f64; 2]>,
+    /// Another measure, for correlations; rows that must come after, for orders.
+    pub with: Option<String>,
+    #[serde(default)]
+    pub then: Vec<String>,
+}
+
+/// What is expected of the arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Expect {
+    /// Above every arm of `against`, ties allowed.
+    Highest,
+    Lowest,
+    /// Above each arm of `against`.
+    Higher,
+    Lower,
+    /// Within 2 % of each arm of `against`.
+    Similar,
+    /// Change against the one arm of `against`, in per cent of it; the mean over rows.
+    Rise,
+    Fall,
+    /// The mean over rows.
+    Value,
+    /// Every row within the range.
+    Within,
+    /// The largest row.
+    Maximum,
+    /// Share of rows within the range, in per cent.
+    Share,
+    /// Sign of the rank correlation with the measure `with` over rows: `value` is -1, 0 or 1.
+    Correlation,
+    /// Every row of `rows` above every row of `then`.
+    Order,
+}
+
+/// In how many rows an expectation must hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantifier {
+    #[default]
+    Every,
+    Most,
+    Some,
+    /// The mean over rows is compared instead.
+    Mean,
+}

@@ -1,0 +1,112 @@
+//! `docs/reproduction.md`: every case in a table, then case by case.
+
+use std::fmt::Write as _;
+
+use super::Reproduced;
+use super::judge::Verdict;
+
+/// The whole document.
+pub fn markdown(cases: &[Reproduced]) -> String {
+    let mut text = String::from(HEAD);
+    let count = |verdict| cases.iter().filter(|c| c.verdict == verdict).count();
+    let _ = writeln!(
+        text,
+        "{} cases: {} reproduced, {} partly, {} not reproduced, {} not attempted.\n",
+        cases.len(),
+        count(Verdict::Reproduced),
+        count(Verdict::Partly),
+        count(Verdict::Not),
+        count(Verdict::NotAttempted),
+    );
+    text.push_str("| paper | item | what | verdict | statements held | command |\n|---|---|---|---|---|---|\n");
+    for case in cases {
+        let held = case
+            .findings
+            .iter()
+            .filter(|f| f.verdict == Verdict::Reproduced);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | **{}** | {} of {} | `steer reproduce {}` |",
+            case.paper,
+            case.item,
+            case.title,
+            case.verdict.words(),
+            held.count(),
+            case.findings.len(),
+            case.name,
+        );
+    }
+    cases.iter().for_each(|case| section(&mut text, case));
+    text
+}
+
+/// The document as a page of its own.
+pub fn html(cases: &[Reproduced]) -> String {
+    let text = markdown(cases);
+    let parser = pulldown_cmark::Parser::new_ext(&text, pulldown_cmark::Options::ENABLE_TABLES);
+    let mut body = String::new();
+    pulldown_cmark::html::push_html(&mut body, parser);
+    format!("{PAGE_HEAD}{body}</main>\n</html>\n")
+}
+
+const PAGE_HEAD: &str = "<!DOCTYPE html>
+<html lang=\"en\">
+<meta charset=\"utf-8\">
+<meta name=\"viewport\" content=\"width=device-width\">
+<title>The papers' results beside ours</title>
+<style>
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 70rem; margin: 0 auto; padding: 1rem; overflow-x: auto; }
+table { border-collapse: collapse; }
+td, th { border-bottom: 1px solid #8886; padding: 0.25rem 0.75rem 0.25rem 0; text-align: left; vertical-align: top; }
+</style>
+<main>
+";
+
+/// One case.
+pub fn section(text: &mut String, case: &Reproduced) {
+    let _ = writeln!(
+        text,
+        "\n## {}: {} ({}, {})\n",
+        case.name, case.title, case.paper, case.item
+    );
+    if !case.machine.is_empty() {
+        let _ = writeln!(
+            text,
+            "Machine: `{}`. Verdict: **{}**.",
+            case.machine,
+            case.verdict.words()
+        );
+    }
+    if !case.note.is_empty() {
+        let _ = writeln!(text, "{}", case.note);
+    }
+    if !case.findings.is_empty() {
+        text.push_str("\n| the paper says | paper | here | verdict |\n|---|---|---|---|\n");
+    }
+    for finding in &case.findings {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} |",
+            finding.says,
+            finding.paper,
+            finding.ours,
+            finding.verdict.words(),
+        );
+    }
+    if !case.stand_ins.is_empty() {
+        let _ = writeln!(text, "\nStand-ins: {}.", case.stand_ins.join(", "));
+    }
+}
+
+const HEAD: &str = "# The papers' results beside ours
+
+Made by `steer reproduce all`; do not edit. Every figure and table of the five papers' evaluations is a case: the paper's
+mixes on its machine, under its policies, in the simulator. The papers' programs cannot be shipped, so recorded programs of
+the same kind stand for them; every case lists which. Every thread runs 20 billion instructions per completion.
+
+A number is *reproduced* when ours is within a quarter of the paper's or one percentage point, *partly* when only the sign
+agrees. An order is *reproduced* when it holds in as many mixes as the paper says, *partly* when it holds in half as many.
+Nothing is tuned until it agrees.
+
+";

@@ -1,0 +1,399 @@
+//! Runs a case and collects its values.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::topology::Topology;
+use rayon::prelude::*;
+
+use super::case::{Case, Method};
+use super::programs::{Cast, Member, short};
+use super::values::Values;
+use crate::error::{Kind, told};
+use crate::experiment::{self, Experiment, Finished, LoadedMachine, SimOptions};
+use crate::plan::Loaded;
+
+/// Measures a case.
+///
+/// # Errors
+/// Unknown machines, programs, mixes or policies, and those of the simulator.
+pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
+    let machine = || experiment::machine(&case.machine);
+    match &case.method {
+        Method::Mixes { .. } => mixes(&machine()?, case, cast),
+        Method::Alone { programs, groups } => {
+            alone(&machine()?, &cast.expand(programs), groups, cast)
+        }
+        Method::Pairs { programs, cpus } => pairs(&machine()?, &cast.expand(programs), cpus, cast),
+        Method::CacheSizes {
+            programs,
+            sizes_kib,
+        } => cache_sizes(&machine()?, &cast.expand(programs), sizes_kib, cast),
+        Method::NotAttempted { .. } => Ok(Values::default()),
+    }
+}
+
+fn options(rounds: u32, period_ms: f64) -> SimOptions {
+    SimOptions {
+        period_ms,
+        rounds,
+        max_seconds: 20_000.0,
+        kernel: "6.12".to_owned(),
+        counter_noise: 0.01,
+        no_contention: false,
+        no_costs: false,
+    }
+}
+
+/// One simulation of a case.
+struct Run<'a> {
+    row: &'a str,
+    arm: &'a str,
+    policy: &'a str,
+    workload: &'a Loaded,
+    seed: u64,
+}
+
+fn run(machine: &LoadedMachine, run: &Run<'_>, options: &SimOptions) -> anyhow::Result<Finished> {
+    let experiment = Experiment {
+        machine,
+        workload: run.workload,
+        policy: run.policy,
+        seed: run.seed,
+        detail: None,
+    };
+    experiment::run(&experiment, options)
+}
+
+fn mixes(machine: &LoadedMachine, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
+    let Method::Mixes {
+        mixes,
+        copies,
+        arms,
+        launch_on,
+        seeds,
+        period_ms,
+    } = &case.method
+    else {
+        return Ok(Values::default());
+    };
+    let mut values = Values::default();
+    let mut workloads = Vec::new();
+    for name in mixes {
+        let place = |row: usize| launch_on.get(row).map(String::as_str);
+        let members: Vec<Member<'_>> = cast
+            .mix(name)?
+            .members
+            .iter()
+            .enumerate()
+            .map(|(row, (program, threads))| Member {
+                program,
+                threads: *threads,
+                copies: *copies,
+                launch_on: place(row),
+            })
+            .collect();
+        values.add_row(name);
+        workloads.push((name, cast.workload(name, &members)?));
+    }
+    let known = |policy: &str| {
+        let name = policy.split(':').next().unwrap_or(policy);
+        countersteer_core::policy::by_name(name).is_some()
+    };
+    let mut runs = Vec::new();
+    for (row, workload) in &workloads {
+        for (arm, policy) in arms.iter().filter(|(_, policy)| known(policy)) {
+            runs.extend((1..=*seeds).map(|seed| Run {
+                row,
+                arm,
+                policy,
+                workload,
+                seed,
+            }));
+        }
+    }
+    let options = options(3, *period_ms);
+    let finished: Vec<Finished> = runs
+        .par_iter()
+        .map(|r| run(machine, r, &options))
+        .collect::<anyhow::Result<_>>()?;
+    for (run, finished) in runs.iter().zip(&finished) {
+        add_mix(&mut values, run, finished, &machine.topology);
+    }
+    Ok(values)
+}
+
+fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &Topology) {
+    let Run { row, arm, .. } = run;
+    let score = &finished.score;
+    let n = score.programs.len() as f64;
+    let completion = (score
+        .programs
+        .iter()
+        .map(|p| p.completion_s.ln())
+        .sum::<f64>()
+        / n)
+        .exp();
+    for (measure, value) in [
+        ("asp", score.asp),
+        ("stp", score.stp),
+        ("unfairness", score.unfairness),
+        ("energy_j", score.energy_j),
+        ("power_w", score.energy_j / finished.elapsed_s),
+        ("time_s", finished.elapsed_s),
+        ("edp", score.edp_js),
+        ("completion_s", completion),
+        ("migrations", score.migrations as f64),
+        ("ipc", score.ipc),
+    ] {
+        values.add(row, arm, measure, value);
+    }
+    let fast = topology.extremes().0.index();
+    for (program, usage) in score.programs.iter().zip(&finished.usage) {
+        let base = program.name.split('#').next().unwrap_or_default();
+        let row = format!("{row}/{base}");
+        let on_cpu: f64 = usage.cpu_s.iter().sum();
+        for (measure, value) in [
+            ("completion_s", program.completion_s),
+            ("ipc", program.ipc),
+            ("cpi", 1.0 / program.ipc),
+            ("mpki", 1e3 * usage.llc_misses / usage.instructions),
+            ("fast_share", 100.0 * usage.cpu_s[fast] / on_cpu),
+        ] {
+            values.add(&row, arm, measure, value);
+        }
+    }
+}
+
+/// The first CPU of a core group or list.
+fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<String> {
+    let cpus = crate::plan::cpus_of(place, topology).map_err(|why| told(Kind::BadInput, why))?;
+    let first = cpus.iter().next();
+    let first = first.ok_or_else(|| told(Kind::BadInput, format!("`{place}` has no CPU")))?;
+    Ok(first.to_string())
+}
+
+fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
+    Ok(format!("static:*={}", first_cpu(topology, place)?))
+}
+
+fn lone(cast: &Cast, program: &str) -> anyhow::Result<Loaded> {
+    let member = Member {
+        program,
+        threads: 1,
+        copies: 1,
+        launch_on: None,
+    };
+    cast.workload(program, &[member])
+}
+
+fn alone(
+    machine: &LoadedMachine,
+    programs: &[String],
+    groups: &[String; 2],
+    cast: &Cast,
+) -> anyhow::Result<Values> {
+    let policies = [
+        pinned(&machine.topology, &groups[0])?,
+        pinned(&machine.topology, &groups[1])?,
+    ];
+    let options = options(1, 100.0);
+    let idle_w = idle_power_w(&machine.topology);
+    let measured: Vec<[Finished; 2]> = programs
+        .par_iter()
+        .map(|program| {
+            let workload = lone(cast, program)?;
+            let one = |policy: &str| {
+                let (row, arm, seed) = (program.as_str(), "", 1);
+                let workload = &workload;
+                run(
+                    machine,
+                    &Run {
+                        row,
+                        arm,
+                        policy,
+                        workload,
+                        seed,
+                    },
+                    &options,
+                )
+            };
+            Ok([one(&policies[0])?, one(&policies[1])?])
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let mut values = Values::default();
+    for (program, pair) in programs.iter().zip(&measured) {
+        values.add_row(program);
+        for (arm, finished) in groups.iter().zip(pair) {
+            let usage = &finished.usage[0];
+            let seconds = finished.score.programs[0].completion_s;
+            values.add(program, arm, "ips", usage.instructions / finished.elapsed_s);
+            values.add(program, arm, "ipc", finished.score.programs[0].ipc);
+            values.add(
+                program,
+                arm,
+                "mpki",
+                1e3 * usage.llc_misses / usage.instructions,
+            );
+            values.add(program, arm, "completion_s", seconds);
+            values.add(
+                program,
+                arm,
+                "power_w",
+                finished.score.energy_j / finished.elapsed_s,
+            );
+        }
+        add_ratios(&mut values, program, pair, idle_w);
+    }
+    Ok(values)
+}
+
+/// Power of the machine while nothing runs.
+fn idle_power_w(topology: &Topology) -> f64 {
+    let cores = topology.cpus.iter().filter(|c| c.thread == 0);
+    let idle = cores.map(|c| topology.core_types[c.core_type.index()].power.idle_w);
+    topology.static_power_w + idle.sum::<f64>()
+}
+
+fn add_ratios(values: &mut Values, program: &str, pair: &[Finished; 2], idle_w: f64) {
+    let [fast, slow] = pair;
+    let power = |f: &Finished| f.score.energy_j / f.elapsed_s;
+    values.add(program, "ratio", "sf", slow.elapsed_s / fast.elapsed_s);
+    values.add(
+        program,
+        "ratio",
+        "ef",
+        slow.score.edp_js / fast.score.edp_js,
+    );
+    let above_idle = (power(fast) - idle_w) / (power(slow) - idle_w);
+    values.add(program, "ratio", "power_ratio", above_idle);
+}
+
+fn pairs(
+    machine: &LoadedMachine,
+    programs: &[String],
+    cpus: &str,
+    cast: &Cast,
+) -> anyhow::Result<Values> {
+    let cpus: CpuSet = cpus
+        .parse()
+        .map_err(|e: countersteer_core::cpuset::BadCpuList| {
+            told(Kind::BadInput, format!("`cpus = \"{cpus}\"`: {e}"))
+        })?;
+    let places: Vec<String> = cpus.iter().map(|c| c.to_string()).collect();
+    let [first, second] = places.as_slice() else {
+        return Err(told(Kind::BadInput, "pairs need two CPUs"));
+    };
+    let options = options(1, 100.0);
+    let alone: BTreeMap<&String, f64> = programs
+        .par_iter()
+        .map(|program| {
+            let workload = lone(cast, program)?;
+            let policy = &format!("static:*={first}");
+            let (row, arm, seed) = ("", "", 1);
+            let workload = &workload;
+            let done = run(
+                machine,
+                &Run {
+                    row,
+                    arm,
+                    policy,
+                    workload,
+                    seed,
+                },
+                &options,
+            )?;
+            Ok((program, done.score.programs[0].completion_s))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let all: Vec<(&String, &String)> = programs
+        .iter()
+        .flat_map(|a| programs.iter().map(move |b| (a, b)))
+        .filter(|(a, b)| a != b)
+        .collect();
+    let slowdowns: Vec<f64> = all
+        .par_iter()
+        .map(|(a, b)| {
+            let member = |program, place| Member {
+                program,
+                threads: 1,
+                copies: 1,
+                launch_on: Some(place),
+            };
+            let workload = &cast.workload("pair", &[member(a, first), member(b, second)])?;
+            let policy = &format!("static:{}={first},{}={second}", short(a), short(b));
+            let (row, arm, seed) = ("", "", 1);
+            let done = run(
+                machine,
+                &Run {
+                    row,
+                    arm,
+                    policy,
+                    workload,
+                    seed,
+                },
+                &options,
+            )?;
+            Ok(done.score.programs[0].completion_s / alone[*a])
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let mut values = Values::default();
+    for ((a, b), slowdown) in all.iter().zip(slowdowns) {
+        let row = format!("{a}+{b}");
+        values.add_row(&row);
+        values.add(&row, "pair", "slowdown", slowdown);
+    }
+    Ok(values)
+}
+
+fn cache_sizes(
+    machine: &LoadedMachine,
+    programs: &[String],
+    sizes_kib: &[f64],
+    cast: &Cast,
+) -> anyhow::Result<Values> {
+    let options = options(1, 100.0);
+    let mut values = Values::default();
+    programs.iter().for_each(|program| values.add_row(program));
+    for size_kib in sizes_kib {
+        let machine = with_llc(machine, *size_kib);
+        let measured: Vec<Finished> = programs
+            .par_iter()
+            .map(|program| {
+                let workload = &lone(cast, program)?;
+                let (row, arm, policy, seed) = ("", "", "static:*=0", 1);
+                run(
+                    &machine,
+                    &Run {
+                        row,
+                        arm,
+                        policy,
+                        workload,
+                        seed,
+                    },
+                    &options,
+                )
+            })
+            .collect::<anyhow::Result<_>>()?;
+        for (program, finished) in programs.iter().zip(&measured) {
+            let usage = &finished.usage[0];
+            let mpki = 1e3 * usage.llc_misses / usage.instructions;
+            values.add(program, &size_kib.to_string(), "mpki", mpki);
+        }
+    }
+    Ok(values)
+}
+
+/// The machine with another size of its last-level caches.
+fn with_llc(machine: &LoadedMachine, size_kib: f64) -> LoadedMachine {
+    let mut changed = machine.clone();
+    let level = changed.machine.cache.iter().map(|c| c.level).max();
+    for cache in &mut changed.machine.cache {
+        if Some(cache.level) == level {
+            cache.size_kib = size_kib;
+        }
+    }
+    changed.topology = Arc::new(Topology::new(&changed.machine));
+    changed
+}

@@ -1,0 +1,100 @@
+//! What was measured: one value per row, arm and measure.
+
+use std::collections::BTreeMap;
+
+/// Rows are mixes, programs or pairs; arms are policies, core groups or cache sizes.
+#[derive(Clone, Debug, Default)]
+pub struct Values {
+    sums: BTreeMap<(String, String, &'static str), (f64, u32)>,
+    /// Rows in the order of the case.
+    rows: Vec<String>,
+}
+
+impl Values {
+    /// Adds a value; several of one row, arm and measure are averaged.
+    pub fn add(&mut self, row: &str, arm: &str, measure: &'static str, value: f64) {
+        let key = (row.to_owned(), arm.to_owned(), measure);
+        let (sum, count) = self.sums.entry(key).or_insert((0.0, 0));
+        *sum += value;
+        *count += 1;
+    }
+
+    /// Names a row that findings about all rows are judged by.
+    pub fn add_row(&mut self, row: &str) {
+        self.rows.push(row.to_owned());
+    }
+
+    pub fn rows(&self) -> &[String] {
+        &self.rows
+    }
+
+    /// The value, when it was measured and is a number.
+    pub fn get(&self, row: &str, arm: &str, measure: &str) -> Option<f64> {
+        let measure = MEASURES.iter().find(|m| m.name == measure)?.name;
+        let key = (row.to_owned(), arm.to_owned(), measure);
+        let (sum, count) = self.sums.get(&key)?;
+        Some(sum / f64::from(*count)).filter(|v| v.is_finite())
+    }
+}
+
+/// A row of the table of measures.
+pub struct Measure {
+    pub name: &'static str,
+    pub prose: &'static str,
+}
+
+/// Everything that findings can be about.
+pub const MEASURES: &[Measure] = &[
+    measure(
+        "asp",
+        "aggregate speed-up: sum over programs of time alone on the slow cores over time in the mix, minus one",
+    ),
+    measure(
+        "stp",
+        "system throughput: sum over programs of time alone over time in the mix",
+    ),
+    measure("unfairness", "largest over smallest slow-down"),
+    measure("energy_j", "energy of the machine"),
+    measure("power_w", "energy over time"),
+    measure(
+        "time_s",
+        "time until the slowest program has finished its rounds",
+    ),
+    measure(
+        "edp",
+        "energy per 1e9 instructions times time per 1e9 instructions",
+    ),
+    measure("completion_s", "geometric mean of completion times"),
+    measure("migrations", "moves of threads between CPUs"),
+    measure(
+        "ipc",
+        "instructions per cycle; of a mix, the mean over its programs",
+    ),
+    measure("cpi", "cycles per instruction"),
+    measure(
+        "mpki",
+        "misses of the last-level cache per 1,000 instructions",
+    ),
+    measure(
+        "fast_share",
+        "share of CPU time on the fastest core type, in per cent",
+    ),
+    measure("ips", "instructions per second"),
+    measure(
+        "sf",
+        "speed-up factor: instructions per second on the fast core over those on the slow core",
+    ),
+    measure(
+        "ef",
+        "efficiency factor: EDP on the slow core over EDP on the fast core",
+    ),
+    measure(
+        "power_ratio",
+        "power on the fast core over power on the slow core, the idle machine's subtracted",
+    ),
+    measure("slowdown", "time in a pair over time alone"),
+];
+
+const fn measure(name: &'static str, prose: &'static str) -> Measure {
+    Measure { name, prose }
+}
