@@ -44,10 +44,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     if let Some(path) = &args.markdown {
-        write_atomically(path, reproduce::markdown(&done).as_bytes())?;
+        write_atomically(path, reproduce::markdown(&catalogue, &done).as_bytes())?;
     }
     if let Some(path) = &args.report {
-        write_atomically(path, reproduce::html(&done).as_bytes())?;
+        write_atomically(path, reproduce::html(&catalogue, &done).as_bytes())?;
     }
     if args.json {
         return print_json(&done);

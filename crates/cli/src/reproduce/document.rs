@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
+use super::Catalogue;
 use super::Reproduced;
 use super::judge::Verdict;
+use super::values::MEASURES;
 
 /// The whole document.
-pub fn markdown(cases: &[Reproduced]) -> String {
+pub fn markdown(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
     let mut text = String::from(HEAD);
     let count = |verdict| cases.iter().filter(|c| c.verdict == verdict).count();
     let _ = writeln!(
@@ -37,12 +39,46 @@ pub fn markdown(cases: &[Reproduced]) -> String {
         );
     }
     cases.iter().for_each(|case| section(&mut text, case));
+    appendix(&mut text, catalogue);
     text
 }
 
+/// Measures, stand-ins and mixes.
+fn appendix(text: &mut String, catalogue: &Catalogue) {
+    text.push_str("\n## Papers\n\n");
+    for (paper, venue) in &catalogue.papers {
+        let _ = writeln!(text, "- {paper}: {venue}");
+    }
+    text.push_str("\n## Measures\n\n| measure | meaning |\n|---|---|\n");
+    for measure in MEASURES {
+        let _ = writeln!(text, "| `{}` | {} |", measure.name, measure.prose);
+    }
+    text.push_str("\n## Stand-ins\n\n| program | kind | like | known from | played by |\n|---|---|---|---|---|\n");
+    for (program, by) in catalogue.cast.stand_ins() {
+        let serial = by.serial_share;
+        let serial = serial.map_or(String::new(), |s| format!(", {:.0} % serial", 100.0 * s));
+        let _ = writeln!(
+            text,
+            "| {program} | {}{serial} | {} | {} | `{}` |",
+            by.class, by.like, by.basis, by.profile
+        );
+    }
+    text.push_str("\n## Mixes\n\n| mix | from | programs (threads) | left open by the paper |\n|---|---|---|---|\n");
+    for (name, mix) in catalogue.cast.mixes() {
+        let members = mix.members.iter();
+        let members: Vec<String> = members.map(|(p, n)| format!("{p} ({n})")).collect();
+        let members = members.join(", ");
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {members} | {} |",
+            mix.item, mix.uncertain
+        );
+    }
+}
+
 /// The document as a page of its own.
-pub fn html(cases: &[Reproduced]) -> String {
-    let text = markdown(cases);
+pub fn html(catalogue: &Catalogue, cases: &[Reproduced]) -> String {
+    let text = markdown(catalogue, cases);
     let parser = pulldown_cmark::Parser::new_ext(&text, pulldown_cmark::Options::ENABLE_TABLES);
     let mut body = String::new();
     pulldown_cmark::html::push_html(&mut body, parser);

@@ -99,7 +99,7 @@ fn mixes(machine: &LoadedMachine, case: &Case, cast: &Cast) -> anyhow::Result<Va
     }
     let known = |policy: &str| {
         let name = policy.split(':').next().unwrap_or(policy);
-        countersteer_core::policy::by_name(name).is_some()
+        countersteer_policies::by_name(name).is_some()
     };
     let mut runs = Vec::new();
     for (row, workload) in &workloads {

@@ -21,6 +21,9 @@ use crate::library;
 
 /// All cases and what they are made of.
 pub struct Catalogue {
+    /// Papers and where they appeared.
+    papers: Vec<(String, String)>,
+    /// Cases with the paper each is from.
     cases: Vec<(String, Case)>,
     cast: Cast,
 }
@@ -57,6 +60,7 @@ impl Catalogue {
     pub fn shipped() -> anyhow::Result<Self> {
         let mut programs = "";
         let mut mixes = "";
+        let mut papers = Vec::new();
         let mut cases = Vec::new();
         for (name, text) in library::cases() {
             match name {
@@ -65,11 +69,13 @@ impl Catalogue {
                 _ => {
                     let file: CaseFile =
                         toml::from_str(text).with_context(|| format!("reproduce/{name}"))?;
+                    papers.push((file.paper.clone(), file.venue));
                     cases.extend(file.case.into_iter().map(|c| (file.paper.clone(), c)));
                 }
             }
         }
         Ok(Self {
+            papers,
             cases,
             cast: Cast::parse(programs, mixes)?,
         })
@@ -158,5 +164,105 @@ impl Catalogue {
                 Ok(format!("{program} by {name}"))
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::case::{Finding, Method};
+    use super::programs::short;
+    use super::values::MEASURES;
+    use super::*;
+
+    /// The rows that a case has.
+    fn rows(catalogue: &Catalogue, case: &Case) -> BTreeSet<String> {
+        match &case.method {
+            Method::Mixes { mixes, .. } => {
+                let mut rows = BTreeSet::new();
+                for mix in mixes {
+                    rows.insert(mix.clone());
+                    let members = &catalogue.cast.mix(mix).unwrap().members;
+                    rows.extend(members.iter().map(|(p, _)| format!("{mix}/{}", short(p))));
+                }
+                rows
+            }
+            Method::Alone { programs, .. } | Method::CacheSizes { programs, .. } => {
+                catalogue.cast.expand(programs).into_iter().collect()
+            }
+            Method::Pairs { programs, .. } => {
+                let all = catalogue.cast.expand(programs);
+                let pair = |a: &String| all.iter().map(|b| format!("{a}+{b}")).collect::<Vec<_>>();
+                all.iter().flat_map(pair).collect()
+            }
+            Method::NotAttempted { .. } => BTreeSet::new(),
+        }
+    }
+
+    fn arms(case: &Case) -> BTreeSet<String> {
+        match &case.method {
+            Method::Mixes { arms, .. } => arms.keys().cloned().collect(),
+            Method::Alone { groups, .. } => {
+                groups.iter().cloned().chain(["ratio".to_owned()]).collect()
+            }
+            Method::Pairs { .. } => ["pair".to_owned()].into(),
+            Method::CacheSizes { sizes_kib, .. } => sizes_kib.iter().map(f64::to_string).collect(),
+            Method::NotAttempted { .. } => BTreeSet::new(),
+        }
+    }
+
+    fn check(case: &Case, finding: &Finding, rows: &BTreeSet<String>, arms: &BTreeSet<String>) {
+        let at = format!("{}: {}", case.name, finding.says);
+        assert!(MEASURES.iter().any(|m| m.name == finding.measure), "{at}");
+        assert!(arms.contains(&finding.arm), "{at}: arm {}", finding.arm);
+        for arm in &finding.against {
+            assert!(arms.contains(arm), "{at}: arm {arm}");
+        }
+        for row in finding.rows.iter().chain(&finding.then) {
+            assert!(rows.contains(row), "{at}: row {row}");
+        }
+    }
+
+    #[test]
+    fn every_finding_names_rows_arms_and_measures_that_its_case_has() {
+        let catalogue = Catalogue::shipped().unwrap();
+        assert!(catalogue.cases.len() >= 40);
+        for (_, case) in &catalogue.cases {
+            let (rows, arms) = (rows(&catalogue, case), arms(case));
+            for finding in &case.finding {
+                check(case, finding, &rows, &arms);
+            }
+        }
+    }
+
+    #[test]
+    fn every_case_names_a_shipped_machine_and_shipped_profiles() {
+        let catalogue = Catalogue::shipped().unwrap();
+        for (_, case) in &catalogue.cases {
+            if !matches!(case.method, Method::NotAttempted { .. }) {
+                crate::experiment::machine(&case.machine).unwrap();
+            }
+            catalogue.stand_ins(case).unwrap();
+        }
+        for (program, by) in catalogue.cast.stand_ins() {
+            assert!(library::shipped_profile(&by.profile).is_some(), "{program}");
+        }
+    }
+
+    #[test]
+    fn frequency_asymmetry_reproduces_twice_alike() {
+        let catalogue = Catalogue::shipped().unwrap();
+        let cases = catalogue.named(&["pmctrack-fig6a".to_owned()]).unwrap();
+        let (paper, case) = cases[0];
+        let once = serde_json::to_string(&catalogue.run(paper, case).unwrap()).unwrap();
+        let again = serde_json::to_string(&catalogue.run(paper, case).unwrap()).unwrap();
+        assert_eq!(once, again);
+        assert!(once.contains("\"verdict\":\"reproduced\""), "{once}");
+    }
+
+    #[test]
+    fn a_name_begins_a_family_of_cases() {
+        let catalogue = Catalogue::shipped().unwrap();
+        assert!(catalogue.named(&["hass".to_owned()]).unwrap().len() >= 10);
+        assert!(catalogue.named(&["has".to_owned()]).is_err());
     }
 }

@@ -35,7 +35,7 @@ pub struct StandIn {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
-    pub paper: String,
+    /// Where the paper lists it.
     pub item: String,
     /// Programs and their threads.
     pub members: Vec<(String, u32)>,
@@ -86,6 +86,16 @@ impl Cast {
             mixes: mixes.mix,
             groups: mixes.group,
         })
+    }
+
+    /// All stand-ins by the name of the program they play.
+    pub fn stand_ins(&self) -> impl Iterator<Item = (&String, &StandIn)> {
+        self.programs.iter()
+    }
+
+    /// All mixes by name.
+    pub fn mixes(&self) -> impl Iterator<Item = (&String, &Mix)> {
+        self.mixes.iter()
     }
 
     pub fn mix(&self, name: &str) -> anyhow::Result<&Mix> {
