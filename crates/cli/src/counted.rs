@@ -6,11 +6,11 @@ use countersteer_core::counters::{
     BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count,
     parse_set,
 };
+use countersteer_core::events::{Event, EventDef};
 use countersteer_core::metric::MetricDef;
-use countersteer_core::sample::Event;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
-    CatalogRow, CounterError, Pmus, Probe, Resolved, fit_together, probe, resolve,
+    CounterError, Pmus, Probe, Resolved, fit_together, probe_event, resolve,
 };
 use countersteer_host::virtuals::column_of;
 
@@ -97,8 +97,7 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     }
     sets.extend(of_derived(asked.derived, &sets, pmus)?);
     if sets.is_empty() {
-        let user_only = CatalogRow::by_name("task_clock")
-            .is_some_and(|r| probe(r.kind, r.config) == Probe::UserOnly);
+        let user_only = probe_event(Event::TaskClock.def(), pmus) == Probe::UserOnly;
         sets.push(events(
             if user_only {
                 USER_EVENTS
@@ -160,7 +159,7 @@ fn of_derived(
     if metrics.is_empty() {
         return Ok(Vec::new());
     }
-    let (needed, helpful) = events_behind(&metrics, counts_here);
+    let (needed, helpful) = events_behind(&metrics, |name| counts_here(name, pmus));
     let needed = events(&needed.join(","), pmus)?;
     let helpful = if helpful.is_empty() {
         Vec::new()
@@ -173,7 +172,7 @@ fn of_derived(
 /// What derived virtual counters come of, each event once: all that they need, and of what helps them what counts here.
 fn events_behind(
     metrics: &[&MetricDef],
-    counts: fn(&str) -> bool,
+    counts: impl Fn(&str) -> bool,
 ) -> (Vec<&'static str>, Vec<&'static str>) {
     let names = |events: &[Event]| {
         events
@@ -227,9 +226,9 @@ fn spread(
     std::iter::once(set).chain(more).collect()
 }
 
-fn counts_here(name: &str) -> bool {
-    let row = CatalogRow::by_name(name);
-    row.is_some_and(|row| matches!(probe(row.kind, row.config), Probe::Counts | Probe::UserOnly))
+fn counts_here(name: &str, pmus: &Pmus) -> bool {
+    let row = EventDef::by_name(name);
+    row.is_some_and(|row| matches!(probe_event(row, pmus), Probe::Counts | Probe::UserOnly))
 }
 
 fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
@@ -287,7 +286,7 @@ fn planned(set: &[Resolved]) -> PlannedSet {
 struct OfMetrics<'a> {
     pmus: &'a Pmus,
     /// Whether an event of a portable name counts.
-    counts: fn(&str) -> bool,
+    counts: fn(&str, &Pmus) -> bool,
     /// Whether events can count together.
     fits: fn(&[Resolved]) -> bool,
     /// Virtual counters that were named.
@@ -390,7 +389,8 @@ impl OfMetrics<'_> {
             let wrong =
                 |message: String| SpecError::new(metric.formula.text(), variable.offset, message);
             if let Some(metric) = derivable(text) {
-                let (needed, helpful) = events_behind(&[metric], self.counts);
+                let (needed, helpful) =
+                    events_behind(&[metric], |name| (self.counts)(name, self.pmus));
                 let all = [&needed[..], &helpful].concat();
                 let because = |e: SpecError| {
                     wrong(format!(
@@ -404,7 +404,7 @@ impl OfMetrics<'_> {
                     .needs
                     .iter()
                     .map(|e| e.def().name)
-                    .find(|name| !(self.counts)(name));
+                    .find(|name| !(self.counts)(name, self.pmus));
                 if let Some(event) = uncounted {
                     let why = "which this machine does not count (`steer events` says why)";
                     return Err(wrong(format!("`{text}` comes of `{event}`, {why}")));
@@ -474,7 +474,7 @@ mod tests {
     fn bound(
         text: &str,
         with_pmu: bool,
-        counts: fn(&str) -> bool,
+        counts: fn(&str, &Pmus) -> bool,
     ) -> Result<(Vec<String>, String, usize), SpecError> {
         let mut outside = Vec::new();
         let mut derived = Vec::new();
@@ -502,7 +502,7 @@ mod tests {
         let pmus = pmus(true);
         let mut found = OfMetrics {
             pmus: &pmus,
-            counts: |_| true,
+            counts: |_, _| true,
             fits,
             outside: &mut outside,
             derived: &mut derived,
@@ -552,13 +552,13 @@ mod tests {
     #[test]
     fn formulas_count_what_their_derived_virtual_counters_come_of() {
         let (events, unit, derived) =
-            bound("sf*ipc/llc_misses", true, |name| name != "branch_misses").unwrap();
+            bound("sf*ipc/llc_misses", true, |name, _| name != "branch_misses").unwrap();
         assert_eq!(
             events,
             ["instructions", "cycles", "llc_misses", "llc_references"]
         );
         assert_eq!((unit.as_str(), derived), ("event^-1", 2));
-        assert_eq!(bound("ips", true, |_| true).unwrap().1, "event s^-1");
+        assert_eq!(bound("ips", true, |_, _| true).unwrap().1, "event s^-1");
     }
 
     #[test]
@@ -567,20 +567,20 @@ mod tests {
             let error = bound(text, with_pmu, counts).unwrap_err();
             (error.column(), error.message)
         };
-        let (column, why) = wrong("1 + sf", false, |_| true);
+        let (column, why) = wrong("1 + sf", false, |_, _| true);
         assert!(
             column == 5
                 && why.starts_with("`sf` comes of instructions, cycles, ")
                 && why.contains("no hardware"),
             "{why}"
         );
-        let (column, why) = wrong("2*sf", true, |name| name != "cycles");
+        let (column, why) = wrong("2*sf", true, |name, _| name != "cycles");
         assert!(
             column == 3
                 && why.contains("`sf` comes of `cycles`, which this machine does not count"),
             "{why}"
         );
-        let (column, why) = wrong("sf + ips", true, |_| true);
+        let (column, why) = wrong("sf + ips", true, |_, _| true);
         assert!(
             column == 4 && why.contains("joins a number and event s^-1"),
             "{why}"

@@ -8,6 +8,7 @@ pub mod cpunumbers;
 pub mod cpuset;
 pub mod driver;
 pub mod engine;
+pub mod events;
 pub mod evidence;
 pub mod machine;
 pub mod metric;

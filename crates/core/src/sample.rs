@@ -4,152 +4,87 @@
 
 use std::fmt;
 
+pub use crate::events::{EVENTS, Event, EventDef};
 use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
-/// A countable event by its portable name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Event {
-    Instructions,
-    Cycles,
-    L2Misses,
-    LlcReferences,
-    LlcMisses,
-    Branches,
-    BranchMisses,
-    EnergyNj,
-    LlcOccupancyBytes,
-    SfTrue,
-    Work,
-}
+/// A set of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events(u64);
 
-/// How an event comes about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
-    /// A counter of the core's PMU.
-    Hardware,
-    /// Something else read together with the counters.
-    Virtual,
-}
+const _: () = assert!(EVENTS.len() <= u64::BITS as usize);
 
-/// A row of the event table.
-#[derive(Clone, Copy, Debug)]
-pub struct EventDef {
-    /// The event.
-    pub event: Event,
-    /// Its portable name; records and command lines use it.
-    pub name: &'static str,
-    /// Counter or not.
-    pub kind: EventKind,
-    /// What is counted.
-    pub prose: &'static str,
-}
-
-/// Every event, in the order of [`Event`].
-pub const EVENTS: [EventDef; 11] = {
-    use EventKind::{Hardware, Virtual};
-    const fn row(
-        event: Event,
-        name: &'static str,
-        kind: EventKind,
-        prose: &'static str,
-    ) -> EventDef {
-        EventDef {
-            event,
-            name,
-            kind,
-            prose,
-        }
+impl Events {
+    /// Adds the events that are available in a sample.
+    pub const fn add(&mut self, counts: &Counts) {
+        self.0 |= counts.present.0;
     }
-    [
-        row(
-            Event::Instructions,
-            "instructions",
-            Hardware,
-            "instructions retired",
-        ),
-        row(
-            Event::Cycles,
-            "cycles",
-            Hardware,
-            "core cycles while not halted",
-        ),
-        row(
-            Event::L2Misses,
-            "l2_misses",
-            Hardware,
-            "data accesses that left the core's private caches",
-        ),
-        row(
-            Event::LlcReferences,
-            "llc_references",
-            Hardware,
-            "accesses to the last-level cache",
-        ),
-        row(
-            Event::LlcMisses,
-            "llc_misses",
-            Hardware,
-            "accesses that missed the last-level cache",
-        ),
-        row(Event::Branches, "branches", Hardware, "branches retired"),
-        row(
-            Event::BranchMisses,
-            "branch_misses",
-            Hardware,
-            "mispredicted branches",
-        ),
-        row(
-            Event::EnergyNj,
-            "energy_nj",
-            Virtual,
-            "energy attributed to the thread, nanojoules",
-        ),
-        row(
-            Event::LlcOccupancyBytes,
-            "llc_occupancy_bytes",
-            Virtual,
-            "bytes held in the last-level cache at the sample's end",
-        ),
-        row(
-            Event::SfTrue,
-            "sf_true",
-            Virtual,
-            "true speed-up factor of the current phase; only a simulator knows it",
-        ),
-        row(
-            Event::Work,
-            "work",
-            Virtual,
-            "units of work that the program says are done; in a simulator, instructions",
-        ),
-    ]
-};
+
+    #[must_use]
+    pub const fn has(self, event: Event) -> bool {
+        self.0 >> event as u32 & 1 == 1
+    }
+
+    const fn insert(&mut self, event: Event) {
+        self.0 |= 1 << event as u32;
+    }
+
+    /// Events of the set that stand before this one in the table.
+    const fn before(self, event: Event) -> usize {
+        (self.0 & ((1 << event as u32) - 1)).count_ones() as usize
+    }
+
+    const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
 
 /// Values by event; `None` is unavailable, never zero.
-#[derive(Clone, Copy, Default, PartialEq)]
+///
+/// Holds the values of at most [`Counts::MOST`] events, one beside the other: samples stay small, of which thousands are moved
+/// about each period.
+#[derive(Clone, Copy, Default)]
 pub struct Counts {
-    /// A bit per event: available. One word for all keeps samples small, of which thousands are moved about each period.
-    present: u32,
-    /// Zero where unavailable.
-    values: [f64; EVENTS.len()],
+    present: Events,
+    /// Values of the events that are available, in the order of the table.
+    values: [f64; Self::MOST],
 }
 
 impl Counts {
+    /// Events that one sample can hold. Event sets for policies are no larger.
+    pub const MOST: usize = 24;
+
     /// The value of an event.
     #[must_use]
     pub const fn get(&self, event: Event) -> Option<f64> {
-        if self.present >> event as u32 & 1 == 1 {
-            Some(self.values[event as usize])
+        if self.present.has(event) {
+            Some(self.values[self.present.before(event)])
         } else {
             None
         }
     }
 
-    /// Sets the value of an event.
-    pub const fn set(&mut self, event: Event, value: f64) {
-        self.present |= 1 << event as u32;
-        self.values[event as usize] = value;
+    /// Sets the value of an event. What is one event too many stays unavailable.
+    pub fn set(&mut self, event: Event, value: f64) {
+        let place = self.present.before(event);
+        if !self.present.has(event) {
+            let held = self.present.len();
+            if held == Self::MOST {
+                return;
+            }
+            self.values.copy_within(place..held, place + 1);
+            self.present.insert(event);
+        }
+        self.values[place] = value;
+    }
+
+    /// The events that are available, with their values, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = (Event, f64)> {
+        let has = |row: &&EventDef| self.present.has(row.event);
+        EVENTS
+            .iter()
+            .filter(has)
+            .zip(self.values)
+            .map(|(row, value)| (row.event, value))
     }
 
     /// `numerator / denominator`, when both are there and the denominator is positive.
@@ -160,15 +95,16 @@ impl Counts {
     }
 }
 
+impl PartialEq for Counts {
+    fn eq(&self, other: &Self) -> bool {
+        self.present == other.present && self.iter().eq(other.iter())
+    }
+}
+
 impl fmt::Debug for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map()
-            .entries(
-                EVENTS
-                    .iter()
-                    .filter_map(|row| Some((row.name, self.get(row.event)?))),
-            )
-            .finish()
+        let named = self.iter().map(|(event, value)| (event.def().name, value));
+        f.debug_map().entries(named).finish()
     }
 }
 
@@ -197,39 +133,24 @@ pub struct Sample {
     pub counts: Counts,
 }
 
-impl Event {
-    /// Its row.
-    #[must_use]
-    pub const fn def(self) -> &'static EventDef {
-        &EVENTS[self as usize]
-    }
-
-    /// The event of a portable name.
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        EVENTS
-            .iter()
-            .find(|row| row.name == name)
-            .map(|row| row.event)
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.def().name)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_in_the_order_of_the_enum() {
-        for (i, row) in EVENTS.iter().enumerate() {
-            assert_eq!(row.event as usize, i);
-            assert_eq!(Event::by_name(row.name), Some(row.event));
-        }
+    fn values_are_kept_in_whatever_order_they_come() {
+        let mut counts = Counts::default();
+        let events: Vec<Event> = EVENTS.iter().map(|row| row.event).collect();
+        let order = |i: usize| events[i * 7 % Counts::MOST];
+        (0..Counts::MOST).for_each(|i| counts.set(order(i), i as f64));
+        counts.set(order(3), 30.0);
+        assert!((0..Counts::MOST).all(|i| {
+            let wanted = if i == 3 { 30.0 } else { i as f64 };
+            counts.get(order(i)) == Some(wanted)
+        }));
+        let surplus = events[Counts::MOST];
+        counts.set(surplus, 1.0);
+        assert_eq!((counts.get(surplus), counts.iter().count()), (None, 24));
     }
 
     #[test]

@@ -6,9 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
+use countersteer_core::events::EventDef;
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::counters::{self, CATALOG, Probe};
+use crate::counters::{self, Probe};
 use crate::virtuals::{PROVIDERS, ProviderDef, Unavailable};
 use crate::{record_run, topology};
 
@@ -220,9 +221,9 @@ fn way_masks(root: &Path) -> Finding {
 
 /// The portable event of a name, asked of the kernel.
 fn probed(name: &str) -> Probe {
-    let row = CATALOG.iter().find(|row| row.name == name);
-    row.map_or(Probe::NoCounter, |row| {
-        counters::probe(row.kind, row.config)
+    let code = EventDef::by_name(name).and_then(EventDef::perf);
+    code.map_or(Probe::NoCounter, |(kind, config)| {
+        counters::probe(kind, config)
     })
 }
 

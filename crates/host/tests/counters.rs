@@ -9,18 +9,19 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use countersteer_core::counters::{Owner, Plan, PlannedSet, parse_set};
+use countersteer_core::events::Event;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
-    CATALOG, CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target,
-    Watch, probe, resolve,
+    CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target, Watch, probe,
+    resolve,
 };
 
 /// Set in a child of the test: threads that it is to start, four at a time.
 const THREADS: &str = "COUNTERSTEER_TEST_THREADS";
 
 fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<Request> {
-    let clock = CATALOG.iter().find(|r| r.name == "task_clock").unwrap();
-    if probe(clock.kind, clock.config) != Probe::Counts {
+    let (kind, config) = Event::TaskClock.def().perf().unwrap();
+    if probe(kind, config) != Probe::Counts {
         eprintln!("skipped: counting is not permitted here (kernel.perf_event_paranoid)");
         return None;
     }

@@ -2,15 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
-use countersteer_host::counters::{CATALOG, CounterError, Probe, probe};
+use countersteer_core::events::Event;
+use countersteer_host::counters::{CounterError, Probe, probe};
 use countersteer_host::region::{Options, Region};
 
 const PAGES: usize = 300;
 
 /// Whether the kernel lets this test count at all; it says so if not.
 fn counts() -> bool {
-    let row = CATALOG.iter().find(|r| r.name == "page_faults").unwrap();
-    let probed = probe(row.kind, row.config);
+    let (kind, config) = Event::PageFaults.def().perf().unwrap();
+    let probed = probe(kind, config);
     let counts = matches!(probed, Probe::Counts | Probe::UserOnly);
     if !counts {
         eprintln!("skipped: the kernel counts no page faults here ({probed:?})");
@@ -168,8 +169,8 @@ fn another_thread_can_be_counted() {
 
 #[test]
 fn hardware_counters_agree_with_what_runs() {
-    let row = CATALOG.iter().find(|r| r.name == "instructions").unwrap();
-    let probed = probe(row.kind, row.config);
+    let (kind, config) = Event::Instructions.def().perf().unwrap();
+    let probed = probe(kind, config);
     if !matches!(probed, Probe::Counts | Probe::UserOnly) {
         eprintln!("skipped: this machine counts no instructions ({probed:?})");
         return;

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use countersteer_core::counters::Metric;
+use countersteer_core::events::{EVENTS, EventDef};
 use countersteer_core::metric::{METRICS, MetricDef};
-use countersteer_host::counters::{
-    CATALOG, CatalogRow, CoreTypes, Pmu, Pmus, Probe, permission, probe,
-};
+use countersteer_host::counters::{CoreTypes, Pmu, Pmus, Probe, permission, probe_event};
 use countersteer_host::virtuals::{Column, PROVIDERS, ProviderDef};
 use countersteer_report::table::plain;
 use serde::Serialize;
@@ -88,8 +87,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         name: name.clone(),
         cpus: types.by_cpu.iter().filter(|t| **t as usize == row).count(),
     };
-    let mut events: Vec<EventRow> = CATALOG
+    let mut events: Vec<EventRow> = EVENTS
         .iter()
+        .filter(|row| row.is_counted())
         .map(|row| portable(row, &pmus, here))
         .collect();
     events.extend(pmus.list.iter().flat_map(|pmu| named(pmu, here)));
@@ -144,24 +144,10 @@ fn pmu_row(pmu: &Pmu) -> PmuRow {
     }
 }
 
-/// An event of the kernel's own numbering: counted if every core PMU counts it.
-fn portable(row: &CatalogRow, pmus: &Pmus, here: bool) -> EventRow {
-    let cores = pmus.cores();
-    let configs: Vec<u64> = match cores.as_slice() {
-        _ if row.is_software() => vec![row.config],
-        [_, _, ..] => cores
-            .iter()
-            .map(|p| row.config | u64::from(p.kind) << 32)
-            .collect(),
-        _ => vec![row.config],
-    };
-    let no_pmu = !row.is_software() && cores.is_empty();
-    let probes = configs.iter().map(|config| probe(row.kind, *config));
-    let worst = if here {
-        probes.max_by_key(severity)
-    } else {
-        None
-    };
+/// An event of the table that PMUs or the kernel count: counted if every core PMU that has a code for it counts it.
+fn portable(row: &EventDef, pmus: &Pmus, here: bool) -> EventRow {
+    let no_pmu = !row.is_software() && pmus.cores().is_empty();
+    let worst = here.then(|| probe_event(row, pmus));
     let (available, why) = match worst {
         _ if no_pmu => (
             Some(false),
@@ -169,7 +155,7 @@ fn portable(row: &CatalogRow, pmus: &Pmus, here: bool) -> EventRow {
         ),
         None => (None, None),
         Some(Probe::Counts) => (Some(true), None),
-        Some(Probe::UserOnly) if row.in_kernel => (Some(false), Some(paranoid(1))),
+        Some(Probe::UserOnly) if row.is_in_kernel() => (Some(false), Some(paranoid(1))),
         Some(Probe::UserOnly) => (Some(true), Some(format!("user mode only; {}", paranoid(1)))),
         Some(Probe::NoCounter) => (
             Some(false),
@@ -189,16 +175,6 @@ fn portable(row: &CatalogRow, pmus: &Pmus, here: bool) -> EventRow {
         available,
         why,
         description: row.prose.into(),
-    }
-}
-
-const fn severity(probe: &Probe) -> u8 {
-    match probe {
-        Probe::Counts => 0,
-        Probe::UserOnly => 1,
-        Probe::NoCounter => 2,
-        Probe::Other(_) => 3,
-        Probe::Forbidden => 4,
     }
 }
 

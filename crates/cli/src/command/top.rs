@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let hybrid = core_types.names.len() > 1;
     let wanted = Wanted::find(&args.virtuals)?;
     let known = library::metrics(&args.metric_file)?;
-    let base = base_metrics(&known, hybrid, &wanted.derived);
+    let base = base_metrics(&known, hybrid, &wanted.derived, &pmus);
     let metrics: Vec<String> = std::iter::once(base)
         .chain(args.metrics.iter().cloned())
         .collect();

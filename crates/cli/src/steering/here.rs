@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use countersteer_core::counters::{Plan, PlannedSet, divide, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
+use countersteer_core::events::{Event, Source};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::events_of;
 use countersteer_core::policy::Policy;
-use countersteer_core::sample::{Event, EventKind};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_host::affinity::{Counters, Recount};
@@ -154,10 +154,10 @@ fn counters(pmus: &Pmus, metrics: &[&str], period: Nanos) -> anyhow::Result<Poli
     let mut others = Vec::new();
     let mut missing = Vec::new();
     for event in wanted.copied() {
-        let found = match event.def().kind {
-            EventKind::Hardware => find(pmus, event.def().name),
-            EventKind::Virtual if Gauges::offers(Path::new("/"), event).is_ok() => continue,
-            EventKind::Virtual => None,
+        let found = match event.def().source {
+            Source::Kernel { .. } | Source::Processor(_) => find(pmus, event.def().name),
+            Source::Virtual { .. } if Gauges::offers(Path::new("/"), event).is_ok() => continue,
+            Source::Virtual { .. } | Source::Program | Source::Simulator => None,
         };
         match found {
             Some(found) if BASE.contains(&event) => base.push(found),

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use countersteer_core::counters::{BoundMetric, Metric, Outside, PlannedEvent, Readings};
+use countersteer_core::events::EventDef;
 use countersteer_core::metric::MetricDef;
-use countersteer_host::counters::{CatalogRow, Probe, probe};
+use countersteer_host::counters::{Pmus, Probe, probe_event};
 use countersteer_host::virtuals::{self, Kind, PROVIDERS, ProviderDef, column_of};
 
 use crate::counted::Counted;
@@ -237,12 +238,18 @@ pub fn silent(root: &Path) -> Silent {
 
 /// The metrics of the table that this machine counts and those of `more`, as a list for [`Metric::choose`]. The clock is always
 /// among them, so that something is counted, and who may not count anything hears so.
-pub fn base_metrics(known: &[Metric], hybrid: bool, more: &[&'static MetricDef]) -> String {
+pub fn base_metrics(
+    known: &[Metric],
+    hybrid: bool,
+    more: &[&'static MetricDef],
+    pmus: &Pmus,
+) -> String {
     let names = COLUMNS.iter().filter_map(|def| def.of.metric());
     // Where all cores are alike nothing is gained by another.
     let names = names.filter(|name| hybrid || *name != "sf");
-    let here =
-        names.filter(|name| Metric::choose(name, known).is_ok_and(|m| m.iter().all(counts_here)));
+    let counts = |metric: &Metric| counts_here(metric, pmus);
+    let here = names.filter(|name| Metric::choose(name, known).is_ok_and(|m| m.iter().all(counts)));
+
     let mut names: Vec<&str> = ["task_clock"].into_iter().chain(here).collect();
     for metric in more {
         if !names.contains(&metric.name) {
@@ -252,7 +259,7 @@ pub fn base_metrics(known: &[Metric], hybrid: bool, more: &[&'static MetricDef])
     names.join(",")
 }
 
-fn counts_here(metric: &Metric) -> bool {
+fn counts_here(metric: &Metric, pmus: &Pmus) -> bool {
     metric
         .events
         .iter()
@@ -261,15 +268,15 @@ fn counts_here(metric: &Metric) -> bool {
             Some(derived) => derived
                 .needs
                 .iter()
-                .all(|event| event_counts_here(event.def().name)),
-            None => event_counts_here(name),
+                .all(|event| event_counts_here(event.def().name, pmus)),
+            None => event_counts_here(name, pmus),
         })
 }
 
-fn event_counts_here(name: &str) -> bool {
-    CatalogRow::by_name(name).is_some_and(|row| match probe(row.kind, row.config) {
+fn event_counts_here(name: &str, pmus: &Pmus) -> bool {
+    EventDef::by_name(name).is_some_and(|row| match probe_event(row, pmus) {
         Probe::Counts => true,
-        Probe::UserOnly => !row.in_kernel,
+        Probe::UserOnly => !row.is_in_kernel(),
         _ => false,
     })
 }

@@ -36,7 +36,7 @@ mod tasks;
 mod trees;
 mod vendor;
 
-pub use catalog::{CATALOG, CatalogRow, Probe, probe};
+pub use catalog::{Probe, probe, probe_event};
 pub use crowd::Crowd;
 pub use ends::sees_exits;
 pub use error::CounterError;

@@ -22,11 +22,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use countersteer_core::cpuset::CpuSet;
+use countersteer_core::events::EventDef;
 use countersteer_core::units::CpuId;
 use rustc_hash::FxHashMap;
 
 use super::CounterError;
-use super::catalog::{CatalogRow, Probe, TASK_CLOCK, probe};
+use super::catalog::{Probe, TASK_CLOCK, probe};
 use super::cgroup::mend_of_cgroup;
 use super::ends::{NOTHING, SAMPLED};
 use super::limits;
@@ -653,9 +654,7 @@ impl Opening<'_> {
                 needed: 1 << 16,
                 limit: 0,
             },
-            Some(libc::ENOENT)
-                if CatalogRow::by_name(event).is_some_and(CatalogRow::is_software) =>
-            {
+            Some(libc::ENOENT) if EventDef::by_name(event).is_some_and(EventDef::is_software) => {
                 self.uncounted(event, source)
             }
             _ => CounterError::Refused {

@@ -9,6 +9,8 @@ use std::path::Path;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
 
+use countersteer_core::events::ProcessorEvent;
+
 use super::CounterError;
 
 /// Where the kernel lists PMUs.
@@ -40,6 +42,8 @@ pub struct PmuEvent {
 pub struct Pmu {
     pub name: String,
     pub kind: u32,
+    /// What kind of core it is part of, by the kernel's name (`skylake`) or `zen` for AMD's from family 17h on.
+    pub model: Option<String>,
     /// The CPUs whose cores it is part of; absent where it is no core's, or that of all.
     pub cpus: Option<CpuSet>,
     /// The CPUs that count for all, one per package or so; given for PMUs outside the cores.
@@ -84,6 +88,39 @@ impl Pmu {
     /// Names of its terms.
     pub fn terms(&self) -> impl Iterator<Item = &str> {
         self.formats.keys().map(String::as_str)
+    }
+
+    /// The config words of an event of the table, if it is this PMU's.
+    pub(super) fn config(&self, event: &ProcessorEvent) -> Option<[u64; 4]> {
+        let is_mine =
+            |name: &&str| *name == self.name || self.model.as_deref().is_some_and(|m| m == *name);
+        let named = |terms: &str| {
+            let known = self.event(terms)?;
+            let term = |(name, value): &(String, Option<String>)| {
+                let value = value.as_deref().map_or(Some(1), parse);
+                Some((name.clone(), value?))
+            };
+            known.terms.iter().map(term).collect::<Option<Vec<_>>>()
+        };
+        let terms = if event.pmus.is_empty() {
+            named(event.terms)?
+        } else {
+            let coded = |text: &str| {
+                let (name, value) = text.split_once('=')?;
+                Some((name.to_owned(), parse(value)?))
+            };
+            event.pmus.iter().find(|name| is_mine(name))?;
+            event
+                .terms
+                .split(',')
+                .map(coded)
+                .collect::<Option<Vec<_>>>()?
+        };
+        let mut config = [0; 4];
+        for (name, value) in terms {
+            self.format(&name)?.place(value, &mut config).ok()?;
+        }
+        Some(config)
     }
 
     pub(super) fn format(&self, term: &str) -> Option<&Format> {
@@ -149,10 +186,16 @@ impl Pmus {
             .filter_map(|e| e.file_name().into_string().ok())
             .collect();
         names.sort();
-        let list = names
+        let mut list = names
             .into_iter()
             .map(|name| read_pmu(&folder.join(&name), name))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<Pmu>, _>>()?;
+        for pmu in list
+            .iter_mut()
+            .filter(|p| p.name == "cpu" && p.model.is_none())
+        {
+            pmu.model = is_zen(root).then(|| "zen".into());
+        }
         let online =
             cpus(&root.join("sys/devices/system/cpu/online"))?.unwrap_or_else(|| CpuSet::first(1));
         Ok(Self { list, online })
@@ -172,10 +215,31 @@ impl Pmus {
     }
 }
 
+/// Whether the first processor is one of AMD's (or Hygon's) from family 17h on.
+fn is_zen(root: &Path) -> bool {
+    let info = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let field = |name: &str| {
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        fields
+            .find(|(key, _)| key.trim() == name)
+            .map(|(_, value)| value.trim())
+    };
+    let family = field("cpu family").and_then(|f| f.parse::<u32>().ok());
+    matches!(field("vendor_id"), Some("AuthenticAMD" | "HygonGenuine")) && family >= Some(0x17)
+}
+
 fn text(path: &Path) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&bytes).trim().to_owned();
     (!text.is_empty()).then_some(text)
+}
+
+/// A number of a term: `46`, `0x2e`.
+pub(super) fn parse(text: &str) -> Option<u64> {
+    text.strip_prefix("0x").map_or_else(
+        || text.parse().ok(),
+        |hex| u64::from_str_radix(hex, 16).ok(),
+    )
 }
 
 fn cpus(path: &Path) -> Result<Option<CpuSet>, CounterError> {
@@ -216,6 +280,7 @@ fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
     Ok(Pmu {
         name,
         kind,
+        model: text(&folder.join("caps/pmu_name")),
         cpus: cpus(&folder.join("cpus"))?,
         mask: cpus(&folder.join("cpumask"))?,
         counters: number("caps/num_counters").or_else(|| number("caps/counters")),

@@ -7,11 +7,10 @@ use countersteer_core::counters::{
     EventSource, EventSpec, PlannedEvent, RawCounter, Space, SpecError, Term, TermValue,
 };
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::sample::{EVENTS, Event, EventKind};
+use countersteer_core::events::{EVENTS, EventDef, Source};
 use countersteer_core::units::CpuId;
 
-use super::catalog::{CATALOG, CatalogRow};
-use super::pmu::{Pmu, Pmus};
+use super::pmu::{Pmu, Pmus, parse};
 
 /// An event as one PMU encodes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,50 +125,28 @@ impl Resolver<'_> {
     }
 
     fn named(&self, spec: &EventSpec, name: &str) -> Result<Resolved, SpecError> {
-        let Some(row) = CatalogRow::by_name(name) else {
+        let Some(row) = EventDef::by_name(name).filter(|row| row.is_counted()) else {
             return self.of_some_pmu(spec, name);
         };
-        let encodings = if row.is_software() {
-            let config = [row.config, 0, 0, 0];
-            vec![Encoding {
-                pmu: "software".into(),
-                cpus: None,
-                kind: row.kind,
-                config,
-                software: true,
-                system: false,
-            }]
-        } else {
-            let cores = self.core_pmus(spec)?;
-            // The upper half selects the PMU; it is needed, and understood, where there are several.
-            let several = cores.len() > 1;
-            let extended = |pmu: &Pmu| {
-                if several {
-                    row.config | u64::from(pmu.kind) << 32
-                } else {
-                    row.config
-                }
-            };
-            cores
-                .iter()
-                .map(|p| Encoding {
-                    kind: row.kind,
-                    ..encoding(p, [extended(p), 0, 0, 0])
-                })
-                .collect()
-        };
+        if !row.is_software() {
+            self.core_pmus(spec)?;
+        }
+        let encodings = encodings_of(row, self.pmus);
+        if encodings.is_empty() {
+            return self.error(spec.offset, self.unknown(name));
+        }
         let name = format!("{}{}", row.name, spec.space.suffix());
         let planned = PlannedEvent {
             name,
             unit: row.unit.into(),
             scale: 1.0,
-            event: row.event(),
+            event: Some(row.event),
         };
         Ok(Resolved {
             planned,
             encodings,
             space: spec.space,
-            in_kernel: row.in_kernel,
+            in_kernel: row.is_in_kernel(),
             every: None,
         })
     }
@@ -193,17 +170,23 @@ impl Resolver<'_> {
     }
 
     fn unknown(&self, name: &str) -> String {
-        let portable = Event::by_name(name);
-        if portable.is_some_and(|e| e.def().kind == EventKind::Virtual) {
-            return format!("`{name}` is no counter; it is read by other means");
+        match EventDef::by_name(name).map(|row| row.source) {
+            Some(Source::Processor(_)) => {
+                return format!(
+                    "no code for `{name}` on this processor is known; name the event that it has instead"
+                );
+            }
+            Some(Source::Virtual { counter, .. }) => {
+                return format!("`{name}` is no counter; it is read by -v {counter}");
+            }
+            Some(Source::Program | Source::Simulator) => {
+                return format!("`{name}` is no counter of this machine");
+            }
+            Some(Source::Kernel { .. }) | None => {}
         }
-        if EVENTS.iter().any(|row| row.name == name) {
-            return format!(
-                "`{name}` has no encoding that all machines share; name the event that yours has instead"
-            );
-        }
-        let near = CATALOG
+        let near = EVENTS
             .iter()
+            .filter(|r| r.is_counted())
             .map(|r| r.name)
             .filter(|n| alike(n, name))
             .collect::<Vec<_>>();
@@ -367,7 +350,7 @@ impl Resolver<'_> {
         if !cores.is_empty() {
             return Ok(cores);
         }
-        let software: Vec<&str> = CATALOG
+        let software: Vec<&str> = EVENTS
             .iter()
             .filter(|r| r.is_software())
             .map(|r| r.name)
@@ -401,6 +384,43 @@ impl Resolver<'_> {
     }
 }
 
+/// How the PMUs of this machine encode an event of the table: one encoding per core PMU that has it, or the kernel's own.
+pub(super) fn encodings_of(event: &EventDef, pmus: &Pmus) -> Vec<Encoding> {
+    let cores = pmus.cores();
+    match event.source {
+        Source::Kernel { kind, config, .. } if event.is_software() => vec![Encoding {
+            pmu: "software".into(),
+            cpus: None,
+            kind,
+            config: [config, 0, 0, 0],
+            software: true,
+            system: false,
+        }],
+        Source::Kernel { kind, config, .. } => {
+            // The upper half selects the PMU; it is needed, and understood, where there are several.
+            let several = cores.len() > 1;
+            let extended = |pmu: &Pmu| {
+                if several {
+                    config | u64::from(pmu.kind) << 32
+                } else {
+                    config
+                }
+            };
+            let of_pmu = |pmu: &&Pmu| Encoding {
+                kind,
+                ..encoding(pmu, [extended(pmu), 0, 0, 0])
+            };
+            cores.iter().map(of_pmu).collect()
+        }
+        Source::Processor(known) => {
+            let config = |pmu: &Pmu| known.iter().find_map(|event| pmu.config(event));
+            let of_pmu = |pmu: &&Pmu| Some(encoding(pmu, config(pmu)?));
+            cores.iter().filter_map(of_pmu).collect()
+        }
+        Source::Virtual { .. } | Source::Program | Source::Simulator => Vec::new(),
+    }
+}
+
 fn encoding(pmu: &Pmu, config: [u64; 4]) -> Encoding {
     let cpus = pmu.cpus.clone().or_else(|| pmu.mask.clone());
     let software = matches!(pmu.name.as_str(), "software");
@@ -413,13 +433,6 @@ fn encoding(pmu: &Pmu, config: [u64; 4]) -> Encoding {
         software,
         system,
     }
-}
-
-fn parse(text: &str) -> Option<u64> {
-    text.strip_prefix("0x").map_or_else(
-        || text.parse().ok(),
-        |hex| u64::from_str_radix(hex, 16).ok(),
-    )
 }
 
 /// Whether a name is what another was meant to be: one contains the other, or they share a good beginning.

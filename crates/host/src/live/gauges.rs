@@ -11,38 +11,39 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::engine::Observation;
+use countersteer_core::events::{EVENTS, Event, Source};
 use countersteer_core::metric::events_of;
-use countersteer_core::sample::{Event, Sample};
+use countersteer_core::sample::Sample;
 use countersteer_core::units::{Nanos, ThreadId};
 
 use crate::virtuals::{Kind, Meters, Place, Unavailable, column_of};
 
 /// An event and the virtual counter that it is.
+#[derive(Clone, Copy, PartialEq)]
 struct Gauge {
     event: Event,
     column: &'static str,
-    /// Of the event's unit, so many are one of the column's.
+    /// Units of the event in one of the column's.
     units: f64,
 }
 
-static GAUGES: &[Gauge] = &[
-    Gauge {
-        event: Event::EnergyNj,
-        column: "thread_energy_j",
-        units: 1e9,
-    },
-    Gauge {
-        event: Event::LlcOccupancyBytes,
-        column: "llc_occupancy_bytes",
-        units: 1.0,
-    },
-];
+/// The events of the table that are virtual counters.
+fn gauges() -> impl Iterator<Item = Gauge> {
+    EVENTS.iter().filter_map(|row| match row.source {
+        Source::Virtual { counter, factor } => Some(Gauge {
+            event: row.event,
+            column: counter,
+            units: factor as f64,
+        }),
+        _ => None,
+    })
+}
 
 /// Virtual counters of the threads that are steered.
 pub struct Gauges {
     root: PathBuf,
     numbers: CpuNumbers,
-    wanted: Vec<&'static Gauge>,
+    wanted: Vec<Gauge>,
     meters: Option<Meters>,
     followed: BTreeSet<ThreadId>,
 }
@@ -70,7 +71,7 @@ impl Gauges {
     /// # Errors
     /// What is missing.
     pub fn offers(root: &Path, event: Event) -> Result<(), Unavailable> {
-        let Some(gauge) = GAUGES.iter().find(|g| g.event == event) else {
+        let Some(gauge) = gauges().find(|g| g.event == event) else {
             let why = format!("no virtual counter is `{event}`");
             return Err(Unavailable {
                 why,
@@ -84,13 +85,9 @@ impl Gauges {
     pub(super) fn turn_to(&mut self, metrics: &[&str]) {
         let events = events_of(metrics);
         let offered =
-            |g: &&Gauge| events.contains(&g.event) && Self::offers(&self.root, g.event).is_ok();
-        let wanted: Vec<&'static Gauge> = GAUGES.iter().filter(offered).collect();
-        if wanted
-            .iter()
-            .map(|g| g.event)
-            .eq(self.wanted.iter().map(|g| g.event))
-        {
+            |g: &Gauge| events.contains(&g.event) && Self::offers(&self.root, g.event).is_ok();
+        let wanted: Vec<Gauge> = gauges().filter(offered).collect();
+        if wanted == self.wanted {
             return;
         }
         let columns: Vec<&str> = wanted.iter().map(|g| g.column).collect();
@@ -125,7 +122,7 @@ impl Gauges {
             }
             *ran.entry(sample.thread).or_default() += time_of(sample).as_secs_f64();
         }
-        let mut values: BTreeMap<ThreadId, Vec<(&Gauge, Kind, f64)>> = BTreeMap::new();
+        let mut values: BTreeMap<ThreadId, Vec<(Gauge, Kind, f64)>> = BTreeMap::new();
         for value in meters.read() {
             let gauge = self
                 .wanted

@@ -5,8 +5,9 @@
 //! records to tell.
 
 use countersteer_core::counters::divide;
+use countersteer_core::events::Event;
 use countersteer_core::metric::events_of;
-use countersteer_core::sample::{Counts, Event, EventKind, Sample};
+use countersteer_core::sample::{Counts, Sample};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
@@ -54,7 +55,7 @@ impl Pmu {
     /// Counts what these metrics are made of: at once, if every core type can.
     pub fn count(&mut self, metrics: &[&str], topology: &Topology) {
         let mut read = events_of(metrics);
-        read.retain(|event| event.def().kind == EventKind::Hardware && !BASE.contains(event));
+        read.retain(|event| event.def().takes_counter() && !BASE.contains(event));
         let fits = |set: &[Event]| {
             topology.core_types.iter().all(|t| {
                 let fixed = &FIXED[..(t.fixed_counters as usize).min(FIXED.len())];

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use countersteer_core::sample::{Counts, EVENTS, Sample};
+use countersteer_core::events::EVENTS;
+use countersteer_core::sample::{Counts, Events, Sample};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
@@ -36,7 +37,13 @@ pub(super) fn encode_samples(
         .u32("sets", rows.iter().map(|r| r.sample.sets))
         .u64("enabled_ns", rows.iter().map(|r| r.sample.enabled.0))
         .u64("running_ns", rows.iter().map(|r| r.sample.running.0));
-    for def in &EVENTS {
+    // An event that no sample of the record has gets no column.
+    let mut events = Events::default();
+    record
+        .samples
+        .iter()
+        .for_each(|row| events.add(&row.sample.counts));
+    for def in EVENTS.iter().filter(|def| events.has(def.event)) {
         batch = batch.maybe_f64(
             def.name,
             rows.iter().map(|r| r.sample.counts.get(def.event)),

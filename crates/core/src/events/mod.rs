@@ -1,0 +1,191 @@
+//! Events: what can be counted, by portable name, and what stands behind each name on every backend.
+//!
+//! One table ([`EVENTS`]). Command lines, metrics, machine files, records, `perf_event`, the virtual counters and the simulator
+//! all refer to its rows. A backend that cannot count an event leaves it out of a sample; it never counts zero.
+
+mod table;
+
+use std::fmt;
+
+pub use table::{EVENTS, Event};
+
+/// A row of the event table.
+#[derive(Clone, Copy, Debug)]
+pub struct EventDef {
+    pub event: Event,
+    /// Portable name, as records and command lines have it.
+    pub name: &'static str,
+    /// Other names, those of perf and PMCTrack among them; `-` and `_` are the same in all.
+    pub aliases: &'static [&'static str],
+    /// Unit of a count; empty for plain counts.
+    pub unit: &'static str,
+    /// Where real machines have it from.
+    pub source: Source,
+    pub prose: &'static str,
+}
+
+/// Where a real machine has an event from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A number of the kernel's own that means the same on every processor (`perf_event_open(2)`).
+    Kernel {
+        /// `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` or `PERF_TYPE_HW_CACHE`.
+        kind: u32,
+        config: u64,
+        /// It happens in the kernel: counting user mode only would show zero.
+        in_kernel: bool,
+    },
+    /// Numbered by each processor in its own way.
+    Processor(&'static [ProcessorEvent]),
+    /// A virtual counter of threads.
+    Virtual {
+        /// Name of the virtual counter.
+        counter: &'static str,
+        /// Units of the event in one unit of the virtual counter.
+        factor: u64,
+    },
+    /// Programs report it on their hint page.
+    Program,
+    /// Only the simulator knows it.
+    Simulator,
+}
+
+/// An event as the PMUs of some processors encode it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessorEvent {
+    /// Names of PMUs (`cpu_core`) or of their models (`skylake`, `zen`); empty for any PMU that names the event itself.
+    pub pmus: &'static [&'static str],
+    /// A name of the PMU's own list (`l2d_cache_refill`), or terms (`event=0x24,umask=0x3f`).
+    pub terms: &'static str,
+}
+
+const HARDWARE: u32 = 0;
+const SOFTWARE: u32 = 1;
+const CACHE: u32 = 3;
+
+impl Source {
+    const fn hardware(config: u64) -> Self {
+        let in_kernel = false;
+        Self::Kernel {
+            kind: HARDWARE,
+            config,
+            in_kernel,
+        }
+    }
+
+    const fn software(config: u64, in_kernel: bool) -> Self {
+        Self::Kernel {
+            kind: SOFTWARE,
+            config,
+            in_kernel,
+        }
+    }
+
+    /// Reads of a cache: the kernel's number of the cache, and whether accesses or misses.
+    const fn cache(cache: u64, misses: bool) -> Self {
+        let in_kernel = false;
+        Self::Kernel {
+            kind: CACHE,
+            config: cache | (misses as u64) << 16,
+            in_kernel,
+        }
+    }
+}
+
+impl EventDef {
+    /// Type and config for `perf_event_open`, where they are the same on every processor.
+    #[must_use]
+    pub const fn perf(&self) -> Option<(u32, u64)> {
+        match self.source {
+            Source::Kernel { kind, config, .. } => Some((kind, config)),
+            _ => None,
+        }
+    }
+
+    /// Whether `perf_event` counts it at all, on some processor.
+    #[must_use]
+    pub const fn is_counted(&self) -> bool {
+        matches!(self.source, Source::Kernel { .. } | Source::Processor(_))
+    }
+
+    /// Whether it takes a counter of the core's PMU.
+    #[must_use]
+    pub const fn takes_counter(&self) -> bool {
+        self.is_counted() && !self.is_software()
+    }
+
+    /// Whether the kernel counts it without hardware.
+    #[must_use]
+    pub const fn is_software(&self) -> bool {
+        matches!(self.source, Source::Kernel { kind: SOFTWARE, .. })
+    }
+
+    /// Whether it happens in the kernel, so that counting user mode only would show zero.
+    #[must_use]
+    pub const fn is_in_kernel(&self) -> bool {
+        matches!(
+            self.source,
+            Source::Kernel {
+                in_kernel: true,
+                ..
+            }
+        )
+    }
+
+    /// The row of a name, however it is spelt.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        let exact = EVENTS.iter().find(|row| row.name == name);
+        exact.or_else(|| {
+            let name = name.replace('-', "_").to_ascii_lowercase();
+            EVENTS
+                .iter()
+                .find(|row| row.name == name || row.aliases.contains(&name.as_str()))
+        })
+    }
+}
+
+impl Event {
+    #[must_use]
+    pub const fn def(self) -> &'static EventDef {
+        &EVENTS[self as usize]
+    }
+
+    /// The event of a portable name or one of its aliases.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        EventDef::by_name(name).map(|row| row.event)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.def().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_the_order_of_the_enum_and_names_are_unique() {
+        let mut names = Vec::new();
+        for (i, row) in EVENTS.iter().enumerate() {
+            assert_eq!(row.event as usize, i);
+            assert_eq!(Event::by_name(row.name), Some(row.event));
+            names.extend(row.aliases.iter().copied().chain([row.name]));
+        }
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn names_are_found_however_they_are_spelt() {
+        assert_eq!(Event::by_name("LLC-misses"), Some(Event::LlcMisses));
+        assert_eq!(Event::by_name("instr"), Some(Event::Instructions));
+        assert_eq!(Event::by_name("nothing"), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! The table of events. A new event is one line here, and one in the simulator where its model can tell it.
+
+use super::{EventDef, ProcessorEvent, Source};
+
+/// Declares [`Event`] and [`EVENTS`] from the same lines: event, name, aliases, unit, source, prose.
+macro_rules! events {
+    ($($event:ident $name:literal $aliases:expr, $unit:literal $source:expr, $prose:literal;)*) => {
+        /// A countable event by its portable name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Event {
+            $(#[doc = $prose] $event,)*
+        }
+
+        /// Every event, in the order of [`Event`].
+        pub static EVENTS: &[EventDef] = &[
+            $(EventDef {
+                event: Event::$event,
+                name: $name,
+                aliases: &$aliases,
+                unit: $unit,
+                source: $source,
+                prose: $prose,
+            },)*
+        ];
+    };
+}
+
+/// Intel's cores from Skylake on, which share the codes used here; hybrids call theirs `cpu_core`.
+const INTEL: &[&str] = &["cpu_core", "skylake", "icelake", "sapphire_rapids"];
+/// Intel's small cores from Gracemont on.
+const INTEL_SMALL: &[&str] = &["cpu_atom", "gracemont", "crestmont"];
+/// AMD's cores from family 17h on.
+const AMD: &[&str] = &["zen"];
+
+/// An event that PMUs name themselves.
+const fn named(terms: &'static str) -> ProcessorEvent {
+    ProcessorEvent { pmus: &[], terms }
+}
+
+const fn coded(pmus: &'static [&'static str], terms: &'static str) -> ProcessorEvent {
+    ProcessorEvent { pmus, terms }
+}
+
+// Codes: Intel's perfmon lists and AMD's processor programming references; names: the Arm PMUv3 driver.
+events! {
+    Instructions      "instructions"      ["instr", "inst", "instructions_retired"], "" Source::hardware(1), "instructions retired";
+    Cycles            "cycles"            ["cpu_cycles", "unhalted_core_cycles"],    "" Source::hardware(0), "core cycles while not halted";
+    LlcReferences     "llc_references"    ["cache_references"],                      "" Source::hardware(2), "accesses to the last-level cache";
+    LlcMisses         "llc_misses"        ["cache_misses"],                          "" Source::hardware(3), "accesses that missed the last-level cache";
+    Branches          "branches"          ["branch_instructions"],                   "" Source::hardware(4), "branches retired";
+    BranchMisses      "branch_misses"     ["branch_mispredictions"],                 "" Source::hardware(5), "mispredicted branches";
+    BusCycles         "bus_cycles"        [],                                        "" Source::hardware(6), "cycles of the bus";
+    StalledFrontend   "stalled_cycles_frontend" [],                                  "" Source::hardware(7), "cycles in which nothing was fetched or decoded";
+    StalledBackend    "stalled_cycles_backend"  [],                                  "" Source::hardware(8), "cycles in which nothing was executed";
+    RefCycles         "ref_cycles"        ["unhalted_reference_cycles"],             "" Source::hardware(9), "cycles at constant frequency while not halted";
+    L1dLoads          "l1d_loads"         ["l1_dcache_loads"],                       "" Source::cache(0, false), "loads from the level-one data cache";
+    L1dLoadMisses     "l1d_load_misses"   ["l1_dcache_load_misses"],                 "" Source::cache(0, true), "loads that missed the level-one data cache";
+    L1iLoadMisses     "l1i_load_misses"   ["l1_icache_load_misses"],                 "" Source::cache(1, true), "fetches that missed the level-one cache";
+    LlcLoads          "llc_loads"         [],                                        "" Source::cache(2, false), "loads from the last-level cache";
+    LlcLoadMisses     "llc_load_misses"   [],                                        "" Source::cache(2, true), "loads that missed the last-level cache";
+    DtlbLoadMisses    "dtlb_load_misses"  [],                                        "" Source::cache(3, true), "loads that missed the data TLB";
+    ItlbLoadMisses    "itlb_load_misses"  [],                                        "" Source::cache(4, true), "fetches that missed the instruction TLB";
+    L1dAccesses       "l1d_accesses"      [],                                        "" Source::Processor(&[named("l1d_cache"), coded(AMD, "event=0x29,umask=0x07")]), "loads and stores in the level-one data cache";
+    L1dMisses         "l1d_misses"        [],                                        "" Source::Processor(&[named("l1d_cache_refill"), coded(INTEL, "event=0x51,umask=0x01"), coded(AMD, "event=0x60,umask=0xe8")]), "accesses that missed the level-one data cache";
+    L2Accesses        "l2_accesses"       [],                                        "" Source::Processor(&[named("l2d_cache"), coded(INTEL, "event=0x24,umask=0xff"), coded(INTEL_SMALL, "event=0x24"), coded(AMD, "event=0x60,umask=0xe8")]), "data accesses to the level-two cache";
+    L2Misses          "l2_misses"         [],                                        "" Source::Processor(&[named("l2d_cache_refill"), coded(INTEL, "event=0x24,umask=0x3f"), coded(INTEL_SMALL, "event=0x24,umask=0x01"), coded(AMD, "event=0x64,umask=0x08")]), "data accesses that left the core's private caches";
+    Loads             "loads"             [],                                        "" Source::Processor(&[named("ld_retired"), named("ld_spec"), coded(INTEL, "event=0xd0,umask=0x81"), coded(INTEL_SMALL, "event=0xd0,umask=0x81"), coded(AMD, "event=0x29,umask=0x01")]), "load instructions";
+    Stores            "stores"            [],                                        "" Source::Processor(&[named("st_retired"), named("st_spec"), coded(INTEL, "event=0xd0,umask=0x82"), coded(INTEL_SMALL, "event=0xd0,umask=0x82"), coded(AMD, "event=0x29,umask=0x02")]), "store instructions";
+    FpOperations      "fp_operations"     [],                                        "" Source::Processor(&[named("vfp_spec"), coded(INTEL, "event=0xc7,umask=0x03")]), "scalar floating-point instructions";
+    SimdOperations    "simd_operations"   [],                                        "" Source::Processor(&[named("ase_spec"), coded(INTEL, "event=0xc7,umask=0xfc")]), "vector instructions; on Intel's cores those on floating-point numbers";
+    StallMemory       "stall_cycles_memory"   [],                                    "" Source::Processor(&[named("stall_backend_mem"), coded(&["skylake", "icelake"], "event=0xa3,umask=0x14,cmask=0x14")]), "cycles in which nothing was executed for waiting on memory or a cache";
+    StallBranches     "stall_cycles_branches" [],                                    "" Source::Simulator, "cycles lost to mispredicted branches";
+    StallOther        "stall_cycles_other"    [],                                    "" Source::Simulator, "cycles above one per dispatched width that are neither lost to memory nor to branches";
+    TaskClock         "task_clock"        [],                                        "ns" Source::software(1, false), "time on a CPU";
+    CpuClock          "cpu_clock"         [],                                        "ns" Source::software(0, false), "time on a CPU, by the CPU's own timer";
+    PageFaults        "page_faults"       ["faults"],                                "" Source::software(2, false), "page faults";
+    ContextSwitches   "context_switches"  ["cs"],                                    "" Source::software(3, true), "times the CPU was left";
+    CpuMigrations     "cpu_migrations"    ["migrations"],                            "" Source::software(4, true), "times another CPU was entered";
+    MinorFaults       "minor_faults"      [],                                        "" Source::software(5, false), "page faults without reading from a disk";
+    MajorFaults       "major_faults"      [],                                        "" Source::software(6, false), "page faults that read from a disk";
+    AlignmentFaults   "alignment_faults"  [],                                        "" Source::software(7, false), "unaligned accesses that the kernel mended";
+    EmulationFaults   "emulation_faults"  [],                                        "" Source::software(8, false), "instructions that the kernel emulated";
+    CgroupSwitches    "cgroup_switches"   [],                                        "" Source::software(11, true), "switches to a thread of another control group";
+    EnergyNj          "energy_nj"         [],                                        "nJ" Source::Virtual { counter: "thread_energy_j", factor: 1_000_000_000 }, "energy attributed to the thread, nanojoules";
+    LlcOccupancyBytes "llc_occupancy_bytes" [],                                      "B" Source::Virtual { counter: "llc_occupancy_bytes", factor: 1 }, "bytes held in the last-level cache at the sample's end";
+    SfTrue            "sf_true"           [],                                        "ratio" Source::Simulator, "true speed-up factor of the current phase; only a simulator knows it";
+    Work              "work"              [],                                        "" Source::Program, "units of work that the program says are done; in a simulator, instructions";
+}
