@@ -19,6 +19,7 @@ fi
     cargo run --release --quiet -p countersteer-sim --example bench
     printf '\n### Recording speed, side by side with cachegrind\n\n'
     cargo run --release --quiet -p countersteer-host --example profile_speed
+    cat bench/live.md
 } >"$page"
 cp "$page" docs/benchmarks.md
 echo "bench: figures in docs/benchmarks.md" >&2
