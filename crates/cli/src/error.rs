@@ -132,8 +132,12 @@ impl Kind {
         if cause.is::<PolicyError>() {
             return Some(Self::Usage);
         }
-        if let Some(SimError::Model(_)) = cause.downcast_ref::<SimError>() {
-            return Some(Self::BadInput);
+        if let Some(error) = cause.downcast_ref::<SimError>() {
+            return match error {
+                SimError::Model(_) => Some(Self::BadInput),
+                SimError::OutOfTime { .. } => Some(Self::Usage),
+                SimError::Stuck { .. } => None,
+            };
         }
         match cause.downcast_ref::<std::io::Error>()?.kind() {
             std::io::ErrorKind::NotFound => Some(Self::Missing),

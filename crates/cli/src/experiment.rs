@@ -4,6 +4,7 @@
 //! the slowest has finished three times, completion times are geometric means.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -36,6 +37,9 @@ pub struct SimOptions {
     /// Simulated seconds after which an experiment ends in any case.
     #[arg(long, default_value_t = 1e6, value_name = "S", value_parser = positive)]
     pub max_seconds: f64,
+    /// Time on the wall after which a simulation fails.
+    #[arg(long, default_value = "30m", value_name = "TIME", value_parser = crate::session::time)]
+    pub max_wall: Nanos,
     /// Release of the simulated kernel.
     #[arg(long, default_value = "6.12", value_parser = kernels())]
     pub kernel: String,
@@ -154,6 +158,7 @@ impl SimOptions {
             period_ms: number("period_ms", 100.0),
             rounds: number("rounds", 3.0) as u32,
             max_seconds: number("max_seconds", 1e6),
+            max_wall: MAX_WALL,
             kernel: text("kernel").unwrap_or("6.12").to_owned(),
             counter_noise: number("counter_noise", 0.01),
             no_contention: text("contention") == Some("false"),
@@ -176,6 +181,9 @@ impl SimOptions {
         .to_vec()
     }
 }
+
+/// How long a simulation may take unless the user says otherwise.
+pub const MAX_WALL: Nanos = Nanos::from_millis(30 * 60 * 1000);
 
 /// Reading a group of counters of one thread from the kernel, system call included.
 const SAMPLE_COST: Nanos = Nanos::from_micros(2);
@@ -200,6 +208,7 @@ pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<
                 workload.text.path, machine.machine.name
             )
         })?
+        .within(Duration::from_nanos(options.max_wall.0))
         .counting(&policy.metrics());
     let mut collector = detail.map(|d| Collector::new(manifest(experiment, options), d));
     let recorder: &mut dyn Recorder = match &mut collector {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use countersteer_core::bounds;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::profile::Profile;
 use countersteer_core::textfile::{TextError, table_line};
@@ -149,6 +150,7 @@ fn profile_text(workload: &Text, program: &WorkloadProgram) -> anyhow::Result<Te
 pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let mut threads = 0.0;
     for (row, (program, profile)) in loaded.programs.iter().enumerate() {
         let base = program
             .name
@@ -160,6 +162,11 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
             .map(|place| cpus_of(place, topology))
             .transpose();
         let launch_on = launch_on.map_err(|why| at_program(&loaded.text, row, why))?;
+        // Profiles bring threads of their own.
+        threads += f64::from(program.copies) * f64::from(threads_of(program, profile));
+        bounds::THREADS
+            .check("threads of all programs", threads)
+            .map_err(|why| at_program(&loaded.text, row, why))?;
         for _ in 0..program.copies {
             let nth = seen
                 .entry(base.clone())
@@ -177,21 +184,25 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
+fn threads_of(program: &WorkloadProgram, profile: &Profile) -> u32 {
+    let recorded = match profile {
+        Profile::Recorded(p) => p.shape.threads,
+        Profile::Tabulated(_) => 1,
+    };
+    program.threads.unwrap_or(recorded)
+}
+
 fn planned(
     program: &WorkloadProgram,
     profile: &Arc<Profile>,
     name: String,
     launch_on: Option<Arc<CpuSet>>,
 ) -> PlannedProgram {
-    let recorded = match &**profile {
-        Profile::Recorded(p) => p.shape.threads,
-        Profile::Tabulated(_) => 1,
-    };
     let bursts = program.burst_mi.zip(program.sleep_ms);
     PlannedProgram {
         name: name.into(),
         profile: Arc::clone(profile),
-        threads: program.threads.unwrap_or(recorded),
+        threads: threads_of(program, profile),
         nice: program.nice,
         start: Nanos::from_secs_f64(program.start_s),
         bursts: bursts.map(|(mi, ms)| (mi * 1e6, Nanos::from_secs_f64(ms * 1e-3))),

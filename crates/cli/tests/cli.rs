@@ -963,6 +963,17 @@ fn nix_kill(pid: u32) {
 }
 
 #[test]
+fn a_simulation_that_takes_too_long_ends_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = "sim -m i9-12900k-8p8e -w spec-16 --rounds 1000 --max-wall 100ms";
+    let args: Vec<&str> = args.split(' ').collect();
+    let output = steer(&args, dir.path());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("stopped after 100ms"), "{said}");
+}
+
+#[test]
 fn a_trial_that_is_decided_ends() {
     let dir = tempfile::tempdir().unwrap();
     let args = [

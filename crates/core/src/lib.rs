@@ -3,6 +3,7 @@
 //! Data flows one way: a source yields samples, samples become metrics, a policy turns metrics into a placement, an engine
 //! applies it, and everything is recorded. Each module is one noun of that sentence.
 
+pub mod bounds;
 pub mod counters;
 pub mod cpunumbers;
 pub mod cpuset;

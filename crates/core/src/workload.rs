@@ -5,10 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::{self, check_all};
 use crate::textfile::{TextError, parse_toml, table_line};
-
-/// Most threads that a workload may have.
-pub const MAX_THREADS: u64 = 100_000;
 
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -81,7 +79,7 @@ impl Workload {
         if workload.program.is_empty() {
             return Err(TextError::value(path, "there is no `[[program]]`"));
         }
-        let mut threads = 0u64;
+        let mut threads = 0.0;
         for (nth, program) in workload.program.iter().enumerate() {
             program
                 .check()
@@ -89,12 +87,11 @@ impl Workload {
                     Some(line) => TextError::at_line(path, text, line, why),
                     None => TextError::value(path, why),
                 })?;
-            threads += u64::from(program.copies) * u64::from(program.threads.unwrap_or(1));
+            threads += f64::from(program.copies) * f64::from(program.threads.unwrap_or(1));
         }
-        if threads > MAX_THREADS {
-            let why = format!("{threads} threads in all; at most {MAX_THREADS} can be simulated");
-            return Err(TextError::value(path, why));
-        }
+        bounds::THREADS
+            .check("copies * threads", threads)
+            .map_err(|why| TextError::value(path, why))?;
         Ok(workload)
     }
 }
@@ -127,26 +124,22 @@ impl WorkloadProgram {
             (None, Some(command)) if command.is_empty() => return Err("`command` is empty".into()),
             _ => {}
         }
-        if self.copies == 0 || self.threads == Some(0) {
-            return Err("`copies` and `threads` must be at least 1".into());
+        if self.burst_mi.is_some() != self.sleep_ms.is_some() {
+            return Err("`burst_mi` and `sleep_ms` come together".into());
         }
-        if !(-20..=19).contains(&self.nice) {
-            return Err(format!("`nice = {}` is not within -20 to 19", self.nice));
-        }
-        if !(self.start_s >= 0.0 && self.start_s < 1e6) {
-            return Err("`start_s` must be 0 to a million seconds".into());
-        }
-        if !(self.scale > 0.0 && self.scale <= 1e6) {
-            return Err("`scale` must be above 0 and at most a million".into());
-        }
-        let positive = |x: Option<f64>| x.is_none_or(|x| x > 0.0 && x.is_finite());
-        if self.burst_mi.is_some() != self.sleep_ms.is_some()
-            || !positive(self.burst_mi)
-            || !positive(self.sleep_ms)
-        {
-            return Err("`burst_mi` and `sleep_ms` come together, both positive".into());
-        }
-        Ok(())
+        let figures = [
+            ("copies", bounds::THREADS, Some(f64::from(self.copies))),
+            ("threads", bounds::THREADS, self.threads.map(f64::from)),
+            ("nice", bounds::NICE, Some(f64::from(self.nice))),
+            ("start_s", bounds::START, Some(self.start_s)),
+            ("scale", bounds::SCALE, Some(self.scale)),
+            ("burst_mi", bounds::BURST, self.burst_mi),
+            ("sleep_ms", bounds::SLEEP, self.sleep_ms),
+        ];
+        let given = figures
+            .into_iter()
+            .filter_map(|(key, bounds, value)| Some((key, bounds, value?)));
+        check_all(given).map_err(|(_, why)| why)
     }
 }
 

@@ -39,6 +39,7 @@ fn options(rounds: u32, period_ms: f64) -> SimOptions {
         period_ms,
         rounds,
         max_seconds: 20_000.0,
+        max_wall: experiment::MAX_WALL,
         kernel: "6.12".to_owned(),
         counter_noise: 0.01,
         no_contention: false,

@@ -2,7 +2,8 @@
 //!
 //! Input: a [`Machine`] just read. Output: nothing, or the first [`Problem`], which knows its table and key in the file.
 
-use super::{CoreType, Cores, Machine, SCHEMA};
+use super::{CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
+use crate::bounds::{self, Bounds, check_all};
 use crate::cpuset::CpuSet;
 use crate::metric::steps::StepModel;
 use crate::textfile::{TextError, table_line};
@@ -66,19 +67,8 @@ fn problem<T>(
     })
 }
 
-/// A number and the range it must be within, with the key it stands at.
-type Rule<'a> = (&'static str, f64, std::ops::RangeInclusive<f64>, &'a str);
-
-/// The first broken rule: its key, and what is wrong in words.
-fn broken(rules: &[Rule<'_>]) -> Option<(&'static str, String)> {
-    let bad = rules
-        .iter()
-        .find(|(_, value, range, _)| !value.is_finite() || !range.contains(value));
-    bad.map(|(key, value, _, must)| (*key, format!("`{key}` is {value}; it must be {must}")))
-}
-
-const NOT_NEGATIVE: std::ops::RangeInclusive<f64> = 0.0..=f64::MAX;
-const POSITIVE: std::ops::RangeInclusive<f64> = f64::MIN_POSITIVE..=f64::MAX;
+/// A key, what its figure may be, and the figure.
+type Figure = (&'static str, Bounds, f64);
 
 pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
     if machine.schema != SCHEMA {
@@ -96,18 +86,11 @@ pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
             "`name` must be lower-case letters, digits, dots and dashes, like `i9-12900k`",
         );
     }
-    let rules: [Rule<'_>; 2] = [
-        ("hz", f64::from(machine.hz), 1.0..=10_000.0, "1 to 10000"),
-        (
-            "static_power_w",
-            machine.static_power_w,
-            NOT_NEGATIVE,
-            "0 or more",
-        ),
+    let figures = [
+        ("hz", bounds::HZ, f64::from(machine.hz)),
+        ("static_power_w", bounds::POWER, machine.static_power_w),
     ];
-    if let Some((key, message)) = broken(&rules) {
-        return problem("", 0, key, message);
-    }
+    check_all(figures).or_else(|(key, why)| problem("", 0, key, why))?;
     core_types(machine)?;
     let cores = cores(machine)?;
     caches(machine, &cores)?;
@@ -157,29 +140,12 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
         if !machine.cores.iter().any(|c| c.core_type == t.name) {
             return fail("name", "no `[[cores]]` are of this type");
         }
-        if let Some((key, message)) = broken(&core_type_rules(t)) {
-            return fail(key, &message);
-        }
+        check_all(core_figures(t)).or_else(|(key, why)| fail(key, &why))?;
         for (key, cache) in [("l1d", Some(t.l1d)), ("l2", t.l2)] {
-            let sane = |c: super::PrivateCache| {
-                POSITIVE.contains(&c.size_kib)
-                    && c.ways > 0
-                    && NOT_NEGATIVE.contains(&c.latency_cycles)
-            };
-            if !cache.is_none_or(sane) {
-                return fail(
-                    key,
-                    &format!("`{key}` has zero size, no ways or a negative latency"),
-                );
-            }
+            let figures = cache.map(private_cache_figures).into_iter().flatten();
+            check_all(figures).or_else(|(_, why)| fail(key, &format!("{key}: {why}")))?;
         }
-        let p = t.power;
-        if [p.idle_w, p.active_w, p.instruction_nj, p.fp_nj, p.simd_nj]
-            .iter()
-            .any(|x| !NOT_NEGATIVE.contains(x))
-        {
-            return fail("power", "a power figure is negative");
-        }
+        check_all(power_figures(t.power)).or_else(|(_, why)| fail("power", &why))?;
         if let Some(fault) = t.sf_steps.as_ref().and_then(StepModel::fault) {
             return fail("sf_steps", &fault);
         }
@@ -195,31 +161,42 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-fn core_type_rules(t: &CoreType) -> [Rule<'static>; 8] {
+fn core_figures(t: &CoreType) -> [Figure; 8] {
     [
-        (
-            "dispatch_width",
-            t.dispatch_width,
-            f64::MIN_POSITIVE..=64.0,
-            "above 0 and at most 64",
-        ),
-        ("window", f64::from(t.window), 1.0..=65_536.0, "1 to 65536"),
-        ("smt", f64::from(t.smt), 1.0..=8.0, "1 to 8"),
-        ("freq_ghz", t.freq_ghz, 0.001..=100.0, "0.001 to 100"),
-        ("capacity", f64::from(t.capacity), 1.0..=1024.0, "1 to 1024"),
+        ("dispatch_width", bounds::DISPATCH_WIDTH, t.dispatch_width),
+        ("window", bounds::WINDOW, f64::from(t.window)),
+        ("smt", bounds::SMT, f64::from(t.smt)),
+        ("freq_ghz", bounds::FREQUENCY, t.freq_ghz),
+        ("capacity", bounds::CAPACITY, f64::from(t.capacity)),
         (
             "branch_penalty_cycles",
+            bounds::CORE_LATENCY,
             t.branch_penalty_cycles,
-            NOT_NEGATIVE,
-            "0 or more",
         ),
-        ("counters", f64::from(t.counters), 0.0..=64.0, "at most 64"),
+        ("counters", bounds::COUNTERS, f64::from(t.counters)),
         (
             "fixed_counters",
+            bounds::FIXED_COUNTERS,
             f64::from(t.fixed_counters),
-            0.0..=2.0,
-            "0 to 2",
         ),
+    ]
+}
+
+fn private_cache_figures(cache: PrivateCache) -> [Figure; 3] {
+    [
+        ("size_kib", bounds::CACHE_SIZE, cache.size_kib),
+        ("ways", bounds::WAYS, f64::from(cache.ways)),
+        ("latency_cycles", bounds::CORE_LATENCY, cache.latency_cycles),
+    ]
+}
+
+fn power_figures(power: CorePower) -> [Figure; 5] {
+    [
+        ("idle_w", bounds::POWER, power.idle_w),
+        ("active_w", bounds::POWER, power.active_w),
+        ("instruction_nj", bounds::ENERGY, power.instruction_nj),
+        ("fp_nj", bounds::ENERGY, power.fp_nj),
+        ("simd_nj", bounds::ENERGY, power.simd_nj),
     ]
 }
 
@@ -239,6 +216,15 @@ fn cores(machine: &Machine) -> Result<Vec<CpuSet>, Problem> {
         if range.cpus.is_empty() {
             return problem("cores", i, "cpus", "`cpus` is empty");
         }
+        let figures = [
+            ("socket", bounds::SOCKET, f64::from(range.socket)),
+            (
+                "sibling_step",
+                bounds::SIBLING_STEP,
+                f64::from(range.sibling_step),
+            ),
+        ];
+        check_all(figures).or_else(|(key, why)| problem("cores", i, key, why))?;
         if let Some(cpu) = range.cpus.intersection(&seen).lowest() {
             return problem(
                 "cores",
@@ -264,6 +250,9 @@ fn cores(machine: &Machine) -> Result<Vec<CpuSet>, Problem> {
         return problem("cores", 0, "", "there is no `[[cores]]`");
     }
     let count = u32::try_from(seen.len()).unwrap_or(u32::MAX);
+    bounds::CPUS
+        .check("cpus", f64::from(count))
+        .or_else(|why| problem("cores", 0, "cpus", why))?;
     if seen != CpuSet::first(count) {
         let message = format!(
             "CPUs are {seen}, not 0-{} without holes; number them so and list the real ones in `os_cpus`",
@@ -317,16 +306,14 @@ fn caches(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
     let all = CpuSet::first(u32::try_from(machine.cpu_count()).unwrap_or(u32::MAX));
     for (i, cache) in machine.cache.iter().enumerate() {
         let fail = |key, what: String| problem("cache", i, key, what);
-        let rules: [Rule<'_>; 5] = [
-            ("level", f64::from(cache.level), 2.0..=4.0, "2 to 4"),
-            ("size_kib", cache.size_kib, POSITIVE, "above 0"),
-            ("ways", f64::from(cache.ways), 1.0..=65_536.0, "1 or more"),
-            ("latency_ns", cache.latency_ns, NOT_NEGATIVE, "0 or more"),
-            ("access_nj", cache.access_nj, NOT_NEGATIVE, "0 or more"),
+        let figures = [
+            ("level", bounds::CACHE_LEVEL, f64::from(cache.level)),
+            ("size_kib", bounds::CACHE_SIZE, cache.size_kib),
+            ("ways", bounds::WAYS, f64::from(cache.ways)),
+            ("latency_ns", bounds::CACHE_LATENCY, cache.latency_ns),
+            ("access_nj", bounds::ENERGY, cache.access_nj),
         ];
-        if let Some((key, message)) = broken(&rules) {
-            return fail(key, message);
-        }
+        check_all(figures).or_else(|(key, why)| fail(key, why))?;
         if cache.cpus.is_empty() || !cache.cpus.is_subset(&all) {
             return fail(
                 "cpus",
@@ -372,14 +359,12 @@ fn caches(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
 fn memory(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
     let mut seen = CpuSet::default();
     for (i, memory) in machine.memory.iter().enumerate() {
-        let rules: [Rule<'_>; 3] = [
-            ("latency_ns", memory.latency_ns, POSITIVE, "above 0"),
-            ("bandwidth_gb_s", memory.bandwidth_gb_s, POSITIVE, "above 0"),
-            ("access_nj", memory.access_nj, NOT_NEGATIVE, "0 or more"),
+        let figures = [
+            ("latency_ns", bounds::MEMORY_LATENCY, memory.latency_ns),
+            ("bandwidth_gb_s", bounds::BANDWIDTH, memory.bandwidth_gb_s),
+            ("access_nj", bounds::ENERGY, memory.access_nj),
         ];
-        if let Some((key, message)) = broken(&rules) {
-            return problem("memory", i, key, message);
-        }
+        check_all(figures).or_else(|(key, why)| problem("memory", i, key, why))?;
         if let Some(cpu) = seen.intersection(&memory.cpus).lowest() {
             return problem(
                 "memory",

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sf::Model;
 use super::{MetricDef, MetricSource, Round};
+use crate::bounds::{self, check_all};
 use crate::sample::{Counts, Event, Sample};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, Nanos};
@@ -97,13 +98,20 @@ impl StepModel {
                     feature.steps.len()
                 ));
             }
-            let sound =
-                |(least, add): &(f64, f64)| *least >= 0.0 && least.is_finite() && add.is_finite();
-            if !feature.steps.iter().all(sound) || !feature.steps.is_sorted_by(|a, b| a.0 < b.0) {
-                return Some("least values of steps are positive and ascend".into());
+            for (least, add) in &feature.steps {
+                let figures = [
+                    ("steps", bounds::RATIO, *least),
+                    ("steps", bounds::FACTOR, *add),
+                ];
+                if let Err((_, why)) = check_all(figures) {
+                    return Some(why);
+                }
+            }
+            if !feature.steps.is_sorted_by(|a, b| a.0 < b.0) {
+                return Some("least values of steps ascend".into());
             }
         }
-        None
+        bounds::FACTOR.check("base", self.base).err()
     }
 
     /// In whole numbers; features of unknown events are left out.

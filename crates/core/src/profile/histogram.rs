@@ -3,8 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
+
 /// Buckets per doubling.
 const PER_OCTAVE: u64 = 8;
+/// Buckets below distances of 2^60 lines, more than any address space has.
+const MOST_BUCKETS: usize = 58 * PER_OCTAVE as usize;
 
 /// Rates (per kilo-instruction) by log-spaced distance.
 ///
@@ -48,6 +52,22 @@ impl LogHistogram {
             self.rates.resize(bucket + 1, 0.0);
         }
         self.rates[bucket] += rate;
+    }
+
+    /// Says what is impossible about it, if anything.
+    ///
+    /// # Errors
+    /// One sentence, with `key`.
+    pub fn check(&self, key: &str) -> Result<(), String> {
+        if self.rates.len() > MOST_BUCKETS {
+            return Err(format!(
+                "`{key}` has {} buckets; {MOST_BUCKETS} reach all distances there are",
+                self.rates.len()
+            ));
+        }
+        self.rates
+            .iter()
+            .try_for_each(|rate| bounds::PER_KILO_INSTRUCTION.check(key, *rate))
     }
 
     /// The sum over all buckets.

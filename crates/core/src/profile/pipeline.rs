@@ -5,6 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
+
 /// Cycles of a load in the recorder's run with slow loads.
 pub const REFERENCE_LOAD_CYCLES: u8 = 5;
 /// Numbers of ways for which conflicts are recorded: 1 to this.
@@ -149,23 +151,29 @@ pub struct StreamPoint {
 
 impl Pipeline {
     pub(super) fn check(&self) -> Result<(), String> {
-        let o = &self.operations;
-        let rates = Operation::ALL.map(|operation| o.of(operation));
-        let r = self.resolution;
-        let others = [self.fused, self.taken, r.unit, r.loads, r.operations];
-        let chains = self.chains.iter().flat_map(|c| [c.loads, c.operations]);
-        let all = rates
-            .into_iter()
-            .chain(others)
-            .chain(chains)
-            .chain(self.streams.iter().map(|s| s.share))
-            .chain(self.conflicts.iter().copied());
-        if all.into_iter().any(|rate| !rate.is_finite() || rate < 0.0) {
-            return Err("`pipeline` has a rate that is negative or not a number".into());
+        for operation in Operation::ALL {
+            bounds::PER_INSTRUCTION.check("operations", self.operations.of(operation))?;
         }
-        if self.chains.is_empty() || self.chains.iter().any(|c| c.window == 0) {
+        bounds::SHARE.check("fused", self.fused)?;
+        bounds::SHARE.check("taken", self.taken)?;
+        let r = self.resolution;
+        for cycles in [r.unit, r.loads, r.operations] {
+            bounds::RESOLUTION.check("resolution", cycles)?;
+        }
+        if self.chains.is_empty() {
             return Err("`pipeline.chains` needs at least one window".into());
         }
-        Ok(())
+        for c in &self.chains {
+            bounds::WINDOW.check("window", f64::from(c.window))?;
+            bounds::CHAIN.check("loads", c.loads)?;
+            bounds::CHAIN.check("operations", c.operations)?;
+        }
+        for s in &self.streams {
+            bounds::CACHE_LINES.check("cache_lines", s.cache_lines as f64)?;
+            bounds::SHARE.check("share", s.share)?;
+        }
+        self.conflicts
+            .iter()
+            .try_for_each(|rate| bounds::PER_KILO_INSTRUCTION.check("conflicts", *rate))
     }
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LogHistogram, Pipeline};
+use crate::bounds::{self, Bounds, check_all};
 use crate::textfile::{TextError, parse_json};
 
 /// The schema name that every recorded profile carries.
@@ -169,7 +170,7 @@ impl Recorded {
                     "segment {segment:?} names no behaviour or is empty"
                 ));
             }
-            sum += segment.instructions;
+            sum = sum.saturating_add(segment.instructions);
         }
         if sum != self.instructions {
             return Err(format!(
@@ -177,53 +178,63 @@ impl Recorded {
                 self.instructions
             ));
         }
-        if !(0.0..=1.0).contains(&self.shape.serial_share) || self.shape.threads == 0 {
-            return Err("shape needs at least one thread and a serial share of 0 to 1".into());
-        }
+        let figures = [
+            ("instructions", bounds::INSTRUCTIONS, sum as f64),
+            ("threads", bounds::THREADS, f64::from(self.shape.threads)),
+            ("serial_share", bounds::SHARE, self.shape.serial_share),
+        ];
+        check_all(figures).map_err(|(_, why)| why)?;
         self.behaviours.iter().try_for_each(Behaviour::check)
     }
 }
 
 impl Behaviour {
     fn check(&self) -> Result<(), String> {
-        let m = self.mix;
-        let rates = [
-            m.loads,
-            m.stores,
-            m.branches,
-            m.fp,
-            m.simd,
-            self.branch_mpki,
-            self.locality.cold_pki,
-        ];
-        let histograms = self
-            .locality
-            .stack_distance_pki
-            .rates
-            .iter()
-            .chain(&self.locality.reuse_time_pki.rates);
-        if rates
-            .iter()
-            .chain(histograms)
-            .any(|r| !r.is_finite() || *r < 0.0)
-        {
-            return Err("a rate is negative or not a number".into());
+        check_all(self.rates()).map_err(|(_, why)| why)?;
+        let Locality {
+            stack_distance_pki,
+            reuse_time_pki,
+            ..
+        } = &self.locality;
+        for (key, histogram) in [
+            ("stack_distance_pki", stack_distance_pki),
+            ("reuse_time_pki", reuse_time_pki),
+        ] {
+            histogram.check(key)?;
         }
-        if self.ilp.is_empty()
-            || self
-                .ilp
-                .iter()
-                .any(|p| !(p.ipc > 0.0 && p.ipc.is_finite()) || p.window == 0)
-        {
-            return Err("`ilp` needs at least one window with a positive ipc".into());
+        if self.ilp.is_empty() {
+            return Err("`ilp` needs at least one window".into());
         }
-        if self
-            .mlp
-            .iter()
-            .any(|p| !(p.overlap >= 1.0 && p.overlap.is_finite()))
-        {
-            return Err("`mlp` has an overlap below 1".into());
+        for p in &self.ilp {
+            bounds::WINDOW.check("window", f64::from(p.window))?;
+            bounds::IPC.check("ipc", p.ipc)?;
+        }
+        for p in &self.mlp {
+            bounds::WINDOW.check("window", f64::from(p.window))?;
+            bounds::CACHE_LINES.check("cache_lines", p.cache_lines as f64)?;
+            bounds::OVERLAP.check("overlap", p.overlap)?;
         }
         self.pipeline.as_ref().map_or(Ok(()), Pipeline::check)
+    }
+
+    fn rates(&self) -> [(&'static str, Bounds, f64); 7] {
+        let mix = self.mix;
+        [
+            ("loads", bounds::PER_INSTRUCTION, mix.loads),
+            ("stores", bounds::PER_INSTRUCTION, mix.stores),
+            ("branches", bounds::SHARE, mix.branches),
+            ("fp", bounds::SHARE, mix.fp),
+            ("simd", bounds::SHARE, mix.simd),
+            (
+                "branch_mpki",
+                bounds::PER_KILO_INSTRUCTION,
+                self.branch_mpki,
+            ),
+            (
+                "cold_pki",
+                bounds::PER_KILO_INSTRUCTION,
+                self.locality.cold_pki,
+            ),
+        ]
     }
 }

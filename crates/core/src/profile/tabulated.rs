@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Source;
+use crate::bounds::{self, check_all};
 use crate::textfile::{TextError, parse_toml};
 
 /// The schema name that every tabulated profile carries.
@@ -86,32 +87,43 @@ impl Tabulated {
                 self.schema
             ));
         }
-        if !(self.giga_instructions > 0.0 && self.giga_instructions < 1e9) {
-            return Err("`giga_instructions` must be positive and below 1e9".into());
-        }
+        bounds::GIGA_INSTRUCTIONS.check("giga_instructions", self.giga_instructions)?;
         if self.core.is_empty() {
             return Err("there is no `[[core]]` table".into());
         }
         for core in &self.core {
-            let sane = |x: f64| x > 0.0 && x.is_finite();
-            if !sane(core.freq_ghz) || core.points.is_empty() {
-                return Err(format!(
-                    "core type `{}` needs a positive `freq_ghz` and at least one point",
-                    core.core_type
-                ));
-            }
-            for p in &core.points {
-                if !sane(p.cache_kib)
-                    || !sane(p.ipc)
-                    || p.llc_mpki.is_some_and(|m| !(m >= 0.0 && m.is_finite()))
-                {
-                    return Err(format!(
-                        "core type `{}`: impossible point {p:?}",
-                        core.core_type
-                    ));
-                }
-            }
+            core.check()
+                .map_err(|why| format!("core type `{}`: {why}", core.core_type))?;
         }
         Ok(())
+    }
+}
+
+impl CoreTable {
+    fn check(&self) -> Result<(), String> {
+        if self.points.is_empty() {
+            return Err("there is no point".into());
+        }
+        let of_core = [
+            ("freq_ghz", bounds::FREQUENCY, Some(self.freq_ghz)),
+            (
+                "branch_mpki",
+                bounds::PER_KILO_INSTRUCTION,
+                self.branch_mpki,
+            ),
+            ("power_w", bounds::POWER, self.power_w),
+        ];
+        let of_points = self.points.iter().flat_map(|p| {
+            [
+                ("cache_kib", bounds::CACHE_SIZE, Some(p.cache_kib)),
+                ("ipc", bounds::IPC, Some(p.ipc)),
+                ("llc_mpki", bounds::PER_KILO_INSTRUCTION, p.llc_mpki),
+            ]
+        });
+        let given = of_core
+            .into_iter()
+            .chain(of_points)
+            .filter_map(|(key, bounds, value)| Some((key, bounds, value?)));
+        check_all(given).map_err(|(_, why)| why)
     }
 }

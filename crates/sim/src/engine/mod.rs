@@ -11,6 +11,7 @@ mod program;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{
@@ -57,6 +58,33 @@ pub enum SimError {
         "the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator"
     )]
     Stuck { at: Nanos },
+    /// It takes longer than it may.
+    #[error(
+        "the simulation was stopped after {budget:?} (`--max-wall`), at {at} of its own time; give it more time, a smaller workload or `--max-seconds`"
+    )]
+    OutOfTime { at: Nanos, budget: Duration },
+}
+
+/// Steps between two looks at the clock.
+const STEPS_PER_LOOK: u32 = 16;
+
+/// How long a simulation may take.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    given: Duration,
+    since: Instant,
+    steps: u32,
+}
+
+impl Budget {
+    fn spend(&mut self, at: Nanos) -> Result<(), SimError> {
+        self.steps = (self.steps + 1) % STEPS_PER_LOOK;
+        if self.steps == 0 && self.since.elapsed() > self.given {
+            let budget = self.given;
+            return Err(SimError::OutOfTime { at, budget });
+        }
+        Ok(())
+    }
 }
 
 pub struct Simulation {
@@ -78,6 +106,7 @@ pub struct Simulation {
     admission: Option<(AdmissionTable, MetricBank)>,
     migrations: u64,
     switches: u64,
+    budget: Option<Budget>,
 }
 
 /// Something this module waits for; the order breaks ties.
@@ -138,6 +167,7 @@ impl Simulation {
             admission: None,
             migrations: 0,
             switches: 0,
+            budget: None,
             now: Nanos::ZERO,
             topology,
             config,
@@ -151,6 +181,17 @@ impl Simulation {
             sim.add_program(planned)?;
         }
         Ok(sim)
+    }
+
+    /// The same, which fails once it has taken so much time of the clock on the wall, from now on.
+    #[must_use]
+    pub fn within(mut self, budget: Duration) -> Self {
+        self.budget = Some(Budget {
+            given: budget,
+            since: Instant::now(),
+            steps: 0,
+        });
+        self
     }
 
     /// The same, for a policy that reads these metrics: where the machine cannot count at once all that they are made of, sets of
@@ -286,6 +327,9 @@ impl Simulation {
                 .min(due);
             if next == Nanos::NEVER {
                 return Err(SimError::Stuck { at: self.now });
+            }
+            if let Some(budget) = &mut self.budget {
+                budget.spend(self.now)?;
             }
             self.now = next.min(until).max(self.now);
             self.progress.advance(self.now);

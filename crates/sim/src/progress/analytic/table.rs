@@ -82,7 +82,8 @@ impl LevelTable {
         loop {
             let at = f64::from_bits((base + points.len() as u64) << CELL_BITS);
             points.push(point(at));
-            if at > lines {
+            // A cell has two ends, however small the cache.
+            if at > lines && points.len() > 1 {
                 break;
             }
         }
@@ -397,6 +398,15 @@ mod tests {
         }
         assert_eq!(table.at(1.0).0.miss, table.at(64.0).0.miss);
         assert_eq!(table.at(1e9).0.miss, table.at(10_000.0).0.miss);
+    }
+
+    #[test]
+    fn a_cache_smaller_than_a_line_has_a_table_as_well() {
+        let table = LevelTable::new(1.0, 1e-7, |_| Point {
+            miss: 0.5,
+            ..Point::default()
+        });
+        assert_eq!(table.at(0.0).0.miss, 0.5);
     }
 
     #[test]
