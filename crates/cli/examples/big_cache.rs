@@ -20,7 +20,7 @@ use std::sync::Arc;
 use countersteer_cli::core::cpuset::CpuSet;
 use countersteer_cli::core::engine::{ThreadEventKind, ThreadInfo};
 use countersteer_cli::core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_cli::core::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_cli::core::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
 use countersteer_cli::core::topology::{GroupBy, Topology};
 use countersteer_cli::core::units::ThreadId;
 
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
 }
 
 struct BigCache {
+    needs: Needs,
     mpki: f64,
     /// The CPUs of the largest cache, and all others; nothing where all caches are as large.
     places: Option<(Arc<CpuSet>, Arc<CpuSet>)>,
@@ -76,7 +77,14 @@ impl BigCache {
                 .collect();
             (!rest.is_empty()).then(|| (Arc::clone(&big.cpus), Arc::new(rest)))
         });
+        // Phases are derived from the counters of the second one.
+        let metrics = vec!["llc_mpki", "ipc"];
         Self {
+            needs: Needs {
+                metrics,
+                phases: true,
+                ..Needs::NOTHING
+            },
             mpki,
             places,
             missed: BTreeMap::new(),
@@ -117,13 +125,8 @@ impl BigCache {
 }
 
 impl Policy for BigCache {
-    fn metrics(&self) -> Vec<&'static str> {
-        // Phases are told by what the second one is counted for.
-        vec!["llc_mpki", "ipc"]
-    }
-
-    fn heeds_phases(&self) -> bool {
-        true
+    fn needs(&self) -> &Needs {
+        &self.needs
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use countersteer_core::driver::{DriverConfig, NoRecord, Recorder, drive};
+use countersteer_core::driver::{DriverConfig, Recorder, drive};
 use countersteer_core::machine::Machine;
 use countersteer_core::policy;
 use countersteer_core::score::Score;
@@ -208,13 +208,10 @@ pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<
                 workload.text.path, machine.machine.name
             )
         })?
-        .within(Duration::from_nanos(options.max_wall.0))
-        .counting(&policy.metrics());
+        .within(Duration::from_nanos(options.max_wall.0));
     let mut collector = detail.map(|d| Collector::new(manifest(experiment, options), d));
-    let recorder: &mut dyn Recorder = match &mut collector {
-        Some(collector) => collector,
-        None => &mut NoRecord,
-    };
+    let mut recorders: Vec<&mut dyn Recorder> = Vec::new();
+    recorders.extend(collector.as_mut().map(|c| c as &mut dyn Recorder));
     let period = Nanos::from_secs_f64(options.period_ms * 1e-3);
     let driver = DriverConfig {
         period,
@@ -223,7 +220,7 @@ pub fn run(experiment: &Experiment<'_>, options: &SimOptions) -> anyhow::Result<
     drive(
         &mut simulation,
         policy.as_mut(),
-        recorder,
+        &mut recorders,
         driver,
         &mut policy_rng(seed),
     )?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Applied, Engine, Observation};
+use crate::engine::{Applied, Engine, Observation, Watch};
 use crate::metric::MetricBank;
 use crate::phase::Phases;
 use crate::placement::Placement;
@@ -24,14 +24,6 @@ pub trait Recorder {
     fn decision(&mut self, topology: &Topology, at: Nanos, placement: &Placement, applied: Applied);
 }
 
-/// Records nothing.
-pub struct NoRecord;
-
-impl Recorder for NoRecord {
-    fn observation(&mut self, _: &Topology, _: &Observation, _: &MetricBank) {}
-    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
-}
-
 /// How the loop is run.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverConfig {
@@ -41,33 +33,39 @@ pub struct DriverConfig {
     pub until: Nanos,
 }
 
-/// Runs a policy on an engine until the workload or the time is over; returns when that was.
+/// Runs a policy on an engine until the workload or the time is over; returns when that was. Recorders are called in their order.
 ///
 /// # Errors
 /// Those of the engine.
 pub fn drive<E: Engine>(
     engine: &mut E,
     policy: &mut dyn Policy,
-    recorder: &mut dyn Recorder,
+    recorders: &mut [&mut dyn Recorder],
     config: DriverConfig,
     rng: &mut PolicyRng,
 ) -> Result<Nanos, E::Error> {
     let topology = Arc::clone(engine.topology());
-    let mut wanted = policy.metrics();
-    let mut period = config.period;
-    let mut metrics = MetricBank::new(&topology, &wanted);
+    let mut needs = policy.needs().clone();
+    let mut metrics = MetricBank::new(&topology, &needs.metrics);
     let mut phases = None;
     let mut next = Nanos::ZERO;
     loop {
-        let mut seen = engine.observe(next.min(config.until), policy.wants_events())?;
-        if policy.heeds_phases() {
+        let watch = Watch {
+            metrics: &needs.metrics,
+            period: needs.period.unwrap_or(config.period),
+            events: needs.events,
+        };
+        let mut seen = engine.observe(&watch, next.min(config.until))?;
+        if needs.phases {
             phases
                 .get_or_insert_with(|| Phases::new(&topology))
                 .notice(&mut seen);
         }
         metrics.update(&seen);
-        recorder.observation(&topology, &seen, &metrics);
-        if seen.finished || seen.at >= config.until || recorder.is_enough() {
+        for recorder in recorders.iter_mut() {
+            recorder.observation(&topology, &seen, &metrics);
+        }
+        if seen.finished || seen.at >= config.until || recorders.iter().any(|r| r.is_enough()) {
             return Ok(seen.at);
         }
         let mut view = View {
@@ -79,20 +77,18 @@ pub fn drive<E: Engine>(
             forecast: engine.forecast(),
         };
         let placement = policy.decide(&mut view, rng);
-        let now = (policy.metrics(), policy.period().unwrap_or(config.period));
-        let changed = (now.0 != wanted, now.1 != period);
-        if changed.0 {
-            // Another policy decides from now on.
-            metrics = MetricBank::new(&topology, &now.0);
-        }
-        (wanted, period) = now;
         let applied = engine.apply(&placement)?;
-        recorder.decision(&topology, seen.at, &placement, applied);
-        if changed.0 || changed.1 {
-            engine.tune(&wanted, period)?;
+        for recorder in recorders.iter_mut() {
+            recorder.decision(&topology, seen.at, &placement, applied);
+        }
+        if policy.needs_changed() {
+            let before = std::mem::replace(&mut needs, policy.needs().clone());
+            if needs.metrics != before.metrics {
+                metrics = MetricBank::new(&topology, &needs.metrics);
+            }
         }
         if seen.at >= next {
-            next = seen.at + period;
+            next = seen.at + needs.period.unwrap_or(config.period);
         }
     }
 }

@@ -19,13 +19,14 @@ pub trait Engine {
     /// The machine.
     fn topology(&self) -> &Arc<Topology>;
 
-    /// Waits until `until` (in simulated or real time since the start) and says what happened since the last call.
+    /// Waits until `until` (in simulated or real time since the start) and returns what happened since the last call. Returns early
+    /// when the workload has finished and, where the watch says so, after a thread event.
     ///
-    /// With `early`, returns as soon as a thread event has happened. Ends early too when the workload is finished.
+    /// The events that `watch.metrics` need are counted from this call on. Events that cannot be counted are `None` in samples.
     ///
     /// # Errors
     /// The engine lost its threads or its source of counters.
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Self::Error>;
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, Self::Error>;
 
     /// Puts threads where the placement says.
     ///
@@ -33,18 +34,38 @@ pub trait Engine {
     /// The engine can no longer place any thread. A single thread that is gone or refused is counted in [`Applied`].
     fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error>;
 
-    /// Another policy, or the same, reads these metrics from now on, and decides so often: an engine counts what they need, as
-    /// far as it can.
-    ///
-    /// # Errors
-    /// The engine lost its threads or its source of counters.
-    fn tune(&mut self, _metrics: &[&'static str], _period: Nanos) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
     /// Predicts what static assignments would be worth, where the engine can.
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         None
+    }
+}
+
+/// What an engine is to observe.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch<'a> {
+    /// Names of the metrics that are read.
+    pub metrics: &'a [&'static str],
+    /// Time between observations that end at their time.
+    pub period: Nanos,
+    /// A thread event ends an observation.
+    pub events: bool,
+}
+
+/// The last watch of an engine: an engine opens its counters again only when the watch changes.
+#[derive(Clone, Debug, Default)]
+pub struct Watched(Option<(Vec<&'static str>, Nanos)>);
+
+impl Watched {
+    /// Whether metrics or period differ from those of the last call. The first call returns true.
+    pub fn changes(&mut self, watch: &Watch<'_>) -> bool {
+        let same = |(metrics, period): &(Vec<&str>, Nanos)| {
+            metrics == watch.metrics && *period == watch.period
+        };
+        if self.0.as_ref().is_some_and(same) {
+            return false;
+        }
+        self.0 = Some((watch.metrics.to_vec(), watch.period));
+        true
     }
 }
 

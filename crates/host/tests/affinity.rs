@@ -10,7 +10,7 @@ use std::sync::Arc;
 use countersteer_core::counters::{Plan, PlannedSet, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Engine, ThreadEventKind};
+use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
@@ -54,6 +54,12 @@ fn wait_for(gate: &Path) -> String {
 }
 
 const SPIN: &str = "while :; do :; done";
+
+const WATCH: Watch<'_> = Watch {
+    metrics: &[],
+    period: PERIOD,
+    events: false,
+};
 
 fn mask(tid: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
@@ -166,12 +172,12 @@ fn until(
     mut holds: impl FnMut(&countersteer_core::engine::Observation) -> bool,
 ) {
     for _ in 0..500 {
-        let seen = engine.observe(Nanos::ZERO, false).unwrap();
+        let seen = engine.observe(&WATCH, Nanos::ZERO).unwrap();
         if holds(&seen) {
             return;
         }
         let seen = engine
-            .observe(seen.at + Nanos::from_millis(20), false)
+            .observe(&WATCH, seen.at + Nanos::from_millis(20))
             .unwrap();
         if holds(&seen) {
             return;
@@ -179,7 +185,7 @@ fn until(
     }
     panic!(
         "it did not come about: {:?}",
-        engine.observe(Nanos::ZERO, false).unwrap()
+        engine.observe(&WATCH, Nanos::ZERO).unwrap()
     );
 }
 
@@ -428,8 +434,8 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
         assert_eq!(mask(stays.pid()), cpus[1].to_string());
         let mut gone = Vec::new();
         for _ in 0..5 {
-            let at = engine.observe(Nanos::ZERO, false).unwrap().at;
-            let seen = engine.observe(at + Nanos::from_millis(20), false).unwrap();
+            let at = engine.observe(&WATCH, Nanos::ZERO).unwrap().at;
+            let seen = engine.observe(&WATCH, at + Nanos::from_millis(20)).unwrap();
             gone.extend(
                 seen.events
                     .iter()
@@ -473,10 +479,10 @@ struct Other(Option<countersteer_host::affinity::Counters>);
 impl countersteer_host::affinity::Recount for Other {
     fn counters(
         &mut self,
-        _: &[&'static str],
+        metrics: &[&'static str],
         _: Nanos,
     ) -> Option<countersteer_host::affinity::Counters> {
-        self.0.take()
+        self.0.take_if(|_| metrics == ["ipc"])
     }
 
     #[allow(clippy::panic, reason = "a test whose helper fails has failed")]
@@ -510,8 +516,12 @@ fn other_counters_are_opened_while_threads_run_on() {
         threads.values().any(|samples| *samples > 5)
     });
     threads.retain(|_, samples| *samples > 5);
-    let before = engine.observe(Nanos::ZERO, false).unwrap();
-    engine.tune(&["ipc"], Nanos::from_millis(10)).unwrap();
+    let watch = Watch {
+        metrics: &["ipc"],
+        period: Nanos::from_millis(10),
+        events: false,
+    };
+    let before = engine.observe(&watch, Nanos::ZERO).unwrap();
     let mut births = 0;
     let mut sampled = std::collections::BTreeSet::new();
     let mut last = before.at;
@@ -526,9 +536,8 @@ fn other_counters_are_opened_while_threads_run_on() {
         sampled.extend(seen.samples.iter().map(|s| s.thread.0));
         births > 3 && sampled.iter().any(|tid| threads.contains_key(tid))
     });
-    engine.tune(&["ipc"], Nanos::from_millis(10)).unwrap();
     let children: Vec<u32> = engine
-        .observe(Nanos::ZERO, false)
+        .observe(&WATCH, Nanos::ZERO)
         .unwrap()
         .threads
         .iter()
@@ -561,7 +570,7 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
     let mut told = 0;
     let mut turns = [0; 2];
     for period in 1..=40 {
-        let seen = engine.observe(Nanos(period * PERIOD.0), false).unwrap();
+        let seen = engine.observe(&WATCH, Nanos(period * PERIOD.0)).unwrap();
         for sample in &seen.samples {
             assert_eq!(sample.sets, 2);
             told += sample.running.0;

@@ -35,7 +35,7 @@ use countersteer_core::placement::{
 };
 use countersteer_core::policy::{HintClass, weights};
 use countersteer_core::policy::{
-    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
+    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
 use countersteer_core::policy::{Seats, active};
 use countersteer_core::topology::Topology;
@@ -135,9 +135,9 @@ struct Bid {
 }
 
 struct Hsf {
+    needs: Needs,
     metric: &'static str,
     explores: bool,
-    phases: bool,
     margin: f64,
     patience: f64,
     refresh: Nanos,
@@ -163,11 +163,22 @@ impl Hsf {
             ("oracle", "sf_oracle"),
         ];
         let metric = params.choice("sf", &choices)?;
+        let phases =
+            params.choice("phases", &[("off", false), ("on", true)])? && metric == "sf_sampled";
+        // Phases are derived from the counters of the second one.
+        let metrics = if phases {
+            vec![metric, "sf_steps"]
+        } else {
+            vec![metric]
+        };
         Ok(Self {
+            needs: Needs {
+                metrics,
+                phases,
+                ..Needs::NOTHING
+            },
             metric,
             explores: ["sf_sampled", "sf_work"].contains(&metric),
-            phases: params.choice("phases", &[("off", false), ("on", true)])?
-                && metric == "sf_sampled",
             margin: params.number("margin", 0.0)?,
             patience: params.number("patience", 1.0)?,
             refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
@@ -214,7 +225,7 @@ impl Hsf {
         let phases = view
             .events
             .iter()
-            .filter(|e| self.phases && e.kind == ThreadEventKind::Phase);
+            .filter(|e| self.needs.phases && e.kind == ThreadEventKind::Phase);
         let changed: BTreeSet<ThreadId> = phases.map(|e| e.thread).collect();
         let mut all: Vec<Candidate<'a>> = active.iter().copied().map(candidate).collect();
         let known = all
@@ -471,17 +482,8 @@ impl Candidate<'_> {
 }
 
 impl Policy for Hsf {
-    fn metrics(&self) -> Vec<&'static str> {
-        // Of phases the same counters tell.
-        if self.phases {
-            vec![self.metric, "sf_steps"]
-        } else {
-            vec![self.metric]
-        }
-    }
-
-    fn heeds_phases(&self) -> bool {
-        self.phases
+    fn needs(&self) -> &Needs {
+        &self.needs
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {

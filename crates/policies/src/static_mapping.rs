@@ -11,7 +11,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::ThreadInfo;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{
-    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
+    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::ThreadId;
@@ -91,8 +91,9 @@ impl Static {
 }
 
 impl Policy for Static {
-    fn wants_events(&self) -> bool {
-        true
+    fn needs(&self) -> &Needs {
+        const NEEDS: &Needs = &Needs::EVENTS;
+        NEEDS
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {

@@ -147,7 +147,7 @@ fn run(name: &str, topology: &Arc<Topology>, life: Life, seed: u64) -> String {
     drive(
         &mut engine,
         policy.as_mut(),
-        &mut judge,
+        &mut [&mut judge],
         config,
         &mut PolicyRng::seed_from_u64(seed),
     )

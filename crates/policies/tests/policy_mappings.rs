@@ -7,7 +7,7 @@ mod toy;
 
 use std::sync::Arc;
 
-use countersteer_core::engine::Engine;
+use countersteer_core::engine::{Engine, Watch};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{Clamp, Placement};
 use countersteer_core::policy::{PolicyRng, View};
@@ -37,7 +37,7 @@ fn first(spec: &str, topology: &Arc<Topology>, threads: usize, forecast: bool) -
     );
     let mut policy = parse(spec, topology).unwrap_or_else(|e| panic!("{e}"));
     let metrics = MetricBank::new(topology, &[]);
-    let seen = engine.observe(Nanos::ZERO, false).unwrap();
+    let seen = engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
     let mut view = View {
         now: seen.at,
         topology,

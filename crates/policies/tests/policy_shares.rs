@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use countersteer_core::driver::{DriverConfig, Recorder, drive};
-use countersteer_core::engine::{Applied, Engine, Observation};
+use countersteer_core::engine::{Applied, Engine, Observation, Watch};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
 use countersteer_core::policy::{PolicyRng, View};
@@ -79,7 +79,7 @@ fn simulate(spec: &str, topology: &Arc<Topology>, threads: usize, periods: u64) 
     drive(
         &mut engine,
         policy.as_mut(),
-        &mut ledger,
+        &mut [&mut ledger],
         config,
         &mut PolicyRng::seed_from_u64(1),
     )
@@ -205,7 +205,7 @@ impl Engine for Changing {
         self.inner.topology()
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Self::Error> {
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, Self::Error> {
         if until >= self.at && self.changed.is_none() {
             let rows = 0..self.inner.threads.len();
             let least = rows
@@ -219,7 +219,7 @@ impl Engine for Changing {
             (thread.speed, thread.sf) = (3.0 * thread.speed / thread.sf * 5.0, 5.0);
             self.changed = Some(least);
         }
-        self.inner.observe(until, early)
+        self.inner.observe(watch, until)
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error> {
@@ -256,7 +256,7 @@ fn who_begins_another_phase_is_measured_before_its_turn() {
         drive(
             &mut engine,
             policy.as_mut(),
-            &mut Ledger::default(),
+            &mut [&mut Ledger::default()],
             config,
             &mut PolicyRng::seed_from_u64(1),
         )
@@ -284,12 +284,14 @@ fn cost(spec: &str, topology: &Arc<Topology>, threads: usize) -> f64 {
         3,
     );
     let mut policy = parse(spec, topology).unwrap();
-    let mut metrics = MetricBank::new(topology, &policy.metrics());
+    let mut metrics = MetricBank::new(topology, &policy.needs().metrics);
     let mut rng = PolicyRng::seed_from_u64(1);
     let mut spent = Vec::new();
     let rounds = 100_000 / threads as u64;
     for round in 0..rounds {
-        let seen = engine.observe(Nanos(PERIOD.0 * round), false).unwrap();
+        let seen = engine
+            .observe(&Watch::default(), Nanos(PERIOD.0 * round))
+            .unwrap();
         metrics.update(&seen);
         let mut view = View {
             now: seen.at,

@@ -34,7 +34,7 @@ impl Bench {
             &Machine::parse("unequal.toml", machine).unwrap(),
         ));
         let policy = parse(spec, &topology).unwrap();
-        let mut metrics = MetricBank::new(&topology, &policy.metrics());
+        let mut metrics = MetricBank::new(&topology, &policy.needs().metrics);
         let sample = |(row, sf): (usize, &f64)| {
             let mut counts = Counts::default();
             counts.set(Event::SfTrue, *sf);

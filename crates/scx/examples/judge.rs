@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use countersteer_core::counters::{Plan, PlannedSet, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::engine::{Engine, ThreadEventKind};
+use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::sample::Event;
@@ -70,6 +70,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         name: "program".into(),
     })?;
     let mut bank = MetricBank::new(&topology, &["sf_steps"]);
+    let watch = Watch {
+        metrics: &["sf_steps"],
+        period: PERIOD,
+        events: false,
+    };
     let (mut next, mut instructions, mut ended) = (Nanos::ZERO, 0.0, false);
     for round in 1.. {
         if ended {
@@ -77,7 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         ended = child.try_wait()?.is_some();
         next += PERIOD;
-        let seen = engine.observe(next, false)?;
+        let seen = engine.observe(&watch, next)?;
         instructions += seen
             .samples
             .iter()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Applied, Engine, Observation};
+use countersteer_core::engine::{Applied, Engine, Observation, Watch};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::metric::steps::{FACTOR_BITS, step_models};
 use countersteer_core::placement::{AdmissionTable, Placement};
@@ -474,15 +474,19 @@ impl Engine for ScxEngine {
         &self.config.topology
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, ScxError> {
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, ScxError> {
+        if watch.period != self.config.period {
+            self.config.period = watch.period;
+            self.kernel.pace(watch.period)?;
+        }
         loop {
             let left = until.since(self.now());
-            let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), early);
+            let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), watch.events);
             if self.listen() {
                 self.rule_out_ejection()?;
             }
             self.kernel.ejected()?;
-            if woken || self.now() >= until || (early && !self.roster.events.is_empty()) {
+            if woken || self.now() >= until || (watch.events && !self.roster.events.is_empty()) {
                 break;
             }
         }
@@ -520,12 +524,6 @@ impl Engine for ScxEngine {
         };
         self.give_metrics(&seen)?;
         Ok(seen)
-    }
-
-    /// The period alone; what to count is told by [`Self::recount`].
-    fn tune(&mut self, _: &[&'static str], period: Nanos) -> Result<(), ScxError> {
-        self.config.period = period;
-        self.kernel.pace(period)
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {

@@ -87,9 +87,7 @@ fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> (u64, St
         trace: false,
     };
     let mut policy = countersteer_policies::parse(spec, topology).unwrap();
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)
-        .unwrap()
-        .counting(&policy.metrics());
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap();
     let driver = DriverConfig {
         period: Nanos::from_millis(100),
         until: Nanos::from_millis(2_000),
@@ -99,7 +97,7 @@ fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> (u64, St
     drive(
         &mut simulation,
         policy.as_mut(),
-        &mut check,
+        &mut [&mut check],
         driver,
         &mut rng,
     )

@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, NoRecord, drive};
-use countersteer_core::engine::{Engine, ThreadEventKind};
+use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
 use countersteer_core::machine::Machine;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::policy::{self, PolicyRng};
@@ -80,22 +80,13 @@ fn config(ideal: bool, seed: u64) -> SimConfig {
 fn score(topology: &Arc<Topology>, plan: &Plan, spec: &str, config: SimConfig) -> Score {
     let seed = config.seed;
     let mut policy = countersteer_policies::parse(spec, topology).unwrap();
-    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)
-        .unwrap()
-        .counting(&policy.metrics());
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap();
     let driver = DriverConfig {
         period: Nanos::from_millis(100),
         until: Nanos::NEVER,
     };
     let mut rng = PolicyRng::seed_from_u64(seed);
-    drive(
-        &mut simulation,
-        policy.as_mut(),
-        &mut NoRecord,
-        driver,
-        &mut rng,
-    )
-    .unwrap();
+    drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng).unwrap();
     Score::of(&simulation.outcome())
 }
 
@@ -251,13 +242,19 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
         programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)],
     };
     let mut simulation = Simulation::new(Arc::clone(&topology), &plan, config(true, 1)).unwrap();
-    let thread = simulation.observe(Nanos::ZERO, false).unwrap().threads[0].id;
+    let thread = simulation
+        .observe(&Watch::default(), Nanos::ZERO)
+        .unwrap()
+        .threads[0]
+        .id;
     let groups = topology.groups_by(GroupBy::CoreType);
     let mut types = Vec::new();
     for (at, group) in [(50, &groups[0]), (100, &groups[1]), (150, &groups[0])] {
         let mut policy =
             countersteer_policies::parse(&format!("static:*={}", group.name), &topology).unwrap();
-        let seen = simulation.observe(Nanos::from_millis(at), false).unwrap();
+        let seen = simulation
+            .observe(&Watch::default(), Nanos::from_millis(at))
+            .unwrap();
         let placement = {
             let bank = MetricBank::new(&topology, &[]);
             let mut view = policy::View {
@@ -272,7 +269,9 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
         };
         simulation.apply(&placement).unwrap();
     }
-    let seen = simulation.observe(Nanos::from_millis(200), false).unwrap();
+    let seen = simulation
+        .observe(&Watch::default(), Nanos::from_millis(200))
+        .unwrap();
     for sample in &seen.samples {
         assert_eq!(sample.thread, thread);
         types.push(sample.core_type.0);
@@ -295,16 +294,19 @@ fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
         .iter_mut()
         .for_each(|t| (t.counters, t.fixed_counters) = (counters, fixed));
     let topology = Arc::new(Topology::new(&machine));
-    let mut simulation = Simulation::new(Arc::clone(&topology), &sixteen(), config(true, 1))
-        .unwrap()
-        .counting(&["sf"]);
+    let mut simulation =
+        Simulation::new(Arc::clone(&topology), &sixteen(), config(true, 1)).unwrap();
+    let watch = Watch {
+        metrics: &["sf"],
+        ..Watch::default()
+    };
     let mut bank = MetricBank::new(&topology, &["sf"]);
     let rare = [Event::LlcReferences, Event::LlcMisses, Event::BranchMisses];
     let mut threads = Vec::new();
     let mut sets = 0;
     for at in 0..20 {
         let seen = simulation
-            .observe(Nanos::from_millis(at * 100), false)
+            .observe(&watch, Nanos::from_millis(at * 100))
             .unwrap();
         for sample in &seen.samples {
             let counted = rare

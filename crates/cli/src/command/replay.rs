@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, NoRecord, drive};
-use countersteer_core::engine::{Applied, Engine, Forecast, Observation};
+use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::engine::{Applied, Engine, Forecast, Observation, Watch};
 use countersteer_core::placement::Placement;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
@@ -47,8 +47,8 @@ impl Engine for Replay<'_> {
         self.record.topology()
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, ReportError> {
-        self.record.observe(until, early)
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, ReportError> {
+        self.record.observe(watch, until)
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ReportError> {
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     drive(
         &mut engine,
         policy.as_mut(),
-        &mut NoRecord,
+        &mut [],
         driver,
         &mut policy_rng(seed),
     )?;

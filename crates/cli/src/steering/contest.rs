@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use countersteer_core::engine::Observation;
 use countersteer_core::placement::Placement;
-use countersteer_core::policy::{Policy, PolicyRng, View};
+use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
 use countersteer_core::trial::{Arm, Trial, TrialPlan};
 
 use super::governed::{Control, take_back};
@@ -55,6 +55,7 @@ impl Contest {
 /// Two policies that take turns.
 pub struct Contestants {
     contest: Contest,
+    needs: Needs,
     policy: Box<dyn Policy>,
     baseline: Box<dyn Policy>,
     /// How far below the predicted gain the measured one may lie; for trials that only measure, nothing is enough.
@@ -72,8 +73,16 @@ impl Contestants {
         margin: Option<f64>,
         control: &Control,
     ) -> Self {
+        let (one, other) = (policy.needs(), baseline.needs());
+        let needs = Needs {
+            metrics: [&one.metrics[..], &other.metrics].concat(),
+            events: one.events || other.events,
+            phases: one.phases || other.phases,
+            period: None,
+        };
         Self {
             contest: contest.clone(),
+            needs,
             policy,
             baseline,
             margin,
@@ -114,18 +123,8 @@ impl Contestants {
 }
 
 impl Policy for Contestants {
-    fn metrics(&self) -> Vec<&'static str> {
-        let mut metrics = self.policy.metrics();
-        metrics.extend(self.baseline.metrics());
-        metrics
-    }
-
-    fn wants_events(&self) -> bool {
-        self.policy.wants_events() || self.baseline.wants_events()
-    }
-
-    fn heeds_phases(&self) -> bool {
-        self.policy.heeds_phases() || self.baseline.heeds_phases()
+    fn needs(&self) -> &Needs {
+        &self.needs
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {

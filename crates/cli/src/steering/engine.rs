@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use countersteer_core::engine::{Applied, Engine, Observation, ThreadInfo};
+use countersteer_core::engine::{Applied, Engine, Observation, ThreadInfo, Watch, Watched};
 use countersteer_core::placement::{Placement, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
@@ -90,6 +90,7 @@ pub struct Steered {
     /// For masks, should they have to take over.
     config: AffinityConfig,
     recount: Option<Box<dyn Recount>>,
+    watched: Watched,
     /// What was steered when that was last looked at.
     threads: Vec<ThreadInfo>,
     names: BTreeMap<u32, Arc<str>>,
@@ -143,6 +144,7 @@ impl Steered {
         let mut steered = Self {
             inner,
             recount,
+            watched: Watched::default(),
             config,
             threads: Vec::new(),
             names: BTreeMap::new(),
@@ -225,6 +227,25 @@ impl Steered {
         self.inner = Inner::Affinity(Box::new(engine));
         self.engines.push(self.name());
         Ok(())
+    }
+
+    /// Has the scheduler count what the watch needs; the affinity engine does so by itself.
+    #[cfg(feature = "scx")]
+    fn count_for(&mut self, watch: &Watch<'_>) {
+        let (Inner::Scx(engine), Some(recount)) = (&mut self.inner, &mut self.recount) else {
+            return;
+        };
+        if !self.watched.changes(watch) {
+            return;
+        }
+        let Some(counters) = recount.counters(watch.metrics, watch.period) else {
+            return;
+        };
+        match engine.recount(counters.clone()) {
+            // The affinity engine would count the same, should it have to take over.
+            Ok(()) => self.config.counters = Some(counters),
+            Err(error) => recount.failed(&error.to_string()),
+        }
     }
 
     /// Passes on from which backlogs threads may be taken, and tells how often one was.
@@ -325,14 +346,17 @@ impl Engine for Steered {
         &self.config.topology
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, EngineError> {
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, EngineError> {
+        self.config.period = watch.period;
+        #[cfg(feature = "scx")]
+        self.count_for(watch);
         let inward = self.inward(until);
         let seen = match &mut self.inner {
             Inner::Affinity(engine) => engine
-                .observe(inward, early)
+                .observe(watch, inward)
                 .map_err(EngineError::Affinity)?,
             #[cfg(feature = "scx")]
-            Inner::Scx(engine) => match engine.observe(inward, early) {
+            Inner::Scx(engine) => match engine.observe(watch, inward) {
                 Ok(seen) => {
                     self.threads.clone_from(&seen.threads);
                     let alive =
@@ -343,7 +367,11 @@ impl Engine for Steered {
                 Err(why @ ScxError::Ejected { .. }) => {
                     let at = engine.now();
                     self.fall_back(&why, at)?;
-                    return self.observe(until.max(at), true);
+                    let watch = Watch {
+                        events: true,
+                        ..*watch
+                    };
+                    return self.observe(&watch, until.max(at));
                 }
                 Err(error) => return Err(EngineError::Scx(error)),
             },
@@ -351,29 +379,6 @@ impl Engine for Steered {
         self.share_stealing()?;
         self.observed = Instant::now();
         Ok(self.outward(seen))
-    }
-
-    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), EngineError> {
-        self.config.period = period;
-        match &mut self.inner {
-            Inner::Affinity(engine) => engine.tune(metrics, period).map_err(EngineError::Affinity),
-            #[cfg(feature = "scx")]
-            Inner::Scx(engine) => {
-                engine.tune(metrics, period).map_err(EngineError::Scx)?;
-                let Some(recount) = &mut self.recount else {
-                    return Ok(());
-                };
-                let Some(counters) = recount.counters(metrics, period) else {
-                    return Ok(());
-                };
-                match engine.recount(counters.clone()) {
-                    // Masks would count the same, should they have to take over.
-                    Ok(()) => self.config.counters = Some(counters),
-                    Err(error) => recount.failed(&error.to_string()),
-                }
-                Ok(())
-            }
-        }
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, EngineError> {

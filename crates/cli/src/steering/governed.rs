@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Policy, PolicyRng, View};
+use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{GroupId, Nanos, ThreadId};
@@ -86,8 +86,18 @@ impl Control {
     }
 }
 
+/// A policy's needs with the period of the run.
+fn needs(policy: &dyn Policy, period: Duration) -> Needs {
+    Needs {
+        period: Some(Nanos(period.as_nanos() as u64)),
+        ..policy.needs().clone()
+    }
+}
+
 pub struct Governed {
     inner: Box<dyn Policy>,
+    needs: Needs,
+    needs_changed: bool,
     topology: Arc<Topology>,
     control: Control,
     period: Duration,
@@ -130,8 +140,11 @@ impl Governed {
         });
         let topology = Arc::clone(topology);
         let control = control.clone();
+        let needs = needs(inner.as_ref(), period);
         Self {
             inner,
+            needs,
+            needs_changed: false,
             topology,
             control,
             period,
@@ -145,15 +158,21 @@ impl Governed {
     /// Takes up what the control socket asked for; whether threads must be let go first.
     fn obey(&mut self) -> bool {
         let mut shared = self.control.lock();
-        self.period = shared.period;
+        let period_changed = std::mem::replace(&mut self.period, shared.period) != shared.period;
         let paused = std::mem::replace(&mut self.paused, shared.paused);
         let mut let_go = self.paused && !paused;
+        let mut handed_over = false;
         if let Some(spec) = shared.pending.take() {
             // It was parsed when it was asked for.
             if let Ok(policy) = countersteer_policies::parse(&spec, &self.topology) {
                 (self.inner, self.late, let_go) = (policy, 0, true);
                 (shared.policy, shared.dropped) = (spec, None);
+                handed_over = true;
             }
+        }
+        drop(shared);
+        if period_changed || handed_over {
+            self.ask_needs();
         }
         let_go
     }
@@ -170,6 +189,14 @@ impl Governed {
         if let Ok(linux) = countersteer_policies::parse("linux", &self.topology) {
             self.inner = linux;
         }
+        drop(shared);
+        self.ask_needs();
+    }
+
+    /// Takes over the needs of the policy that decides now.
+    fn ask_needs(&mut self) {
+        self.needs = needs(self.inner.as_ref(), self.period);
+        self.needs_changed = true;
     }
 
     fn ask(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
@@ -200,20 +227,12 @@ impl Governed {
 }
 
 impl Policy for Governed {
-    fn metrics(&self) -> Vec<&'static str> {
-        self.inner.metrics()
+    fn needs(&self) -> &Needs {
+        &self.needs
     }
 
-    fn wants_events(&self) -> bool {
-        self.inner.wants_events()
-    }
-
-    fn heeds_phases(&self) -> bool {
-        self.inner.heeds_phases()
-    }
-
-    fn period(&self) -> Option<Nanos> {
-        Some(Nanos(self.period.as_nanos() as u64))
+    fn needs_changed(&mut self) -> bool {
+        std::mem::take(&mut self.needs_changed)
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
@@ -367,10 +386,10 @@ mod tests {
             "the new policy's word comes before the release"
         );
         assert_ne!(placed.threads[0].target, Target::Anywhere);
-        assert_eq!(governed.period(), Some(Nanos::from_millis(1)));
+        assert_eq!(governed.needs().period, Some(Nanos::from_millis(1)));
         control.lock().period = Duration::from_millis(250);
         decide(&mut governed);
-        assert_eq!(governed.period(), Some(Nanos::from_millis(250)));
+        assert_eq!(governed.needs().period, Some(Nanos::from_millis(250)));
         control.lock().paused = true;
         assert_eq!(decide(&mut governed).threads[0].target, Target::Anywhere);
         assert_eq!(decide(&mut governed), Placement::default());

@@ -78,12 +78,12 @@ impl Here {
 
     /// Counters for what a policy reads, and for how far threads get.
     pub fn counters(&self, policy: &dyn Policy, period: Nanos) -> anyhow::Result<PolicyCounters> {
-        counters(&self.pmus, &policy.metrics(), period)
+        counters(&self.pmus, &policy.needs().metrics, period)
     }
 
     /// What chooses other counters when another policy decides, or more often.
     pub fn recount(&self, policy: &dyn Policy, period: Nanos) -> Box<dyn Recount> {
-        let known = counters(&self.pmus, &policy.metrics(), period).ok();
+        let known = counters(&self.pmus, &policy.needs().metrics, period).ok();
         let (counted, missing) = known.map(|c| (c.names(), c.missing)).unwrap_or_default();
         Box::new(Recounting {
             pmus: self.pmus.clone(),

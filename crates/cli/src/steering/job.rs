@@ -118,7 +118,11 @@ pub fn conduct(
         period,
         give_up,
     );
-    let gauges = Gauges::new(Path::new("/"), here.numbers.clone(), &policy.metrics());
+    let gauges = Gauges::new(
+        Path::new("/"),
+        here.numbers.clone(),
+        &policy.needs().metrics,
+    );
     let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?.reading(gauges);
     job.control.lock().bell = Some(attended.bell()?);
     let driver = DriverConfig {
@@ -128,7 +132,7 @@ pub fn conduct(
     let elapsed = drive(
         &mut attended,
         &mut policy,
-        &mut tally,
+        &mut [&mut tally],
         driver,
         &mut policy_rng(job.seed),
     )?;
@@ -187,7 +191,7 @@ fn engine(job: &Job<'_>, here: &Here, policy: &dyn Policy) -> anyhow::Result<Ste
     Steered::open(
         chosen(job),
         config,
-        policy.wants_events() || job.record.is_some(),
+        policy.needs().events || job.record.is_some(),
         recount,
         &job.control,
     )

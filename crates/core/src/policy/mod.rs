@@ -4,7 +4,7 @@
 //! `countersteer-policies` holds those that ship and the table of their names.
 //!
 //! When things happen: the driver observes until the next policy period (or, for a policy with
-//! [`Policy::wants_events`], until thread events have happened), brings the metrics up to date, calls
+//! [`Needs::events`], until thread events have happened), brings the metrics up to date, calls
 //! [`Policy::decide`] once, and applies the placement before any more time passes. The first call comes at time zero, when
 //! the threads of the workload exist and no metric does.
 
@@ -29,27 +29,58 @@ use crate::units::{Nanos, ThreadId};
 /// The random numbers that policies draw from; seeded by the driver.
 pub type PolicyRng = rand_pcg::Pcg64;
 
+/// What a policy needs of the engine and the driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Names of the metrics it reads.
+    pub metrics: Vec<&'static str>,
+    /// It decides at thread events too, not only every period.
+    pub events: bool,
+    /// Changes of program phase are among the events. They are derived from instructions and cycles, so the policy should name a
+    /// metric that has these counted.
+    pub phases: bool,
+    /// Time between decisions; that of the run where absent.
+    pub period: Option<Nanos>,
+}
+
+impl Needs {
+    /// The needs of a policy that decides every period and reads no metric.
+    pub const NOTHING: Self = Self {
+        metrics: Vec::new(),
+        events: false,
+        phases: false,
+        period: None,
+    };
+
+    /// The needs of a policy that decides at thread events too and reads no metric.
+    pub const EVENTS: Self = Self {
+        metrics: Vec::new(),
+        events: true,
+        phases: false,
+        period: None,
+    };
+
+    /// The needs of a policy that reads these metrics every period.
+    #[must_use]
+    pub fn metrics(names: &[&'static str]) -> Self {
+        Self {
+            metrics: names.to_vec(),
+            ..Self::NOTHING
+        }
+    }
+}
+
 /// Decides placements.
 pub trait Policy: Send {
-    /// Names of the metrics it reads. They may change with a decision; values then come with the next samples.
-    fn metrics(&self) -> Vec<&'static str> {
-        Vec::new()
+    /// What it needs. The driver asks at the start, and after a decision for which [`Policy::needs_changed`] is true.
+    fn needs(&self) -> &Needs {
+        const NOTHING: &Needs = &Needs::NOTHING;
+        NOTHING
     }
 
-    /// Whether to call it at thread events too, not only every period.
-    fn wants_events(&self) -> bool {
+    /// Whether [`Policy::needs`] has changed with the last decision. Only a policy that hands over to others has to say so.
+    fn needs_changed(&mut self) -> bool {
         false
-    }
-
-    /// Whether it makes use of changes of phase. They are told where instructions and cycles are counted, so it should name a metric
-    /// that needs them.
-    fn heeds_phases(&self) -> bool {
-        false
-    }
-
-    /// Another time between decisions than was planned, from now on.
-    fn period(&self) -> Option<Nanos> {
-        None
     }
 
     /// Says where threads should run from now on.

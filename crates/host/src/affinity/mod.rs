@@ -28,7 +28,9 @@ use std::sync::Arc;
 use countersteer_core::counters::{Owner, Plan, Reading};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Applied, Engine, Observation, ThreadEvent, ThreadEventKind};
+use countersteer_core::engine::{
+    self, Applied, Engine, Observation, ThreadEvent, ThreadEventKind, Watched,
+};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{AdmissionTable, Placement, Target};
 use countersteer_core::sample::Sample;
@@ -89,6 +91,7 @@ pub struct AffinityConfig {
 pub struct AffinityEngine {
     config: AffinityConfig,
     watch: Watch,
+    watched: Watched,
     /// Counters are to be used.
     counting: bool,
     /// How threads are found of which the kernel does not tell.
@@ -165,6 +168,7 @@ impl AffinityEngine {
         Ok(Self {
             config,
             watch,
+            watched: Watched::default(),
             counting,
             scan,
             roster,
@@ -478,8 +482,15 @@ impl Engine for AffinityEngine {
         &self.config.topology
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, AffinityError> {
-        let hasty = early || self.admission.is_some();
+    fn observe(
+        &mut self,
+        watch: &engine::Watch<'_>,
+        until: Nanos,
+    ) -> Result<Observation, AffinityError> {
+        if self.watched.changes(watch) {
+            self.count_anew(watch.metrics, watch.period)?;
+        }
+        let hasty = watch.events || self.admission.is_some();
         loop {
             let now = self.watch.now();
             if now >= until {
@@ -498,7 +509,7 @@ impl Engine for AffinityEngine {
                 self.watch.listen_closely();
             }
             self.follow()?;
-            if woken || (early && !self.events.is_empty()) {
+            if woken || (watch.events && !self.events.is_empty()) {
                 break;
             }
         }
@@ -527,10 +538,6 @@ impl Engine for AffinityEngine {
             samples,
             ..Observation::default()
         })
-    }
-
-    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), AffinityError> {
-        self.count_anew(metrics, period)
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, AffinityError> {

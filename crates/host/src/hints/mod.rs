@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use countersteer_core::cpunumbers::CpuNumbers;
-use countersteer_core::engine::{Applied, Engine, Forecast, Observation, ThreadInfo};
+use countersteer_core::engine::{Applied, Engine, Forecast, Observation, ThreadInfo, Watch};
 use countersteer_core::placement::{CacheClass, Clamp, Placement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
@@ -294,8 +294,8 @@ impl<E: LiveEngine> Engine for Hinted<E> {
         self.inner.topology()
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, E::Error> {
-        let seen = self.inner.observe(until, early)?;
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, E::Error> {
+        let seen = self.inner.observe(watch, until)?;
         self.note(&seen);
         Ok(seen)
     }
@@ -307,10 +307,6 @@ impl<E: LiveEngine> Engine for Hinted<E> {
             unheeded,
             ..applied
         })
-    }
-
-    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
-        self.inner.tune(metrics, period)
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

@@ -26,7 +26,7 @@ impl Engine for Paper {
         &self.0
     }
 
-    fn observe(&mut self, at: Nanos, _: bool) -> Result<Observation, AffinityError> {
+    fn observe(&mut self, _: &Watch<'_>, at: Nanos) -> Result<Observation, AffinityError> {
         Ok(Observation {
             at,
             threads: self.1.clone(),
@@ -147,7 +147,7 @@ fn engine(root: &Path, tids: &[u32], clamps: Box<dyn Clamps>) -> Hinted<Paper> {
         say: |_| {},
     };
     let mut hinted = Hinted::over(Paper(topology, threads), config, clamps);
-    hinted.observe(Nanos::ZERO, false).unwrap();
+    hinted.observe(&Watch::default(), Nanos::ZERO).unwrap();
     hinted
 }
 
@@ -290,7 +290,7 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
     }
     let mut engine = self::engine(root.path(), &[one.tid(), two.tid()], Box::new(Without));
     assert_eq!(engine.apply(&both).unwrap().unheeded, 0);
-    engine.observe(Nanos::ZERO, false).unwrap();
+    engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
     assert_eq!(
         (&*read(root.path(), PREFERENCE), &*read(root.path(), OTHER)),
         ("performance", "power")
@@ -305,7 +305,7 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
         .path();
     let text = std::fs::read_to_string(journal).unwrap();
     engine.apply(&hint(&[(one.tid(), Clamp::FREE)])).unwrap();
-    engine.observe(Nanos::ZERO, false).unwrap();
+    engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
     assert_eq!(read(root.path(), PREFERENCE), "balance_performance");
     drop(engine);
     assert_eq!(read(root.path(), OTHER), "balance_performance");
@@ -379,7 +379,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     let classes = [("a", 0, 3), ("b", 1, 8), ("c", 2, 4)];
     let applied = engine.apply(&caches(&classes[..2], llc)).unwrap();
     assert_eq!(applied.unheeded, 0, "{:?}", engine.said);
-    engine.observe(Nanos::ZERO, false).unwrap();
+    engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
     let group = |n: u32| {
         format!(
             "sys/fs/resctrl/countersteer-{}-share{n}",
@@ -425,7 +425,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
         .unwrap();
     assert!(!root.path().join(group(0)).exists());
     engine.apply(&caches(&classes[..1], llc)).unwrap();
-    engine.observe(Nanos::ZERO, false).unwrap();
+    engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
     assert!(!mount.join("tasks").exists());
     engine
         .dismiss(&Root {

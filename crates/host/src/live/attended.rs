@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Applied, Engine, Forecast, Observation};
+use countersteer_core::engine::{Applied, Engine, Forecast, Observation, Watch, Watched};
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
@@ -27,6 +27,7 @@ pub struct Attended<E> {
     signals: Signals,
     pages: Pages,
     gauges: Option<Gauges>,
+    watched: Watched,
     now: Nanos,
     begun: bool,
     asked_to_end: bool,
@@ -69,6 +70,7 @@ where
             signals,
             pages,
             gauges,
+            watched: Watched::default(),
             now,
             begun,
             asked_to_end,
@@ -231,14 +233,19 @@ where
         self.inner.topology()
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, E::Error> {
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, E::Error> {
+        if let Some(gauges) = &mut self.gauges
+            && self.watched.changes(watch)
+        {
+            gauges.turn_to(watch.metrics);
+        }
         let mut seen = Observation::default();
         let mut joined = false;
         loop {
             self.start()?;
             let part = self
                 .inner
-                .observe(until.min(self.crew.next_start()), early)?;
+                .observe(watch, until.min(self.crew.next_start()))?;
             self.now = part.at;
             (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
             append(&mut seen.events, part.events);
@@ -246,7 +253,11 @@ where
             joined |= append(&mut seen.samples, part.samples);
             seen.finished = self.crew.reap(part.at) | self.heed();
             let rung = self.is_rung();
-            if seen.finished || rung || self.now >= until || (early && !seen.events.is_empty()) {
+            if seen.finished
+                || rung
+                || self.now >= until
+                || (watch.events && !seen.events.is_empty())
+            {
                 if joined {
                     seen.samples.sort_by_key(|s| (s.thread, s.at));
                 }
@@ -266,13 +277,6 @@ where
             self.pages.say(placement);
         }
         Ok(applied)
-    }
-
-    fn tune(&mut self, metrics: &[&'static str], period: Nanos) -> Result<(), E::Error> {
-        if let Some(gauges) = &mut self.gauges {
-            gauges.turn_to(metrics);
-        }
-        self.inner.tune(metrics, period)
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {

@@ -22,7 +22,7 @@ use self::search::{EXACT, Found, Search, Subject, kinds};
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::ThreadForecast;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_core::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{CpuId, ThreadId};
 
@@ -194,8 +194,9 @@ impl BestStatic {
 }
 
 impl Policy for BestStatic {
-    fn wants_events(&self) -> bool {
-        true
+    fn needs(&self) -> &Needs {
+        const NEEDS: &Needs = &Needs::EVENTS;
+        NEEDS
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {

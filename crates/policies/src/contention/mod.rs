@@ -20,7 +20,7 @@ use self::trial::{Groups, Step, Trials, Why};
 use countersteer_core::engine::ThreadInfo;
 use countersteer_core::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::active;
-use countersteer_core::policy::{ParamDef, Params, Policy, PolicyError, PolicyRng, View};
+use countersteer_core::policy::{Needs, ParamDef, Params, Policy, PolicyError, PolicyRng, View};
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{GroupId, Nanos, ThreadId};
 
@@ -69,6 +69,7 @@ pub(super) enum Mode {
 
 /// The policy.
 pub(super) struct Contention {
+    needs: Needs,
     mode: Mode,
     every: Nanos,
     topology: Arc<Topology>,
@@ -98,11 +99,19 @@ impl Contention {
         topology: &Arc<Topology>,
     ) -> Result<Box<dyn Policy>, PolicyError> {
         let caches = Caches::new(topology);
+        let split = Split::of(params, &caches, topology)?;
+        let metrics: &[&str] = match mode {
+            Mode::Mpi => &["llc_mpki"],
+            Mode::Capacity if split.is_some() => &["llc_occupancy", "llc_mpki"],
+            Mode::Capacity => &["llc_occupancy"],
+            Mode::Both { .. } => &["llc_occupancy", "llc_mpki", "ipc"],
+        };
         Ok(Box::new(Self {
+            needs: Needs::metrics(metrics),
             mode,
             every: Nanos::from_secs_f64(params.number("every_ms", 1.0)? * 1e-3),
             topology: Arc::clone(topology),
-            split: Split::of(params, &caches, topology)?,
+            split,
             caches,
             evidence: Vec::new(),
             told: Vec::new(),
@@ -482,13 +491,8 @@ fn seated<'a>(
 }
 
 impl Policy for Contention {
-    fn metrics(&self) -> Vec<&'static str> {
-        match self.mode {
-            Mode::Mpi => vec!["llc_mpki"],
-            Mode::Capacity if self.split.is_some() => vec!["llc_occupancy", "llc_mpki"],
-            Mode::Capacity => vec!["llc_occupancy"],
-            Mode::Both { .. } => vec!["llc_occupancy", "llc_mpki", "ipc"],
-        }
+    fn needs(&self) -> &Needs {
+        &self.needs
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {

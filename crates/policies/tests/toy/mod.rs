@@ -8,7 +8,7 @@ use std::sync::Arc;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{
     Applied, Engine, Forecast, Observation, ThreadEvent, ThreadEventKind, ThreadForecast,
-    ThreadInfo,
+    ThreadInfo, Watch,
 };
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Target};
@@ -195,9 +195,9 @@ impl Engine for Toy {
         &self.topology
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Self::Error> {
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, Self::Error> {
         // Some early returns, so that policies that want events are called off the beat.
-        let early = early && self.life.changes && self.rng.random::<f64>() < 0.5;
+        let early = watch.events && self.life.changes && self.rng.random::<f64>() < 0.5;
         let early = if early {
             self.rng.random_range(0..20_000_000)
         } else {

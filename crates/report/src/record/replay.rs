@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use countersteer_core::engine::{Applied, Engine, Observation, Span, ThreadEvent, ThreadInfo};
+use countersteer_core::engine::{
+    Applied, Engine, Observation, Span, ThreadEvent, ThreadInfo, Watch,
+};
 use countersteer_core::placement::Placement;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
@@ -91,7 +93,7 @@ impl Engine for ReplayEngine<'_> {
         &self.topology
     }
 
-    fn observe(&mut self, _: Nanos, _: bool) -> Result<Observation, ReportError> {
+    fn observe(&mut self, _: &Watch<'_>, _: Nanos) -> Result<Observation, ReportError> {
         let record = self.record;
         let step = self.next;
         let row = record

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use countersteer_core::driver::{DriverConfig, NoRecord, drive};
+use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::placement::{
     CacheClass, CacheShare, Clamp, Members, Placement, Target, Ways,
 };
-use countersteer_core::policy::{Policy, PolicyRng, View};
+use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
 use countersteer_core::topology::GroupBy;
 use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_report::ReportError;
@@ -172,7 +172,7 @@ fn replayed(record: &Record, policy: &mut dyn Policy) -> Differences {
         until: Nanos::NEVER,
     };
     let mut rng = PolicyRng::seed_from_u64(record.manifest.seed);
-    drive(&mut engine, policy, &mut NoRecord, config, &mut rng).unwrap();
+    drive(&mut engine, policy, &mut [], config, &mut rng).unwrap();
     let mut differences = compare_decisions(record, engine.decisions());
     compare_shares(record, engine.shares(), &mut differences);
     differences
@@ -194,8 +194,8 @@ fn the_same_policy_decides_the_same_in_a_replay_from_disk() {
 struct Contrary;
 
 impl Policy for Contrary {
-    fn metrics(&self) -> Vec<&'static str> {
-        FastestFirst.metrics()
+    fn needs(&self) -> &Needs {
+        FastestFirst.needs()
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
@@ -224,8 +224,8 @@ fn another_policy_differs_and_the_first_difference_is_shown() {
 struct Hinting(u64);
 
 impl Policy for Hinting {
-    fn metrics(&self) -> Vec<&'static str> {
-        FastestFirst.metrics()
+    fn needs(&self) -> &Needs {
+        FastestFirst.needs()
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
@@ -268,7 +268,7 @@ fn hints_and_parts_of_caches_are_kept_and_compared() {
     drive(
         &mut engine,
         &mut Hinting(1000),
-        &mut collector,
+        &mut [&mut collector],
         config,
         &mut PolicyRng::seed_from_u64(1),
     )

@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::engine::{
-    Applied, Engine, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo,
+    Applied, Engine, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo, Watch,
 };
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Policy, PolicyRng, View};
+use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
 use countersteer_core::sample::{Counts, Event, Sample};
 use countersteer_core::score::{Outcome, ProgramOutcome, Score};
 use countersteer_core::topology::{GroupBy, Topology};
@@ -289,7 +289,7 @@ impl Engine for Room {
         &self.topology
     }
 
-    fn observe(&mut self, until: Nanos, _: bool) -> Result<Observation, Infallible> {
+    fn observe(&mut self, _: &Watch<'_>, until: Nanos) -> Result<Observation, Infallible> {
         let finished = |room: &Self| room.threads.iter().all(|t| t.completions_s.len() >= 2);
         while self.now < until.0 && !finished(self) {
             self.quantum();
@@ -334,8 +334,10 @@ impl Engine for Room {
 pub struct FastestFirst;
 
 impl Policy for FastestFirst {
-    fn metrics(&self) -> Vec<&'static str> {
-        vec!["ipc", "llc_mpki", "sf_oracle", "llc_occupancy"]
+    fn needs(&self) -> &Needs {
+        static NEEDS: LazyLock<Needs> =
+            LazyLock::new(|| Needs::metrics(&["ipc", "llc_mpki", "sf_oracle", "llc_occupancy"]));
+        &NEEDS
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
@@ -421,7 +423,14 @@ fn run(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Det
         until: Nanos::from_millis(60_000),
     };
     let mut rng = PolicyRng::seed_from_u64(seed);
-    drive(&mut room, made.as_mut(), &mut collector, config, &mut rng).unwrap();
+    drive(
+        &mut room,
+        made.as_mut(),
+        &mut [&mut collector],
+        config,
+        &mut rng,
+    )
+    .unwrap();
     let outcome = room.outcome();
     let score = Score::of(&outcome);
     collector.finish(&outcome, &score)

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, NoRecord, drive};
-use countersteer_core::engine::{Applied, Engine, Observation};
+use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::engine::{Applied, Engine, Observation, Watch};
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::Placement;
 use countersteer_core::policy::PolicyRng;
@@ -34,8 +34,8 @@ impl Engine for Talking {
         self.0.topology()
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, Infallible> {
-        let mut seen = self.0.observe(until, early)?;
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, Infallible> {
+        let mut seen = self.0.observe(watch, until)?;
         let turn = (seen.at.0 / 700_000_000) as u32;
         for (row, info) in seen
             .threads
@@ -72,7 +72,7 @@ fn recorded() -> Record {
     drive(
         &mut engine,
         policy.as_mut(),
-        &mut collector,
+        &mut [&mut collector],
         config,
         &mut PolicyRng::seed_from_u64(3),
     )
@@ -93,7 +93,7 @@ fn different(record: &Record) -> (usize, usize) {
     drive(
         &mut engine,
         policy.as_mut(),
-        &mut NoRecord,
+        &mut [],
         config,
         &mut PolicyRng::seed_from_u64(3),
     )

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use countersteer_core::driver::{DriverConfig, NoRecord, drive};
+use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::machine::Machine;
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::profile::Profile;
@@ -113,20 +113,13 @@ pub fn run(
         trace: false,
     };
     let mut policy = countersteer_policies::parse(spec, topology)?;
-    let mut simulation =
-        Simulation::new(Arc::clone(topology), plan, config)?.counting(&policy.metrics());
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?;
     let mut rng = PolicyRng::seed_from_u64(setup.seed);
     let driver = DriverConfig {
         period: setup.period,
         until: setup.until,
     };
-    drive(
-        &mut simulation,
-        policy.as_mut(),
-        &mut NoRecord,
-        driver,
-        &mut rng,
-    )?;
+    drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng)?;
     let outcome = simulation.outcome();
     let score = Score::of(&outcome);
     Ok((outcome, score))

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{
-    Applied, Engine, Forecast, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo,
+    Applied, Engine, Forecast, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo, Watch,
+    Watched,
 };
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{AdmissionTable, Clamp, Placement, Target};
@@ -94,6 +95,7 @@ pub struct Simulation {
     linux: Linux,
     progress: Box<dyn ProgressModel>,
     pmu: Pmu,
+    watched: Watched,
     models: Vec<(Arc<Profile>, ModelId)>,
     programs: Vec<Program>,
     threads: Vec<Thread>,
@@ -156,6 +158,7 @@ impl Simulation {
         let linux = Linux::new(&topology, linux_config);
         let mut sim = Self {
             pmu: Pmu::new(config.seed, config.counter_noise),
+            watched: Watched::default(),
             models: Vec::new(),
             programs: Vec::new(),
             threads: Vec::new(),
@@ -191,14 +194,6 @@ impl Simulation {
             since: Instant::now(),
             steps: 0,
         });
-        self
-    }
-
-    /// The same, for a policy that reads these metrics: where the machine cannot count at once all that they are made of, sets of
-    /// events take turns.
-    #[must_use]
-    pub fn counting(mut self, metrics: &[&str]) -> Self {
-        self.pmu.count(metrics, &self.topology);
         self
     }
 
@@ -588,8 +583,11 @@ impl Engine for Simulation {
         &self.topology
     }
 
-    fn observe(&mut self, until: Nanos, early: bool) -> Result<Observation, SimError> {
-        self.run(until, early)?;
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, SimError> {
+        if self.watched.changes(watch) {
+            self.pmu.count(watch.metrics, &self.topology);
+        }
+        self.run(until, watch.events)?;
         let finished = self.finished();
         let mut threads = Vec::with_capacity(self.threads.len());
         for row in 0..self.threads.len() {
@@ -633,11 +631,6 @@ impl Engine for Simulation {
             bank.update(&observation);
         }
         Ok(observation)
-    }
-
-    fn tune(&mut self, metrics: &[&'static str], _: Nanos) -> Result<(), SimError> {
-        self.pmu.count(metrics, &self.topology);
-        Ok(())
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, SimError> {
