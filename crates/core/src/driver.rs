@@ -84,7 +84,7 @@ pub fn drive<E: Engine>(
         if policy.needs_changed() {
             let before = std::mem::replace(&mut needs, policy.needs().clone());
             if needs.metrics != before.metrics {
-                metrics = MetricBank::new(&topology, &needs.metrics);
+                metrics = metrics.succeed(&topology, &needs.metrics);
             }
         }
         if seen.at >= next {

@@ -26,4 +26,5 @@ pub mod told;
 pub mod topology;
 pub mod trial;
 pub mod units;
+pub mod usage;
 pub mod workload;

@@ -38,10 +38,12 @@ use countersteer_core::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
 use countersteer_core::policy::{Seats, active};
-use countersteer_core::topology::Topology;
+use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{CoreTypeId, GroupId, Nanos, ThreadId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use crate::speedup::{self, Kind};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "hsf",
@@ -55,6 +57,18 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
                     engine in the kernel computes it), sampled (its own speed on \
                     either type), work (the same by the work that programs say they do, sleep included, where nothing \
                     counts instructions or they tell little), oracle (the truth; simulator only)",
+        },
+        ParamDef {
+            key: "tlp",
+            default: "thread",
+            prose: "what threads are ranked by: thread (their own SF, as PMCSched), speedup (what big cores are worth to their \
+                    application, as PMCTrack: a serial phase comes before parallel ones), camp (CAMP's utility factor), per-core \
+                    (what one big core adds to the application)",
+        },
+        ParamDef {
+            key: "turn_ms",
+            default: "200",
+            prose: "with tlp other than thread: time between turns of an application's threads on its big cores, in ms",
         },
         ParamDef {
             key: "margin",
@@ -134,8 +148,21 @@ struct Bid {
     here: usize,
 }
 
+/// What threads are ranked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tlp {
+    Thread,
+    Speedup,
+    Camp,
+    PerCore,
+}
+
 struct Hsf {
     needs: Needs,
+    tlp: Tlp,
+    turn: Nanos,
+    /// When the threads of applications last took turns.
+    turned: Nanos,
     metric: &'static str,
     explores: bool,
     margin: f64,
@@ -163,6 +190,12 @@ impl Hsf {
             ("oracle", "sf_oracle"),
         ];
         let metric = params.choice("sf", &choices)?;
+        let kinds = [
+            ("thread", Tlp::Thread),
+            ("speedup", Tlp::Speedup),
+            ("camp", Tlp::Camp),
+            ("per-core", Tlp::PerCore),
+        ];
         let phases =
             params.choice("phases", &[("off", false), ("on", true)])? && metric == "sf_sampled";
         // Phases are derived from the counters of the second one.
@@ -177,6 +210,9 @@ impl Hsf {
                 phases,
                 ..Needs::NOTHING
             },
+            tlp: params.choice("tlp", &kinds)?,
+            turn: Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3),
+            turned: Nanos::ZERO,
             metric,
             explores: ["sf_sampled", "sf_work"].contains(&metric),
             margin: params.number("margin", 0.0)?,
@@ -238,11 +274,61 @@ impl Hsf {
         } else {
             1.0
         };
+        let sf: Vec<Option<f64>> = all.iter().map(|c| c.sf).collect();
+        let programs = match self.tlp {
+            Tlp::Thread => BTreeMap::new(),
+            _ => speedup::programs(&active, &sf),
+        };
         for (c, weight) in all.iter_mut().zip(weights(&active)) {
             c.memory.changed |= changed.contains(&c.info.id);
-            c.key = c.sf.unwrap_or(average) * weight * c.class.factor();
+            let worth = match programs.get(&c.info.program) {
+                Some(program) => self.worth(program),
+                None => c.sf.unwrap_or(average),
+            };
+            c.key = worth * weight * c.class.factor();
         }
         all
+    }
+
+    /// What big cores are worth to an application.
+    fn worth(&self, program: &speedup::Active) -> f64 {
+        let big = self.seats.ranks().first().map_or(0, |r| r.cores.len());
+        let speedup::Active { threads, sf } = *program;
+        match self.tlp {
+            Tlp::Thread => sf,
+            Tlp::Speedup => speedup::application(Kind::Dynamic, sf, threads, big),
+            Tlp::Camp => speedup::utility(sf, threads, big),
+            Tlp::PerCore => 1.0 + (sf - 1.0) / threads as f64,
+        }
+    }
+
+    /// Has the threads of applications with several take turns on the big cores, those first that have had them least.
+    fn rotate(&mut self, view: &View<'_>, all: &mut [Candidate<'_>]) {
+        let Some(fast) = view.topology.groups_by(GroupBy::CoreType).first() else {
+            return;
+        };
+        let Some(fast) = fast.core_type else { return };
+        if self.tlp == Tlp::Thread || view.now.since(self.turned) < self.turn {
+            return;
+        }
+        self.turned = view.now;
+        let big_s = |c: &Candidate<'_>| view.usage(c.info.id).map_or(0.0, |u| u.cpu_s(fast));
+        let mut rows: Vec<usize> = (0..all.len()).collect();
+        rows.sort_by(|a, b| {
+            let (a, b) = (&all[*a], &all[*b]);
+            (a.info.program.cmp(&b.info.program)).then(big_s(a).total_cmp(&big_s(b)))
+        });
+        let same = |a: &usize, b: &usize| all[*a].info.program == all[*b].info.program;
+        let teams: Vec<Vec<usize>> = rows.chunk_by(same).map(<[usize]>::to_vec).collect();
+        for team in teams.iter().filter(|team| team.len() > 1) {
+            for (nth, row) in team.iter().enumerate() {
+                let c = &mut all[*row];
+                c.memory.doubt = u32::MAX;
+                // Enough to order the threads of one application, too little to change places with others.
+                c.key *= 1.0 + 1e-6 * (1.0 - nth as f64 / team.len() as f64);
+            }
+            self.exploring = true;
+        }
     }
 
     /// Sends threads that have to be measured to the type they were not on.
@@ -325,7 +411,11 @@ impl Hsf {
         for (row, rank) in order.into_iter().zip(ranks_of(quota)) {
             let c = &mut all[row];
             let below = c.seat.is_some_and(|seat| rank > seat);
-            c.memory.doubt = if below { c.memory.doubt + 1 } else { 0 };
+            c.memory.doubt = if below {
+                c.memory.doubt.saturating_add(1)
+            } else {
+                0
+            };
         }
     }
 
@@ -496,6 +586,7 @@ impl Policy for Hsf {
             self.explore(&mut all, view.now, &quota);
         }
         self.doubt(&mut all, &quota);
+        self.rotate(view, &mut all);
         let ranks = self.rank(&all, &quota);
         let wanted: Vec<(&ThreadInfo, usize)> =
             all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();

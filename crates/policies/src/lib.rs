@@ -7,14 +7,21 @@
 #![warn(missing_docs)]
 
 mod aarr;
+mod acfs;
+mod adwrr;
 mod best_static;
 mod capacity;
 mod capacity_mpi;
 mod contention;
+mod eqp;
 mod hsf;
 mod linux;
 mod mpi;
+mod order;
+mod progress;
 mod registry;
+mod rr;
+mod speedup;
 mod static_mapping;
 
 use countersteer_core::policy::PolicyDef;
@@ -26,7 +33,11 @@ pub static POLICIES: &[PolicyDef] = &[
     linux::DEF,
     static_mapping::DEF,
     best_static::DEF,
+    rr::DEF,
     aarr::DEF,
+    adwrr::DEF,
+    eqp::DEF,
+    acfs::DEF,
     hsf::DEF,
     mpi::DEF,
     capacity::DEF,

@@ -365,3 +365,57 @@ fn a_machine_without_the_tables_core_types_says_which_it_has() {
         "{error}"
     );
 }
+
+/// The slowdown that `n` threads of these speed-up factors have in common when it is equal, on `big` big cores.
+fn equal_slowdown(sf: &[f64], big: f64) -> f64 {
+    let sum = |f: fn(f64) -> f64| sf.iter().map(|sf| f(*sf)).sum::<f64>();
+    sum(|sf| sf / (sf - 1.0)) / (big + sum(|sf| 1.0 / (sf - 1.0)))
+}
+
+#[test]
+fn fair_policies_with_true_factors_give_every_program_the_slowdown_of_the_closed_form() {
+    let topology = machine("i9-12900k-8p8e");
+    for spec in ["acfs:sf=oracle", "eqp:sf=oracle"] {
+        let score = score(&topology, &sixteen(), spec, config(true, 1));
+        let factors: Vec<f64> = score
+            .programs
+            .iter()
+            .map(|p| p.alone_slow_s / p.alone_fast_s)
+            .collect();
+        let expected = equal_slowdown(&factors, 8.0);
+        for p in &score.programs {
+            let ratio = p.slowdown / expected;
+            assert!((ratio - 1.0).abs() < 0.03, "{spec}, {}: {ratio}", p.name);
+        }
+    }
+}
+
+#[test]
+fn even_shares_of_time_are_alike_for_single_threads() {
+    let topology = machine("i9-12900k-8p8e");
+    for spec in ["rr", "adwrr"] {
+        let score = score(&topology, &sixteen(), spec, config(true, 1));
+        for p in &score.programs {
+            let expected = 2.0 / (1.0 / p.alone_fast_s + 1.0 / p.alone_slow_s);
+            let ratio = p.completion_s / expected;
+            assert!((ratio - 1.0).abs() < 0.03, "{spec}, {}: {ratio}", p.name);
+        }
+    }
+}
+
+#[test]
+fn rr_shares_by_application_and_adwrr_by_thread() {
+    let topology = machine("i9-12900k-8p8e");
+    let profile = spec("548.exchange2_r");
+    let mut programs = vec![program("many", &profile, 14, 0.2)];
+    programs.push(program("one", &profile, 1, 0.02));
+    programs.push(program("two", &profile, 1, 0.02));
+    let plan = Plan { programs };
+    let slowdown = |spec| {
+        let score = score(&topology, &plan, spec, config(true, 1));
+        score.programs[1].slowdown
+    };
+    // By application each single thread could have 8/3 big cores and keeps one; by thread it has half of one.
+    assert!((slowdown("rr") - 1.0).abs() < 0.03);
+    assert!(slowdown("adwrr") > 1.1);
+}

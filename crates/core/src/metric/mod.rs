@@ -16,6 +16,7 @@ use crate::engine::Observation;
 use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::ThreadId;
+use crate::usage::UsageBank;
 use round::Rounds;
 
 pub use round::Round;
@@ -87,6 +88,7 @@ pub struct MetricBank {
     sources: Vec<Box<dyn MetricSource>>,
     rounds: Rounds,
     values: BTreeMap<ThreadId, Box<[Option<f64>]>>,
+    usage: UsageBank,
 }
 
 impl MetricBank {
@@ -101,11 +103,13 @@ impl MetricBank {
             sources: rows.iter().map(|m| (m.source)(topology)).collect(),
             rounds: Rounds::new(Arc::clone(topology)),
             values: BTreeMap::new(),
+            usage: UsageBank::default(),
         }
     }
 
     /// Takes in an observation: new samples update values, threads that are gone are forgotten.
     pub fn update(&mut self, observation: &Observation) {
+        self.usage.update(observation);
         for sample in &observation.samples {
             let row = self
                 .values
@@ -123,6 +127,21 @@ impl MetricBank {
                 self.sources.iter_mut().for_each(|s| s.forget(event.thread));
             }
         }
+    }
+
+    /// The bank of another policy's metrics, with the usage of this one.
+    #[must_use]
+    pub fn succeed(self, topology: &Arc<Topology>, names: &[&str]) -> Self {
+        Self {
+            usage: self.usage,
+            ..Self::new(topology, names)
+        }
+    }
+
+    /// CPU time and instructions of threads and programs.
+    #[must_use]
+    pub const fn usage(&self) -> &UsageBank {
+        &self.usage
     }
 
     /// The latest value of a metric.

@@ -24,7 +24,8 @@ use crate::engine::{Forecast, ThreadEvent, ThreadInfo};
 use crate::metric::MetricBank;
 use crate::placement::Placement;
 use crate::topology::Topology;
-use crate::units::{Nanos, ThreadId};
+use crate::units::{Nanos, ProgramId, ThreadId};
+use crate::usage::Usage;
 
 /// The random numbers that policies draw from; seeded by the driver.
 pub type PolicyRng = rand_pcg::Pcg64;
@@ -108,6 +109,18 @@ impl View<'_> {
     #[must_use]
     pub fn metric(&self, thread: ThreadId, name: &str) -> Option<f64> {
         self.metrics.get(thread, name)
+    }
+
+    /// What a thread has used; none before its first sample.
+    #[must_use]
+    pub fn usage(&self, thread: ThreadId) -> Option<&Usage> {
+        self.metrics.usage().thread(thread)
+    }
+
+    /// What a program has used, threads that have exited included.
+    #[must_use]
+    pub fn program_usage(&self, program: ProgramId) -> Option<&Usage> {
+        self.metrics.usage().program(program)
     }
 }
 

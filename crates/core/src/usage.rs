@@ -1,0 +1,168 @@
+//! CPU time and instructions of threads and programs, by core type.
+//!
+//! Input: observations with samples. Output: what policies account by; it is the same on every engine and in a replay.
+
+use std::collections::BTreeMap;
+
+use crate::engine::{Observation, ThreadEventKind};
+use crate::sample::{Event, Sample};
+use crate::units::{CoreTypeId, ProgramId, ThreadId};
+
+/// What a thread or a program used.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// CPU seconds by core type, since it was first seen; core types beyond the last entry: none.
+    cpu_s: Vec<f64>,
+    /// The same in the last interval.
+    last_cpu_s: Vec<f64>,
+    /// Instructions since it was first seen.
+    instructions: f64,
+    /// The same in the last interval.
+    last_instructions: f64,
+}
+
+impl Usage {
+    /// CPU seconds on a core type since the start.
+    #[must_use]
+    pub fn cpu_s(&self, core_type: CoreTypeId) -> f64 {
+        self.cpu_s.get(core_type.index()).copied().unwrap_or(0.0)
+    }
+
+    /// CPU seconds on a core type in the last interval.
+    #[must_use]
+    pub fn last_cpu_s(&self, core_type: CoreTypeId) -> f64 {
+        let row = self.last_cpu_s.get(core_type.index());
+        row.copied().unwrap_or(0.0)
+    }
+
+    /// CPU seconds on all core types since the start.
+    #[must_use]
+    pub fn total_cpu_s(&self) -> f64 {
+        self.cpu_s.iter().sum()
+    }
+
+    /// Instructions since the start; 0 where none are counted.
+    #[must_use]
+    pub const fn instructions(&self) -> f64 {
+        self.instructions
+    }
+
+    /// Instructions in the last interval; 0 where none are counted.
+    #[must_use]
+    pub const fn last_instructions(&self) -> f64 {
+        self.last_instructions
+    }
+
+    fn begin_interval(&mut self) {
+        self.last_cpu_s.fill(0.0);
+        self.last_instructions = 0.0;
+    }
+
+    fn add(&mut self, sample: &Sample) {
+        let row = sample.core_type.index();
+        if self.cpu_s.len() <= row {
+            self.cpu_s.resize(row + 1, 0.0);
+            self.last_cpu_s.resize(row + 1, 0.0);
+        }
+        let seconds = sample.enabled.as_secs_f64();
+        self.cpu_s[row] += seconds;
+        self.last_cpu_s[row] += seconds;
+        let instructions = sample.counts.get(Event::Instructions).unwrap_or(0.0);
+        self.instructions += instructions;
+        self.last_instructions += instructions;
+    }
+}
+
+/// The usage of every thread that is alive and of every program.
+#[derive(Default)]
+pub struct UsageBank {
+    threads: BTreeMap<ThreadId, Usage>,
+    programs: BTreeMap<ProgramId, Usage>,
+}
+
+impl UsageBank {
+    /// Takes in an observation. Samples of threads whose program is unknown count for the thread only.
+    pub fn update(&mut self, observation: &Observation) {
+        self.threads.values_mut().for_each(Usage::begin_interval);
+        self.programs.values_mut().for_each(Usage::begin_interval);
+        for sample in &observation.samples {
+            self.threads.entry(sample.thread).or_default().add(sample);
+            if let Some(program) = program_of(observation, sample.thread) {
+                self.programs.entry(program).or_default().add(sample);
+            }
+        }
+        for event in &observation.events {
+            if event.kind == ThreadEventKind::Exit {
+                self.threads.remove(&event.thread);
+            }
+        }
+    }
+
+    /// A thread's usage; none before its first sample.
+    #[must_use]
+    pub fn thread(&self, thread: ThreadId) -> Option<&Usage> {
+        self.threads.get(&thread)
+    }
+
+    /// A program's usage, threads that have exited included.
+    #[must_use]
+    pub fn program(&self, program: ProgramId) -> Option<&Usage> {
+        self.programs.get(&program)
+    }
+}
+
+fn program_of(observation: &Observation, thread: ThreadId) -> Option<ProgramId> {
+    let threads = &observation.threads;
+    let alive = threads.binary_search_by_key(&thread, |t| t.id);
+    let alive = alive.ok().map(|row| threads[row].program);
+    let ended = || observation.ended.iter().find(|(id, _)| *id == thread);
+    alive.or_else(|| ended().map(|(_, program)| *program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Counts;
+    use crate::units::{CpuId, Nanos};
+
+    fn sample(thread: u32, core_type: u32, ms: u64, instructions: f64) -> Sample {
+        let mut counts = Counts::default();
+        counts.set(Event::Instructions, instructions);
+        Sample {
+            thread: ThreadId(thread),
+            cpu: CpuId(0),
+            core_type: CoreTypeId(core_type),
+            at: Nanos::ZERO,
+            set: 0,
+            sets: 1,
+            enabled: Nanos::from_millis(ms),
+            running: Nanos::from_millis(ms),
+            counts,
+        }
+    }
+
+    #[test]
+    fn time_adds_up_by_core_type_and_the_last_interval_stands_apart() {
+        let mut bank = UsageBank::default();
+        let mut seen = Observation {
+            samples: vec![sample(1, 0, 30, 10.0), sample(1, 1, 70, 20.0)],
+            ended: vec![(ThreadId(1), ProgramId(4))],
+            ..Observation::default()
+        };
+        bank.update(&seen);
+        seen.samples = vec![sample(1, 0, 5, 1.0)];
+        bank.update(&seen);
+        for usage in [bank.thread(ThreadId(1)), bank.program(ProgramId(4))] {
+            let usage = usage.unwrap();
+            assert!((usage.cpu_s(CoreTypeId(0)) - 0.035).abs() < 1e-12);
+            assert!((usage.cpu_s(CoreTypeId(1)) - 0.070).abs() < 1e-12);
+            assert!((usage.last_cpu_s(CoreTypeId(0)) - 0.005).abs() < 1e-12);
+            assert_eq!(usage.last_cpu_s(CoreTypeId(1)), 0.0);
+            assert_eq!(
+                (usage.instructions(), usage.last_instructions()),
+                (31.0, 1.0)
+            );
+        }
+        assert!(bank.thread(ThreadId(2)).is_none());
+    }
+}

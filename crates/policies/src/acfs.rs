@@ -1,0 +1,158 @@
+//! `acfs`: asymmetry-aware completely fair scheduling, equal slowdown for every application.
+//!
+//! Idea: each thread has a progress counter that grows, while it runs, by the share of full speed that its application makes:
+//! `dt * SF / S` on a big core and `dt / S` on a small one, where S is the application's speed-up. Equal counters are equal
+//! slowdowns. The thread that is furthest behind takes the big core of the one that is furthest ahead, once their counters
+//! differ by more than a threshold. Weights make counters slower.
+//!
+//! Source: "ACFS" in PMCTrack, section 4.1.1 (Saez et al., SAC 2015 and JPDC 2017).
+//!
+//! Decided here: the threshold; where threads begin and what sleep earns (nothing); `credit=exact`, under which equal counters
+//! are equal slowdowns of applications with many threads too (`credit=thread` is probably the published form); types in
+//! between are interpolated by capacity.
+//!
+//! Assumes: SFs are right, since it evens out the estimates. Loses: throughput against `hsf`; slowdown by shared caches is
+//! invisible to it; small thresholds move threads often.
+
+use std::sync::Arc;
+
+use countersteer_core::placement::{Placement, Reason};
+use countersteer_core::policy::{
+    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+};
+use countersteer_core::topology::Topology;
+
+use crate::order::{Types, entries, place, ranks};
+use crate::progress::{Progress, nice_weight};
+use crate::speedup::{self, Active, Kind};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "acfs",
+    summary: "asymmetry-aware completely fair: equal slowdown for all applications",
+    source: "PMCTrack, section 4.1.1 (ACFS)",
+    params: &[
+        ParamDef {
+            key: "sf",
+            default: "model",
+            prose: "where speed-up factors come from: model, sampled, steps, oracle (simulator only)",
+        },
+        ParamDef {
+            key: "threshold_ms",
+            default: "100",
+            prose: "progress at full speed by which a thread must be behind to take a faster core, in ms",
+        },
+        ParamDef {
+            key: "credit",
+            default: "exact",
+            prose: "exact: a thread on a big core is credited SF / S of its application; thread: 1",
+        },
+        ParamDef {
+            key: "work",
+            default: "dynamic",
+            prose: "how programs with threads divide work: dynamic (whoever is free takes the next piece) or static \
+                    (equal shares with barriers)",
+        },
+    ],
+    make: |params, topology| Ok(Box::new(Acfs::new(params, topology)?)),
+};
+
+struct Acfs {
+    needs: Needs,
+    metric: &'static str,
+    threshold_s: f64,
+    exact: bool,
+    kind: Kind,
+    seats: Seats,
+    types: Types,
+    progress: Progress,
+}
+
+impl Acfs {
+    fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
+        let sources = [
+            ("model", "sf"),
+            ("sampled", "sf_sampled"),
+            ("steps", "sf_steps"),
+            ("oracle", "sf_oracle"),
+        ];
+        let seats = Seats::new(topology);
+        let metric = params.choice("sf", &sources)?;
+        Ok(Self {
+            needs: Needs::metrics(&[metric]),
+            metric,
+            threshold_s: params.number("threshold_ms", 0.0)? * 1e-3,
+            exact: params.choice("credit", &[("exact", true), ("thread", false)])?,
+            kind: params.choice(
+                "work",
+                &[("dynamic", Kind::Dynamic), ("static", Kind::Static)],
+            )?,
+            types: Types::new(topology, &seats),
+            seats,
+            progress: Progress::default(),
+        })
+    }
+
+    /// Progress per second of CPU time on each rank.
+    fn credits(&self, program: &Active) -> Vec<f64> {
+        let big = self.seats.ranks().first().map_or(0, |r| r.cores.len());
+        let speedup = speedup::application(self.kind, program.sf, program.threads, big);
+        let waits_for_slowest = self.kind == Kind::Static && program.threads > big;
+        let (fast, slow) = if waits_for_slowest {
+            (1.0, 1.0)
+        } else if self.exact {
+            (program.sf / speedup, 1.0 / speedup)
+        } else {
+            (1.0, 1.0 / speedup)
+        };
+        let credit = |between: &f64| slow + (fast - slow) * between;
+        self.types.between.iter().map(credit).collect()
+    }
+}
+
+impl Policy for Acfs {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let present = active(view);
+        let sf: Vec<Option<f64>> = present
+            .iter()
+            .map(|t| {
+                view.metric(t.id, self.metric)
+                    .filter(|sf| sf.is_finite() && *sf > 0.0)
+                    .map(|sf| sf.clamp(1.0, 7.0))
+            })
+            .collect();
+        let programs = speedup::programs(&present, &sf);
+        self.progress
+            .admit(&present, view.threads, self.threshold_s);
+        for info in &present {
+            let Some(usage) = view.usage(info.id) else {
+                continue;
+            };
+            let credits = programs.get(&info.program).map(|p| self.credits(p));
+            let done: f64 = self
+                .types
+                .types
+                .iter()
+                .zip(credits.unwrap_or_default())
+                .map(|(core_type, credit)| usage.last_cpu_s(*core_type) * credit)
+                .sum();
+            self.progress.add(info.id, done / nice_weight(info.nice));
+        }
+        let mut entries = entries(&present, &self.seats);
+        for entry in &mut entries {
+            entry.key = -self.progress.get(entry.info.id);
+        }
+        let quota = self.seats.quota(entries.len());
+        let ranks = ranks(&entries, &quota, |holder, challenger| {
+            challenger - holder > self.threshold_s
+        });
+        place(&mut self.seats, &entries, &ranks, |row| {
+            Reason::rule("the application furthest behind gets the fastest cores")
+                .saw("progress at full speed, s", Some(-entries[row].key))
+                .saw("sf", sf[row])
+        })
+    }
+}

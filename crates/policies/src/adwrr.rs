@@ -1,0 +1,78 @@
+//! `adwrr`: asymmetric distributed weighted round-robin, equal scaled CPU time for every thread.
+//!
+//! Idea: CPU time on a core counts as many times as the core is faster than the slowest. Threads that have had the least
+//! scaled time for their weight run on the big cores; a swap needs a difference of one round slice.
+//!
+//! Source: "A-DWRR" in PMCTrack, section 4.1.1; distributed weighted round-robin is Li et al., PPoPP 2009, its form for unequal
+//! cores Li et al., HPCA 2010.
+//!
+//! Decided here: the rating of a core type is its capacity, or its clock where the kernel gives all types one capacity; the
+//! slice. The published form has two queues per CPU and rounds; at one thread per core these reduce to the rule above.
+//!
+//! Assumes: every thread gains from a fast core what the rating says. Loses: it ignores SF, and gives programs with many
+//! threads most of the big cores.
+
+use countersteer_core::placement::{Placement, Reason};
+use countersteer_core::policy::{ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active};
+
+use crate::order::{Types, entries, place, ranks};
+use crate::progress::{Progress, nice_weight};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "adwrr",
+    summary: "asymmetric weighted round-robin: equal CPU time, scaled by core speed, for all threads",
+    source: "PMCTrack, section 4.1.1 (A-DWRR)",
+    params: &[ParamDef {
+        key: "slice_ms",
+        default: "100",
+        prose: "round slice: scaled CPU time by which a thread must be behind to take a faster core, in ms",
+    }],
+    make: |params, topology| {
+        let seats = Seats::new(topology);
+        Ok(Box::new(Adwrr {
+            slice_s: params.number("slice_ms", 1.0)? * 1e-3,
+            types: Types::new(topology, &seats),
+            seats,
+            progress: Progress::default(),
+        }))
+    },
+};
+
+struct Adwrr {
+    slice_s: f64,
+    seats: Seats,
+    types: Types,
+    progress: Progress,
+}
+
+impl Policy for Adwrr {
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let present = active(view);
+        self.progress.admit(&present, view.threads, self.slice_s);
+        for info in &present {
+            let Some(usage) = view.usage(info.id) else {
+                continue;
+            };
+            let scaled: f64 = self
+                .types
+                .types
+                .iter()
+                .zip(&self.types.rating)
+                .map(|(core_type, rating)| usage.last_cpu_s(*core_type) * rating)
+                .sum();
+            self.progress.add(info.id, scaled / nice_weight(info.nice));
+        }
+        let mut entries = entries(&present, &self.seats);
+        for entry in &mut entries {
+            entry.key = -self.progress.get(entry.info.id);
+        }
+        let quota = self.seats.quota(entries.len());
+        let ranks = ranks(&entries, &quota, |holder, challenger| {
+            challenger - holder > self.slice_s
+        });
+        place(&mut self.seats, &entries, &ranks, |row| {
+            Reason::rule("the least scaled CPU time runs on the fastest cores")
+                .saw("scaled CPU seconds", Some(-entries[row].key))
+        })
+    }
+}

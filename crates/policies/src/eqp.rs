@@ -1,0 +1,185 @@
+//! `eqp`: equal progress for every thread.
+//!
+//! Idea: a thread's slowdown follows from its CPU time on either core type and its present SF:
+//! `(T_big + T_small) / (T_big + T_small / SF)`. The threads of largest slowdown run on the big cores.
+//!
+//! Source: "EQP" in PMCTrack, section 4.1.1 (Van Craeynest et al., PACT 2013), with SF sampled on both types.
+//!
+//! Decided here: time instead of cycles; the margin; how often SFs are measured again. A thread without a speed on either type
+//! is sent there for five samples.
+//!
+//! Assumes: the present SF held all the time, so a change of phase rewrites the past. Loses: it takes no account of threads of
+//! one program, of priorities, or of errors of sampling; swaps get rarer as threads get older.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::placement::{Placement, Reason};
+use countersteer_core::policy::{
+    Needs, ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active,
+};
+use countersteer_core::units::{Nanos, ThreadId};
+
+use crate::order::{Entry, Types, entries, place, ranks};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "eqp",
+    summary: "equal progress: the most slowed-down threads run on the fastest cores",
+    source: "PMCTrack, section 4.1.1 (EQP)",
+    params: &[
+        ParamDef {
+            key: "margin",
+            default: "0.01",
+            prose: "a challenger's slowdown must be greater by this fraction",
+        },
+        ParamDef {
+            key: "refresh_ms",
+            default: "2000",
+            prose: "time between measurements of SFs that are known, in ms",
+        },
+        ParamDef {
+            key: "sf",
+            default: "sampled",
+            prose: "where speed-up factors come from: sampled (its own speed on either type), model, oracle (simulator only)",
+        },
+    ],
+    make: |params, topology| {
+        let seats = Seats::new(topology);
+        let sources = [
+            ("sampled", "sf_sampled"),
+            ("model", "sf"),
+            ("oracle", "sf_oracle"),
+        ];
+        let metric = params.choice("sf", &sources)?;
+        Ok(Box::new(Eqp {
+            needs: Needs::metrics(&[metric]),
+            metric,
+            samples: metric == "sf_sampled",
+            margin: params.number("margin", 0.0)?,
+            refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
+            types: Types::new(topology, &seats),
+            seats,
+            visits: BTreeMap::new(),
+            refreshed: Nanos::ZERO,
+        }))
+    },
+};
+
+/// Samples on a core type that make its speed known.
+const ENOUGH: u32 = 5;
+
+/// SF of a thread that has run on one type only.
+const UNKNOWN: f64 = 2.5;
+
+/// What is remembered of a thread's measurements.
+#[derive(Clone, Copy, Default)]
+struct Visits {
+    /// Samples on the fastest and on the slowest type since the last measurement began.
+    samples: [u32; 2],
+    /// When both were complete.
+    measured: Nanos,
+}
+
+impl Visits {
+    /// The end (0 fastest, 1 slowest) where samples are missing.
+    fn missing(&self) -> Option<usize> {
+        self.samples.iter().position(|n| *n < ENOUGH)
+    }
+}
+
+struct Eqp {
+    needs: Needs,
+    metric: &'static str,
+    samples: bool,
+    margin: f64,
+    refresh: Nanos,
+    seats: Seats,
+    types: Types,
+    visits: BTreeMap<ThreadId, Visits>,
+    refreshed: Nanos,
+}
+
+impl Eqp {
+    fn slowdown(&self, view: &View<'_>, thread: ThreadId) -> f64 {
+        let sf = view.metric(thread, self.metric);
+        let sf = sf.filter(|sf| sf.is_finite()).unwrap_or(UNKNOWN);
+        let sf = sf.clamp(1.0, 7.0);
+        let Some(usage) = view.usage(thread) else {
+            return 1.0;
+        };
+        let mut ran = 0.0;
+        let mut needed = 0.0;
+        for (core_type, between) in self.types.types.iter().zip(&self.types.between) {
+            let time = usage.cpu_s(*core_type);
+            ran += time;
+            needed += time * (1.0 + (sf - 1.0) * between) / sf;
+        }
+        if needed > 0.0 { ran / needed } else { 1.0 }
+    }
+
+    /// Counts the last interval's samples, and sends threads whose SF is unknown or oldest where they have not been.
+    fn measure(&mut self, view: &View<'_>, entries: &mut [Entry<'_>]) {
+        let (Some(fast), Some(slow)) = (self.types.types.first(), self.types.types.last()) else {
+            return;
+        };
+        let ends = [*fast, *slow];
+        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        self.visits.retain(|id, _| alive(id));
+        let mut measuring = 0;
+        for entry in entries.iter_mut() {
+            let visits = self.visits.entry(entry.info.id).or_default();
+            let before = visits.missing();
+            for (count, end) in visits.samples.iter_mut().zip(ends) {
+                let ran = view.usage(entry.info.id).map_or(0.0, |u| u.last_cpu_s(end));
+                *count += u32::from(ran > 0.0);
+            }
+            match visits.missing() {
+                Some(end) => {
+                    measuring += 1;
+                    entry.key = [f64::INFINITY, f64::NEG_INFINITY][end];
+                }
+                None if before.is_some() => visits.measured = view.now,
+                None => {}
+            }
+        }
+        if measuring == 0 && view.now.since(self.refreshed) >= self.refresh {
+            self.refreshed = view.now;
+            let oldest = entries.iter().map(|e| e.info.id);
+            let oldest = oldest.min_by_key(|id| self.visits.get(id).map(|v| v.measured));
+            if let Some(visits) = oldest.and_then(|id| self.visits.get_mut(&id)) {
+                visits.samples = [0, 0];
+            }
+        }
+    }
+}
+
+impl Policy for Eqp {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let present = active(view);
+        let mut entries = entries(&present, &self.seats);
+        for entry in &mut entries {
+            entry.key = self.slowdown(view, entry.info.id);
+        }
+        if self.samples && self.seats.ranks().len() > 1 {
+            self.measure(view, &mut entries);
+        }
+        let quota = self.seats.quota(entries.len());
+        let ranks = ranks(&entries, &quota, |holder, challenger| {
+            challenger > holder * (1.0 + self.margin) || (challenger > holder && holder < 0.0)
+        });
+        place(&mut self.seats, &entries, &ranks, |row| {
+            let slowdown = Some(entries[row].key).filter(|key| key.is_finite());
+            let rule = if slowdown.is_some() {
+                "the most slowed-down threads run on the fastest cores"
+            } else {
+                "its speed on this core type is to be measured"
+            };
+            Reason::rule(rule)
+                .saw("slowdown", slowdown)
+                .saw("sf", view.metric(entries[row].info.id, self.metric))
+        })
+    }
+}

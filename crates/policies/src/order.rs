@@ -1,0 +1,207 @@
+//! Ranks from keys: which core type each thread gets when threads are ordered by a number.
+//!
+//! Shared by policies that keep one key per thread. Rules: as many threads per type as [`Seats::quota`] says; a freed core of
+//! a faster type goes to the best thread of a slower one; otherwise threads move in pairs, and only when the challenger's lead
+//! satisfies the policy's threshold.
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::Seats;
+use countersteer_core::units::CoreTypeId;
+
+/// A thread in a decision.
+pub(crate) struct Entry<'a> {
+    pub info: &'a ThreadInfo,
+    /// The rank it was given, if it was given one.
+    pub held: Option<usize>,
+    /// Higher keys go to faster core types.
+    pub key: f64,
+}
+
+/// The entries of these threads, keys still zero.
+pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], seats: &Seats) -> Vec<Entry<'a>> {
+    let entry = |info: &&'a ThreadInfo| {
+        let (rank, given) = seats.present(info);
+        Entry {
+            info,
+            held: given.then_some(rank),
+            key: 0.0,
+        }
+    };
+    threads.iter().map(entry).collect()
+}
+
+/// The rank of every entry; `takes(holder, challenger)` says whether a challenger's key is far enough ahead to swap.
+pub(crate) fn ranks(
+    entries: &[Entry<'_>],
+    quota: &[usize],
+    takes: impl Fn(f64, f64) -> bool,
+) -> Vec<usize> {
+    let last = quota.len().saturating_sub(1);
+    let mut ranks: Vec<usize> = entries
+        .iter()
+        .map(|e| e.held.map_or(last, |held| held.min(last)))
+        .collect();
+    let by_key = |rows: &mut Vec<usize>| {
+        rows.sort_by(|a, b| {
+            let (a, b) = (&entries[*a], &entries[*b]);
+            b.key.total_cmp(&a.key).then(a.info.id.cmp(&b.info.id))
+        });
+    };
+    for (rank, room) in quota.iter().enumerate().take(last) {
+        let mut holders = rows(&ranks, |r| r == rank);
+        let mut others = rows(&ranks, |r| r > rank);
+        by_key(&mut holders);
+        for row in holders.split_off((*room).min(holders.len())) {
+            ranks[row] = rank + 1;
+            others.push(row);
+        }
+        by_key(&mut others);
+        let mut others = others.into_iter();
+        while holders.len() < *room {
+            let Some(row) = others.next() else { break };
+            ranks[row] = rank;
+            holders.push(row);
+        }
+        by_key(&mut holders);
+        for challenger in others {
+            let Some(holder) = holders.pop() else { break };
+            if !takes(entries[holder].key, entries[challenger].key) {
+                break;
+            }
+            ranks[holder] = ranks[challenger];
+            ranks[challenger] = rank;
+        }
+    }
+    ranks
+}
+
+fn rows(ranks: &[usize], wanted: impl Fn(usize) -> bool) -> Vec<usize> {
+    (0..ranks.len()).filter(|row| wanted(ranks[*row])).collect()
+}
+
+/// Gives every entry a core of its rank; the reason is asked for threads that move only.
+pub(crate) fn place(
+    seats: &mut Seats,
+    entries: &[Entry<'_>],
+    ranks: &[usize],
+    reason: impl Fn(usize) -> Reason,
+) -> Placement {
+    let wanted: Vec<(&ThreadInfo, usize)> = entries
+        .iter()
+        .zip(ranks)
+        .map(|(entry, rank)| (entry.info, *rank))
+        .collect();
+    let moved = seats.seat(&wanted, false);
+    let threads = moved.into_iter().map(|(row, group)| {
+        ThreadPlacement::new(entries[row].info.id, Target::Group(group), reason(row))
+    });
+    Placement {
+        threads: threads.collect(),
+        ..Placement::default()
+    }
+}
+
+/// The core type of each rank, and where its speed lies between that of the slowest (0) and of the fastest (1).
+pub(crate) struct Types {
+    pub types: Vec<CoreTypeId>,
+    pub between: Vec<f64>,
+    /// Published speed of each rank over that of the slowest, without regard to programs.
+    pub rating: Vec<f64>,
+}
+
+impl Types {
+    pub(crate) fn new(topology: &countersteer_core::topology::Topology, seats: &Seats) -> Self {
+        let group = |rank: &countersteer_core::policy::Rank| topology.group(rank.group).core_type;
+        let types: Vec<CoreTypeId> = seats.ranks().iter().filter_map(group).collect();
+        let clock = |t: &CoreTypeId| topology.core_types[t.index()].freq_ghz;
+        let capacities: Vec<f64> = seats.ranks().iter().map(|r| r.capacity).collect();
+        // Kernels that do not tell core types apart give all of them one capacity; clocks are the next best figure.
+        let told = capacities.windows(2).any(|pair| pair[0] != pair[1]);
+        let speeds: Vec<f64> = if told {
+            capacities
+        } else {
+            types.iter().map(clock).collect()
+        };
+        let slowest = speeds.last().copied().unwrap_or(1.0);
+        let fastest = speeds.first().copied().unwrap_or(1.0);
+        let span = (fastest - slowest).max(f64::MIN_POSITIVE);
+        Self {
+            types,
+            between: speeds.iter().map(|s| (s - slowest) / span).collect(),
+            rating: speeds.iter().map(|s| s / slowest).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::units::{CpuId, ProgramId, ThreadId};
+    use std::sync::Arc;
+
+    fn info(id: u32) -> ThreadInfo {
+        ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(id),
+            name: "p".into(),
+            cpu: CpuId(0),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::default(),
+            told: None,
+        }
+    }
+
+    fn ranked(held: &[Option<usize>], keys: &[f64], quota: &[usize], lead: f64) -> Vec<usize> {
+        let infos: Vec<ThreadInfo> = (0..keys.len() as u32).map(info).collect();
+        let entries: Vec<Entry<'_>> = infos
+            .iter()
+            .zip(held.iter().zip(keys))
+            .map(|(info, (held, key))| Entry {
+                info,
+                held: *held,
+                key: *key,
+            })
+            .collect();
+        ranks(&entries, quota, |holder, challenger| {
+            challenger > holder + lead
+        })
+    }
+
+    #[test]
+    fn new_threads_fill_the_fastest_type_by_key() {
+        assert_eq!(
+            ranked(&[None; 4], &[1.0, 4.0, 3.0, 2.0], &[2, 2], 0.0),
+            [1, 0, 0, 1]
+        );
+    }
+
+    #[test]
+    fn a_challenger_needs_its_lead() {
+        let held = [Some(0), Some(1)];
+        assert_eq!(ranked(&held, &[1.0, 1.4], &[1, 1], 0.5), [0, 1]);
+        assert_eq!(ranked(&held, &[1.0, 1.6], &[1, 1], 0.5), [1, 0]);
+    }
+
+    #[test]
+    fn a_freed_core_is_filled_whatever_the_lead() {
+        let held = [Some(1), Some(1), Some(1)];
+        assert_eq!(ranked(&held, &[1.0, 3.0, 2.0], &[1, 2], 9.0), [1, 0, 1]);
+    }
+
+    #[test]
+    fn fewer_cores_send_the_lowest_key_down() {
+        let held = [Some(0), Some(0), Some(1)];
+        assert_eq!(ranked(&held, &[2.0, 1.0, 0.0], &[1, 2], 0.0), [0, 1, 1]);
+    }
+
+    #[test]
+    fn the_lowest_holder_swaps_with_the_highest_challenger_first() {
+        let held = [Some(0), Some(0), Some(1), Some(1)];
+        assert_eq!(
+            ranked(&held, &[5.0, 1.0, 3.0, 4.0], &[2, 2], 1.0),
+            [0, 1, 1, 0]
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Progress counters: one number per thread that grows while it runs, and the rules for threads that come and wake.
+//!
+//! A thread that starts or wakes must neither be owed the time it was away nor be punished for it: it begins at the least
+//! counter of the active threads, or keeps its own where that is not further behind than `slack`.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::units::{ProgramId, ThreadId};
+
+/// Counters by thread.
+#[derive(Default)]
+pub(crate) struct Progress {
+    counters: BTreeMap<ThreadId, Counter>,
+}
+
+struct Counter {
+    value: f64,
+    /// Active at the last decision.
+    active: bool,
+}
+
+impl Progress {
+    /// Brings the counters up to date with the active threads; the others keep theirs, exited ones are forgotten.
+    pub(crate) fn admit(&mut self, active: &[&ThreadInfo], alive: &[ThreadInfo], slack: f64) {
+        let exists = |id: &ThreadId| alive.binary_search_by_key(id, |t| t.id).is_ok();
+        self.counters.retain(|id, _| exists(id));
+        let least = active
+            .iter()
+            .filter_map(|t| self.counters.get(&t.id))
+            .filter(|c| c.active)
+            .map(|c| c.value)
+            .reduce(f64::min)
+            .unwrap_or(0.0);
+        let starts = self.program_means(active);
+        for counter in self.counters.values_mut() {
+            counter.active = false;
+        }
+        for info in active {
+            let start = starts.get(&info.program).copied().unwrap_or(least);
+            let counter = self.counters.entry(info.id).or_insert(Counter {
+                value: start,
+                active: true,
+            });
+            counter.value = counter.value.max(least - slack);
+            counter.active = true;
+        }
+    }
+
+    /// The mean counter of each program's threads.
+    fn program_means(&self, threads: &[&ThreadInfo]) -> BTreeMap<ProgramId, f64> {
+        let mut sums: BTreeMap<ProgramId, (f64, f64)> = BTreeMap::new();
+        for info in threads {
+            if let Some(counter) = self.counters.get(&info.id) {
+                let (sum, count) = sums.entry(info.program).or_default();
+                (*sum, *count) = (*sum + counter.value, *count + 1.0);
+            }
+        }
+        let mean = |(program, (sum, count)): (ProgramId, (f64, f64))| (program, sum / count);
+        sums.into_iter().map(mean).collect()
+    }
+
+    pub(crate) fn add(&mut self, thread: ThreadId, amount: f64) {
+        if let Some(counter) = self.counters.get_mut(&thread) {
+            counter.value += amount;
+        }
+    }
+
+    pub(crate) fn get(&self, thread: ThreadId) -> f64 {
+        self.counters.get(&thread).map_or(0.0, |c| c.value)
+    }
+}
+
+/// The weight of a nice value over that of 0: a quarter more per step, as in the kernel's table.
+pub(crate) fn nice_weight(nice: i8) -> f64 {
+    1.25f64.powi(-i32::from(nice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::units::CpuId;
+    use std::sync::Arc;
+
+    fn thread(id: u32, program: u32) -> ThreadInfo {
+        ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(program),
+            name: "p".into(),
+            cpu: CpuId(0),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::default(),
+            told: None,
+        }
+    }
+
+    #[test]
+    fn sleep_earns_no_more_than_the_slack() {
+        let threads = [thread(1, 1), thread(2, 2)];
+        let [sleeper, runner] = [&threads[0], &threads[1]];
+        let mut progress = Progress::default();
+        progress.admit(&[sleeper, runner], &threads, 1.0);
+        progress.admit(&[runner], &threads, 1.0);
+        progress.add(runner.id, 10.0);
+        progress.admit(&[sleeper, runner], &threads, 1.0);
+        assert_eq!(progress.get(sleeper.id), 9.0);
+    }
+
+    #[test]
+    fn a_new_thread_starts_as_the_mean_of_its_program() {
+        let threads = [thread(1, 1), thread(2, 1), thread(3, 2), thread(4, 1)];
+        let refs: Vec<&ThreadInfo> = threads.iter().collect();
+        let mut progress = Progress::default();
+        progress.admit(&refs[..3], &threads, 100.0);
+        progress.add(threads[0].id, 4.0);
+        progress.add(threads[1].id, 8.0);
+        progress.admit(&refs, &threads, 100.0);
+        assert_eq!(progress.get(threads[3].id), 6.0);
+    }
+
+    #[test]
+    fn a_nice_step_is_a_quarter() {
+        assert_eq!(nice_weight(-1), 1.25);
+    }
+}

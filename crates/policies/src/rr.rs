@@ -1,0 +1,181 @@
+//! `rr`: big cores shared evenly among applications.
+//!
+//! Idea: every turn the big cores go, one by one, to the application that has had the least big-core time for its weight, and
+//! within it to the thread that has had the least. An application can use no more big cores than it has active threads; the
+//! others share the rest.
+//!
+//! Source: "RR" in PMCTrack, section 4.1.1 (after Becchi and Crowley, 2006, and Li et al., HPCA 2010).
+//!
+//! Decided here: the length of a turn; a new application starts at the least big-core time of the active ones.
+//!
+//! Assumes: equal big-core time is fair. Loses: throughput when SFs differ (`hsf`), fairness because equal time is not equal
+//! slowdown (`acfs`), and an application with many threads gains little from its share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::placement::{Placement, Reason};
+use countersteer_core::policy::{
+    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+
+use crate::order::{Entry, Types, entries, place, ranks};
+use crate::progress::nice_weight;
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "rr",
+    summary: "round-robin by application: big cores shared evenly among applications",
+    source: "PMCTrack, section 4.1.1 (RR)",
+    params: &[ParamDef {
+        key: "turn_ms",
+        default: "200",
+        prose: "time between choices, in ms; rounded up to the driver's period",
+    }],
+    make: |params, topology| Ok(Box::new(RoundRobin::new(params, topology)?)),
+};
+
+struct RoundRobin {
+    turn: Nanos,
+    seats: Seats,
+    types: Types,
+    turned: Option<Nanos>,
+    /// Big-core seconds credited to an application that came later than others.
+    head_start_s: BTreeMap<ProgramId, f64>,
+    /// Place in the order of the last turn, first 0.
+    order: BTreeMap<ThreadId, usize>,
+}
+
+impl RoundRobin {
+    fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
+        let seats = Seats::new(topology);
+        Ok(Self {
+            turn: Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3),
+            types: Types::new(topology, &seats),
+            seats,
+            turned: None,
+            head_start_s: BTreeMap::new(),
+            order: BTreeMap::new(),
+        })
+    }
+
+    /// Big-core seconds of an application for its weight.
+    fn used_s(&self, view: &View<'_>, program: ProgramId, nice: i8) -> f64 {
+        let fast = self.types.types[0];
+        let own = view.program_usage(program).map_or(0.0, |u| u.cpu_s(fast));
+        let credited = self.head_start_s.get(&program).copied().unwrap_or(0.0);
+        (own + credited) / nice_weight(nice)
+    }
+
+    /// Orders the threads for the next turn.
+    fn choose(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
+        let mut queues: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
+        for (row, entry) in entries.iter().enumerate() {
+            queues.entry(entry.info.program).or_default().push(row);
+        }
+        self.admit(view, entries, &queues);
+        let fast = self.types.types[0];
+        let big = |row: usize| {
+            let usage = view.usage(entries[row].info.id);
+            usage.map_or(0.0, |u| u.cpu_s(fast))
+        };
+        let on_big = |row: usize| entries[row].held == Some(0);
+        for rows in queues.values_mut() {
+            // The last is taken first.
+            rows.sort_by(|a, b| {
+                big(*b)
+                    .total_cmp(&big(*a))
+                    .then(on_big(*a).cmp(&on_big(*b)))
+                    .then(b.cmp(a))
+            });
+        }
+        let mut projected: BTreeMap<ProgramId, (f64, f64)> = queues
+            .iter()
+            .map(|(program, rows)| {
+                let nice = entries[rows[0]].info.nice;
+                let step = self.turn.as_secs_f64() / nice_weight(nice);
+                (*program, (self.used_s(view, *program, nice), step))
+            })
+            .collect();
+        self.order.clear();
+        while let Some(program) = next_program(&projected, &queues, entries) {
+            let Some(row) = queues.get_mut(&program).and_then(Vec::pop) else {
+                break;
+            };
+            self.order.insert(entries[row].info.id, self.order.len());
+            if let Some((used, step)) = projected.get_mut(&program) {
+                *used += *step;
+            }
+        }
+    }
+
+    /// Credits applications that are new with the least time of those that are not.
+    fn admit(
+        &mut self,
+        view: &View<'_>,
+        entries: &[Entry<'_>],
+        queues: &BTreeMap<ProgramId, Vec<usize>>,
+    ) {
+        let nice = |rows: &Vec<usize>| entries[rows[0]].info.nice;
+        let known = queues
+            .iter()
+            .filter(|(program, _)| self.head_start_s.contains_key(program));
+        let least = known
+            .map(|(program, rows)| self.used_s(view, *program, nice(rows)))
+            .reduce(f64::min)
+            .unwrap_or(0.0);
+        for (program, rows) in queues {
+            let start = least * nice_weight(nice(rows));
+            self.head_start_s.entry(*program).or_insert(start);
+        }
+    }
+}
+
+/// The application with the least projected big-core time that has a thread left; one with a thread on a big core before
+/// others of the same time.
+fn next_program(
+    projected: &BTreeMap<ProgramId, (f64, f64)>,
+    queues: &BTreeMap<ProgramId, Vec<usize>>,
+    entries: &[Entry<'_>],
+) -> Option<ProgramId> {
+    let waiting = projected.iter().filter_map(|(program, (used, _))| {
+        let next = *queues.get(program)?.last()?;
+        Some((*used, entries[next].held != Some(0), *program))
+    });
+    waiting
+        .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)))
+        .map(|(_, _, program)| program)
+}
+
+impl Policy for RoundRobin {
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let present = active(view);
+        let mut entries = entries(&present, &self.seats);
+        let quota = self.seats.quota(entries.len());
+        let due = self
+            .turned
+            .is_none_or(|turned| view.now.since(turned) >= self.turn);
+        if due && !self.types.types.is_empty() {
+            self.choose(view, &entries);
+            self.turned = Some(view.now);
+        }
+        for entry in &mut entries {
+            let last = self.order.len();
+            let nth = self.order.get(&entry.info.id).copied().unwrap_or(last);
+            entry.key = -(nth as f64);
+        }
+        let ranks = ranks(&entries, &quota, |holder, challenger| {
+            due && challenger > holder
+        });
+        place(&mut self.seats, &entries, &ranks, |row| {
+            let info = entries[row].info;
+            let used = self.types.types.first().map_or(0.0, |fast| {
+                view.program_usage(info.program)
+                    .map_or(0.0, |u| u.cpu_s(*fast))
+            });
+            Reason::rule("big cores go to the application that has had them least")
+                .saw("its program's seconds on big cores", Some(used))
+        })
+    }
+}
