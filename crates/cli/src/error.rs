@@ -7,6 +7,7 @@ use countersteer_host::counters::CounterError;
 use countersteer_host::online::OnlineError;
 use countersteer_host::record_run::RecordError;
 use countersteer_host::topology::DetectError;
+use countersteer_host::undo::JournalError;
 use countersteer_report::ReportError;
 use countersteer_sim::engine::SimError;
 
@@ -113,9 +114,12 @@ impl Kind {
         if let Some(error) = cause.downcast_ref::<RecordError>() {
             return Self::of_record_error(error);
         }
+        if cause.is::<JournalError>() {
+            return Some(Self::Io);
+        }
         if let Some(error) = cause.downcast_ref::<AffinityError>() {
             return Some(match error {
-                AffinityError::Journal { .. } => Self::Io,
+                AffinityError::Journal(_) => Self::Io,
                 AffinityError::Counters(error) => Self::of_counter_error(error),
             });
         }

@@ -11,7 +11,11 @@ pub mod page;
 pub mod record_run;
 mod resctrl;
 pub mod signals;
+pub mod task;
 pub mod topology;
+mod uclamp;
+mod unavailable;
+pub mod undo;
 pub mod virtuals;
 
 pub use counters::region;

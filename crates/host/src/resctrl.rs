@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::virtuals::Unavailable;
+use crate::unavailable::Unavailable;
 
 /// What groups of this program are called: this, its process number, then whatever tells them apart.
 pub(crate) const PREFIX: &str = "countersteer-";

@@ -14,9 +14,10 @@ use countersteer_core::engine::{Engine, ThreadEventKind, Watch};
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
-use countersteer_host::affinity::{AffinityConfig, AffinityEngine, Counters, restore};
+use countersteer_host::affinity::{AffinityConfig, AffinityEngine, Counters};
 use countersteer_host::counters::{Pmus, Resolved, resolve};
 use countersteer_host::live::{LiveEngine, Root};
+use countersteer_host::undo::restore;
 
 /// Ends with the test, whatever becomes of it.
 struct Program(Child);

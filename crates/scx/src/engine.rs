@@ -13,8 +13,9 @@ use countersteer_core::metric::steps::{FACTOR_BITS, step_models};
 use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
-use countersteer_host::affinity::{Counters, task};
+use countersteer_host::affinity::Counters;
 use countersteer_host::live::{LiveEngine, Root};
+use countersteer_host::task;
 
 use crate::ScxError;
 use crate::counting::{Counting, Layout};

@@ -10,7 +10,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_core::sample::{Counts, Sample};
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
-use countersteer_host::affinity::task;
+use countersteer_host::task;
 
 use crate::counting::Layout;
 use crate::generated::{shared, types};

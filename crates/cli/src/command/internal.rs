@@ -3,7 +3,7 @@
 use std::io::stdin;
 use std::path::PathBuf;
 
-use countersteer_host::{affinity, keeper, online::undo};
+use countersteer_host::{keeper, online::undo, undo::restore_after};
 
 /// Arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -32,7 +32,7 @@ pub fn guarded() -> bool {
     if let (Some(folder), Some(engine)) = (folder, engine) {
         keeper::settle_in("steer-guardian");
         keeper::wait_for_end(engine, stdin());
-        affinity::restore_after(&folder, engine);
+        restore_after(&folder, engine);
         // Its control socket, on which nobody answers any more.
         for name in ["run", "trial"] {
             let _ = std::fs::remove_file(folder.join(format!("{name}-{engine}.sock")));

@@ -1,6 +1,6 @@
 //! `steer restore`: undo what engines that were killed have left behind.
 
-use countersteer_host::affinity::{journal_folder, restore};
+use countersteer_host::undo::{journal_folder, restore};
 
 use super::{print, print_json};
 

@@ -5,8 +5,8 @@
 use std::io;
 use std::process::{Command, id};
 
-use countersteer_host::affinity::journal_folder;
 use countersteer_host::keeper::Keeper;
+use countersteer_host::undo::journal_folder;
 
 /// Starts it. A run without one goes on: what a kill leaves is then put back by the next run.
 pub fn start() -> Option<Keeper> {

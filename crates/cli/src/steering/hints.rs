@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use countersteer_host::affinity::journal_folder;
 use countersteer_host::hints::{HintConfig, Hinted};
 use countersteer_host::live::LiveEngine;
+use countersteer_host::undo::journal_folder;
 
 use super::here::Here;
 

@@ -9,9 +9,10 @@ use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::policy::Policy;
 use countersteer_core::score::{Outcome, Score};
 use countersteer_core::units::Nanos;
-use countersteer_host::affinity::{self, AffinityConfig, journal_folder};
+use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::permission;
 use countersteer_host::live::{Attended, Gauges};
+use countersteer_host::undo::{self, journal_folder};
 use countersteer_report::record::{Collector, Detail, Manifest};
 
 use super::contest::Contest;
@@ -70,7 +71,7 @@ pub struct Done {
 
 /// Undoes what engines that were killed have left behind.
 pub fn put_back() -> anyhow::Result<()> {
-    let restored = affinity::restore(&journal_folder())?;
+    let restored = undo::restore(&journal_folder())?;
     if restored.journals > 0 {
         let n = restored.threads;
         eprintln!(
@@ -104,7 +105,7 @@ pub fn conduct(
     if job.forgetful {
         tally = tally.forgetful();
     }
-    affinity::make_folder(&journal_folder())?;
+    undo::make_folder(&journal_folder())?;
     let _socket = Socket::open(
         &journal_folder().join(&job.socket),
         &here.topology,
@@ -165,7 +166,7 @@ fn give_up() {
     eprintln!(
         "steer: the policy does not come back from a decision; all threads are let go and this run ends"
     );
-    let _ = affinity::undo_own(&journal_folder());
+    let _ = undo::undo_own(&journal_folder());
     std::process::exit(i32::from(Kind::Internal as u8));
 }
 

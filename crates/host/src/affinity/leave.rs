@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_core::units::ThreadId;
 
-use super::journal::Told;
-use super::restore::put_back;
-use super::{AffinityEngine, Restored, task};
+use super::AffinityEngine;
 use crate::counters::Fate;
 use crate::live::Root;
+use crate::task;
+use crate::undo::Restored;
+use crate::undo::journal::Told;
+use crate::undo::restore::put_back;
 
 /// Rounds in which threads are looked for that were born while their process was let go.
 const MOST_ROUNDS: usize = 10;

@@ -11,14 +11,10 @@
 //! - Each change is journalled before it is made ([`journal`]), and put back when the engine is dropped or, if it was killed,
 //!   by [`restore`].
 
-pub(crate) mod journal;
 mod leave;
-mod orphans;
 mod recount;
-pub(crate) mod restore;
 mod roster;
 mod scan;
-pub mod task;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -40,11 +36,11 @@ use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 use crate::counters::{CoreTypes, CounterError, Fate, Watch};
 use crate::live::{LiveEngine, Root};
 
-pub use journal::{journal_folder, make_folder};
+use crate::task;
+use crate::undo::journal::{self, Journal};
+use crate::undo::{JournalError, Restored, restore};
 pub use recount::{Counters, Recount};
-pub use restore::{Restored, restore, restore_after, undo_own};
 
-use journal::Journal;
 use leave::Ignored;
 use roster::Roster;
 use scan::Scan;
@@ -60,14 +56,8 @@ const QUIET: Nanos = Nanos::from_millis(2000);
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
     /// No mask is changed without having been written down.
-    #[error(
-        "{}: {source}; nothing is steered without a journal of what was changed: make room or give permission there",
-        path.display()
-    )]
-    Journal {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// Counters or programs.
     #[error(transparent)]
     Counters(#[from] CounterError),
@@ -230,7 +220,8 @@ impl AffinityEngine {
         let members = self.roster.members.values();
         let mut living = members.filter(|m| m.placed.is_some() || m.nice.is_some());
         self.journal
-            .tidy(|anew| living.try_for_each(|m| anew.before(&m.before)))
+            .tidy(|anew| living.try_for_each(|m| anew.before(&m.before)))?;
+        Ok(())
     }
 
     /// Forgets a thread, and with its last thread a program.

@@ -10,8 +10,8 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 
-use super::journal::Before;
-use super::task;
+use crate::task;
+use crate::undo::journal::Before;
 
 /// A thread that is steered. Masks are by the kernel's numbers of CPUs.
 #[derive(Clone, Debug)]

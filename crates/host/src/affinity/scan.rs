@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_core::units::Nanos;
 
-use super::task;
 use crate::counters::Fate;
+use crate::task;
 
 /// Threads that were seen last, by process.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use countersteer_core::counters::{PlanError, SpecError};
 
-use crate::affinity::task;
+use crate::task;
 
 use super::limits::permission;
 use super::vendor::VendorError;

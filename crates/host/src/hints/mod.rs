@@ -1,16 +1,14 @@
 //! Hints at frequencies, and parts of caches: what any engine of a real machine does beside placing threads.
 //!
 //! Input: an engine, and placements with [`Clamp`]s and [`CacheClass`]es. Output: the engine again, which heeds them as far as
-//! the machine lets it: utilisation clamps of threads ([`clamps`]) and energy preferences of the CPUs where they run
+//! the machine lets it: utilisation clamps of threads ([`crate::uclamp`]) and energy preferences of the CPUs where they run
 //! ([`preferences`]) for the frequency, control groups of resctrl ([`shares`]) for caches and bandwidth. What is missing is
 //! counted in [`Applied`] and said once. Each change is journalled before it is made, and put back when the engine is dropped
-//! or, if it was killed, with the masks ([`crate::affinity::restore`]). Nothing is opened until a policy asks.
+//! or, if it was killed, with the masks ([`crate::undo::restore`]). Nothing is opened until a policy asks.
 
-pub(crate) mod clamps;
 pub(crate) mod preferences;
 mod shares;
 mod threads;
-mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -23,18 +21,19 @@ use countersteer_core::placement::{CacheClass, Clamp, Placement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 
-use crate::affinity::journal::{self, Journal, Told};
-use crate::affinity::{AffinityError, Restored, task};
 use crate::counters::process_of;
 use crate::live::{LiveEngine, Root};
 use crate::resctrl;
+use crate::task;
+use crate::undo::journal::{self, Journal, Told};
+use crate::undo::{JournalError, Restored};
 
-pub(crate) use undo::undo;
+use crate::undo::hints::undo;
 
 #[cfg(test)]
 mod tests;
 
-use clamps::Clamps;
+use crate::uclamp::{self, Clamps};
 use preferences::Preferences;
 use shares::{Refused, Shares};
 
@@ -82,7 +81,7 @@ pub struct Hinted<E> {
 impl<E: LiveEngine> Hinted<E> {
     /// An engine that heeds hints from now on.
     pub fn new(inner: E, config: HintConfig) -> Self {
-        Self::over(inner, config, Box::new(clamps::Kernel))
+        Self::over(inner, config, Box::new(uclamp::Kernel))
     }
 
     fn over(inner: E, config: HintConfig, clamps: Box<dyn Clamps>) -> Self {
@@ -147,7 +146,7 @@ impl<E: LiveEngine> Hinted<E> {
         done.unwrap_or_else(|error| self.without_journal(&error, hints.len()))
     }
 
-    fn without_journal(&mut self, error: &AffinityError, hints: usize) -> u32 {
+    fn without_journal(&mut self, error: &JournalError, hints: usize) -> u32 {
         self.say(format!("hints are not heeded: {error}"));
         u32::try_from(hints).unwrap_or(u32::MAX)
     }
@@ -157,7 +156,7 @@ impl<E: LiveEngine> Hinted<E> {
         hints: &[(u32, Clamp)],
         caches: Option<&[CacheClass]>,
         journal: &mut Journal,
-    ) -> Result<u32, AffinityError> {
+    ) -> Result<u32, JournalError> {
         let mut unheeded = 0;
         for (tid, clamp) in hints {
             unheeded += self.hint(*tid, *clamp, journal)?;
@@ -183,7 +182,7 @@ impl<E: LiveEngine> Hinted<E> {
         &mut self,
         classes: &[CacheClass],
         journal: &mut Journal,
-    ) -> Result<u32, AffinityError> {
+    ) -> Result<u32, JournalError> {
         let config = &self.config;
         let mut missing = None;
         let shares = self.shares.get_or_insert_with(|| {

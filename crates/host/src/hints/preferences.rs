@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::placement::Clamp;
 
-use crate::affinity::AffinityError;
-use crate::affinity::journal::{Journal, Preference};
+use crate::undo::JournalError;
+use crate::undo::journal::{Journal, Preference};
 
 /// What the processor is asked for: as fast as possible, or rather save energy, the milder first.
 const FAST: &[&str] = &["performance"];
@@ -91,7 +91,7 @@ impl Preferences {
         &mut self,
         wanted: &BTreeMap<u32, Clamp>,
         journal: &mut Journal,
-    ) -> Result<u32, AffinityError> {
+    ) -> Result<u32, JournalError> {
         let mut refused = 0;
         for (number, cpu) in &mut self.cpus {
             let Some(cpu) = cpu else { continue };
@@ -136,11 +136,4 @@ pub(super) fn strongest(a: Clamp, b: Clamp) -> Clamp {
         least: a.least.max(b.least),
         most: a.most.max(b.most),
     }
-}
-
-/// Puts a preference back where it is still one that was set. Whether that was needed, and done.
-pub(crate) fn put_back(file: &Path, known: &Preference) -> Option<bool> {
-    let now = read(file)?;
-    (now != known.before && known.set.contains(&now))
-        .then(|| std::fs::write(file, &known.before).is_ok())
 }

@@ -13,9 +13,9 @@ use countersteer_core::placement::{CacheClass, CacheShare, Members};
 use countersteer_core::topology::{Group, GroupBy, Topology};
 use countersteer_core::units::{CpuId, GroupId};
 
-use crate::affinity::AffinityError;
-use crate::affinity::journal::Journal;
 use crate::resctrl::{Groups, Masks, PREFIX, mount, numbers, unavailable};
+use crate::undo::JournalError;
+use crate::undo::journal::Journal;
 use crate::virtuals::Unavailable;
 
 /// What could not be done, in words that are told once, with how often.
@@ -94,7 +94,7 @@ impl Shares {
         threads: &[ThreadInfo],
         journal: &mut Journal,
         refused: &mut Refused,
-    ) -> Result<(), AffinityError> {
+    ) -> Result<(), JournalError> {
         let named: BTreeSet<&str> = classes.iter().map(|c| &*c.name).collect();
         let gone: Vec<String> = self
             .classes

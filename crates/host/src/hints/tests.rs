@@ -11,8 +11,8 @@ use countersteer_core::topology::GroupBy;
 use countersteer_core::units::{CpuId, GroupId, ProgramId, ThreadId};
 
 use super::*;
-use crate::affinity::restore;
 use crate::resctrl::testing::Pretend;
+use crate::undo::restore;
 
 const MACHINE: &str = include_str!("../../../../machines/xeon-x5365-2-2.toml");
 
@@ -20,13 +20,13 @@ const MACHINE: &str = include_str!("../../../../machines/xeon-x5365-2-2.toml");
 struct Paper(Arc<Topology>, Vec<ThreadInfo>);
 
 impl Engine for Paper {
-    type Error = AffinityError;
+    type Error = JournalError;
 
     fn topology(&self) -> &Arc<Topology> {
         &self.0
     }
 
-    fn observe(&mut self, _: &Watch<'_>, at: Nanos) -> Result<Observation, AffinityError> {
+    fn observe(&mut self, _: &Watch<'_>, at: Nanos) -> Result<Observation, JournalError> {
         Ok(Observation {
             at,
             threads: self.1.clone(),
@@ -34,17 +34,17 @@ impl Engine for Paper {
         })
     }
 
-    fn apply(&mut self, _: &Placement) -> Result<Applied, AffinityError> {
+    fn apply(&mut self, _: &Placement) -> Result<Applied, JournalError> {
         Ok(Applied::default())
     }
 }
 
 impl LiveEngine for Paper {
-    fn admit(&mut self, _: &Root) -> Result<(), AffinityError> {
+    fn admit(&mut self, _: &Root) -> Result<(), JournalError> {
         Ok(())
     }
 
-    fn dismiss(&mut self, root: &Root) -> Result<(), AffinityError> {
+    fn dismiss(&mut self, root: &Root) -> Result<(), JournalError> {
         self.1.retain(|t| t.program != root.program);
         Ok(())
     }

@@ -8,10 +8,11 @@ use countersteer_core::placement::Clamp;
 use countersteer_core::units::CpuId;
 
 use super::{Hint, Hinted, preferences};
-use crate::affinity::journal::{self, Journal};
-use crate::affinity::{AffinityError, task};
 use crate::counters::process_of;
 use crate::live::LiveEngine;
+use crate::task;
+use crate::undo::JournalError;
+use crate::undo::journal::{self, Journal};
 
 impl<E: LiveEngine> Hinted<E> {
     /// Sets a thread's hint; 1 if it is not heeded.
@@ -20,7 +21,7 @@ impl<E: LiveEngine> Hinted<E> {
         tid: u32,
         clamp: Clamp,
         journal: &mut Journal,
-    ) -> Result<u32, AffinityError> {
+    ) -> Result<u32, JournalError> {
         let Ok(found) = self.clamps.get(tid) else {
             return Ok(0);
         };
@@ -123,7 +124,7 @@ impl<E: LiveEngine> Hinted<E> {
     }
 
     /// Tells CPUs what is wanted of them by the hints of who may run there.
-    pub(super) fn prefer(&mut self, journal: &mut Journal) -> Result<(), AffinityError> {
+    pub(super) fn prefer(&mut self, journal: &mut Journal) -> Result<(), JournalError> {
         let mut wanted: BTreeMap<u32, Clamp> = BTreeMap::new();
         for info in &self.threads {
             let Some(clamp) = self.hints.get(&info.id.0).and_then(|h| h.wanted) else {

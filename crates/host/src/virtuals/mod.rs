@@ -16,6 +16,8 @@ mod resctrl;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use crate::unavailable::Unavailable;
+
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::{CpuId, Nanos};
 
@@ -64,24 +66,6 @@ pub struct Value {
     pub place: Place,
     /// The value, in the column's unit.
     pub value: f64,
-}
-
-/// Why a provider has nothing to tell here.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}; {mend}")]
-pub struct Unavailable {
-    pub why: String,
-    /// What the user can do about it.
-    pub mend: String,
-}
-
-impl Unavailable {
-    pub(crate) fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self {
-            why: why.into(),
-            mend: mend.into(),
-        }
-    }
 }
 
 /// A source of virtual counters. What it changed on the machine it undoes when dropped.

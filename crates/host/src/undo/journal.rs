@@ -19,8 +19,8 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::placement::Clamp;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::AffinityError;
-use super::task;
+use super::JournalError;
+use crate::task;
 
 const FORMAT: &str = "countersteer-journal/1";
 /// Size at which a journal is written anew for the first time.
@@ -112,12 +112,12 @@ pub fn journal_folder() -> PathBuf {
 ///
 /// # Errors
 /// It cannot be made, or somebody else has made it.
-pub fn make_folder(folder: &Path) -> Result<(), AffinityError> {
+pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
     let made = std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder);
-    let failed = |source| AffinityError::Journal {
+    let failed = |source| JournalError {
         path: folder.to_owned(),
         source,
     };
@@ -126,8 +126,8 @@ pub fn make_folder(folder: &Path) -> Result<(), AffinityError> {
 
 impl Journal {
     /// A new journal in a folder, which is made if need be.
-    pub(crate) fn create(folder: &Path) -> Result<Self, AffinityError> {
-        let failed = |source| AffinityError::Journal {
+    pub(crate) fn create(folder: &Path) -> Result<Self, JournalError> {
+        let failed = |source| JournalError {
             path: folder.to_owned(),
             source,
         };
@@ -140,7 +140,7 @@ impl Journal {
         // Others see it when it is locked, not before.
         let shown = std::fs::hard_link(&journal.path, &path);
         let _ = std::fs::remove_file(&journal.path);
-        shown.map_err(|source| AffinityError::Journal {
+        shown.map_err(|source| JournalError {
             path: path.clone(),
             source,
         })?;
@@ -149,9 +149,9 @@ impl Journal {
     }
 
     /// A journal that is not at its place yet.
-    fn begun(path: &Path) -> Result<Self, AffinityError> {
+    fn begun(path: &Path) -> Result<Self, JournalError> {
         let path = path.with_extension("new");
-        let failed = |source| AffinityError::Journal {
+        let failed = |source| JournalError {
             path: path.clone(),
             source,
         };
@@ -173,8 +173,8 @@ impl Journal {
     /// Writes the journal anew when it has grown, without the threads that have ended.
     pub(crate) fn tidy(
         &mut self,
-        living: impl FnOnce(&mut Self) -> Result<(), AffinityError>,
-    ) -> Result<(), AffinityError> {
+        living: impl FnOnce(&mut Self) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
         if self.bytes < self.most {
             return Ok(());
         }
@@ -186,7 +186,7 @@ impl Journal {
         for mask in &self.masks {
             anew.mask(mask)?;
         }
-        let failed = |source| AffinityError::Journal {
+        let failed = |source| JournalError {
             path: self.path.clone(),
             source,
         };
@@ -198,7 +198,7 @@ impl Journal {
     }
 
     /// A thread that is about to be touched for the first time.
-    pub(super) fn before(&mut self, b: &Before) -> Result<(), AffinityError> {
+    pub(crate) fn before(&mut self, b: &Before) -> Result<(), JournalError> {
         self.line(&format!(
             "thread {} {} {} {} {} {}",
             b.pid, b.tid, b.started, b.session, b.nice, b.cpus
@@ -206,7 +206,7 @@ impl Journal {
     }
 
     /// A mask that is about to be set.
-    pub(super) fn mask(&mut self, cpus: &CpuSet) -> Result<(), AffinityError> {
+    pub(crate) fn mask(&mut self, cpus: &CpuSet) -> Result<(), JournalError> {
         if self.masks.contains(cpus) {
             return Ok(());
         }
@@ -216,12 +216,12 @@ impl Journal {
     }
 
     /// Whether a mask is one that was set.
-    pub(super) fn has_set(&self, cpus: &CpuSet) -> bool {
+    pub(crate) fn has_set(&self, cpus: &CpuSet) -> bool {
         self.masks.contains(cpus)
     }
 
     /// A thread whose frequency hint is about to be changed for the first time.
-    pub(crate) fn hinted(&mut self, h: &Hinted) -> Result<(), AffinityError> {
+    pub(crate) fn hinted(&mut self, h: &Hinted) -> Result<(), JournalError> {
         let Clamp { least, most } = h.clamp;
         self.line(&format!(
             "hinted {} {} {} {} {least} {most}",
@@ -230,12 +230,12 @@ impl Journal {
     }
 
     /// A frequency hint that is about to be set.
-    pub(crate) fn clamp(&mut self, clamp: Clamp) -> Result<(), AffinityError> {
+    pub(crate) fn clamp(&mut self, clamp: Clamp) -> Result<(), JournalError> {
         self.keep(format!("clamp {} {}", clamp.least, clamp.most))
     }
 
     /// A group of resctrl that is about to be made.
-    pub(crate) fn group(&mut self, path: &Path) -> Result<(), AffinityError> {
+    pub(crate) fn group(&mut self, path: &Path) -> Result<(), JournalError> {
         self.keep(format!("group {}", path.display()))
     }
 
@@ -245,11 +245,11 @@ impl Journal {
         file: &Path,
         before: &str,
         set: &str,
-    ) -> Result<(), AffinityError> {
+    ) -> Result<(), JournalError> {
         self.keep(format!("preference {before} {set} {}", file.display()))
     }
 
-    fn keep(&mut self, line: String) -> Result<(), AffinityError> {
+    fn keep(&mut self, line: String) -> Result<(), JournalError> {
         if self.kept.contains(&line) {
             return Ok(());
         }
@@ -259,12 +259,12 @@ impl Journal {
     }
 
     /// A nice value that is about to be set.
-    pub(super) fn nice(&mut self, tid: u32, nice: i8) -> Result<(), AffinityError> {
+    pub(crate) fn nice(&mut self, tid: u32, nice: i8) -> Result<(), JournalError> {
         self.line(&format!("nice {tid} {nice}"))
     }
 
     /// All masks that were set.
-    pub(super) const fn set_masks(&self) -> &BTreeSet<CpuSet> {
+    pub(crate) const fn set_masks(&self) -> &BTreeSet<CpuSet> {
         &self.masks
     }
 
@@ -274,12 +274,12 @@ impl Journal {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    fn line(&mut self, text: &str) -> Result<(), AffinityError> {
+    fn line(&mut self, text: &str) -> Result<(), JournalError> {
         // One call per line: a killed process leaves whole lines only.
         let line = format!("{text}\n");
         let written = (&*self.file).write_all(line.as_bytes());
         self.bytes += line.len();
-        written.map_err(|source| AffinityError::Journal {
+        written.map_err(|source| JournalError {
             path: self.path.clone(),
             source,
         })

@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::journal::{Told, is_own, told};
-use super::task;
+use crate::task;
 
 /// A journal whose engine is gone, locked against whoever else wants to undo it.
 pub(super) type Orphan = (PathBuf, Flock<File>, Told);

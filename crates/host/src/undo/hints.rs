@@ -9,13 +9,11 @@ use std::path::Path;
 
 use countersteer_core::placement::Clamp;
 
-use super::clamps::Clamps;
-use super::preferences;
-use crate::affinity::Restored;
-use crate::affinity::journal::Told;
-use crate::affinity::restore::unlisted;
-use crate::affinity::task;
+use super::journal::{Preference, Told};
+use super::restored::{Restored, unlisted};
 use crate::resctrl::{Groups, PREFIX};
+use crate::task;
+use crate::uclamp::Clamps;
 
 /// Rounds in which threads are looked for that were born to hinted ones meanwhile.
 const MOST_ROUNDS: usize = 100;
@@ -77,12 +75,20 @@ pub(crate) fn undo(
         remove(group, groups, restored);
     }
     for (file, known) in &told.preferences {
-        match preferences::put_back(file, known) {
+        match put_back(file, known) {
             Some(true) => restored.hints += 1,
             Some(false) => restored.failed += 1,
             None => {}
         }
     }
+}
+
+/// Puts an energy preference back where it is still one that was set. Whether that was needed, and done.
+fn put_back(file: &Path, known: &Preference) -> Option<bool> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let now = text.trim();
+    let ours = !now.is_empty() && now != known.before && known.set.contains(now);
+    ours.then(|| std::fs::write(file, &known.before).is_ok())
 }
 
 fn count(done: io::Result<()>, restored: &mut Restored) {

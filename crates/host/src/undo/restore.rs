@@ -8,28 +8,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use countersteer_core::cpuset::CpuSet;
-use serde::Serialize;
 
-use super::AffinityError;
+use super::JournalError;
+use super::hints;
 use super::journal::{Before, Told};
 use super::orphans::orphans;
-use super::task;
-use crate::hints;
+use super::restored::{Restored, unlisted};
 use crate::resctrl::Kernel;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Restored {
-    /// Runs that are gone and had left journals.
-    pub journals: usize,
-    /// Threads that were put back.
-    pub threads: usize,
-    /// Frequency hints, energy preferences and groups of resctrl that were put back or removed.
-    pub hints: usize,
-    /// Threads that somebody else has confined since; they were left alone.
-    pub left: usize,
-    /// Threads that could not be put back: not permitted, or none of their CPUs is allowed any more.
-    pub failed: usize,
-}
+use crate::task;
+use crate::uclamp;
 
 /// Rounds in which threads are looked for that were born to confined ones meanwhile.
 const MOST_ROUNDS: usize = 100;
@@ -38,7 +25,7 @@ const MOST_ROUNDS: usize = 100;
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn restore(folder: &Path) -> Result<Restored, AffinityError> {
+pub fn restore(folder: &Path) -> Result<Restored, JournalError> {
     restore_of(folder, None)
 }
 
@@ -48,8 +35,8 @@ pub fn restore_after(folder: &Path, engine: u32) {
     let _ = restore_of(folder, Some(engine));
 }
 
-fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, AffinityError> {
-    let failed = |source| AffinityError::Journal {
+fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalError> {
+    let failed = |source| JournalError {
         path: folder.to_owned(),
         source,
     };
@@ -92,7 +79,7 @@ pub fn undo_own(folder: &Path) -> Restored {
 }
 
 /// Undoes what a journal tells of. Relatives are sought in whole sessions, where other engines may be at work, only on demand.
-pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
+pub(crate) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
     // Where nothing was ever set, nobody has it, nor has inherited it.
     if !told.masks.is_empty() || !told.nices.is_empty() {
         for before in told.before.values() {
@@ -100,15 +87,10 @@ pub(super) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
         }
         undo_inherited(told, sessions, restored);
     }
-    hints::undo(
-        told,
-        sessions,
-        (&hints::clamps::Kernel, &mut Kernel),
-        restored,
-    );
+    hints::undo(told, sessions, (&uclamp::Kernel, &mut Kernel), restored);
 }
 
-pub(super) fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
+pub(crate) fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
     let same = task::stat(before.pid, before.tid).filter(|s| s.started == before.started);
     let Some(stat) = same else { return };
     if told
@@ -175,22 +157,4 @@ fn inheritors(told: &Told, sessions: bool, done: &BTreeSet<u32>) -> Vec<(u32, Cp
         task::mask(*tid).is_ok_and(|now| told.masks.contains(&now) && now != **own)
     });
     inherited.map(|(tid, own)| (tid, own.clone())).collect()
-}
-
-/// Threads of processes that were born since then and are related to one that a journal knows: by process, parent or session.
-/// With each comes what its relative has.
-pub(crate) fn unlisted<T: Copy>(
-    since: u64,
-    related: impl Fn(u32, u32, u32) -> Option<T>,
-) -> Vec<(u32, T)> {
-    let mut found = Vec::new();
-    for pid in task::processes() {
-        let Some(stat) = task::stat(pid, pid).filter(|s| !s.kernel && s.started >= since) else {
-            continue;
-        };
-        if let Some(relative) = related(pid, stat.parent, stat.session) {
-            found.extend(task::threads(pid).into_iter().map(|tid| (tid, relative)));
-        }
-    }
-    found
 }
