@@ -10,8 +10,8 @@ use std::time::Duration;
 use countersteer_core::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
-use super::inside::Heard;
 use super::record::{Counts, Record, parse};
+use super::task_counting::Heard;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {

@@ -6,60 +6,19 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 
-use countersteer_core::counters::{Owner, Plan, Readings, Which};
-use countersteer_core::cpuset::CpuSet;
+use countersteer_core::counters::{Owner, Readings, Which};
 use countersteer_core::units::Nanos;
 
 use super::CounterError;
 use super::backend::{Backend, Kernel};
 use super::follow::Follower;
-use super::inside::{self, Follow, Followed, Inside};
+use super::inside::{self, Followed};
 use super::launch::{self, Ending, Held};
-use super::open::{CGROUP, Leaving, Opened, Opening, Whom};
-use super::resolve::{CoreTypes, Resolved};
-use super::{ends, limits, sys, tasks};
-
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// A program that is started, and what it starts.
-    Launch(Vec<String>),
-    /// Processes with all their threads, and what they start from now on.
-    Processes(Vec<u32>),
-    /// Those of these processes that are there and may be looked at; counting goes on when all have ended.
-    Present(Vec<u32>),
-    /// Threads, and what they start from now on.
-    Threads(Vec<u32>),
-    Cpus,
-    /// A control group, by CPU.
-    Cgroup(PathBuf),
-}
-
-/// What is to be counted, of whom, and how often.
-#[derive(Clone, Debug)]
-pub struct Request {
-    pub target: Target,
-    pub sets: Vec<Vec<Resolved>>,
-    /// The sets as a plan.
-    pub plan: Plan,
-    /// Time between readings; without it, a thread is read at its end.
-    pub interval: Option<Nanos>,
-    /// Ends after so many readings.
-    pub samples: Option<u64>,
-    pub duration: Option<Nanos>,
-    /// A reading each so many events: set, place in the set, number; without it, by time.
-    pub every: Option<(usize, usize, u64)>,
-    /// CPUs that are looked at.
-    pub cpus: CpuSet,
-    /// CPUs that a started program is confined to.
-    pub bind: Option<CpuSet>,
-    /// Everything together instead of thread by thread.
-    pub total: bool,
-    /// A file for what a started program prints, which then has nothing to read either; without it, it has this one's streams.
-    pub output: Option<PathBuf>,
-    pub core_types: CoreTypes,
-}
+use super::open::{Opened, Whom};
+use super::request::{Request, SPARING_NS, Target};
+use super::task_counting::{Follow, Inside};
+use super::{sys, tasks};
 
 pub struct Tick<'a> {
     /// When the session began, by the clock of the readings.
@@ -104,14 +63,6 @@ pub struct Session {
     owner: Option<Owner>,
 }
 
-/// Parts of a period after which a running thread is sampled.
-const SAMPLES_PER_PERIOD: u64 = 10;
-/// Of a short period, as many parts as are this long, but at least two: each sample interrupts the thread.
-pub(super) const SPARING_NS: u64 = 5_000_000;
-/// Least time of running between two samples of a thread.
-const LEAST_SAMPLE_NS: u64 = 500_000;
-/// How far apart samples are of threads that leave their CPUs all the time, where nobody reads before the end.
-const SELDOM_NS: u64 = 100_000_000;
 /// How often rings are looked at when there is no period.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
 
@@ -285,55 +236,6 @@ impl Stopper {
         // A session that has ended already has closed the other end.
         let _ = (&self.0).write(&[0]);
     }
-}
-
-impl Request {
-    /// How counters are opened, with samples of short periods no closer than so, if that gives two.
-    fn opening(&self, sparing_ns: u64) -> Opening<'_> {
-        let launched = matches!(self.target, Target::Launch(_));
-        let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, sparing_ns));
-        let often = 1_000_000_000 / if sample_ns > 0 { sample_ns } else { SELDOM_NS };
-        let leaving = often.min(limits::samples_per_second());
-        let numbers = |ids: &[u32]| {
-            ids.iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        let target = match &self.target {
-            Target::Launch(command) => format!("`{}`", command.first().map_or("", String::as_str)),
-            Target::Processes(pids) => format!("process {}", numbers(pids)),
-            Target::Present(_) => "running processes".into(),
-            Target::Threads(tids) => format!("thread {}", numbers(tids)),
-            Target::Cpus => "all CPUs".into(),
-            Target::Cgroup(path) => format!("{CGROUP}{}", path.display()),
-        };
-        Opening {
-            sets: &self.sets,
-            cpus: &self.cpus,
-            core_types: &self.core_types,
-            sample_ns,
-            every: self.every,
-            exit_point: ends::exit_point(),
-            kernel_tells: ends::kernel_tells(),
-            one_root: launched,
-            leaving: if self.every.is_some() {
-                Leaving::Each(1)
-            } else {
-                Leaving::PerSecond(leaving)
-            },
-            on_exec: launched,
-            lenient: matches!(self.target, Target::Present(_)),
-            target,
-        }
-    }
-}
-
-/// After how much running a thread is sampled, by the length of a period.
-pub(super) fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
-    (period / SAMPLES_PER_PERIOD)
-        .max(sparing_ns.min(period / 2))
-        .max(LEAST_SAMPLE_NS)
 }
 
 /// Threads that are there first, with their processes.

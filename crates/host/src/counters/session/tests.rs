@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 
-use countersteer_core::counters::{Ledger, PlannedEvent, PlannedSet};
+use countersteer_core::counters::{Ledger, Plan, PlannedEvent, PlannedSet};
+use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
 
 use super::super::attention::Wake;
 use super::super::notes::Notes;
 use super::super::open::{GroupInfo, Places, Says};
 use super::super::record::testing as record;
+use super::super::request::{LEAST_SAMPLE_NS, sample_ns};
+use super::super::resolve::CoreTypes;
 use super::*;
 
 const MS: u64 = 1_000_000;

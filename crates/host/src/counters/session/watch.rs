@@ -12,10 +12,11 @@ use countersteer_core::units::Nanos;
 use super::super::backend::{Backend, Kernel};
 use super::super::follow::{Fate, Follower};
 use super::super::notes::TAKEN_IN;
-use super::super::open::{Leaving, Opened, Whom};
+use super::super::open::{Opened, Whom};
+use super::super::request::{LEAST_SAMPLE_NS, Request, Target};
 use super::super::resolve::{CoreTypes, Resolved};
 use super::super::{CounterError, tasks};
-use super::{HOUSEKEEPING, LEAST_SAMPLE_NS, Request, Target, add_newborn, tids_of};
+use super::{HOUSEKEEPING, add_newborn, tids_of};
 
 /// Counters over processes that are added one by one.
 pub struct Watch {
@@ -142,8 +143,7 @@ impl Watch {
             target,
             ..self.request.clone()
         };
-        let mut opening = request.opening(LEAST_SAMPLE_NS);
-        opening.leaving = Leaving::Each(1);
+        let opening = request.opening(LEAST_SAMPLE_NS);
         let known = self.backend.opened.infos.len();
         self.backend.opened.add_threads(&opening, &tids)?;
         self.follower.groups(&self.backend.opened.infos[known..]);
