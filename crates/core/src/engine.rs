@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::cpuset::CpuSet;
 use crate::placement::Placement;
 use crate::sample::Sample;
+use crate::signature::Signature;
 use crate::told::Told;
 use crate::topology::Topology;
 use crate::units::{CpuId, Nanos, ProgramId, ThreadId};
@@ -197,6 +198,11 @@ pub trait Forecast {
     ///
     /// `assignment[i]` is the CPU of `threads[i]`.
     fn steady_state(&mut self, threads: &[ThreadId], assignment: &[CpuId]) -> Vec<ThreadForecast>;
+
+    /// The signature that a thread's program carries, if it carries one.
+    fn signature(&mut self, _thread: ThreadId) -> Option<Signature> {
+        None
+    }
 }
 
 /// Predicted speed of a thread.

@@ -20,6 +20,7 @@ pub mod profile;
 pub mod rules;
 pub mod sample;
 pub mod score;
+pub mod signature;
 pub mod testing;
 pub mod textfile;
 pub mod told;

@@ -15,8 +15,11 @@
 use countersteer_core::engine::ThreadInfo;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::HintClass;
-use countersteer_core::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_core::policy::{
+    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
+};
 use countersteer_core::policy::{Seats, active};
+use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -29,17 +32,35 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         prose: "time between moves of the ring, in ms; rounded up to the driver's period. Longer turns cost fewer \
                 migrations and make shares equal only over longer times",
     }],
-    make: |params, topology| {
-        let turn = Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3);
-        Ok(Box::new(Aarr {
-            turn,
-            seats: Seats::new(topology),
-            ring: Vec::new(),
-            members: Vec::new(),
-            turned: None,
-        }))
-    },
+    make,
 };
+
+/// HASS's ideal round robin: turns so long that moves cost nothing, shares still equal over a run.
+pub(crate) const IDEAL_RR: PolicyDef = PolicyDef {
+    name: "ideal-rr",
+    summary: "baseline: equal shares of every core type in turns so long that moves cost nothing",
+    source: "HASS, section 5 (ideal round robin)",
+    params: &[ParamDef {
+        key: "turn_ms",
+        default: "1000",
+        prose: "time between moves, in ms",
+    }],
+    make,
+};
+
+fn make(
+    params: &Params,
+    topology: &std::sync::Arc<Topology>,
+) -> Result<Box<dyn Policy>, PolicyError> {
+    let turn = Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3);
+    Ok(Box::new(Aarr {
+        turn,
+        seats: Seats::new(topology),
+        ring: Vec::new(),
+        members: Vec::new(),
+        turned: None,
+    }))
+}
 
 struct Aarr {
     turn: Nanos,

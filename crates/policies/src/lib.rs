@@ -13,12 +13,16 @@ mod best_static;
 mod capacity;
 mod capacity_mpi;
 mod contention;
+mod ef;
 mod eqp;
+mod hass;
 mod hsf;
+mod ipc_driven;
 mod linux;
 mod mpi;
 mod order;
 mod progress;
+mod random_static;
 mod registry;
 mod rr;
 mod speedup;
@@ -31,14 +35,19 @@ pub use registry::{add, all, by_name, names, parse};
 /// Every policy of this crate.
 pub static POLICIES: &[PolicyDef] = &[
     linux::DEF,
+    random_static::DEF,
     static_mapping::DEF,
     best_static::DEF,
     rr::DEF,
     aarr::DEF,
+    aarr::IDEAL_RR,
     adwrr::DEF,
     eqp::DEF,
     acfs::DEF,
     hsf::DEF,
+    ef::DEF,
+    hass::DEF,
+    ipc_driven::DEF,
     mpi::DEF,
     capacity::DEF,
     capacity_mpi::DEF,

@@ -419,3 +419,40 @@ fn rr_shares_by_application_and_adwrr_by_thread() {
     assert!((slowdown("rr") - 1.0).abs() < 0.03);
     assert!(slowdown("adwrr") > 1.1);
 }
+
+fn recorded(name: &str) -> Arc<Profile> {
+    let path = format!("profiles/recorded/{name}.json");
+    Arc::new(Profile::parse(&path, &read(&path)).unwrap())
+}
+
+fn four_kinds() -> Plan {
+    let kinds = ["stream", "matmul", "chase", "stockfish"];
+    let programs = kinds.map(|name| program(name, &recorded(name), 1, 20.0));
+    Plan {
+        programs: programs.into(),
+    }
+}
+
+#[test]
+fn signatures_find_the_mapping_of_the_true_factors_where_no_cache_is_shared() {
+    let topology = machine("opteron-8356-2-2");
+    let asp = |spec| score(&topology, &four_kinds(), spec, config(true, 1)).asp;
+    let (hass, best) = (asp("hass"), asp("hsf:sf=oracle"));
+    assert!(hass > 0.98 * best, "{hass} for {best}");
+    let random: f64 = (1..=5)
+        .map(|seed| score(&topology, &four_kinds(), "default", config(true, seed)).asp)
+        .sum::<f64>()
+        / 5.0;
+    assert!(hass > 1.05 * random, "{hass} beside {random}");
+}
+
+#[test]
+fn visits_cost_homogeneous_work_time() {
+    let topology = machine("opteron-8356-2-2");
+    let same = |i: usize| program(&format!("p{i}"), &recorded("matmul"), 1, 20.0);
+    let plan = Plan {
+        programs: (0..4).map(same).collect(),
+    };
+    let migrations = |spec| score(&topology, &plan, spec, config(false, 1)).migrations;
+    assert!(migrations("ipc-driven") > migrations("hass"));
+}

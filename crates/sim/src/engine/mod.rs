@@ -22,6 +22,7 @@ use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{AdmissionTable, Clamp, Placement, Target};
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
+use countersteer_core::signature::Signature;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
 
@@ -695,5 +696,11 @@ impl Forecast for Simulation {
             progress: &*self.progress,
         }
         .forecast(&models, assignment)
+    }
+
+    fn signature(&mut self, thread: ThreadId) -> Option<Signature> {
+        let model = self.programs[self.threads[thread.index()].program].model;
+        let (profile, _) = self.models.iter().find(|(_, known)| *known == model)?;
+        crate::progress::signature(profile)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use countersteer_core::profile::Profile;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
-pub use analytic::{Analytic, ProgressConfig, synthetic};
+pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
 pub use counters::Counters;
 
 /// A program known to the model.

@@ -22,6 +22,7 @@ mod model;
 mod pool;
 mod running;
 mod shared;
+mod signature;
 mod steady;
 pub mod synthetic;
 mod table;
@@ -45,6 +46,8 @@ use pool::{Pool, Stepping};
 use shared::SharedCache;
 use table::Table;
 use thread::Thread;
+
+pub use signature::signature;
 
 use super::{Counters, ModelError, ModelId, ProgressModel, Rates};
 

@@ -1,0 +1,232 @@
+//! `ipc-driven`: threads visit every core type now and then, and swap where the ratios of their speeds say so.
+//!
+//! Idea: a thread whose IPC has changed visits each of the other core types for a refresh period. The ratio of its speeds then
+//! tells which threads should swap: the one on the faster type with the lowest ratio against the one on the slower type
+//! with the highest. After a swap both rest for a while. Visitors share the core with its owner, which is part of the
+//! algorithm.
+//!
+//! Source: "IPC-driven" in HASS, section 6 (Becchi and Crowley, 2006), with its parameters.
+//!
+//! Decided here: ratios are of instructions per second (the paper says IPC but calls the ratio of clocks their bound); the
+//! running average; decisions every refresh period.
+//!
+//! Assumes: phases are long against visits. Loses: short phases (moves eat the gain), two speeds that were measured in
+//! different phases, and homogeneous work, for which visits are pure cost.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::{
+    Needs, ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active,
+};
+use countersteer_core::units::{GroupId, Nanos, ThreadId};
+
+use crate::order::{Entry, Types, entries, ranks};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "ipc-driven",
+    summary: "threads visit all core types when their IPC changes, and swap by the ratio of speeds",
+    source: "HASS, section 6 (Becchi and Crowley, 2006)",
+    params: &[
+        ParamDef {
+            key: "refresh_ms",
+            default: "30",
+            prose: "length of a visit, and time between decisions, in ms",
+        },
+        ParamDef {
+            key: "threshold",
+            default: "0.1",
+            prose: "relative change of IPC after which a thread is measured again",
+        },
+        ParamDef {
+            key: "inactivity_ms",
+            default: "1500",
+            prose: "time after a move during which a thread is left where it is, in ms",
+        },
+    ],
+    make: |params, topology| {
+        let seats = Seats::new(topology);
+        let refresh = Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3);
+        Ok(Box::new(IpcDriven {
+            needs: Needs {
+                metrics: vec!["ipc", "ips"],
+                period: Some(refresh),
+                ..Needs::NOTHING
+            },
+            threshold: params.number("threshold", 0.0)?,
+            inactivity: Nanos::from_secs_f64(params.number("inactivity_ms", 0.0)? * 1e-3),
+            types: Types::new(topology, &seats),
+            seats,
+            threads: BTreeMap::new(),
+        }))
+    },
+};
+
+/// Weight of a new sample in the running average of IPC: about eight samples.
+const FRESH: f64 = 0.125;
+
+#[derive(Clone, Default)]
+struct Known {
+    home: usize,
+    /// Where it is now: its home or a visit.
+    at: usize,
+    /// Types still to be visited.
+    plan: Vec<usize>,
+    ips: Vec<Option<f64>>,
+    ipc: Option<f64>,
+    arrived: Nanos,
+    told: Option<GroupId>,
+}
+
+impl Known {
+    /// Speed on a faster type over that on a slower one.
+    fn ratio(&self, fast: usize, slow: usize) -> Option<f64> {
+        let ips = |rank: usize| self.ips.get(rank).copied().flatten();
+        Some(ips(fast)? / ips(slow)?).filter(|r| r.is_finite())
+    }
+}
+
+struct IpcDriven {
+    needs: Needs,
+    threshold: f64,
+    inactivity: Nanos,
+    seats: Seats,
+    types: Types,
+    threads: BTreeMap<ThreadId, Known>,
+}
+
+impl IpcDriven {
+    fn admit(&mut self, view: &View<'_>, entries: &[Entry<'_>], homes: &[usize]) {
+        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        self.threads.retain(|id, _| alive(id));
+        let types = self.types.types.len();
+        for (entry, home) in entries.iter().zip(homes) {
+            let known = self.threads.entry(entry.info.id).or_insert_with(|| Known {
+                home: *home,
+                at: *home,
+                plan: (0..types).filter(|rank| rank != home).rev().collect(),
+                ips: vec![None; types],
+                arrived: view.now,
+                ..Known::default()
+            });
+            if known.home != *home {
+                known.home = *home;
+                known.arrived = view.now;
+            }
+        }
+    }
+
+    /// Takes in what the last interval measured, and decides which threads visit which type next.
+    fn visit(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
+        for entry in entries {
+            let id = entry.info.id;
+            let Some(known) = self.threads.get_mut(&id) else {
+                continue;
+            };
+            let core_type = self.types.types[known.at];
+            let ran_s = view.usage(id).map_or(0.0, |u| u.last_cpu_s(core_type));
+            let done = view.usage(id).map_or(0.0, |u| u.last_instructions());
+            if ran_s > 0.0 && done > 0.0 {
+                known.ips[known.at] = Some(done / ran_s);
+            }
+            let ipc = view.metric(id, "ipc").filter(|ipc| ipc.is_finite());
+            if known.at == known.home {
+                if let (Some(ipc), Some(average)) = (ipc, known.ipc) {
+                    let rested = view.now.since(known.arrived) >= self.inactivity;
+                    if rested && (ipc - average).abs() > self.threshold * average {
+                        known.plan = (0..known.ips.len()).filter(|r| *r != known.home).collect();
+                        known.ipc = None;
+                    }
+                }
+                known.ipc = match (known.ipc, ipc) {
+                    (Some(average), Some(ipc)) => Some(average + FRESH * (ipc - average)),
+                    (None, ipc) => ipc,
+                    (average, None) => average,
+                };
+            }
+            let first_measured = known.ips[known.home].is_some();
+            known.at = if first_measured {
+                known.plan.pop().unwrap_or(known.home)
+            } else {
+                known.home
+            };
+        }
+    }
+
+    /// Swaps homes where both ratios are known and both threads have rested.
+    fn swap(&mut self, now: Nanos) {
+        let types = self.types.types.len();
+        for fast in 0..types.saturating_sub(1) {
+            for slow in fast + 1..types {
+                let rested = |known: &&Known| {
+                    known.at == known.home && now.since(known.arrived) >= self.inactivity
+                };
+                let on = |rank: usize| {
+                    let there = self.threads.iter().filter(move |(_, k)| k.home == rank);
+                    there
+                        .filter(|(_, known)| rested(known))
+                        .filter_map(|(id, known)| Some((known.ratio(fast, slow)?, *id)))
+                };
+                let lowest = on(fast).min_by(|a, b| a.0.total_cmp(&b.0));
+                let highest = on(slow).max_by(|a, b| a.0.total_cmp(&b.0));
+                let (Some((low, a)), Some((high, b))) = (lowest, highest) else {
+                    continue;
+                };
+                if high > low {
+                    for (id, home) in [(a, slow), (b, fast)] {
+                        if let Some(known) = self.threads.get_mut(&id) {
+                            (known.home, known.at, known.arrived) = (home, home, now);
+                            known.ipc = None;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Policy for IpcDriven {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let present = active(view);
+        let mut entries = entries(&present, &self.seats);
+        if self.types.types.is_empty() {
+            return Placement::default();
+        }
+        for entry in &mut entries {
+            entry.held = self.threads.get(&entry.info.id).map(|k| k.home);
+        }
+        let quota = self.seats.quota(entries.len());
+        let homes = ranks(&entries, &quota, |_, _| false);
+        self.admit(view, &entries, &homes);
+        self.visit(view, &entries);
+        self.swap(view.now);
+        let mut placement = Placement::default();
+        for entry in &entries {
+            let Some(known) = self.threads.get_mut(&entry.info.id) else {
+                continue;
+            };
+            let group = self.seats.ranks()[known.at].group;
+            if known.told == Some(group) {
+                continue;
+            }
+            known.told = Some(group);
+            let rule = if known.at == known.home {
+                "pinned where the ratio of its speeds put it"
+            } else {
+                "visits this core type to be measured"
+            };
+            let last = self.types.types.len() - 1;
+            let reason = Reason::rule(rule).saw("speed ratio", known.ratio(0, last));
+            placement.threads.push(ThreadPlacement::new(
+                entry.info.id,
+                Target::Group(group),
+                reason,
+            ));
+        }
+        placement
+    }
+}
