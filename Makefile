@@ -62,6 +62,8 @@ setup-demo: setup
 
 # Records the shipped profiles again.
 profiles: setup-demo build
+	@scripts/install.sh brotli lua5.4 gawk gnugo x265 imagemagick libjpeg-turbo-progs webp povray xsltproc libxml2-utils \
+	    sqlite3 glpk-utils minisat tetgen calculix-ccx bc
 	demo/record.sh $(STEER) profiles/recorded
 
 # Writes what golden tests expect; review the difference by eye.

@@ -5,10 +5,13 @@
 //   kernels matmul N               dense matrices, blocked by the caches only: regular, floating point
 //   kernels sieve N                bits of a large array: strided stores
 //   kernels mix N                  integer arithmetic in registers: compute-bound
+//   kernels bodies N STEPS         forces between all pairs of bodies: floating point in registers
+//   kernels stencil N STEPS        a seven-point stencil over a cube: streams of floating point
 //
 // and inputs for real programs, the same bytes everywhere:
 //
-//   kernels text BYTES | kernels video FRAMES | kernels source FUNCTIONS
+//   kernels text BYTES | kernels video FRAMES | kernels source FUNCTIONS | kernels picture SIDE | kernels xml ITEMS
+//   kernels sql ROWS | kernels sat VARIABLES | kernels transport SIDE | kernels points N | kernels beam LENGTH
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +99,37 @@ static uint64_t mix(size_t n) {
     return a ^ b ^ c ^ d;
 }
 
+static uint64_t bodies(size_t n, size_t steps) {
+    double(*at)[3] = take(n * sizeof *at), (*speed)[3] = take(n * sizeof *speed);
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < 3; k++) at[i][k] = (double)(next() % 1000), speed[i][k] = 0;
+    for (size_t s = 0; s < steps; s++) {
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; j < n; j++) {
+                double d[3], square = 1.0;
+                for (int k = 0; k < 3; k++) d[k] = at[j][k] - at[i][k], square += d[k] * d[k];
+                double pull = 1.0 / (square * square);
+                for (int k = 0; k < 3; k++) speed[i][k] += pull * d[k];
+            }
+        for (size_t i = 0; i < n; i++)
+            for (int k = 0; k < 3; k++) at[i][k] += speed[i][k];
+    }
+    return (uint64_t)at[0][0];
+}
+
+static uint64_t stencil(size_t n, size_t steps) {
+    size_t row = n, plane = n * n;
+    double *a = take(n * plane * sizeof *a), *b = take(n * plane * sizeof *b);
+    for (size_t i = 0; i < n * plane; i++) a[i] = b[i] = (double)(next() % 100);
+    for (size_t s = 0; s < steps; s++) {
+        for (size_t i = plane; i < n * plane - plane; i++)
+            b[i] = 0.4 * a[i] + 0.1 * (a[i - 1] + a[i + 1] + a[i - row] + a[i + row] + a[i - plane] + a[i + plane]);
+        double *old = a;
+        a = b, b = old;
+    }
+    return (uint64_t)a[n * plane / 2];
+}
+
 // Text with the statistics of natural words: a vocabulary drawn by rank, so that compressors and sort have something to do.
 static void text(size_t bytes) {
     static char words[4096][12];
@@ -135,6 +169,81 @@ static void source(size_t functions) {
     }
 }
 
+// A picture in PPM: smooth shades with grain.
+static void picture(size_t side) {
+    printf("P6\n%zu %zu\n255\n", side, side);
+    for (size_t y = 0; y < side; y++)
+        for (size_t x = 0; x < side * 3; x++) putchar((int)((x * y / 97 + x / 3 + (next() & 15)) & 255));
+}
+
+// An orders document: elements nested three deep, with attributes and text.
+static void xml(size_t items) {
+    printf("<?xml version=\"1.0\"?>\n<orders>\n");
+    for (size_t i = 0; i < items; i++)
+        printf("<order id=\"%zu\" region=\"r%u\"><item price=\"%u\"><name>part %u</name></item><note>%x</note></order>\n", i,
+               (unsigned)(next() % 17), (unsigned)(next() % 900), (unsigned)(next() % 300), (unsigned)next());
+    printf("</orders>\n");
+}
+
+// A table, an index, and questions about them.
+static void sql(size_t rows) {
+    printf("CREATE TABLE t(a INTEGER, b INTEGER, c TEXT);\nBEGIN;\n");
+    for (size_t i = 0; i < rows; i++)
+        printf("INSERT INTO t VALUES(%u,%u,'name %u');\n", (unsigned)(next() % rows), (unsigned)(next() % 100), (unsigned)next());
+    printf("COMMIT;\nCREATE INDEX i ON t(a);\n");
+    printf("SELECT x.b, count(*), max(y.c) FROM t x JOIN t y ON x.a = y.b GROUP BY x.b ORDER BY 2;\n");
+    printf("SELECT count(*) FROM t WHERE c LIKE '%%77%%';\n");
+}
+
+// Random clauses of three, a little below the density at which most have no solution.
+static void sat(size_t variables) {
+    size_t clauses = variables * 41 / 10;
+    printf("p cnf %zu %zu\n", variables, clauses);
+    for (size_t c = 0; c < clauses; c++) {
+        for (int k = 0; k < 3; k++) printf("%s%zu ", next() & 1024 ? "-" : "", (size_t)(next() >> 20) % variables + 1);
+        printf("0\n");
+    }
+}
+
+// A transport problem in LP format: as many sources as sinks, random costs.
+static void transport(size_t side) {
+    printf("Minimize\n cost:");
+    for (size_t i = 0; i < side; i++)
+        for (size_t j = 0; j < side; j++) printf(" + %u x%zu_%zu\n", (unsigned)(next() % 97 + 1), i, j);
+    printf("Subject To\n");
+    for (size_t i = 0; i < side; i++) {
+        for (size_t j = 0; j < side; j++) printf(" + x%zu_%zu", i, j);
+        printf(" <= %zu\n", 20 + i % 7);
+        for (size_t j = 0; j < side; j++) printf(" + x%zu_%zu", j, i);
+        printf(" >= %zu\n", 10 + i % 5);
+    }
+    printf("End\n");
+}
+
+// Points in a cube, for a mesh generator.
+static void points(size_t n) {
+    printf("%zu 3 0 0\n", n);
+    for (size_t i = 0; i < n; i++) printf("%zu %.6f %.6f %.6f\n", i + 1, next() % 1000003 / 1e6, next() % 1000003 / 1e6, next() % 1000003 / 1e6);
+}
+
+// A beam of brick elements, clamped at one end and pulled at the other, for a finite-element solver.
+static void beam(size_t length) {
+    enum { SIDE = 7 };
+    printf("*NODE, NSET=ALL\n");
+    for (size_t z = 0; z <= length; z++)
+        for (size_t i = 0; i < SIDE * SIDE; i++) printf("%zu, %zu., %zu., %zu.\n", z * SIDE * SIDE + i + 1, i % SIDE, i / SIDE, z);
+    printf("*ELEMENT, TYPE=C3D8, ELSET=E\n");
+    for (size_t z = 0, e = 1; z < length; z++)
+        for (size_t y = 0; y + 1 < SIDE; y++)
+            for (size_t x = 0; x + 1 < SIDE; x++, e++) {
+                size_t a = z * SIDE * SIDE + y * SIDE + x + 1, b = a + SIDE * SIDE;
+                printf("%zu, %zu, %zu, %zu, %zu, %zu, %zu, %zu, %zu\n", e, a, a + 1, a + 1 + SIDE, a + SIDE, b, b + 1, b + 1 + SIDE, b + SIDE);
+            }
+    printf("*NSET, NSET=FIX, GENERATE\n1, %d, 1\n*BOUNDARY\nFIX, 1, 3\n", SIDE * SIDE);
+    printf("*MATERIAL, NAME=M\n*ELASTIC\n210000., .3\n*SOLID SECTION, ELSET=E, MATERIAL=M\n");
+    printf("*STEP\n*STATIC, SOLVER=ITERATIVE SCALING\n*CLOAD\n%zu, 1, 1.\n*NODE PRINT, NSET=FIX\nRF\n*END STEP\n", length * SIDE * SIDE + 1);
+}
+
 int main(int argc, char **argv) {
     size_t x = argc > 2 ? strtoull(argv[2], NULL, 10) : 0, y = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     const char *what = argc > 2 ? argv[1] : "";
@@ -144,9 +253,18 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "matmul")) result = matmul(x);
     else if (!strcmp(what, "sieve")) result = sieve(x);
     else if (!strcmp(what, "mix")) result = mix(x);
+    else if (!strcmp(what, "bodies") && argc > 3) result = bodies(x, y);
+    else if (!strcmp(what, "stencil") && argc > 3) result = stencil(x, y);
     else if (!strcmp(what, "text")) return text(x), 0;
     else if (!strcmp(what, "video")) return video(x), 0;
     else if (!strcmp(what, "source")) return source(x), 0;
+    else if (!strcmp(what, "picture")) return picture(x), 0;
+    else if (!strcmp(what, "xml")) return xml(x), 0;
+    else if (!strcmp(what, "sql")) return sql(x), 0;
+    else if (!strcmp(what, "sat")) return sat(x), 0;
+    else if (!strcmp(what, "transport")) return transport(x), 0;
+    else if (!strcmp(what, "points")) return points(x), 0;
+    else if (!strcmp(what, "beam")) return beam(x), 0;
     else {
         fprintf(stderr, "kernels: see the head of kernels.c for what it takes\n");
         return 2;

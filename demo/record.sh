@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Records profiles of real programs: demo/record.sh STEER FOLDER. Those that are there already are kept.
+# Records profiles of real programs: demo/record.sh STEER FOLDER [NAME...], all of programs.tsv without names. Those that are
+# there already are kept.
 # One recording per core runs at a time; the bar moves on when one is done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 steer=$1 folder=$2
+shift 2
 export IN=out/inputs
 mkdir -p "$folder" "$IN"
 
@@ -14,16 +16,29 @@ make_input text-small text 600000
 make_input text-large text 24000000
 make_input source.c source 6
 make_input video.y4m video 8
+make_input picture.ppm picture 400
+make_input picture-large.ppm picture 1000
+make_input orders.xml xml 15000
+make_input orders-large.xml xml 30000
+make_input table.sql sql 30000
+make_input clauses.cnf sat 200
+make_input transport.lp transport 80
+make_input points.node points 12000
+make_input beam.inp beam 30
 
+# A line of programs.tsv: name, family, command.
 record_one() {
-    local name=$1 command=${2//\$IN/$IN}
+    local name family command words
+    IFS=$'\t' read -r name family command <<<"$1"
     [ -s "$folder/$name.json" ] && return
-    # shellcheck disable=SC2086  # the command is split into words on purpose
-    "$steer" profile --name "$name" -o "$folder/$name.json" -- $command </dev/null >/dev/null 2>"$IN/$name.log" || {
-        echo "record.sh: $name failed:" >&2
+    command=${command//\$IN/$IN}
+    mapfile -t words < <(sed 's/\([^\\]\) /\1\n/g; s/\\ / /g' <<<"$command")
+    "$steer" profile --name "$name" -o "$folder/$name.json" -- "${words[@]}" </dev/null >"$IN/$name.out" 2>"$IN/$name.log" || {
+        echo "record.sh: $name ($family) failed:" >&2
         cat "$IN/$name.log" >&2
         return 1
     }
+    rm -f "$IN/$name.out"
     show_bar "$(find "$folder" -name '*.json' | wc -l)" "$name: $(tail -n 1 "$IN/$name.log")"
 }
 
@@ -34,6 +49,11 @@ show_bar() {
     printf '[%s%s] %d/%d %s\n' "${done_part// /#}" "${left_part// /.}" "$1" "$total" "$2" >&2
 }
 export -f record_one show_bar
-total=$(grep -vc '^#' demo/programs.tsv)
+wanted() {
+    local pattern=.
+    [ $# -eq 0 ] || pattern="^($(IFS='|' && echo "$*"))"$'\t'
+    grep -v '^#' demo/programs.tsv | grep -E "$pattern"
+}
+total=$(wanted "$@" | wc -l)
 export steer folder total
-grep -v '^#' demo/programs.tsv | xargs -P "$(nproc)" -d '\n' -n 1 bash -c 'record_one "${1%%$'"'\t'"'*}" "${1#*$'"'\t'"'}"' record
+wanted "$@" | xargs -P "$(nproc)" -d '\n' -n 1 bash -c 'record_one "$1"' record

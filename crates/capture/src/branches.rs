@@ -1,21 +1,20 @@
-//! The reference front end: TAGE for conditions, a return stack, and a target table for indirect jumps.
+//! The reference front end: TAGE for conditions, a return stack, and target tables for indirect jumps.
 //!
 //! Input: the block that ended and the address of the block that follows. Output: a count of mispredictions. Direct jumps
 //! and calls are always right.
 
 use crate::block::{Block, End};
 use crate::tage::Tage;
+use crate::targets::Targets;
 
 const RETURNS: usize = 32;
-/// Entries of the target table.
-const TARGETS: usize = 1 << 12;
 
 /// The predictors of one thread.
 pub struct Branches {
     tage: Tage,
     returns: [u64; RETURNS],
     depth: usize,
-    targets: Box<[u64; TARGETS]>,
+    targets: Targets,
     /// Mispredictions since the owner last took them.
     pub wrong: u64,
 }
@@ -26,7 +25,7 @@ impl Branches {
             tage: Tage::new(),
             returns: [0; RETURNS],
             depth: 0,
-            targets: Box::new([0; TARGETS]),
+            targets: Targets::new(),
             wrong: 0,
         }
     }
@@ -72,12 +71,8 @@ impl Branches {
         self.depth = self.depth.wrapping_add(1);
     }
 
-    /// The table is indexed by address and the latest outcomes, so one jump may have several targets.
     fn indirect(&mut self, pc: u64, next: u64) {
-        let mixed = (pc ^ (self.tage.history() & 0x3ff) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let target = &mut self.targets[(mixed >> 52) as usize];
-        self.wrong += u64::from(*target != next);
-        *target = next;
+        self.wrong += u64::from(self.targets.resolve(pc, self.tage.history(), next));
         // Which target it was tells the branches after it apart.
         let bits = next ^ next >> 7;
         self.tage.remember(bits & 1 != 0);

@@ -30,6 +30,7 @@ mod shared;
 mod stamps;
 mod streams;
 mod tage;
+mod targets;
 mod vcpu;
 
 // Test binaries cannot link QEMU's symbols; everything that needs them is here.

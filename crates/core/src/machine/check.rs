@@ -2,7 +2,7 @@
 //!
 //! Input: a [`Machine`] just read. Output: nothing, or the first [`Problem`], which knows its table and key in the file.
 
-use super::{CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
+use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
 use crate::bounds::{self, Bounds, check_all};
 use crate::cpuset::CpuSet;
 use crate::metric::steps::StepModel;
@@ -141,6 +141,18 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
             return fail("name", "no `[[cores]]` are of this type");
         }
         check_all(core_figures(t)).or_else(|(key, why)| fail(key, &why))?;
+        if let Some(name) = &t.pipeline
+            && CorePipeline::named(name).is_none()
+        {
+            let known: Vec<_> = CorePipeline::names().collect();
+            return fail(
+                "pipeline",
+                &format!(
+                    "no pipeline is called `{name}`; there are {}",
+                    known.join(", ")
+                ),
+            );
+        }
         for (key, cache) in [("l1d", Some(t.l1d)), ("l2", t.l2)] {
             let figures = cache.map(private_cache_figures).into_iter().flatten();
             check_all(figures).or_else(|(_, why)| fail(key, &format!("{key}: {why}")))?;

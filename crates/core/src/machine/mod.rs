@@ -4,6 +4,7 @@
 //! and schedulers look at.
 
 mod check;
+mod pipeline;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,8 @@ use crate::cpuset::CpuSet;
 use crate::metric::steps::StepModel;
 use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
+
+pub use pipeline::{CorePipeline, Latencies, Queue, Unit, UnitSet};
 
 /// The schema name that every machine file carries.
 pub const SCHEMA: &str = "countersteer.machine/1";
@@ -75,6 +78,9 @@ pub struct CoreType {
     pub dispatch_width: f64,
     /// Reorder window in instructions; for an in-order core, what it overlaps at all.
     pub window: u32,
+    /// Name of its pipeline: ports, queues, latencies, prefetchers. Without one, width and window are all that bounds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<String>,
     /// Issues in program order: hides no latency.
     #[serde(default)]
     pub in_order: bool,
@@ -86,7 +92,7 @@ pub struct CoreType {
     /// Capacity as the kernel has it, 1 to 1,024; the fastest type has 1,024, and so has every type where the kernel does
     /// not tell capacities apart ([`LinuxKind::Symmetric`], [`LinuxKind::SmtHybrid`]).
     pub capacity: u32,
-    /// Cycles lost to a mispredicted branch.
+    /// Cycles to refill the front end after a mispredicted branch; its resolution comes on top.
     pub branch_penalty_cycles: f64,
     /// Level-one data cache.
     pub l1d: PrivateCache,

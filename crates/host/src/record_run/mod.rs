@@ -33,8 +33,8 @@ pub use error::RecordError;
 const SCHEMA: &str = "countersteer.profile/1";
 /// How the measurement is made, for [`Source::method`].
 const METHOD: &str = "qemu-user plugin; all threads and child processes; LRU stack distances per thread to within 64 lines, \
-below 128 lines resolved in samples; branches: TAGE, 16 Ki bimodal + 4 x 4 Ki tagged entries, histories 6-64, biased branches \
-filtered, 4 Ki indirect targets, 32 returns; ilp and mlp: 4,096 instructions of every million or so, unit latencies, register \
+below 128 lines resolved in samples; branches: TAGE, 16 Ki bimodal + 6 x 4 Ki tagged entries, histories 5-190, biased branches \
+filtered, 3 x 2 Ki indirect targets, 32 returns; ilp, mlp and pipeline: 4,096 instructions of every million or so, register \
 and store-to-load dependencies; windows of 1 M instructions, doubled when a thread fills 1,024";
 
 /// What to record and how.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::machine::{
-    CorePower, CoreType, Cores, LinuxKind, Machine, Memory, PrivateCache, SCHEMA, SharedCache,
+    CorePipeline, CorePower, CoreType, Cores, LinuxKind, Machine, Memory, PrivateCache, SCHEMA,
+    SharedCache,
 };
 use countersteer_core::units::CpuId;
 
@@ -154,6 +155,7 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
         name: class.name.clone(),
         dispatch_width: f64::from(u.width),
         window: u.window,
+        pipeline: CorePipeline::named(&class.name).map(|p| p.name.clone()),
         in_order: u.in_order,
         smt: threads(&cpus.list, class),
         freq_ghz: clock(platform, class),

@@ -8,6 +8,7 @@ mod evidence;
 mod kernel;
 mod mixes;
 mod runner;
+mod silicon;
 mod speed;
 
 use std::error::Error;
@@ -16,10 +17,11 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("contention", contention::run),
+    ("silicon", silicon::run),
     ("evidence", evidence::run),
     ("kernel", kernel::run),
     ("speed", speed::run),

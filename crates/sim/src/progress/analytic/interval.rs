@@ -4,84 +4,148 @@
 //! superscalar processor model, ISCA 2004) and Eyerman, Eeckhout, Karkhanis and Smith (A mechanistic performance model for
 //! superscalar out-of-order processors, TOCS 2009):
 //!
-//! - Between miss events a core dispatches at the lower of its width and what dependencies allow in its window; unit-latency
-//!   parallelism is divided by the mean latency (Little's law).
-//! - A mispredicted branch costs the refill of the front end and its resolution: the window's drain up to the branch.
-//! - A miss stalls for its latency less what the window covers while it fills, divided by the misses that overlap. In-order
-//!   cores cover nothing.
+//! - Between miss events a core dispatches at the lower of what width and ports allow and what dependences allow among the
+//!   instructions that its schedulers see; latencies of loads and operations enter along the dependences.
+//! - A mispredicted branch costs the refill of the front end and its resolution.
+//! - A miss that the next level hits lengthens the dependences through it; a long one stalls for its latency less what the
+//!   reorder buffer covers while it fills, divided by the misses that overlap. In-order cores cover nothing.
+//! - Of misses that continue a stream prefetchers leave what their lines under way cannot bring in time.
 
 use countersteer_core::machine::CoreType;
-use countersteer_core::profile::{Behaviour, MissCurve, Mix};
+use countersteer_core::profile::{Behaviour, MissCurve};
 
 use super::class::Class;
+use super::core_bounds::{Bounds, Demand, bounds};
 use super::curves;
 use super::table::{COLD_STEPS, LevelTable, Point, Table, limit};
 
-/// Latency of scalar floating-point and of vector instructions beyond one cycle, on the cores modelled 3 to 4 cycles.
-const FP_EXTRA_CYCLES: f64 = 3.0;
-const SIMD_EXTRA_CYCLES: f64 = 2.0;
 /// A miss finds the window on average half full, so half a window covers it (between none for the oldest instruction and
 /// all for the youngest, Karkhanis and Smith section 4.3).
 const COVER: f64 = 0.5;
-/// A mispredicted branch lies on average half-way down the critical path of what was dispatched before it.
-const RESOLVE: f64 = 0.5;
-/// Window entries per miss buffer (the line fill buffers of Skylake, Zen and Golden Cove: 224/12, 256/22, 512/16).
-const WINDOW_PER_BUFFER: f64 = 20.0;
+/// Part of a stream's misses that its prefetcher brings in time; the rest falls to starts and ends of streams.
+const FORESEEN: f64 = 0.9;
 
-/// The parts of a core that a thread has to itself while `threads` siblings run.
+/// The parts of a core that a thread has to itself while `threads` siblings run, and what the behaviour makes of them.
 struct Core<'a> {
     behaviour: &'a Behaviour,
-    window: f64,
+    demand: Demand,
+    bounds: Bounds,
+    /// Cycles per instruction between miss events.
+    base: f64,
     /// Cycles that the window covers per instruction-window of work.
     cover: f64,
-    buffers: f64,
+    in_order: bool,
 }
 
-impl Core<'_> {
+impl<'a> Core<'a> {
+    fn new(behaviour: &'a Behaviour, core_type: &CoreType, siblings: f64) -> Self {
+        let demand = Demand::new(behaviour);
+        let bounds = bounds(behaviour, &demand, core_type, siblings);
+        let mut core = Self {
+            behaviour,
+            demand,
+            bounds,
+            base: 0.0,
+            cover: 0.0,
+            in_order: core_type.in_order,
+        };
+        core.lengthen(0.0);
+        core
+    }
+
+    /// Every load takes `cycles` more on average: dependences get longer by that.
+    fn lengthen(&mut self, cycles: f64) {
+        self.bounds.chains += cycles * self.bounds.per_load_cycle;
+        self.base = limit(1.0 / self.bounds.throughput, 1.0 / self.bounds.chains);
+        if !self.in_order {
+            self.cover = COVER * self.bounds.retained * self.base;
+        }
+    }
+
     fn overlap(&self, lines: f64) -> f64 {
-        curves::overlap(&self.behaviour.mlp, self.window, lines).min(self.buffers)
+        curves::overlap(&self.behaviour.mlp, self.bounds.retained, lines)
+            .min(self.bounds.miss_buffers)
     }
 
     /// Cycles covered of each of `misses` (per instruction): a window covers once, however many clusters of misses it has.
     fn covered(&self, latency: f64, misses: f64, overlap: f64) -> f64 {
-        let clusters = (misses * self.window / overlap).max(1.0);
+        let clusters = (misses * self.bounds.retained / overlap).max(1.0);
         (self.cover / clusters).min(latency)
     }
 
+    /// Cycles that each of `misses` adds through the dependences, if it takes `latency` more than a hit.
+    fn along_chains(&self, latency: f64, misses: f64) -> f64 {
+        if self.in_order || misses <= 0.0 {
+            return 0.0;
+        }
+        let per_load = misses / self.behaviour.mix.loads.max(misses);
+        let chains = self.bounds.chains + latency * per_load * self.bounds.per_load_cycle;
+        let longer = limit(1.0 / self.bounds.throughput, 1.0 / chains);
+        (longer - self.base).max(0.0) / misses
+    }
+
+    /// Cycles per miss of a cache of `lines` that the next level hits after `latency`.
     fn penalty(&self, latency: f64, misses: f64, lines: f64) -> f64 {
         let overlap = self.overlap(lines);
-        (latency - self.covered(latency, misses, overlap)) / overlap
+        let blocked = (latency - self.covered(latency, misses, overlap)) / overlap;
+        let unforeseen = blocked.max(self.along_chains(latency, misses));
+        let streamed = self.foreseen(lines);
+        unforeseen * (1.0 - streamed)
+            + streamed * self.streaming(latency, misses * streamed).min(unforeseen)
+    }
+
+    /// Share of the misses of a cache of `lines` that a prefetcher brings.
+    fn foreseen(&self, lines: f64) -> f64 {
+        if self.bounds.prefetch_lines > 0.0 {
+            FORESEEN * self.demand.streamed(lines)
+        } else {
+            0.0
+        }
+    }
+
+    /// Cycles per prefetched line: what the lines under way take longer to come than the core to use them.
+    fn streaming(&self, latency: f64, misses: f64) -> f64 {
+        (latency / self.bounds.prefetch_lines.max(1.0) - self.base / misses.max(1e-9)).max(0.0)
+    }
+
+    /// Cycles per instruction of `misses` that go to memory: those that do not depend on memory's load, and those that do.
+    fn memory(&self, latency: f64, misses: f64, lines: f64) -> (f64, f64) {
+        let overlap = self.overlap(lines);
+        let covered = self.covered(latency, misses, overlap);
+        let foreseen = self.foreseen(lines);
+        let (demanded, streamed) = (misses * (1.0 - foreseen), misses * foreseen);
+        let coming = streamed * latency / self.bounds.prefetch_lines.max(overlap);
+        (
+            -demanded * covered / overlap - coming.min(self.base),
+            demanded * latency / overlap + coming,
+        )
     }
 }
 
 /// Makes the table of a behaviour on a class of CPUs.
 pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Table {
     let siblings = f64::from(class.threads);
-    let window = (f64::from(core_type.window) / siblings).max(1.0);
-    let latency = mean_latency(&behaviour.mix, core_type.l1d.latency_cycles);
-    let ilp = curves::ilp(&behaviour.ilp, window) / latency;
-    let base = limit(core_type.dispatch_width, ilp);
-    let core = Core {
-        behaviour,
-        window,
-        cover: if core_type.in_order {
-            0.0
-        } else {
-            COVER * window * base
-        },
-        buffers: (window / WINDOW_PER_BUFFER).max(2.0),
-    };
+    let mut core = Core::new(behaviour, core_type, siblings);
     let curve = MissCurve::from_locality(&behaviour.locality);
     let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
-    let l1_misses = curves::private_misses(&curve, l1_lines, core_type.l1d.ways);
-    let mut fixed =
-        behaviour.branch_mpki / 1000.0 * branch_penalty(behaviour, core_type, window, latency);
+    let l1_misses = core
+        .demand
+        .conflicts(l1_lines, core_type.l1d.ways)
+        .unwrap_or_else(|| curves::private_misses(&curve, l1_lines, core_type.l1d.ways));
     let mut lines = l1_lines;
     let mut misses = l1_misses;
+    let mut fixed = behaviour.branch_mpki / 1000.0 * misprediction(core_type, &core.bounds);
     if let Some(l2) = core_type.l2 {
         lines = l2.size_kib * 16.0 / siblings;
         misses = curves::private_misses(&curve, lines, l2.ways).min(l1_misses);
-        fixed += (l1_misses - misses) * core.penalty(l2.latency_cycles, l1_misses, l1_lines);
+        let hits = l1_misses - misses;
+        if core.in_order {
+            fixed += hits * core.penalty(l2.latency_cycles, l1_misses, l1_lines);
+        } else {
+            let demanded = hits * (1.0 - core.foreseen(l1_lines));
+            let beyond = (l2.latency_cycles - core_type.l1d.latency_cycles).max(0.0);
+            core.lengthen(beyond * demanded / behaviour.mix.loads.max(demanded).max(1e-9));
+        }
     }
     let mix = behaviour.mix;
     let power = core_type.power;
@@ -90,9 +154,9 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         .first()
         .map_or(class.memory_cycles, |l| l.latency_cycles);
     let mut table = Table {
-        base,
-        ilp,
-        width: core_type.dispatch_width,
+        base: core.base,
+        ilp: 1.0 / core.bounds.chains,
+        width: 1.0 / core.bounds.throughput,
         fixed,
         private_misses: misses,
         private_references: if core_type.l2.is_some() {
@@ -115,29 +179,14 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
     table
 }
 
-fn mean_latency(mix: &Mix, l1_cycles: f64) -> f64 {
-    1.0 + mix.loads * (l1_cycles - 1.0).max(0.0)
-        + mix.fp * FP_EXTRA_CYCLES
-        + mix.simd * SIMD_EXTRA_CYCLES
-}
-
-/// Front-end refill plus resolution.
-///
-/// At a misprediction the window holds what was dispatched since the last one, but never more than it takes to keep the
-/// dispatch width busy; the branch resolves when the part of it that it depends on has executed.
-fn branch_penalty(behaviour: &Behaviour, core_type: &CoreType, window: f64, latency: f64) -> f64 {
-    if core_type.in_order {
-        return core_type.branch_penalty_cycles;
-    }
-    let interval = 1000.0 / behaviour.branch_mpki.max(1e-3);
-    let mut held = window.min(interval);
-    // Halving finds the occupancy that sustains the width closely enough for a mean.
-    while held > 1.0 && curves::ilp(&behaviour.ilp, held / 2.0) / latency > core_type.dispatch_width
-    {
-        held /= 2.0;
-    }
-    let drain = held / (curves::ilp(&behaviour.ilp, held) / latency);
-    core_type.branch_penalty_cycles + RESOLVE * drain
+/// Cycles of a misprediction: front-end refill, and resolution where instructions wait out of order.
+fn misprediction(core_type: &CoreType, bounds: &Bounds) -> f64 {
+    let resolution = if core_type.in_order {
+        0.0
+    } else {
+        bounds.resolution
+    };
+    core_type.branch_penalty_cycles + resolution
 }
 
 /// Additional misses while the private caches fill from `c0` to `useful` lines: filling by `dc` takes dc / miss(c)
@@ -161,14 +210,7 @@ fn add_levels(
     private_lines: f64,
 ) {
     let entering = table.private_misses;
-    let memory = |misses: f64, lines: f64| {
-        let overlap = core.overlap(lines);
-        let covered = core.covered(class.memory_cycles, misses, overlap);
-        (
-            -misses * covered / overlap,
-            misses * class.memory_cycles / overlap,
-        )
-    };
+    let memory = |misses: f64, lines: f64| core.memory(class.memory_cycles, misses, lines);
     if class.levels.is_empty() {
         let (a, b) = memory(entering, private_lines);
         table.fixed += a;

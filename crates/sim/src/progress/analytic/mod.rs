@@ -3,7 +3,8 @@
 //! Input: profiles, and from the engine who runs where since when. Output: when threads finish their work, what their
 //! counters hold, how much of each shared cache they occupy, the energy spent. It knows nothing about schedulers.
 //!
-//! - [`interval`] turns recorded behaviour into cycles per instruction (interval analysis), [`measured`] does it for
+//! - [`interval`] turns recorded behaviour into cycles per instruction (interval analysis), between miss events bounded by
+//!   what [`core_bounds`] finds of width, ports and dependences; [`measured`] does it for
 //!   tabulated profiles; both fill [`table`]s over cache occupancy, made once per program and kind of CPU.
 //! - [`shared`] moves occupancies of shared caches towards footprint composition, [`memory`] lets latency grow with load,
 //!   [`cores`] remembers what private caches still hold.
@@ -13,6 +14,7 @@
 
 mod agenda;
 mod class;
+mod core_bounds;
 mod cores;
 mod curves;
 mod interval;

@@ -18,7 +18,7 @@ fn memory_bound_programs_gain_less_from_big_cores() {
     progress.advance(ms(1));
     let sf: Vec<f64> = (0..4).map(|t| progress.true_sf(ThreadId(t))).collect();
     assert!(
-        sf[1] < 1.2 && sf[0] > 1.4 && sf[3] > sf[1] && sf[2] > sf[1],
+        sf[1] < 1.2 && sf[0] > 1.35 && sf[3] > sf[1] && sf[2] > sf[1],
         "{sf:?}"
     );
     let whole = progress.alone_ips(ModelId(1), CoreTypeId(0))
@@ -108,7 +108,7 @@ fn a_memory_domain_behind_many_caches_is_one_domain() {
     run(&mut progress, ms(100));
     let lines: f64 = progress.threads.iter().map(|t| t.ips * t.traffic).sum();
     let used = lines * 64.0 / progress.topology.memory[0].bandwidth_gb_s;
-    assert!(used < 1.0 && used > 0.5, "{used}");
+    assert!(used < 1.0 && used > 0.45, "{used}");
 }
 
 #[test]

@@ -1,0 +1,280 @@
+//! Pipelines of core types: what bounds a core between its misses.
+//!
+//! Input: the name of a pipeline in a machine file. Output: a [`CorePipeline`] out of `pipelines.toml`, which names its sources.
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use crate::profile::Operation;
+
+/// What an instruction asks of a pipeline: an operation, a load, a store, a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Compute(Operation),
+    Load,
+    Store,
+    Branch,
+}
+
+impl Unit {
+    /// All, in the order of the bits of a [`UnitSet`].
+    pub const ALL: [Self; 11] = [
+        Self::Compute(Operation::Alu),
+        Self::Compute(Operation::Shift),
+        Self::Compute(Operation::Multiply),
+        Self::Compute(Operation::Divide),
+        Self::Compute(Operation::FpAdd),
+        Self::Compute(Operation::FpMultiply),
+        Self::Compute(Operation::FpDivide),
+        Self::Compute(Operation::Simd),
+        Self::Load,
+        Self::Store,
+        Self::Branch,
+    ];
+
+    const NAMES: [&'static str; 11] = [
+        "alu",
+        "shift",
+        "multiply",
+        "divide",
+        "fp-add",
+        "fp-multiply",
+        "fp-divide",
+        "simd",
+        "load",
+        "store",
+        "branch",
+    ];
+}
+
+/// A set of units, a bit for each of [`Unit::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnitSet(u16);
+
+impl UnitSet {
+    #[must_use]
+    pub const fn contains(self, row: usize) -> bool {
+        self.0 >> row & 1 != 0
+    }
+
+    #[must_use]
+    pub const fn is_within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    #[must_use]
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Work on these units, given that of each of [`Unit::ALL`].
+    #[must_use]
+    pub fn sum(self, work: &[f64; Unit::ALL.len()]) -> f64 {
+        let rows = (0..work.len()).filter(|row| self.contains(*row));
+        rows.map(|row| work[row]).sum()
+    }
+}
+
+impl<'de> Deserialize<'de> for UnitSet {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let mut set = Self::default();
+        for name in text.split_whitespace() {
+            let row = Unit::NAMES.iter().position(|known| *known == name);
+            let row = row.ok_or_else(|| serde::de::Error::custom(format!("no unit `{name}`")))?;
+            set.0 |= 1 << row;
+        }
+        Ok(set)
+    }
+}
+
+/// A scheduler queue.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Queue {
+    /// Operations that can wait in it.
+    pub entries: f64,
+    pub holds: UnitSet,
+    /// Separate queues that these are, each before units of its own.
+    #[serde(default = "one")]
+    pub parts: u32,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// Latencies in cycles; those not listed take one.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latencies {
+    pub multiply: f64,
+    pub divide: f64,
+    pub fp_add: f64,
+    pub fp_multiply: f64,
+    pub fp_divide: f64,
+    pub simd: f64,
+}
+
+impl Latencies {
+    /// Cycles of an operation.
+    #[must_use]
+    pub const fn of(&self, operation: Operation) -> f64 {
+        match operation {
+            Operation::Alu | Operation::Shift => 1.0,
+            Operation::Multiply => self.multiply,
+            Operation::Divide => self.divide,
+            Operation::FpAdd => self.fp_add,
+            Operation::FpMultiply => self.fp_multiply,
+            Operation::FpDivide => self.fp_divide,
+            Operation::Simd => self.simd,
+        }
+    }
+}
+
+/// What bounds a core between its misses, and how many misses it has under way.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CorePipeline {
+    pub name: String,
+    /// What each execution port accepts.
+    pub ports: Vec<UnitSet>,
+    /// Scheduler queues; none for a core that issues in order.
+    #[serde(default)]
+    pub queues: Vec<Queue>,
+    /// Integer registers for instructions in flight, where they may end the window before the reorder buffer does.
+    #[serde(default)]
+    pub registers: Option<f64>,
+    /// Entries of the reorder buffer.
+    #[serde(default)]
+    pub retained: Option<f64>,
+    /// Cycles from a load that hits the first level to an operation that needs it.
+    pub load_cycles: f64,
+    pub latency: Latencies,
+    /// A compare and the branch after it execute as one.
+    #[serde(default)]
+    pub fused_branches: bool,
+    pub taken_per_cycle: f64,
+    /// Lines that the first level has under way.
+    pub miss_buffers: f64,
+    /// Lines that prefetchers and misses together have under way beyond the second level.
+    pub prefetch_lines: f64,
+    /// Work that only some ports can do, and how many these are, for every set of ports that matters.
+    #[serde(skip)]
+    forms: Vec<(UnitSet, f64)>,
+}
+
+impl CorePipeline {
+    /// The pipeline of a name, if there is one.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        all().iter().find(|p| p.name == name)
+    }
+
+    /// Cycles per instruction that the ports need for `work` per instruction on each of [`Unit::ALL`].
+    ///
+    /// Exact for the best assignment of work to ports (Hall's condition): for every set of ports, what can go nowhere else
+    /// shares them (Abel, Sharma and Reineke, Facile, IISWC 2023).
+    #[must_use]
+    pub fn port_cycles(&self, work: &[f64; Unit::ALL.len()]) -> f64 {
+        let bound = |(units, ports): &(UnitSet, f64)| units.sum(work) / ports;
+        self.forms.iter().map(bound).fold(0.0, f64::max)
+    }
+
+    /// The linear forms of the port bound.
+    fn port_forms(&self) -> Vec<(UnitSet, f64)> {
+        let mut forms: Vec<(UnitSet, f64)> = Vec::new();
+        for bits in 1..1u16 << Unit::ALL.len() {
+            let asked = UnitSet(bits);
+            let count = self.ports.iter().filter(|port| port.meets(asked)).count() as f64;
+            // As many ports for more work are the same ports; subsets come before their supersets.
+            match forms
+                .iter_mut()
+                .find(|(units, ports)| *ports == count && units.is_within(asked))
+            {
+                Some((units, _)) => *units = asked,
+                None => forms.push((asked, count)),
+            }
+        }
+        forms
+    }
+
+    /// Names of all pipelines, in the order of the file.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        all().iter().map(|p| p.name.as_str())
+    }
+}
+
+fn all() -> &'static [CorePipeline] {
+    #[derive(Deserialize)]
+    struct File {
+        pipeline: Vec<CorePipeline>,
+    }
+    static ALL: OnceLock<Vec<CorePipeline>> = OnceLock::new();
+    // A test reads the file, so that an empty list is impossible in a build that passed.
+    ALL.get_or_init(|| {
+        let file: Result<File, _> = toml::from_str(include_str!("pipelines.toml"));
+        let mut pipelines = file.map_or_else(|_| Vec::new(), |f| f.pipeline);
+        for pipeline in &mut pipelines {
+            pipeline.forms = pipeline.port_forms();
+        }
+        pipelines
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(of: &[(&str, f64)]) -> [f64; Unit::ALL.len()] {
+        let mut work = [0.0; Unit::ALL.len()];
+        for (name, value) in of {
+            work[Unit::NAMES.iter().position(|n| n == name).unwrap()] = *value;
+        }
+        work
+    }
+
+    #[test]
+    fn the_port_bound_shares_ports_between_what_can_use_them() {
+        let cycles = |name: &str, of: &[(&str, f64)]| {
+            CorePipeline::named(name).unwrap().port_cycles(&work(of))
+        };
+        let mix = [
+            ("alu", 0.45),
+            ("load", 0.25),
+            ("store", 0.10),
+            ("branch", 0.15),
+            ("fp-add", 0.05),
+        ];
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        // ALU, branch and FP share five ports on Golden Cove; loads have three.
+        assert!(close(cycles("golden-cove", &mix), 0.65 / 5.0));
+        assert!(
+            close(cycles("gracemont", &mix), 0.25 / 2.0),
+            "two load ports"
+        );
+        assert!(close(
+            cycles("golden-cove", &[("multiply", 0.3), ("alu", 0.1)]),
+            0.3
+        ));
+        assert!(close(
+            cycles("bonnell", &[("load", 0.4), ("branch", 0.2), ("alu", 0.4)]),
+            0.5
+        ));
+    }
+
+    #[test]
+    fn every_pipeline_can_execute_everything() {
+        assert!(CorePipeline::names().count() > 10);
+        for pipeline in all() {
+            for (row, unit) in Unit::ALL.iter().enumerate() {
+                let ports = pipeline.ports.iter().filter(|p| p.contains(row)).count();
+                assert!(ports > 0, "{}: no port for {unit:?}", pipeline.name);
+                let queues = pipeline.queues.iter().filter(|q| q.holds.contains(row));
+                let expected = usize::from(!pipeline.queues.is_empty());
+                assert_eq!(queues.count(), expected, "{}: {unit:?}", pipeline.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What bounds a core between miss events: width, execution ports, dependences.
+//!
+//! Input: a behaviour, a core type. Output: cycles per instruction that its operations need of the widest and the busiest part
+//! of the core, and that their dependences need.
+
+use countersteer_core::machine::{CorePipeline, CoreType, Queue, Unit};
+use countersteer_core::profile::{
+    Behaviour, ChainPoint, Mix, Operation, Operations, Pipeline, REFERENCE_LOAD_CYCLES, Resolution,
+};
+
+use super::curves;
+
+const UNITS: usize = Unit::ALL.len();
+/// Share of branches that are taken and that fuse with the compare before them, where neither was recorded (medians of the
+/// shipped profiles).
+const TAKEN: f64 = 0.55;
+const FUSED: f64 = 0.65;
+/// Resolution of a misprediction where it was not recorded: as many cycles at unit latency, and added by slow loads.
+const RESOLUTION: Resolution = Resolution {
+    unit: 6.0,
+    loads: 6.0,
+    operations: 0.5,
+};
+/// Latency of operations where the core's are not known.
+const GENERIC_LOAD: f64 = 4.0;
+
+/// What a behaviour asks of any core.
+pub struct Demand {
+    mix: Mix,
+    pipeline: Pipeline,
+}
+
+impl Demand {
+    /// That of a behaviour; estimated from its mix where the recording lacks it.
+    pub fn new(behaviour: &Behaviour) -> Self {
+        Self {
+            mix: behaviour.mix,
+            pipeline: behaviour
+                .pipeline
+                .clone()
+                .unwrap_or_else(|| estimated(behaviour)),
+        }
+    }
+
+    /// Work per instruction of each of [`Unit::ALL`].
+    fn work(&self, fused: bool) -> [f64; UNITS] {
+        Unit::ALL.map(|unit| match unit {
+            // The compare of a fused pair executes with its branch.
+            Unit::Compute(Operation::Alu) if fused => {
+                (self.pipeline.operations.alu - self.pipeline.fused).max(0.0)
+            }
+            Unit::Compute(operation) => self.pipeline.operations.of(operation),
+            Unit::Load => self.mix.loads,
+            Unit::Store => self.mix.stores,
+            Unit::Branch => self.mix.branches,
+        })
+    }
+
+    /// Misses per instruction of a first-level cache, where its shape was recorded.
+    pub fn conflicts(&self, lines: f64, ways: u32) -> Option<f64> {
+        let sets = f64::from(countersteer_core::profile::CONFLICT_SETS);
+        let same_shape = (lines / f64::from(ways.max(1)) - sets).abs() < 0.5;
+        let misses = self.pipeline.conflicts.get(ways.checked_sub(1)? as usize)?;
+        same_shape.then_some(misses / 1000.0)
+    }
+
+    /// Share of the misses of a cache of `lines` that a stream prefetcher foresees.
+    pub fn streamed(&self, lines: f64) -> f64 {
+        let points = self.pipeline.streams.iter();
+        let shares: Vec<_> = points.map(|p| (p.cache_lines as f64, p.share)).collect();
+        curves::interpolate(&shares, lines.max(1.0)).unwrap_or(0.0)
+    }
+}
+
+/// The pipeline of a behaviour that was recorded without one.
+fn estimated(behaviour: &Behaviour) -> Pipeline {
+    let m = behaviour.mix;
+    let rest = 1.0 - m.branches - m.fp - m.simd - 0.5 * (m.loads + m.stores);
+    let chain = |point: &countersteer_core::profile::IlpPoint| {
+        // All latencies stretch all chains alike.
+        let unit = 1.0 / point.ipc;
+        let loads = m.loads * f64::from(REFERENCE_LOAD_CYCLES - 1);
+        ChainPoint {
+            window: point.window,
+            loads: unit * loads,
+            operations: unit * m.fp * 2.5,
+        }
+    };
+    Pipeline {
+        operations: Operations {
+            alu: rest.max(0.0),
+            fp_add: 0.5 * m.fp,
+            fp_multiply: 0.5 * m.fp,
+            simd: m.simd,
+            ..Operations::default()
+        },
+        fused: FUSED * m.branches,
+        taken: TAKEN * m.branches,
+        chains: behaviour.ilp.iter().map(chain).collect(),
+        resolution: RESOLUTION,
+        streams: Vec::new(),
+        conflicts: Vec::new(),
+    }
+}
+
+/// A core type's bounds for one behaviour.
+pub struct Bounds {
+    /// Cycles per instruction that width and ports need.
+    pub throughput: f64,
+    /// Cycles per instruction that dependences need when loads take what a hit in the first level takes.
+    pub chains: f64,
+    /// What a cycle more on every load adds to that.
+    pub per_load_cycle: f64,
+    /// Cycles of a misprediction after its branch's dispatch.
+    pub resolution: f64,
+    /// Instructions that the reorder buffer or the registers let in.
+    pub retained: f64,
+    pub miss_buffers: f64,
+    pub prefetch_lines: f64,
+}
+
+/// Part of a queue's entries in use when one of its parts is full and stops dispatch. Fitted like the order of
+/// [`super::table::limit`], of 1 and 1/2.
+const UNEVEN: f64 = 0.5;
+
+/// Instructions in view of the schedulers: a queue of so many entries is full when that many of its own kind wait.
+fn in_view(pipeline: &CorePipeline, work: &[f64; UNITS]) -> f64 {
+    let view = |queue: &Queue| {
+        let filled = if queue.parts > 1 { UNEVEN } else { 1.0 };
+        filled * queue.entries / queue.holds.sum(work).max(1e-9)
+    };
+    pipeline
+        .queues
+        .iter()
+        .map(view)
+        .fold(f64::INFINITY, f64::min)
+}
+
+/// Integer registers that an instruction takes, on average (52 to 65 % write one).
+const REGISTERS: f64 = 0.58;
+
+/// The bounds of a behaviour on a core type whose buffers `siblings` threads share.
+pub fn bounds(
+    behaviour: &Behaviour,
+    demand: &Demand,
+    core_type: &CoreType,
+    siblings: f64,
+) -> Bounds {
+    let named = core_type.pipeline.as_deref().and_then(CorePipeline::named);
+    let Some(pipeline) = named else {
+        return generic(behaviour, demand, core_type, siblings);
+    };
+    let work = demand.work(pipeline.fused_branches);
+    let fused = if pipeline.fused_branches {
+        demand.pipeline.fused
+    } else {
+        0.0
+    };
+    let throughput = ((1.0 - fused) / core_type.dispatch_width)
+        .max(pipeline.port_cycles(&work))
+        .max(demand.pipeline.taken / pipeline.taken_per_cycle);
+    let registers = pipeline.registers.map_or(f64::INFINITY, |r| r / REGISTERS);
+    let reorder = pipeline.retained.unwrap_or(f64::from(core_type.window));
+    let retained = (reorder.min(registers) / siblings).max(1.0);
+    let view = in_view(pipeline, &work).min(retained);
+    let view = if core_type.in_order {
+        f64::from(core_type.window)
+    } else {
+        view
+    };
+    let operations = operation_scale(&demand.pipeline.operations, pipeline);
+    latencies(
+        behaviour,
+        demand,
+        (pipeline.load_cycles, operations),
+        view,
+        Bounds {
+            throughput,
+            retained,
+            miss_buffers: (pipeline.miss_buffers / siblings).max(1.0),
+            prefetch_lines: pipeline.prefetch_lines,
+            ..empty()
+        },
+    )
+}
+
+/// A core of which only width and window are known.
+fn generic(behaviour: &Behaviour, demand: &Demand, core_type: &CoreType, siblings: f64) -> Bounds {
+    let window = (f64::from(core_type.window) / siblings).max(1.0);
+    latencies(
+        behaviour,
+        demand,
+        (core_type.l1d.latency_cycles.max(GENERIC_LOAD.min(2.0)), 1.0),
+        window,
+        Bounds {
+            throughput: 1.0 / core_type.dispatch_width,
+            retained: window,
+            miss_buffers: (window / 20.0).max(2.0),
+            ..empty()
+        },
+    )
+}
+
+const fn empty() -> Bounds {
+    Bounds {
+        throughput: 0.0,
+        chains: 0.0,
+        per_load_cycle: 0.0,
+        resolution: 0.0,
+        retained: 1.0,
+        miss_buffers: 1.0,
+        prefetch_lines: 0.0,
+    }
+}
+
+/// How the core's latencies of this mix compare with those that the recorder assumed.
+fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
+    let beyond = |cycles: &dyn Fn(Operation) -> f64| -> f64 {
+        let all = Operation::ALL.iter();
+        all.map(|o| operations.of(*o) * (cycles(*o) - 1.0)).sum()
+    };
+    let reference = beyond(&|o| f64::from(o.reference_cycles()));
+    if reference <= 0.0 {
+        return 1.0;
+    }
+    beyond(&|o| pipeline.latency.of(o)) / reference
+}
+
+/// Fills in what latencies of loads and operations, the latter as a scale of the recorder's, make of the dependences.
+fn latencies(
+    behaviour: &Behaviour,
+    demand: &Demand,
+    (load_cycles, operations): (f64, f64),
+    view: f64,
+    bounds: Bounds,
+) -> Bounds {
+    let chains = &demand.pipeline.chains;
+    let at = |value: fn(&ChainPoint) -> f64| {
+        let points: Vec<_> = chains
+            .iter()
+            .map(|c| (f64::from(c.window), value(c)))
+            .collect();
+        curves::interpolate(&points, view).unwrap_or(0.0)
+    };
+    let slow = f64::from(REFERENCE_LOAD_CYCLES - 1);
+    let per_load_cycle = at(|c| c.loads) / slow;
+    let loads = (load_cycles - 1.0) * per_load_cycle;
+    let r = demand.pipeline.resolution;
+    Bounds {
+        chains: 1.0 / curves::ilp(&behaviour.ilp, view) + loads + at(|c| c.operations) * operations,
+        per_load_cycle,
+        resolution: r.unit + r.loads * (load_cycles - 1.0) / slow + r.operations * operations,
+        ..bounds
+    }
+}
