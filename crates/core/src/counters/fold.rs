@@ -38,10 +38,7 @@ impl Fold {
     }
 
     /// The readings added up; rows come in the order of their first part.
-    pub fn fold<'a>(&'a mut self, readings: &'a Readings) -> &'a Readings {
-        if self.per == Per::Thread && readings.is_distinct() {
-            return readings;
-        }
+    pub fn fold(&mut self, readings: &Readings) -> &Readings {
         self.rows.clear();
         self.sums.clear();
         self.add(readings);

@@ -446,8 +446,6 @@ impl Ledger {
 
     /// Reports what is new, thread by thread, and forgets threads that ended.
     pub fn flush(&mut self, which: Which, into: &mut Readings) {
-        // Of a thread whose number another one has by now, and of what was reported before, there may be other rows.
-        let mut distinct = into.rows().is_empty() && self.limbo.is_empty();
         let mut dirty = std::mem::take(&mut self.dirty);
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
@@ -463,7 +461,7 @@ impl Ledger {
             let waits = which == Which::Ended || std::mem::take(&mut thread.leaving);
             let stays = waits && !thread.ended;
             if !stays && thread.dirty {
-                distinct &= thread.report(into) <= 1 && thread.is_one();
+                thread.report(into);
             }
             if thread.ended && !stays {
                 // Of a root the tree's total may tell more.
@@ -475,9 +473,6 @@ impl Ledger {
             stays
         });
         self.dirty = dirty;
-        if distinct {
-            into.are_distinct();
-        }
     }
 
     /// Reports the ends of roots that were not said yet: nothing more comes of them.
@@ -543,21 +538,14 @@ impl Thread {
         self.slots.iter().position(is)
     }
 
-    /// It is a thread, and not one of several CPUs that are counted for the same owner.
-    const fn is_one(&self) -> bool {
-        matches!(self.owner, Some(Owner::Thread { .. }))
-    }
-
-    /// Reports what is new; in how many rows.
+    /// Reports what is new.
     #[inline]
-    fn report(&mut self, into: &mut Readings) -> usize {
+    fn report(&mut self, into: &mut Readings) {
         self.dirty = false;
-        let before = into.rows().len();
         for slot in self.slots.iter_mut().filter(|s| s.dirty) {
             slot.report(self.owner.unwrap_or(Owner::Rest), self.ended, into);
             self.farewelled |= self.ended;
         }
-        into.rows().len() - before
     }
 
     /// Says that it ended, where no reading has: it has counted nothing since its last one.

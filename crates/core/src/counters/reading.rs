@@ -54,8 +54,6 @@ pub struct Readings {
     /// Where each row's values begin.
     firsts: Vec<usize>,
     values: Vec<u64>,
-    /// No two rows are of the same owner, core type and set, as far as that is known.
-    distinct: bool,
 }
 
 impl Reading {
@@ -97,7 +95,6 @@ impl Readings {
         self.rows.clear();
         self.firsts.clear();
         self.values.clear();
-        self.distinct = false;
     }
 
     /// Adds a row with the values of its set's events.
@@ -106,17 +103,6 @@ impl Readings {
         self.firsts.push(self.values.len());
         self.values.extend(values);
         self.rows.push(reading);
-        self.distinct = false;
-    }
-
-    /// Takes note that no two of the rows that there are now are of the same owner, core type and set.
-    pub(super) const fn are_distinct(&mut self) {
-        self.distinct = true;
-    }
-
-    /// Whether it is known that there is nothing to be added up thread by thread.
-    pub(super) const fn is_distinct(&self) -> bool {
-        self.distinct
     }
 
     #[must_use]

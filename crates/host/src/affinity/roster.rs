@@ -52,8 +52,6 @@ pub(super) struct Roster {
     sets: BTreeMap<CpuSet, Arc<CpuSet>>,
     /// The thread behind which the next look begins.
     next: u32,
-    /// The same for those that are in doubt.
-    next_doubted: u32,
     /// Programs of threads that had ended before they could be looked at; they may have given birth.
     ghosts: BTreeMap<u32, Family>,
 }
@@ -67,26 +65,6 @@ const BUSY: f64 = 0.9;
 const HARDLY: f64 = 0.01;
 /// So many of those who slept and hardly ran or not at all are looked at each period.
 const LOOKED_AT: usize = 8;
-/// Threads of which /proc is asked in a period; where more are in doubt they have their turns, and are taken for what they were.
-const MOST_LOOKS: usize = 64;
-
-/// At most so many of these, from `next` on and round; where that goes on next time. In order.
-fn turn(tids: &[u32], most: usize, next: &mut u32) -> Vec<u32> {
-    if tids.len() <= most {
-        return tids.to_vec();
-    }
-    let first = tids.partition_point(|tid| *tid < *next) % tids.len();
-    let mut chosen: Vec<u32> = tids[first..]
-        .iter()
-        .chain(&tids[..first])
-        .take(most)
-        .copied()
-        .collect();
-    *next = chosen.last().map_or(0, |last| last + 1);
-    chosen.sort_unstable();
-    chosen
-}
-
 impl Roster {
     pub(super) fn new(numbers: CpuNumbers) -> Self {
         Self {
@@ -94,7 +72,6 @@ impl Roster {
             numbers,
             sets: BTreeMap::new(),
             next: 0,
-            next_doubted: 0,
             ghosts: BTreeMap::new(),
         }
     }
@@ -253,18 +230,12 @@ impl Roster {
             doubtful.then_some(*tid)
         };
         let doubted: Vec<u32> = self.members.iter().filter_map(doubtful).collect();
-        let looked = turn(
-            &doubted,
-            if all { usize::MAX } else { MOST_LOOKS },
-            &mut self.next_doubted,
-        );
         for (tid, member) in &mut self.members {
             let ran = std::mem::take(&mut member.ran);
             let was = member.runnable;
             if doubted.binary_search(tid).is_err() {
                 member.runnable = ran.0 >= busy.max(1);
-            }
-            if looked.binary_search(tid).is_ok() {
+            } else {
                 let stat = task::stat(member.before.pid, *tid);
                 member.runnable = stat.is_some_and(|s| s.runnable);
                 if let Some(cpu) = stat.and_then(|s| self.numbers.own(s.cpu)) {
@@ -300,33 +271,5 @@ impl Roster {
             told: None,
         };
         self.members.iter().map(info).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_is_in_doubt_has_its_turn() {
-        let tids: Vec<u32> = (1..=10).map(|n| n * 3).collect();
-        let mut next = 0;
-        let turns: Vec<Vec<u32>> = (0..4).map(|_| turn(&tids, 4, &mut next)).collect();
-        assert_eq!(
-            turns,
-            [
-                vec![3, 6, 9, 12],
-                vec![15, 18, 21, 24],
-                vec![3, 6, 27, 30],
-                vec![9, 12, 15, 18]
-            ]
-        );
-        assert_eq!(turn(&tids, 10, &mut next), tids);
-        next = 1000;
-        assert_eq!(
-            turn(&tids, 2, &mut next),
-            [3, 6],
-            "those behind it have ended"
-        );
     }
 }

@@ -7,17 +7,6 @@
 /// Most letters that a number has, and more: all digits of one of 64 bits with commas between them are 26.
 pub(super) const MOST: usize = 32;
 
-/// Two digits at once, since each division gives as many.
-const PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut value = 0;
-    while value < 100 {
-        pairs[value] = [b'0' + (value / 10) as u8, b'0' + (value % 10) as u8];
-        value += 1;
-    }
-    pairs
-};
-
 #[inline]
 pub(super) fn whole(value: u64, letters: &mut [u8]) -> usize {
     digits_before(value, letters.len(), letters)
@@ -61,35 +50,24 @@ pub(super) fn append(into: &mut Vec<u8>, write: impl FnOnce(&mut [u8]) -> usize)
 #[inline]
 fn digits_before(mut value: u64, end: usize, letters: &mut [u8]) -> usize {
     let mut first = end;
-    while value >= 100 {
-        first = pair_before(value % 100, first, letters);
-        value /= 100;
-    }
-    if value >= 10 {
-        return pair_before(value, first, letters);
-    }
-    letters[first - 1] = b'0' + value as u8;
-    first - 1
-}
-
-#[inline(always)]
-fn places_before(mut value: u64, places: usize, end: usize, letters: &mut [u8]) -> usize {
-    let mut first = end;
-    for _ in 0..places / 2 {
-        first = pair_before(value % 100, first, letters);
-        value /= 100;
-    }
-    if places % 2 == 1 {
+    loop {
         first -= 1;
-        letters[first] = b'0' + value as u8;
+        letters[first] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return first;
+        }
     }
-    first
 }
 
-#[inline(always)]
-fn pair_before(pair: u64, end: usize, letters: &mut [u8]) -> usize {
-    letters[end - 2..end].copy_from_slice(&PAIRS[pair as usize]);
-    end - 2
+/// So many digits.
+#[inline]
+fn places_before(mut value: u64, places: usize, end: usize, letters: &mut [u8]) -> usize {
+    for digit in letters[end - places..end].iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    end - places
 }
 
 #[cfg(test)]
