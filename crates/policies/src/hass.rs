@@ -10,8 +10,8 @@
 //! Decided here: the refresh period, 3 probes, a margin of 2 %, and that a core that falls idle is filled at the next
 //! decision.
 //!
-//! Assumes: the signature holds for the whole run; caches are not shared. Loses: shared caches, phases, and homogeneous work,
-//! where there is nothing to gain.
+//! Assumes: the signature holds for the whole run; caches are not shared; hits of the last-level cache cost nothing. Loses:
+//! shared caches, phases, programs that live in a slow last-level cache, and homogeneous work, where there is nothing to gain.
 
 use std::collections::BTreeMap;
 
@@ -145,11 +145,11 @@ impl Hass {
         member.ratings[partition] * (self.partitions[partition].cores / threads.max(1.0)).min(1.0)
     }
 
-    /// The partition that a regular assignment gives a thread.
-    fn assigned(&self, member: &Member) -> usize {
+    /// The partition that a regular assignment gives a thread; between refreshes only one with a free core.
+    fn assigned(&self, member: &Member, refresh: bool) -> usize {
         let runnable = self.runnable();
         let free = |p: usize| runnable[p] < self.partitions[p].cores;
-        let any_free = (0..self.partitions.len()).any(free);
+        let any_free = !refresh || (0..self.partitions.len()).any(free);
         let mut best = member.home;
         let mut most = self.expected(member, best, &runnable) * (1.0 + self.margin);
         for partition in (0..self.partitions.len()).filter(|p| free(*p) || !any_free) {
@@ -201,7 +201,7 @@ impl Hass {
                     active: false,
                     told: false,
                 };
-                let home = self.assigned(&member);
+                let home = self.assigned(&member, true);
                 self.members.insert(info.id, Member { home, ..member });
             }
             if let Some(member) = self.members.get_mut(&info.id) {
@@ -218,7 +218,7 @@ impl Hass {
                 continue;
             };
             let due = used_s - member.looked_s >= self.refresh_s;
-            let home = self.assigned(member);
+            let home = self.assigned(member, due);
             let partner = if home == member.home && due {
                 self.partner(info.id, rng)
             } else {

@@ -426,7 +426,7 @@ fn recorded(name: &str) -> Arc<Profile> {
 }
 
 fn four_kinds() -> Plan {
-    let kinds = ["stream", "matmul", "chase", "stockfish"];
+    let kinds = ["stream", "stockfish", "mix", "matmul"];
     let programs = kinds.map(|name| program(name, &recorded(name), 1, 20.0));
     Plan {
         programs: programs.into(),
