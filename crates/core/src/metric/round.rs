@@ -207,6 +207,18 @@ mod tests {
     }
 
     #[test]
+    fn a_set_seen_twice_does_not_stand_for_another() {
+        let twice = [
+            sample(0, 0, 1.0, 5.0),
+            sample(0, 0, 1.0, 6.0),
+            sample(0, 0, 1.0, 7.0),
+        ];
+        let told = told(&twice);
+        assert!(told.iter().all(|(whole, ..)| !whole), "{told:?}");
+        assert_eq!(told[2].1, Some(7.0), "the newest counts");
+    }
+
+    #[test]
     fn another_phase_drops_what_was_seen_before() {
         let samples = [
             sample(0, 0, 1.0, 5.0),

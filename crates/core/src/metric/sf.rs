@@ -370,6 +370,19 @@ mod tests {
     }
 
     #[test]
+    fn issue_in_order_makes_dependences_longer() {
+        let mut topology = two_clocks();
+        topology.core_types[1].in_order = true;
+        let mut model = Model::new(&topology);
+        for core_type in [0, 1] {
+            let sf = model
+                .read(&Round::of(&sample(core_type, 600.0, 0.0, 0.0, 0.0)))
+                .unwrap();
+            assert!(sf > 2.5, "half the clock and in order: {sf}");
+        }
+    }
+
+    #[test]
     fn time_in_memory_does_not_depend_on_the_clock() {
         // Twenty dependent misses at 90 ns behind 500 cycles of base: 1.97 us at 3 GHz, 2.13 us at 1.5 GHz. The window
         // covers part of each miss in proportion to the base, at either clock.

@@ -140,6 +140,7 @@ impl Seats {
         lenient: bool,
     ) -> Vec<(usize, GroupId)> {
         if self.is_settled(wanted, lenient) {
+            self.held.iter_mut().for_each(|held| held.tries = 0);
             return Vec::new();
         }
         let mut load = vec![0usize; self.ranks.len()];
@@ -282,4 +283,48 @@ pub fn active<'a>(view: &View<'a>) -> Vec<&'a ThreadInfo> {
         .iter()
         .filter(|t| t.runnable || stirred.binary_search(&t.id).is_ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{SMT, topology};
+    use crate::units::ProgramId;
+
+    #[test]
+    fn cores_are_filled_before_siblings_and_each_hardware_thread_counts_once() {
+        // Two big cores of two hardware threads, two small ones of one.
+        let seats = Seats::new(&topology(SMT));
+        let wanted = [(1, [1, 0]), (4, [2, 2]), (6, [4, 2]), (7, [4, 3])];
+        for (threads, quota) in wanted {
+            assert_eq!(seats.quota(threads), quota, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_stays_elsewhere_is_told_a_few_times_and_then_left_alone() {
+        let topology = topology(SMT);
+        let mut seats = Seats::new(&topology);
+        let info = ThreadInfo {
+            id: ThreadId(1),
+            program: ProgramId(0),
+            name: "p".into(),
+            cpu: CpuId(4),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::clone(&topology.groups[0].cpus),
+            told: None,
+        };
+        let mut tell = |info| seats.seat(&[(info, 0)], true).len();
+        let told: usize = (0..20).map(|_| tell(&info)).sum();
+        assert_eq!(told, usize::from(MOST_TRIES));
+        // Once it obeys, it may be told again.
+        let obeying = ThreadInfo {
+            cpu: CpuId(0),
+            allowed: Arc::clone(&topology.groups_by(GroupBy::CoreType)[0].cpus),
+            ..info.clone()
+        };
+        assert_eq!(tell(&obeying), 0);
+        assert_eq!(tell(&info), 1);
+    }
 }

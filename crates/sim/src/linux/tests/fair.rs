@@ -132,6 +132,26 @@ fn a_short_sleeper_waits_for_one_turn_of_each_at_most() {
 }
 
 #[test]
+fn a_long_sleep_earns_half_a_latency_of_credit_under_cfs() {
+    let mut linux = one_cpu(&[0, 0], both()[1].clone());
+    linux.advance(ms(100));
+    linux.block(ThreadId(1), ms(100));
+    linux.advance(ms(10_000));
+    linux.wake(ThreadId(1), None, ms(10_000));
+    let credit = linux.rqs[0].zero - linux.threads[1].vruntime;
+    assert_eq!(credit, 3 * MS as i64, "half of 6 ms on one CPU");
+}
+
+#[test]
+fn a_new_thread_has_half_a_slice_until_its_first_deadline() {
+    let mut linux = one_cpu(&[0, 0], seeded(11));
+    linux.advance(ms(101));
+    linux.fork(ThreadId(2), 0, &all(), None, ms(101));
+    let new = &linux.threads[2];
+    assert_eq!(2 * (new.deadline - new.vruntime), new.virtual_slice());
+}
+
+#[test]
 fn a_shorter_slice_preempts_at_once() {
     let mut linux = one_cpu(&[0], seeded(6));
     let sleeper = ThreadId(1);

@@ -82,6 +82,36 @@ fn a_woken_thread_returns_to_its_idle_cpu() {
 }
 
 #[test]
+fn a_wakee_stays_on_its_idle_cpu_when_an_idle_neighbour_takes_the_interrupt() {
+    let mut linux = Linux::new(&symmetric(4, 2, 1, 1), seeded(2));
+    linux.fork(ThreadId(0), 0, &only("2"), None, Nanos::ZERO);
+    linux.set_affinity(ThreadId(0), &all(), ms(10));
+    linux.block(ThreadId(0), ms(20));
+    assert_eq!(linux.wake(ThreadId(0), Some(CpuId(0)), ms(30)), CpuId(2));
+}
+
+#[test]
+fn partners_of_long_ago_do_not_make_a_waker_a_dispatcher() {
+    let mut linux = Linux::new(&symmetric(4, 2, 1, 1), seeded(2));
+    linux.fork(ThreadId(0), 0, &only("0"), None, Nanos::ZERO);
+    for t in [1, 2] {
+        linux.fork(ThreadId(t), 0, &only(&t.to_string()), None, Nanos::ZERO);
+    }
+    let wake = |linux: &mut Linux, t, at: Nanos| {
+        linux.block(ThreadId(t), Nanos(at.0 - MS));
+        linux.wake(ThreadId(t), Some(CpuId(0)), at);
+    };
+    for i in 0..64 {
+        wake(&mut linux, 1 + i % 2, ms(10 + 10 * u64::from(i)));
+    }
+    assert!(linux.threads[0].wakee_flips >= 32);
+    for i in 1..=8 {
+        wake(&mut linux, 1, ms(1_000 + 1_100 * i));
+    }
+    assert!(linux.threads[0].wakee_flips <= 1);
+}
+
+#[test]
 fn a_woken_thread_finds_an_idle_neighbour_when_its_cpu_is_taken() {
     let topology = symmetric(4, 2, 1, 1);
     let mut linux = Linux::new(&topology, seeded(2));

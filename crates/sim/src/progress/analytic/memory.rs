@@ -130,6 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn latency_under_load_is_as_measured_on_ddr4_and_ddr5() {
+        for (utilisation, factor) in [(0.0, 1.0), (0.5, 1.1), (0.7, 1.3), (0.9, 2.2)] {
+            let modelled = factor_at(utilisation);
+            assert!(
+                (modelled / factor - 1.0).abs() < 0.05,
+                "{utilisation}: {modelled}"
+            );
+        }
+    }
+
+    #[test]
     fn an_idle_domain_changes_nothing() {
         assert_eq!(MemoryDomain::new(64.0).solve(1e-3), None);
     }

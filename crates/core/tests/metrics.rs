@@ -1,0 +1,100 @@
+//! Metrics as policies read them: figures in the unit that the table says, of the events that it says.
+
+#![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+
+use std::sync::Arc;
+
+use countersteer_core::engine::{Observation, ThreadEvent, ThreadEventKind};
+use countersteer_core::machine::Machine;
+use countersteer_core::metric::MetricBank;
+use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+
+const THREAD: ThreadId = ThreadId(7);
+
+fn topology() -> Arc<Topology> {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../machines/i9-12900k-8p8e.toml"
+    );
+    let text = std::fs::read_to_string(path).unwrap();
+    Arc::new(Topology::new(&Machine::parse(path, &text).unwrap()))
+}
+
+/// A second of which the thread ran and was counted for half.
+fn sample(set: u32, sets: u32, counted: &[(Event, f64)]) -> Sample {
+    let mut counts = Counts::default();
+    for (event, value) in counted {
+        counts.set(*event, *value);
+    }
+    Sample {
+        thread: THREAD,
+        cpu: CpuId(0),
+        core_type: CoreTypeId(0),
+        at: Nanos::from_millis(1000),
+        set,
+        sets,
+        enabled: Nanos::from_millis(1000),
+        running: Nanos::from_millis(500),
+        counts,
+    }
+}
+
+fn seen(samples: Vec<Sample>) -> Observation {
+    Observation {
+        samples,
+        ..Observation::default()
+    }
+}
+
+#[test]
+fn figures_are_in_the_unit_of_the_table() {
+    let counted = [
+        (Event::Instructions, 2e9),
+        (Event::Cycles, 1e9),
+        (Event::L2Misses, 40e6),
+        (Event::LlcMisses, 10e6),
+        (Event::BranchMisses, 6e6),
+        (Event::EnergyNj, 4e9),
+        (Event::LlcOccupancyBytes, 3e6),
+    ];
+    let wanted = [
+        ("ipc", 2.0),
+        ("ips", 4e9),
+        ("l2_mpki", 20.0),
+        ("llc_mpki", 5.0),
+        ("branch_mpki", 3.0),
+        ("energy_per_instruction", 2.0),
+        ("power", 8.0),
+        ("llc_occupancy", 3e6),
+    ];
+    let names = wanted.map(|(name, _)| name);
+    let mut bank = MetricBank::new(&topology(), &names);
+    bank.update(&seen(vec![sample(0, 1, &counted)]));
+    for (name, value) in wanted {
+        let got = bank.get(THREAD, name).unwrap();
+        assert!((got / value - 1.0).abs() < 1e-9, "{name}: {got}");
+    }
+}
+
+#[test]
+fn a_thread_that_takes_a_number_over_begins_without_its_predecessors_samples() {
+    let both = [(Event::Instructions, 1e9), (Event::Cycles, 1e9)];
+    let halves = |set| sample(set, 2, &both);
+    let mut bank = MetricBank::new(&topology(), &["sf"]);
+    bank.update(&seen(vec![halves(0)]));
+    let exit = ThreadEvent {
+        at: Nanos::from_millis(1000),
+        thread: THREAD,
+        kind: ThreadEventKind::Exit,
+    };
+    bank.update(&Observation {
+        events: vec![exit],
+        ..Observation::default()
+    });
+    bank.update(&seen(vec![halves(1)]));
+    assert_eq!(bank.get(THREAD, "sf"), None, "one set of two was seen");
+    bank.update(&seen(vec![halves(0)]));
+    assert!(bank.get(THREAD, "sf").is_some());
+}
