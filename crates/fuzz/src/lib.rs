@@ -1,0 +1,145 @@
+//! Random changes of sound input, for tests that hold every parser of outside input to "an error or a value, never a panic".
+//!
+//! Input: sound examples, and what parses them. Output: nothing, or a panic that shows the input. Examples are changed by bytes
+//! and by words (numbers made absurd, pieces removed, doubled, exchanged between examples), so that most get past the syntax.
+//! `COUNTERSTEER_FUZZ=N` sets the number of runs of each parser (`make fuzz` does), `COUNTERSTEER_FUZZ_SEED` the seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+/// Runs of a parser where nobody asks for more: fractions of a second.
+const RUNS: u64 = 2_000;
+/// No input of these sizes may take longer.
+const HANG: Duration = Duration::from_secs(10);
+
+/// Words that parsers stumble over.
+const WORDS: [&str; 20] = [
+    "0",
+    "-1",
+    "1e308",
+    "1e-308",
+    "nan",
+    "inf",
+    "4294967295",
+    "4294967296",
+    "18446744073709551615",
+    "-9223372036854775808",
+    "0.0000001",
+    "\"\"",
+    "[]",
+    "{}",
+    "null",
+    "\u{1b}[31m",
+    "\u{fffd}",
+    "0x",
+    ",",
+    "é",
+];
+
+fn setting(name: &str, default: u64) -> u64 {
+    let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
+    given.unwrap_or(default)
+}
+
+/// Gives `parse` changed examples; `share` of the usual number, for parsers that are slow.
+///
+/// # Panics
+/// As `parse` does, or where it takes ten seconds, after the input was printed.
+pub fn storm(name: &str, examples: &[&[u8]], share: f64, parse: impl Fn(&[u8])) {
+    let runs = (setting("COUNTERSTEER_FUZZ", RUNS) as f64 * share).ceil() as u64;
+    let mut rng = Pcg64::seed_from_u64(setting("COUNTERSTEER_FUZZ_SEED", 1));
+    let begun = Instant::now();
+    for run in 0..runs {
+        let input = changed(examples, &mut rng);
+        let since = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| parse(&input)));
+        let hangs = since.elapsed() > HANG;
+        if outcome.is_err() || hangs {
+            eprintln!("{name}, run {run}: {}", input.escape_ascii());
+        }
+        if let Err(panic) = outcome {
+            resume_unwind(panic);
+        }
+        assert!(!hangs, "{name} takes {:?}", since.elapsed());
+    }
+    println!(
+        "fuzz {name}: {runs} runs in {:.1} s",
+        begun.elapsed().as_secs_f64()
+    );
+}
+
+fn changed(examples: &[&[u8]], rng: &mut Pcg64) -> Vec<u8> {
+    let mut input = examples[rng.random_range(0..examples.len())].to_vec();
+    for _ in 0..rng.random_range(1..5_u32) {
+        let at = rng.random_range(0..=input.len());
+        let end = (at + rng.random_range(0..40_usize)).min(input.len());
+        match rng.random_range(0..8_u32) {
+            0 => drop(input.drain(at..end)),
+            1 => input.truncate(at),
+            2 => insert(
+                &mut input,
+                at,
+                WORDS[rng.random_range(0..WORDS.len())].as_bytes(),
+            ),
+            3 => {
+                let piece = input[at..end].to_vec();
+                insert(&mut input, at, &piece);
+            }
+            4 => {
+                let other = examples[rng.random_range(0..examples.len())];
+                let from = rng.random_range(0..=other.len());
+                let to = (from + rng.random_range(0..80_usize)).min(other.len());
+                insert(&mut input, at, &other[from..to]);
+            }
+            5 if at < input.len() => input[at] = rng.random(),
+            _ => replace_number(
+                &mut input,
+                at,
+                WORDS[rng.random_range(0..WORDS.len())].as_bytes(),
+            ),
+        }
+    }
+    input
+}
+
+fn insert(input: &mut Vec<u8>, at: usize, piece: &[u8]) {
+    input.splice(at..at, piece.iter().copied());
+}
+
+/// Puts `word` in place of the first number from `at` on.
+fn replace_number(input: &mut Vec<u8>, at: usize, word: &[u8]) {
+    let Some(start) = input[at..].iter().position(u8::is_ascii_digit) else {
+        return;
+    };
+    let start = at + start;
+    let part = |b: &u8| b.is_ascii_digit() || b".eE+-".contains(b);
+    let length = input[start..].iter().take_while(|b| part(b)).count();
+    input.splice(start..start + length, word.iter().copied());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_parser_that_falls_over_a_number_is_found() {
+        let parse = |input: &[u8]| {
+            let text = String::from_utf8_lossy(input);
+            assert!(!text.contains("4294967296"), "too large");
+        };
+        assert!(catch_unwind(|| storm("test", &[b"size = 12"], 1.0, parse)).is_err());
+    }
+
+    #[test]
+    fn most_changes_leave_something_of_the_example() {
+        let kept = Cell::new(0_u32);
+        storm("test", &[b"schema = \"a\"\nsize = 12\n"], 0.5, |input| {
+            kept.set(kept.get() + u32::from(input.starts_with(b"schema")));
+        });
+        assert!((300..1000).contains(&kept.get()), "{}", kept.get());
+    }
+}

@@ -1,0 +1,67 @@
+//! Whatever machine file is taken can be simulated: no panic, and an end within the budget.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersteer_core::engine::Engine;
+use countersteer_core::machine::Machine;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_fuzz::storm;
+use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
+use countersteer_sim::linux::LinuxConfig;
+use countersteer_sim::progress::{ProgressConfig, synthetic};
+
+fn config() -> SimConfig {
+    SimConfig {
+        seed: 1,
+        linux: LinuxConfig::default(),
+        progress: ProgressConfig::default(),
+        counter_noise: 0.01,
+        sample_cost: Nanos::from_micros(2),
+        rounds: 1,
+        trace: false,
+    }
+}
+
+#[test]
+fn machines_that_are_taken_can_be_simulated() {
+    let kinds = [synthetic::streaming(), synthetic::vulnerable(20_000)];
+    let program = |kind: synthetic::Kind| PlannedProgram {
+        name: "p".into(),
+        profile: Arc::new(synthetic::profile("p", &[(kind, 1_000_000)])),
+        threads: 2,
+        nice: 0,
+        start: Nanos::ZERO,
+        bursts: None,
+        launch_on: None,
+        scale: 1.0,
+    };
+    let plan = Plan {
+        programs: kinds.into_iter().map(program).collect(),
+    };
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
+    let names = ["core2-quad", "i9-12900k-8p8e", "juno-2-4"];
+    let texts = names.map(|name| std::fs::read(format!("{root}{name}.toml")).unwrap());
+    let examples = texts.each_ref().map(Vec::as_slice);
+    storm("simulated machine", &examples, 0.05, |input| {
+        let text = String::from_utf8_lossy(input);
+        let Ok(machine) = Machine::parse("m", &text) else {
+            return;
+        };
+        let topology = Arc::new(Topology::new(&machine));
+        if let Ok(simulation) = Simulation::new(topology, &plan, config()) {
+            let mut simulation = simulation.within(Duration::from_millis(200));
+            for tenth in 1..=3 {
+                if simulation
+                    .observe(Nanos::from_millis(100 * tenth), false)
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        }
+    });
+}
