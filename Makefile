@@ -9,7 +9,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm lint bench build install setup setup-demo profiles bless clean
+.PHONY: demo test test-vm fuzz lint bench build install setup setup-demo profiles bless clean
 
 demo: setup-demo build
 	demo/run.sh $(STEER)
@@ -21,6 +21,14 @@ test: setup lint
 # Only what needs a kernel or a PMU of its own: in virtual machines.
 test-vm:
 	CARGO=$(CARGO) vm/test.sh
+
+# Every parser of outside input on changed examples: FUZZ runs of each (those that simulate or read folders get a part of that).
+FUZZ ?= 1000000
+fuzz:
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-core -p countersteer-sim --test fuzz -- --nocapture --test-threads 1
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-host --lib -- --nocapture --test-threads 1 makes_it_fall make_an_engine_fall
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-report --test report -- --nocapture changed_bytes
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cli --lib -- --nocapture every_request
 
 lint:
 	$(CARGO) fmt --all --check

@@ -83,7 +83,7 @@ fn exchanges(decisions: u32, sf: impl Fn(u32) -> [f64; 2]) -> Vec<u32> {
 #[test]
 fn noise_below_the_margin_never_moves_a_thread() {
     let noisy = |decision: u32| {
-        if decision % 2 == 0 {
+        if decision.is_multiple_of(2) {
             [2.06, 2.0]
         } else {
             [2.0, 2.06]
@@ -109,7 +109,7 @@ fn a_small_difference_that_lasts_wins_after_the_patience() {
 fn a_thread_that_was_moved_lately_is_held_more_firmly() {
     // Ahead by more than the margin of 5 %, but less than twice that, in turns of five decisions.
     let turning = |decision: u32| {
-        if decision / 5 % 2 == 0 {
+        if (decision / 5).is_multiple_of(2) {
             [2.16, 2.0]
         } else {
             [2.0, 2.16]

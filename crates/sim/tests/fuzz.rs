@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_core::engine::Engine;
+use countersteer_core::engine::{Engine, Watch};
 use countersteer_core::machine::Machine;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
@@ -55,10 +55,8 @@ fn machines_that_are_taken_can_be_simulated() {
         if let Ok(simulation) = Simulation::new(topology, &plan, config()) {
             let mut simulation = simulation.within(Duration::from_millis(200));
             for tenth in 1..=3 {
-                if simulation
-                    .observe(Nanos::from_millis(100 * tenth), false)
-                    .is_err()
-                {
+                let until = Nanos::from_millis(100 * tenth);
+                if simulation.observe(&Watch::default(), until).is_err() {
                     return;
                 }
             }

@@ -285,4 +285,24 @@ mod tests {
             assert!(set(key, value).is_err(), "{key}={value}");
         }
     }
+
+    #[test]
+    fn every_request_has_an_answer() {
+        let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let topology = Arc::new(Topology::new(
+            &machine.unwrap_or_else(|e| unreachable!("{e}")),
+        ));
+        let control = Control::default();
+        let examples: [&[u8]; 4] = [
+            br#"{"ask": "set", "key": "policy", "value": "hsf:sf=work,margin=0.1"}"#,
+            br#"{"ask": "set", "key": "period", "value": "50ms"}"#,
+            br#"{"ask": "why", "thread": 4711}"#,
+            br#"{"ask": "status"}"#,
+        ];
+        countersteer_fuzz::storm("control request", &examples, 0.3, |input| {
+            if let Ok(request) = serde_json::from_slice::<Value>(input) {
+                let _ = reply(&request, &topology, &control);
+            }
+        });
+    }
 }

@@ -550,6 +550,18 @@ mod tests {
         );
     }
 
+    #[test]
+    fn no_changed_file_makes_it_fall() {
+        let intel = br#"{"Header": {"Version": "1"}, "Events": [{"Unit": "cpu_core", "EventCode": "0x2e", "UMask": "0x41",
+            "EventName": "LONGEST_LAT_CACHE.MISS", "CounterMask": "0", "Invert": "0", "EdgeDetect": "1", "MSRIndex": "0x1a6,0x1a7",
+            "MSRValue": "0x10003", "SampleAfterValue": "100003", "Deprecated": "0"}]}"#;
+        let kernel = br#"[{"EventName": "ls_dispatch.ld", "EventCode": "0x29", "UMask": "0x01", "BriefDescription": "Loads."},
+            {"ArchStdEvent": "CPU_CYCLES"}, {"ConfigCode": "0x11", "EventName": "cycles"}]"#;
+        countersteer_fuzz::storm("vendor JSON", &[intel, kernel], 1.0, |input| {
+            let _ = parse(Path::new("f.json"), &String::from_utf8_lossy(input));
+        });
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_fall(text in "\\PC*", map in "[()\\[\\]|a-c0-9,-]{0,12}") {

@@ -207,3 +207,24 @@ fn threads_that_open_the_first_page_at_once_share_one_file() {
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
 }
+
+#[test]
+fn no_bytes_of_a_program_make_an_engine_fall() {
+    let mut sound = vec![0; HEAD + 2 * SLOT];
+    found_bytes(&mut sound);
+    countersteer_fuzz::storm("hint page", &[&sound], 1.0, |input| {
+        let slots = layout::used_of(input, std::process::id()).unwrap_or(layout::SLOTS);
+        let rest = input.get(HEAD..).unwrap_or_default();
+        for slot in rest.chunks(SLOT).take(slots) {
+            let told = layout::told_of(slot);
+            assert!((-10..=10).contains(&told.priority), "{told:?}");
+            let _ = (layout::owner_of(slot), layout::work_of(slot));
+        }
+    });
+}
+
+/// The first bytes of this process's own page.
+fn found_bytes(bytes: &mut [u8]) {
+    let _page = Page::open().unwrap();
+    found().read_exact_at(bytes, 0).unwrap();
+}

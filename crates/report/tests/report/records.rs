@@ -302,3 +302,21 @@ fn hints_and_parts_of_caches_are_kept_and_compared() {
         "{nothing}"
     );
 }
+
+#[test]
+fn a_record_with_changed_bytes_is_refused_or_read() {
+    let scratch = Scratch::new("changed");
+    let place = saved(&scratch);
+    for entry in fs::read_dir(&place).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let sound = fs::read(&path).unwrap();
+        countersteer_fuzz::storm(&format!("record {name}"), &[&sound], 0.005, |input| {
+            fs::write(&path, input).unwrap();
+            if let Ok(record) = Record::load(&place) {
+                let _ = (record.topology(), record.profiles(), record.score());
+            }
+        });
+        fs::write(&path, sound).unwrap();
+    }
+}

@@ -52,37 +52,6 @@ fn a_slower_clock_hurts_memory_bound_programs_less() {
 }
 
 #[test]
-fn an_in_order_core_hides_none_of_a_miss_behind_its_window() {
-    let kind = Kind {
-        ilp: (4.0, 4.0),
-        branch_mpki: 0.0,
-        // Rare enough that no window holds two.
-        spread: vec![(64, 250.0), (4_000_000, 1.0)],
-        mlp: (1.0, 1.0),
-        ..chase(4_000_000)
-    };
-    let gain = |in_order: bool| {
-        let ips = [64, 512].map(|window| {
-            let changed = text(HYBRID).replace(
-                "window = 512",
-                &format!("window = {window}\nin_order = {in_order}"),
-            );
-            let topology = Arc::new(Topology::new(&Machine::parse("m", &changed).unwrap()));
-            let name = |t: &countersteer_core::machine::CoreType| t.name == "golden-cove";
-            let core_type = topology.core_types.iter().position(name).unwrap();
-            let mut progress = Analytic::new(topology, quiet());
-            let model = progress
-                .add_program(Arc::new(profile("p", &[(kind.clone(), 1000)])))
-                .unwrap();
-            progress.alone_ips(model, CoreTypeId(core_type as u32))
-        });
-        ips[1] / ips[0]
-    };
-    assert!(gain(false) > 1.02, "a window covers: {}", gain(false));
-    assert!((gain(true) - 1.0).abs() < 1e-9, "{}", gain(true));
-}
-
-#[test]
 fn a_working_set_that_fits_beside_a_stream_loses_nothing() {
     let fitting = || Kind {
         spread: vec![(64, 250.0), (60_000, 40.0)],
