@@ -10,5 +10,5 @@ cp workloads/shared-caches.toml workloads/unequal-cores.toml $out/workloads/
 echo "demo: simulating two machines" >&2
 "$steer" compare --machine core2-quad --machine i9-12900k-8p8e \
     --workload $out/workloads/shared-caches.toml --workload $out/workloads/unequal-cores.toml \
-    --policy linux,aarr,hsf,hsf:sf=oracle,capacity+mpi,best-static --seeds 5 --report $out/report.html
+    --policy linux,aarr,hsf,hsf:sf=oracle,contention,best-static --seeds 5 --report $out/report.html
 echo "demo: open $out/report.html in a browser" >&2

@@ -195,10 +195,10 @@ fn a_record_replays_to_the_same_decisions_and_answers_why() {
         "hsf:clamp=on",
         "aarr",
         "best-static",
-        "capacity:ways=split",
-        "capacity+mpi:ways=split",
+        "contention:by=capacity,ways=split",
+        "contention:ways=split",
     ] {
-        let machine = if policy.contains("capacity") {
+        let machine = if policy.contains("contention") {
             "core2-quad"
         } else {
             "i9-12900k-8p8e"

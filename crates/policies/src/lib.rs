@@ -22,6 +22,7 @@ mod linux;
 mod mpi;
 mod order;
 mod progress;
+mod published;
 mod random_static;
 mod registry;
 mod rr;
@@ -51,4 +52,5 @@ pub static POLICIES: &[PolicyDef] = &[
     mpi::DEF,
     capacity::DEF,
     capacity_mpi::DEF,
+    contention::DEF,
 ];

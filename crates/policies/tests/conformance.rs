@@ -219,6 +219,7 @@ conformance! {
     mpi_conforms = "mpi",
     capacity_conforms = "capacity",
     capacity_mpi_conforms = "capacity+mpi",
+    contention_conforms = "contention",
 }
 
 #[test]

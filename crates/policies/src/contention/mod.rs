@@ -1,4 +1,4 @@
-//! The machinery of `mpi`, `capacity` and `capacity+mpi`: shared caches kept from being fought over.
+//! `contention`: shared caches kept from being fought over.
 //!
 //! Input: per thread, occupancy of the last-level cache and its misses. Output: threads by last-level cache, and by core
 //! where cores are shared in time. The policies' own files say what each does with it.
@@ -7,10 +7,13 @@ mod evidence;
 mod exchange;
 mod mapping;
 mod paired;
+mod policy;
 mod split;
 mod trial;
 
 use std::sync::Arc;
+
+pub(crate) use self::policy::DEF;
 
 use self::evidence::{Class, Evidence};
 use self::exchange::Threads;

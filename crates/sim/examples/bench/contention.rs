@@ -79,7 +79,14 @@ fn the_mix() -> Result<(), Box<dyn Error>> {
     println!(
         "\n### The CMPSched$im mix on the Core 2 Quad: mean IPC\n\n| policy | worst | median | best |\n|---|---|---|---|"
     );
-    for policy in ["linux", "mpi", "capacity", "capacity+mpi", BEST] {
+    for policy in [
+        "linux",
+        "mpi",
+        "capacity",
+        "capacity+mpi",
+        "contention",
+        BEST,
+    ] {
         let mut values: Vec<f64> = (1..=10)
             .map(|seed| ipc(policy, seed))
             .collect::<Result<_, _>>()?;
@@ -126,7 +133,7 @@ fn random(name: &str, programs: usize) -> Result<(), Box<dyn Error>> {
             .collect::<Result<Vec<f64>, _>>()
     };
     let linux = all("linux")?;
-    for policy in ["mpi", "capacity", "capacity+mpi", BEST] {
+    for policy in ["mpi", "capacity", "capacity+mpi", "contention", BEST] {
         let mut gains: Vec<f64> = all(policy)?
             .iter()
             .zip(&linux)

@@ -27,7 +27,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     println!("|---|---|---|---|---|---|---|---|");
     let sixteen = machine("i9-12900k-8p8e")?;
     for (programs, seconds) in [(PUBLISHED, 5_000.0), (RECORDED, 1_000.0)] {
-        for policy in ["linux", "aarr", "hsf", "capacity+mpi"] {
+        for policy in ["linux", "aarr", "hsf", "contention"] {
             measure(&sixteen, programs, policy, seconds)?;
         }
     }

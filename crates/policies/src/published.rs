@@ -1,0 +1,337 @@
+//! The mapping that `mpi`, `capacity` and `capacity+mpi` share, as published.
+//!
+//! Every interval threads are ordered by a metric and dealt in groups of as many threads as share a core: "local", the worst
+//! never run at the same time; "global", groups go to the last-level caches in turn. Source: CMPSched$im, section 4 and
+//! figure 10, whose drawing is lost: that groups go round the caches is inferred from the mappings that the text reports.
+//!
+//! Decided here: equal caches, and equal cores under one, are relabelled so that as few threads as possible move.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::{
+    Needs, ParamDef, Params, Policy, PolicyError, PolicyRng, View, active,
+};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{GroupId, Nanos, ThreadId};
+
+pub(crate) const EVERY: ParamDef = ParamDef {
+    key: "every_ms",
+    default: "800",
+    prose: "time between mappings, in ms; metrics are those of this time",
+};
+
+/// What threads are ordered by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Order {
+    Misses,
+    Occupancy,
+    /// Occupancy; of the upper half, threads above so many misses per 1,000 instructions are poison.
+    Poison {
+        mpki: f64,
+    },
+}
+
+/// The cores under each last-level cache.
+struct Machine {
+    caches: Vec<Vec<GroupId>>,
+}
+
+impl Machine {
+    fn new(topology: &Topology) -> Self {
+        let cores = topology.groups_by(GroupBy::Core);
+        let under = |llc: &countersteer_core::topology::Group| {
+            let inside = cores.iter().filter(|core| core.cpus.is_subset(&llc.cpus));
+            inside.map(|core| core.id).collect()
+        };
+        Self {
+            caches: topology.groups_by(GroupBy::Llc).iter().map(under).collect(),
+        }
+    }
+
+    fn cores(&self) -> usize {
+        self.caches.iter().map(Vec::len).sum()
+    }
+}
+
+/// A place: cache and core under it, by number.
+type Spot = (usize, usize);
+
+pub(crate) struct Published {
+    needs: Needs,
+    order: Order,
+    machine: Machine,
+    /// Latest metrics, kept for threads that did not run.
+    seen: BTreeMap<ThreadId, (f64, f64)>,
+    spots: BTreeMap<ThreadId, Spot>,
+}
+
+impl Published {
+    pub(crate) fn boxed(
+        order: Order,
+        params: &Params,
+        topology: &Arc<Topology>,
+    ) -> Result<Box<dyn Policy>, PolicyError> {
+        let metrics = match order {
+            Order::Misses => vec!["llc_mpki"],
+            Order::Occupancy => vec!["llc_occupancy"],
+            Order::Poison { .. } => vec!["llc_occupancy", "llc_mpki"],
+        };
+        let every = params.number("every_ms", 1.0)? * 1e-3;
+        Ok(Box::new(Self {
+            needs: Needs {
+                metrics,
+                period: Some(Nanos::from_secs_f64(every)),
+                ..Needs::NOTHING
+            },
+            order,
+            machine: Machine::new(topology),
+            seen: BTreeMap::new(),
+            spots: BTreeMap::new(),
+        }))
+    }
+
+    /// Occupancy and misses of each thread; zero where nothing is known yet.
+    fn measure(&mut self, view: &View<'_>, threads: &[&ThreadInfo]) -> Vec<(f64, f64)> {
+        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        self.seen.retain(|id, _| alive(id));
+        self.spots.retain(|id, _| alive(id));
+        let latest = |info: &&ThreadInfo| {
+            let entry = self.seen.entry(info.id).or_default();
+            let value = |name| view.metric(info.id, name).filter(|v| v.is_finite());
+            entry.0 = value("llc_occupancy").unwrap_or(entry.0);
+            entry.1 = value("llc_mpki").unwrap_or(entry.1);
+            *entry
+        };
+        threads.iter().map(latest).collect()
+    }
+
+    /// The rows of threads by cache and core.
+    fn deal(&self, measured: &[(f64, f64)]) -> Vec<Vec<Vec<usize>>> {
+        let by = |row: &usize| match self.order {
+            Order::Misses => measured[*row].1,
+            _ => measured[*row].0,
+        };
+        let mut order: Vec<usize> = (0..measured.len()).collect();
+        order.sort_by(|a, b| by(b).total_cmp(&by(a)).then(a.cmp(b)));
+        let per_core = measured.len().div_ceil(self.machine.cores().max(1)).max(1);
+        if let Order::Poison { mpki } = self.order
+            && let Some(dealt) = self.apart(&order, measured, mpki, per_core)
+        {
+            return dealt;
+        }
+        self.round(&order, per_core)
+    }
+
+    fn empty(&self) -> Vec<Vec<Vec<usize>>> {
+        let cores = |cores: &Vec<GroupId>| vec![Vec::new(); cores.len()];
+        self.machine.caches.iter().map(cores).collect()
+    }
+
+    /// Groups of threads go to the caches in turn, each to the cache's next core.
+    fn round(&self, order: &[usize], per_core: usize) -> Vec<Vec<Vec<usize>>> {
+        let mut dealt = self.empty();
+        let mut next = vec![0; dealt.len()];
+        let mut cache = 0;
+        for group in order.chunks(per_core) {
+            while next[cache] >= dealt[cache].len() {
+                cache = (cache + 1) % dealt.len();
+            }
+            dealt[cache][next[cache]].extend(group);
+            next[cache] += 1;
+            cache = (cache + 1) % dealt.len();
+        }
+        dealt
+    }
+
+    /// Poison in as few caches as hold it, the vulnerable in the others with those that hold least for company; none where
+    /// there is no poison or nothing to protect from it.
+    fn apart(
+        &self,
+        order: &[usize],
+        measured: &[(f64, f64)],
+        mpki: f64,
+        per_core: usize,
+    ) -> Option<Vec<Vec<Vec<usize>>>> {
+        let (top, low) = order.split_at(order.len().div_ceil(2));
+        let (poison, vulnerable): (Vec<usize>, Vec<usize>) =
+            top.iter().partition(|row| measured[**row].1 > mpki);
+        if poison.is_empty() || vulnerable.is_empty() || self.machine.caches.len() < 2 {
+            return None;
+        }
+        let room = |cache: &Vec<GroupId>| cache.len() * per_core;
+        let mut held = 0;
+        let mut poisoned = 0;
+        while held < poison.len() && poisoned + 1 < self.machine.caches.len() {
+            held += room(&self.machine.caches[poisoned]);
+            poisoned += 1;
+        }
+        let mut queues: Vec<Vec<usize>> = vec![Vec::new(); self.machine.caches.len()];
+        let mut rest = Vec::new();
+        let mut fill = |rows: &[usize], caches: std::ops::Range<usize>| {
+            for row in rows {
+                let free = caches
+                    .clone()
+                    .find(|c| queues[*c].len() < room(&self.machine.caches[*c]));
+                match free {
+                    Some(cache) => queues[cache].push(*row),
+                    None => rest.push(*row),
+                }
+            }
+        };
+        let all = self.machine.caches.len();
+        fill(&poison, 0..poisoned);
+        fill(&vulnerable, poisoned..all);
+        let least_first: Vec<usize> = low.iter().rev().copied().collect();
+        fill(&least_first, poisoned..all);
+        let left = std::mem::take(&mut rest);
+        let mut dealt = self.empty();
+        for (cache, queue) in queues.iter().enumerate() {
+            for (core, group) in queue.chunks(per_core).enumerate() {
+                dealt[cache][core].extend(group);
+            }
+        }
+        for row in left {
+            let cores = dealt.iter_mut().flatten();
+            if let Some(core) = cores.min_by_key(|core| core.len()) {
+                core.push(row);
+            }
+        }
+        Some(dealt)
+    }
+
+    /// Relabels equal caches and cores so that as few threads as possible move; the spot of each row.
+    fn relabel(&self, threads: &[&ThreadInfo], dealt: &[Vec<Vec<usize>>]) -> Vec<Spot> {
+        let was = |row: &usize| self.spots.get(&threads[*row].id).copied();
+        let mut spots = vec![(0, 0); threads.len()];
+        let stay = |rows: &mut dyn Iterator<Item = &usize>, cache: usize| {
+            rows.filter(|row| was(row).is_some_and(|spot| spot.0 == cache))
+                .count()
+        };
+        let caches = matched(dealt.len(), |from, to| {
+            let same_size = dealt[from].len() == self.machine.caches[to].len();
+            same_size.then(|| stay(&mut dealt[from].iter().flatten(), to))
+        });
+        for (from, cache) in caches.into_iter().enumerate() {
+            let cores = matched(dealt[from].len(), |core, to| {
+                let here = |row: &&usize| was(row) == Some((cache, to));
+                Some(dealt[from][core].iter().filter(here).count())
+            });
+            for (core, to) in cores.into_iter().enumerate() {
+                for row in &dealt[from][core] {
+                    spots[*row] = (cache, to);
+                }
+            }
+        }
+        spots
+    }
+}
+
+/// Pairs of equal things, those with most in common first; `common` is none for pairs that are not equal.
+fn matched(count: usize, common: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
+    let mut pairs: Vec<(usize, usize, usize)> = (0..count)
+        .flat_map(|from| (0..count).map(move |to| (from, to)))
+        .filter_map(|(from, to)| Some((common(from, to)?, from, to)))
+        .collect();
+    pairs.sort_by(|a, b| b.0.cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+    let mut target = vec![None; count];
+    let mut taken = vec![false; count];
+    for (_, from, to) in pairs {
+        if target[from].is_none() && !taken[to] {
+            target[from] = Some(to);
+            taken[to] = true;
+        }
+    }
+    (0..count)
+        .map(|from| target[from].unwrap_or(from))
+        .collect()
+}
+
+impl Policy for Published {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let threads = active(view);
+        let measured = self.measure(view, &threads);
+        if measured.iter().all(|(held, missed)| held + missed == 0.0) {
+            // Nothing was measured yet: threads stay where they were launched.
+            return Placement::default();
+        }
+        let dealt = self.deal(&measured);
+        let spots = self.relabel(&threads, &dealt);
+        let mut placement = Placement::default();
+        for ((info, spot), (held, missed)) in threads.iter().zip(spots).zip(measured) {
+            if self.spots.insert(info.id, spot) == Some(spot) {
+                continue;
+            }
+            let core = self.machine.caches[spot.0][spot.1];
+            let reason = Reason::rule("dealt to a core by its place in the order")
+                .saw("llc_occupancy", Some(held))
+                .saw("llc_mpki", Some(missed));
+            let placed = ThreadPlacement::new(info.id, Target::Group(core), reason);
+            placement.threads.push(placed);
+        }
+        placement
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_things_keep_their_labels_where_most_stays() {
+        let common = [[0, 2], [3, 1]];
+        assert_eq!(matched(2, |from, to| Some(common[from][to])), [1, 0]);
+        assert_eq!(matched(2, |from, to| (from == to).then_some(0)), [0, 1]);
+    }
+
+    fn published(order: Order) -> Published {
+        let cores = |first: u32| vec![GroupId(first), GroupId(first + 1)];
+        Published {
+            needs: Needs::NOTHING,
+            order,
+            machine: Machine {
+                caches: vec![cores(0), cores(2)],
+            },
+            seen: BTreeMap::new(),
+            spots: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn groups_of_two_go_round_the_caches() {
+        let misses: Vec<(f64, f64)> = (0..8).map(|row| (0.0, 8.0 - f64::from(row))).collect();
+        let dealt = published(Order::Misses).deal(&misses);
+        assert_eq!(dealt, [[vec![0, 1], vec![4, 5]], [vec![2, 3], vec![6, 7]]]);
+    }
+
+    #[test]
+    fn poison_and_vulnerable_share_no_cache() {
+        // Two that hold much and miss much, two that hold much and miss little, four that hold little.
+        let measured = [
+            (9.0, 30.0),
+            (8.0, 1.0),
+            (7.0, 20.0),
+            (6.0, 2.0),
+            (4.0, 0.1),
+            (3.0, 0.1),
+            (2.0, 0.1),
+            (1.0, 0.1),
+        ];
+        let dealt = published(Order::Poison { mpki: 10.0 }).deal(&measured);
+        let cache = |row: usize| dealt.iter().position(|c| c.concat().contains(&row));
+        assert_eq!(cache(0), cache(2));
+        assert_eq!(cache(1), cache(3));
+        assert_ne!(cache(0), cache(1));
+        // The least capacity keeps the vulnerable company.
+        assert_eq!(cache(7), cache(1));
+        assert_eq!(cache(6), cache(1));
+        let sizes: Vec<usize> = dealt.iter().flatten().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 2, 2, 2]);
+    }
+}
