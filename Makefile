@@ -9,7 +9,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm fuzz lint bench build install setup setup-demo profiles bless clean
+.PHONY: demo test test-vm fuzz lint bench build install setup setup-demo profiles reproduce bless clean
 
 demo: setup-demo build
 	demo/run.sh $(STEER)
@@ -36,6 +36,10 @@ lint:
 
 bench: setup build
 	bench/run.sh
+
+# Runs the papers' experiments again.
+reproduce: build
+	$(STEER) reproduce all --markdown docs/reproduction.md
 
 build:
 	$(CARGO) build --release --quiet -p countersteer-cli -p countersteer-capture -p countersteer

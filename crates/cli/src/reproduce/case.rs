@@ -49,6 +49,9 @@ pub enum Method {
         copies: u32,
         /// Policies by the paper's name for them.
         arms: BTreeMap<String, String>,
+        /// Arms that no policy can run yet; findings about them are not attempted.
+        #[serde(default)]
+        unavailable: Vec<String>,
         /// Core group or CPU list where each member starts, in the mix's order.
         #[serde(default)]
         launch_on: Vec<String>,

@@ -50,16 +50,18 @@ pub fn overall(case: &Case, judged: &[Judged]) -> Verdict {
     if matches!(case.method, Method::NotAttempted { .. }) {
         return Verdict::NotAttempted;
     }
-    let counted: Vec<Verdict> = judged
+    let is = |verdict: Verdict| judged.iter().all(|j| j.verdict == verdict);
+    if is(Verdict::NotAttempted) {
+        Verdict::NotAttempted
+    } else if is(Verdict::Reproduced) {
+        Verdict::Reproduced
+    } else if judged
         .iter()
-        .map(|j| j.verdict)
-        .filter(|v| *v != Verdict::NotAttempted)
-        .collect();
-    match counted.as_slice() {
-        [] => Verdict::NotAttempted,
-        all if all.iter().all(|v| *v == Verdict::Reproduced) => Verdict::Reproduced,
-        all if all.iter().all(|v| *v == Verdict::Not) => Verdict::Not,
-        _ => Verdict::Partly,
+        .any(|j| matches!(j.verdict, Verdict::Reproduced | Verdict::Partly))
+    {
+        Verdict::Partly
+    } else {
+        Verdict::Not
     }
 }
 

@@ -75,6 +75,7 @@ fn mixes(machine: &LoadedMachine, case: &Case, cast: &Cast) -> anyhow::Result<Va
         launch_on,
         seeds,
         period_ms,
+        unavailable,
     } = &case.method
     else {
         return Ok(Values::default());
@@ -98,13 +99,9 @@ fn mixes(machine: &LoadedMachine, case: &Case, cast: &Cast) -> anyhow::Result<Va
         values.add_row(name);
         workloads.push((name, cast.workload(name, &members)?));
     }
-    let known = |policy: &str| {
-        let name = policy.split(':').next().unwrap_or(policy);
-        countersteer_policies::by_name(name).is_some()
-    };
     let mut runs = Vec::new();
     for (row, workload) in &workloads {
-        for (arm, policy) in arms.iter().filter(|(_, policy)| known(policy)) {
+        for (arm, policy) in arms.iter().filter(|(arm, _)| !unavailable.contains(arm)) {
             runs.extend((1..=*seeds).map(|seed| Run {
                 row,
                 arm,
