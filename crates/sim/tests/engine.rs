@@ -456,3 +456,69 @@ fn visits_cost_homogeneous_work_time() {
     let migrations = |spec| score(&topology, &plan, spec, config(false, 1)).migrations;
     assert!(migrations("ipc-driven") > migrations("hass"));
 }
+
+/// Events that the model tells beside instructions and cycles.
+const OFFERED: [Event; 12] = [
+    Event::L1dAccesses,
+    Event::L1dMisses,
+    Event::L2Accesses,
+    Event::L2Misses,
+    Event::Loads,
+    Event::Stores,
+    Event::FpOperations,
+    Event::SimdOperations,
+    Event::Branches,
+    Event::StallMemory,
+    Event::StallBranches,
+    Event::StallOther,
+];
+
+#[test]
+fn each_core_type_counts_what_it_has_counters_for_in_sets_of_its_own() {
+    let path = "machines/i9-12900k-8p8e.toml";
+    let mut machine = Machine::parse(path, &read(path)).unwrap();
+    machine.core_type[0].counters = 64;
+    machine.core_type[1].counters = 4;
+    machine.core_type[1].uncounted = vec!["simd_operations".into(), "loads".into()];
+    let topology = Arc::new(Topology::new(&machine));
+    let name = "profiles/recorded/gzip.json";
+    let profile = Arc::new(Profile::parse(name, &read(name)).unwrap());
+    let programs = (0..16).map(|i| program(&format!("p{i}"), &profile, 1, 10.0));
+    let plan = Plan {
+        programs: programs.collect(),
+    };
+    let mut simulation = Simulation::new(Arc::clone(&topology), &plan, config(true, 1))
+        .unwrap()
+        .counting_events(&OFFERED);
+    let mut seen = [std::collections::BTreeSet::new(), Default::default()];
+    for at in 0..12 {
+        let observed = simulation
+            .observe(&Watch::default(), Nanos::from_millis(at * 100))
+            .unwrap();
+        for sample in &observed.samples {
+            let core_type = &topology.core_types[sample.core_type.index()];
+            assert_eq!(sample.sets, [1, 3][sample.core_type.index()], "{sample:?}");
+            let get = |event| sample.counts.get(event);
+            assert!(get(Event::DtlbLoadMisses).is_none());
+            assert!(get(Event::Instructions).is_some() && get(Event::EnergyNj).is_some());
+            let counted: Vec<Event> = OFFERED
+                .into_iter()
+                .filter(|event| get(*event).is_some())
+                .collect();
+            assert!(counted.len() <= core_type.counters as usize);
+            seen[sample.core_type.index()].extend(counted);
+            let all = [
+                Event::Instructions,
+                Event::StallMemory,
+                Event::StallBranches,
+                Event::StallOther,
+            ];
+            if let [Some(n), Some(memory), Some(branches), Some(other)] = all.map(get) {
+                let cycles = n / core_type.dispatch_width + memory + branches + other;
+                let off = cycles / get(Event::Cycles).unwrap() - 1.0;
+                assert!(off.abs() < 1e-3, "every cycle has a cause: {off}");
+            }
+        }
+    }
+    assert_eq!((seen[0].len(), seen[1].len()), (12, 10));
+}

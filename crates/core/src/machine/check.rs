@@ -5,6 +5,7 @@
 use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
 use crate::bounds::{self, Bounds, check_all};
 use crate::cpuset::CpuSet;
+use crate::events::Event;
 use crate::metric::steps::StepModel;
 use crate::textfile::{TextError, table_line};
 use crate::units::CpuId;
@@ -158,6 +159,10 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
             check_all(figures).or_else(|(_, why)| fail(key, &format!("{key}: {why}")))?;
         }
         check_all(power_figures(t.power)).or_else(|(_, why)| fail("power", &why))?;
+        let unknown = |name: &&String| Event::by_name(name).is_none();
+        if let Some(name) = t.uncounted.iter().find(unknown) {
+            return fail("uncounted", &format!("there is no event `{name}`"));
+        }
         if let Some(fault) = t.sf_steps.as_ref().and_then(StepModel::fault) {
             return fail("sf_steps", &fault);
         }

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
+use crate::events::Event;
 use crate::metric::steps::StepModel;
 use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
@@ -105,11 +106,22 @@ pub struct CoreType {
     /// Counters besides that count cycles alone, and, with a second one, instructions.
     #[serde(default = "two")]
     pub fixed_counters: u32,
+    /// Events, by portable name, that these cores have no counter for; they count all others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncounted: Vec<String>,
     /// Energy model.
     pub power: CorePower,
     /// Speed-up factors of threads that run here, as step tables over counters; derived where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sf_steps: Option<StepModel>,
+}
+
+impl CoreType {
+    /// Whether these cores have a counter for an event.
+    #[must_use]
+    pub fn counts(&self, event: Event) -> bool {
+        self.uncounted.iter().all(|name| name != event.def().name)
+    }
 }
 
 /// A cache private to a core.

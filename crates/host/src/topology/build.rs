@@ -172,6 +172,7 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
             fp_nj: 0.0,
             simd_nj: 0.0,
         },
+        uncounted: Vec::new(),
         sf_steps: None,
     }
 }

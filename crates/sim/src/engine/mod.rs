@@ -18,7 +18,8 @@ use countersteer_core::engine::{
     Applied, Engine, Forecast, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo, Watch,
     Watched,
 };
-use countersteer_core::metric::MetricBank;
+use countersteer_core::events::Event;
+use countersteer_core::metric::{MetricBank, events_of};
 use countersteer_core::placement::{AdmissionTable, Clamp, Placement, Target};
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
@@ -158,7 +159,7 @@ impl Simulation {
         linux_config.seed = config.seed;
         let linux = Linux::new(&topology, linux_config);
         let mut sim = Self {
-            pmu: Pmu::new(config.seed, config.counter_noise),
+            pmu: Pmu::new(config.seed, config.counter_noise, &topology),
             watched: Watched::default(),
             models: Vec::new(),
             programs: Vec::new(),
@@ -195,6 +196,13 @@ impl Simulation {
             since: Instant::now(),
             steps: 0,
         });
+        self
+    }
+
+    /// The same, counting these events besides what is watched.
+    #[must_use]
+    pub fn counting_events(mut self, events: &[Event]) -> Self {
+        self.pmu.count_also(events, &self.topology);
         self
     }
 
@@ -586,7 +594,7 @@ impl Engine for Simulation {
 
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, SimError> {
         if self.watched.changes(watch) {
-            self.pmu.count(watch.metrics, &self.topology);
+            self.pmu.count(events_of(watch.metrics), &self.topology);
         }
         self.run(until, watch.events)?;
         let finished = self.finished();

@@ -1,33 +1,93 @@
 //! The simulated PMU: what counters would show of the progress model's truth.
 //!
-//! Input: cumulative counters at the ends of intervals. Output: [`Sample`]s with the noise that real readings have. Events that
-//! a policy reads take turns where the machine cannot count all of them at once; what nobody reads is there all the same, for
-//! records to tell.
+//! Input: cumulative counters at the ends of intervals. Output: [`Sample`]s with the noise that real readings have. Only what a
+//! policy reads is counted, beside instructions and cycles, and it is multiplexed where a core type has too few counters: each
+//! core type has event sets of its own. Energy, occupancy and what programs report take no counter and are always there.
 
 use countersteer_core::counters::divide;
-use countersteer_core::events::Event;
-use countersteer_core::metric::events_of;
+use countersteer_core::events::{EVENTS, Event};
+use countersteer_core::machine::CoreType;
 use countersteer_core::sample::{Counts, Sample};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 
-use crate::progress::Counters;
+use crate::progress::{Counters, Detail};
 
 /// What each set counts besides, or the first of them at least.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 /// Those that may have counters of their own, in the order in which they get them.
 const FIXED: [Event; 2] = [Event::Cycles, Event::Instructions];
+/// Virtual counters that are read with every set.
+const VIRTUAL: [Event; 2] = [Event::EnergyNj, Event::LlcOccupancyBytes];
+
+/// What the model tells of an event; `None` where it cannot, or where a thread's profile says nothing of it.
+fn value(event: Event, c: &Counters) -> Option<f64> {
+    let detail = |value: f64| {
+        let whole = c.detail.instructions > 0.5 * c.instructions;
+        whole.then_some(value)
+    };
+    match event {
+        Event::Instructions | Event::Work => Some(c.instructions),
+        Event::Cycles => Some(c.cycles),
+        Event::L2Misses => Some(c.l2_misses),
+        Event::LlcReferences => Some(c.llc_references),
+        Event::LlcMisses => Some(c.llc_misses),
+        Event::Branches => Some(c.branch_instructions),
+        Event::BranchMisses => Some(c.branch_misses),
+        Event::EnergyNj => Some(c.energy_nj),
+        Event::L1dAccesses => detail(c.detail.loads + c.detail.stores),
+        // What misses the level-one cache is looked up in the level-two cache.
+        Event::L1dMisses | Event::L2Accesses => detail(c.detail.l1d_misses),
+        Event::Loads => detail(c.detail.loads),
+        Event::Stores => detail(c.detail.stores),
+        Event::FpOperations => detail(c.detail.fp_operations),
+        Event::SimdOperations => detail(c.detail.simd_operations),
+        Event::StallMemory => detail(c.detail.stall_memory),
+        Event::StallBranches => detail(c.detail.stall_branches),
+        Event::StallOther => detail(c.detail.stall_other),
+        _ => None,
+    }
+}
+
+/// Whether the model can tell an event of threads whose profiles say enough.
+fn is_offered(event: Event) -> bool {
+    let detail = Detail {
+        instructions: 1.0,
+        ..Detail::NONE
+    };
+    let counters = Counters {
+        instructions: 1.0,
+        detail,
+        ..Counters::default()
+    };
+    value(event, &counters).is_some()
+}
+
+/// The event sets of a core type: as few as its counters allow.
+fn sets_of(core_type: &CoreType, read: &[Event]) -> Vec<Vec<Event>> {
+    let fixed = &FIXED[..(core_type.fixed_counters as usize).min(FIXED.len())];
+    let fits = |set: &[Event]| {
+        let programmable = set.iter().filter(|event| !fixed.contains(event)).count();
+        programmable <= core_type.counters as usize && set.len() + VIRTUAL.len() + 2 <= Counts::MOST
+    };
+    let exists = |event: &&Event| core_type.counts(**event);
+    let read: Vec<Event> = read.iter().filter(exists).copied().collect();
+    divide(&BASE, &read, fits).0
+}
 
 /// Counting state of all threads.
 pub(super) struct Pmu {
     noise: f64,
-    rng: rand_pcg::Pcg64,
+    /// By event: the noise of one does not depend on which others are counted.
+    rngs: Vec<rand_pcg::Pcg64>,
     threads: Vec<State>,
     samples: Vec<Sample>,
-    /// By set that takes turns, the events that others of them count; none where one counts all the time.
-    uncounted: Vec<Vec<Event>>,
-    set: usize,
+    /// By core type, its event sets.
+    sets: Vec<Vec<Vec<Event>>>,
+    /// Counted whatever is read.
+    always: Vec<Event>,
+    period: usize,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -39,47 +99,47 @@ struct State {
 }
 
 impl Pmu {
-    pub fn new(seed: u64, noise: f64) -> Self {
-        // A stream of its own: counter noise must not shift the kernel model's draws.
-        let rng = rand_pcg::Pcg64::seed_from_u64(seed ^ 0x005a_3b1e_5eed);
-        Self {
+    pub fn new(seed: u64, noise: f64, topology: &Topology) -> Self {
+        // Streams of their own: counter noise must not shift the kernel model's draws.
+        let rng = |row: usize| {
+            rand_pcg::Pcg64::seed_from_u64(seed ^ 0x005a_3b1e_5eed ^ (row as u64) << 40)
+        };
+        let mut pmu = Self {
             noise,
-            rng,
+            rngs: (0..EVENTS.len()).map(rng).collect(),
             threads: Vec::new(),
             samples: Vec::new(),
-            uncounted: Vec::new(),
-            set: 0,
-        }
+            sets: Vec::new(),
+            always: Vec::new(),
+            period: 0,
+        };
+        pmu.count(Vec::new(), topology);
+        pmu
     }
 
-    /// Counts what these metrics are made of: at once, if every core type can.
-    pub fn count(&mut self, metrics: &[&str], topology: &Topology) {
-        let mut read = events_of(metrics);
-        read.retain(|event| event.def().takes_counter() && !BASE.contains(event));
-        let fits = |set: &[Event]| {
-            topology.core_types.iter().all(|t| {
-                let fixed = &FIXED[..(t.fixed_counters as usize).min(FIXED.len())];
-                set.iter().filter(|event| !fixed.contains(event)).count() <= t.counters as usize
-            })
-        };
-        let (sets, left_out) = divide(&BASE, &read, fits);
-        let all = || BASE.iter().chain(&read);
-        let not_in = |set: &Vec<Event>| {
-            all()
-                .filter(|event| !set.contains(event))
-                .copied()
-                .collect()
-        };
-        self.uncounted = sets.iter().map(not_in).collect();
-        if self.uncounted.len() == 1 && left_out.is_empty() {
-            self.uncounted.clear();
-        }
-        self.set = 0;
+    /// Counts these events, as far as the model can tell them and each core type can count them.
+    pub fn count(&mut self, mut read: Vec<Event>, topology: &Topology) {
+        let more = self.always.iter().filter(|event| !read.contains(event));
+        read.extend(more.copied().collect::<Vec<_>>());
+        let without_counter = |event: &Event| VIRTUAL.contains(event) || *event == Event::Work;
+        read.retain(|event| is_offered(*event) && !without_counter(event) && !BASE.contains(event));
+        self.sets = topology
+            .core_types
+            .iter()
+            .map(|core_type| sets_of(core_type, &read))
+            .collect();
+        self.period = 0;
     }
 
-    /// A period is over: the next set's turn.
+    /// Counts these events too, from now on.
+    pub fn count_also(&mut self, events: &[Event], topology: &Topology) {
+        self.always = events.to_vec();
+        self.count(Vec::new(), topology);
+    }
+
+    /// A period is over: the next set counts.
     pub fn turn(&mut self) {
-        self.set = (self.set + 1) % self.uncounted.len().max(1);
+        self.period += 1;
     }
 
     pub fn add_thread(&mut self) {
@@ -120,45 +180,34 @@ impl Pmu {
         } else {
             occupancy_lines
         };
+        let occupancy = lines * LINE_BYTES as f64;
+        let sets = &self.sets[core_type.index()];
+        let set = self.period % sets.len();
         let mut counts = Counts::default();
-        let uncounted = self.uncounted.get(self.set).map_or(&[][..], Vec::as_slice);
-        for (event, value) in [
-            (Event::Instructions, now.instructions - last.instructions),
-            (Event::Cycles, now.cycles - last.cycles),
-            (Event::L2Misses, now.l2_misses - last.l2_misses),
-            (
-                Event::LlcReferences,
-                now.llc_references - last.llc_references,
-            ),
-            (Event::LlcMisses, now.llc_misses - last.llc_misses),
-            (
-                Event::Branches,
-                now.branch_instructions - last.branch_instructions,
-            ),
-            (Event::BranchMisses, now.branch_misses - last.branch_misses),
-            (Event::EnergyNj, now.energy_nj - last.energy_nj),
-            (Event::LlcOccupancyBytes, lines * LINE_BYTES as f64),
-        ] {
+        for event in sets[set].iter().chain(&VIRTUAL).copied() {
+            let exact = if event == Event::LlcOccupancyBytes {
+                Some(occupancy)
+            } else {
+                value(event, now).map(|sum| sum - value(event, &last).unwrap_or(0.0))
+            };
             let factor = if self.noise > 0.0 {
-                1.0 + self.noise * deviate(&mut self.rng)
+                1.0 + self.noise * deviate(&mut self.rngs[event as usize])
             } else {
                 1.0
             };
-            if !uncounted.contains(&event) {
-                counts.set(event, (value * factor).max(0.0));
+            if let Some(exact) = exact {
+                counts.set(event, (exact * factor).max(0.0));
             }
         }
         counts.set(Event::SfTrue, sf_true);
         counts.set(Event::Work, now.instructions - last.instructions);
-        let set = self.set as u32;
-        let sets = self.uncounted.len().max(1) as u32;
         self.samples.push(Sample {
             thread,
             cpu,
             core_type,
             at,
-            set,
-            sets,
+            set: set as u32,
+            sets: sets.len() as u32,
             enabled: ran,
             running: ran,
             counts,

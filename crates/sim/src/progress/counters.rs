@@ -19,4 +19,40 @@ pub struct Counters {
     /// Energy of the core while it ran this thread, and of its cache and memory accesses.
     pub energy_nj: f64,
     pub run_ns: f64,
+    pub detail: Detail,
+}
+
+/// Events that only a recorded profile can tell: one measured at a few cache sizes says nothing of the instruction mix.
+///
+/// Every cycle is one of dispatch at full width or lost to one of three causes:
+/// `cycles = instructions / width + stall_memory + stall_branches + stall_other`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Detail {
+    /// Instructions to which all of this belongs.
+    pub instructions: f64,
+    pub loads: f64,
+    pub stores: f64,
+    pub fp_operations: f64,
+    pub simd_operations: f64,
+    pub l1d_misses: f64,
+    /// Cycles waiting for caches and memory, caches being filled again after a switch included.
+    pub stall_memory: f64,
+    /// Cycles lost to mispredicted branches.
+    pub stall_branches: f64,
+    /// Cycles lost to dependences, and to SMT siblings that take dispatch slots.
+    pub stall_other: f64,
+}
+
+impl Detail {
+    pub const NONE: Self = Self {
+        instructions: 0.0,
+        loads: 0.0,
+        stores: 0.0,
+        fp_operations: 0.0,
+        simd_operations: 0.0,
+        l1d_misses: 0.0,
+        stall_memory: 0.0,
+        stall_branches: 0.0,
+        stall_other: 0.0,
+    };
 }

@@ -13,7 +13,7 @@ use countersteer_core::profile::Profile;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
-pub use counters::Counters;
+pub use counters::{Counters, Detail};
 
 /// A program known to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use countersteer_core::profile::{Behaviour, MissCurve};
 use super::class::Class;
 use super::core_bounds::{Bounds, Demand, bounds};
 use super::curves;
-use super::table::{COLD_STEPS, LevelTable, Point, Table, limit};
+use super::table::{COLD_STEPS, InstructionDetail, LevelTable, Point, Table, limit};
 
 /// A miss finds the window on average half full, so half a window covers it (between none for the oldest instruction and
 /// all for the youngest, Karkhanis and Smith section 4.3).
@@ -134,7 +134,8 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         .unwrap_or_else(|| curves::private_misses(&curve, l1_lines, core_type.l1d.ways));
     let mut lines = l1_lines;
     let mut misses = l1_misses;
-    let mut fixed = behaviour.branch_mpki / 1000.0 * misprediction(core_type, &core.bounds);
+    let branch_cycles = behaviour.branch_mpki / 1000.0 * misprediction(core_type, &core.bounds);
+    let mut fixed = branch_cycles;
     if let Some(l2) = core_type.l2 {
         lines = l2.size_kib * 16.0 / siblings;
         misses = curves::private_misses(&curve, lines, l2.ways).min(l1_misses);
@@ -169,6 +170,12 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         useful_lines: lines.min(curve.footprint_lines()),
         branches: mix.branches,
         branch_misses: behaviour.branch_mpki / 1000.0,
+        detail: Some(InstructionDetail {
+            mix,
+            l1d_misses: l1_misses,
+            branch_cycles,
+            dispatch_cycles: 1.0 / core_type.dispatch_width,
+        }),
         instruction_nj: power.instruction_nj + mix.fp * power.fp_nj + mix.simd * power.simd_nj,
         active_w: power.active_w / siblings,
         lines_per_miss: 1.0 + mix.stores / (mix.loads + mix.stores).max(1e-9),

@@ -8,6 +8,8 @@
 //! lattice cell is the top bits of the number itself, so a look-up needs no logarithm, and linear interpolation between
 //! lattice points loses nothing of a recorded histogram.
 
+use countersteer_core::profile::Mix;
+
 /// Shared cache levels on the way to memory, at most (levels 2, 3 and 4).
 pub const MAX_LEVELS: usize = 3;
 /// Mantissa bits below those that select one of eight parts of an octave.
@@ -216,6 +218,36 @@ impl LevelTable {
     }
 }
 
+/// Events of one instruction on average.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InstructionDetail {
+    pub mix: Mix,
+    pub l1d_misses: f64,
+    /// Cycles lost to mispredicted branches.
+    pub branch_cycles: f64,
+    /// Cycles at full dispatch width.
+    pub dispatch_cycles: f64,
+}
+
+impl InstructionDetail {
+    /// The sum of this and a part `weight` of another.
+    fn plus(self, other: &Self, weight: f64) -> Self {
+        let sum = |of: fn(&Self) -> f64| of(&self) + weight * of(other);
+        Self {
+            mix: Mix {
+                loads: sum(|d| d.mix.loads),
+                stores: sum(|d| d.mix.stores),
+                branches: sum(|d| d.mix.branches),
+                fp: sum(|d| d.mix.fp),
+                simd: sum(|d| d.mix.simd),
+            },
+            l1d_misses: sum(|d| d.l1d_misses),
+            branch_cycles: sum(|d| d.branch_cycles),
+            dispatch_cycles: sum(|d| d.dispatch_cycles),
+        }
+    }
+}
+
 /// One behaviour on one kind of core.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -244,6 +276,8 @@ pub struct Table {
     pub branches: f64,
     /// Mispredicted branches per instruction.
     pub branch_misses: f64,
+    /// What else is known of an instruction; absent where the profile does not tell.
+    pub detail: Option<InstructionDetail>,
     /// Energy per instruction.
     pub instruction_nj: f64,
     /// Power of the core while it runs this (nJ per ns).
@@ -258,7 +292,9 @@ pub struct Table {
 /// Cycles and misses per instruction: `a + b f` cycles for a memory latency of `f` times the unloaded one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rate {
-    /// Cycles per instruction but for memory.
+    /// Cycles per instruction of dispatch and dependencies alone, beside the SMT siblings that run.
+    pub base: f64,
+    /// Cycles per instruction but for memory, `base` included.
     pub a: f64,
     /// Cycles per instruction waiting for unloaded memory.
     pub b: f64,
@@ -279,6 +315,7 @@ impl Table {
             self.base
         };
         let mut rate = Rate {
+            base,
             a: base + self.fixed,
             b: self.memory,
             ..Rate::default()
@@ -354,6 +391,11 @@ impl Table {
             cold: std::array::from_fn(|i| sum(&|t| t.cold[i])),
             branches: sum(&|t| t.branches),
             branch_misses: sum(&|t| t.branch_misses),
+            detail: tables
+                .iter()
+                .try_fold(InstructionDetail::default(), |sum, (t, w)| {
+                    Some(sum.plus(t.detail.as_ref()?, *w))
+                }),
             instruction_nj: sum(&|t| t.instruction_nj),
             active_w: sum(&|t| t.active_w),
             lines_per_miss: sum(&|t| t.lines_per_miss),

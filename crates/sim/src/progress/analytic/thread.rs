@@ -6,7 +6,7 @@
 use super::class::{Cpu, NONE};
 use super::model::Model;
 use super::table::{MAX_LEVELS, Rate, Table};
-use crate::progress::Counters;
+use crate::progress::{Counters, Detail};
 
 /// Energy of a stretch of running, by where it went (nJ).
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +58,8 @@ pub struct Thread {
     pub seen: [f64; MAX_LEVELS],
     closed: [f64; MAX_LEVELS],
     span_instructions: f64,
+    /// Cycles of dispatch and dependencies.
+    span_base: f64,
     span_ns: f64,
     span_cold: f64,
     counted: Counters,
@@ -97,6 +99,7 @@ impl Thread {
             segment_end: f64::INFINITY,
             table: 0,
             rate: Rate {
+                base: 1.0,
                 a: 1.0,
                 b: 0.0,
                 miss: [0.0; MAX_LEVELS],
@@ -114,6 +117,7 @@ impl Thread {
             seen: [0.0; MAX_LEVELS],
             closed: [0.0; MAX_LEVELS],
             span_instructions: 0.0,
+            span_base: 0.0,
             span_ns: 0.0,
             span_cold: 0.0,
             counted: Counters {
@@ -126,6 +130,7 @@ impl Thread {
                 branch_misses: 0.0,
                 energy_nj: 0.0,
                 run_ns: 0.0,
+                detail: Detail::NONE,
             },
             rows: [0; MAX_LEVELS],
             refill_at: u64::MAX,
@@ -210,6 +215,7 @@ impl Thread {
     fn retire(&mut self, work: f64) {
         self.done += work;
         self.span_instructions += work;
+        self.span_base += self.rate.base * work;
         for (sum, miss) in self.misses.iter_mut().zip(self.rate.miss) {
             *sum += miss * work;
         }
@@ -266,10 +272,12 @@ impl Thread {
     pub fn close_span(&mut self, table: &Table, cpu: &Cpu) -> SpanEnergy {
         let n = std::mem::take(&mut self.span_instructions);
         let ns = std::mem::take(&mut self.span_ns);
+        let base = std::mem::take(&mut self.span_base);
         if ns == 0.0 && n == 0.0 && self.span_cold == 0.0 {
             return SpanEnergy::default();
         }
-        let leaving = table.private_misses * n + std::mem::take(&mut self.span_cold);
+        let cold = std::mem::take(&mut self.span_cold);
+        let leaving = table.private_misses * n + cold;
         let mut energy = SpanEnergy {
             core: table.active_w * ns + table.instruction_nj * n,
             ..SpanEnergy::default()
@@ -293,6 +301,21 @@ impl Thread {
         c.branch_instructions += table.branches * n;
         c.branch_misses += table.branch_misses * n;
         c.energy_nj += energy.core + energy.cache + energy.memory;
+        if let Some(each) = &table.detail {
+            let lost = each.branch_cycles * n;
+            let d = &mut c.detail;
+            d.instructions += n;
+            d.loads += each.mix.loads * n;
+            d.stores += each.mix.stores * n;
+            d.fp_operations += each.mix.fp * n;
+            d.simd_operations += each.mix.simd * n;
+            d.l1d_misses += each.l1d_misses * n + cold;
+            let cycles = ns * cpu.freq;
+            let memory = (cycles - base - lost).max(0.0);
+            d.stall_memory += memory;
+            d.stall_branches += lost;
+            d.stall_other += cycles - each.dispatch_cycles * n - lost - memory;
+        }
         energy
     }
 
