@@ -5,7 +5,7 @@
 //! the lines above the table scroll by themselves, so what the program that is counted prints there stays whole.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use ratatui::crossterm::terminal;
 
@@ -98,8 +98,12 @@ impl Drop for LiveTable {
     fn drop(&mut self) {
         let back = self.back();
         if !back.is_empty() {
-            // Nobody is left to be told.
-            let _ = std::io::stdout().write_all(back.as_bytes());
+            // Nobody is left to be told when this fails.
+            let _ = if std::io::stdout().is_terminal() {
+                std::io::stdout().write_all(back.as_bytes())
+            } else {
+                std::io::stderr().write_all(back.as_bytes())
+            };
         }
     }
 }

@@ -1,10 +1,46 @@
 //! Where output goes: checked before hours of work, not after.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use crate::error::{Kind, told};
+
+/// Where a record goes.
+#[derive(Debug, clap::Args)]
+pub struct RecordOut {
+    /// Keep everything that was seen in a record: a folder of Parquet files
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Replace a record that is there already
+    #[arg(long, requires = "output")]
+    pub force: bool,
+}
+
+impl RecordOut {
+    /// The folder, if one was named.
+    ///
+    /// # Errors
+    /// A record is there already, and nobody said that it may be replaced.
+    pub fn place(&self) -> anyhow::Result<Option<&Path>> {
+        if let Some(dir) = &self.output {
+            check_unused(dir, self.force)?;
+        }
+        Ok(self.output.as_deref())
+    }
+}
+
+/// Refuses a folder that has a record already. What is there and no record is for the writer of records to refuse.
+pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
+    if force || !dir.join("manifest.json").exists() {
+        return Ok(());
+    }
+    let shown = dir.display();
+    Err(told(
+        Kind::Usage,
+        format!("{shown} has a record already: name another folder, or replace it with --force"),
+    ))
+}
 
 /// Finds out whether a file can be written, without touching it.
 pub fn check_writable(path: &Path) -> anyhow::Result<()> {

@@ -212,7 +212,7 @@ fn a_record_replays_to_the_same_decisions_and_answers_why() {
             "--policy",
             policy,
         ];
-        args.extend(["--max-seconds", "3", "--output", "run.rec"]);
+        args.extend(["--max-seconds", "3", "--output", "run.rec", "--force"]);
         data(&args, dir.path());
         assert!(
             data(&["replay", "run.rec"], dir.path()).contains("same"),

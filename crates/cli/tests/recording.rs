@@ -105,7 +105,16 @@ fn a_killed_run_leaves_a_record_that_says_so() {
     assert!(replay.status.success(), "{}", text(&replay.stderr));
     // Another run may take its place, and leaves no trace of it.
     let again = steer(
-        &["stat", "-o", "run.rec", "--to", "/dev/null", "--", "true"],
+        &[
+            "stat",
+            "-o",
+            "run.rec",
+            "--force",
+            "--to",
+            "/dev/null",
+            "--",
+            "true",
+        ],
         dir.path(),
     )
     .output()

@@ -9,6 +9,7 @@ use countersteer_report::write_atomically;
 
 use super::{print, print_json};
 use crate::experiment::{self, Experiment, Finished, LoadedMachine, SimOptions};
+use crate::output::check_unused;
 use crate::plan::{self, Loaded};
 
 /// Arguments.
@@ -38,6 +39,9 @@ pub struct Args {
     /// Write every run's record into this folder
     #[arg(long, value_name = "DIR")]
     records: Option<PathBuf>,
+    /// Replace records that are there already
+    #[arg(long, requires = "records")]
+    force: bool,
     /// Worker threads; as many as CPUs when 0. The result does not depend on it
     #[arg(long, default_value_t = 0, value_name = "N")]
     jobs: usize,
@@ -178,7 +182,9 @@ fn save_records(
             e.machine.machine.name, e.workload.name, e.seed
         );
         if let Some(record) = &f.record {
-            record.save(&dir.join(name))?;
+            let place = dir.join(name);
+            check_unused(&place, args.force)?;
+            record.save(&place)?;
         }
     }
     eprintln!("steer: {} records in {}", finished.len(), dir.display());

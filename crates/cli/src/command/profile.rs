@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = count)]
     max_instructions: Option<u64>,
     /// The program and its arguments
-    #[arg(last = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
 

@@ -1,12 +1,12 @@
 //! `steer run`: programs of this machine under a policy.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use countersteer_core::units::Nanos;
 use countersteer_report::{number, table};
 
 use super::print_json;
+use crate::output::RecordOut;
 use crate::session::time;
 use crate::steering::engine::EngineName;
 use crate::steering::governed::Control;
@@ -48,9 +48,8 @@ pub struct Args {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keep what was seen and decided in a record: a folder of Parquet files
-    #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    record: RecordOut,
     /// A summary as JSON on stdout; without it, as text on stderr
     #[arg(long)]
     json: bool,
@@ -58,6 +57,7 @@ pub struct Args {
 
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let record = args.record.place()?;
     job::put_back()?;
     let here = Here::look(args.machine.as_deref())?;
     let policy = countersteer_policies::parse(&args.policy, &here.topology)?;
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         until: args.duration.unwrap_or(Nanos::NEVER),
         dry: args.dry_run || args.observe,
         seed: args.seed,
-        record: args.output.as_deref(),
+        record,
         tell: args
             .dry_run
             .then(|| -> Tell { Box::new(|line| println!("{line}")) }),

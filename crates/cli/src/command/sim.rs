@@ -1,12 +1,11 @@
 //! `steer sim`: one experiment, with its record.
 
-use std::path::PathBuf;
-
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
 use super::{print, print_json};
 use crate::experiment::{self, Experiment, SimOptions};
+use crate::output::RecordOut;
 use crate::plan;
 
 /// Arguments.
@@ -24,9 +23,8 @@ pub struct Args {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the record to this folder
-    #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    record: RecordOut,
     /// Scores as JSON
     #[arg(long)]
     json: bool,
@@ -36,9 +34,10 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    let dir = args.record.place()?;
     let machine = experiment::machine(&args.machine)?;
     let workload = plan::load(&args.workload)?;
-    let detail = args.output.as_ref().map(|_| Detail::Everything);
+    let detail = dir.map(|_| Detail::Everything);
     let experiment = Experiment {
         machine: &machine,
         workload: &workload,
@@ -47,7 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         detail,
     };
     let finished = experiment::run(&experiment, &args.options)?;
-    if let (Some(dir), Some(record)) = (&args.output, &finished.record) {
+    if let (Some(dir), Some(record)) = (dir, &finished.record) {
         record.save(dir)?;
         eprintln!("steer: record in {}", dir.display());
     }

@@ -13,6 +13,7 @@ use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, inside};
 use crate::library;
+use crate::output::check_unused;
 use crate::session::{self, About, time};
 use crate::top::columns::{self, base_metrics, columns, silent};
 use crate::top::live::{self, Outcome};
@@ -77,11 +78,14 @@ pub struct Args {
     /// Keep everything that was read in a record: a folder of Parquet files
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+    /// Replace a record that is there already
+    #[arg(long, requires = "record")]
+    force: bool,
     /// Who counts threads: BPF programs, which cost less and need root, or counters of the threads' own
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     bpf: Bpf,
     /// The program and its arguments
-    #[arg(last = true, value_name = "PROGRAM", group = "whom")]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
 }
 
@@ -93,6 +97,9 @@ enum LinePer {
 
 /// Runs the command; passes on the exit code of a program that ended by itself.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(dir) = &args.record {
+        check_unused(dir, args.force)?;
+    }
     let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
     let core_types = CoreTypes::of(&pmus);
     let hybrid = core_types.names.len() > 1;

@@ -1,6 +1,5 @@
 //! `steer trial`: a policy against a baseline on the same live load, turn by turn, with confidence intervals.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use countersteer_core::evidence::Verdict;
@@ -9,6 +8,7 @@ use countersteer_core::units::Nanos;
 use countersteer_report::table;
 
 use super::{print, print_json};
+use crate::output::RecordOut;
 use crate::session::time;
 use crate::steering::contest::{Contest, Contestants};
 use crate::steering::engine::EngineName;
@@ -55,9 +55,8 @@ pub struct Args {
     /// Seed of everything random, the order of turns included
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keep what was seen and decided in a record: a folder of Parquet files
-    #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    record: RecordOut,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -68,6 +67,7 @@ const SETTLE: f64 = 0.2;
 
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let record = args.record.place()?;
     job::put_back()?;
     let here = Here::look(args.machine.as_deref())?;
     let (policy, baseline) = (
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         until: args.duration.unwrap_or(Nanos::NEVER),
         dry: false,
         seed: args.seed,
-        record: args.output.as_deref(),
+        record,
         tell: None,
         contest: Some(contest.clone()),
         forgetful: args.whom.is_endless(),

@@ -27,7 +27,7 @@ pub struct Whom {
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(last = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Whom {
         if self.command.is_empty() {
             return Err(told(
                 Kind::Usage,
-                "name a program after `--`, or say whom to steer: -w, -p or --cgroup",
+                "name a program, or say whom to steer: -w, -p or --cgroup",
             ));
         }
         command(&self.command)

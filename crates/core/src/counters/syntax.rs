@@ -134,16 +134,25 @@ pub fn parse_count(text: &str) -> Result<u64, SpecError> {
     value.ok_or_else(|| SpecError::new(text, 0, "write a number above zero, as in 100M"))
 }
 
-/// `100ms`, `1.5s`, `250us`, `2m`: a stretch of time; a bare number is seconds.
+/// `100ms`, `1.5s`, `250us`, `2m`: a time span. A bare number is refused: some tools read milliseconds, others seconds.
 ///
 /// # Errors
-/// Not such a stretch, zero, or too long.
+/// No such time span, zero, or too long.
 pub fn parse_duration(text: &str) -> Result<Nanos, SpecError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
         "us" => 1e3,
         "ms" => 1e6,
-        "s" | "" => 1e9,
+        "s" => 1e9,
+        // Tools differ: `perf stat -I 100` means milliseconds, `sleep 100` seconds.
+        "" if digits.parse::<f64>().is_ok() => {
+            return Err(SpecError::new(
+                text,
+                digits.len(),
+                format!("{text} of what? {text}ms is milliseconds, {text}s is seconds"),
+            ));
+        }
+        "" => 1e9,
         "m" | "min" => 60e9,
         "h" => 3600e9,
         other => {
@@ -173,7 +182,12 @@ mod tests {
         assert_eq!(parse_count("100M"), Ok(100_000_000));
         assert_eq!(parse_count("0x10"), Ok(16));
         assert_eq!(parse_duration("100ms"), Ok(Nanos::from_millis(100)));
-        assert_eq!(parse_duration("1.5"), Ok(Nanos(1_500_000_000)));
+        assert_eq!(parse_duration("1.5s"), Ok(Nanos(1_500_000_000)));
+        let bare = parse_duration("100").unwrap_err();
+        assert!(
+            bare.message.contains("100ms") && bare.message.contains("100s"),
+            "{bare}"
+        );
         for bad in [
             "",
             "0",

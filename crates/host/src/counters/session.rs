@@ -9,6 +9,8 @@ use std::os::unix::net::UnixStream;
 
 use countersteer_core::counters::{Owner, Readings, Which};
 use countersteer_core::units::Nanos;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::CounterError;
 use super::backend::{Backend, Kernel};
@@ -44,6 +46,10 @@ pub struct Summary {
     /// How the program that was started ended.
     pub ending: Option<Ending>,
     pub elapsed: Nanos,
+    /// CPU time in user mode of the program that was started and of its children that it waited for.
+    pub user: Nanos,
+    /// The same in the kernel.
+    pub system: Nanos,
     /// Threads that were born meanwhile.
     pub born: u64,
     /// Records that did not fit into a ring; what they told is in the readings of [`Owner::Rest`].
@@ -210,7 +216,10 @@ impl Session {
         };
         counting.run(request, child, &mut sink)?;
         let elapsed = counting.backend.now().since(origin);
+        let before = children_cpu_time();
         let ending = child.map(Held::wait);
+        let (user, system) = children_cpu_time();
+        let (user, system) = (user.since(before.0), system.since(before.1));
         let Follower { born, partial, .. } = self.follower;
         let lost = self.follower.lost();
         let user_only = self.backend.user_only();
@@ -218,12 +227,22 @@ impl Session {
         Ok(Summary {
             ending,
             elapsed,
+            user,
+            system,
             born,
             lost,
             partial,
             user_only,
         })
     }
+}
+
+/// User and system time of all children of this process that have been waited for.
+fn children_cpu_time() -> (Nanos, Nanos) {
+    let time = |t: TimeVal| Nanos((t.num_nanoseconds()).max(0).unsigned_abs());
+    getrusage(UsageWho::RUSAGE_CHILDREN)
+        .map(|usage| (time(usage.user_time()), time(usage.system_time())))
+        .unwrap_or_default()
 }
 
 /// Ends a session from another thread.

@@ -1,29 +1,27 @@
 //! `steer stat`: count events of a program, of processes, threads, CPUs or control groups.
 
-use std::collections::HashMap;
-use std::io::{IsTerminal, Write};
-use std::ops::ControlFlow;
+mod repeat;
+mod screen;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::ValueEnum;
-use countersteer_core::counters::{Fold, Owner, Per, Readings};
+use countersteer_core::counters::Per;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
-use countersteer_host::counters::{
-    CoreTypes, CounterError, Pmus, Request, Session, Summary, Target, Tick,
-};
-use countersteer_report::readings::{Form, Style, Writer};
+use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Target};
+use countersteer_report::readings::Style;
 
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, inside};
 use crate::library;
-use crate::live_table::LiveTable;
+use crate::output::RecordOut;
 use crate::remote;
 use crate::session::{self, About, time};
-use crate::virtuals::{Bank, Sums, Wanted};
+use crate::virtuals::{Bank, Wanted};
+use screen::{Screen, output};
 
 /// Count events of a program and all its threads, or of what runs already.
 #[derive(Debug, clap::Args)]
@@ -100,14 +98,22 @@ pub struct Args {
     /// Write rows to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Keep everything that was read in a record: a folder of Parquet files
-    #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    /// Run the program so many times; tell means and standard deviations of the totals
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(2..=10_000),
+        conflicts_with_all = ["interval", "every", "output", "per", "virtuals"]
+    )]
+    repeat: Option<u32>,
+    #[command(flatten)]
+    record: RecordOut,
     /// Count on another machine instead, over ssh; steer must be in PATH there, and files are written there
     #[arg(long, value_name = "USER@MACHINE")]
     host: Option<String>,
     /// The program and its arguments
-    #[arg(last = true, value_name = "PROGRAM", group = "whom")]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
 }
 
@@ -144,7 +150,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let request = request(&args, target, &pmus, &counted)?;
     let core_types = request.core_types.clone();
-    let mut out = output(args.to.as_deref())?;
+    let dir = args.record.place()?;
+    let mut out = output(&args)?;
+    if let Some(times) = args.repeat {
+        return repeat::run(times, &request, &counted, &args, &mut *out);
+    }
     let session = Session::open(request, inside(bpf(&args)?))?;
     let mut bank = Bank::open(&args.root, &wanted, &counted)?;
     let names = bank.names().to_vec();
@@ -157,7 +167,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     // Not before it is known that something will be counted: a former record is replaced.
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
-    let mut recorder = args.output.as_ref().map(keep).transpose()?;
+    let mut recorder = args.record.output.as_ref().map(keep).transpose()?;
     let mut screen = Screen::new(&args, &counted, &core_types, &names);
     let summary = session.run(|tick| {
         if args.interval.is_some() || tick.last {
@@ -171,164 +181,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         flow
     })?;
     screen.end(&summary, &mut *out)?;
-    session::save(recorder, args.output.as_deref(), &summary)?;
+    session::save(recorder, dir, &summary)?;
     Ok(session::exit_code(&summary))
-}
-
-/// Rows as they come.
-struct Screen<'a> {
-    writer: Writer<'a>,
-    fold: Fold,
-    /// A table that is drawn again, and the sums of the whole run.
-    live: Option<Live>,
-    /// Readings stand for themselves and are not added up.
-    single: bool,
-    text: Vec<u8>,
-    failed: Option<std::io::Error>,
-}
-
-impl<'a> Screen<'a> {
-    fn new(
-        args: &Args,
-        counted: &'a Counted,
-        core_types: &'a CoreTypes,
-        names: &'a [&'a str],
-    ) -> Self {
-        let per = per(args);
-        // With -e, or with -v's that come of counts, counts are shown too.
-        let own_events = !args.events.is_empty() || counted.sets.len() > args.metrics.len();
-        let writer = Writer::new(Form {
-            style: style(args),
-            plan: &counted.plan,
-            metrics: &counted.metrics,
-            only_metrics: !own_events && !counted.metrics.is_empty(),
-            core_types: &core_types.names,
-            scale: args.scale,
-            per,
-            virtuals: names,
-        });
-        Self {
-            writer,
-            fold: Fold::new(per),
-            live: is_live(args).then(|| Live::new(per, counted)),
-            single: counted.every.is_some(),
-            text: Vec::new(),
-            failed: None,
-        }
-    }
-
-    /// Says how it went.
-    fn end(&mut self, summary: &Summary, out: &mut dyn Write) -> anyhow::Result<()> {
-        if let Some(error) = self.failed.take() {
-            return Err(error.into());
-        }
-        if self.writer.style() == Style::Json {
-            writeln!(out, "{}", end_line(summary))?;
-        }
-        out.flush()?;
-        warn(summary);
-        Ok(())
-    }
-
-    fn show(&mut self, tick: &Tick<'_>, bank: &Bank, out: &mut dyn Write) -> ControlFlow<()> {
-        self.text.clear();
-        if tick.number == 0 {
-            self.writer.since(tick.origin);
-        }
-        if tick.number == 0 || self.live.is_some() {
-            self.writer.head(&mut self.text);
-        }
-        let rows: &Readings = if self.single {
-            tick.readings
-        } else {
-            self.fold.fold(tick.readings)
-        };
-        self.writer
-            .lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
-        bank.each(
-            |id| tick.name(id),
-            |_, value| self.writer.value(tick.at, value, &mut self.text),
-        );
-        if let Some(live) = &mut self.live {
-            live.virtuals.add(rows, bank);
-            self.text = live
-                .frame(tick, &self.writer, &String::from_utf8_lossy(&self.text))
-                .into_bytes();
-        }
-        match out.write_all(&self.text).and_then(|()| out.flush()) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                self.failed = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    }
-}
-
-/// What a terminal shows: the last interval, in the end the whole run.
-struct Live {
-    table: LiveTable,
-    whole: Fold,
-    virtuals: Sums,
-    /// Of threads that were read.
-    names: HashMap<u32, String>,
-}
-
-impl Live {
-    fn new(per: Per, counted: &Counted) -> Self {
-        let table = LiveTable::default();
-        let names = HashMap::new();
-        Self {
-            table,
-            whole: Fold::new(per),
-            virtuals: Sums::new(counted),
-            names,
-        }
-    }
-
-    fn frame(&mut self, tick: &Tick<'_>, writer: &Writer<'_>, text: &str) -> String {
-        self.whole.add(tick.readings);
-        for row in tick.readings.rows() {
-            if let Owner::Thread { pid, tid } = row.owner {
-                for id in [pid, tid] {
-                    self.names.insert(id, tick.name(id).to_owned());
-                }
-            }
-        }
-        if !tick.last {
-            return self.table.frame(text);
-        }
-        let mut text = Vec::new();
-        writer.head(&mut text);
-        let name = |id: u32| self.names.get(&id).map_or("", String::as_str);
-        writer.lines(
-            self.whole.sums(),
-            name,
-            &|name, row| self.virtuals.of(name, row),
-            &mut text,
-        );
-        self.virtuals
-            .each(name, |_, value| writer.value(tick.at, value, &mut text));
-        self.table.last(&String::from_utf8_lossy(&text))
-    }
-}
-
-/// Whether somebody looks at intervals as they come.
-fn is_live(args: &Args) -> bool {
-    let elsewhere = args.json || args.csv || args.no_live || args.to.is_some();
-    args.interval.is_some()
-        && !elsewhere
-        && std::io::stdout().is_terminal()
-        && LiveTable::possible()
-}
-
-fn output(to: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
-    let Some(path) = to else {
-        return Ok(Box::new(std::io::stdout().lock()));
-    };
-    let file =
-        std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(Box::new(std::io::BufWriter::new(file)))
 }
 
 const fn style(args: &Args) -> Style {
@@ -438,40 +292,9 @@ fn target(args: &Args) -> anyhow::Result<Target> {
         Some(path) => Ok(Target::Cgroup(path.clone())),
         None if args.all => Ok(Target::Cpus),
         None => {
-            let hint = "name a program after `--`, or say what to look at: -p PID, -t TID, --cgroup PATH or -a";
+            let hint =
+                "name a program, or say what to look at: -p PID, -t TID, --cgroup PATH or -a";
             Err(told(Kind::Usage, hint))
         }
-    }
-}
-
-fn end_line(summary: &Summary) -> serde_json::Value {
-    serde_json::json!({
-        "kind": "end",
-        "elapsed_s": summary.elapsed.as_secs_f64(),
-        "exit_code": summary.ending.map(|e| e.code()),
-        "threads_born": summary.born,
-        "records_lost": summary.lost,
-        "user_only": summary.user_only,
-    })
-}
-
-/// Says what the numbers are not.
-fn warn(summary: &Summary) {
-    if summary.user_only {
-        eprintln!(
-            "steer: only user mode was counted, since kernel.perf_event_paranoid permits no more"
-        );
-    }
-    if summary.lost > 0 {
-        let lost = summary.lost;
-        eprintln!(
-            "steer: {lost} records did not fit; what they told of threads is in the row (rest), totals are right"
-        );
-    }
-    if summary.partial > 0 {
-        let n = summary.partial;
-        eprintln!(
-            "steer: the kernel told {n} final counts in part; what is missing is in the row (rest)"
-        );
     }
 }

@@ -1,0 +1,254 @@
+//! Rows of counts as they come: on a terminal, in a file, and what is said at the end.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+
+use anyhow::Context;
+use countersteer_core::counters::{Fold, Owner, Per, Readings};
+use countersteer_core::units::Nanos;
+use countersteer_host::counters::{CoreTypes, Summary, Tick};
+use countersteer_report::readings::{Form, Style, Writer};
+
+use super::{Args, per, style};
+use crate::counted::Counted;
+use crate::live_table::LiveTable;
+use crate::virtuals::{Bank, Sums};
+
+/// Rows as they come.
+pub(super) struct Screen<'a> {
+    writer: Writer<'a>,
+    fold: Fold,
+    /// A table that is drawn again, and the sums of the whole run.
+    live: Option<Live>,
+    /// Readings stand for themselves and are not added up.
+    single: bool,
+    text: Vec<u8>,
+    failed: Option<std::io::Error>,
+}
+
+impl<'a> Screen<'a> {
+    pub(super) fn new(
+        args: &Args,
+        counted: &'a Counted,
+        core_types: &'a CoreTypes,
+        names: &'a [&'a str],
+    ) -> Self {
+        let per = per(args);
+        // With -e, or with -v's that come of counts, counts are shown too.
+        let own_events = !args.events.is_empty() || counted.sets.len() > args.metrics.len();
+        let writer = Writer::new(Form {
+            style: style(args),
+            plan: &counted.plan,
+            metrics: &counted.metrics,
+            only_metrics: !own_events && !counted.metrics.is_empty(),
+            core_types: &core_types.names,
+            scale: args.scale,
+            per,
+            virtuals: names,
+        });
+        Self {
+            writer,
+            fold: Fold::new(per),
+            live: is_live(args).then(|| Live::new(per, counted)),
+            single: counted.every.is_some(),
+            text: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// Says how it went.
+    pub(super) fn end(&mut self, summary: &Summary, out: &mut dyn Write) -> anyhow::Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error.into());
+        }
+        if self.writer.style() == Style::Json {
+            writeln!(out, "{}", end_line(summary))?;
+        }
+        out.flush()?;
+        if self.writer.style() == Style::Table
+            && let Some(times) = times(summary)
+        {
+            eprintln!("{times}");
+        }
+        warn(summary);
+        Ok(())
+    }
+
+    pub(super) fn show(
+        &mut self,
+        tick: &Tick<'_>,
+        bank: &Bank,
+        out: &mut dyn Write,
+    ) -> ControlFlow<()> {
+        self.text.clear();
+        if tick.number == 0 {
+            self.writer.since(tick.origin);
+        }
+        if tick.number == 0 || self.live.is_some() {
+            self.writer.head(&mut self.text);
+        }
+        let rows: &Readings = if self.single {
+            tick.readings
+        } else {
+            self.fold.fold(tick.readings)
+        };
+        self.writer
+            .lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
+        bank.each(
+            |id| tick.name(id),
+            |_, value| self.writer.value(tick.at, value, &mut self.text),
+        );
+        if let Some(live) = &mut self.live {
+            live.virtuals.add(rows, bank);
+            self.text = live
+                .frame(tick, &self.writer, &String::from_utf8_lossy(&self.text))
+                .into_bytes();
+        }
+        match out.write_all(&self.text).and_then(|()| out.flush()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+/// What a terminal shows: the last interval, in the end the whole run.
+struct Live {
+    table: LiveTable,
+    whole: Fold,
+    virtuals: Sums,
+    /// Of threads that were read.
+    names: HashMap<u32, String>,
+}
+
+impl Live {
+    fn new(per: Per, counted: &Counted) -> Self {
+        let table = LiveTable::default();
+        let names = HashMap::new();
+        Self {
+            table,
+            whole: Fold::new(per),
+            virtuals: Sums::new(counted),
+            names,
+        }
+    }
+
+    fn frame(&mut self, tick: &Tick<'_>, writer: &Writer<'_>, text: &str) -> String {
+        self.whole.add(tick.readings);
+        for row in tick.readings.rows() {
+            if let Owner::Thread { pid, tid } = row.owner {
+                for id in [pid, tid] {
+                    self.names.insert(id, tick.name(id).to_owned());
+                }
+            }
+        }
+        if !tick.last {
+            return self.table.frame(text);
+        }
+        let mut text = Vec::new();
+        writer.head(&mut text);
+        let name = |id: u32| self.names.get(&id).map_or("", String::as_str);
+        writer.lines(
+            self.whole.sums(),
+            name,
+            &|name, row| self.virtuals.of(name, row),
+            &mut text,
+        );
+        self.virtuals
+            .each(name, |_, value| writer.value(tick.at, value, &mut text));
+        self.table.last(&String::from_utf8_lossy(&text))
+    }
+}
+
+/// Whether somebody looks at intervals as they come.
+fn is_live(args: &Args) -> bool {
+    let watched = match stream(args) {
+        Stream::Out => std::io::stdout().is_terminal(),
+        Stream::Error => std::io::stderr().is_terminal(),
+        Stream::File => false,
+    };
+    let wanted = args.interval.is_some() && style(args) == Style::Table && !args.no_live;
+    wanted && watched && LiveTable::possible()
+}
+
+/// Where rows go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Out,
+    /// Tables of a program that is started: stdout is the program's own.
+    Error,
+    File,
+}
+
+const fn stream(args: &Args) -> Stream {
+    match (&args.to, style(args)) {
+        (Some(_), _) => Stream::File,
+        (None, Style::Table) if !args.command.is_empty() => Stream::Error,
+        _ => Stream::Out,
+    }
+}
+
+/// Opens what rows are written to.
+pub(super) fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
+    let Some(path) = &args.to else {
+        return Ok(match stream(args) {
+            Stream::Error => Box::new(std::io::stderr()),
+            _ => Box::new(std::io::stdout().lock()),
+        });
+    };
+    let file =
+        std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Box::new(std::io::BufWriter::new(file)))
+}
+
+/// What `time` would say of the program that was started.
+fn times(summary: &Summary) -> Option<String> {
+    summary.ending?;
+    let seconds = Nanos::as_secs_f64;
+    let (elapsed, user, system) = (
+        seconds(summary.elapsed),
+        seconds(summary.user),
+        seconds(summary.system),
+    );
+    let used = (user + system) / elapsed.max(1e-9);
+    Some(format!(
+        "{elapsed:.3} s elapsed, {user:.3} s user, {system:.3} s sys; {used:.2} CPUs used"
+    ))
+}
+
+fn end_line(summary: &Summary) -> serde_json::Value {
+    serde_json::json!({
+        "kind": "end",
+        "elapsed_s": summary.elapsed.as_secs_f64(),
+        "user_s": summary.ending.map(|_| summary.user.as_secs_f64()),
+        "system_s": summary.ending.map(|_| summary.system.as_secs_f64()),
+        "exit_code": summary.ending.map(|e| e.code()),
+        "threads_born": summary.born,
+        "records_lost": summary.lost,
+        "user_only": summary.user_only,
+    })
+}
+
+/// Says what the numbers are not.
+pub(super) fn warn(summary: &Summary) {
+    if summary.user_only {
+        eprintln!(
+            "steer: only user mode was counted, since kernel.perf_event_paranoid permits no more"
+        );
+    }
+    if summary.lost > 0 {
+        let lost = summary.lost;
+        eprintln!(
+            "steer: {lost} records did not fit; what they told of threads is in the row (rest), totals are right"
+        );
+    }
+    if summary.partial > 0 {
+        let n = summary.partial;
+        eprintln!(
+            "steer: the kernel told {n} final counts in part; what is missing is in the row (rest)"
+        );
+    }
+}

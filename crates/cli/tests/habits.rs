@@ -1,0 +1,110 @@
+//! What users of perf, time and hyperfine do without thinking.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn steer(args: &[&str], dir: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command
+        .args(args)
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env("RUNTIME_DIRECTORY", dir.join("runtime"))
+        .stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Output of a `stat` of what every user may count; nothing where nobody may count.
+fn stat(args: &[&str], dir: &Path) -> Option<(String, String, Option<i32>)> {
+    let args = [&["stat", "-e", "task_clock:u"], args].concat();
+    let output = steer(&args, dir);
+    let errors = text(&output.stderr);
+    if errors.contains("perf_event_paranoid permits") || errors.contains("not permitted") {
+        eprintln!("skipped: counting is not permitted here");
+        return None;
+    }
+    Some((text(&output.stdout), errors, output.status.code()))
+}
+
+#[test]
+fn a_program_needs_no_dashes_and_has_stdout_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((out, errors, code)) = stat(&["sh", "-c", "echo -n data; exit 4"], dir.path()) else {
+        return;
+    };
+    assert_eq!((out.as_str(), code), ("data", Some(4)), "{errors}");
+    assert!(errors.contains("task_clock:u"), "{errors}");
+    let last = errors.lines().last().unwrap();
+    for word in ["s elapsed", "s user", "s sys", "CPUs used"] {
+        assert!(last.contains(word), "{errors}");
+    }
+}
+
+#[test]
+fn data_is_on_stdout_when_it_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((out, ..)) = stat(&["--json", "true"], dir.path()) else {
+        return;
+    };
+    let end: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    assert!(
+        end["user_s"].is_number() && end["system_s"].is_number(),
+        "{end}"
+    );
+}
+
+#[test]
+fn runs_are_repeated_and_told_with_their_deviation() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "echo >>ran; exit 3";
+    let Some((out, errors, code)) = stat(&["-r", "3", "sh", "-c", script], dir.path()) else {
+        return;
+    };
+    let ran = std::fs::read_to_string(dir.path().join("ran")).unwrap();
+    assert_eq!((ran.lines().count(), code), (3, Some(3)), "{errors}");
+    assert!(out.is_empty() && errors.contains("± deviation"), "{errors}");
+    for quantity in ["task_clock:u/ms", "elapsed/s", "user/s", "CPUs used"] {
+        assert!(errors.contains(quantity), "{errors}");
+    }
+}
+
+#[test]
+fn a_record_is_replaced_only_by_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = |more: &[&str]| {
+        let args = [
+            "sim",
+            "-m",
+            "core2-quad",
+            "-w",
+            "shared-caches",
+            "-o",
+            "run.rec",
+        ];
+        let output = steer(
+            &[&args[..], &["--max-seconds", "0.2"], more].concat(),
+            dir.path(),
+        );
+        (output.status.code(), text(&output.stderr))
+    };
+    assert_eq!(sim(&[]).0, Some(0));
+    let before = std::fs::read(dir.path().join("run.rec/manifest.json")).unwrap();
+    let (code, errors) = sim(&["-P", "mpi"]);
+    assert!(code == Some(2) && errors.contains("--force"), "{errors}");
+    let after = std::fs::read(dir.path().join("run.rec/manifest.json")).unwrap();
+    assert_eq!(before, after);
+    let (code, errors) = sim(&["-P", "mpi", "--force"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let output = steer(&["run", "-o", "run.rec", "touch", "ran"], dir.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        !dir.path().join("ran").exists(),
+        "said before the program ran"
+    );
+}
