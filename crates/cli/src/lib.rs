@@ -8,17 +8,15 @@
 mod command;
 mod counted;
 mod error;
-mod experiment;
 mod inside;
 mod library;
 mod live_table;
 mod online;
 mod output;
-mod plan;
 mod progress;
 mod remote;
-mod reproduce;
 mod session;
+mod sim_args;
 mod steering;
 mod top;
 mod virtuals;
@@ -34,7 +32,7 @@ use clap::Parser;
 
 pub use countersteer_core as core;
 
-use error::{Kind, paragraph};
+use error::{kind_of, paragraph};
 
 /// Does what the command line asks for, with these policies besides those that are there anyway.
 ///
@@ -51,7 +49,7 @@ pub fn steer(policies: &'static [core::policy::PolicyDef]) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("steer: {}", paragraph(&error));
-            ExitCode::from(Kind::of(&error) as u8)
+            ExitCode::from(kind_of(&error) as u8)
         }
     }
 }

@@ -1,45 +1,10 @@
-//! What ships with `steer`: machines, workloads, profiles and metrics, carried inside the binary.
-//!
-//! A name is looked up here; anything that looks like a path, or is a file, is read from disk instead.
+//! What commands look up: shipped files, PMUs, records.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Context;
-use countersteer_core::counters::{Metric, MetricGroup};
-use countersteer_core::machine::Machine;
 use countersteer_host::counters::{Pmus, add_vendor_events, own_vendor_lists};
+pub use countersteer_lab::library::*;
 use countersteer_report::record::Record;
-use include_dir::{Dir, include_dir};
-
-use crate::error::{Kind, told};
-
-static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
-static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
-static METRICS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../metrics");
-static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../reproduce");
-static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
-
-/// A text file and where it came from.
-#[derive(Clone, Debug)]
-pub struct Text {
-    /// The path as the user would name it.
-    pub path: String,
-    pub text: String,
-    pub shipped: bool,
-}
-
-/// Reads a text file from disk.
-pub fn read(path: &Path) -> anyhow::Result<Text> {
-    let shown = path.display().to_string();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| told(Kind::BadInput, format!("{shown}: this is no text file")))?;
-    Ok(Text {
-        path: shown,
-        text,
-        shipped: false,
-    })
-}
 
 /// A record; what is to be known of one that ends early is said.
 pub fn record(dir: &Path) -> anyhow::Result<Record> {
@@ -54,36 +19,6 @@ pub fn record(dir: &Path) -> anyhow::Result<Record> {
     Ok(record)
 }
 
-/// A shipped profile, by its path below `profiles/`.
-pub fn shipped_profile(path: &str) -> Option<Text> {
-    let text = PROFILES.get_file(path)?.contents_utf8()?;
-    Some(Text {
-        path: format!("profiles/{path}"),
-        text: text.into(),
-        shipped: true,
-    })
-}
-
-/// The shipped files about the papers' experiments, by name.
-pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let mut files: Vec<_> = CASES.files().collect();
-    files.sort_by_key(|f| f.path());
-    files
-        .into_iter()
-        .filter_map(|f| Some((f.path().file_name()?.to_str()?, f.contents_utf8()?)))
-}
-
-/// A machine by name or file, with its text.
-pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
-    let text = named(&MACHINES, "machine", "machines", name)?;
-    Ok((Machine::parse(&text.path, &text.text)?, text))
-}
-
-/// A workload's text by name or file.
-pub fn workload(name: &str) -> anyhow::Result<Text> {
-    named(&WORKLOADS, "workload", "workloads", name)
-}
-
 /// The PMUs below a root, with events of vendors' lists: those of `lists`, or else of the user's own folder.
 pub fn pmus(root: &Path, lists: Option<&Path>) -> anyhow::Result<Pmus> {
     let mut pmus = Pmus::read(root)?;
@@ -91,63 +26,4 @@ pub fn pmus(root: &Path, lists: Option<&Path>) -> anyhow::Result<Pmus> {
         add_vendor_events(&folder, root, &mut pmus)?;
     }
     Ok(pmus)
-}
-
-/// The shipped metrics and those of more files, which win.
-pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
-    let mut known = Vec::new();
-    for path in more {
-        let text = read(path)?;
-        known.extend(MetricGroup::parse(&text.path, &text.text)?);
-    }
-    for file in METRICS.files() {
-        let path = format!("metrics/{}", file.path().display());
-        known.extend(MetricGroup::parse(
-            &path,
-            file.contents_utf8().unwrap_or_default(),
-        )?);
-    }
-    Ok(known)
-}
-
-/// Names of the shipped machines.
-pub fn machine_names() -> Vec<String> {
-    names(&MACHINES)
-}
-
-/// Names of the shipped workloads.
-pub fn workload_names() -> Vec<String> {
-    names(&WORKLOADS)
-}
-
-fn names(dir: &Dir<'_>) -> Vec<String> {
-    let mut names: Vec<String> = dir
-        .files()
-        .filter(|f| f.path().extension().is_some_and(|e| e == "toml"))
-        .filter_map(|f| Some(f.path().file_stem()?.to_str()?.to_owned()))
-        .collect();
-    names.sort();
-    names
-}
-
-fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<Text> {
-    let path = Path::new(name);
-    if path.is_file() || name.contains('/') || name.ends_with(".toml") {
-        return read(path);
-    }
-    let file = format!("{name}.toml");
-    match dir.get_file(&file).and_then(|f| f.contents_utf8()) {
-        Some(text) => Ok(Text {
-            path: format!("{folder}/{file}"),
-            text: text.into(),
-            shipped: true,
-        }),
-        None => Err(told(
-            Kind::Missing,
-            format!(
-                "there is no {what} `{name}`: give a file, or one of {}",
-                names(dir).join(", ")
-            ),
-        )),
-    }
 }

@@ -1,16 +1,19 @@
 //! `steer compare`: policies side by side, over machines, workloads and seeds.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use countersteer_lab::{Experiment, Finished, Loaded, Sweep, experiment, plan};
 use countersteer_report::html::{ReportInput, render};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Comparison};
 use countersteer_report::write_atomically;
 
+use super::profile::record_cached;
 use super::{print, print_json};
-use crate::experiment::{self, Experiment, Finished, LoadedMachine, SimOptions};
 use crate::output::check_unused;
-use crate::plan::{self, Loaded};
+use crate::progress;
+use crate::sim_args::SimArgs;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -52,42 +55,28 @@ pub struct Args {
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     #[command(flatten)]
-    options: SimOptions,
+    options: SimArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let machines: Vec<LoadedMachine> = args
-        .machines
-        .iter()
-        .map(|m| experiment::machine(m))
-        .collect::<Result<_, _>>()?;
-    let workloads: Vec<Loaded> = args
-        .workloads
-        .iter()
-        .map(|w| plan::load(w))
-        .collect::<Result<_, _>>()?;
-    let policies: Vec<String> = args
-        .policies
-        .iter()
-        .flat_map(|list| split_policies(list))
-        .collect();
-    for machine in &machines {
-        policies
-            .iter()
-            .try_for_each(|p| countersteer_policies::parse(p, &machine.topology).map(drop))?;
-        workloads
-            .iter()
-            .try_for_each(|w| plan::plan(w, &machine.topology).map(drop))?;
-    }
+    let sweep = sweep(args)?;
+    sweep.check()?;
     args.report
         .as_deref()
         .map_or(Ok(()), crate::output::check_writable)?;
-    let experiments = experiments(args, &machines, &workloads, &policies);
+    let experiments = sweep.experiments(|seed| {
+        // Timelines are drawn for one seed; the others only need their scores.
+        let drawn = args.report.is_some() && seed == 1;
+        (args.records.is_some() || drawn).then_some(Detail::Everything)
+    });
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.jobs)
         .build()?;
-    let finished = pool.install(|| experiment::run_all(&experiments, &args.options))?;
+    let bar = progress::bar(experiments.len() as u64, "simulating");
+    let finished = pool.install(|| experiment::run_all(&experiments, &|| bar.inc(1)));
+    bar.finish_and_clear();
+    let finished = finished?;
     let runs: Vec<CompareRun> = experiments
         .iter()
         .zip(&finished)
@@ -96,8 +85,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.report {
         let title = format!(
             "{} on {}",
-            names(&workloads, |w| &w.name),
-            names(&machines, |m| &m.machine.name)
+            names(&sweep.workloads, |w| &w.name),
+            names(&sweep.machines, |m| &m.machine.name)
         );
         let records = finished
             .iter()
@@ -126,39 +115,29 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
-fn experiments<'a>(
-    args: &Args,
-    machines: &'a [LoadedMachine],
-    workloads: &'a [Loaded],
-    policies: &'a [String],
-) -> Vec<Experiment<'a>> {
-    let mut experiments = Vec::new();
-    for machine in machines {
-        for workload in workloads {
-            for policy in policies {
-                for seed in 1..=args.seeds {
-                    // Timelines are drawn for one seed; the others only need their scores.
-                    let drawn = args.report.is_some() && seed == 1;
-                    let detail = (args.records.is_some() || drawn).then_some(Detail::Everything);
-                    experiments.push(Experiment {
-                        machine,
-                        workload,
-                        policy,
-                        seed,
-                        detail,
-                    });
-                }
-            }
-        }
-    }
-    experiments
+fn sweep(args: &Args) -> anyhow::Result<Sweep> {
+    let machines = args.machines.iter().map(|m| experiment::machine(m));
+    let load = |w: &String| -> anyhow::Result<Arc<Loaded>> {
+        Ok(Arc::new(plan::load(w, &record_cached)?))
+    };
+    Ok(Sweep {
+        machines: machines.collect::<Result<_, _>>()?,
+        workloads: args.workloads.iter().map(load).collect::<Result<_, _>>()?,
+        policies: args
+            .policies
+            .iter()
+            .flat_map(|list| split_policies(list))
+            .collect(),
+        seeds: args.seeds,
+        options: args.options.options(),
+    })
 }
 
-fn compare_run(e: &Experiment<'_>, f: &Finished) -> CompareRun {
+fn compare_run(e: &Experiment, f: &Finished) -> CompareRun {
     CompareRun::new(
         &e.machine.machine.name,
         &e.workload.name,
-        e.policy,
+        &e.policy,
         e.seed,
         &f.score,
     )
@@ -166,7 +145,7 @@ fn compare_run(e: &Experiment<'_>, f: &Finished) -> CompareRun {
 
 fn save_records(
     args: &Args,
-    experiments: &[Experiment<'_>],
+    experiments: &[Experiment],
     finished: &[Finished],
 ) -> anyhow::Result<()> {
     let Some(dir) = &args.records else {
@@ -191,7 +170,7 @@ fn save_records(
     Ok(())
 }
 
-fn names<T>(items: &[T], name: impl Fn(&T) -> &String) -> String {
+fn names<T>(items: &[Arc<T>], name: impl Fn(&T) -> &String) -> String {
     items
         .iter()
         .map(|i| name(i).as_str())

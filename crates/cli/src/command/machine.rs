@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_lab::experiment;
 use countersteer_report::write_atomically;
 use serde::Serialize;
 
 use super::{print, print_json};
-use crate::experiment;
 use crate::library;
 
 /// Machines.

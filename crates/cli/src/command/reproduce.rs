@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use countersteer_lab::reproduce::{self, Catalogue, Reproduced, Verdict};
 use countersteer_report::write_atomically;
 
 use super::{print, print_json};
 use crate::progress;
-use crate::reproduce::{self, Catalogue, Reproduced, Verdict};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]

@@ -1,12 +1,15 @@
 //! `steer sim`: one experiment, with its record.
 
+use std::sync::Arc;
+
+use countersteer_lab::{Experiment, experiment, plan};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
+use super::profile::record_cached;
 use super::{print, print_json};
-use crate::experiment::{self, Experiment, SimOptions};
 use crate::output::RecordOut;
-use crate::plan;
+use crate::sim_args::SimArgs;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -29,30 +32,28 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    options: SimOptions,
+    options: SimArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let dir = args.record.place()?;
-    let machine = experiment::machine(&args.machine)?;
-    let workload = plan::load(&args.workload)?;
-    let detail = dir.map(|_| Detail::Everything);
     let experiment = Experiment {
-        machine: &machine,
-        workload: &workload,
-        policy: &args.policy,
+        machine: experiment::machine(&args.machine)?,
+        workload: Arc::new(plan::load(&args.workload, &record_cached)?),
+        policy: args.policy.clone(),
         seed: args.seed,
-        detail,
+        options: args.options.options(),
+        detail: dir.map(|_| Detail::Everything),
     };
-    let finished = experiment::run(&experiment, &args.options)?;
+    let finished = experiment.run()?;
     if let (Some(dir), Some(record)) = (dir, &finished.record) {
         record.save(dir)?;
         eprintln!("steer: record in {}", dir.display());
     }
     let run = CompareRun::new(
-        &machine.machine.name,
-        &workload.name,
+        &experiment.machine.machine.name,
+        &experiment.workload.name,
         &args.policy,
         args.seed,
         &finished.score,

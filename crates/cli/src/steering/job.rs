@@ -13,6 +13,7 @@ use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::permission;
 use countersteer_host::live::{Attended, Gauges};
 use countersteer_host::undo::{self, journal_folder};
+use countersteer_lab::experiment::policy_rng;
 use countersteer_report::record::{Collector, Detail, Manifest};
 
 use super::contest::Contest;
@@ -25,7 +26,6 @@ use super::programs::Programs;
 use super::socket::Socket;
 use super::tally::{Summary, Tally, Tell};
 use crate::error::{Kind, told};
-use crate::experiment::policy_rng;
 
 /// The engine that is meant: what leaves threads to Linux needs no scheduler of its own.
 fn chosen(job: &Job<'_>) -> EngineName {

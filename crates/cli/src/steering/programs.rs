@@ -11,7 +11,7 @@ use countersteer_host::live::{Crew, Root, Start};
 
 use crate::error::{Kind, told};
 use crate::library;
-use crate::plan;
+use countersteer_lab::plan;
 
 /// Whom to steer, as flags say it.
 #[derive(Debug, clap::Args)]

@@ -137,7 +137,7 @@ struct Thread {
 }
 
 /// What a program used in the whole run, exact.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ProgramUsage {
     /// Time its threads were on a CPU, by core type.
     pub cpu_s: Vec<f64>,

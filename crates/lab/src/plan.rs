@@ -13,13 +13,14 @@ use countersteer_core::units::Nanos;
 use countersteer_core::workload::{Workload, WorkloadProgram};
 use countersteer_report::record::Manifest;
 use countersteer_sim::engine::{Plan, PlannedProgram};
+use serde::{Deserialize, Serialize};
 
-use crate::command::profile::record_cached;
 use crate::error::{Kind, told};
 use crate::library::{self, Text};
 
 /// A workload with its profiles, before it meets a machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "Texts", try_from = "Texts")]
 pub struct Loaded {
     pub name: String,
     pub text: Text,
@@ -29,10 +30,59 @@ pub struct Loaded {
     pub profiles: BTreeMap<String, String>,
 }
 
-/// Reads a workload and every profile it names; records those given as commands.
-pub fn load(name: &str) -> anyhow::Result<Loaded> {
+/// A workload as it is kept: a file and the profiles that it names.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Texts {
+    name: String,
+    text: String,
+    profiles: BTreeMap<String, String>,
+}
+
+impl From<Loaded> for Texts {
+    fn from(loaded: Loaded) -> Self {
+        Self {
+            name: loaded.name,
+            text: loaded.text.text,
+            profiles: loaded.profiles,
+        }
+    }
+}
+
+impl TryFrom<Texts> for Loaded {
+    type Error = anyhow::Error;
+
+    fn try_from(kept: Texts) -> anyhow::Result<Self> {
+        of_texts(&kept.name, &kept.text, &kept.profiles)
+    }
+}
+
+/// What makes the profile of a program that is given as a command: of its name, if it has one, and its words.
+pub type RecordCommand<'a> = &'a dyn Fn(Option<&str>, &[String]) -> anyhow::Result<Text>;
+
+/// Reads a workload and every profile it names; `record` makes those of commands.
+///
+/// # Errors
+/// A file that is not there or is no workload, with the line; a profile that is not there; those of `record`.
+pub fn load(name: &str, record: RecordCommand<'_>) -> anyhow::Result<Loaded> {
     let text = library::workload(name)?;
-    load_text(text, profile_text)
+    load_text(text, |text, program| profile_text(text, program, record))
+}
+
+/// A workload whose programs have profiles: one given as a command is an error.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_recorded(name: &str) -> anyhow::Result<Loaded> {
+    load(name, &no_recorder)
+}
+
+fn no_recorder(_: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
+    let command = command.join(" ");
+    let why = format!(
+        "`{command}` has no profile yet: record one with `steer profile -- {command}` and name its file as `profile`"
+    );
+    Err(told(Kind::Missing, why))
 }
 
 /// A workload made of shipped profiles.
@@ -43,20 +93,26 @@ pub fn of_text(name: &str, text: String) -> anyhow::Result<Loaded> {
         text,
         shipped: true,
     };
-    load_text(text, profile_text)
+    load_text(text, |text, program| {
+        profile_text(text, program, &no_recorder)
+    })
 }
 
 /// The workload of a record, from nothing but the record.
 pub fn of_record(manifest: &Manifest) -> anyhow::Result<Loaded> {
-    let path = format!("{}.toml", manifest.workload.name);
+    let workload = &manifest.workload;
+    of_texts(&workload.name, &workload.text, &manifest.profiles)
+}
+
+fn of_texts(name: &str, text: &str, profiles: &BTreeMap<String, String>) -> anyhow::Result<Loaded> {
     let text = Text {
-        path,
-        text: manifest.workload.text.clone(),
+        path: format!("{name}.toml"),
+        text: text.to_owned(),
         shipped: false,
     };
     load_text(text, |_, program| {
         let wanted = profile_key(program);
-        let found = manifest.profiles.get_key_value(&wanted);
+        let found = profiles.get_key_value(&wanted);
         let (file, text) = found.ok_or_else(|| {
             told(
                 Kind::BadInput,
@@ -113,9 +169,13 @@ fn profile_key(program: &WorkloadProgram) -> String {
 }
 
 /// The profile of a program: next to the workload file, below the working directory, or shipped.
-fn profile_text(workload: &Text, program: &WorkloadProgram) -> anyhow::Result<Text> {
+fn profile_text(
+    workload: &Text,
+    program: &WorkloadProgram,
+    record: RecordCommand<'_>,
+) -> anyhow::Result<Text> {
     if let Some(command) = &program.command {
-        return record_cached(program.name.as_deref(), command);
+        return record(program.name.as_deref(), command);
     }
     let wanted = program.profile.as_deref().unwrap_or_default();
     let relative = wanted

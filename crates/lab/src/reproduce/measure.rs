@@ -39,11 +39,7 @@ fn options(rounds: u32, period_ms: f64) -> SimOptions {
         period_ms,
         rounds,
         max_seconds: 20_000.0,
-        max_wall: experiment::MAX_WALL,
-        kernel: "6.12".to_owned(),
-        counter_noise: 0.01,
-        no_contention: false,
-        no_costs: false,
+        ..SimOptions::default()
     }
 }
 
@@ -52,22 +48,27 @@ struct Run<'a> {
     row: &'a str,
     arm: &'a str,
     policy: &'a str,
-    workload: &'a Loaded,
+    workload: &'a Arc<Loaded>,
     seed: u64,
 }
 
-fn run(machine: &LoadedMachine, run: &Run<'_>, options: &SimOptions) -> anyhow::Result<Finished> {
+fn run(
+    machine: &Arc<LoadedMachine>,
+    run: &Run<'_>,
+    options: &SimOptions,
+) -> anyhow::Result<Finished> {
     let experiment = Experiment {
-        machine,
-        workload: run.workload,
-        policy: run.policy,
+        machine: Arc::clone(machine),
+        workload: Arc::clone(run.workload),
+        policy: run.policy.to_owned(),
         seed: run.seed,
+        options: options.clone(),
         detail: None,
     };
-    experiment::run(&experiment, options)
+    experiment.run()
 }
 
-fn mixes(machine: &LoadedMachine, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
+fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
     let Method::Mixes {
         mixes,
         copies,
@@ -176,7 +177,7 @@ fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
     Ok(format!("static:*={}", first_cpu(topology, place)?))
 }
 
-fn lone(cast: &Cast, program: &str) -> anyhow::Result<Loaded> {
+fn lone(cast: &Cast, program: &str) -> anyhow::Result<Arc<Loaded>> {
     let member = Member {
         program,
         threads: 1,
@@ -187,7 +188,7 @@ fn lone(cast: &Cast, program: &str) -> anyhow::Result<Loaded> {
 }
 
 fn alone(
-    machine: &LoadedMachine,
+    machine: &Arc<LoadedMachine>,
     programs: &[String],
     groups: &[String; 2],
     cast: &Cast,
@@ -269,7 +270,7 @@ fn add_ratios(values: &mut Values, program: &str, pair: &[Finished; 2], idle_w: 
 }
 
 fn pairs(
-    machine: &LoadedMachine,
+    machine: &Arc<LoadedMachine>,
     programs: &[String],
     cpus: &str,
     cast: &Cast,
@@ -346,7 +347,7 @@ fn pairs(
 }
 
 fn cache_sizes(
-    machine: &LoadedMachine,
+    machine: &Arc<LoadedMachine>,
     programs: &[String],
     sizes_kib: &[f64],
     cast: &Cast,
@@ -355,7 +356,7 @@ fn cache_sizes(
     let mut values = Values::default();
     programs.iter().for_each(|program| values.add_row(program));
     for size_kib in sizes_kib {
-        let machine = with_llc(machine, *size_kib);
+        let machine = with_llc(machine, *size_kib)?;
         let measured: Vec<Finished> = programs
             .par_iter()
             .map(|program| {
@@ -384,14 +385,13 @@ fn cache_sizes(
 }
 
 /// The machine with another size of its last-level caches.
-fn with_llc(machine: &LoadedMachine, size_kib: f64) -> LoadedMachine {
-    let mut changed = machine.clone();
-    let level = changed.machine.cache.iter().map(|c| c.level).max();
-    for cache in &mut changed.machine.cache {
+fn with_llc(machine: &LoadedMachine, size_kib: f64) -> anyhow::Result<Arc<LoadedMachine>> {
+    let mut changed = machine.machine.clone();
+    let level = changed.cache.iter().map(|c| c.level).max();
+    for cache in &mut changed.cache {
         if Some(cache.level) == level {
             cache.size_kib = size_kib;
         }
     }
-    changed.topology = Arc::new(Topology::new(&changed.machine));
-    changed
+    Ok(Arc::new(LoadedMachine::of(changed)?))
 }

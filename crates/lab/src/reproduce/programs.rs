@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -121,7 +122,7 @@ impl Cast {
     }
 
     /// The workload of some members; programs are named without their suite.
-    pub fn workload(&self, name: &str, members: &[Member<'_>]) -> anyhow::Result<Loaded> {
+    pub fn workload(&self, name: &str, members: &[Member<'_>]) -> anyhow::Result<Arc<Loaded>> {
         let mut text = String::new();
         for member in members {
             let stand_in = self.stand_in(member.program)?;
@@ -137,7 +138,7 @@ impl Cast {
                 writeln!(text, "launch_on = \"{place}\"")?;
             }
         }
-        plan::of_text(name, text)
+        Ok(Arc::new(plan::of_text(name, text)?))
     }
 }
 

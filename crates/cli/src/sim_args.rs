@@ -1,0 +1,93 @@
+//! Arguments of commands that simulate.
+
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use countersteer_core::units::Nanos;
+use countersteer_lab::SimOptions;
+use countersteer_sim::linux::KERNELS;
+
+/// Options that `sim` and `compare` share.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SimArgs {
+    /// Time between decisions and samples.
+    #[arg(long, default_value_t = 100.0, value_name = "MS", value_parser = positive)]
+    period_ms: f64,
+    /// Finished runs of the slowest program that end the experiment.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Simulated seconds after which an experiment ends in any case.
+    #[arg(long, default_value_t = 1e6, value_name = "S", value_parser = positive)]
+    max_seconds: f64,
+    /// Time on the wall after which a simulation fails.
+    #[arg(long, default_value = "30m", value_name = "TIME", value_parser = crate::session::time)]
+    max_wall: Nanos,
+    /// Release of the simulated kernel.
+    #[arg(long, default_value = "6.12", value_parser = kernels())]
+    kernel: String,
+    /// Relative noise of counter readings (standard deviation).
+    #[arg(long, default_value_t = 0.01, value_name = "SHARE", value_parser = share)]
+    counter_noise: f64,
+    /// No shared-cache contention, bandwidth limits or SMT sharing.
+    #[arg(long)]
+    no_contention: bool,
+    /// Context switches, migrations, cold caches and samples cost nothing.
+    #[arg(long)]
+    no_costs: bool,
+}
+
+impl SimArgs {
+    pub fn options(&self) -> SimOptions {
+        SimOptions {
+            period_ms: self.period_ms,
+            rounds: self.rounds,
+            max_seconds: self.max_seconds,
+            max_wall: self.max_wall,
+            kernel: self.kernel.clone(),
+            counter_noise: self.counter_noise,
+            no_contention: self.no_contention,
+            no_costs: self.no_costs,
+        }
+    }
+}
+
+fn kernels() -> PossibleValuesParser {
+    KERNELS
+        .iter()
+        .map(|k| PossibleValue::new(k.name).help(k.prose))
+        .into()
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if value > 0.0 && value <= 1e9 {
+        Ok(value)
+    } else {
+        Err("it must be above 0 and at most 1e9".into())
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if (0.0..=1.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err("it must be 0 to 1".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sim: SimArgs,
+    }
+
+    #[test]
+    fn arguments_left_out_are_the_defaults_of_experiments() {
+        let line = Line::parse_from(["steer"]);
+        assert_eq!(line.sim.options(), SimOptions::default());
+    }
+}

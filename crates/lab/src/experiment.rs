@@ -1,0 +1,358 @@
+//! Experiments: one policy on one machine with one workload and one seed; many of them on all cores.
+//!
+//! Protocol (PMCTrack, section 4.1.3): all programs start together, each restarts when it ends, the experiment ends when
+//! the slowest has finished three times, completion times are geometric means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use countersteer_core::driver::{DriverConfig, Recorder, drive};
+use countersteer_core::machine::Machine;
+use countersteer_core::policy;
+use countersteer_core::score::Score;
+use countersteer_core::textfile::TextError;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_report::record::{Collector, Detail, Manifest, Record};
+use countersteer_sim::engine::{ProgramUsage, SimConfig, Simulation};
+use countersteer_sim::linux::{self, LinuxConfig};
+use countersteer_sim::progress::ProgressConfig;
+use rand::SeedableRng;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::library::{self, Text};
+use crate::plan::{self, Loaded};
+
+/// How experiments are simulated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SimOptions {
+    /// Time between decisions and samples.
+    pub period_ms: f64,
+    /// Finished runs of the slowest program that end the experiment.
+    pub rounds: u32,
+    /// Simulated seconds after which an experiment ends in any case.
+    pub max_seconds: f64,
+    /// Time on the wall after which a simulation fails.
+    pub max_wall: Nanos,
+    /// Release of the simulated kernel, one of [`KERNELS`](linux::KERNELS).
+    pub kernel: String,
+    /// Relative noise of counter readings (standard deviation).
+    pub counter_noise: f64,
+    /// No shared-cache contention, bandwidth limits or SMT sharing.
+    pub no_contention: bool,
+    /// Context switches, migrations, cold caches and samples cost nothing.
+    pub no_costs: bool,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self {
+            period_ms: 100.0,
+            rounds: 3,
+            max_seconds: 1e6,
+            max_wall: Nanos::from_millis(30 * 60 * 1000),
+            kernel: "6.12".to_owned(),
+            counter_noise: 0.01,
+            no_contention: false,
+            no_costs: false,
+        }
+    }
+}
+
+/// A machine with what is derived from it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "MachineText", try_from = "MachineText")]
+pub struct LoadedMachine {
+    /// Checked.
+    pub machine: Machine,
+    /// Its file.
+    pub text: Text,
+    /// Derived.
+    pub topology: Arc<Topology>,
+}
+
+/// A machine as it is kept: its file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MachineText {
+    path: String,
+    text: String,
+}
+
+impl From<LoadedMachine> for MachineText {
+    fn from(loaded: LoadedMachine) -> Self {
+        let Text { path, text, .. } = loaded.text;
+        Self { path, text }
+    }
+}
+
+impl TryFrom<MachineText> for LoadedMachine {
+    type Error = TextError;
+
+    fn try_from(kept: MachineText) -> Result<Self, TextError> {
+        let MachineText { path, text } = kept;
+        let machine = Machine::parse(&path, &text)?;
+        let topology = Arc::new(Topology::new(&machine));
+        let shipped = false;
+        Ok(Self {
+            machine,
+            text: Text {
+                path,
+                text,
+                shipped,
+            },
+            topology,
+        })
+    }
+}
+
+impl LoadedMachine {
+    /// A machine that no file describes yet.
+    ///
+    /// # Errors
+    /// A value that TOML cannot hold.
+    pub fn of(machine: Machine) -> anyhow::Result<Self> {
+        let text = machine
+            .to_toml()
+            .context("the machine cannot be written as TOML")?;
+        let path = format!("{}.toml", machine.name);
+        Ok(Self::try_from(MachineText { path, text })?)
+    }
+}
+
+/// Reads a machine by name or file.
+///
+/// # Errors
+/// A file that is not there or is no machine, with the line.
+pub fn machine(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
+    let (machine, text) = library::machine(name)?;
+    let topology = Arc::new(Topology::new(&machine));
+    Ok(Arc::new(LoadedMachine {
+        machine,
+        text,
+        topology,
+    }))
+}
+
+/// One policy on one machine with one workload and one seed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    pub machine: Arc<LoadedMachine>,
+    pub workload: Arc<Loaded>,
+    /// The policy's name, with parameters.
+    pub policy: String,
+    pub seed: u64,
+    #[serde(default)]
+    pub options: SimOptions,
+    /// How much of the run is kept as a record; nothing when absent.
+    #[serde(default)]
+    pub detail: Option<Detail>,
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Finished {
+    pub score: Score,
+    /// What each program used, in the workload's order.
+    pub usage: Vec<ProgramUsage>,
+    /// Length of the run.
+    pub elapsed_s: f64,
+    /// The record, when one was asked for; it is kept as a folder, not with the other values.
+    #[serde(skip)]
+    pub record: Option<Record>,
+}
+
+impl SimOptions {
+    /// The simulator's configuration.
+    pub fn config(&self, seed: u64, trace: bool) -> SimConfig {
+        let kernel =
+            linux::kernel(&self.kernel).map_or_else(LinuxConfig::default, |k| (k.config)());
+        let costs = !self.no_costs;
+        SimConfig {
+            seed,
+            linux: LinuxConfig { seed, ..kernel },
+            progress: ProgressConfig {
+                contention: !self.no_contention,
+                costs,
+                ..ProgressConfig::default()
+            },
+            counter_noise: self.counter_noise,
+            sample_cost: if costs { SAMPLE_COST } else { Nanos::ZERO },
+            rounds: self.rounds,
+            trace,
+        }
+    }
+
+    /// The options that a record was made with.
+    pub fn of_record(manifest: &Manifest) -> Self {
+        let text = |key: &str| manifest.options.get(key).map(String::as_str);
+        let number =
+            |key: &str, default: f64| text(key).and_then(|t| t.parse().ok()).unwrap_or(default);
+        Self {
+            period_ms: number("period_ms", 100.0),
+            rounds: number("rounds", 3.0) as u32,
+            max_seconds: number("max_seconds", 1e6),
+            max_wall: Self::default().max_wall,
+            kernel: text("kernel").unwrap_or("6.12").to_owned(),
+            counter_noise: number("counter_noise", 0.01),
+            no_contention: text("contention") == Some("false"),
+            no_costs: text("costs") == Some("false"),
+        }
+    }
+
+    /// The options by name, for the record's manifest.
+    pub fn listed(&self) -> Vec<(String, String)> {
+        [
+            ("period_ms", self.period_ms.to_string()),
+            ("rounds", self.rounds.to_string()),
+            ("max_seconds", self.max_seconds.to_string()),
+            ("kernel", self.kernel.clone()),
+            ("counter_noise", self.counter_noise.to_string()),
+            ("contention", (!self.no_contention).to_string()),
+            ("costs", (!self.no_costs).to_string()),
+        ]
+        .map(|(k, v)| (k.to_owned(), v))
+        .to_vec()
+    }
+}
+
+/// Reading a group of counters of one thread from the kernel, system call included.
+const SAMPLE_COST: Nanos = Nanos::from_micros(2);
+
+impl Experiment {
+    /// An experiment with seed 1 on a machine and a workload by name or file; it keeps no record.
+    ///
+    /// # Errors
+    /// What cannot be found or understood. A policy is looked at when the experiment runs.
+    pub fn named(machine: &str, workload: &str, policy: &str) -> anyhow::Result<Self> {
+        Ok(Self {
+            machine: self::machine(machine)?,
+            workload: Arc::new(plan::load_recorded(workload)?),
+            policy: policy.to_owned(),
+            seed: 1,
+            options: SimOptions::default(),
+            detail: None,
+        })
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// A policy or a launch place that does not exist, and those of the simulator.
+    pub fn run(&self) -> anyhow::Result<Finished> {
+        let Self {
+            machine,
+            workload,
+            policy: spec,
+            seed,
+            options,
+            detail,
+        } = self;
+        let plan = plan::plan(workload, &machine.topology)?;
+        let mut policy = countersteer_policies::parse(spec, &machine.topology)?;
+        let config = options.config(*seed, *detail == Some(Detail::Everything));
+        let mut simulation = Simulation::new(Arc::clone(&machine.topology), &plan, config)
+            .with_context(|| {
+                format!(
+                    "workload {} on machine {}",
+                    workload.text.path, machine.machine.name
+                )
+            })?
+            .within(Duration::from_nanos(options.max_wall.0));
+        let mut collector = detail.map(|d| Collector::new(self.manifest(), d));
+        let mut recorders: Vec<&mut dyn Recorder> = Vec::new();
+        recorders.extend(collector.as_mut().map(|c| c as &mut dyn Recorder));
+        let driver = DriverConfig {
+            period: self.period(),
+            until: Nanos::from_secs_f64(options.max_seconds),
+        };
+        drive(
+            &mut simulation,
+            policy.as_mut(),
+            &mut recorders,
+            driver,
+            &mut policy_rng(*seed),
+        )?;
+        let outcome = simulation.outcome();
+        let score = Score::of(&outcome);
+        let record = collector.map(|c| c.finish(&outcome, &score));
+        Ok(Finished {
+            score,
+            usage: simulation.usage(),
+            elapsed_s: outcome.elapsed_s,
+            record,
+        })
+    }
+
+    fn period(&self) -> Nanos {
+        Nanos::from_secs_f64(self.options.period_ms * 1e-3)
+    }
+
+    fn manifest(&self) -> Manifest {
+        Manifest::new(
+            (&self.machine.machine.name, &self.machine.text.text),
+            (&self.workload.name, &self.workload.text.text),
+            &self.policy,
+            self.seed,
+            self.period(),
+            self.options.listed(),
+            self.workload.profiles.clone(),
+        )
+    }
+}
+
+/// The policy's random numbers: a stream of its own, so that its draws do not depend on the kernel's.
+pub fn policy_rng(seed: u64) -> policy::PolicyRng {
+    policy::PolicyRng::seed_from_u64(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Runs many on all cores; results come in the order of the experiments, whatever the number of cores. `done` is called after
+/// each.
+///
+/// # Errors
+/// As [`Experiment::run`].
+pub fn run_all(
+    experiments: &[Experiment],
+    done: &(dyn Fn() + Sync),
+) -> anyhow::Result<Vec<Finished>> {
+    experiments
+        .par_iter()
+        .map(|e| {
+            let finished = e.run();
+            done();
+            finished
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_experiment_kept_as_json_gives_the_same_result() {
+        let mut experiment = Experiment::named("quickia-2b-2s", "unequal-cores", "hsf").unwrap();
+        experiment.options.rounds = 1;
+        let kept = serde_json::to_string(&experiment).unwrap();
+        let again: Experiment = serde_json::from_str(&kept).unwrap();
+        assert_eq!(kept, serde_json::to_string(&again).unwrap());
+        let result = |e: &Experiment| serde_json::to_string(&e.run().unwrap()).unwrap();
+        let first = result(&experiment);
+        assert_eq!(first, result(&again));
+        let finished: Finished = serde_json::from_str(&first).unwrap();
+        assert!(finished.score.stp > 0.0 && finished.elapsed_s > 0.0);
+    }
+
+    #[test]
+    fn a_kept_experiment_with_a_broken_machine_names_the_line() {
+        let experiment = Experiment::named("quickia-2b-2s", "unequal-cores", "linux").unwrap();
+        let mut kept = serde_json::to_value(&experiment).unwrap();
+        kept["machine"]["text"] = "name = 3\n".into();
+        let error = serde_json::from_value::<Experiment>(kept).unwrap_err();
+        assert!(error.to_string().contains(":1:"), "{error}");
+    }
+}

@@ -1,0 +1,26 @@
+//! Experiments as values: a machine, a workload and a policy, run in the simulator.
+//!
+//! An [`Experiment`] carries the texts of its machine, workload and profiles, so it can be kept as JSON and run elsewhere with the
+//! same result. A [`Sweep`] is many of them. [`reproduce`] runs the papers' experiments.
+//!
+//! ```
+//! use countersteer_lab::Experiment;
+//!
+//! let mut experiment = Experiment::named("quickia-2b-2s", "unequal-cores", "hsf")?;
+//! experiment.options.rounds = 1;
+//! let finished = experiment.run()?;
+//! assert_eq!(finished.score.programs.len(), finished.usage.len());
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+
+pub mod error;
+pub mod experiment;
+pub mod library;
+pub mod plan;
+pub mod replay;
+pub mod reproduce;
+pub mod sweep;
+
+pub use experiment::{Experiment, Finished, LoadedMachine, SimOptions};
+pub use plan::Loaded;
+pub use sweep::Sweep;

@@ -1,0 +1,82 @@
+//! Replay: a record's observations through a policy. The same policy must decide the same.
+
+use std::sync::Arc;
+
+use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::engine::{Applied, Engine, Forecast, Observation, Watch};
+use countersteer_core::placement::Placement;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use countersteer_report::ReportError;
+use countersteer_report::record::{
+    Differences, Manifest, Record, ReplayEngine, compare_decisions, compare_shares,
+};
+use countersteer_sim::engine::Simulation;
+
+use crate::experiment::{SimOptions, policy_rng};
+use crate::plan;
+
+/// A record that predicts as the simulator that made it would; those of real machines predict nothing.
+struct Replay<'a> {
+    record: ReplayEngine<'a>,
+    /// Never run: only its predictions are asked for. What counted on a real machine made none.
+    model: Option<Simulation>,
+}
+
+impl Engine for Replay<'_> {
+    type Error = ReportError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        self.record.topology()
+    }
+
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, ReportError> {
+        self.record.observe(watch, until)
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, ReportError> {
+        self.record.apply(placement)
+    }
+
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        self.model.as_mut()?.forecast()
+    }
+}
+
+/// The simulation that a record was made with.
+fn model(manifest: &Manifest, topology: &Arc<Topology>, seed: u64) -> anyhow::Result<Simulation> {
+    let plan = plan::plan(&plan::of_record(manifest)?, topology)?;
+    let config = SimOptions::of_record(manifest).config(seed, false);
+    Ok(Simulation::new(Arc::clone(topology), &plan, config)?)
+}
+
+/// What `policy` decides otherwise than the record's policy did.
+///
+/// # Errors
+/// A policy that does not exist, and a record whose parts do not fit together.
+pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differences> {
+    let manifest = &record.manifest;
+    let topology = record.topology()?;
+    let mut policy = countersteer_policies::parse(policy, &topology)?;
+    let model = (manifest.engine == "sim")
+        .then(|| model(manifest, &topology, seed))
+        .transpose()?;
+    let mut engine = Replay {
+        record: ReplayEngine::new(record)?,
+        model,
+    };
+    let driver = DriverConfig {
+        period: Nanos(manifest.period_ns),
+        until: Nanos::NEVER,
+    };
+    drive(
+        &mut engine,
+        policy.as_mut(),
+        &mut [],
+        driver,
+        &mut policy_rng(seed),
+    )?;
+    let mut differences = compare_decisions(record, engine.record.decisions());
+    compare_shares(record, engine.record.shares(), &mut differences);
+    Ok(differences)
+}

@@ -1,0 +1,60 @@
+//! Sweeps: policies side by side, over machines, workloads and seeds.
+
+use std::sync::Arc;
+
+use countersteer_report::record::Detail;
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::{Experiment, LoadedMachine, SimOptions};
+use crate::plan::{self, Loaded};
+
+/// Every policy on every machine with every workload and seed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sweep {
+    pub machines: Vec<Arc<LoadedMachine>>,
+    pub workloads: Vec<Arc<Loaded>>,
+    /// Names, with parameters.
+    pub policies: Vec<String>,
+    /// Seeds are 1 to this.
+    pub seeds: u64,
+    #[serde(default)]
+    pub options: SimOptions,
+}
+
+impl Sweep {
+    /// Finds out whether every experiment can begin.
+    ///
+    /// # Errors
+    /// A policy or a launch place that does not exist on a machine.
+    pub fn check(&self) -> anyhow::Result<()> {
+        for machine in &self.machines {
+            for policy in &self.policies {
+                countersteer_policies::parse(policy, &machine.topology)?;
+            }
+            for workload in &self.workloads {
+                plan::plan(workload, &machine.topology)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Its experiments: by machine, workload, policy, seed. `detail` says what is kept of a seed.
+    pub fn experiments(&self, detail: impl Fn(u64) -> Option<Detail>) -> Vec<Experiment> {
+        let mut experiments = Vec::new();
+        for machine in &self.machines {
+            for workload in &self.workloads {
+                for policy in &self.policies {
+                    experiments.extend((1..=self.seeds).map(|seed| Experiment {
+                        machine: Arc::clone(machine),
+                        workload: Arc::clone(workload),
+                        policy: policy.clone(),
+                        seed,
+                        options: self.options.clone(),
+                        detail: detail(seed),
+                    }));
+                }
+            }
+        }
+        experiments
+    }
+}
