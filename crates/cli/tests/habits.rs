@@ -108,3 +108,80 @@ fn a_record_is_replaced_only_by_force() {
         "said before the program ran"
     );
 }
+
+#[test]
+fn what_a_shell_started_is_found_by_its_own_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "run",
+        "-i",
+        "20ms",
+        "-o",
+        "run.rec",
+        "sh",
+        "-c",
+        "sleep 0.4; true",
+    ];
+    let output = steer(&args, dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let why = |program: &str| {
+        let args = ["why", "run.rec", "--program", program, "--at", "0.3"];
+        let output = steer(&args, dir.path());
+        (
+            output.status.code(),
+            text(&output.stdout) + &text(&output.stderr),
+        )
+    };
+    let (code, said) = why("sleep");
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = why("gzip");
+    assert!(code == Some(3) && said.contains("sh, sleep"), "{said}");
+}
+
+#[test]
+fn policies_that_cannot_act_on_real_threads_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    for spec in ["best-static", "hsf:sf=oracle", "ef"] {
+        let output = steer(&["run", "-P", spec, "touch", "ran"], dir.path());
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("only a simulator"), "{errors}");
+    }
+    assert!(!dir.path().join("ran").exists());
+}
+
+#[test]
+fn policies_for_unequal_cores_or_several_caches_say_where_there_is_nothing_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let compare = |machine: &str, policies: &str| {
+        let args = [
+            "compare",
+            "-m",
+            machine,
+            "-w",
+            "shared-caches",
+            "-P",
+            policies,
+        ];
+        let output = steer(
+            &[&args[..], &["--seeds", "1", "--max-seconds", "1", "--json"]].concat(),
+            dir.path(),
+        );
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let scores: Vec<f64> = (value["runs"].as_array().unwrap().iter())
+            .map(|run| run["stp"].as_f64().unwrap())
+            .collect();
+        (scores, text(&output.stderr))
+    };
+    let policies = "linux,rr,aarr,ideal-rr,adwrr,eqp,acfs,hsf,hass,ipc-driven";
+    let (scores, errors) = compare("core2-quad", policies);
+    let alike = |scores: &[f64]| scores.iter().all(|s| (s / scores[0] - 1.0).abs() < 1e-4);
+    assert!(alike(&scores), "{scores:?}");
+    assert!(errors.contains("all cores are alike"), "{errors}");
+    let (scores, errors) = compare(
+        "i9-12900k-8p8e",
+        "linux,mpi,capacity,capacity+mpi,contention",
+    );
+    assert!(alike(&scores), "{scores:?}");
+    assert!(errors.contains("one last-level cache"), "{errors}");
+}

@@ -24,6 +24,7 @@ mod order;
 mod progress;
 mod published;
 mod random_static;
+pub mod reach;
 mod registry;
 mod rr;
 mod speedup;

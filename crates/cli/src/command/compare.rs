@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use countersteer_lab::{Experiment, Finished, Loaded, Sweep, experiment, plan};
+use countersteer_policies::reach;
 use countersteer_report::html::{ReportInput, render};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Comparison};
@@ -62,6 +63,9 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let sweep = sweep(args)?;
     sweep.check()?;
+    for machine in &sweep.machines {
+        tell_idle(&sweep.policies, machine);
+    }
     args.report
         .as_deref()
         .map_or(Ok(()), crate::output::check_writable)?;
@@ -141,6 +145,21 @@ fn compare_run(e: &Experiment, f: &Finished) -> CompareRun {
         e.seed,
         &f.score,
     )
+}
+
+/// Says which policies leave everything to Linux on a machine, so that equal rows are no riddle.
+fn tell_idle(policies: &[String], machine: &countersteer_lab::LoadedMachine) {
+    let mut by_reason: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
+    for policy in policies {
+        if let Some(why) = reach::idle_on(policy, &machine.topology) {
+            by_reason.entry(why).or_default().push(policy);
+        }
+    }
+    for (why, policies) in by_reason {
+        let name = &machine.machine.name;
+        let policies = policies.join(", ");
+        eprintln!("steer: nothing to do on {name} for {policies}: {why}; Linux decides there");
+    }
 }
 
 fn save_records(

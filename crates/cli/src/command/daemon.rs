@@ -129,7 +129,7 @@ fn judged(
     here: &Here,
     control: &Control,
 ) -> anyhow::Result<(Box<dyn Policy>, Option<Contest>)> {
-    let policy = countersteer_policies::parse(&rules.policy, &here.topology)?;
+    let policy = here.policy(&rules.policy)?;
     let Some(trust) = rules.trust else {
         return Ok((policy, None));
     };

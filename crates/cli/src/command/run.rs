@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
     job::put_back()?;
     let here = Here::look(args.machine.as_deref())?;
-    let policy = countersteer_policies::parse(&args.policy, &here.topology)?;
+    let policy = here.policy(&args.policy)?;
     let programs = args.whom.programs(&here.topology)?;
     let job = Job {
         spec: &args.policy,

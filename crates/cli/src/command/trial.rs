@@ -70,10 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
     job::put_back()?;
     let here = Here::look(args.machine.as_deref())?;
-    let (policy, baseline) = (
-        countersteer_policies::parse(&args.policy, &here.topology)?,
-        countersteer_policies::parse(&args.baseline, &here.topology)?,
-    );
+    let (policy, baseline) = (here.policy(&args.policy)?, here.policy(&args.baseline)?);
     let programs = args.whom.programs(&here.topology)?;
     let confidence = (args.confidence / 100.0).clamp(0.5, 0.9999);
     let contest = Contest::new(TrialPlan {

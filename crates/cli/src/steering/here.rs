@@ -15,6 +15,7 @@ use countersteer_core::units::Nanos;
 use countersteer_host::affinity::{Counters, Recount};
 use countersteer_host::counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe, resolve};
 use countersteer_host::live::Gauges;
+use countersteer_policies::reach;
 
 use crate::error::{Kind, told};
 use crate::library;
@@ -74,6 +75,24 @@ impl Here {
             numbers,
             pmus,
         })
+    }
+
+    /// A policy for this machine, said of one that has nothing to do here.
+    ///
+    /// # Errors
+    /// There is no such policy, or only a simulator can run it.
+    pub fn policy(&self, spec: &str) -> anyhow::Result<Box<dyn Policy>> {
+        let policy = countersteer_policies::parse(spec, &self.topology)?;
+        if reach::is_bound(spec) {
+            let why = format!(
+                "`{spec}` reads what only a simulator knows: use it with `steer sim` or `steer compare`, as a bound"
+            );
+            return Err(told(Kind::Usage, why));
+        }
+        if let Some(why) = reach::idle_on(spec, &self.topology) {
+            eprintln!("steer: {spec} has nothing to do on this machine: {why}; Linux decides");
+        }
+        Ok(policy)
     }
 
     /// Counters for what a policy reads, and for how far threads get.

@@ -18,6 +18,7 @@ use countersteer_report::record::{Collector, Detail, Manifest};
 
 use super::contest::Contest;
 use super::engine::{EngineName, Steered};
+use super::executables::Executables;
 use super::governed::{Control, Governed};
 use super::guardian;
 use super::here::Here;
@@ -126,6 +127,7 @@ pub fn conduct(
     );
     let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?.reading(gauges);
     job.control.lock().bell = Some(attended.bell()?);
+    let mut executables = Executables::new(job.record.is_some());
     let driver = DriverConfig {
         period: job.period,
         until: job.until,
@@ -133,7 +135,7 @@ pub fn conduct(
     let elapsed = drive(
         &mut attended,
         &mut policy,
-        &mut [&mut tally],
+        &mut [&mut tally, &mut executables],
         driver,
         &mut policy_rng(job.seed),
     )?;
@@ -149,13 +151,20 @@ pub fn conduct(
     let exit_code = attended.crew().exit_code() as u8;
     // Everything is put back before anything else can fail.
     drop(attended);
-    keep(collector, job.record, &outcome)?;
+    keep(collector, job.record, &outcome, executables)?;
     Ok(Done { summary, exit_code })
 }
 
-fn keep(collector: Option<Collector>, dir: Option<&Path>, outcome: &Outcome) -> anyhow::Result<()> {
+fn keep(
+    collector: Option<Collector>,
+    dir: Option<&Path>,
+    outcome: &Outcome,
+    executables: Executables,
+) -> anyhow::Result<()> {
     if let (Some(collector), Some(dir)) = (collector, dir) {
-        collector.finish(outcome, &Score::of(outcome)).save(dir)?;
+        let mut record = collector.finish(outcome, &Score::of(outcome));
+        record.manifest.executables = executables.found();
+        record.save(dir)?;
         eprintln!("steer: record in {}", dir.display());
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 pub mod contest;
 pub mod engine;
+pub mod executables;
 pub mod exposition;
 pub mod governed;
 mod guardian;

@@ -171,6 +171,15 @@ fn workload(name: &str, topology: &Topology) -> anyhow::Result<Programs> {
 
 /// Processes that run.
 fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
+    for pid in pids {
+        if let Some(user) = foreign_user(*pid) {
+            let name = root(*pid, 0).name;
+            let why = format!(
+                "{name} is of user {user}, and its threads are not yours to steer: run as root, or with CAP_SYS_NICE"
+            );
+            return Err(told(Kind::Io, why));
+        }
+    }
     let roots = pids
         .iter()
         .enumerate()
@@ -188,6 +197,34 @@ fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
         name,
         text,
     })
+}
+
+/// The user of a process whose affinity this process may not set; none where it may.
+fn foreign_user(pid: u32) -> Option<u32> {
+    let status = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/status")).ok();
+    foreign(&status("self")?, &status(&pid.to_string())?)
+}
+
+/// The same from two status files of /proc. The kernel wants the effective user to be one of the process's, or the capability.
+fn foreign(own: &str, of: &str) -> Option<u32> {
+    const CAP_SYS_NICE: u32 = 23;
+    let field = |text: &str, key: &str| {
+        text.lines()
+            .find_map(|l| l.strip_prefix(key))
+            .map(str::to_owned)
+    };
+    let users = |text: &str| -> Vec<u32> {
+        let line = field(text, "Uid:").unwrap_or_default();
+        line.split_whitespace()
+            .filter_map(|id| id.parse().ok())
+            .collect()
+    };
+    let capable = field(own, "CapEff:")
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|bits| bits >> CAP_SYS_NICE & 1 == 1);
+    let (me, them) = (*users(own).get(1)?, users(of));
+    let first = them.first().copied()?;
+    (!capable && !them.iter().take(2).any(|user| *user == me)).then_some(first)
 }
 
 /// Whatever is in a control group or below it, for as long as it is steered.
@@ -249,5 +286,21 @@ fn root(pid: u32, row: usize) -> Root {
         pid,
         program: ProgramId::from_index(row),
         name: name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::foreign;
+
+    #[test]
+    fn a_process_of_another_user_is_not_to_be_steered_without_the_capability() {
+        let nobody = "Uid:\t65534\t65534\t65534\t65534\nCapEff:\t0000000000000000\n";
+        let init = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n";
+        let nice = "Uid:\t65534\t65534\t65534\t65534\nCapEff:\t0000000000800000\n";
+        assert_eq!(foreign(nobody, init), Some(0));
+        assert_eq!(foreign(nobody, nobody), None);
+        assert_eq!(foreign(init, nobody), None);
+        assert_eq!(foreign(nice, init), None);
     }
 }

@@ -39,6 +39,9 @@ static KEYS: &[Key] = &[
         get: |shared| json!(shared.policy),
         set: |shared, topology, spec| {
             countersteer_policies::parse(spec, topology).map_err(|e| e.to_string())?;
+            if countersteer_policies::reach::is_bound(spec) {
+                return Err(format!("only a simulator can run `{spec}`"));
+            }
             shared.pending = Some(spec.to_owned());
             Ok(json!(spec))
         },

@@ -54,6 +54,9 @@ pub struct Manifest {
     /// Rows by table, so that a cut-off copy is noticed; filled in when the record is saved.
     #[serde(default)]
     pub tables: BTreeMap<String, u64>,
+    /// Executables of threads that are not named as their program, by thread: what a shell script started, say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub executables: BTreeMap<u32, String>,
     /// The run goes on, or was killed: the tables lie in parts, up to where it came.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unfinished: bool,
@@ -108,6 +111,7 @@ impl Manifest {
             outcome: Outcome::default(),
             profiles,
             tables: BTreeMap::new(),
+            executables: BTreeMap::new(),
             unfinished: false,
         }
     }

@@ -15,6 +15,17 @@ pub(super) fn identities(record: &Record, who: &str) -> Result<Vec<ThreadIdentit
     if !named.is_empty() {
         return Ok(named);
     }
+    let runs = |t: &&ThreadIdentity| {
+        record
+            .manifest
+            .executables
+            .get(&t.id.0)
+            .is_some_and(|e| e == who)
+    };
+    let named: Vec<ThreadIdentity> = all.iter().filter(runs).cloned().collect();
+    if !named.is_empty() {
+        return Ok(named);
+    }
     let number: Option<u32> = who
         .strip_prefix("thread")
         .unwrap_or(who)
@@ -24,15 +35,19 @@ pub(super) fn identities(record: &Record, who: &str) -> Result<Vec<ThreadIdentit
     let numbered = number
         .and_then(|n| all.iter().find(|t| t.id.0 == n))
         .cloned();
-    numbered.map(|t| vec![t]).ok_or_else(|| unknown(&all, who))
+    numbered
+        .map(|t| vec![t])
+        .ok_or_else(|| unknown(record, &all, who))
 }
 
-fn unknown(all: &[ThreadIdentity], asked: &str) -> ReportError {
+fn unknown(record: &Record, all: &[ThreadIdentity], asked: &str) -> ReportError {
     const SHOWN: usize = 30;
     let mut names: Vec<&str> = Vec::new();
-    for t in all {
-        if !names.contains(&&*t.name) {
-            names.push(&t.name);
+    let programs = all.iter().map(|t| &*t.name);
+    let executables = record.manifest.executables.values().map(String::as_str);
+    for name in programs.chain(executables) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     let more = names.len().saturating_sub(SHOWN);

@@ -1,0 +1,113 @@
+//! What policies can be used for: which only a simulator can run, and which have nothing to do on a machine.
+//!
+//! Input: a policy's specification, a topology. Output: words for users, and whether a policy may win a comparison.
+
+use countersteer_core::topology::{GroupBy, Topology};
+
+/// What a policy tells apart; where there is one of it, the policy leaves everything to Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Apart {
+    Nothing,
+    CoreTypes,
+    LastLevelCaches,
+}
+
+struct Reach {
+    policy: &'static str,
+    apart: Apart,
+    /// It reads what only a simulator can know.
+    foresees: bool,
+}
+
+const fn row(policy: &'static str, apart: Apart, foresees: bool) -> Reach {
+    Reach {
+        policy,
+        apart,
+        foresees,
+    }
+}
+
+/// Every policy of this crate.
+const REACH: &[Reach] = &[
+    row("linux", Apart::Nothing, false),
+    row("default", Apart::Nothing, false),
+    row("static", Apart::Nothing, false),
+    row("best-static", Apart::Nothing, true),
+    row("rr", Apart::CoreTypes, false),
+    row("aarr", Apart::CoreTypes, false),
+    row("ideal-rr", Apart::CoreTypes, false),
+    row("adwrr", Apart::CoreTypes, false),
+    row("eqp", Apart::CoreTypes, false),
+    row("acfs", Apart::CoreTypes, false),
+    row("hsf", Apart::CoreTypes, false),
+    row("ef", Apart::CoreTypes, true),
+    row("hass", Apart::CoreTypes, false),
+    row("ipc-driven", Apart::CoreTypes, false),
+    row("mpi", Apart::LastLevelCaches, false),
+    row("capacity", Apart::LastLevelCaches, false),
+    row("capacity+mpi", Apart::LastLevelCaches, false),
+    row("contention", Apart::LastLevelCaches, false),
+];
+
+fn reach(spec: &str) -> Option<&'static Reach> {
+    let name = spec.split(':').next().unwrap_or(spec).trim();
+    REACH.iter().find(|r| r.policy == name)
+}
+
+/// Whether a policy reads what only a simulator knows: the future, or true speed-up factors. It is a bound for others, and none
+/// to use.
+#[must_use]
+pub fn is_bound(spec: &str) -> bool {
+    let oracle = |pair: &str| pair.split_once('=').is_some_and(|(_, v)| v == "oracle");
+    let params = spec.split_once(':').map_or("", |(_, params)| params);
+    params.split(',').any(oracle) || reach(spec).is_some_and(|r| r.foresees)
+}
+
+/// Why a policy leaves everything to Linux on a machine, if it does.
+#[must_use]
+pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
+    let one = |by| topology.groups_by(by).len() < 2;
+    let splits_ways = spec.contains("ways=split");
+    match reach(spec)?.apart {
+        Apart::CoreTypes if one(GroupBy::CoreType) => Some("all cores are alike"),
+        Apart::LastLevelCaches if one(GroupBy::Llc) && !splits_ways => {
+            Some("all cores share one last-level cache")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_has_a_row() {
+        let names: Vec<&str> = crate::POLICIES.iter().map(|p| p.name).collect();
+        let rows: Vec<&str> = REACH.iter().map(|r| r.policy).collect();
+        for name in &names {
+            assert!(rows.contains(name), "{name} has no row in reach.rs");
+        }
+        assert_eq!(names.len(), rows.len());
+    }
+
+    #[test]
+    fn oracles_are_bounds_whatever_the_policy() {
+        for spec in [
+            "best-static",
+            "ef",
+            "hsf:sf=oracle",
+            "acfs:margin=1,sf=oracle",
+        ] {
+            assert!(is_bound(spec), "{spec}");
+        }
+        for spec in [
+            "linux",
+            "hsf:sf=steps",
+            "of-another-package",
+            "contention:by=capacity",
+        ] {
+            assert!(!is_bound(spec), "{spec}");
+        }
+    }
+}
