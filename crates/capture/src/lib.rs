@@ -28,6 +28,7 @@ mod recency;
 mod resolution;
 mod shared;
 mod stamps;
+mod stream;
 mod streams;
 mod tage;
 mod targets;

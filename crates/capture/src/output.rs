@@ -96,6 +96,11 @@ impl ThreadFile {
         Ok(this)
     }
 
+    /// Number of the thread in the recording.
+    pub fn ordinal(&mut self) -> u64 {
+        self.mapping.words()[header::ORDINAL]
+    }
+
     /// The record of the current window.
     #[inline]
     pub fn record(&mut self) -> &mut [u64; record::WORDS] {

@@ -42,6 +42,8 @@ struct Settings {
     wrapper: Vec<CString>,
     /// Measure every distance exactly, to check the measurement against.
     exact: bool,
+    /// Send events, filtered by so many sets.
+    stream: Option<u32>,
 }
 
 /// A block that was translated before; QEMU throws translations away now and then.
@@ -81,11 +83,14 @@ pub unsafe extern "C" fn qemu_plugin_install(
         .iter()
         .find_map(|a| a.to_bytes().strip_prefix(b"dir="));
     let exact = arguments.contains(&c"exact=on");
+    let stream = arguments
+        .iter()
+        .find_map(|a| a.to_str().ok()?.strip_prefix("stream=")?.parse().ok());
     let Some(directory) = directory else {
         eprintln!("steer: the plugin needs dir=DIRECTORY; run it through `steer profile`");
         return -1;
     };
-    match settings(Path::new(OsStr::from_bytes(directory)), exact) {
+    match settings(Path::new(OsStr::from_bytes(directory)), exact, stream) {
         Ok(settings) if settings.control.stopped() => end(),
         Ok(settings) => drop(SETTINGS.set(settings)),
         Err(error) => {
@@ -109,7 +114,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     0
 }
 
-fn settings(directory: &Path, exact: bool) -> std::io::Result<Settings> {
+fn settings(directory: &Path, exact: bool, stream: Option<u32>) -> std::io::Result<Settings> {
     let command = std::fs::read(directory.join(COMMAND_FILE))?;
     let wrapper = command
         .split(|b| *b == 0)
@@ -121,6 +126,7 @@ fn settings(directory: &Path, exact: bool) -> std::io::Result<Settings> {
         control: Control::open(directory)?,
         wrapper,
         exact,
+        stream,
     })
 }
 
@@ -150,9 +156,22 @@ extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
         return;
     };
     match Vcpu::new(&settings.directory, &settings.control, settings.exact) {
-        Ok(vcpu) => slot.store(Box::into_raw(Box::new(vcpu)), Relaxed),
+        Ok(mut vcpu) => {
+            connect(&mut vcpu, settings);
+            slot.store(Box::into_raw(Box::new(vcpu)), Relaxed);
+        }
         // The thread runs on unrecorded.
         Err(error) => eprintln!("steer: cannot record a thread: {error}"),
+    }
+}
+
+/// Connects a thread with whoever wants its events.
+fn connect(vcpu: &mut Vcpu, settings: &Settings) {
+    let connected = settings
+        .stream
+        .map(|sets| vcpu.connect(&settings.directory, sets));
+    if let Some(Err(error)) = connected {
+        eprintln!("steer: cannot send what a thread executes: {error}");
     }
 }
 
@@ -182,6 +201,25 @@ extern "C" fn on_block(index: c_uint, datum: *mut c_void) {
     let block: &'static Block = unsafe { &*datum.cast::<Block>() };
     if let Some(vcpu) = vcpu(index) {
         obey(vcpu.block(block));
+    }
+}
+
+extern "C" fn on_streamed_block(index: c_uint, datum: *mut c_void) {
+    // SAFETY: as for `on_block`.
+    let block: &'static Block = unsafe { &*datum.cast::<Block>() };
+    if let Some(vcpu) = vcpu(index) {
+        obey(vcpu.streamed_block(block));
+    }
+}
+
+extern "C" fn on_streamed_memory<const WIDE: bool, const SPLIT: bool>(
+    index: c_uint,
+    info: u32,
+    address: u64,
+    datum: *mut c_void,
+) {
+    if let Some(vcpu) = vcpu(index) {
+        vcpu.streamed_memory::<WIDE>(info, address, datum as usize, SPLIT);
     }
 }
 
@@ -227,17 +265,18 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
         GUEST_BASE.store((host as usize).wrapping_sub(guest as usize), Relaxed);
     }
     let (block, memory) = known_or_new(pc, &insns);
+    let streams = SETTINGS.get().is_some_and(|s| s.stream.is_some());
     // SAFETY: as above; the blocks live for ever.
     unsafe {
         ffi::qemu_plugin_register_vcpu_tb_exec_cb(
             tb,
-            on_block,
+            if streams { on_streamed_block } else { on_block },
             ffi::NO_REGISTERS,
             std::ptr::from_ref(block).cast_mut().cast(),
         );
         for (insn, usage) in insns.iter().zip(memory) {
             let Some(usage) = usage else { continue };
-            let callback = memory_callback(usage);
+            let callback = memory_callback(usage, streams);
             ffi::qemu_plugin_register_vcpu_mem_cb(
                 *insn,
                 callback,
@@ -250,7 +289,7 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
 }
 
 /// The callback for an instruction: the models have a version for recent processors.
-fn memory_callback(usage: &MemoryUse) -> ffi::MemoryCallback {
+fn memory_callback(usage: &MemoryUse, streams: bool) -> ffi::MemoryCallback {
     static WIDE: LazyLock<bool> = LazyLock::new(|| {
         is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("bmi1")
@@ -258,11 +297,15 @@ fn memory_callback(usage: &MemoryUse) -> ffi::MemoryCallback {
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("popcnt")
     });
-    match (usage.repeat || usage.parts > 1, *WIDE) {
-        (false, true) => on_memory::<true>,
-        (false, false) => on_memory::<false>,
-        (true, true) => on_split_memory::<true>,
-        (true, false) => on_split_memory::<false>,
+    match (streams, usage.repeat || usage.parts > 1, *WIDE) {
+        (false, false, true) => on_memory::<true>,
+        (false, false, false) => on_memory::<false>,
+        (false, true, true) => on_split_memory::<true>,
+        (false, true, false) => on_split_memory::<false>,
+        (true, false, true) => on_streamed_memory::<true, false>,
+        (true, false, false) => on_streamed_memory::<false, false>,
+        (true, true, true) => on_streamed_memory::<true, true>,
+        (true, true, false) => on_streamed_memory::<false, true>,
     }
 }
 
@@ -331,6 +374,9 @@ extern "C" fn on_call(
         return;
     };
     obey(vcpu.enter_call());
+    if matches!(number, libc::SYS_exit_group | libc::SYS_execve) {
+        vcpu.send_last(number == libc::SYS_exit_group);
+    }
     if number != libc::SYS_execve || a1 == 0 {
         return;
     }
@@ -359,6 +405,7 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
         if let Err(error) = vcpu.fork(&settings.directory) {
             eprintln!("steer: cannot record a child process: {error}");
         }
+        connect(vcpu, settings);
     }
     obey(vcpu.leave_call());
 }

@@ -81,8 +81,13 @@ fn wrapper(setup: &Setup, options: &RecordOptions) -> Vec<OsString> {
     // A comma ends a plugin's file name unless doubled.
     let escaped = |path: &Path| path.display().to_string().replace(',', ",,");
     let exact = if options.exact { ",exact=on" } else { "" };
+    let stream = options
+        .stream
+        .as_ref()
+        .map(|(sets, _)| format!(",stream={sets}"));
+    let stream = stream.unwrap_or_default();
     let plugin = format!(
-        "file={},dir={}{exact}",
+        "file={},dir={}{exact}{stream}",
         escaped(&setup.plugin),
         escaped(&setup.directory)
     );

@@ -24,6 +24,8 @@ pub const FIRST_WINDOW: u64 = 1_000_000;
 pub const CONTROL_FILE: &str = "control";
 /// Name of the file with the command that wraps an exec.
 pub const COMMAND_FILE: &str = "command";
+/// Name of the socket to which threads send what they execute, where that is asked for.
+pub const STREAM_SOCKET: &str = "stream";
 /// Ending of a thread's file.
 pub const THREAD_SUFFIX: &str = "raw";
 

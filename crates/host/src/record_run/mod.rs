@@ -19,6 +19,7 @@ mod layout;
 mod pipeline;
 mod program;
 mod raw;
+mod stream;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 pub use error::RecordError;
+pub use stream::Sink;
 
 /// The format of recorded profiles that this module makes.
 const SCHEMA: &str = "countersteer.profile/1";
@@ -54,6 +56,8 @@ pub struct RecordOptions {
     pub cpu: String,
     /// Measures every stack distance exactly, at twice the time: for checking the usual way.
     pub exact: bool,
+    /// Takes what the threads execute, with the sets of the filter; see `countersteer_cache::wire`.
+    pub stream: Option<(u32, Sink)>,
     /// Called now and then with the instructions executed so far.
     pub progress: Option<Box<dyn Fn(u64)>>,
 }
@@ -71,6 +75,7 @@ impl RecordOptions {
             env: Vec::new(),
             cpu: "max".into(),
             exact: false,
+            stream: None,
             progress: None,
         }
     }
@@ -145,7 +150,12 @@ pub fn record(options: &RecordOptions) -> Result<Recording, RecordError> {
         control,
     };
     let before = children_seconds();
-    let outcome = launch::launch(&setup, options)?;
+    let sink = options.stream.as_ref().map(|(_, sink)| sink.clone());
+    let receiver = sink.map(|sink| stream::Receiver::new(&setup.directory, sink));
+    let receiver = receiver.transpose()?;
+    let outcome = launch::launch(&setup, options);
+    receiver.into_iter().for_each(stream::Receiver::finish);
+    let outcome = outcome?;
     let cpu_seconds = children_seconds() - before;
     check_loaded(&setup, &outcome.control)?;
     let threads = raw::read_threads(&setup.directory)?;

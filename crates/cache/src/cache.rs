@@ -1,0 +1,492 @@
+//! One set-associative cache.
+//!
+//! Input: keys of lines, and who fills them. Output: hits, victims, and per owner how many lines it holds, missed, lost and took.
+//! A cache knows nothing of its neighbours: whoever drives it looks a line up with [`Cache::touch`] and, where that misses,
+//! brings it with [`Cache::fill`].
+//!
+//! Replacement: least recently used; the binary tree that stands for it in hardware; static re-reference interval prediction
+//! with two bits and promotion to zero on a hit (Jaleel et al., ISCA 2010, section 4); random. Way masks bound where an owner
+//! fills, not where it hits, as Intel's cache allocation does.
+
+/// Bits of a line's number in a key.
+const LINE_BITS: u32 = 44;
+const LINE_MASK: u64 = (1 << LINE_BITS) - 1;
+/// Owners that keys tell apart.
+pub const OWNERS: usize = 1 << 12;
+/// Ways at most: as many as a mask has bits.
+pub const MOST_WAYS: u32 = 64;
+/// Low bits of a stored word: two flags, six bits of way.
+const WORD_BITS: u32 = 8;
+const WAY_SHIFT: u32 = 2;
+const DIRTY: u64 = 1;
+const PREFETCHED: u64 = 2;
+const EMPTY: u64 = !0 << WORD_BITS;
+/// Re-reference prediction: two bits per way.
+const DISTANT: u64 = 3;
+const LONG: u64 = 2;
+
+/// A line of one address space: its number in the low 44 bits, its owner above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(u64);
+
+impl Key {
+    /// The line with this number (address / 64) of `owner`; bits beyond an address space of 50 bits are cut off.
+    #[must_use]
+    pub const fn new(owner: u16, line: u64) -> Self {
+        Self((owner as u64 & (OWNERS as u64 - 1)) << LINE_BITS | line & LINE_MASK)
+    }
+
+    #[must_use]
+    pub const fn owner(self) -> usize {
+        (self.0 >> LINE_BITS) as usize
+    }
+
+    #[must_use]
+    pub const fn line(self) -> u64 {
+        self.0 & LINE_MASK
+    }
+
+    /// The line so many further on, of the same owner.
+    #[must_use]
+    pub const fn offset(self, lines: i64) -> Self {
+        Self(self.0 & !LINE_MASK | self.0.wrapping_add_signed(lines) & LINE_MASK)
+    }
+}
+
+/// What a full set gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    Lru,
+    TreePlru,
+    Srrip,
+    Random,
+}
+
+impl Replacement {
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("lru", Self::Lru),
+        ("plru", Self::TreePlru),
+        ("srrip", Self::Srrip),
+        ("random", Self::Random),
+    ];
+}
+
+/// Size and shape of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    pub sets: u32,
+    pub ways: u32,
+}
+
+impl Geometry {
+    /// The cache of so many bytes whose sets have `ways` lines; its last set is left out where they do not divide evenly.
+    #[must_use]
+    pub fn of_bytes(bytes: f64, ways: u32) -> Self {
+        let sets = (bytes / 64.0 / f64::from(ways.max(1))).floor();
+        Self {
+            sets: sets.clamp(1.0, f64::from(u32::MAX)) as u32,
+            ways,
+        }
+    }
+
+    #[must_use]
+    pub fn lines(self) -> u64 {
+        u64::from(self.sets) * u64::from(self.ways)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CacheError {
+    #[error(
+        "a cache of {sets} sets and {ways} ways cannot be simulated: at least one set, 1 to {most} ways"
+    )]
+    Geometry { sets: u32, ways: u32, most: u32 },
+}
+
+/// A line that made room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim {
+    pub key: Key,
+    pub dirty: bool,
+}
+
+/// What an owner did to a cache and suffered in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub hits: u64,
+    pub misses: u64,
+    /// Lines that it holds.
+    pub lines: u64,
+    /// First hits of lines that a prefetcher brought.
+    pub prefetch_hits: u64,
+}
+
+/// What [`Cache::touch`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Miss,
+    Hit,
+    /// A hit on a clean line that the access writes: other copies become invalid.
+    Upgrade,
+}
+
+#[derive(Clone, Debug)]
+pub struct Cache {
+    geometry: Geometry,
+    replacement: Replacement,
+    /// Sets are found by bits where their number is a power of two.
+    mask: Option<u64>,
+    /// Pages lie at random places, as those of several address spaces do in physical memory.
+    scattered: bool,
+    /// By set: most recently used first under LRU, by way otherwise.
+    words: Vec<u64>,
+    /// By set: the tree, or two bits per way in two words.
+    state: Vec<u128>,
+    random: u64,
+    /// By owner; all ways where there is none.
+    masks: Vec<u64>,
+    tallies: Vec<Tally>,
+    /// By victim, then by who took its place; kept where owners share.
+    evictions: Vec<Vec<u64>>,
+}
+
+impl Cache {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// No set, no way, or more than 64 ways.
+    pub fn new(geometry: Geometry, replacement: Replacement) -> Result<Self, CacheError> {
+        let Geometry { sets, ways } = geometry;
+        if sets == 0 || ways == 0 || ways > MOST_WAYS {
+            let most = MOST_WAYS;
+            return Err(CacheError::Geometry { sets, ways, most });
+        }
+        let words = (0..geometry.lines()).map(|at| EMPTY | (at % u64::from(ways)) << WAY_SHIFT);
+        let states = match replacement {
+            Replacement::Lru | Replacement::Random => 0,
+            Replacement::TreePlru | Replacement::Srrip => sets as usize,
+        };
+        Ok(Self {
+            geometry,
+            replacement,
+            mask: sets.is_power_of_two().then(|| u64::from(sets) - 1),
+            scattered: false,
+            words: words.collect(),
+            state: vec![
+                if replacement == Replacement::Srrip {
+                    !0
+                } else {
+                    0
+                };
+                states
+            ],
+            random: 0x9e37_79b9_7f4a_7c15,
+            masks: Vec::new(),
+            tallies: Vec::new(),
+            evictions: Vec::new(),
+        })
+    }
+
+    /// Finds sets by pages at random places instead of by virtual addresses.
+    #[must_use]
+    pub fn scattered(mut self) -> Self {
+        self.scattered = true;
+        self
+    }
+
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Lets an owner fill these ways only; ways that there are not do not count, and a mask of none is one of all.
+    pub fn set_mask(&mut self, owner: u16, mask: u64) {
+        let all = self.all_ways();
+        let owner = usize::from(owner);
+        if self.masks.len() <= owner {
+            self.masks.resize(owner + 1, all);
+        }
+        self.masks[owner] = if mask & all == 0 { all } else { mask & all };
+    }
+
+    fn all_ways(&self) -> u64 {
+        !0 >> (MOST_WAYS - self.geometry.ways)
+    }
+
+    /// What an owner did so far.
+    #[must_use]
+    pub fn tally(&self, owner: usize) -> Tally {
+        self.tallies.get(owner).copied().unwrap_or_default()
+    }
+
+    /// Lines of `victim` that `by` took the place of, its own included.
+    #[must_use]
+    pub fn evictions(&self, victim: usize, by: usize) -> u64 {
+        self.evictions
+            .get(victim)
+            .and_then(|row| row.get(by))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    #[inline]
+    fn set(&self, key: Key) -> usize {
+        let line = if self.scattered {
+            // A page's place: the high bits of a product depend on all of the page's number.
+            let page = (key.0 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
+            page << 6 | key.0 & 63
+        } else {
+            key.line()
+        };
+        match self.mask {
+            Some(mask) => (line & mask) as usize,
+            None => (line % u64::from(self.geometry.sets)) as usize,
+        }
+    }
+
+    #[inline]
+    fn row(&self, set: usize) -> std::ops::Range<usize> {
+        let ways = self.geometry.ways as usize;
+        set * ways..(set + 1) * ways
+    }
+
+    #[inline]
+    fn tally_mut(&mut self, owner: usize) -> &mut Tally {
+        if self.tallies.len() <= owner {
+            self.tallies.resize(owner + 1, Tally::default());
+        }
+        &mut self.tallies[owner]
+    }
+
+    /// Looks a line up and counts it; a write makes it dirty.
+    #[inline]
+    pub fn touch(&mut self, key: Key, write: bool) -> Found {
+        let found = self.find(key, write);
+        let tally = self.tally_mut(key.owner());
+        match found {
+            Found::Miss => tally.misses += 1,
+            Found::Hit | Found::Upgrade => tally.hits += 1,
+        }
+        found
+    }
+
+    #[inline]
+    fn find(&mut self, key: Key, write: bool) -> Found {
+        let set = self.set(key);
+        let range = self.row(set);
+        let row = &mut self.words[range];
+        let wanted = key.0 << WORD_BITS;
+        let Some(at) = row.iter().position(|word| word ^ wanted < 1 << WORD_BITS) else {
+            return Found::Miss;
+        };
+        let word = row[at];
+        let upgrade = write && word & DIRTY == 0;
+        let used = word & !PREFETCHED | u64::from(write);
+        row[at] = used;
+        if self.replacement == Replacement::Lru {
+            row.copy_within(0..at, 1);
+            row[0] = used;
+        } else {
+            self.promote(set, at);
+        }
+        if word & PREFETCHED != 0 {
+            self.tally_mut(key.owner()).prefetch_hits += 1;
+        }
+        if upgrade { Found::Upgrade } else { Found::Hit }
+    }
+
+    /// Notes that the line in a way was used.
+    fn promote(&mut self, set: usize, way: usize) {
+        match self.replacement {
+            Replacement::Lru | Replacement::Random => {}
+            Replacement::TreePlru => {
+                let tree = &mut self.state[set];
+                let mut node = 1;
+                let mut half = self.geometry.ways.next_power_of_two() as usize / 2;
+                while half > 0 {
+                    let right = way & half != 0;
+                    // The bit points to the half that was not used.
+                    *tree = *tree & !(1 << node) | u128::from(!right) << node;
+                    node = 2 * node + usize::from(right);
+                    half /= 2;
+                }
+            }
+            Replacement::Srrip => self.predict(set, way, 0),
+        }
+    }
+
+    fn predict(&mut self, set: usize, way: usize, interval: u64) {
+        let state = &mut self.state[set];
+        *state = *state & !(3 << (2 * way)) | u128::from(interval) << (2 * way);
+    }
+
+    /// Brings a line that is not there; returns what made room for it.
+    pub fn fill(&mut self, key: Key, dirty: bool, prefetched: bool) -> Option<Victim> {
+        let owner = key.owner();
+        let set = self.set(key);
+        let range = self.row(set);
+        let allowed = self
+            .masks
+            .get(owner)
+            .copied()
+            .unwrap_or_else(|| self.all_ways());
+        let at = self.place(set, allowed);
+        let row = &mut self.words[range];
+        let old = row[at];
+        let flags = u64::from(dirty) | (u64::from(prefetched) << 1);
+        let word = key.0 << WORD_BITS | old & 63 << WAY_SHIFT | flags;
+        row[at] = word;
+        match self.replacement {
+            Replacement::Lru => {
+                row.copy_within(0..at, 1);
+                row[0] = word;
+            }
+            Replacement::Srrip => self.predict(set, at, LONG),
+            Replacement::TreePlru | Replacement::Random => self.promote(set, at),
+        }
+        self.tally_mut(owner).lines += 1;
+        self.victim(old, Some(owner))
+    }
+
+    /// Accounts for the line in a word that leaves.
+    fn victim(&mut self, word: u64, by: Option<usize>) -> Option<Victim> {
+        if word >= EMPTY {
+            return None;
+        }
+        let key = Key(word >> WORD_BITS);
+        let owner = key.owner();
+        self.tally_mut(owner).lines -= 1;
+        if let Some(by) = by {
+            if self.evictions.len() <= owner {
+                self.evictions.resize(owner + 1, Vec::new());
+            }
+            let row = &mut self.evictions[owner];
+            if row.len() <= by {
+                row.resize(by + 1, 0);
+            }
+            row[by] += 1;
+        }
+        let dirty = word & DIRTY != 0;
+        Some(Victim { key, dirty })
+    }
+
+    /// Position in a set's row that is filled next.
+    fn place(&mut self, set: usize, allowed: u64) -> usize {
+        let range = self.row(set);
+        let row = &self.words[range];
+        let may = |word: u64| allowed >> (word >> WAY_SHIFT & 63) & 1 != 0;
+        if self.replacement == Replacement::Lru {
+            return row
+                .iter()
+                .rposition(|word| may(*word))
+                .unwrap_or(row.len() - 1);
+        }
+        if let Some(empty) = row.iter().position(|word| *word >= EMPTY && may(*word)) {
+            return empty;
+        }
+        match self.replacement {
+            Replacement::TreePlru => self.by_tree(set, allowed),
+            Replacement::Srrip => self.by_prediction(set, allowed),
+            Replacement::Random | Replacement::Lru => self.by_chance(allowed),
+        }
+    }
+
+    /// Follows the bits of the tree, except where a half has no way that may be filled.
+    fn by_tree(&self, set: usize, allowed: u64) -> usize {
+        let tree = self.state[set];
+        let (mut node, mut first) = (1_usize, 0_usize);
+        let mut half = self.geometry.ways.next_power_of_two() as usize / 2;
+        while half > 0 {
+            let some = |from: usize| allowed >> from & (!0 >> (64 - half)) != 0;
+            let right = tree >> node & 1 != 0;
+            let right = if right {
+                some(first + half)
+            } else {
+                !some(first)
+            };
+            first += half * usize::from(right);
+            node = 2 * node + usize::from(right);
+            half /= 2;
+        }
+        first
+    }
+
+    /// The first way that is predicted to be used in the distant future; all come nearer to that until there is one.
+    fn by_prediction(&mut self, set: usize, allowed: u64) -> usize {
+        let ways = self.geometry.ways as usize;
+        let state = self.state[set];
+        let predicted = |way: usize| (state >> (2 * way)) as u64 & 3;
+        let candidates = (0..ways).filter(|way| allowed >> way & 1 != 0);
+        // The first of those with the largest value.
+        let (way, most) = candidates.map(|way| (way, predicted(way))).fold(
+            (0, None),
+            |(at, most), (way, value)| match most {
+                Some(most) if value <= most => (at, Some(most)),
+                _ => (way, Some(value)),
+            },
+        );
+        let older = DISTANT - most.unwrap_or(DISTANT);
+        if older > 0 {
+            for other in 0..ways {
+                let value = (predicted(other) + older).min(DISTANT);
+                self.predict(set, other, value);
+            }
+        }
+        way
+    }
+
+    fn by_chance(&mut self, allowed: u64) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let nth = (self.random >> 32) % u64::from(allowed.count_ones());
+        let mut rest = allowed;
+        (0..nth).for_each(|_| rest &= rest - 1);
+        rest.trailing_zeros() as usize
+    }
+
+    /// Whether a line is there; nothing is counted or used.
+    #[must_use]
+    pub fn contains(&self, key: Key) -> bool {
+        let wanted = key.0 << WORD_BITS;
+        let row = &self.words[self.row(self.set(key))];
+        row.iter().any(|word| word ^ wanted < 1 << WORD_BITS)
+    }
+
+    /// Makes a line dirty without using it; whether it was there.
+    pub fn mark_dirty(&mut self, key: Key) -> bool {
+        let wanted = key.0 << WORD_BITS;
+        let range = self.row(self.set(key));
+        let row = &mut self.words[range];
+        let found = row.iter_mut().find(|word| **word ^ wanted < 1 << WORD_BITS);
+        found.map(|word| *word |= DIRTY).is_some()
+    }
+
+    /// Takes a line out, if it is there.
+    pub fn remove(&mut self, key: Key) -> Option<Victim> {
+        let wanted = key.0 << WORD_BITS;
+        let set = self.set(key);
+        let range = self.row(set);
+        let row = &mut self.words[range];
+        let at = row.iter().position(|word| word ^ wanted < 1 << WORD_BITS)?;
+        let word = row[at];
+        let empty = EMPTY | word & 63 << WAY_SHIFT;
+        if self.replacement == Replacement::Lru {
+            row.copy_within(at + 1.., at);
+            let last = row.len() - 1;
+            row[last] = empty;
+        } else {
+            row[at] = empty;
+        }
+        self.victim(word, None)
+    }
+
+    /// Empties the cache; what was counted stays.
+    pub fn clear(&mut self) {
+        for at in 0..self.words.len() {
+            let old = self.words[at];
+            let _ = self.victim(old, None);
+            self.words[at] = EMPTY | old & 63 << WAY_SHIFT;
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! From what a thread executes to blocks of events.
+//!
+//! Input: instructions, fetches and data accesses, as a plugin or an import sees them. Output: blocks with their heads.
+
+use crate::private::Access;
+use crate::wire::{Encoder, Filter, Head};
+
+/// Instructions after which a block is complete.
+pub const BLOCK_INSTRUCTIONS: u32 = 1 << 17;
+/// Words after which it is, too.
+const BLOCK_WORDS: usize = 1 << 17;
+
+/// The block of a thread that is being made.
+#[derive(Clone, Debug)]
+pub struct Tracer {
+    encoder: Encoder,
+    data: Filter,
+    code: Filter,
+    gap: u32,
+    head: Head,
+}
+
+impl Tracer {
+    /// For the thread with this number; `filter_sets` as in a trace's header.
+    #[must_use]
+    pub fn new(thread: u32, pid: u32, filter_sets: u32) -> Self {
+        Self {
+            encoder: Encoder::default(),
+            data: Filter::new(filter_sets as usize),
+            code: Filter::new(filter_sets as usize),
+            gap: 0,
+            head: Head {
+                thread,
+                pid,
+                ..Head::default()
+            },
+        }
+    }
+
+    /// So many instructions are executed next.
+    #[inline]
+    pub fn instructions(&mut self, count: u32) {
+        self.gap = self.gap.saturating_add(count);
+        self.head.instructions = self.head.instructions.saturating_add(count);
+    }
+
+    /// Code of these lines, the last one included, is executed.
+    #[inline]
+    pub fn fetch(&mut self, first: u64, last: u64) {
+        for line in first..=last.min(first.saturating_add(63)) {
+            if self.code.passes(line, false) {
+                let gap = std::mem::take(&mut self.gap);
+                self.encoder.access(gap, Access::Fetch, line);
+            }
+        }
+    }
+
+    /// Data in these lines, the last one included, is accessed.
+    #[inline]
+    pub fn data(&mut self, first: u64, last: u64, store: bool) {
+        if store {
+            self.head.stores += 1;
+        } else {
+            self.head.loads += 1;
+        }
+        self.touch(first, store);
+        if last != first {
+            self.more(first, last, store);
+        }
+    }
+
+    #[inline]
+    fn touch(&mut self, line: u64, store: bool) {
+        if self.data.passes(line, store) {
+            let gap = std::mem::take(&mut self.gap);
+            let access = if store { Access::Store } else { Access::Load };
+            self.encoder.access(gap, access, line);
+        }
+    }
+
+    #[cold]
+    fn more(&mut self, first: u64, last: u64, store: bool) {
+        for line in first.saturating_add(1)..=last.min(first.saturating_add(63)) {
+            self.touch(line, store);
+        }
+    }
+
+    /// The branch executed last was mispredicted.
+    pub fn mispredicted(&mut self) {
+        let gap = std::mem::take(&mut self.gap);
+        self.encoder.mispredicted(gap);
+    }
+
+    /// Whether the block is long enough to be handed on.
+    #[inline]
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.head.instructions >= BLOCK_INSTRUCTIONS || self.encoder.words().len() >= BLOCK_WORDS
+    }
+
+    /// Instructions of the block so far.
+    #[must_use]
+    pub fn pending(&self) -> u32 {
+        self.head.instructions
+    }
+
+    /// Hands the block on and begins the next; filters go on as they are.
+    pub fn hand_on(&mut self, flags: u32, stamp: u64, to: impl FnOnce(Head, &[u32])) {
+        let words = self.encoder.words();
+        let head = Head {
+            words: words.len() as u32,
+            flags,
+            stamp,
+            ..self.head
+        };
+        to(head, words);
+        self.encoder.clear();
+        self.gap = 0;
+        (self.head.instructions, self.head.loads, self.head.stores) = (0, 0, 0);
+    }
+}

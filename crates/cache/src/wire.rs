@@ -1,0 +1,424 @@
+//! Events of one thread as a stream of 32-bit words: what instrumented programs send, and what trace files hold.
+//!
+//! Input: fetches, loads and stores of lines, with the instructions between them. Output: words, and the events again.
+//!
+//! A word holds, from the low end: two bits of kind (fetch, load, store, other), four bits of the instructions since the event
+//! before (15: the next word holds them), and for accesses two bits that name one of four bases and 24 bits of signed distance
+//! from it; the base moves to the line. A line that is far from all bases is preceded by a word of kind 3 that sets one to the
+//! two words that follow. Bases are zero where a block of words begins, so that blocks can be read alone.
+
+use crate::private::Access;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Access(Access),
+    /// A branch went another way than predicted.
+    Mispredicted,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Instructions since the event before.
+    pub gap: u32,
+    pub what: What,
+    /// The line of an access, zero otherwise.
+    pub line: u64,
+}
+
+const KIND_BITS: u32 = 2;
+const OTHER: u32 = 3;
+const GAP_BITS: u32 = 4;
+const GAP_FOLLOWS: u32 = (1 << GAP_BITS) - 1;
+const BASE_SHIFT: u32 = KIND_BITS + GAP_BITS;
+const BASES: usize = 4;
+const DISTANCE_SHIFT: u32 = 8;
+const REACH: i64 = 1 << 23;
+/// What a word of kind [`OTHER`] says, in its bits from [`DISTANCE_SHIFT`] up.
+const SET_BASE: u32 = 0;
+const MISPREDICTED: u32 = 1;
+
+/// Makes words of events.
+#[derive(Clone, Debug, Default)]
+pub struct Encoder {
+    bases: [u64; BASES],
+    /// The base that is given up next.
+    next: usize,
+    words: Vec<u32>,
+}
+
+impl Encoder {
+    /// Words so far.
+    #[must_use]
+    pub fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    /// Begins a new block.
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.bases = [0; BASES];
+        self.next = 0;
+    }
+
+    fn head(&mut self, kind: u32, gap: u32, rest: u32) {
+        let short = gap.min(GAP_FOLLOWS);
+        self.words.push(kind | short << KIND_BITS | rest);
+        if short == GAP_FOLLOWS {
+            self.words.push(gap);
+        }
+    }
+
+    /// Adds an access, `gap` instructions after the event before.
+    #[inline]
+    pub fn access(&mut self, gap: u32, access: Access, line: u64) {
+        let distance = |base: &u64| line.wrapping_sub(*base).cast_signed();
+        let near = |base: &u64| (-REACH..REACH).contains(&distance(base));
+        let base = self.bases.iter().position(near);
+        let base = base.unwrap_or_else(|| self.set_base(line));
+        let far = distance(&self.bases[base]) as u32;
+        self.bases[base] = line;
+        let kind = access as u32;
+        self.head(
+            kind,
+            gap,
+            (base as u32) << BASE_SHIFT | far << DISTANCE_SHIFT,
+        );
+    }
+
+    #[cold]
+    fn set_base(&mut self, line: u64) -> usize {
+        let base = self.next;
+        self.next = (base + 1) % BASES;
+        self.bases[base] = line;
+        let word = OTHER | (base as u32) << BASE_SHIFT | SET_BASE << DISTANCE_SHIFT;
+        self.words.extend([word, line as u32, (line >> 32) as u32]);
+        base
+    }
+
+    /// Adds a misprediction.
+    pub fn mispredicted(&mut self, gap: u32) {
+        self.head(OTHER, gap, MISPREDICTED << DISTANCE_SHIFT);
+    }
+}
+
+/// Words that say nothing an encoder would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("word {at} of the block: {why}")]
+pub struct WireError {
+    pub at: usize,
+    pub why: &'static str,
+}
+
+/// Reads the events of a block.
+#[derive(Clone, Debug)]
+pub struct Decoder<'a> {
+    words: &'a [u32],
+    at: usize,
+    bases: [u64; BASES],
+}
+
+/// Where a reader is in a block, to go on later.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position {
+    at: usize,
+    bases: [u64; BASES],
+}
+
+impl<'a> Decoder<'a> {
+    #[must_use]
+    pub fn new(words: &'a [u32]) -> Self {
+        Self::resume(words, Position::default())
+    }
+
+    /// Goes on in the block of the position.
+    #[must_use]
+    pub fn resume(words: &'a [u32], position: Position) -> Self {
+        Self {
+            words,
+            at: position.at,
+            bases: position.bases,
+        }
+    }
+
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position {
+            at: self.at,
+            bases: self.bases,
+        }
+    }
+
+    #[cold]
+    fn cut<T>(&self) -> Result<T, WireError> {
+        let at = self.at;
+        let why = "the block ends in the middle of an event";
+        Err(WireError { at, why })
+    }
+
+    #[inline]
+    fn word(&mut self) -> Result<u32, WireError> {
+        match self.words.get(self.at) {
+            Some(word) => {
+                self.at += 1;
+                Ok(*word)
+            }
+            None => self.cut(),
+        }
+    }
+
+    /// The next event; none at the end.
+    ///
+    /// # Errors
+    /// Words that no encoder makes.
+    #[inline]
+    pub fn next_event(&mut self) -> Result<Option<Event>, WireError> {
+        loop {
+            let Some(word) = self.words.get(self.at).copied() else {
+                return Ok(None);
+            };
+            self.at += 1;
+            let base = (word >> BASE_SHIFT) as usize % BASES;
+            let kind = word & OTHER;
+            if kind == OTHER && word >> DISTANCE_SHIFT == SET_BASE {
+                let low = self.word()?;
+                let high = self.word()?;
+                self.bases[base] = u64::from(high) << 32 | u64::from(low);
+                continue;
+            }
+            let mut gap = word >> KIND_BITS & GAP_FOLLOWS;
+            if gap == GAP_FOLLOWS {
+                gap = self.word()?;
+            }
+            if kind == OTHER {
+                if word >> DISTANCE_SHIFT != MISPREDICTED {
+                    let (at, why) = (self.at - 1, "an event of an unknown kind");
+                    return Err(WireError { at, why });
+                }
+                let what = What::Mispredicted;
+                return Ok(Some(Event { gap, what, line: 0 }));
+            }
+            let distance = i64::from(word.cast_signed() >> DISTANCE_SHIFT);
+            let line = self.bases[base].wrapping_add_signed(distance);
+            self.bases[base] = line;
+            let access = match kind {
+                0 => Access::Fetch,
+                1 => Access::Load,
+                _ => Access::Store,
+            };
+            let what = What::Access(access);
+            return Ok(Some(Event { gap, what, line }));
+        }
+    }
+}
+
+/// Leaves out what no least-recently-used cache of at least so many sets notices: accesses to the line that was used last in
+/// its set of a cache with one way (Puzak, 1985). Stores are left out only after a store.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// Line and whether it was stored to, by set.
+    last: Vec<(u64, bool)>,
+}
+
+impl Filter {
+    /// A filter of so many sets, a power of two; zero leaves nothing out.
+    #[must_use]
+    pub fn new(sets: usize) -> Self {
+        Self {
+            last: vec![
+                (u64::MAX, false);
+                if sets == 0 {
+                    0
+                } else {
+                    sets.next_power_of_two()
+                }
+            ],
+        }
+    }
+
+    /// Whether an access is to be seen.
+    #[inline]
+    pub fn passes(&mut self, line: u64, store: bool) -> bool {
+        let sets = self.last.len();
+        let Some(last) = self.last.get_mut(line as usize & sets.wrapping_sub(1)) else {
+            return true;
+        };
+        if last.0 == line && (last.1 || !store) {
+            return false;
+        }
+        *last = (line, store || last.0 == line && last.1);
+        true
+    }
+}
+
+/// What a block of events says of itself. All blocks of a thread together are its run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Number of the thread in the recording, from 1.
+    pub thread: u32,
+    pub pid: u32,
+    /// Words of its events.
+    pub words: u32,
+    /// Instructions from its start to its end; those after the last event included.
+    pub instructions: u32,
+    /// Data accesses, those that were filtered out included.
+    pub loads: u32,
+    pub stores: u32,
+    /// [`ENTERS_KERNEL`] and [`ENDS`].
+    pub flags: u32,
+    /// Instructions of the whole recording when the block was complete.
+    pub stamp: u64,
+}
+
+/// The thread enters the kernel where the block ends.
+pub const ENTERS_KERNEL: u32 = 1;
+/// The thread ends with the block.
+pub const ENDS: u32 = 2;
+/// Words in a block at most.
+pub const MOST_WORDS: u32 = 1 << 22;
+/// Words of a head as it is sent.
+pub const HEAD_WORDS: usize = 10;
+/// First word of a head (`CSBK`).
+const HEAD_MAGIC: u32 = 0x4353_424b;
+
+impl Head {
+    #[must_use]
+    pub fn pack(&self) -> [u32; HEAD_WORDS] {
+        [
+            HEAD_MAGIC,
+            self.thread,
+            self.pid,
+            self.words,
+            self.instructions,
+            self.loads,
+            self.stores,
+            self.flags,
+            self.stamp as u32,
+            (self.stamp >> 32) as u32,
+        ]
+    }
+
+    /// Reads a head; none where the words are not one.
+    #[must_use]
+    pub fn unpack(words: &[u32; HEAD_WORDS]) -> Option<Self> {
+        let [
+            magic,
+            thread,
+            pid,
+            words,
+            instructions,
+            loads,
+            stores,
+            flags,
+            low,
+            high,
+        ] = *words;
+        (magic == HEAD_MAGIC && words <= MOST_WORDS).then_some(Self {
+            thread,
+            pid,
+            words,
+            instructions,
+            loads,
+            stores,
+            flags,
+            stamp: u64::from(high) << 32 | u64::from(low),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(words: &[u32]) -> Vec<Event> {
+        let mut decoder = Decoder::new(words);
+        std::iter::from_fn(|| decoder.next_event().unwrap()).collect()
+    }
+
+    #[test]
+    fn events_come_back_as_they_were() {
+        let mut encoder = Encoder::default();
+        let accesses = [Access::Fetch, Access::Load, Access::Store];
+        let lines = [
+            0,
+            1,
+            0x1_ffff_ffff,
+            7,
+            0x1_ffff_ffff - (1 << 23),
+            u64::MAX,
+            1 << 57,
+            5,
+            3 << 40,
+        ];
+        let mut events = Vec::new();
+        for (n, line) in lines.iter().cycle().take(1000).enumerate() {
+            let gap = [0, 3, 14, 15, 16, u32::MAX][n % 6];
+            let event = if n % 7 == 0 {
+                encoder.mispredicted(gap);
+                Event {
+                    gap,
+                    what: What::Mispredicted,
+                    line: 0,
+                }
+            } else {
+                encoder.access(gap, accesses[n % 3], *line);
+                Event {
+                    gap,
+                    what: What::Access(accesses[n % 3]),
+                    line: *line,
+                }
+            };
+            events.push(event);
+        }
+        assert_eq!(decoded(encoder.words()), events);
+        // Half now, half later.
+        let mut decoder = Decoder::new(encoder.words());
+        for event in &events[..500] {
+            assert_eq!(decoder.next_event(), Ok(Some(*event)));
+        }
+        let mut decoder = Decoder::resume(encoder.words(), decoder.position());
+        assert_eq!(decoder.next_event(), Ok(Some(events[500])));
+    }
+
+    #[test]
+    fn near_accesses_take_a_word_each() {
+        let mut encoder = Encoder::default();
+        (0..1000).for_each(|n| {
+            encoder.access(
+                3,
+                Access::Load,
+                [0x7fff_0000, 0x5555_0000][n % 2] + n as u64,
+            )
+        });
+        assert_eq!(encoder.words().len(), 1006);
+    }
+
+    #[test]
+    fn a_block_that_is_cut_is_an_error() {
+        let mut encoder = Encoder::default();
+        encoder.access(20, Access::Load, 1 << 40);
+        // Three words set a base, which is an end like any other.
+        for length in [1, 2, 4] {
+            assert!(
+                Decoder::new(&encoder.words()[..length])
+                    .next_event()
+                    .is_err(),
+                "{length}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_filter_lets_first_stores_pass() {
+        let mut filter = Filter::new(2);
+        assert!(filter.passes(4, false));
+        assert!(!filter.passes(4, false));
+        assert!(filter.passes(5, false), "another set");
+        assert!(filter.passes(4, true));
+        assert!(!filter.passes(4, true) && !filter.passes(4, false));
+        assert!(filter.passes(6, false) && filter.passes(4, true));
+        let mut all = Filter::new(0);
+        assert!(all.passes(1, false) && all.passes(1, false));
+    }
+}

@@ -1,0 +1,207 @@
+//! Trace files: what was written is read, damage is told, other tools' traces mean what they say.
+
+#![allow(clippy::unwrap_used)] // a helper that fails has failed its test
+
+use std::io::Cursor;
+
+use countersteer_cache::private::Access;
+use countersteer_cache::trace::{
+    Blocks, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer, import,
+};
+use countersteer_cache::tracer::Tracer;
+use countersteer_cache::wire::{Decoder, ENDS, Event, Head, What};
+use countersteer_fuzz::storm;
+
+fn header() -> Header {
+    Header {
+        schema: SCHEMA.into(),
+        name: "test".into(),
+        detail: "steer trace record -- test".into(),
+        filter_sets: 0,
+        fetches: true,
+    }
+}
+
+/// A trace of two threads, with its blocks.
+fn example() -> (Vec<u8>, Vec<(Head, Vec<u32>)>) {
+    let mut blocks = Vec::new();
+    let mut writer = TraceWriter::new("memory", Vec::new(), &header()).unwrap();
+    for thread in [1, 2, 1] {
+        let mut tracer = Tracer::new(thread, 7, 0);
+        for n in 0..50 {
+            tracer.instructions(3);
+            tracer.fetch(n, n);
+            tracer.data(1000 + n * 7, 1000 + n * 7 + n % 2, n % 3 == 0);
+        }
+        tracer.hand_on(ENDS, 150, |head, words| {
+            writer.block(head, words).unwrap();
+            blocks.push((head, words.to_vec()));
+        });
+    }
+    (writer.finish(Trailer::default()).unwrap(), blocks)
+}
+
+fn all(bytes: &[u8]) -> Result<Vec<(Head, Vec<u32>)>, TraceError> {
+    let mut blocks = Blocks::new("memory", bytes)?;
+    let mut found = Vec::new();
+    while let Some(block) = blocks.next_block()? {
+        found.push(block);
+    }
+    Ok(found)
+}
+
+fn events(words: &[u32]) -> Vec<Event> {
+    let mut decoder = Decoder::new(words);
+    std::iter::from_fn(|| decoder.next_event().unwrap()).collect()
+}
+
+#[test]
+fn a_trace_reads_back_in_one_pass_and_by_its_index() {
+    let (bytes, written) = example();
+    assert_eq!(all(&bytes).unwrap(), written);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.trace");
+    std::fs::write(&path, &bytes).unwrap();
+    let file = TraceFile::open(&path).unwrap();
+    assert_eq!(file.trailer().totals.instructions, 450);
+    assert_eq!(file.trailer().totals.threads, 2);
+    assert!(file.trailer().partial.is_none());
+    for (entry, (head, words)) in file.entries().iter().zip(&written) {
+        assert_eq!(entry.head, *head);
+        assert_eq!(file.words(entry).unwrap(), *words);
+    }
+}
+
+#[test]
+fn a_trace_whose_writer_was_killed_is_as_good_as_far_as_it_goes() {
+    let (bytes, written) = example();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.trace");
+    let end = bytes.len() - 900;
+    std::fs::write(&path, &bytes[..end]).unwrap();
+    let file = TraceFile::open(&path).unwrap();
+    assert!(file.trailer().partial.as_ref().unwrap().contains("middle"));
+    assert!((1..3).contains(&file.entries().len()));
+    assert_eq!(file.words(&file.entries()[0]).unwrap(), written[0].1);
+}
+
+#[test]
+fn damage_is_told() {
+    let (mut bytes, _) = example();
+    assert!(matches!(all(b"elephant"), Err(TraceError::Foreign { .. })));
+    assert!(matches!(all(&bytes[..30]), Err(TraceError::Damaged { .. })));
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    let error = all(&bytes).unwrap_err().to_string();
+    assert!(error.contains("checksum"), "{error}");
+}
+
+fn imported(format: Format, input: &[u8]) -> Result<Vec<Event>, TraceError> {
+    let mut writer = TraceWriter::new("memory", Vec::new(), &header())?;
+    import("input", format, Cursor::new(input), 0, &mut writer)?;
+    let bytes = writer.finish(Trailer::default())?;
+    Ok(all(&bytes)?
+        .iter()
+        .flat_map(|(_, words)| events(words))
+        .collect())
+}
+
+fn accesses(events: &[Event]) -> Vec<(Access, u64)> {
+    let access = |event: &Event| match event.what {
+        What::Access(access) => (access, event.line),
+        What::Mispredicted => unreachable!(),
+    };
+    events.iter().map(access).collect()
+}
+
+const LACKEY: &[u8] =
+    b"==1== Lackey\nI  04000d20,3\n S 1ffefff9f8,8\nI  04000d3e,5\n M 1ffefff9fe,4\n";
+const DRMEMTRACE: &[u8] = b"Output format:\n\
+           1           0:     1310715 <marker: version 3>\n\
+          12           1:     1310715 ifetch       3 byte(s) @ 0x00000000000011d0 48 89 e7             mov    %rsp, %rdi\n\
+          13           1:     1310716 read         8 byte(s) @ 0x0000000000002000 by PC 0x00000000000011d0\n\
+          14           1:     1310715 write        8 byte(s) @ 0x0000000000003000 by PC 0x00000000000011d0\n";
+
+fn champsim() -> Vec<u8> {
+    let words: [u64; 8] = [0x40_1000, 1, 0x8000, 0, 0x9000, 0, 0, 0];
+    words.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+#[test]
+fn other_tools_traces_mean_what_they_say() {
+    let found = imported(Format::Lackey, LACKEY).unwrap();
+    let expected = [
+        (Access::Fetch, 0x04000d20 >> 6),
+        (Access::Store, 0x1ffefff9f8 >> 6),
+        (Access::Fetch, 0x04000d3e >> 6),
+        (Access::Fetch, 0x04000d40 >> 6),
+        (Access::Load, 0x1ffefff9fe >> 6),
+        (Access::Load, 0x1ffefffa00 >> 6),
+        (Access::Store, 0x1ffefff9fe >> 6),
+        (Access::Store, 0x1ffefffa00 >> 6),
+    ];
+    assert_eq!(accesses(&found), expected);
+    assert_eq!(found.iter().map(|e| e.gap).sum::<u32>(), 2);
+    let found = imported(Format::Drmemtrace, DRMEMTRACE).unwrap();
+    let expected = [
+        (Access::Fetch, 0x47),
+        (Access::Store, 0xc0),
+        (Access::Load, 0x80),
+    ];
+    assert_eq!(accesses(&found), expected, "thread by thread");
+    let found = imported(Format::ChampSim, &champsim()).unwrap();
+    let expected = [
+        (Access::Fetch, 0x10040),
+        (Access::Load, 0x240),
+        (Access::Store, 0x200),
+    ];
+    assert_eq!(accesses(&found), expected);
+}
+
+#[test]
+fn what_is_not_of_the_format_is_refused_with_its_line() {
+    let error = imported(Format::Lackey, b"I  04000d20,3\nhello\n")
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("input:2:"), "{error}");
+    assert!(imported(Format::ChampSim, &champsim()[..60]).is_err());
+    assert!(imported(Format::Drmemtrace, b"nothing\n").is_err());
+}
+
+#[test]
+fn no_trace_makes_a_reader_fall() {
+    let (bytes, _) = example();
+    storm("trace", &[&bytes], 1.0, |input| {
+        if let Ok(blocks) = all(input) {
+            for (_, words) in blocks {
+                let mut decoder = Decoder::new(&words);
+                while let Ok(Some(_)) = decoder.next_event() {}
+            }
+        }
+    });
+    let words: Vec<u8> = example().1[0]
+        .1
+        .iter()
+        .flat_map(|w| w.to_le_bytes())
+        .collect();
+    storm("trace events", &[&words], 1.0, |input| {
+        let words: Vec<u32> = input
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| u32::from_le_bytes(*b))
+            .collect();
+        let mut decoder = Decoder::new(&words);
+        while let Ok(Some(_)) = decoder.next_event() {}
+    });
+    let champsim = champsim();
+    for (format, example) in [
+        (Format::Lackey, LACKEY),
+        (Format::Drmemtrace, DRMEMTRACE),
+        (Format::ChampSim, &champsim),
+    ] {
+        storm("trace import", &[example], 0.3, |input| {
+            drop(imported(format, input))
+        });
+    }
+}

@@ -1,0 +1,114 @@
+//! The stream of events that a thread sends to whoever records or simulates it (`steer trace record`, traced simulation).
+//!
+//! Input: what the thread executes. Output: blocks of events ([`countersteer_cache::wire`]) over a local socket in the scratch
+//! directory; a reader that is slower than the program makes it wait, and one that is gone ends it.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use countersteer_cache::tracer::Tracer;
+use countersteer_cache::wire::{ENDS, ENTERS_KERNEL};
+
+use crate::block::Block;
+use crate::layout::STREAM_SOCKET;
+
+/// Descriptors below this are the program's.
+const FIRST_DESCRIPTOR: libc::c_int = 900;
+/// A block of fewer instructions is not sent at a system call.
+const SHORT: u32 = 1 << 14;
+
+pub struct Stream {
+    tracer: Tracer,
+    socket: OwnedFd,
+}
+
+impl Stream {
+    /// Connects the thread with this number.
+    pub fn connect(directory: &Path, thread: u32, filter_sets: u32) -> io::Result<Self> {
+        let socket = UnixStream::connect(directory.join(STREAM_SOCKET))?;
+        // SAFETY: the descriptor is open; the result is checked below.
+        let high =
+            unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
+        let socket = if high < 0 {
+            socket.into()
+        } else {
+            // SAFETY: fcntl just made the descriptor, and nobody else has it.
+            unsafe { OwnedFd::from_raw_fd(high) }
+        };
+        Ok(Self {
+            tracer: Tracer::new(thread, std::process::id(), filter_sets),
+            socket,
+        })
+    }
+
+    /// The thread executes a block; `again` where it goes on with a repeated string instruction.
+    #[inline]
+    pub fn block(
+        &mut self,
+        block: &Block,
+        mispredicted: bool,
+        again: bool,
+        stamp: impl FnOnce() -> u64,
+    ) -> io::Result<()> {
+        if mispredicted {
+            self.tracer.mispredicted();
+        }
+        if self.tracer.is_complete() {
+            self.send(0, stamp())?;
+        }
+        if !again {
+            self.tracer.instructions(block.count);
+            self.tracer.fetch(
+                block.pc >> 6,
+                block.after.wrapping_sub(1).max(block.pc) >> 6,
+            );
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub fn data(&mut self, first: u64, last: u64, store: bool) {
+        self.tracer.data(first, last, store);
+    }
+
+    /// The thread enters the kernel, for good if it `ends`.
+    pub fn enter_kernel(&mut self, ends: bool, stamp: u64) -> io::Result<()> {
+        let flags = ENTERS_KERNEL | if ends { ENDS } else { 0 };
+        if ends || self.tracer.pending() >= SHORT {
+            self.send(flags, stamp)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what there is.
+    pub fn send(&mut self, flags: u32, stamp: u64) -> io::Result<()> {
+        let socket = &self.socket;
+        let mut result = Ok(());
+        self.tracer.hand_on(flags, stamp, |head, words| {
+            result = send_all(socket, &head.pack()).and_then(|()| send_all(socket, words));
+        });
+        result
+    }
+}
+
+fn send_all(socket: &OwnedFd, words: &[u32]) -> io::Result<()> {
+    let mut at = words.as_ptr().cast::<u8>();
+    let mut left = std::mem::size_of_val(words);
+    while left > 0 {
+        // SAFETY: `at` points to `left` bytes of `words`.
+        let sent = unsafe { libc::send(socket.as_raw_fd(), at.cast(), left, libc::MSG_NOSIGNAL) };
+        if sent < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error);
+        }
+        // SAFETY: no more than `left` bytes were sent.
+        at = unsafe { at.add(sent as usize) };
+        left -= sent as usize;
+    }
+    Ok(())
+}

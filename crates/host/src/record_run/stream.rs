@@ -1,0 +1,123 @@
+//! Receives the events that an instrumented program's threads send.
+//!
+//! Input: connections on a socket in the scratch directory. Output: blocks of events to a [`Sink`], of each thread in its order.
+//! A sink that takes its time makes the program wait; what is under way in memory is a block per thread and the sink's own.
+
+use std::io::{self, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use countersteer_cache::wire::{HEAD_WORDS, Head};
+
+use super::RecordError;
+use super::layout::STREAM_SOCKET;
+
+/// How long threads of processes that outlive the program have to send their last.
+const GRACE: Duration = Duration::from_millis(1500);
+
+/// Takes blocks, of all threads; false ends the program.
+pub type Sink = Arc<Mutex<dyn FnMut(Head, &[u32]) -> bool + Send>>;
+
+/// A listening socket and those who read what comes.
+pub struct Receiver {
+    listener: JoinHandle<Vec<JoinHandle<()>>>,
+    streams: Arc<Mutex<Vec<UnixStream>>>,
+    over: Arc<AtomicBool>,
+    directory: std::path::PathBuf,
+}
+
+impl Receiver {
+    /// Listens in a scratch directory.
+    pub fn new(directory: &Path, sink: Sink) -> Result<Self, RecordError> {
+        let path = directory.join(STREAM_SOCKET);
+        let listener = UnixListener::bind(&path);
+        let listener = listener.map_err(|source| RecordError::Scratch { path, source })?;
+        let streams = Arc::new(Mutex::new(Vec::new()));
+        let over = Arc::new(AtomicBool::new(false));
+        let (known, ended) = (streams.clone(), over.clone());
+        let listener = std::thread::spawn(move || accept(&listener, &known, &ended, &sink));
+        Ok(Self {
+            listener,
+            streams,
+            over,
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Waits for what is still under way after the program has ended.
+    pub fn finish(self) {
+        self.over.store(true, Relaxed);
+        // Wakes the listener.
+        drop(UnixStream::connect(self.directory.join(STREAM_SOCKET)));
+        let readers = self.listener.join().unwrap_or_default();
+        let since = Instant::now();
+        while readers.iter().any(|r| !r.is_finished()) && since.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for stream in self
+            .streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        readers.into_iter().for_each(|reader| drop(reader.join()));
+    }
+}
+
+fn accept(
+    listener: &UnixListener,
+    streams: &Mutex<Vec<UnixStream>>,
+    over: &AtomicBool,
+    sink: &Sink,
+) -> Vec<JoinHandle<()>> {
+    let mut readers = Vec::new();
+    while let Ok((stream, _)) = listener.accept() {
+        if over.load(Relaxed) {
+            break;
+        }
+        if let Ok(copy) = stream.try_clone() {
+            streams
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(copy);
+        }
+        let sink = sink.clone();
+        readers.push(std::thread::spawn(move || {
+            // A thread that was killed leaves a piece of a block; what came before it is whole.
+            let _ = receive(stream, &sink);
+        }));
+    }
+    readers
+}
+
+fn receive(mut stream: UnixStream, sink: &Sink) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    let mut words = Vec::new();
+    loop {
+        let mut head = [0; HEAD_WORDS * 4];
+        stream.read_exact(&mut head)?;
+        let head = head.as_chunks::<4>().0;
+        let head = Head::unpack(&std::array::from_fn(|at| u32::from_ne_bytes(head[at])));
+        let head = head.ok_or(io::ErrorKind::InvalidData)?;
+        bytes.resize(head.words as usize * 4, 0);
+        stream.read_exact(&mut bytes)?;
+        words.clear();
+        words.extend(
+            bytes
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|b| u32::from_ne_bytes(*b)),
+        );
+        let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+        if !sink(head, &words) {
+            return stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
