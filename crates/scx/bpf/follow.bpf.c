@@ -159,6 +159,22 @@ static __always_inline void leave_unseen(u64 thread, bool here)
 }
 
 /*
+ * Some kernels do not trace every switch (seen in a small virtual machine, after each turn of one thread of its agent). A thread that
+ * was not seen to come is counted from now on; what counters gained since the last switch that was seen is nobody's.
+ */
+static __noinline void catch_up(struct here *here, u64 thread, u32 cpu)
+{
+	u32 nr = seat_of(thread);
+
+	here->seat = nr == STANDING ? settings.seats + cpu : nr;
+	if (nr == NONE)
+		return;
+	here->since_ns = bpf_ktime_get_ns();
+	here->kind = here->wanted;
+	read_counters(here, &here->nobodys, cpu, here->kind);
+}
+
+/*
  * Threads take turns: what counters gained since the last time is the former one's. User space runs this too, on a CPU of its choice
  * and without a next thread: then what the one there has counted so far is put down.
  */
@@ -166,7 +182,7 @@ SEC("raw_tp/sched_switch")
 int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state)
 {
 	u32 cpu = bpf_get_smp_processor_id(), nr, old, row_nr;
-	u64 thread = (u64)next, leaves = 1, now;
+	u64 leaver = (u64)prev, thread = (u64)next, leaves = 1, now;
 	struct here *here = here_at(cpu);
 	struct seat *seat;
 	struct row *row;
@@ -175,8 +191,12 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 		return 0;
 	if (!thread) {
 		thread = bpf_get_current_task();
+		leaver = thread;
 		leaves = 0;
 	}
+	if (here->thread != leaver)
+		catch_up(here, leaver, cpu);
+	here->thread = thread;
 	nr = recent_seat_of(here, thread);
 	old = here->seat;
 	if (!settings.program && old == NONE && state & TASK_DEAD)
@@ -205,8 +225,7 @@ int BPF_PROG(on_switch, bool preempt, void *prev, void *next, unsigned int state
 		if (!seat->tid)
 			name_itself(seat);
 		if (state & TASK_DEAD) {
-			thread = (u64)prev;
-			bpf_map_delete_elem(&followed, &thread);
+			bpf_map_delete_elem(&followed, &leaver);
 			another_generation();
 			seat->state = SEAT_LEFT;
 		}
@@ -248,7 +267,7 @@ int BPF_PROG(on_birth, void *child)
 	u32 nr;
 
 	/* Who has just begun to be followed may not have been seen to run yet. */
-	if (!here || (here->seat == NONE && (settings.program || seat_of(bpf_get_current_task()) == NONE)))
+	if (!here || seat_of(bpf_get_current_task()) == NONE)
 		return 0;
 	nr = take_seat();
 	seat = nr == STANDING ? NULL : seat_at(nr);
@@ -292,6 +311,7 @@ int BPF_PROG(on_name, void *thread, const char *name)
 		here->since_ns = bpf_ktime_get_ns();
 		read_counters(here, &here->nobodys, cpu, here->kind);
 		here->seat = nr;
+		here->thread = key;
 	}
 	seat = nr < settings.seats ? seat_at(nr) : NULL;
 	if (!seat)

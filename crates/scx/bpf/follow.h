@@ -62,6 +62,7 @@ struct recent {
 
 /* Who runs on a CPU, and where its counters stood when he came. */
 struct here {
+	u64 thread; /* who was seen to come last: its address in the kernel */
 	u64 since_ns;
 	u64 running_ns;
 	u64 last[MAX_EVENTS];

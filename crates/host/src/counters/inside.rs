@@ -19,11 +19,12 @@ use super::open::{GroupInfo, Places, Says};
 use super::request::{Request, SPARING_NS, Target, sample_ns};
 use super::sys;
 use super::task_counting::{Errand, Follow, Heard, Inside, Kind};
+use super::tasks;
 
 /// How often is looked whether there is room for more threads.
 const LOOK: Nanos = Nanos::from_millis(50);
 /// How long is waited for the last counts of processes that have ended, and how long in between.
-const PATIENCE: Nanos = Nanos::from_millis(50);
+const PATIENCE: Nanos = Nanos::from_millis(500);
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 
 /// Loads what follows threads, if it may and can; otherwise their own counters will do.
@@ -220,11 +221,16 @@ impl Backend for Followed {
         true
     }
 
-    /// A process is known to have ended a little before its last thread leaves its CPU.
+    /// A parent learns of a thread's end a little before that thread leaves its CPU. So the awaited processes, and any other thread
+    /// that /proc knows as ended, may still be about to put down their last counts.
     fn hear_out(&mut self) {
         let until = self.now() + PATIENCE;
-        while self.follow.is_alive(&self.pids) && self.now() < until {
+        let mut ending = self.follow.living();
+        ending.retain(|(pid, tid)| self.pids.contains(pid) || tasks::has_ended(*tid));
+        while !ending.is_empty() && self.now() < until {
             std::thread::sleep(PAUSE);
+            let living = self.follow.living();
+            ending.retain(|thread| living.contains(thread));
         }
     }
 
@@ -256,6 +262,8 @@ mod tests {
     /// What is heard at each look, written down.
     struct Script {
         looks: VecDeque<Vec<(u64, u32, Heard<'static>)>>,
+        /// Who has not left its CPU at each look.
+        living: VecDeque<Vec<(u32, u32)>>,
         switched: Vec<(u32, bool)>,
     }
 
@@ -292,9 +300,8 @@ mod tests {
                 .for_each(|(at, tid, heard)| hear(Nanos(at), tid, heard));
         }
 
-        fn is_alive(&mut self, pids: &[u32]) -> bool {
-            assert_eq!(pids, [1]);
-            !self.looks.is_empty()
+        fn living(&mut self) -> Vec<(u32, u32)> {
+            self.living.pop_front().unwrap_or_default()
         }
 
         fn rest(&mut self) -> Vec<(usize, Vec<u64>)> {
@@ -323,6 +330,7 @@ mod tests {
         let plan = Plan::new(vec![set], None).unwrap();
         let script = Script {
             looks: looks.into(),
+            living: VecDeque::new(),
             switched: Vec::new(),
         };
         let backend = Followed::new(Box::new(script), &plan, vec![1], Vec::new()).unwrap();
@@ -468,6 +476,29 @@ mod tests {
             (rest.cpu, rest.enabled, rest.running, values),
             (Some(CpuId(4)), Nanos(70), Nanos(60), &vec![5, 0])
         );
+    }
+
+    /// Process 1 is awaited; no thread has the second number; the third thread goes on.
+    #[test]
+    fn the_session_waits_for_threads_that_are_about_to_leave_their_cpus() {
+        let (gone, lives) = (
+            (u32::MAX, u32::MAX),
+            (std::process::id(), std::process::id()),
+        );
+        let (mut backend, _) = backend(Vec::new());
+        backend.follow = Box::new(Script {
+            looks: VecDeque::new(),
+            living: [
+                vec![(1, 1), gone, lives],
+                vec![gone, lives],
+                vec![lives],
+                vec![lives, lives],
+            ]
+            .into(),
+            switched: Vec::new(),
+        });
+        backend.hear_out();
+        assert_eq!(backend.follow.living().len(), 2, "three looks were enough");
     }
 
     #[test]

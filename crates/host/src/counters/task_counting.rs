@@ -117,8 +117,8 @@ pub trait Follow: Send {
     /// Tells what has changed since the last call, of who runs at this moment too; births before ends.
     fn collect(&mut self, hear: Hear<'_>);
 
-    /// Whether a thread of these processes has not been heard to end.
-    fn is_alive(&mut self, pids: &[u32]) -> bool;
+    /// Process and number of each thread that has run and has not left its last CPU.
+    fn living(&mut self) -> Vec<(u32, u32)>;
 
     /// By kind, what was counted of threads for which there was no room to be told apart: enabled and running time, values.
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)>;

@@ -42,6 +42,19 @@ pub fn process_of(tid: u32) -> Result<u32, CounterError> {
         })
 }
 
+/// Whether a thread is gone, or a zombie.
+pub(super) fn has_ended(tid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{tid}/stat")) else {
+        return true;
+    };
+    // The name stands in brackets and may itself hold brackets.
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
 pub(super) fn name(tid: u32) -> Option<String> {
     let bytes = std::fs::read(PathBuf::from(format!("/proc/{tid}/comm"))).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())

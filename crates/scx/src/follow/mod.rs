@@ -728,13 +728,16 @@ impl Follow for InKernel {
         });
     }
 
-    fn is_alive(&mut self, pids: &[u32]) -> bool {
+    fn living(&mut self) -> Vec<(u32, u32)> {
         let taken = self.taken();
-        let lives = |nr| {
-            let seat = self.seats.read(nr);
-            seat.state == shared::SEAT_TAKEN && pids.contains(&seat.tgid)
-        };
-        (0..taken).any(lives)
+        let seats = (0..taken).map(|nr| self.seats.read(nr));
+        seats
+            .filter(|seat| seat.state == shared::SEAT_TAKEN && seat.tid != 0)
+            .map(|seat| match seat.renumbered_ns {
+                0 => (seat.tgid, seat.tid),
+                _ => (seat.tgid, seat.tgid),
+            })
+            .collect()
     }
 
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)> {
