@@ -3,7 +3,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)/release
 STEER := $(TARGET)/steer
 PLUGIN := $(TARGET)/libcountersteer_capture.so
-LIBRARY := $(TARGET)/libcountersteer
+LIBRARY := $(TARGET)/libcountersteer_c
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Where `make install` puts things; DESTDIR stands before it for packages.
 PREFIX ?= /usr/local
@@ -29,7 +29,7 @@ fuzz:
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-host --lib -- --nocapture --test-threads 1 makes_it_fall make_an_engine_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cache --test trace -- --nocapture makes_a_reader_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-report --test report -- --nocapture changed_bytes
-	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cli --lib -- --nocapture every_request
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer --lib -- --nocapture every_request
 
 lint:
 	$(CARGO) fmt --all --check
@@ -43,7 +43,7 @@ reproduce: build
 	$(STEER) reproduce all --markdown docs/reproduction.md
 
 build:
-	$(CARGO) build --release --quiet -p countersteer-cli -p countersteer-capture -p countersteer
+	$(CARGO) build --release --quiet -p countersteer -p countersteer-capture -p countersteer-capi
 
 # steer with its plugin; the C library with header, pkg-config file and man page. Run `make build` first, as yourself.
 install: INTO := $(DESTDIR)$(PREFIX)

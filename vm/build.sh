@@ -28,7 +28,7 @@ if [ "$arch" = arm64 ]; then
     export LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu=$dev/lib/aarch64-linux-gnu
 fi
 # In one go: what each package wants of the others is put together, so nothing is built twice.
-"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli -p countersteer -p countersteer-scx --lib --bins --example judge --example faulty
+"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer -p countersteer-capi -p countersteer-scx --lib --bins --example judge --example faulty
 built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
 mkdir -p "$into"
 cp vm/*.toml vm/shared.sh systemd/countersteer.service "$into/"
@@ -40,5 +40,5 @@ $compiler -O2 -static -pthread -o "$into/crowd" vm/crowd.c
 for program in vm/pretend.c crates/capi/examples/{region,every,work}.c; do
     name=$(basename $program .c)
     $compiler -O1 -static -pthread -Wl,--no-warnings,--gc-sections -s -Icrates/capi/include -o "$into/$name" \
-        $program "$built/libcountersteer.a" -lm
+        $program "$built/libcountersteer_c.a" -lm
 done

@@ -10,10 +10,10 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 scripts/install.sh gcc libc6-dev python3 qemu-user
 
-cargo build --quiet --release -p countersteer-cli -p countersteer-capture
-cargo rustc --quiet --release -p countersteer --lib --crate-type staticlib
+cargo build --quiet --release -p countersteer -p countersteer-capture
+cargo rustc --quiet --release -p countersteer-capi --lib --crate-type staticlib
 release=${CARGO_TARGET_DIR:-target}/release
-gcc -O1 -pthread -Icrates/capi/include crates/capi/examples/work.c "$release/libcountersteer.a" -lm -o "$scratch/work"
+gcc -O1 -pthread -Icrates/capi/include crates/capi/examples/work.c "$release/libcountersteer_c.a" -lm -o "$scratch/work"
 "$release/steer" profile -o "$scratch/work.json" --max-instructions 300M -- "$scratch/work" 20000 >&2
 vm/build.sh arm64 "$scratch/arm64" --release
 for untold in '' --untold; do

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Instant;
 
-use countersteer::*;
+use countersteer_c::*;
 use perf_event_open_sys::{self as perf, bindings as abi};
 
 const ROUNDS: usize = 101;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr;
 
-use countersteer::*;
+use countersteer_c::*;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -28,7 +28,7 @@ impl Built {
         let folders = [test.parent().unwrap(), test.ancestors().nth(2).unwrap()];
         let library = folders
             .iter()
-            .map(|f| f.join("libcountersteer.so"))
+            .map(|f| f.join("libcountersteer_c.so"))
             .find(|l| l.is_file())
             .unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -20,6 +20,7 @@ mod flow;
 #[allow(dead_code)]
 mod layout;
 mod lines;
+mod mapping;
 mod memo;
 mod near;
 mod operations;

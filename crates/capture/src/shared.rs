@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::layout::{self, PAGE, control};
-use crate::output::Mapping;
+use crate::mapping::Mapping;
 
 pub struct Control {
     mapping: Mapping,

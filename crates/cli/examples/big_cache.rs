@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! countersteer-cli = { git = "..." }   # or path = "..."; it brings countersteer-core along, as countersteer_cli::core
+//! countersteer = { git = "..." }   # or path = "..."
 //! ```
 //!
 //! `cargo run --release --example big_cache -- policy show big-cache`, and everything else that `steer` does: `compare` tries it in
@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use countersteer_cli::core::cpuset::CpuSet;
-use countersteer_cli::core::engine::{ThreadEventKind, ThreadInfo};
-use countersteer_cli::core::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_cli::core::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
-use countersteer_cli::core::topology::{GroupBy, Topology};
-use countersteer_cli::core::units::ThreadId;
+use countersteer::cpuset::CpuSet;
+use countersteer::engine::{ThreadEventKind, ThreadInfo};
+use countersteer::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer::topology::{GroupBy, Topology};
+use countersteer::units::ThreadId;
 
 static POLICIES: &[PolicyDef] = &[PolicyDef {
     name: "big-cache",
@@ -42,7 +42,7 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
 }];
 
 fn main() -> ExitCode {
-    countersteer_cli::steer(POLICIES)
+    countersteer::steer(POLICIES)
 }
 
 struct BigCache {

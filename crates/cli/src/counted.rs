@@ -14,9 +14,9 @@ use countersteer_host::counters::{
 };
 use countersteer_host::virtuals::column_of;
 
+use crate::derivable::derivable;
 use crate::error::{Kind, told};
 use crate::library;
-use crate::virtuals::derivable;
 
 /// What is counted when nothing is named: what every machine can count.
 const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";

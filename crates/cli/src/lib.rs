@@ -1,12 +1,13 @@
-//! `steer`: profile programs, simulate machines, compare schedulers, show why; and the same with policies of one's own.
+//! `steer`: profile programs, simulate machines, compare schedulers, show why; and what authors of policies need.
 //!
 //! stdout is data, stderr is log. Exit codes: see `error::Kind`.
 //!
 //! A program that calls [`steer`] with policies is `steer` with these policies added to its own:
-//! `examples/big_cache.rs` is one.
+//! `examples/big_cache.rs` is one. The modules below are what a policy works with; [`lab`] runs experiments without a command line.
 
 mod command;
 mod counted;
+mod derivable;
 mod error;
 mod inside;
 mod library;
@@ -30,7 +31,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use countersteer_core as core;
+pub use countersteer_core::{
+    counters, cpuset, engine, metric, placement, policy, sample, told, topology, units, usage,
+};
+pub use countersteer_lab as lab;
 
 use error::{kind_of, paragraph};
 
@@ -38,7 +42,7 @@ use error::{kind_of, paragraph};
 ///
 /// To be called first of all by `main`: what a run leaves behind when it is killed is put back by processes that it starts with
 /// the same program, and that begin here.
-pub fn steer(policies: &'static [core::policy::PolicyDef]) -> ExitCode {
+pub fn steer(policies: &'static [policy::PolicyDef]) -> ExitCode {
     if command::internal::guarded() {
         return ExitCode::SUCCESS;
     }

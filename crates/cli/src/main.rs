@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    countersteer_cli::steer(&[])
+    countersteer::steer(&[])
 }

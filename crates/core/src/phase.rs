@@ -10,17 +10,10 @@
 use std::collections::BTreeMap;
 
 use crate::engine::{Observation, ThreadEvent, ThreadEventKind};
-use crate::metric::steps::{FixedModel, step_models};
+use crate::metric::steps::{FixedModel, is_away, step_models};
 use crate::sample::Sample;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
-
-/// A ratio that is away by more than one part in so many may belong to another phase.
-const AWAY: u64 = 4;
-#[must_use]
-pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
-    ratio_q20.abs_diff(began_q20) > began_q20 / AWAY
-}
 
 /// After so many of them in a row it does.
 const MOST_DOUBTS: u32 = 2;

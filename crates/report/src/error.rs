@@ -41,8 +41,12 @@ pub enum ReportError {
         why: String,
     },
     /// A record of a later version.
-    #[error("{} has schema `{schema}`, this version reads `{}`; use a newer countersteer, or make the record again", path.display(), crate::record::SCHEMA)]
-    Newer { path: PathBuf, schema: String },
+    #[error("{} has schema `{schema}`, this version reads `{reads}`; use a newer countersteer, or make the record again", path.display())]
+    Newer {
+        path: PathBuf,
+        schema: String,
+        reads: &'static str,
+    },
     /// A record with a damaged or missing table.
     #[error("{} is damaged: {why}; copy the record again from where it was made, or repeat the run (manifest.json says how)", path.display())]
     Damaged {

@@ -15,8 +15,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 
 use crate::ScxError;
+use crate::config::{Mode, ScxConfig};
 use crate::counting::{Counting, Layout, Slot};
-use crate::engine::{Mode, ScxConfig};
 use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
 
 const SWITCH_PARTIAL: u64 = 8;

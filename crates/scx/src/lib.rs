@@ -4,6 +4,7 @@
 //! `bpf/engine.bpf.c`; this crate loads it, tells it what to do and hears from it what happens. [`follow`] does the same with
 //! `bpf/follow.bpf.c`, which only counts, beside any scheduler.
 
+mod config;
 mod counting;
 mod engine;
 mod error;
@@ -14,7 +15,8 @@ mod roster;
 mod targets;
 mod tasks;
 
-pub use engine::{Figures, Mode, ScxConfig, ScxEngine};
+pub use config::{Mode, ScxConfig};
+pub use engine::{Figures, ScxEngine};
 pub use error::ScxError;
 pub use probe::{NoScx, probe};
 

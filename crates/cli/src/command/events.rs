@@ -11,8 +11,8 @@ use countersteer_report::table::plain;
 use serde::Serialize;
 
 use super::{print, print_json};
+use crate::derivable::derivable;
 use crate::library;
-use crate::virtuals::derivable;
 
 /// List PMUs, core types, events, virtual counters and metrics.
 #[derive(Debug, clap::Args)]

@@ -13,8 +13,8 @@ use countersteer_host::counters::{Pmus, Probe, probe_event};
 use countersteer_host::virtuals::{self, Kind, PROVIDERS, ProviderDef, column_of};
 
 use crate::counted::Counted;
+use crate::derivable::derivable;
 use crate::error::{self, told};
-use crate::virtuals::derivable;
 
 /// A row of the table of columns.
 struct ColumnDef {

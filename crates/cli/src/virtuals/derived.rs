@@ -8,27 +8,13 @@ use std::sync::Arc;
 use countersteer_core::counters::{Owner, Plan, Readings};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::engine::{Observation, ThreadEvent, ThreadEventKind};
-use countersteer_core::metric::{self, METRICS, MetricBank, MetricDef};
+use countersteer_core::metric::{MetricBank, MetricDef};
 use countersteer_core::sample::Sample;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::ThreadId;
 use countersteer_host::virtuals::Place;
 
 use super::Named;
-
-/// The metric of a name, if it comes of nothing but what PMUs count.
-pub fn derivable(name: &str) -> Option<&'static MetricDef> {
-    metric::by_name(name).filter(|m| counted(m))
-}
-
-/// The names of all such metrics.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    METRICS.iter().filter(|m| counted(m)).map(|m| m.name)
-}
-
-fn counted(metric: &MetricDef) -> bool {
-    metric.needs.iter().all(|event| event.def().is_counted())
-}
 
 /// A metric as it was with a row of readings.
 pub struct OfRow {
@@ -154,6 +140,7 @@ mod tests {
     use countersteer_core::units::{CpuId, Nanos};
 
     use super::*;
+    use crate::derivable::derivable;
 
     const MACHINE: &str = include_str!("../../../../machines/i9-12900k-8p8e.toml");
 

@@ -18,9 +18,9 @@ use countersteer_report::readings::VirtualValue;
 use self::belongs::Belongings;
 use self::derived::{Derived, OfRow};
 use crate::counted::Counted;
+use crate::derivable::{self, derivable};
 use crate::error::{Kind, told};
 
-pub use derived::derivable;
 pub use sums::Sums;
 
 /// What was asked for with -v.
@@ -88,7 +88,7 @@ fn unknown(name: &str) -> String {
         .iter()
         .flat_map(|p| p.columns)
         .map(|c| c.name)
-        .chain(derived::names());
+        .chain(derivable::names());
     let known: Vec<&str> = known.collect();
     format!(
         "there is no virtual counter `{name}`; there are {}",

@@ -44,7 +44,7 @@ fn compile(folder: &Path) -> PathBuf {
     let folders = [test.parent().unwrap(), test.ancestors().nth(2).unwrap()];
     let library = folders
         .iter()
-        .map(|f| f.join("libcountersteer.so"))
+        .map(|f| f.join("libcountersteer_c.so"))
         .find(|l| l.is_file())
         .unwrap();
     for name in ["libcountersteer.so", "libcountersteer.so.0"] {

@@ -2,11 +2,11 @@
 //!
 //! Input: a [`Machine`] just read. Output: nothing, or the first [`Problem`], which knows its table and key in the file.
 
+use super::StepModel;
 use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
 use crate::bounds::{self, Bounds, check_all};
 use crate::cpuset::CpuSet;
 use crate::events::Event;
-use crate::metric::steps::StepModel;
 use crate::textfile::{TextError, table_line};
 use crate::units::CpuId;
 

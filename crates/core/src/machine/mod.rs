@@ -1,21 +1,22 @@
 //! Machines: what a `machines/*.toml` file says.
 //!
-//! Input: TOML text. Output: a checked [`Machine`]; [`crate::topology::Topology`] is derived from it and is what policies
+//! Input: TOML text. Output: a checked [`Machine`]; the topology is derived from it and is what policies
 //! and schedulers look at.
 
 mod check;
 mod pipeline;
+mod steps;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
 use crate::events::Event;
-use crate::metric::steps::StepModel;
 use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
 
 pub use pipeline::{CorePipeline, Latencies, Queue, Unit, UnitSet};
+pub use steps::{MAX_FEATURES, MAX_STEPS, StepFeature, StepModel};
 
 /// The schema name that every machine file carries.
 pub const SCHEMA: &str = "countersteer.machine/1";

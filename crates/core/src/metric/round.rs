@@ -10,8 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::steps::{FixedModel, step_models};
-use crate::phase::is_away;
+use super::steps::{FixedModel, is_away, step_models};
 use crate::sample::{Event, Sample};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};

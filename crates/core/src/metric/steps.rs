@@ -5,12 +5,9 @@
 //! each core type (`sf_steps`), trained or made by hand. Without one, the table is the best sum of its kind for the model of
 //! [`super::sf`]: on a grid in which each value of a ratio meets each of the others, the least squares are the means.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::sf::Model;
 use super::{MetricDef, MetricSource, Round};
-use crate::bounds::{self, check_all};
+use crate::machine::{StepFeature, StepModel};
 use crate::sample::{Counts, Event, Sample};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, Nanos};
@@ -28,31 +25,11 @@ pub(super) const SF_STEPS: MetricDef = MetricDef {
 pub const FEATURE_BITS: u32 = 20;
 /// Bits behind the point of a speed-up factor.
 pub const FACTOR_BITS: u32 = 16;
-/// Features of a model at most.
-pub const MAX_FEATURES: usize = 8;
-/// Steps of a feature at most.
-pub const MAX_STEPS: usize = 64;
-
-/// A model of the speed-up factor for threads that run on one core type.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StepModel {
-    /// The speed-up factor to which features add.
-    pub base: f64,
-    /// At most 8. What the first one is a ratio of tells phases apart.
-    pub features: Vec<StepFeature>,
-}
-
-/// What a ratio of two counters adds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StepFeature {
-    /// Event of the numerator.
-    pub above: String,
-    /// Event of the denominator; that of the first feature tells how much a thread did.
-    pub below: String,
-    /// Pairs of (least value, what is added from there to the next), ascending; below the first nothing is added. At most 64.
-    pub steps: Vec<(f64, f64)>,
+/// A ratio that is away by more than one part in so many may belong to another phase.
+const AWAY: u64 = 4;
+#[must_use]
+pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
+    ratio_q20.abs_diff(began_q20) > began_q20 / AWAY
 }
 
 /// A model in whole numbers.
@@ -76,44 +53,6 @@ pub struct FixedFeature {
 }
 
 impl StepModel {
-    /// What is wrong with it, if anything.
-    #[must_use]
-    pub fn fault(&self) -> Option<String> {
-        if self.features.is_empty() || self.features.len() > MAX_FEATURES {
-            return Some(format!(
-                "a model has 1 to {MAX_FEATURES} features, not {}",
-                self.features.len()
-            ));
-        }
-        for feature in &self.features {
-            if let Some(name) = [&feature.above, &feature.below]
-                .into_iter()
-                .find(|n| Event::by_name(n).is_none())
-            {
-                return Some(format!("there is no event `{name}`"));
-            }
-            if feature.steps.len() > MAX_STEPS {
-                return Some(format!(
-                    "a feature has at most {MAX_STEPS} steps, not {}",
-                    feature.steps.len()
-                ));
-            }
-            for (least, add) in &feature.steps {
-                let figures = [
-                    ("steps", bounds::RATIO, *least),
-                    ("steps", bounds::FACTOR, *add),
-                ];
-                if let Err((_, why)) = check_all(figures) {
-                    return Some(why);
-                }
-            }
-            if !feature.steps.is_sorted_by(|a, b| a.0 < b.0) {
-                return Some("least values of steps ascend".into());
-            }
-        }
-        bounds::FACTOR.check("base", self.base).err()
-    }
-
     /// In whole numbers; features of unknown events are left out.
     #[must_use]
     pub fn fixed(&self) -> FixedModel {

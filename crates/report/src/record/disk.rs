@@ -255,6 +255,7 @@ fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
         return Err(ReportError::Newer {
             path: dir.into(),
             schema,
+            reads: SCHEMA,
         });
     }
     let path = dir.join(MANIFEST);

@@ -7,16 +7,7 @@
 use super::Linux;
 use super::domains::{Level, Node};
 use super::entity::NONE;
-use super::imbalance::{Env, Migration, capacity_greater};
-
-/// What the balancing CPU is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Idleness {
-    Busy,
-    Idle,
-    /// About to become idle, from within the scheduler.
-    Newly,
-}
+use super::imbalance::{Env, Idleness, Migration, capacity_greater};
 
 /// Busy CPUs balance this much less often.
 const BUSY_FACTOR: u64 = 16;

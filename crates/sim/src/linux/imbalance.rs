@@ -6,8 +6,16 @@
 //! other classes, and NUMA preferences of threads.
 
 use super::Linux;
-use super::balance::Idleness;
 use super::domains::{Level, Node};
+
+/// What the balancing CPU is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Idleness {
+    Busy,
+    Idle,
+    /// About to become idle, from within the scheduler.
+    Newly,
+}
 
 /// What one balance of one domain works with.
 #[derive(Clone, Debug)]

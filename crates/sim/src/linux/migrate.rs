@@ -5,11 +5,10 @@
 //! locality and delayed sleepers, which stay where they are.
 
 use super::Linux;
-use super::balance::Idleness;
 use super::config::FairClass;
 use super::domains::Level;
 use super::entity::{NONE, State};
-use super::imbalance::{Env, Migration};
+use super::imbalance::{Env, Idleness, Migration};
 use super::schedule::{Join, fits};
 
 impl Linux {
