@@ -15,7 +15,8 @@ use crate::branches::Branches;
 use crate::capture::{COLD, Capture};
 use crate::conflicts::Conflicts;
 use crate::layout::{
-    ENDED_EXEC, ENDED_SELF, MLP_LINES, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS, record,
+    ENDED_EXEC, ENDED_SELF, MLP_LINES, NEAR_LINES, REUSE_BUCKETS, RUNNABLE_LEVELS, STACK_BUCKETS,
+    record,
 };
 use crate::near::{NO_LINE, Near};
 use crate::output::ThreadFile;
@@ -77,7 +78,8 @@ pub struct Vcpu {
     executed: u64,
     until_sample: i64,
     random: u64,
-    alone: bool,
+    /// Runnable threads of the recording when the slice began, this one included.
+    runnable: u64,
     in_call: AtomicBool,
     parts: Parts,
     repeat_lines: [u64; 2],
@@ -120,7 +122,7 @@ impl Vcpu {
             executed: 0,
             until_sample: SAMPLE_FIRST,
             random: 0x2545_f491_4f6c_dd1d,
-            alone: control.active() == 0,
+            runnable: control.active() + 1,
             in_call: AtomicBool::new(false),
             parts: Parts::default(),
             repeat_lines: [NO_LINE; 2],
@@ -275,7 +277,8 @@ impl Vcpu {
         // Times in the epoch are counted from the slice's start.
         self.end_epoch();
         let classes = Classes::unpack(self.classes);
-        let alone = self.alone && self.control.active() <= 1;
+        let runnable = self.runnable.max(self.control.active());
+        let level = (runnable as usize).clamp(1, RUNNABLE_LEVELS) - 1;
         let total = self.control.add_instructions(executed as u64);
         let into = self.file.record();
         into[record::INSTRUCTIONS] += executed as u64;
@@ -285,7 +288,7 @@ impl Vcpu {
         into[record::FP] += classes.fp;
         into[record::SIMD] += classes.simd;
         into[record::MISPREDICTED] += std::mem::take(&mut self.branches.wrong);
-        into[record::SERIAL] += if alone { executed as u64 } else { 0 };
+        into[record::RUNNABLE + level] += executed as u64;
         into[record::NEAR] += near;
         into[record::STAMP] = total;
         self.wrong_before = 0;
@@ -298,7 +301,7 @@ impl Vcpu {
         if total >= self.control.limit() {
             self.control.stop();
         }
-        self.alone = self.control.active() <= 1;
+        self.runnable = self.control.active();
         if self.control.stopped() {
             Verdict::Stop
         } else {
@@ -497,7 +500,7 @@ impl Vcpu {
         if self.in_call.swap(false, Relaxed) {
             self.control.activate();
         }
-        self.alone = self.control.active() <= 1;
+        self.runnable = self.control.active();
         if self.control.stopped() {
             Verdict::Stop
         } else {

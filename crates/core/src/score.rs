@@ -10,11 +10,14 @@ use serde::{Deserialize, Serialize};
 pub struct ProgramOutcome {
     /// Unique name in the workload.
     pub name: String,
+    #[serde(default)]
+    pub nice: i8,
     /// Length of each finished run.
     pub completions_s: Vec<f64>,
-    /// One run alone, every thread on the fastest cores; 0 where nobody knows, and scores that need it are no numbers.
+    /// One run alone with all its threads on the whole machine, fast cores first; 0 where nobody knows, and scores that need
+    /// it are no numbers.
     pub alone_fast_s: f64,
-    /// One run alone, every thread on the slowest cores; likewise.
+    /// One run alone on the slowest cores only; likewise.
     pub alone_slow_s: f64,
     /// Instructions retired, unfinished runs included.
     pub instructions: f64,
@@ -44,11 +47,11 @@ pub struct ProgramScore {
     pub name: String,
     /// Geometric mean of its completion times.
     pub completion_s: f64,
-    /// One run alone, every thread on the fastest cores.
+    /// One run alone on the whole machine, fast cores first.
     pub alone_fast_s: f64,
-    /// One run alone, every thread on the slowest cores.
+    /// One run alone on the slowest cores only.
     pub alone_slow_s: f64,
-    /// Completion over alone on the fastest cores.
+    /// Completion over alone on the whole machine.
     pub slowdown: f64,
     /// Instructions per unhalted cycle.
     pub ipc: f64,
@@ -67,6 +70,9 @@ pub struct Score {
     pub antt: f64,
     /// Largest over smallest slowdown; 1 is fair.
     pub unfairness: f64,
+    /// The same of slowdowns times the weight of the program's nice value: 1 is fair to the weights. PMCTrack (section 4.1.3)
+    /// names the measure and gives no formula; this is what ACFS evens out.
+    pub weighted_unfairness: f64,
     /// Jain's index of the inverse slowdowns; 1 is fair.
     pub jain: f64,
     /// Mean over programs of instructions per cycle.
@@ -94,18 +100,15 @@ impl Score {
         let sum = |f: fn(&ProgramScore) -> f64| programs.iter().map(f).sum::<f64>();
         let speeds = sum(|p| 1.0 / p.slowdown);
         let squares = sum(|p| p.slowdown.powi(-2));
-        let most = programs.iter().map(|p| p.slowdown).fold(f64::MIN, f64::max);
-        let least = programs.iter().map(|p| p.slowdown).fold(f64::MAX, f64::min);
+        let weighted = programs.iter().zip(&outcome.programs);
+        let weighted = weighted.map(|(score, p)| score.slowdown * nice_weight(p.nice));
         let giga = outcome.programs.iter().map(|p| p.instructions).sum::<f64>() * 1e-9;
         Self {
             asp: sum(|p| p.alone_slow_s / p.completion_s - 1.0),
             stp: speeds,
             antt: sum(|p| p.slowdown) / n,
-            unfairness: match programs.as_slice() {
-                [] => 1.0,
-                _ if speeds.is_nan() => f64::NAN,
-                _ => most / least,
-            },
+            unfairness: most_over_least(programs.iter().map(|p| p.slowdown)),
+            weighted_unfairness: most_over_least(weighted),
             jain: if squares == 0.0 {
                 1.0
             } else {
@@ -122,6 +125,28 @@ impl Score {
             programs,
         }
     }
+}
+
+/// The weight of a nice value over that of 0: a quarter more per step, as in the kernel's table.
+#[must_use]
+pub fn nice_weight(nice: i8) -> f64 {
+    1.25f64.powi(-i32::from(nice))
+}
+
+/// Largest over smallest; 1 of nothing, no number where one is none.
+fn most_over_least(values: impl Iterator<Item = f64>) -> f64 {
+    let range = |range: Option<(f64, f64)>, v: f64| {
+        let (least, most) = range.unwrap_or((v, v));
+        let either = v + least;
+        Some(if either.is_nan() {
+            (f64::NAN, f64::NAN)
+        } else {
+            (least.min(v), most.max(v))
+        })
+    };
+    values
+        .fold(None, range)
+        .map_or(1.0, |(least, most)| most / least)
 }
 
 fn score(p: &ProgramOutcome, elapsed_s: f64) -> ProgramScore {
@@ -154,6 +179,7 @@ mod tests {
     fn program(completions_s: &[f64]) -> ProgramOutcome {
         ProgramOutcome {
             name: "p".into(),
+            nice: 0,
             completions_s: completions_s.to_vec(),
             alone_fast_s: 1.0,
             alone_slow_s: 4.0,
@@ -181,9 +207,25 @@ mod tests {
         assert!((score.stp - 0.75).abs() < 1e-12);
         assert!((score.antt - 3.0).abs() < 1e-12);
         assert!((score.unfairness - 2.0).abs() < 1e-12);
+        assert_eq!(score.unfairness, score.weighted_unfairness);
         assert!((score.jain - 0.5625 / (2.0 * 0.3125)).abs() < 1e-12);
         assert!((score.ipc - 2.0).abs() < 1e-12);
         assert!((score.edp_js - 5.0 * 2.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn slowdowns_in_proportion_to_weights_are_fair_to_them() {
+        let favoured = ProgramOutcome {
+            nice: -1,
+            ..program(&[4.0])
+        };
+        let programs = vec![program(&[5.0]), favoured];
+        let score = Score::of(&Outcome {
+            programs,
+            ..Outcome::default()
+        });
+        assert!((score.unfairness - 1.25).abs() < 1e-12);
+        assert!((score.weighted_unfairness - 1.0).abs() < 1e-12);
     }
 
     #[test]

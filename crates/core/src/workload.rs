@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{self, check_all};
+use crate::profile::Profile;
 use crate::textfile::{TextError, parse_toml, table_line};
 
 /// A workload.
@@ -41,6 +42,9 @@ pub struct WorkloadProgram {
     /// Threads per copy; as recorded when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
+    /// Share of the instructions that one thread executes before the others begin, 0 to 1; as recorded when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial_share: Option<f64>,
     /// Nice value, -20 to 19.
     #[serde(default)]
     pub nice: i8,
@@ -106,6 +110,7 @@ impl WorkloadProgram {
             command: Some(command),
             copies: 1,
             threads: None,
+            serial_share: None,
             nice: 0,
             start_s: 0.0,
             burst_mi: None,
@@ -113,6 +118,39 @@ impl WorkloadProgram {
             launch_on: None,
             scale: 1.0,
         }
+    }
+
+    /// Threads of each copy, and the share of its instructions that one of them executes before the others begin.
+    ///
+    /// # Errors
+    /// One sentence: several threads were asked for, and neither the profile nor the workload says that they have parallel work.
+    pub fn shape(&self, profile: &Profile) -> Result<(u32, f64), String> {
+        let (recorded, recorded_share) = match profile {
+            Profile::Recorded(p) => (p.shape.threads, p.shape.serial_share),
+            Profile::Tabulated(_) => (1, 1.0),
+        };
+        let threads = self.threads.unwrap_or(recorded);
+        if threads == 1 {
+            return Ok((1, 0.0));
+        }
+        let known = (recorded > 1).then_some(recorded_share);
+        let share = self.serial_share.or(known);
+        let asked = self.threads.is_some();
+        let why = match share {
+            Some(share) if share < 1.0 || !asked => return Ok((threads, share)),
+            Some(_) if self.serial_share.is_some() => {
+                "`serial_share` leaves no work to them".into()
+            }
+            Some(_) => {
+                format!("its {recorded} threads never ran at the same time when it was recorded")
+            }
+            None => "it is known from one thread, which does not tell how its work splits".into(),
+        };
+        let name = profile.name();
+        Err(format!(
+            "`threads = {threads}`: profile `{name}` has no parallel part: {why}; leave `threads` out, or state the share of its \
+             work that only one thread can do: `serial_share = 0.05`"
+        ))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -130,6 +168,7 @@ impl WorkloadProgram {
         let figures = [
             ("copies", bounds::THREADS, Some(f64::from(self.copies))),
             ("threads", bounds::THREADS, self.threads.map(f64::from)),
+            ("serial_share", bounds::SHARE, self.serial_share),
             ("nice", bounds::NICE, Some(f64::from(self.nice))),
             ("start_s", bounds::START, Some(self.start_s)),
             ("scale", bounds::SCALE, Some(self.scale)),
@@ -146,6 +185,32 @@ impl WorkloadProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_need_parallel_work_in_the_profile_or_the_workload() {
+        let program = |text: &str| {
+            let text = format!("[[program]]\nprofile = \"p\"\n{text}");
+            Workload::parse("w.toml", &text).unwrap().program.remove(0)
+        };
+        let published = "schema = \"countersteer.table/1\"\nname = \"p\"\ngiga_instructions = 1\n[source]\nkind = \"published\"\n\
+            detail = \"\"\n[[core]]\ncore_type = \"c\"\nfreq_ghz = 1\npoints = [{ cache_kib = 1, ipc = 1 }]\n";
+        let published = Profile::parse("p.toml", published).unwrap();
+        assert_eq!(program("").shape(&published), Ok((1, 0.0)));
+        assert_eq!(
+            program("threads = 4\nserial_share = 0.1").shape(&published),
+            Ok((4, 0.1))
+        );
+        let why = program("threads = 4").shape(&published).unwrap_err();
+        assert!(
+            why.contains("known from one thread") && why.contains("serial_share = "),
+            "{why}"
+        );
+        assert!(
+            program("threads = 4\nserial_share = 1")
+                .shape(&published)
+                .is_err()
+        );
+    }
 
     #[test]
     fn impossible_programs_are_refused_with_their_line() {

@@ -333,6 +333,16 @@ fn threads_are_followed() {
         "{}",
         three.profile.shape.serial_share
     );
+    let shape = &three.profile.shape;
+    assert!(
+        (shape.runnable.iter().sum::<f64>() - 1.0).abs() < 0.01,
+        "{shape:?}"
+    );
+    assert!(shape.runnable[1..].iter().sum::<f64>() > 0.2, "{shape:?}");
+    assert!(
+        (shape.serial_by.iter().sum::<f64>() - 1.0).abs() < 0.01,
+        "{shape:?}"
+    );
 }
 
 #[test]

@@ -222,8 +222,11 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
             .map(|place| cpus_of(place, topology))
             .transpose();
         let launch_on = launch_on.map_err(|why| at_program(&loaded.text, row, why))?;
+        let shape = program
+            .shape(profile)
+            .map_err(|why| at_program(&loaded.text, row, why))?;
         // Profiles bring threads of their own.
-        threads += f64::from(program.copies) * f64::from(threads_of(program, profile));
+        threads += f64::from(program.copies) * f64::from(shape.0);
         bounds::THREADS
             .check("threads of all programs", threads)
             .map_err(|why| at_program(&loaded.text, row, why))?;
@@ -238,31 +241,25 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
                 format!("{base}#{nth}")
             };
             plan.programs
-                .push(planned(program, profile, name, launch_on.clone()));
+                .push(planned(program, profile, name, shape, launch_on.clone()));
         }
     }
     Ok(plan)
-}
-
-fn threads_of(program: &WorkloadProgram, profile: &Profile) -> u32 {
-    let recorded = match profile {
-        Profile::Recorded(p) => p.shape.threads,
-        Profile::Tabulated(_) => 1,
-    };
-    program.threads.unwrap_or(recorded)
 }
 
 fn planned(
     program: &WorkloadProgram,
     profile: &Arc<Profile>,
     name: String,
+    (threads, serial_share): (u32, f64),
     launch_on: Option<Arc<CpuSet>>,
 ) -> PlannedProgram {
     let bursts = program.burst_mi.zip(program.sleep_ms);
     PlannedProgram {
         name: name.into(),
         profile: Arc::clone(profile),
-        threads: threads_of(program, profile),
+        threads,
+        serial_share,
         nice: program.nice,
         start: Nanos::from_secs_f64(program.start_s),
         bursts: bursts.map(|(mi, ms)| (mi * 1e6, Nanos::from_secs_f64(ms * 1e-3))),

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use countersteer_core::engine::ThreadInfo;
+pub(crate) use countersteer_core::score::nice_weight;
 use countersteer_core::units::{ProgramId, ThreadId};
 
 /// Counters by thread.
@@ -69,11 +70,6 @@ impl Progress {
     pub(crate) fn get(&self, thread: ThreadId) -> f64 {
         self.counters.get(&thread).map_or(0.0, |c| c.value)
     }
-}
-
-/// The weight of a nice value over that of 0: a quarter more per step, as in the kernel's table.
-pub(crate) fn nice_weight(nice: i8) -> f64 {
-    1.25f64.powi(-i32::from(nice))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod synthetic;
 
 use std::path::PathBuf;
 
-use countersteer_report::html::{ReportInput, render};
+use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::record::{Detail, Record};
 use countersteer_report::table::{self, CompareRun};
 use countersteer_report::{perfetto, profile_view, why, write_atomically};
@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             title,
             runs: &runs,
             records: drawn,
+            axis: Axis::Time,
         })?
         .as_bytes(),
     )?;

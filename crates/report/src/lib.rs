@@ -4,6 +4,7 @@
 //! for people. Same record, same bytes: nothing here reads a clock or draws a random number.
 
 pub mod chart;
+pub mod counted;
 pub mod html;
 pub mod perfetto;
 pub mod profile_view;

@@ -12,12 +12,12 @@ use countersteer_core::metric::MetricBank;
 use countersteer_core::policy::{self, PolicyRng};
 use countersteer_core::profile::Profile;
 use countersteer_core::sample::Event;
-use countersteer_core::score::Score;
+use countersteer_core::score::{ProgramScore, Score};
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::Nanos;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
-use countersteer_sim::progress::ProgressConfig;
+use countersteer_sim::progress::{ProgressConfig, synthetic};
 use rand::SeedableRng;
 
 fn read(path: &str) -> String {
@@ -46,6 +46,7 @@ fn program(name: &str, profile: &Arc<Profile>, threads: u32, scale: f64) -> Plan
         name: name.into(),
         profile,
         threads,
+        serial_share: 0.0,
         nice: 0,
         start,
         bursts: None,
@@ -194,12 +195,16 @@ fn a_program_that_is_all_serial_finishes_whatever_its_threads() {
     recorded.shape = countersteer_core::profile::ThreadShape {
         threads: 4,
         serial_share: 1.0,
+        ..Default::default()
     };
     let profile = Arc::new(Profile::Recorded(recorded));
     let score = score(
         &topology,
         &Plan {
-            programs: vec![program("serial", &profile, 4, 1.0)],
+            programs: vec![PlannedProgram {
+                serial_share: 1.0,
+                ..program("serial", &profile, 4, 1.0)
+            }],
         },
         "linux",
         config(true, 1),
@@ -521,4 +526,126 @@ fn each_core_type_counts_what_it_has_counters_for_in_sets_of_its_own() {
         }
     }
     assert_eq!((seen[0].len(), seen[1].len()), (12, 10));
+}
+
+/// Runs alone, fast cores first and on slow cores only, of programs with so many threads and such serial shares.
+fn alone(topology: &Arc<Topology>, rows: &[(u32, f64)]) -> Vec<(f64, f64)> {
+    let profile = Arc::new(synthetic::profile(
+        "p",
+        &[(synthetic::compute(), 1_000_000_000)],
+    ));
+    let programs = rows.iter().map(|(threads, serial_share)| PlannedProgram {
+        serial_share: *serial_share,
+        ..program("p", &profile, *threads, 1.0)
+    });
+    let plan = Plan {
+        programs: programs.collect(),
+    };
+    let mut simulation = Simulation::new(Arc::clone(topology), &plan, config(true, 1)).unwrap();
+    let programs = simulation.outcome().programs;
+    programs
+        .iter()
+        .map(|p| (p.alone_fast_s, p.alone_slow_s))
+        .collect()
+}
+
+fn assert_near(found: f64, expected: f64) {
+    assert!(
+        (found / expected - 1.0).abs() < 1e-6,
+        "{found} for {expected}"
+    );
+}
+
+#[test]
+fn a_program_alone_has_the_whole_machine_with_all_its_threads_fast_cores_first() {
+    let two_fast_ten_slow = machine("opteron-2425-2b-10s");
+    let rows = [
+        (1, 0.0),
+        (2, 0.25),
+        (10, 0.0),
+        (10, 0.2),
+        (24, 0.0),
+        (10, 1.0),
+    ];
+    let found = alone(&two_fast_ten_slow, &rows);
+    // One thread's time for the whole work on each type, from which all others follow.
+    let (fast, slow) = found[0];
+    // Two threads fit the two fast cores.
+    assert_near(found[1].0, fast * (0.25 + 0.75 / 2.0));
+    assert_near(found[1].1, slow * (0.25 + 0.75 / 2.0));
+    // Ten threads: two are done first, then two that were on slow cores, which have `r` of their share left, and so on.
+    let r = 1.0 - fast / slow;
+    let parallel = fast / 10.0 * (1.0 + r + r.powi(2) + r.powi(3) + r.powi(4));
+    assert_near(found[2].0, parallel);
+    assert_near(found[2].1, slow / 10.0);
+    assert_near(found[3].0, 0.2 * fast + 0.8 * parallel);
+    assert_near(found[3].1, 0.2 * slow + 0.8 * slow / 10.0);
+    // More threads than CPUs share all of them.
+    assert_near(found[4].0, 1.0 / (2.0 / fast + 10.0 / slow));
+    assert_near(found[4].1, slow / 10.0);
+    // All serial: nine threads wait.
+    assert_near(found[5].0, fast);
+    let two_equal = machine("core2-quad");
+    let found = alone(&two_equal, &[(1, 0.0), (4, 0.5), (3, 0.0)]);
+    assert_near(found[1].0, found[0].0 * (0.5 + 0.5 / 4.0));
+    assert_near(found[2].0, found[0].0 / 3.0);
+    assert!(found.iter().all(|(fast, slow)| fast == slow));
+}
+
+/// Two programs of one thread beside one of ten on two fast and ten slow cores, each thread on a core of its own: the single
+/// threads on the fast ones.
+#[test]
+fn a_mix_of_serial_and_parallel_programs_has_the_scores_that_follow_by_hand() {
+    let topology = machine("opteron-2425-2b-10s");
+    let recorded = |name: &str| {
+        let path = format!("profiles/recorded/{name}.json");
+        Arc::new(Profile::parse(&path, &read(&path)).unwrap())
+    };
+    let names = [("gzip", 1, 1.0), ("gcc", 1, 1.0), ("perl", 10, 10.0)];
+    let plan = Plan {
+        programs: names
+            .map(|(name, threads, scale)| program(name, &recorded(name), threads, scale))
+            .into(),
+    };
+    let mapping = "static:gzip=cpu0,gcc=cpu6,perl=1-5+7-11";
+    let score = score(&topology, &plan, mapping, config(true, 1));
+    let [gzip, gcc, perl] = &score.programs[..] else {
+        panic!("three programs")
+    };
+    // The two have what they would have alone; the ten threads have all slow cores and lack the two fast ones.
+    let r = 1.0 - alone_ratio(&topology, &recorded("perl"));
+    let rounds = 1.0 + r + r.powi(2) + r.powi(3) + r.powi(4);
+    let lacking = 1.0 / ((1.0 - r) * rounds);
+    for (program, slowdown) in [(gzip, 1.0), (gcc, 1.0), (perl, lacking)] {
+        assert!(
+            (program.slowdown / slowdown - 1.0).abs() < 0.01,
+            "{}: {} for {slowdown}",
+            program.name,
+            program.slowdown
+        );
+    }
+    assert!(lacking > 1.0 && lacking < 1.2, "{lacking}");
+    let gain = |p: &ProgramScore| p.alone_slow_s / p.alone_fast_s - 1.0;
+    let by_hand = [
+        (score.asp, gain(gzip) + gain(gcc)),
+        (score.stp, 2.0 + 1.0 / lacking),
+        (score.antt, (2.0 + lacking) / 3.0),
+        (score.unfairness, lacking),
+    ];
+    for (row, (found, expected)) in by_hand.into_iter().enumerate() {
+        assert!(
+            (found / expected - 1.0).abs() < 0.01,
+            "{row}: {found} for {expected}"
+        );
+    }
+}
+
+/// Time alone of one thread on a fast core over that on a slow one.
+fn alone_ratio(topology: &Arc<Topology>, profile: &Arc<Profile>) -> f64 {
+    let plan = Plan {
+        programs: vec![program("p", profile, 1, 1.0)],
+    };
+    let mut simulation = Simulation::new(Arc::clone(topology), &plan, config(true, 1)).unwrap();
+    let alone = &simulation.outcome().programs[0];
+    alone.alone_fast_s / alone.alone_slow_s
 }

@@ -33,6 +33,7 @@ fn machines_that_are_taken_can_be_simulated() {
         name: "p".into(),
         profile: Arc::new(synthetic::profile("p", &[(kind, 1_000_000)])),
         threads: 2,
+        serial_share: 0.0,
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,

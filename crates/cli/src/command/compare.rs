@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use countersteer_lab::{Experiment, Finished, Loaded, Sweep, experiment, plan};
 use countersteer_policies::reach;
-use countersteer_report::html::{ReportInput, render};
+use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Comparison};
 use countersteer_report::write_atomically;
@@ -103,6 +103,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 title,
                 runs: &runs,
                 records,
+                axis: Axis::Time,
             })?
             .as_bytes(),
         )?;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use countersteer_report::html::{ReportInput, render};
+use countersteer_report::counted::is_counted;
+use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::record::Record;
 use countersteer_report::table::CompareRun;
 use countersteer_report::{perfetto, write_atomically};
@@ -22,6 +23,24 @@ pub struct Args {
     /// Write the timeline of one record as a Perfetto trace instead
     #[arg(long)]
     perfetto: bool,
+    /// What counts of `steer stat` are drawn over
+    #[arg(long, value_enum, default_value = "time")]
+    axis: AxisArg,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum AxisArg {
+    Time,
+    Instructions,
+}
+
+impl From<AxisArg> for Axis {
+    fn from(axis: AxisArg) -> Self {
+        match axis {
+            AxisArg::Time => Self::Time,
+            AxisArg::Instructions => Self::Instructions,
+        }
+    }
 }
 
 /// Runs the command.
@@ -37,8 +56,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         };
         perfetto::export(record)
     } else {
-        let runs: Vec<CompareRun> = records.iter().map(CompareRun::of_record).collect();
+        let scored = records.iter().filter(|record| !is_counted(record));
+        let runs: Vec<CompareRun> = scored.map(CompareRun::of_record).collect();
         let title = match runs.as_slice() {
+            [] => "What was counted".to_owned(),
             [run] => format!("{} on {} under {}", run.workload, run.machine, run.policy),
             _ => "Comparison of records".to_owned(),
         };
@@ -46,6 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             title,
             runs: &runs,
             records: records.iter().collect(),
+            axis: args.axis.into(),
         })?
         .into_bytes()
     };

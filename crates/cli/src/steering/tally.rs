@@ -202,6 +202,7 @@ impl Tally {
         }
         let programs = summary.programs.iter().map(|p| ProgramOutcome {
             name: p.name.clone(),
+            nice: 0,
             completions_s: p.elapsed_s.into_iter().collect(),
             alone_fast_s: 0.0,
             alone_slow_s: 0.0,

@@ -47,13 +47,21 @@ pub struct Source {
 }
 
 /// Threads of a program and how its work is split among them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadShape {
     /// Threads that were seen (processes of the tree included).
     pub threads: u32,
     /// Share of the instructions that only one thread executed while the others waited, 0 to 1.
     pub serial_share: f64,
+    /// Share of the time with 1, 2, ... runnable threads, the last of them for that many or more. Time is that of runnable
+    /// threads which all run at one speed. Empty in profiles of versions that did not record it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runnable: Vec<f64>,
+    /// Share of the serial instructions that each thread executed, in order of creation, those after the last with any left
+    /// out. Empty likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serial_by: Vec<f64>,
 }
 
 /// One behaviour: everything the core model needs to know about a stretch of the program.
@@ -184,6 +192,9 @@ impl Recorded {
             ("serial_share", bounds::SHARE, self.shape.serial_share),
         ];
         check_all(figures).map_err(|(_, why)| why)?;
+        for share in self.shape.runnable.iter().chain(&self.shape.serial_by) {
+            bounds::SHARE.check("shape", *share)?;
+        }
         self.behaviours.iter().try_for_each(Behaviour::check)
     }
 }

@@ -4,14 +4,16 @@
 //! put in the order in which they ended and clustered by what they do; a behaviour's figures are those of all its windows
 //! together. Figures are rounded to four digits, which keeps files small and equal where measurements are.
 
+use std::collections::BTreeMap;
+
 use countersteer_core::profile::{
     Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Segment, ThreadShape,
 };
 
 use super::cluster::{Point, cluster};
 use super::layout::{
-    ENDED_EXEC, ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS,
-    add_record, record,
+    ENDED_EXEC, ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, NEAR_LINES, REUSE_BUCKETS, RUNNABLE_LEVELS,
+    STACK_BUCKETS, add_record, record,
 };
 use super::pipeline;
 use super::raw::ThreadLog;
@@ -72,20 +74,51 @@ pub fn assemble(threads: &[ThreadLog]) -> Option<Assembled> {
 }
 
 fn shape(threads: &[ThreadLog], whole: &[u64]) -> ThreadShape {
-    // A process that becomes another program is one thread, though it has two files.
-    let count = threads
+    let serial_by = serial_by(threads);
+    let count = serial_by.len().max(1);
+    let levels = &whole[record::RUNNABLE..record::RUNNABLE + RUNNABLE_LEVELS];
+    // While n threads run, n instructions pass in the time of one.
+    let times = levels
         .iter()
-        .filter(|t| t.ended != ENDED_EXEC && !t.windows.is_empty())
-        .count();
-    let share = whole[record::SERIAL] as f64 / whole[record::INSTRUCTIONS] as f64;
+        .zip(1..)
+        .map(|(n, at_once)| *n as f64 / f64::from(at_once));
+    let total: f64 = times.clone().sum();
+    let share = levels[0] as f64 / whole[record::INSTRUCTIONS] as f64;
+    let alone = levels[0].max(1) as f64;
     ThreadShape {
-        threads: count.max(1) as u32,
+        threads: count as u32,
         serial_share: if count > 1 {
             round(share.min(1.0))
         } else {
             1.0
         },
+        runnable: trimmed(times.map(|time| time / total)),
+        serial_by: trimmed(serial_by.iter().map(|n| *n as f64 / alone)),
     }
+}
+
+/// Rounded shares without the zeros at the end.
+fn trimmed(shares: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut shares: Vec<f64> = shares.map(|share| round(share.min(1.0))).collect();
+    let some = shares.iter().rposition(|share| *share > 0.0);
+    shares.truncate(some.map_or(0, |last| last + 1));
+    shares
+}
+
+/// Serial instructions by thread, in order of creation. A process that becomes another program is one thread, though it has two
+/// files.
+fn serial_by(threads: &[ThreadLog]) -> Vec<u64> {
+    let mut sums: Vec<u64> = Vec::new();
+    let mut becoming: BTreeMap<u64, u64> = BTreeMap::new();
+    for thread in threads {
+        let own: u64 = thread.windows.iter().map(|w| w[record::RUNNABLE]).sum();
+        if thread.ended == ENDED_EXEC {
+            *becoming.entry(thread.pid).or_default() += own;
+        } else if !thread.windows.is_empty() {
+            sums.push(own + becoming.remove(&thread.pid).unwrap_or(0));
+        }
+    }
+    sums
 }
 
 /// All windows by the time they ended, neighbours merged until few enough are left.
@@ -356,7 +389,7 @@ mod tests {
     fn window(instructions: u64, far: u64, stamp: u64) -> Vec<u64> {
         let mut window = vec![0; record::WORDS];
         window[record::INSTRUCTIONS] = instructions;
-        window[record::SERIAL] = instructions;
+        window[record::RUNNABLE] = instructions;
         window[record::STAMP] = stamp;
         window[record::LOADS] = instructions / 4;
         window[record::STACK + LogHistogram::bucket(5000)] = far;
@@ -403,7 +436,9 @@ mod tests {
             all.shape,
             ThreadShape {
                 threads: 1,
-                serial_share: 1.0
+                serial_share: 1.0,
+                runnable: vec![1.0],
+                serial_by: vec![1.0],
             }
         );
     }
@@ -426,16 +461,23 @@ mod tests {
     fn threads_and_exec_chains_are_counted() {
         let mut before_exec = thread(1, vec![window(1000, 0, 1)]);
         before_exec.ended = ENDED_EXEC;
-        let mut parallel = window(1_000_000, 0, 3);
-        parallel[record::SERIAL] = 0;
-        let all = assemble(&[
-            before_exec,
-            thread(2, vec![window(1_000_000, 0, 2)]),
-            thread(3, vec![parallel]),
-        ])
-        .unwrap();
+        let parallel = |instructions, stamp| {
+            let mut window = window(instructions, 0, stamp);
+            window[record::RUNNABLE] = 0;
+            window[record::RUNNABLE + 1] = instructions;
+            window
+        };
+        let second = ThreadLog {
+            pid: 2,
+            ..thread(3, vec![parallel(1_000_000, 4)])
+        };
+        let windows = vec![window(999_000, 0, 2), parallel(1_000_000, 3)];
+        let all = assemble(&[before_exec, thread(2, windows), second]).unwrap();
         assert_eq!(all.shape.threads, 2);
-        assert!((all.shape.serial_share - 0.5).abs() < 0.01);
+        assert_eq!(all.shape.serial_share, 0.3333);
+        // A million alone, then a million each at once: as long.
+        assert_eq!(all.shape.runnable, [0.5, 0.5]);
+        assert_eq!(all.shape.serial_by, [1.0]);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub const STREAM_SOCKET: &str = "stream";
 /// Ending of a thread's file.
 pub const THREAD_SUFFIX: &str = "raw";
 
+/// Numbers of runnable threads that are told apart.
+pub const RUNNABLE_LEVELS: usize = 16;
 /// Instruction windows for which parallelism is measured.
 pub const ILP_WINDOWS: [usize; 6] = [16, 32, 64, 128, 256, 512];
 /// Cache sizes, in lines, whose misses count as long.
@@ -95,7 +97,9 @@ pub const ENDED_EXEC: u64 = 2;
 pub mod record {
     use countersteer_core::profile::{CONFLICT_WAYS, Operation};
 
-    use super::{ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, REUSE_BUCKETS, STACK_BUCKETS};
+    use super::{
+        ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, REUSE_BUCKETS, RUNNABLE_LEVELS, STACK_BUCKETS,
+    };
 
     /// The recording's instruction count when the window was last written.
     pub const STAMP: usize = 0;
@@ -108,12 +112,12 @@ pub mod record {
     pub const MISPREDICTED: usize = 7;
     /// First touches of a line.
     pub const COLD: usize = 8;
-    /// Instructions during which no other thread was runnable.
-    pub const SERIAL: usize = 9;
+    /// Instructions during which 1, 2, ... threads were runnable, this one included; the last word for that many or more.
+    pub const RUNNABLE: usize = 9;
     /// Instructions in the parallelism samples.
-    pub const SAMPLED: usize = 10;
+    pub const SAMPLED: usize = RUNNABLE + RUNNABLE_LEVELS;
     /// Cycles that the samples take, one word per entry of [`ILP_WINDOWS`].
-    pub const ILP_CYCLES: usize = 11;
+    pub const ILP_CYCLES: usize = SAMPLED + 1;
     /// The same with slow loads, and with slow loads and operations.
     pub const LOAD_CYCLES: usize = ILP_CYCLES + ILP_WINDOWS.len();
     pub const OPERATION_CYCLES: usize = LOAD_CYCLES + ILP_WINDOWS.len();

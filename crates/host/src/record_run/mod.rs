@@ -322,6 +322,7 @@ mod tests {
             shape: countersteer_core::profile::ThreadShape {
                 threads: 1,
                 serial_share: 1.0,
+                ..Default::default()
             },
             behaviours: Vec::new(),
             timeline: Vec::new(),

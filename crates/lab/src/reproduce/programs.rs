@@ -134,6 +134,13 @@ impl Cast {
                 "[[program]]\nname = \"{short}\"\nprofile = \"../profiles/{profile}\"\nthreads = {}\ncopies = {}\nscale = {scale}\n",
                 member.threads, member.copies
             )?;
+            if member.threads > 1 {
+                writeln!(
+                    text,
+                    "serial_share = {}",
+                    stand_in.serial_share.unwrap_or(0.0)
+                )?;
+            }
             if let Some(place) = member.launch_on {
                 writeln!(text, "launch_on = \"{place}\"")?;
             }

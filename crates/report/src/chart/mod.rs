@@ -22,6 +22,7 @@ use crate::table::Summary;
 
 pub(crate) use curves::profile_plot;
 pub(crate) use residence::Residence;
+pub(crate) use timeline::legend;
 
 /// One machine with one workload under several policies.
 #[derive(Clone)]

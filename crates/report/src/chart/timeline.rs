@@ -178,7 +178,7 @@ fn figure(
     }
 }
 
-pub(super) fn legend(categories: &[(String, usize)]) -> Markup {
+pub(crate) fn legend(categories: &[(String, usize)]) -> Markup {
     html! {
         ul.legend { @for (name, series) in categories { li { span class={ "key b" (series) } {} (name) } } }
     }

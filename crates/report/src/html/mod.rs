@@ -3,6 +3,7 @@
 //! Input: [`ReportInput`]: scores of all runs, records of some. Output: HTML text that needs no network, works on a phone,
 //! on a desk, on paper, in the dark, and for readers without colour vision.
 
+mod counted;
 mod sections;
 mod verdict;
 
@@ -10,7 +11,10 @@ use std::sync::Arc;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+pub use counted::Axis;
+
 use crate::chart::{CHARTS, Experiment};
+use crate::counted::is_counted;
 use crate::error::ReportError;
 use crate::record::{Detail, Record};
 use crate::table::{CompareRun, summarise};
@@ -29,6 +33,8 @@ pub struct ReportInput<'a> {
     pub runs: &'a [CompareRun],
     /// Records for timelines and decisions, usually one seed of each machine, workload and policy.
     pub records: Vec<&'a Record>,
+    /// What counts are drawn over, where records are of counting sessions.
+    pub axis: Axis,
 }
 
 /// Renders a report.
@@ -37,6 +43,12 @@ pub struct ReportInput<'a> {
 /// A machine or profile inside a record cannot be read.
 pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     let experiments = experiments(input)?;
+    let counted: Vec<Markup> = input
+        .records
+        .iter()
+        .filter(|r| is_counted(r))
+        .map(|r| counted::section(r, input.axis))
+        .collect::<Result<_, _>>()?;
     let mut budget = BUDGET;
     let mut bodies: Vec<Markup> = Vec::new();
     for (i, e) in experiments.iter().enumerate() {
@@ -60,9 +72,9 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                     @if experiments.len() > 1 { (verdict::overview(&experiments)) }
                 }
                 main {
-                    @for body in &bodies { (body) }
+                    @for body in counted.iter().chain(&bodies) { (body) }
                     @if !input.records.is_empty() { (sections::repeat(&input.records)) }
-                    (sections::words())
+                    @if !experiments.is_empty() { (sections::words()) }
                 }
             }
         }
@@ -91,7 +103,7 @@ fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, Repor
     for record in input
         .records
         .iter()
-        .filter(|r| r.manifest.detail != Detail::Scores)
+        .filter(|r| r.manifest.detail != Detail::Scores && !is_counted(r))
     {
         let machine = &record.manifest.machine.name;
         let workload = &record.manifest.workload.name;
@@ -118,6 +130,10 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
     };
     let plural =
         |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    let counted = input.records.iter().filter(|r| is_counted(r)).count();
+    if counted > 0 && input.runs.is_empty() {
+        return plural(counted, "counting session", "counting sessions") + ".";
+    }
     let mut text = format!(
         "{}: {}, {}, {}, {}.",
         plural(input.runs.len(), "run", "runs"),

@@ -8,11 +8,14 @@ use maud::{Markup, html};
 use crate::chart::{Experiment, Residence};
 use crate::format::{change, count, number};
 use crate::record::Record;
-use crate::table::{Better, COMPLETION, METRICS, Metric, Spread, Summary};
+use crate::table::{
+    Better, COMPLETION, METRICS, Metric, Spread, Summary, lead, mean_speedup, meaning,
+};
 
 /// The opening words about all experiments: how often each policy was best, and the scores in one table.
 pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
-    let asp = metric("asp");
+    let leads: Vec<&Metric> = experiments.iter().map(|e| lead(&e.summaries)).collect();
+    let alike = leads.iter().all(|m| m.key == leads[0].key);
     let mut policies: Vec<&str> = Vec::new();
     for s in experiments.iter().flat_map(|e| &e.summaries) {
         if !policies.contains(&s.policy) {
@@ -21,9 +24,11 @@ pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
     }
     let bests: Vec<&str> = experiments
         .iter()
-        .filter_map(|e| best(e, asp))
+        .zip(&leads)
+        .filter_map(|(e, lead)| best(e, lead))
         .map(|s| s.policy)
         .collect();
+    let head = if alike { leads[0].label } else { "score" };
     let mut wins: Vec<(usize, &str)> = policies
         .iter()
         .map(|p| (bests.iter().filter(|b| *b == p).count(), *p))
@@ -33,18 +38,18 @@ pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
     let of = experiments.len();
     html! {
         div.verdict {
-            p { "Best aggregate speed-up (ASP): " @for (i, (n, policy)) in wins.iter().enumerate() {
+            p { "Best " @if alike { (words(leads[0])) } @else { "score" } ": " @for (i, (n, policy)) in wins.iter().enumerate() {
                 @if i > 0 { ", " } b { (policy) } " in " (n) @if i == 0 { " of " (of) " experiments" } } "." }
         }
-        div.scroll tabindex="0" role="region" aria-label="Aggregate speed-up of all experiments" {
+        div.scroll tabindex="0" role="region" aria-label="Scores of all experiments" {
             table {
-                thead { tr { th.text scope="col" { "ASP, median" } @for p in &policies { th scope="col" { (p) } } } }
-                tbody { @for (i, (e, best)) in experiments.iter().zip(&bests).enumerate() { tr {
-                    th scope="row" { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } }
+                thead { tr { th.text scope="col" { (head) ", median" } @for p in &policies { th scope="col" { (p) } } } }
+                tbody { @for (i, ((e, best), lead)) in experiments.iter().zip(&bests).zip(&leads).enumerate() { tr {
+                    th scope="row" { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } @if !alike { " (" (lead.label) ")" } }
                     @for p in &policies {
                         td class=[(p == best).then_some("best")] {
                             @match e.summaries.iter().find(|s| s.policy == *p) {
-                                Some(s) => (number(s.spread(asp).median, 3)),
+                                Some(s) => (number(s.spread(lead).median, 3)),
                                 None => "–",
                             }
                         }
@@ -57,23 +62,23 @@ pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
 
 /// The opening words about one experiment.
 pub(super) fn verdict(e: &Experiment<'_>) -> Markup {
-    let asp = metric("asp");
-    if e.summaries.iter().all(|s| s.spread(asp).median.is_nan()) {
+    let lead = lead(&e.summaries);
+    if lead.key == COMPLETION.key {
         return html! { div.verdict { p { (completions(e)) } } };
     }
-    let Some(best) = best(e, asp) else {
+    let Some(best) = best(e, lead) else {
         return html! {};
     };
     if e.summaries.len() == 1 {
-        return html! { div.verdict { p { (alone(best)) } } };
+        return html! { div.verdict { p { (alone(best, lead)) } } };
     }
     let reference = e
         .linux()
         .filter(|l| l.policy != best.policy)
-        .or_else(|| runner_up(e, best));
+        .or_else(|| runner_up(e, best, lead));
     html! {
         div.verdict {
-            p { (throughput(e, best)) }
+            p { (gain(e, best, lead)) }
             @if let Some(text) = reference.and_then(|r| reason(e, best, r)) { p { (text) } }
             p { (others(e)) }
         }
@@ -97,17 +102,20 @@ fn best<'a, 'b>(e: &'b Experiment<'a>, metric: &Metric) -> Option<&'b Summary<'a
     best
 }
 
-fn runner_up<'a, 'b>(e: &'b Experiment<'a>, best: &Summary<'_>) -> Option<&'b Summary<'a>> {
-    let asp = metric("asp");
+fn runner_up<'a, 'b>(
+    e: &'b Experiment<'a>,
+    best: &Summary<'_>,
+    lead: &Metric,
+) -> Option<&'b Summary<'a>> {
     let others = e.summaries.iter().filter(|s| s.policy != best.policy);
-    others.max_by(|a, b| a.spread(asp).median.total_cmp(&b.spread(asp).median))
+    others.max_by(|a, b| a.spread(lead).median.total_cmp(&b.spread(lead).median))
 }
 
-fn alone(s: &Summary<'_>) -> Markup {
+fn alone(s: &Summary<'_>, lead: &Metric) -> Markup {
     let of = |key| number(s.spread(metric(key)).median, 3);
     html! {
-        b { (s.policy) } " reached an aggregate speed-up (ASP) of " (of("asp")) " over the slowest cores, with a mean slowdown (ANTT) of "
-        (of("antt")) " and an unfairness of " (of("unfairness")) ". With a second policy this page would compare them."
+        b { (s.policy) } " reached an " (words(lead)) " of " (of(lead.key)) ", with a mean slowdown (ANTT) of "
+        (of("antt")) " and an unfairness of " (of("unfairness")) ". " (meaning(lead)) " With a second policy this page would compare them."
     }
 }
 
@@ -130,26 +138,37 @@ fn completions(e: &Experiment<'_>) -> Markup {
     }
 }
 
-fn throughput(e: &Experiment<'_>, best: &Summary<'_>) -> Markup {
-    let asp = metric("asp");
-    let mine = best.spread(asp);
-    let head = html! { b { (best.policy) } " served best: aggregate speed-up (ASP) " (number(mine.median, 3)) " in the median over " (seeds(best)) };
+/// A leading measure by name and sign.
+fn words(metric: &Metric) -> String {
+    match metric.key {
+        "asp" => "aggregate speed-up (ASP)".into(),
+        "stp" => "overall throughput (STP)".into(),
+        _ => metric.label.into(),
+    }
+}
+
+/// What the best policy gains over linux, and what the measure means.
+fn gain(e: &Experiment<'_>, best: &Summary<'_>, lead: &Metric) -> Markup {
+    let mine = best.spread(lead);
+    let second = runner_up(e, best, lead);
+    let median = |s: &Summary<'_>| s.spread(lead).median;
+    let head = html! { b { (best.policy) } " served best: " (words(lead)) " " (number(mine.median, 3)) " in the median over " (seeds(best)) };
     let Some(linux) = e.linux() else {
-        let second = runner_up(e, best);
-        return html! { (head) @if let Some(s) = second { ", " (gap(mine.median, s.spread(asp).median)) " against the next, " b { (s.policy) } } "." };
+        return html! { (head) @if let Some(s) = second { ", " (gap(mine.median, median(s))) " against the next, " b { (s.policy) } } ". " (meaning(lead)) };
     };
-    let theirs = linux.spread(asp);
+    let theirs = linux.spread(lead);
     if linux.policy == best.policy {
-        let second = runner_up(e, best);
         return html! {
-            "No policy beat plain " b { "linux" } ": its aggregate speed-up (ASP) is " (number(mine.median, 3)) " in the median over " (seeds(best))
-            @if let Some(s) = second { "; the next is " b { (s.policy) } " with " (number(s.spread(asp).median, 3)) } "."
+            "No policy beat plain " b { "linux" } ": its " (words(lead)) " is " (number(mine.median, 3)) " in the median over " (seeds(best))
+            @if let Some(s) = second { "; the next is " b { (s.policy) } " with " (number(median(s), 3)) } ". " (meaning(lead))
         };
     }
     html! {
         (head) ", " (gap(mine.median, theirs.median)) " against " b { "linux" } " (" (number(theirs.median, 3)) (range(&theirs)) "). "
-        @if mine.min > theirs.max { "Its worst seed is better than linux's best." }
-        @else if theirs.max > mine.median { "Linux's best seed does better than its median, so the gain depends on luck." }
+        @if let Some(speedup) = mean_speedup(best, linux) { "Programs ran " (number(speedup, 3)) " times as fast as under linux in the mean. " }
+        @if mine.min > theirs.max { "Its worst seed is better than linux's best. " }
+        @else if theirs.max > mine.median { "Linux's best seed does better than its median, so the gain depends on luck. " }
+        (meaning(lead))
     }
 }
 

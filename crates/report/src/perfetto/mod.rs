@@ -1,7 +1,8 @@
 //! Perfetto traces: a record's timeline for <https://ui.perfetto.dev>.
 //!
 //! Input: a [`Record`] with spans. Output: a TrackEvent protobuf: a track of slices for each CPU, a track for each thread with
-//! its moves and decisions as instants, and counters of its IPC and cache occupancy.
+//! its moves and decisions as instants, and counters of its IPC and cache occupancy; of a counting session, counters of all
+//! that was counted.
 
 pub mod proto;
 
@@ -17,6 +18,7 @@ use proto::{
     TracePacket, TrackDescriptor, TrackEvent, event_type, sequence_flags,
 };
 
+use crate::counted::{Line, Measure, Point, is_counted, measures};
 use crate::record::{DecisionRow, Record, ThreadIdentity};
 
 /// All packets come from one writer.
@@ -33,6 +35,8 @@ const CPU: u64 = 1;
 const THREAD: u64 = 2;
 const IPC: u64 = 3;
 const OCCUPANCY: u64 = 4;
+/// The first of the kinds that measures of a counting session have, one after the other.
+const MEASURE: u64 = 16;
 
 /// The timeline of a record as a trace.
 #[must_use]
@@ -40,11 +44,22 @@ pub fn export(record: &Record) -> Vec<u8> {
     let topology = record.topology().ok();
     let identities = record.identities();
     let mut packets = vec![names(&identities)];
+    let counted = is_counted(record);
+    let measures = if counted {
+        measures(record)
+    } else {
+        Vec::new()
+    };
     packets.extend(descriptors(record, topology.as_deref(), &identities));
+    packets.extend(measures.iter().zip(MEASURE..).flat_map(described));
     let mut events = slices(record);
     events.extend(record.events.iter().filter_map(move_event));
     events.extend(decisions(record));
-    events.extend(record.samples.iter().flat_map(|s| counters(&s.sample)));
+    if counted {
+        events.extend(measures.iter().zip(MEASURE..).flat_map(values));
+    } else {
+        events.extend(record.samples.iter().flat_map(|s| counters(&s.sample)));
+    }
     // Stable: of events at one time, a slice's end comes before the next one's beginning.
     events.sort_by_key(|(at, _)| *at);
     packets.extend(events.into_iter().map(|(at, event)| TracePacket {
@@ -137,6 +152,9 @@ fn descriptors(
         let rank = rank as u32 * 3;
         let name = thread_name(identities, t);
         tracks.push(named(track(THREAD, id), Some(THREADS), rank, name.clone()));
+        if is_counted(record) {
+            continue;
+        }
         tracks.push(counter(
             track(IPC, id),
             rank + 1,
@@ -266,6 +284,42 @@ fn decision(d: &DecisionRow) -> Timed {
             ..event(event_type::INSTANT, uuid)
         },
     )
+}
+
+/// The tracks of a measure, one for each of its lines.
+fn described((measure, kind): (&Measure, u64)) -> Vec<TracePacket> {
+    let lines = measure.lines.iter().zip(0..);
+    let descriptor = |(line, nth): (&Line, u32)| {
+        let place = match &*line.core_type {
+            "" => String::new(),
+            core_type => format!(" on {core_type}"),
+        };
+        let name = format!("{} {}{place}", line.owner, measure.name);
+        TracePacket {
+            track_descriptor: Some(counter(track(kind, nth), nth, name, &measure.unit)),
+            ..packet()
+        }
+    };
+    lines.map(descriptor).collect()
+}
+
+fn values((measure, kind): (&Measure, u64)) -> Vec<Timed> {
+    let lines = measure.lines.iter().zip(0..);
+    let values = lines.flat_map(|(line, nth)| {
+        let value = move |point: &Point| {
+            let event = event(event_type::COUNTER, track(kind, nth));
+            let double_counter_value = Some(point.value);
+            (
+                point.at_ns,
+                TrackEvent {
+                    double_counter_value,
+                    ..event
+                },
+            )
+        };
+        line.points.iter().map(value)
+    });
+    values.collect()
 }
 
 fn counters(sample: &countersteer_core::sample::Sample) -> Vec<Timed> {

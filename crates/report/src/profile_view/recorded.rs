@@ -1,6 +1,6 @@
 //! Recorded profiles: phases and behaviours.
 
-use countersteer_core::profile::{Behaviour, MissCurve, Recorded};
+use countersteer_core::profile::{Behaviour, MissCurve, Recorded, ThreadShape};
 
 use super::{shares, source};
 use crate::format::{number, prefixed};
@@ -44,10 +44,36 @@ fn shape(p: &Recorded) -> String {
     match p.shape.threads {
         1 => "1 thread".into(),
         n => format!(
-            "{n} threads, {:.0} % of the work serial",
-            p.shape.serial_share * 100.0
+            "{n} threads, {:.0} % of the work serial{}",
+            p.shape.serial_share * 100.0,
+            runnable(&p.shape)
         ),
     }
+}
+
+/// Share of the time by number of runnable threads, and which thread the serial part is in.
+fn runnable(shape: &ThreadShape) -> String {
+    let rows = shape.runnable.iter().enumerate();
+    let parts = rows.filter(|(_, share)| **share >= 0.005);
+    let parts: Vec<String> = parts
+        .map(|(row, share)| format!("{} {:.0} %", row + 1, share * 100.0))
+        .collect();
+    let most = shape.serial_by.iter().enumerate();
+    let most = most.max_by(|a, b| a.1.total_cmp(b.1));
+    let of_thread = most.map_or_else(String::new, |(row, share)| {
+        format!(
+            "; {:.0} % of the serial work in thread {}",
+            share * 100.0,
+            row + 1
+        )
+    });
+    if parts.is_empty() {
+        return of_thread;
+    }
+    format!(
+        "\n  runnable threads by time: {}{of_thread}",
+        parts.join(", ")
+    )
 }
 
 fn letter(behaviour: usize) -> char {

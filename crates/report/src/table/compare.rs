@@ -34,6 +34,9 @@ pub struct CompareRun {
     pub stp: f64,
     pub antt: f64,
     pub unfairness: f64,
+    /// Of slowdowns times the weights of the programs' nice values.
+    #[serde(default)]
+    pub weighted_unfairness: f64,
     pub jain: f64,
     /// Mean instructions per cycle.
     pub ipc: f64,
@@ -53,11 +56,11 @@ pub struct CompareProgram {
     pub name: String,
     /// Geometric mean of its completion times.
     pub completion_s: f64,
-    /// Alone on the fastest cores.
+    /// Alone on the whole machine, fast cores first.
     pub alone_fast_s: f64,
-    /// Alone on the slowest cores.
+    /// Alone on the slowest cores only.
     pub alone_slow_s: f64,
-    /// Completion over alone on the fastest cores.
+    /// Completion over alone on the whole machine.
     pub slowdown: f64,
 }
 
@@ -84,6 +87,7 @@ impl CompareRun {
             stp: score.stp,
             antt: score.antt,
             unfairness: score.unfairness,
+            weighted_unfairness: score.weighted_unfairness,
             jain: score.jain,
             ipc: score.ipc,
             energy_j: score.energy_j,

@@ -4,9 +4,11 @@
 //! and policy: the median over seeds and the range they span.
 
 mod compare;
+mod headline;
 mod render;
 mod summary;
 
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison};
+pub use headline::{lead, mean_speedup, meaning};
 pub use render::{comparison, csv, csv_summary, markdown, plain, programs};
 pub use summary::{Better, COMPLETION, METRICS, Metric, Spread, Summary, measured, summarise};

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 
-use super::summary::{METRICS, Metric, Spread, Summary, summarise};
+use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
 use super::{Better, CompareRun};
 use crate::format::number;
 
@@ -29,16 +29,17 @@ pub fn comparison(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
     let mut table = bare();
     let names = names(&summaries);
+    let metrics = columns(&summaries);
     let head = names
         .iter()
         .map(|n| n.0)
         .chain(["seeds"])
-        .chain(METRICS.iter().map(|m| m.label));
+        .chain(metrics.iter().map(|m| m.label));
     table.set_header(head.map(bold));
     for summary in &summaries {
         let mut row: Vec<Cell> = names.iter().map(|n| Cell::new((n.1)(summary))).collect();
         row.push(Cell::new(summary.runs.len()).set_alignment(CellAlignment::Right));
-        for metric in METRICS {
+        for metric in &metrics {
             let cell = Cell::new(shown(metric, summary)).set_alignment(CellAlignment::Right);
             let best = colour() && is_best(metric, summary, &summaries);
             row.push(if best {
@@ -66,11 +67,12 @@ pub fn comparison(runs: &[CompareRun]) -> String {
 pub fn markdown(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
     let names = names(&summaries);
+    let metrics = columns(&summaries);
     let head: Vec<&str> = names
         .iter()
         .map(|n| n.0)
         .chain(["seeds"])
-        .chain(METRICS.iter().map(|m| m.label))
+        .chain(metrics.iter().map(|m| m.label))
         .collect();
     let rules = head
         .iter()
@@ -87,7 +89,7 @@ pub fn markdown(runs: &[CompareRun]) -> String {
             .map(|n| (n.1)(summary).replace('|', "\\|"))
             .collect();
         cells.push(summary.runs.len().to_string());
-        for metric in METRICS {
+        for metric in &metrics {
             let shown = shown(metric, summary);
             cells.push(if is_best(metric, summary, &summaries) {
                 format!("**{shown}**")
@@ -104,7 +106,7 @@ pub fn markdown(runs: &[CompareRun]) -> String {
 #[must_use]
 pub fn csv(runs: &[CompareRun]) -> String {
     let mut text = String::from(
-        "machine,workload,policy,seed,asp,stp,antt,unfairness,jain,ipc,energy_j,edp_js,migrations\n",
+        "machine,workload,policy,seed,asp,stp,antt,unfairness,jain,ipc,energy_j,edp_js,migrations,weighted_unfairness\n",
     );
     for r in runs {
         let names = [&r.machine, &r.workload, &r.policy]
@@ -113,7 +115,7 @@ pub fn csv(runs: &[CompareRun]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{names},{},{},{},{},{},{},{},{},{},{}",
+            "{names},{},{},{},{},{},{},{},{},{},{},{}",
             r.seed,
             r.asp,
             r.stp,
@@ -123,7 +125,8 @@ pub fn csv(runs: &[CompareRun]) -> String {
             r.ipc,
             r.energy_j,
             r.edp_js,
-            r.migrations
+            r.migrations,
+            r.weighted_unfairness
         );
     }
     text

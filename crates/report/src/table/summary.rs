@@ -62,6 +62,14 @@ pub const METRICS: &[Metric] = &[
         of: |r| r.unfairness,
     },
     Metric {
+        key: "weighted_unfairness",
+        label: "weighted unfairness",
+        prose: "largest over smallest slowdown times the weight of the nice value",
+        better: Better::Lower,
+        positive: true,
+        of: |r| r.weighted_unfairness,
+    },
+    Metric {
         key: "ipc",
         label: "IPC",
         prose: "instructions per cycle, mean over programs",
@@ -108,6 +116,15 @@ pub const COMPLETION: Metric = Metric {
     },
 };
 
+/// The metrics of a table in column order: weighted unfairness only where programs differ in weight.
+#[must_use]
+pub fn columns(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
+    let mut runs = summaries.iter().flat_map(|s| &s.runs);
+    let weighted = runs.any(|r| (r.weighted_unfairness - r.unfairness).abs() > 1e-9);
+    let is_shown = |m: &&Metric| weighted || m.key != "weighted_unfairness";
+    METRICS.iter().filter(is_shown).collect()
+}
+
 /// The metrics that some of these runs have, in column order.
 #[must_use]
 pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
@@ -117,7 +134,7 @@ pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
             .filter(|v| !v.is_nan())
             .any(|v| v != 0.0 || !m.positive)
     };
-    let known = METRICS.iter().filter(|m| has(m));
+    let known = columns(summaries).into_iter().filter(|m| has(m));
     let first = (!has(&METRICS[0])).then_some(&COMPLETION);
     first.into_iter().chain(known).collect()
 }
@@ -235,6 +252,7 @@ mod tests {
             stp: known,
             antt: known,
             unfairness: known,
+            weighted_unfairness: known,
             jain: known,
             ipc: if known.is_nan() { 0.0 } else { known },
             energy_j: 0.0,

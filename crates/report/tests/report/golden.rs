@@ -126,7 +126,7 @@ const RECORDED: &str = r#"{
   "schema": "countersteer.profile/1", "name": "sorter", "instructions": 1000000000,
   "source": {"kind": "instrumentation", "detail": "steer profile -- sorter words.txt", "method": "every access"},
   "partial": "stopped after 1 G instructions",
-  "shape": {"threads": 4, "serial_share": 0.125},
+  "shape": {"threads": 4, "serial_share": 0.125, "runnable": [0.3, 0.1, 0.0, 0.6], "serial_by": [0.25, 0.75]},
   "behaviours": [
     {"mix": {"loads": 0.3, "stores": 0.1, "branches": 0.2, "fp": 0.0, "simd": 0.0}, "branch_mpki": 4.5,
      "locality": {"stack_distance_pki": RATES, "cold_pki": 0.5, "reuse_time_pki": []},

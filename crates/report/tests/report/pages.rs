@@ -1,6 +1,6 @@
 //! Reports: whole, light, self-contained, the same every time.
 
-use countersteer_report::html::{ReportInput, render};
+use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::record::{Detail, Record};
 use countersteer_report::table::CompareRun;
 
@@ -13,6 +13,7 @@ fn page(records: &[Record], title: &str) -> String {
         title: title.into(),
         runs: &runs,
         records: drawn,
+        axis: Axis::Time,
     })
     .unwrap()
 }
@@ -153,6 +154,7 @@ fn reports_without_timelines_runs_or_records_still_stand() {
         title: "Empty".into(),
         runs: &[],
         records: Vec::new(),
+        axis: Axis::Time,
     })
     .unwrap();
     assert!(empty.contains("There is nothing to show."));
@@ -180,5 +182,74 @@ fn many_experiments_leave_heavy_charts_out_and_stay_light() {
     assert!(
         html.contains("id=\"e29-scores\""),
         "light charts are always there"
+    );
+}
+
+#[test]
+fn a_report_of_counts_shows_them_by_thread_and_core_type_and_no_score() {
+    let counted = synthetic::counted();
+    let page = |axis| {
+        render(&ReportInput {
+            title: "What was counted".into(),
+            runs: &[],
+            records: vec![&counted],
+            axis,
+        })
+        .unwrap()
+    };
+    let over_time = page(Axis::Time);
+    for part in [
+        "instructions (1/s) on cpu_atom",
+        "llc_misses (1/s) on cpu_core",
+        "llc_mpki on cpu_core",
+        "energy (J)",
+        "&lt;sorter&gt; (42)",
+        "1,000,000,000",
+    ] {
+        assert!(over_time.contains(part), "{part}");
+    }
+    for score in ["ASP", "slowdown", "unfairness", "<sorter>", "NaN"] {
+        assert!(!over_time.contains(score), "{score}");
+    }
+    // The machine's energy belongs to no thread, so there are no instructions to draw it over.
+    let over_instructions = page(Axis::Instructions);
+    assert!(over_instructions.contains("llc_mpki on cpu_core"));
+    assert!(!over_instructions.contains("energy (J)"));
+}
+
+#[test]
+fn rates_of_counts_are_of_the_time_in_which_they_were_counted() {
+    let measures = countersteer_report::counted::measures(&synthetic::counted());
+    let names: Vec<&str> = measures.iter().map(|m| &*m.name).collect();
+    assert_eq!(names, ["instructions", "llc_misses", "llc_mpki", "energy"]);
+    let misses = &measures[1].lines[1];
+    assert_eq!(
+        (misses.owner.as_str(), &*misses.core_type),
+        ("<sorter> (42)", "cpu_atom")
+    );
+    let last = misses.points.last().unwrap();
+    assert_eq!((misses.points.len(), last.value), (5, 8000.0 / 0.05));
+    assert_eq!((last.at_ns, last.instructions), (900_000_000, Some(9e8)));
+    let energy = &measures[3].lines[0];
+    assert_eq!(
+        (energy.owner.as_str(), energy.points.len()),
+        ("package-0", 10)
+    );
+}
+
+/// The same scores on a machine whose cores are all alike.
+#[test]
+fn equal_cores_are_led_by_throughput() {
+    let mut all = records(Detail::Scores);
+    for program in all
+        .iter_mut()
+        .flat_map(|r| &mut r.manifest.outcome.programs)
+    {
+        program.alone_slow_s = program.alone_fast_s;
+    }
+    let html = page(&all, "Equal");
+    assert!(html.contains("overall throughput (STP)"), "{html}");
+    assert!(
+        html.contains("times as fast as under linux in the mean. ") && html.contains("STP adds up")
     );
 }

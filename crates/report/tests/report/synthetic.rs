@@ -19,7 +19,9 @@ use countersteer_core::sample::{Counts, Event, Sample};
 use countersteer_core::score::{Outcome, ProgramOutcome, Score};
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
-use countersteer_report::record::{Collector, Detail, Manifest, Record};
+use countersteer_report::record::{
+    Collector, Detail, Manifest, ReadingRow, Record, ThreadRow, VirtualRow,
+};
 use rand::{RngExt, SeedableRng};
 
 /// Name, instructions per nanosecond on fast and slow cores, footprint in MiB, giga-instructions of a run.
@@ -235,6 +237,7 @@ impl Room {
             .enumerate()
             .map(|(i, t)| ProgramOutcome {
                 name: self.name(i),
+                nice: 0,
                 completions_s: t.completions_s.clone(),
                 alone_fast_s: t.kind.4 / t.kind.1,
                 alone_slow_s: t.kind.4 / t.kind.2,
@@ -471,4 +474,62 @@ pub fn profiles() -> BTreeMap<String, String> {
         (format!("{name}.toml"), text)
     };
     KINDS.iter().map(table).collect()
+}
+
+/// A counting session of two threads on two core types, ten samples of 100 ms: the second event is counted every other time.
+pub fn counted() -> Record {
+    let mut record = record(HYBRID, "linux", 2, 1, Detail::Scores);
+    record.manifest.engine = "counters".into();
+    record.manifest.outcome = Outcome::default();
+    record.manifest.outcome.elapsed_s = 1.0;
+    record.reading_counts = ["instructions", "llc_misses"].map(Arc::from).into();
+    record.reading_metrics = vec![Arc::from("llc_mpki")];
+    for step in 0..10u32 {
+        let at_ns = u64::from(step + 1) * 100_000_000;
+        for (thread, core_type) in [(41, "cpu_core"), (42, "cpu_atom")] {
+            let misses = (step % 2 == 0).then_some(u64::from(step) * 1000);
+            let instructions = 100_000_000;
+            let name: Arc<str> = "<sorter>".into();
+            record.readings.push(ReadingRow {
+                step,
+                start_ns: at_ns - 100_000_000,
+                at_ns,
+                pid: Some(41),
+                thread: Some(thread),
+                name: Arc::clone(&name),
+                cpu: None,
+                core_type: core_type.into(),
+                set: step % 2,
+                enabled_ns: 50_000_000,
+                running_ns: 50_000_000,
+                last: false,
+                counts: [Some(instructions), misses].into(),
+                metrics: [misses.map(|m| m as f64 / 1e5)].into(),
+            });
+            let cpu = 0;
+            record.threads.push(ThreadRow {
+                step,
+                at_ns,
+                thread,
+                program: 41,
+                name,
+                cpu,
+                runnable: true,
+                nice: 0,
+                allowed: Arc::new(CpuSet::first(1)),
+            });
+        }
+        record.virtuals.push(VirtualRow {
+            step,
+            at_ns,
+            scope: "machine".into(),
+            place: "package-0".into(),
+            thread: None,
+            cpu: None,
+            name: "energy".into(),
+            unit: "J".into(),
+            value: 2.5,
+        });
+    }
+    record
 }

@@ -61,3 +61,19 @@ fn slice_names_are_interned_before_they_are_used() {
     assert_eq!(names.len(), 10);
     assert_eq!(names[0].name.as_deref(), Some("519.lbm_r"));
 }
+
+#[test]
+fn what_was_counted_is_counter_tracks() {
+    let tracks = decode(&export(&synthetic::counted())).unwrap();
+    let described: std::collections::BTreeMap<String, usize> = tracks
+        .values()
+        .filter_map(|packets| {
+            let track = packets[0].track_descriptor.as_ref()?;
+            let is_counter = track.counter.is_some();
+            is_counter.then(|| (track.name.clone().unwrap(), packets.len() - 1))
+        })
+        .collect();
+    assert_eq!(described["<sorter> (42) llc_misses on cpu_atom"], 5);
+    assert_eq!(described["package-0 energy"], 10);
+    assert_eq!(described.len(), 7, "{described:?}");
+}

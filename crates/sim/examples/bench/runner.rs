@@ -55,6 +55,7 @@ pub fn program(name: &str, profile: &Arc<Profile>) -> PlannedProgram {
         name: name.into(),
         profile: Arc::clone(profile),
         threads: 1,
+        serial_share: 0.0,
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,

@@ -4,6 +4,7 @@
 //! where, [`crate::progress`] says how far each running thread gets, and this module moves programs through their lives
 //! (start, serial and parallel part, bursts and sleeps, restart) and shows the outside what counters would show.
 
+mod alone;
 mod forecast;
 mod pmu;
 mod program;
@@ -27,6 +28,7 @@ use countersteer_core::signature::Signature;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
 
+use self::alone::Alone;
 use self::forecast::SteadyState;
 use self::pmu::Pmu;
 pub use self::program::{Plan, PlannedProgram};
@@ -293,7 +295,8 @@ impl Simulation {
 
     fn program_outcome(&mut self, row: usize) -> countersteer_core::score::ProgramOutcome {
         let program = &self.programs[row];
-        let (alone_fast_s, alone_slow_s) = program.alone_seconds(&self.topology, &*self.progress);
+        let alone = Alone::new(&self.topology, &*self.progress);
+        let (alone_fast_s, alone_slow_s) = (alone.fast_s(program), alone.slow_s(program));
         let mut instructions = 0.0;
         let mut cycles = 0.0;
         for id in program.threads() {
@@ -303,6 +306,7 @@ impl Simulation {
         }
         countersteer_core::score::ProgramOutcome {
             name: program.name.to_string(),
+            nice: program.nice,
             completions_s: program.completions_s.clone(),
             alone_fast_s,
             alone_slow_s,

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::profile::Profile;
-use countersteer_core::topology::Topology;
-use countersteer_core::units::{CoreTypeId, Nanos, ThreadId};
+use countersteer_core::units::{Nanos, ThreadId};
 
-use crate::progress::{ModelId, ProgressModel};
+use crate::progress::ModelId;
 
 /// The programs of a simulation.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +23,8 @@ pub struct PlannedProgram {
     pub name: Arc<str>,
     pub profile: Arc<Profile>,
     pub threads: u32,
+    /// Share of its instructions that one thread executes before the others begin; nothing to a program of one thread.
+    pub serial_share: f64,
     pub nice: i8,
     pub start: Nanos,
     /// Instructions between sleeps and their length.
@@ -82,13 +83,7 @@ pub(super) enum Step {
 
 impl Program {
     pub fn new(planned: &PlannedProgram, model: ModelId, first: ThreadId) -> Self {
-        let serial_share = match &*planned.profile {
-            // A program recorded with one thread says nothing about how its work would be split among several.
-            Profile::Recorded(p) if planned.threads > 1 && p.shape.threads > 1 => {
-                p.shape.serial_share
-            }
-            _ => 0.0,
-        };
+        let alone = planned.threads == 1;
         Self {
             name: Arc::clone(&planned.name),
             model,
@@ -99,7 +94,7 @@ impl Program {
             work: vec![Work::default(); planned.threads as usize],
             instructions: planned.profile.instructions() as f64 * planned.scale,
             stretch: 1.0 / planned.scale,
-            serial_share,
+            serial_share: if alone { 0.0 } else { planned.serial_share },
             bursts: planned.bursts,
             began: Nanos::ZERO,
             in_serial: false,
@@ -186,33 +181,34 @@ impl Program {
         Step::Restart
     }
 
-    /// One run alone on the fastest and on the slowest cores.
-    pub fn alone_seconds(&self, topology: &Topology, progress: &dyn ProgressModel) -> (f64, f64) {
-        let (fast, slow) = topology.extremes();
-        (
-            self.alone_on(topology, progress, fast),
-            self.alone_on(topology, progress, slow),
-        )
-    }
-
-    fn alone_on(
-        &self,
-        topology: &Topology,
-        progress: &dyn ProgressModel,
-        core_type: CoreTypeId,
-    ) -> f64 {
-        let cpus = topology
-            .cpus
-            .iter()
-            .filter(|c| c.core_type == core_type && c.thread == 0)
-            .count()
-            .max(1);
-        let at_once = self.work.len().min(cpus) as f64;
-        let one_thread = self.instructions / progress.alone_ips(self.model, core_type);
-        let asleep = self.bursts.map_or(0.0, |(burst, sleep)| {
-            let per_thread = self.instructions / self.work.len() as f64;
-            ((per_thread / burst).ceil() - 1.0).max(0.0) * sleep.as_secs_f64()
+    /// What its time alone is made of.
+    pub fn parts(&self) -> Parts {
+        let threads = self.work.len();
+        let parallel = self.instructions * (1.0 - self.serial_share) / threads as f64;
+        let serial = self.instructions * self.serial_share;
+        let asleep_s = self.bursts.map_or(0.0, |(burst, sleep)| {
+            let sleeps = |work: f64| ((work / burst).ceil() - 1.0).max(0.0);
+            (sleeps(serial) + sleeps(parallel)) * sleep.as_secs_f64()
         });
-        one_thread * (self.serial_share + (1.0 - self.serial_share) / at_once) + asleep
+        Parts {
+            threads,
+            instructions: self.instructions,
+            timeline: self.instructions * self.stretch,
+            serial_share: self.serial_share,
+            asleep_s,
+        }
     }
+}
+
+/// What one run of a program is made of.
+pub(super) struct Parts {
+    pub threads: usize,
+    /// Of all threads.
+    pub instructions: f64,
+    /// The same as the profile has them.
+    pub timeline: f64,
+    /// Share of the instructions that thread 0 executes before the others begin.
+    pub serial_share: f64,
+    /// Seconds that each thread sleeps between bursts.
+    pub asleep_s: f64,
 }

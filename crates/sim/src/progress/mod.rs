@@ -107,6 +107,13 @@ pub trait ProgressModel {
     /// Instructions per second of a whole run alone on an otherwise idle machine.
     fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64;
 
+    /// Seconds alone of the part of the profile's timeline from one position to another.
+    ///
+    /// A model that does not tell phases apart goes by the whole run.
+    fn alone_part_s(&self, model: ModelId, core_type: CoreTypeId, from: f64, to: f64) -> f64 {
+        (to - from) / self.alone_ips(model, core_type)
+    }
+
     /// Long-run rates of a static mapping: (program, CPU, its share of the CPU).
     fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates>;
 }

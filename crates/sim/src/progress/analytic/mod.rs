@@ -420,6 +420,10 @@ impl ProgressModel for Analytic {
         model.alone_ips(model.average(), core_type.index())
     }
 
+    fn alone_part_s(&self, model: ModelId, core_type: CoreTypeId, from: f64, to: f64) -> f64 {
+        self.models[model.0 as usize].alone_part_s(core_type.index(), from, to)
+    }
+
     fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
         steady::forecast(self, assignment)
     }

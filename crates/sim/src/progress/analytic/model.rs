@@ -118,6 +118,19 @@ impl Model {
         self.alone_ips[behaviour as usize * self.core_types + core_type]
     }
 
+    /// Seconds alone of the timeline from one position to another.
+    pub fn alone_part_s(&self, core_type: usize, from: f64, to: f64) -> f64 {
+        let starts = std::iter::once(0.0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .zip(&self.behaviours)
+            .map(|((start, end), behaviour)| {
+                let part = (end.min(to) - start.max(from)).max(0.0);
+                part / self.alone_ips(*behaviour, core_type)
+            })
+            .sum()
+    }
+
     pub fn total(&self) -> f64 {
         self.ends.last().copied().unwrap_or(1.0)
     }

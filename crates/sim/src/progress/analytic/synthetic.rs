@@ -159,6 +159,7 @@ pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
         shape: ThreadShape {
             threads: 1,
             serial_share: 0.0,
+            ..ThreadShape::default()
         },
         behaviours: phases.iter().map(|p| behaviour(&p.0)).collect(),
         timeline: phases.iter().enumerate().map(segment).collect(),

@@ -1,0 +1,257 @@
+//! What was counted, as lines: any event, metric or virtual counter, by owner and core type.
+//!
+//! Input: a [`Record`] of a counting session. Output: a [`Measure`] for each event, metric and virtual counter, with a [`Line`]
+//! for each thread (or process, or CPU) on each core type. Events are rates while they were counted: counts of event sets that
+//! take turns are of parts of an interval, and are never scaled to the whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::events::EVENTS;
+
+use crate::record::{ReadingRow, Record, VirtualRow};
+
+/// Something that was counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measure {
+    pub name: Arc<str>,
+    /// Unit of the values; empty where the record does not say.
+    pub unit: String,
+    pub lines: Vec<Line>,
+}
+
+/// One owner on one core type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub owner: String,
+    /// As the kernel's PMUs name it; empty where there is one.
+    pub core_type: Arc<str>,
+    /// In order of time.
+    pub points: Vec<Point>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// End of the interval.
+    pub at_ns: u64,
+    /// Instructions of the owner up to then, where they were counted.
+    pub instructions: Option<f64>,
+    pub value: f64,
+}
+
+/// What an owner counted in all on one core type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Total {
+    pub owner: String,
+    pub core_type: Arc<str>,
+    /// Time that counters were enabled for it.
+    pub enabled_ns: u64,
+    /// By column of the record's counts; as counted.
+    pub counts: Vec<Option<u64>>,
+}
+
+/// Whether a record is of a counting session: it has no policy and no scores.
+#[must_use]
+pub fn is_counted(record: &Record) -> bool {
+    record.manifest.engine == "counters"
+}
+
+/// Who counts belong to, in the order in which they are shown.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    Thread(u32),
+    Process(u32),
+    Cpu(u32),
+    /// A zone, or what a session has one of.
+    Named(Arc<str>),
+}
+
+impl Owner {
+    fn of(row: &ReadingRow) -> Self {
+        match (row.thread, row.pid, row.cpu) {
+            (Some(tid), ..) => Self::Thread(tid),
+            (_, Some(pid), _) => Self::Process(pid),
+            (.., Some(cpu)) => Self::Cpu(cpu),
+            _ => Self::Named(Arc::clone(&row.name)),
+        }
+    }
+
+    fn of_virtual(row: &VirtualRow) -> Self {
+        match (row.thread, row.cpu) {
+            (Some(tid), _) => Self::Thread(tid),
+            (_, Some(cpu)) => Self::Cpu(cpu),
+            _ if row.place.is_empty() => Self::Named(Arc::clone(&row.scope)),
+            _ => Self::Named(Arc::clone(&row.place)),
+        }
+    }
+
+    fn label(&self, name: &str) -> String {
+        match self {
+            Self::Thread(id) | Self::Process(id) => format!("{name} ({id})"),
+            Self::Cpu(cpu) => format!("CPU {cpu}"),
+            Self::Named(name) => name.to_string(),
+        }
+    }
+}
+
+type Key = (Owner, Arc<str>);
+
+/// Every event, metric and virtual counter of a record, in the record's order.
+#[must_use]
+pub fn measures(record: &Record) -> Vec<Measure> {
+    let instructions = Instructions::of(record);
+    let mut measures = Vec::new();
+    for (column, name) in record.reading_counts.iter().enumerate() {
+        let value = |row: &ReadingRow| {
+            let seconds = row.running_ns as f64 * 1e-9;
+            let count = row.counts.get(column).copied().flatten()?;
+            (seconds > 0.0).then(|| count as f64 / seconds)
+        };
+        let unit = EVENTS.iter().find(|def| def.name == &**name);
+        let unit = unit.map_or("", |def| def.unit);
+        let unit = if unit.is_empty() { "1" } else { unit };
+        measures.push(Measure {
+            name: Arc::clone(name),
+            unit: format!("{unit}/s"),
+            lines: lines(record, &instructions, value),
+        });
+    }
+    for (column, name) in record.reading_metrics.iter().enumerate() {
+        let value = |row: &ReadingRow| row.metrics.get(column).copied().flatten();
+        measures.push(Measure {
+            name: Arc::clone(name),
+            unit: String::new(),
+            lines: lines(record, &instructions, value),
+        });
+    }
+    measures.extend(virtuals(record, &instructions));
+    measures.retain(|measure| !measure.lines.is_empty());
+    measures
+}
+
+fn lines(
+    record: &Record,
+    instructions: &Instructions,
+    value: impl Fn(&ReadingRow) -> Option<f64>,
+) -> Vec<Line> {
+    let mut lines: BTreeMap<Key, Line> = BTreeMap::new();
+    for row in &record.readings {
+        let Some(value) = value(row).filter(|v| v.is_finite()) else {
+            continue;
+        };
+        let owner = Owner::of(row);
+        let point = Point {
+            at_ns: row.at_ns,
+            instructions: instructions.at(&owner, row.at_ns),
+            value,
+        };
+        let label = owner.label(&row.name);
+        let line = lines.entry((owner, Arc::clone(&row.core_type)));
+        let line = line.or_insert_with(|| Line {
+            owner: label,
+            core_type: Arc::clone(&row.core_type),
+            points: Vec::new(),
+        });
+        line.points.push(point);
+    }
+    in_order(lines.into_values())
+}
+
+fn in_order(lines: impl Iterator<Item = Line>) -> Vec<Line> {
+    let ordered = |mut line: Line| {
+        line.points.sort_by_key(|point| point.at_ns);
+        line
+    };
+    lines.map(ordered).collect()
+}
+
+fn virtuals(record: &Record, instructions: &Instructions) -> Vec<Measure> {
+    let mut measures: Vec<(Measure, BTreeMap<Owner, Line>)> = Vec::new();
+    for row in &record.virtuals {
+        let known = measures.iter().position(|(m, _)| m.name == row.name);
+        let at = known.unwrap_or_else(|| {
+            let measure = Measure {
+                name: Arc::clone(&row.name),
+                unit: row.unit.to_string(),
+                lines: Vec::new(),
+            };
+            measures.push((measure, BTreeMap::new()));
+            measures.len() - 1
+        });
+        let owner = Owner::of_virtual(row);
+        let point = Point {
+            at_ns: row.at_ns,
+            instructions: instructions.at(&owner, row.at_ns),
+            value: row.value,
+        };
+        let label = owner.label(&row.place);
+        let line = measures[at].1.entry(owner).or_insert_with(|| Line {
+            owner: label,
+            core_type: Arc::from(""),
+            points: Vec::new(),
+        });
+        line.points.push(point);
+    }
+    let measure = |(measure, lines): (Measure, BTreeMap<Owner, Line>)| Measure {
+        lines: in_order(lines.into_values()),
+        ..measure
+    };
+    measures.into_iter().map(measure).collect()
+}
+
+/// Totals by owner and core type, in the order of the lines.
+#[must_use]
+pub fn totals(record: &Record) -> Vec<Total> {
+    let mut totals: BTreeMap<Key, Total> = BTreeMap::new();
+    for row in &record.readings {
+        let owner = Owner::of(row);
+        let label = owner.label(&row.name);
+        let total = totals.entry((owner, Arc::clone(&row.core_type)));
+        let total = total.or_insert_with(|| Total {
+            owner: label,
+            core_type: Arc::clone(&row.core_type),
+            enabled_ns: 0,
+            counts: vec![None; record.reading_counts.len()],
+        });
+        total.enabled_ns += row.enabled_ns;
+        for (sum, count) in total.counts.iter_mut().zip(&row.counts) {
+            if let Some(count) = count {
+                *sum = Some(sum.unwrap_or(0).saturating_add(*count));
+            }
+        }
+    }
+    totals.into_values().collect()
+}
+
+/// Instructions by owner and time.
+struct Instructions(BTreeMap<Owner, Vec<(u64, f64)>>);
+
+impl Instructions {
+    fn of(record: &Record) -> Self {
+        let plain = |name: &str| name.split(':').next() == Some("instructions");
+        let column = record.reading_counts.iter().position(|name| plain(name));
+        let mut sums: BTreeMap<Owner, Vec<(u64, f64)>> = BTreeMap::new();
+        for row in &record.readings {
+            let count = column.and_then(|c| row.counts.get(c).copied().flatten());
+            if let Some(count) = count {
+                let rows = sums.entry(Owner::of(row)).or_default();
+                rows.push((row.at_ns, count as f64));
+            }
+        }
+        for rows in sums.values_mut() {
+            rows.sort_by_key(|row| row.0);
+            let mut sum = 0.0;
+            for row in rows {
+                sum += row.1;
+                row.1 = sum;
+            }
+        }
+        Self(sums)
+    }
+
+    fn at(&self, owner: &Owner, at_ns: u64) -> Option<f64> {
+        let rows = self.0.get(owner)?;
+        let after = rows.partition_point(|row| row.0 <= at_ns);
+        Some(after.checked_sub(1).map_or(0.0, |last| rows[last].1))
+    }
+}

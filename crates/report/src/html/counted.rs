@@ -1,0 +1,194 @@
+//! The part of the page about a counting session: what was counted, over time or over instructions, and totals.
+//!
+//! A record of counts has no scores, and none are made up for it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::chart::legend;
+use crate::counted::{Line, Measure, Point, Total, measures, totals};
+use crate::error::ReportError;
+use crate::format::{count, number, prefixed, seconds};
+use crate::record::Record;
+use crate::svg::{Mark, Plot, Role, SERIES};
+
+/// What the horizontal axis shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Axis {
+    #[default]
+    Time,
+    /// Instructions of the owner since its first sample.
+    Instructions,
+}
+
+/// Points of a line that a plot can show apart.
+const BINS: usize = 300;
+/// Owners with most time: as many as there are colours.
+const OWNERS: usize = SERIES;
+/// Rows of the table of totals.
+const ROWS: usize = 200;
+
+pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError> {
+    let totals = totals(record);
+    let owners = largest(&totals);
+    let mut plots = Vec::new();
+    for measure in measures(record) {
+        for core_type in core_types(&measure) {
+            if let Some(svg) = plot(&measure, &core_type, &owners, axis)? {
+                plots.push((title(&measure, &core_type), svg));
+            }
+        }
+    }
+    let m = &record.manifest;
+    let colours: Vec<(String, usize)> = owners.iter().cloned().zip(0..).collect();
+    let threads: BTreeSet<&str> = totals.iter().map(|t| t.owner.as_str()).collect();
+    Ok(html! {
+        section {
+            h2 { "Counted: " (m.workload.name) " on " (m.machine.name) }
+            p.prose {
+                (seconds(m.outcome.elapsed_s)) ", samples every " (seconds(m.period_ns as f64 * 1e-9)) ". "
+                "Events are rates while they were counted; metrics and virtual counters are as read. "
+                @if threads.len() > OWNERS { "Lines are of the " (OWNERS) " of " (threads.len()) " threads with most CPU time. " }
+                @if axis == Axis::Instructions && plots.is_empty() { "Instructions were not counted, so there is no such axis." }
+            }
+            (legend(&colours))
+            div.panels {
+                @for (title, svg) in &plots { section.panel { h4 { (title) } (PreEscaped(svg)) } }
+            }
+            (table(record, &totals))
+        }
+    })
+}
+
+/// The owners with most time on CPUs, those with most first.
+fn largest(totals: &[Total]) -> Vec<String> {
+    let mut owners: Vec<(u64, &str)> = Vec::new();
+    for total in totals {
+        match owners.iter_mut().find(|o| o.1 == total.owner) {
+            Some(owner) => owner.0 += total.enabled_ns,
+            None => owners.push((total.enabled_ns, &total.owner)),
+        }
+    }
+    owners.sort_by_key(|o| std::cmp::Reverse(o.0));
+    let names = owners.into_iter().take(OWNERS);
+    names.map(|(_, name)| name.to_owned()).collect()
+}
+
+fn core_types(measure: &Measure) -> BTreeSet<Arc<str>> {
+    let types = measure.lines.iter().map(|l| Arc::clone(&l.core_type));
+    types.collect()
+}
+
+fn title(measure: &Measure, core_type: &str) -> String {
+    let unit = match measure.unit.as_str() {
+        "" => String::new(),
+        unit => format!(" ({unit})"),
+    };
+    if core_type.is_empty() {
+        format!("{}{unit}", measure.name)
+    } else {
+        format!("{}{unit} on {core_type}", measure.name)
+    }
+}
+
+fn plot(
+    measure: &Measure,
+    core_type: &str,
+    owners: &[String],
+    axis: Axis,
+) -> Result<Option<String>, ReportError> {
+    let abscissa = |p: &Point| match axis {
+        Axis::Time => Some(p.at_ns as f64 * 1e-9),
+        Axis::Instructions => p.instructions,
+    };
+    let mut marks = Vec::new();
+    let mut end = 0.0f64;
+    let mut least = 0.0f64;
+    let mut most = 0.0f64;
+    for line in measure.lines.iter().filter(|l| &*l.core_type == core_type) {
+        // Virtual counters of zones and of the machine have no colour of their own.
+        let role = owners.iter().position(|o| *o == line.owner);
+        if role.is_none() && measure.lines.len() > OWNERS {
+            continue;
+        }
+        let points = binned(line, abscissa);
+        for (x, y) in &points {
+            (end, least, most) = (end.max(*x), least.min(*y), most.max(*y));
+        }
+        if !points.is_empty() {
+            marks.push(Mark::Line {
+                points,
+                role: role.map_or(Role::Mark, Role::Series),
+                title: line.owner.clone(),
+            });
+        }
+    }
+    if marks.is_empty() || end <= 0.0 {
+        return Ok(None);
+    }
+    let most = if most > least {
+        most + 0.08 * (most - least)
+    } else {
+        least + 1.0
+    };
+    let label = title(measure, core_type);
+    let svg = Plot {
+        name: "counted",
+        label,
+        size: (380, 160),
+        x: 0.0..end,
+        y: least..most,
+        ticks: (4, 4),
+        left: 44,
+        x_text: &|x| match axis {
+            Axis::Time => format!("{} s", number(*x, 3)),
+            Axis::Instructions => prefixed(*x),
+        },
+        y_text: &|y| prefixed(*y),
+    };
+    svg.draw(&marks).map(Some)
+}
+
+/// A line's points, neighbours averaged where there are more than a plot can show.
+fn binned(line: &Line, abscissa: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, f64)> {
+    let points: Vec<(f64, f64)> = line
+        .points
+        .iter()
+        .filter_map(|p| Some((abscissa(p)?, p.value)))
+        .collect();
+    let each = points.len().div_ceil(BINS).max(1);
+    let mean = |part: &[(f64, f64)]| {
+        let n = part.len() as f64;
+        let sums = part.iter().fold((0.0, 0.0), |s, p| (s.0 + p.0, s.1 + p.1));
+        (sums.0 / n, sums.1 / n)
+    };
+    points.chunks(each).map(mean).collect()
+}
+
+fn table(record: &Record, totals: &[Total]) -> Markup {
+    let several = totals.iter().any(|t| !t.core_type.is_empty());
+    html! {
+        details {
+            summary { "Totals, as counted" }
+            div.scroll tabindex="0" role="region" aria-label="Totals" {
+                table {
+                    thead { tr {
+                        th scope="col" { "owner" }
+                        @if several { th scope="col" { "core type" } }
+                        th scope="col" { "enabled" }
+                        @for name in &record.reading_counts { th scope="col" { (name) } }
+                    } }
+                    tbody { @for total in totals.iter().take(ROWS) { tr {
+                        th scope="row" { (total.owner) }
+                        @if several { td { (total.core_type) } }
+                        td { (seconds(total.enabled_ns as f64 * 1e-9)) }
+                        @for value in &total.counts { td { (value.map_or("–".into(), count)) } }
+                    } } }
+                }
+            }
+            @if totals.len() > ROWS { p.note { (totals.len() - ROWS) " more rows not shown; the record has them" } }
+        }
+    }
+}

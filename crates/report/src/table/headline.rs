@@ -1,0 +1,114 @@
+//! Which measure fits an experiment, what it says in words, and what a policy gains in it over another.
+//!
+//! ASP adds up what fast cores gave to each program; where all cores are equal it can only be negative, and where programs wait
+//! for each other it mostly is. There, throughput (STP) leads.
+
+use super::summary::{COMPLETION, METRICS, Metric, Spread, Summary};
+
+/// Relative difference of times alone below which cores are equal.
+const EQUAL: f64 = 1e-6;
+
+/// The measure that fits an experiment.
+#[must_use]
+pub fn lead(summaries: &[Summary<'_>]) -> &'static Metric {
+    let [asp, stp, ..] = METRICS else {
+        return &COMPLETION;
+    };
+    let medians = || summaries.iter().map(|s| s.spread(asp).median);
+    if medians().all(f64::is_nan) {
+        return &COMPLETION;
+    }
+    let programs = || {
+        let runs = summaries.iter().flat_map(|s| &s.runs);
+        runs.flat_map(|r| &r.programs)
+    };
+    let equal = programs().all(|p| (p.alone_slow_s / p.alone_fast_s - 1.0).abs() < EQUAL);
+    if equal || medians().all(|m| m < 0.0) {
+        stp
+    } else {
+        asp
+    }
+}
+
+/// One sentence about what a measure of [`lead`] means.
+#[must_use]
+pub fn meaning(metric: &Metric) -> &'static str {
+    match metric.key {
+        "asp" => {
+            "ASP adds up, over the programs, how much faster each ran than alone on the slow cores: 0 is the speed of slow cores."
+        }
+        "stp" => {
+            "STP adds up the speeds of the programs, each over its speed alone on the whole machine: 1 per program is undisturbed."
+        }
+        _ => "Completion times are those of whole runs; less is better.",
+    }
+}
+
+/// The mean over programs of how many times as fast each ran as in another experiment; nothing where their programs differ.
+#[must_use]
+pub fn mean_speedup(summary: &Summary<'_>, base: &Summary<'_>) -> Option<f64> {
+    let time = |s: &Summary<'_>, name: &str| {
+        let programs = s.runs.iter().flat_map(|r| &r.programs);
+        let times = programs.filter(|p| p.name == name).map(|p| p.completion_s);
+        let median = Spread::of(times).median;
+        (median > 0.0).then_some(median)
+    };
+    let programs = &summary.runs.first()?.programs;
+    let speedups: Vec<f64> = programs
+        .iter()
+        .map(|p| Some(time(base, &p.name)? / time(summary, &p.name)?))
+        .collect::<Option<_>>()?;
+    (!speedups.is_empty()).then(|| speedups.iter().sum::<f64>() / speedups.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{CompareProgram, CompareRun, summarise};
+    use countersteer_core::score::{Outcome, ProgramOutcome, Score};
+
+    /// A run of two programs with these completion times, alone on fast cores in 1 s.
+    fn run(policy: &str, slow_s: f64, completions_s: [f64; 2]) -> CompareRun {
+        let program = |(name, completion_s): (&str, f64)| ProgramOutcome {
+            name: name.into(),
+            completions_s: vec![completion_s],
+            alone_fast_s: 1.0,
+            alone_slow_s: slow_s,
+            ..ProgramOutcome::default()
+        };
+        let [a, b] = completions_s;
+        let outcome = Outcome {
+            programs: [("a", a), ("b", b)].map(program).into(),
+            ..Outcome::default()
+        };
+        CompareRun::new("m", "w", policy, 1, &Score::of(&outcome))
+    }
+
+    #[test]
+    fn equal_cores_and_waiting_programs_are_led_by_throughput() {
+        let lead_of = |slow_s, completions_s| {
+            let runs = [run("linux", slow_s, completions_s)];
+            lead(&summarise(&runs)).key
+        };
+        assert_eq!(lead_of(3.0, [1.5, 2.0]), "asp");
+        assert_eq!(lead_of(1.0, [1.5, 2.0]), "stp");
+        assert_eq!(lead_of(2.0, [5.0, 6.0]), "stp");
+        let mut unknown = run("linux", 1.0, [1.0, 1.0]);
+        unknown.asp = f64::NAN;
+        assert_eq!(lead(&summarise(&[unknown])).key, "completion_s");
+    }
+
+    #[test]
+    fn speedups_are_means_over_programs_and_need_the_same_programs() {
+        let mut runs = [run("linux", 3.0, [2.0, 4.0]), run("hsf", 3.0, [1.0, 5.0])];
+        let speedup = |runs: &[CompareRun]| {
+            let summaries = summarise(runs);
+            mean_speedup(&summaries[1], &summaries[0])
+        };
+        assert!((speedup(&runs).unwrap() - 1.4).abs() < 1e-12);
+        runs[0].programs.pop();
+        assert_eq!(speedup(&runs), None);
+        runs[1].programs = Vec::<CompareProgram>::new();
+        assert_eq!(speedup(&runs), None);
+    }
+}

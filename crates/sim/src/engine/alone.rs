@@ -1,0 +1,127 @@
+//! How long one run of a program takes alone on the machine, with all its threads.
+//!
+//! The protocol is that of PMCTrack (section 4.1.3) and PMCSched: a program alone has every CPU it is given, fastest cores
+//! first. As long as its unfinished threads find a CPU each, those with the most work left are on the fastest CPUs, and they are
+//! placed again whenever one finishes. More threads than CPUs share all CPUs, and all advance alike. Threads contend with each
+//! other for caches and memory as in any static mapping.
+
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CoreTypeId, CpuId};
+
+use super::program::Program;
+use crate::progress::{ModelId, ProgressModel};
+
+/// Shares of a thread's work below which it is done: sums of parts are rounded.
+const DONE_SHARE: f64 = 1e-9;
+
+/// What a program's time alone is made of.
+pub(super) struct Alone<'a> {
+    topology: &'a Topology,
+    progress: &'a dyn ProgressModel,
+}
+
+impl<'a> Alone<'a> {
+    pub fn new(topology: &'a Topology, progress: &'a dyn ProgressModel) -> Self {
+        Self { topology, progress }
+    }
+
+    /// Seconds of one run on the whole machine, fast cores first.
+    pub fn fast_s(&self, program: &Program) -> f64 {
+        self.seconds(program, &self.cpus(None))
+    }
+
+    /// Seconds of one run on the cores of the slowest type only.
+    pub fn slow_s(&self, program: &Program) -> f64 {
+        let (_, slow) = self.topology.extremes();
+        self.seconds(program, &self.cpus(Some(slow)))
+    }
+
+    /// CPUs in the order in which threads get them: a core each before SMT siblings, fast types before slow ones, and caches
+    /// in turn.
+    fn cpus(&self, only: Option<CoreTypeId>) -> Vec<CpuId> {
+        let mut seen = vec![0u32; self.topology.caches.len()];
+        let mut cpus: Vec<_> = self
+            .topology
+            .cpus
+            .iter()
+            .filter(|cpu| only.is_none_or(|wanted| cpu.core_type == wanted))
+            .map(|cpu| {
+                let llc = &mut seen[self.topology.llc_of(cpu.id).index()];
+                *llc += 1;
+                (cpu.thread, cpu.core_type, *llc, cpu.id)
+            })
+            .collect();
+        cpus.sort_unstable();
+        cpus.into_iter().map(|(.., cpu)| cpu).collect()
+    }
+
+    fn seconds(&self, program: &Program, cpus: &[CpuId]) -> f64 {
+        let parts = program.parts();
+        let fastest = self.topology.core_type_of(cpus[0]);
+        let timeline = parts.timeline;
+        let border = parts.serial_share * timeline;
+        let per_timeline = parts.instructions / timeline;
+        let part_s = |from, to, core_type| {
+            let seconds = self
+                .progress
+                .alone_part_s(program.model, core_type, from, to);
+            seconds * per_timeline
+        };
+        let mut sum = parts.asleep_s;
+        if parts.serial_share > 0.0 {
+            sum += part_s(0.0, border, fastest);
+        }
+        if parts.serial_share < 1.0 && parts.threads == 1 {
+            sum += part_s(border, timeline, fastest);
+        } else if parts.serial_share < 1.0 {
+            let whole = parts.instructions - parts.instructions * parts.serial_share;
+            // Instructions per second of the parallel part over those of the whole run.
+            let faster = |core_type| {
+                let alone = self.progress.alone_ips(program.model, core_type);
+                whole / part_s(border, timeline, core_type) / alone
+            };
+            sum += self.parallel_s(program.model, whole, parts.threads, cpus, &faster);
+        }
+        sum
+    }
+
+    /// Seconds that `threads` take for equal shares of some instructions.
+    fn parallel_s(
+        &self,
+        model: ModelId,
+        instructions: f64,
+        threads: usize,
+        cpus: &[CpuId],
+        faster: &dyn Fn(CoreTypeId) -> f64,
+    ) -> f64 {
+        let each = instructions / threads as f64;
+        let mut left = vec![each; threads];
+        let mut elapsed = 0.0;
+        while !left.is_empty() {
+            let used = &cpus[..left.len().min(cpus.len())];
+            let rows: Vec<_> = used.iter().map(|cpu| (model, *cpu, 1.0)).collect();
+            let rates = self.progress.steady_state(&rows);
+            let mut speeds: Vec<f64> = rates
+                .iter()
+                .zip(used)
+                .map(|(rate, cpu)| rate.ips * faster(self.topology.core_type_of(*cpu)))
+                .collect();
+            if left.len() > used.len() {
+                let mean = speeds.iter().sum::<f64>() / left.len() as f64;
+                speeds = vec![mean; left.len()];
+            }
+            let first_s = left
+                .iter()
+                .zip(&speeds)
+                .map(|(work, speed)| work / speed)
+                .fold(f64::INFINITY, f64::min);
+            elapsed += first_s;
+            for (work, speed) in left.iter_mut().zip(&speeds) {
+                *work -= speed * first_s;
+            }
+            left.retain(|work| *work > DONE_SHARE * each);
+            left.sort_by(|a, b| b.total_cmp(a));
+        }
+        elapsed
+    }
+}
