@@ -30,6 +30,26 @@ pub struct Loaded {
     pub profiles: BTreeMap<String, String>,
 }
 
+impl Loaded {
+    /// A sentence about each profile that does not hold a whole run that went well.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let partial = |(program, profile): &(WorkloadProgram, Arc<Profile>)| {
+            let Profile::Recorded(recorded) = &**profile else {
+                return None;
+            };
+            let why = recorded.partial.as_ref()?;
+            let name = program.name.as_deref().unwrap_or(&recorded.name);
+            Some(format!(
+                "the profile of `{name}` is partial ({why}): results hold for the part that was recorded; record the whole with \
+                 `{}`",
+                recorded.source.detail
+            ))
+        };
+        self.programs.iter().filter_map(partial).collect()
+    }
+}
+
 /// A workload as it is kept: a file and the profiles that it names.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -292,4 +312,24 @@ pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> 
         ));
     }
     Ok(Arc::new(cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_of_parts_and_of_failed_programs_are_named() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded/gzip.json");
+        let whole = std::fs::read_to_string(path).unwrap();
+        let part = whole.replacen('{', "{\"partial\": \"the program failed: exit code 2\",", 1);
+        let warnings = |profile: String| {
+            let profiles = BTreeMap::from([("p.json".to_owned(), profile)]);
+            let loaded = of_texts("w", "[[program]]\nprofile = \"p.json\"\n", &profiles).unwrap();
+            loaded.warnings()
+        };
+        assert!(warnings(whole).is_empty());
+        let warnings = warnings(part);
+        assert!(warnings[0].contains("exit code 2"), "{warnings:?}");
+    }
 }

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use countersteer_lab::{Experiment, Finished, Loaded, Sweep, experiment, plan};
+use countersteer_lab::{Experiment, Finished, Loaded, Sweep, experiment};
 use countersteer_policies::reach;
 use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Comparison};
 use countersteer_report::write_atomically;
 
-use super::profile::record_cached;
+use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::check_unused;
 use crate::progress;
@@ -122,9 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 fn sweep(args: &Args) -> anyhow::Result<Sweep> {
     let machines = args.machines.iter().map(|m| experiment::machine(m));
-    let load = |w: &String| -> anyhow::Result<Arc<Loaded>> {
-        Ok(Arc::new(plan::load(w, &record_cached)?))
-    };
+    let load = |w: &String| -> anyhow::Result<Arc<Loaded>> { Ok(Arc::new(load_workload(w)?)) };
     Ok(Sweep {
         machines: machines.collect::<Result<_, _>>()?,
         workloads: args.workloads.iter().map(load).collect::<Result<_, _>>()?,

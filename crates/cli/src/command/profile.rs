@@ -8,6 +8,7 @@ use countersteer_core::profile::Profile;
 use countersteer_core::units::Nanos;
 use countersteer_host::online::counted::EVENTS;
 use countersteer_host::record_run::{self, RecordOptions, Recording};
+use countersteer_lab::{Loaded, plan};
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
@@ -215,8 +216,17 @@ fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
+/// A workload, with profiles of its commands; says which profiles are not of whole runs.
+pub fn load_workload(name: &str) -> anyhow::Result<Loaded> {
+    let loaded = plan::load(name, &record_cached)?;
+    for warning in loaded.warnings() {
+        eprintln!("steer: {warning}");
+    }
+    Ok(loaded)
+}
+
 /// The profile of a command, recorded at first use and cached by command and program file.
-pub fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
+fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
     let path = cache_path(name, command)?;
     if path.is_file() {
         return library::read(&path);

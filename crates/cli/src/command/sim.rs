@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use countersteer_lab::{Experiment, experiment, plan};
+use countersteer_lab::{Experiment, experiment};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
-use super::profile::record_cached;
+use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::RecordOut;
 use crate::sim_args::SimArgs;
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let dir = args.record.place()?;
     let experiment = Experiment {
         machine: experiment::machine(&args.machine)?,
-        workload: Arc::new(plan::load(&args.workload, &record_cached)?),
+        workload: Arc::new(load_workload(&args.workload)?),
         policy: args.policy.clone(),
         seed: args.seed,
         options: args.options.options(),

@@ -20,7 +20,7 @@ pub struct Recorded {
     pub name: String,
     /// Where the profile comes from and how to make it again.
     pub source: Source,
-    /// Why the recording ended before the program did; absent for a whole run.
+    /// Why this is not the profile of a whole run that went well: the recording was stopped, or the program failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
     /// Instructions of one run, over all threads and processes.

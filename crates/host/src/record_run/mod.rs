@@ -268,6 +268,9 @@ fn partial(outcome: &launch::Outcome, options: &RecordOptions) -> Option<String>
     if let Some(signal) = outcome.interrupted {
         return Some(format!("interrupted by {}", launch::signal_name(signal)));
     }
+    if let Some(code) = outcome.status.code().filter(|code| *code != 0) {
+        return Some(format!("the program failed: exit code {code}"));
+    }
     launch::killed_by(outcome.status).map(|(_, name)| format!("killed by {name}"))
 }
 
