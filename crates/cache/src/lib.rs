@@ -2,11 +2,13 @@
 //!
 //! - [`cache`] is one set-associative cache, [`private`] what a core has to itself, [`shared`] what lies behind cores.
 //! - [`wire`] is the stream of events that instrumented programs send ([`tracer`] makes it) and [`trace`] files hold.
-//! - [`forest`] simulates caches of many sizes and associativities at once, [`stack`] measures stack distances.
+//! - [`forest`] simulates caches of many sizes and associativities at once, [`stack`] measures stack distances, [`curve`] does
+//!   both to a stream of events.
 //!
 //! Lines are 64 bytes everywhere. The same events give the same result, whatever the machine.
 
 pub mod cache;
+pub mod curve;
 pub mod forest;
 pub mod prefetch;
 pub mod private;

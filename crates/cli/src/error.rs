@@ -1,5 +1,7 @@
 //! Exit codes by kind of error.
 
+use countersteer_cache::trace::TraceError;
+use countersteer_cache::wire::WireError;
 use countersteer_core::policy::PolicyError;
 use countersteer_core::textfile::TextError;
 use countersteer_host::affinity::AffinityError;
@@ -71,6 +73,13 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
         return Some(told.kind);
     }
     if cause.is::<TextError>() {
+        return Some(Kind::BadInput);
+    }
+    if let Some(error) = cause.downcast_ref::<TraceError>() {
+        // What the system said is the cause of it.
+        return (!matches!(error, TraceError::Io { .. })).then_some(Kind::BadInput);
+    }
+    if cause.is::<WireError>() {
         return Some(Kind::BadInput);
     }
     if let Some(error) = cause.downcast_ref::<RecordError>() {

@@ -437,3 +437,62 @@ fn programs_that_are_not_there_are_named() {
     ));
     assert_eq!(LogHistogram::default().total(), 0.0);
 }
+
+#[test]
+fn what_threads_send_is_all_that_they_execute_and_the_same_each_time() {
+    use countersteer_cache::wire::{Decoder, ENDS, Head};
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let sent = || {
+        let blocks = std::sync::Arc::new(Mutex::new(Vec::<(Head, Vec<u32>)>::new()));
+        let into = blocks.clone();
+        let mut options = options(&program, &["stream", "512", "200"]);
+        options.stream = Some((
+            8,
+            std::sync::Arc::new(Mutex::new(move |head, words: &[u32]| {
+                into.lock().unwrap().push((head, words.to_vec()));
+                true
+            })),
+        ));
+        let recording = record(&options).unwrap();
+        let blocks = std::mem::take(&mut *blocks.lock().unwrap());
+        (recording, blocks)
+    };
+    let (recording, blocks) = sent();
+    let executed: u64 = blocks
+        .iter()
+        .map(|(head, _)| u64::from(head.instructions))
+        .sum();
+    assert_eq!(executed, recording.instructions);
+    assert!(blocks.last().unwrap().0.flags & ENDS != 0);
+    for (head, words) in &blocks {
+        let mut decoder = Decoder::new(words);
+        let mut gaps = 0;
+        while let Some(event) = decoder.next_event().unwrap() {
+            gaps += event.gap;
+        }
+        assert!(gaps <= head.instructions);
+    }
+    let events = |blocks: &[(Head, Vec<u32>)]| -> Vec<Vec<u32>> {
+        blocks.iter().map(|(_, words)| words.clone()).collect()
+    };
+    assert_eq!(events(&blocks), events(&sent().1));
+}
+
+#[test]
+fn a_sink_that_has_enough_ends_the_program() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let mut options = options(&program, &["forever"]);
+    let mut blocks = 0;
+    options.stream = Some((
+        8,
+        std::sync::Arc::new(Mutex::new(move |_, _: &[u32]| {
+            blocks += 1;
+            blocks < 5
+        })),
+    ));
+    assert_eq!(record(&options).unwrap().ending, Ending::Limit);
+}

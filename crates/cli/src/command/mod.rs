@@ -8,6 +8,7 @@ pub mod events;
 pub mod internal;
 pub mod machine;
 pub mod manual;
+pub mod mrc;
 pub mod policy;
 pub mod profile;
 pub mod replay;
@@ -18,6 +19,7 @@ pub mod run;
 pub mod sim;
 pub mod stat;
 pub mod top;
+pub mod trace;
 pub mod trial;
 pub mod why;
 pub mod workload;
@@ -41,6 +43,11 @@ pub struct Cli {
 enum Command {
     /// Record what a program does, or show a profile
     Profile(profile::Args),
+    /// Record what a program executes and touches; import and show traces
+    #[command(subcommand)]
+    Trace(trace::Args),
+    /// Show misses against cache size, of a profile, a trace or addresses
+    Mrc(mrc::Args),
     /// Count events of programs, processes, threads, CPUs or control groups
     Stat(Box<stat::Args>),
     /// Show what threads do to the hardware, interval by interval
@@ -93,6 +100,8 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
         Command::Profile(args) => profile::run(args),
+        Command::Trace(args) => trace::run(args),
+        Command::Mrc(args) => done(mrc::run(&args)),
         Command::Stat(args) => stat::run(*args),
         Command::Top(args) => top::run(&args),
         Command::Run(args) => run::run(&args),

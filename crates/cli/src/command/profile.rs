@@ -85,7 +85,7 @@ enum Action {
     },
 }
 
-fn count(text: &str) -> Result<u64, String> {
+pub(super) fn count(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) {
         digits if digits.len() == text.len() => (digits, 1),
         digits => match &text[digits.len()..] {
@@ -186,7 +186,7 @@ fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Records with a spinner that counts instructions.
-fn watched(mut options: RecordOptions) -> anyhow::Result<Recording> {
+pub(super) fn watched(mut options: RecordOptions) -> anyhow::Result<Recording> {
     let spinner = progress::spinner(&format!("recording {}", options.command[0]));
     let shown = spinner.clone();
     let what = options.command[0].clone();
@@ -261,7 +261,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
     library::read(&path)
 }
 
-fn file_name(program: &str) -> String {
+pub(super) fn file_name(program: &str) -> String {
     Path::new(program)
         .file_name()
         .map_or_else(|| "program".into(), |f| f.to_string_lossy().into_owned())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::profile::{CacheClass, MissCurve, Profile};
+use countersteer_core::profile::{CacheClass, MissCurve};
 use countersteer_core::topology::{GroupBy, Topology};
 use maud::{Markup, PreEscaped, html};
 
@@ -55,15 +55,13 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     }))
 }
 
-/// The curve of a profile as an element of its own; `sizes` are marked.
-pub(crate) fn profile_plot(
-    profile: &Profile,
+/// A curve as an element of its own.
+pub(crate) fn curve_plot(
+    name: &str,
+    curve: &MissCurve,
     size: (u32, u32),
-) -> Result<Option<String>, ReportError> {
-    let Some(curve) = miss_curve(profile) else {
-        return Ok(None);
-    };
-    plot(profile.name(), &curve, &[], size).map(Some)
+) -> Result<String, ReportError> {
+    plot(name, curve, &[], size)
 }
 
 /// Sizes that anybody builds, in powers of two: 32 KiB to 1 GiB.

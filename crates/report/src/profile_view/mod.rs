@@ -37,14 +37,22 @@ pub fn text(profile: &Profile) -> String {
 /// # Errors
 /// The profile holds no miss curve.
 pub fn svg(profile: &Profile) -> Result<String, ReportError> {
-    let drawn =
-        crate::chart::profile_plot(profile, (760, 380))?.ok_or_else(|| ReportError::Draw {
-            chart: "miss curve",
-            why: format!(
-                "profile `{}` holds misses for fewer than two cache sizes",
-                profile.name()
-            ),
-        })?;
+    let curve = miss_curve(profile).ok_or_else(|| ReportError::Draw {
+        chart: "miss curve",
+        why: format!(
+            "profile `{}` holds misses for fewer than two cache sizes",
+            profile.name()
+        ),
+    })?;
+    curve_svg(profile.name(), &curve)
+}
+
+/// A miss curve as an SVG file.
+///
+/// # Errors
+/// A curve that cannot be drawn.
+pub fn curve_svg(name: &str, curve: &MissCurve) -> Result<String, ReportError> {
+    let drawn = crate::chart::curve_plot(name, curve, (760, 380))?;
     let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"380\"";
     let styled = format!("{head}{}", drawn.trim_start_matches("<svg"));
     let style = format!(
@@ -52,7 +60,7 @@ pub fn svg(profile: &Profile) -> Result<String, ReportError> {
         crate::html::COLOURS
     );
     let words = "misses per kilo-instruction against cache size";
-    let name = crate::svg::escaped(profile.name());
+    let name = crate::svg::escaped(name);
     let heading = format!("<text class=\"ti\" x=\"34\" y=\"11\">{name}: {words}</text></svg>");
     let styled = styled.replacen("</svg>", &heading, 1);
     // The style comes first inside the element, so that the file looks the same on its own as in a report.
@@ -60,7 +68,8 @@ pub fn svg(profile: &Profile) -> Result<String, ReportError> {
 }
 
 /// The miss curve of a whole run; `None` when the profile does not hold one.
-pub(crate) fn miss_curve(profile: &Profile) -> Option<MissCurve> {
+#[must_use]
+pub fn miss_curve(profile: &Profile) -> Option<MissCurve> {
     match profile {
         Profile::Recorded(recorded) => Some(mean_curve(recorded)),
         Profile::Tabulated(tabulated) => {

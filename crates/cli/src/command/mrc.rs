@@ -1,0 +1,299 @@
+//! `steer mrc`: misses against cache size, of a profile, a trace, or addresses from anywhere.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use countersteer_cache::curve::{Curve, Side};
+use countersteer_cache::trace::{Blocks, MAGIC};
+use countersteer_core::profile::{MissCurve, Profile};
+use countersteer_report::{number, profile_view, write_atomically};
+use serde::Serialize;
+
+use super::{print, print_json};
+use crate::error::{Kind, told};
+use crate::library;
+
+/// Associativities of the table.
+const WAYS: [u32; 4] = [4, 8, 16, 32];
+const LINE_BYTES: u64 = 64;
+
+/// Show misses against cache size, of a profile, a trace or addresses
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A profile, a trace, or - for standard input: a trace, or one address per line (0x... or decimal)
+    input: PathBuf,
+    /// Cache sizes (K, M and G are understood); powers of two from 16K to 16M have set-associative columns
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size)]
+    sizes: Vec<u64>,
+    /// Which accesses of a trace count: data, code or both
+    #[arg(long, value_name = "SIDE", default_value = "data", value_parser = side)]
+    side: Side,
+    /// Measure stack distances of this share of the lines only (SHARDS); for caches of far more than 64 / RATE bytes
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    sample: Option<f64>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Draw the fully associative curve into this SVG file too
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "m" | "MiB" => 20,
+        "G" | "g" | "GiB" => 30,
+        other => return Err(format!("`{other}` is no factor; K, M and G are")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no size"))?;
+    let bytes = number
+        .checked_mul(1 << shift)
+        .filter(|b| (LINE_BYTES..1 << 40).contains(b));
+    bytes.ok_or_else(|| "a cache has 64 bytes to a terabyte".into())
+}
+
+fn side(text: &str) -> Result<Side, String> {
+    match text {
+        "data" => Ok(Side::Data),
+        "code" => Ok(Side::Code),
+        "both" => Ok(Side::Both),
+        _ => Err("the sides are data, code and both".into()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    let sound = (1e-4..=1.0).contains(&rate);
+    sound
+        .then_some(rate)
+        .ok_or_else(|| "a rate is 0.0001 to 1".into())
+}
+
+/// A row of the table; `null` where there is no figure.
+#[derive(Debug, Serialize)]
+struct Row {
+    bytes: u64,
+    full_mpki: f64,
+    /// By [`WAYS`].
+    ways_mpki: [Option<f64>; WAYS.len()],
+}
+
+#[derive(Debug, Serialize)]
+struct Table {
+    name: String,
+    instructions: u64,
+    footprint_bytes: Option<f64>,
+    ways: [u32; WAYS.len()],
+    rows: Vec<Row>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let sizes = if args.sizes.is_empty() {
+        (4..=14).map(|log| 1024 << log).collect()
+    } else {
+        args.sizes.clone()
+    };
+    let table = match of_profile(args, &sizes)? {
+        Some(table) => table,
+        None => of_stream(args, &sizes)?,
+    };
+    if let Some(path) = &args.plot {
+        let points = table
+            .rows
+            .iter()
+            .map(|row| ((row.bytes / LINE_BYTES) as f64, row.full_mpki));
+        let curve = MissCurve::from_points(points.collect());
+        write_atomically(
+            path,
+            profile_view::curve_svg(&table.name, &curve)?.as_bytes(),
+        )?;
+        eprintln!("steer: miss curve in {}", path.display());
+    }
+    if args.json {
+        return print_json(&table);
+    }
+    print(&text(&table))
+}
+
+/// The table of a profile; none if the input is something else.
+fn of_profile(args: &Args, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
+    let extension = args.input.extension().and_then(|e| e.to_str());
+    if !matches!(extension, Some("json" | "toml")) {
+        return Ok(None);
+    }
+    let text = library::read(&args.input)?;
+    let profile = Profile::parse(&text.path, &text.text)?;
+    let curve = profile_view::miss_curve(&profile).ok_or_else(|| {
+        let why = format!(
+            "{}: it holds misses for fewer than two cache sizes",
+            text.path
+        );
+        told(Kind::BadInput, why)
+    })?;
+    let row = |bytes: &u64| Row {
+        bytes: *bytes,
+        full_mpki: curve.mpki((*bytes / LINE_BYTES) as f64),
+        ways_mpki: [None; WAYS.len()],
+    };
+    Ok(Some(Table {
+        name: profile.name().to_owned(),
+        instructions: profile.instructions(),
+        footprint_bytes: Some(curve.footprint_lines() * LINE_BYTES as f64),
+        ways: WAYS,
+        rows: sizes.iter().map(row).collect(),
+    }))
+}
+
+fn of_stream(args: &Args, sizes: &[u64]) -> anyhow::Result<Table> {
+    let shown = args.input.display().to_string();
+    let mut input: Box<dyn BufRead> = if shown == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        let file =
+            std::fs::File::open(&args.input).with_context(|| format!("cannot read {shown}"))?;
+        Box::new(BufReader::with_capacity(1 << 20, file))
+    };
+    let mut curve = Curve::new(args.side, Some(args.sample.unwrap_or(1.0)), true);
+    let front = input.fill_buf()?;
+    let name = if front.starts_with(&MAGIC[..front.len().clamp(1, 8)]) {
+        traced(&shown, input, &mut curve)?
+    } else {
+        addresses(&shown, input, &mut curve)?;
+        stem(&args.input)
+    };
+    let row = |bytes: &u64| {
+        let lines = bytes / LINE_BYTES;
+        Row {
+            bytes: *bytes,
+            full_mpki: curve.full_mpki(lines).unwrap_or_default(),
+            ways_mpki: WAYS.map(|ways| curve.mpki(lines, ways).filter(|_| bytes.is_power_of_two())),
+        }
+    };
+    Ok(Table {
+        name,
+        instructions: curve.executed(),
+        footprint_bytes: curve
+            .footprint_lines()
+            .map(|lines| lines * LINE_BYTES as f64),
+        ways: WAYS,
+        rows: sizes.iter().map(row).collect(),
+    })
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem()
+        .map_or_else(|| "stdin".into(), |s| s.to_string_lossy().into_owned())
+}
+
+fn traced(shown: &str, input: impl Read, curve: &mut Curve) -> anyhow::Result<String> {
+    let mut blocks = Blocks::new(shown, input)?;
+    while let Some((head, words)) = blocks.next_block()? {
+        curve
+            .block(&head, &words)
+            .with_context(|| format!("{shown}: a damaged block of thread {}", head.thread))?;
+    }
+    Ok(blocks.header().name.clone())
+}
+
+/// Plain addresses: each is an access of an instruction of its own.
+fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow::Result<()> {
+    let mut raw = Vec::new();
+    for number in 1_u64.. {
+        raw.clear();
+        if (&mut input).take(256).read_until(b'\n', &mut raw)? == 0 {
+            break;
+        }
+        let text = String::from_utf8_lossy(&raw);
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let address = match text.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok(),
+            None => text.parse().ok(),
+        };
+        let address = address.ok_or_else(|| {
+            let why = format!(
+                "{shown}:{number}: `{}` is no address (0x... or decimal)",
+                text.escape_debug()
+            );
+            told(Kind::BadInput, why)
+        })?;
+        curve.instructions(1);
+        curve.touch(address / LINE_BYTES);
+    }
+    if curve.executed() == 0 {
+        return Err(told(
+            Kind::BadInput,
+            format!("{shown}: there is no address in it"),
+        ));
+    }
+    Ok(())
+}
+
+fn text(table: &Table) -> String {
+    let mut text = format!("{}: {} instructions", table.name, table.instructions);
+    if let Some(bytes) = table.footprint_bytes {
+        text += &format!(", {} touched", in_units(bytes as u64));
+    }
+    text += "\nmisses per kilo-instruction\n\n    size      full";
+    let sets = table
+        .rows
+        .iter()
+        .any(|row| row.ways_mpki.iter().any(Option::is_some));
+    if sets {
+        WAYS.iter()
+            .for_each(|ways| text += &format!("{:>10}", format!("{ways} ways")));
+    }
+    text += "\n";
+    for row in &table.rows {
+        text += &format!("{:>8}{:>10}", in_units(row.bytes), number(row.full_mpki, 4));
+        for cell in row.ways_mpki.iter().filter(|_| sets) {
+            text += &format!(
+                "{:>10}",
+                cell.map_or_else(|| "-".into(), |mpki| number(mpki, 4))
+            );
+        }
+        text += "\n";
+    }
+    text
+}
+
+fn in_units(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 20 => format!("{}M", number(b as f64 / f64::from(1 << 20), 3)),
+        b => format!("{}K", number(b as f64 / 1024.0, 3)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_and_bounds() {
+        assert_eq!(size("16K"), Ok(16384));
+        assert_eq!(size("2M"), Ok(2 << 20));
+        for bad in ["", "63", "1X", "-1", "99999999999999G"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_of_addresses_misses_until_it_fits() {
+        let lines: String = (0..10_000)
+            .map(|n| format!("{}\n", n % 1000 * 64))
+            .collect();
+        let mut curve = Curve::new(Side::Data, Some(1.0), true);
+        addresses("test", lines.as_bytes(), &mut curve).unwrap();
+        assert_eq!(curve.full_mpki(512), Some(1000.0));
+        assert_eq!(curve.full_mpki(1024), Some(100.0));
+        assert_eq!(curve.mpki(1024, 8), Some(100.0));
+        let error = addresses("test", "7\nx\n".as_bytes(), &mut curve).unwrap_err();
+        assert!(error.to_string().starts_with("test:2:"), "{error}");
+    }
+}

@@ -1,0 +1,276 @@
+//! `steer trace`: record what a program executes and touches, take other tools' traces, show what is in one.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use countersteer_cache::trace::{
+    self, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer,
+};
+use countersteer_host::record_run::{Ending, RecordOptions, Sink};
+use countersteer_report::number;
+use serde::Serialize;
+
+use super::{print, print_json, profile};
+use crate::error::{Kind, told};
+
+/// Record what a program executes and touches; import and show traces
+#[derive(Debug, clap::Subcommand)]
+pub enum Args {
+    /// Run a program and record instructions, lines touched and mispredictions, with its profile
+    Record(Record),
+    /// Show what a trace holds
+    Info {
+        /// A trace
+        file: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a trace of another tool
+    Import(Import),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Record {
+    /// Where to write the trace; PROGRAM.trace when absent
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Name of the trace; the program's file name when absent
+    #[arg(long)]
+    name: Option<String>,
+    /// Stop after this many instructions (K, M and G are understood)
+    #[arg(long, value_name = "N", value_parser = profile::count)]
+    max_instructions: Option<u64>,
+    /// Leave out what LRU caches of this many sets or more hit at their sets' first place; 0 keeps all
+    #[arg(long, value_name = "SETS", default_value = "8", value_parser = clap::value_parser!(u32).range(0..=64))]
+    filter: u32,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM", required = true)]
+    command: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Import {
+    /// What made the trace
+    #[arg(long, value_parser = format)]
+    format: Format,
+    /// Where to write the trace; FILE.trace when absent
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Name of the trace; the file's name when absent
+    #[arg(long)]
+    name: Option<String>,
+    /// As with `record`
+    #[arg(long, value_name = "SETS", default_value = "8", value_parser = clap::value_parser!(u32).range(0..=64))]
+    filter: u32,
+    /// What to import; - for standard input. Decompress it first: `xz -dc FILE | steer trace import --format champsim -`
+    file: PathBuf,
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    let known = Format::ALL.iter().find(|(name, _)| *name == text);
+    known.map(|(_, format)| *format).ok_or_else(|| {
+        let names: Vec<&str> = Format::ALL.iter().map(|(name, _)| *name).collect();
+        format!("the formats are {}", names.join(", "))
+    })
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args {
+        Args::Record(args) => record(args),
+        Args::Info { file, json } => info(&file, json).map(|()| ExitCode::SUCCESS),
+        Args::Import(args) => import(&args).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn create(path: &Path, header: &Header) -> anyhow::Result<TraceWriter<BufWriter<File>>> {
+    let shown = path.display().to_string();
+    let file = File::create(path).with_context(|| format!("cannot write {shown}"))?;
+    Ok(TraceWriter::new(&shown, BufWriter::new(file), header)?)
+}
+
+/// A trace under way, and what went wrong with it.
+struct Writing {
+    writer: TraceWriter<BufWriter<File>>,
+    failed: Option<TraceError>,
+}
+
+fn record(args: Record) -> anyhow::Result<ExitCode> {
+    let name = args
+        .name
+        .clone()
+        .unwrap_or_else(|| profile::file_name(&args.command[0]));
+    let output = args
+        .output
+        .unwrap_or_else(|| PathBuf::from(format!("{name}.trace")));
+    let limit = args
+        .max_instructions
+        .map_or_else(String::new, |n| format!("--max-instructions {n} "));
+    let header = Header {
+        schema: SCHEMA.into(),
+        name,
+        detail: format!("steer trace record {limit}-- {}", args.command.join(" ")),
+        filter_sets: args.filter,
+        fetches: true,
+    };
+    let writer = create(&output, &header)?;
+    let writing = Arc::new(Mutex::new(Some(Writing {
+        writer,
+        failed: None,
+    })));
+    let mut options = RecordOptions::new(args.command);
+    options.name = args.name;
+    options.max_instructions = args.max_instructions;
+    options.stream = Some((args.filter, sink(&writing)));
+    let recording = profile::watched(options)?;
+    let writing = writing
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let Some(Writing { writer, failed }) = writing else {
+        return Err(told(Kind::Internal, "the trace is gone"));
+    };
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let totals = writer.totals();
+    let partial = recording.profile.partial.clone();
+    writer.finish(Trailer {
+        totals,
+        partial: partial.clone(),
+        profile: Some(Box::new(recording.profile)),
+    })?;
+    let bytes = std::fs::metadata(&output).map_or(0, |m| m.len());
+    let note = partial
+        .map(|why| format!(" (partial: {why})"))
+        .unwrap_or_default();
+    eprintln!(
+        "steer: {} instructions of {} threads, {:.3} bytes each{note}; trace in {}",
+        totals.instructions,
+        totals.threads,
+        bytes as f64 / totals.instructions.max(1) as f64,
+        output.display()
+    );
+    let code = match recording.ending {
+        Ending::Limit => 0,
+        other => other.code(),
+    };
+    Ok(ExitCode::from(code as u8))
+}
+
+fn sink(writing: &Arc<Mutex<Option<Writing>>>) -> Sink {
+    let writing = Arc::clone(writing);
+    Arc::new(Mutex::new(move |head, words: &[u32]| {
+        let mut writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(writing) = writing.as_mut() else {
+            return false;
+        };
+        if let Err(error) = writing.writer.block(head, words) {
+            writing.failed = Some(error);
+        }
+        writing.failed.is_none()
+    }))
+}
+
+fn import(args: &Import) -> anyhow::Result<()> {
+    let shown = args.file.display().to_string();
+    let stem = if shown == "-" {
+        "stdin".into()
+    } else {
+        profile::file_name(&shown)
+    };
+    let output = args
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("{stem}.trace")));
+    let header = Header {
+        schema: SCHEMA.into(),
+        name: args.name.clone().unwrap_or(stem),
+        detail: format!("imported from {shown}"),
+        filter_sets: args.filter,
+        fetches: true,
+    };
+    let input: Box<dyn BufRead> = if shown == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        let file = File::open(&args.file).with_context(|| format!("cannot read {shown}"))?;
+        Box::new(BufReader::new(file))
+    };
+    let mut writer = create(&output, &header)?;
+    if let Err(error) = trace::import(&shown, args.format, input, args.filter, &mut writer) {
+        // Half a trace would pass for a whole one.
+        let _ = std::fs::remove_file(&output);
+        return Err(error.into());
+    }
+    let totals = writer.totals();
+    writer.finish(Trailer::default())?.flush()?;
+    eprintln!(
+        "steer: {} instructions; trace in {}",
+        totals.instructions,
+        output.display()
+    );
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Info<'a> {
+    header: &'a Header,
+    trailer: &'a Trailer,
+    bytes: u64,
+}
+
+fn info(file: &Path, json: bool) -> anyhow::Result<()> {
+    let trace = TraceFile::open(file)?;
+    let bytes = std::fs::metadata(file).map_or(0, |m| m.len());
+    let (header, trailer) = (trace.header(), trace.trailer());
+    if json {
+        return print_json(&Info {
+            header,
+            trailer,
+            bytes,
+        });
+    }
+    let t = &trailer.totals;
+    let per = |count: u64| count as f64 / t.instructions.max(1) as f64;
+    let filter = match header.filter_sets {
+        0 => "none: every access is there".to_owned(),
+        1 => "repeated accesses to one line are left out".to_owned(),
+        n => format!(
+            "what LRU caches of {n} sets or more hit at their sets' first place is left out"
+        ),
+    };
+    let profile = trailer.profile.as_ref().map_or_else(
+        || "none: good for miss curves and signatures, not for traced simulation".to_owned(),
+        |p| {
+            format!(
+                "{} behaviours in {} segments",
+                p.behaviours.len(),
+                p.timeline.len()
+            )
+        },
+    );
+    let mut text = format!(
+        "trace         {}\nmade by       {}\ninstructions  {}\nthreads       {}\nloads         {} ({} per instruction)\n\
+         stores        {} ({} per instruction)\nfilter        {filter}\nprofile       {profile}\nblocks        {}\n\
+         size          {} bytes, {} per instruction\n",
+        header.name,
+        header.detail,
+        t.instructions,
+        t.threads,
+        t.loads,
+        number(per(t.loads), 3),
+        t.stores,
+        number(per(t.stores), 3),
+        t.blocks,
+        bytes,
+        number(per(bytes), 3),
+    );
+    if let Some(why) = &trailer.partial {
+        text += &format!("partial       {why}\n");
+    }
+    print(&text)
+}

@@ -1,0 +1,105 @@
+//! Traces as users meet them: other tools' are taken, shown, and turned into miss curves; what is none is refused.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn steer(args: &[&str], dir: &Path, input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command.args(args).current_dir(dir).env("HOME", dir);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A command that refuses its input does not read all of it.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+fn json(args: &[&str], dir: &Path, input: &str) -> serde_json::Value {
+    let output = steer(args, dir, input);
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Sweeps over 32 KiB, ten times, a load every second instruction.
+fn lackey() -> String {
+    let sweep = (0..5120).map(|n| {
+        format!(
+            "I  00400000,4\n L {:x},8\nI  00400004,4\n",
+            0x10_0000 + n % 512 * 64
+        )
+    });
+    sweep.collect()
+}
+
+#[test]
+fn an_imported_trace_has_the_miss_curve_of_its_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let import = [
+        "trace", "import", "--format", "lackey", "-o", "a.trace", "-",
+    ];
+    let output = steer(&import, dir.path(), &lackey());
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let info = json(&["trace", "info", "--json", "a.trace"], dir.path(), "");
+    assert_eq!(info["trailer"]["totals"]["instructions"], 10_240);
+    assert_eq!(info["trailer"]["totals"]["loads"], 5120);
+    let table = json(
+        &["mrc", "--json", "--plot", "a.svg", "a.trace"],
+        dir.path(),
+        "",
+    );
+    let row = |at: usize| table["rows"][at]["full_mpki"].as_f64().unwrap();
+    assert_eq!(row(0), 500.0, "16 KiB");
+    assert_eq!(row(1), 50.0, "32 KiB");
+    assert_eq!(table["rows"][1]["ways_mpki"][1], 50.0);
+    assert!(dir.path().join("a.svg").is_file());
+    let trace = std::fs::read(dir.path().join("a.trace")).unwrap();
+    let twice = steer(
+        &[
+            "trace", "import", "--format", "lackey", "-o", "b.trace", "-",
+        ],
+        dir.path(),
+        &lackey(),
+    );
+    assert!(twice.status.success());
+    assert_eq!(
+        trace,
+        std::fs::read(dir.path().join("b.trace")).unwrap(),
+        "the same bytes"
+    );
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("x.trace"), "CSTRACE1 no").unwrap();
+    for (args, input, says) in [
+        (&["trace", "info", "x.trace"][..], "", "x.trace"),
+        (&["mrc", "-"], "1\n2\nelephant\n", "-:3"),
+        (
+            &["trace", "import", "--format", "lackey", "-"],
+            "I 1,1\nhello\n",
+            "-:2:",
+        ),
+    ] {
+        let output = steer(args, dir.path(), input);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{error}");
+        assert!(error.contains(says), "{error}");
+    }
+    assert!(!dir.path().join("stdin.trace").exists());
+}
