@@ -58,7 +58,7 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let probe = parent.join(format!(".steer-probe-{}", std::process::id()));
-    std::fs::File::create(&probe).with_context(|| format!("cannot write {shown}"))?;
-    std::fs::remove_file(&probe).with_context(|| format!("cannot write {shown}"))
+    // A name that nobody can guess, or none at all: what lies there is never opened.
+    tempfile::tempfile_in(parent).with_context(|| format!("cannot write {shown}"))?;
+    Ok(())
 }

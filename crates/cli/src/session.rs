@@ -63,8 +63,7 @@ pub fn recorder(
     let topology = Topology::new(&machine);
     let os_cpus = machine.os_cpu_numbers();
     let what = (counted.plan.clone(), counted.metrics.clone());
-    // A limit on the size of files is an error of writing, not the end of counting.
-    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot listen for signals")?;
+    survive_limits()?;
     Ok(CountingRecorder::begin(
         dir,
         manifest,
@@ -72,6 +71,12 @@ pub fn recorder(
         what,
         core_types.names.clone(),
     )?)
+}
+
+/// A limit on the size of files is an error of writing, not the end of counting or steering.
+pub fn survive_limits() -> anyhow::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot listen for signals")?;
+    Ok(())
 }
 
 /// Keeps what was read in a period.

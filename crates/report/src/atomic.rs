@@ -2,10 +2,12 @@
 //!
 //! Input: a path and its bytes. Output: the file. Readers never see half of it, whatever happens in between.
 
-use std::ffi::OsString;
-use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use tempfile::{Builder, NamedTempFile, TempDir};
 
 use crate::error::ReportError;
 
@@ -23,28 +25,42 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
             .and_then(|mut f| f.write_all(bytes))
             .map_err(|e| ReportError::write(path, e));
     }
-    let temporary = temporary_sibling(path);
-    let written = write_synced(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|e| {
-        // The first error is the one worth telling; a file that was never made cannot be removed either.
-        let _ = fs::remove_file(&temporary);
-        ReportError::write(path, e)
-    })
+    let written = temporary_file(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        // Some file systems find out only then that they are full.
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|e| e.error)
+    });
+    written.map(drop).map_err(|e| ReportError::write(path, e))
 }
 
-/// Writes bytes and waits until the disk has them, since some file systems find out only then that they are full.
-pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = fs::File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+/// A new file next to `path`, under a name that nobody can guess: one that is there already, or a link, is never opened. It is
+/// removed unless it is renamed.
+pub(crate) fn temporary_file(path: &Path) -> io::Result<NamedTempFile> {
+    named(path, 0o666, |builder| builder.tempfile_in(folder_of(path)))
 }
 
-/// A hidden name next to `path` that no other process uses.
-pub(crate) fn temporary_sibling(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.tmp", std::process::id()));
-    path.with_file_name(name)
+/// The same, as a folder.
+pub(crate) fn temporary_folder(path: &Path) -> io::Result<TempDir> {
+    named(path, 0o777, |builder| builder.tempdir_in(folder_of(path)))
+}
+
+/// Names begin as that of `path`, hidden; the user's mask takes from the mode.
+fn named<T>(path: &Path, mode: u32, make: impl FnOnce(&Builder<'_, '_>) -> T) -> T {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = format!(".{name}.");
+    let mut builder = Builder::new();
+    builder
+        .prefix(&prefix)
+        .suffix(".tmp")
+        .permissions(Permissions::from_mode(mode));
+    make(&builder)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
@@ -53,14 +69,12 @@ mod tests {
 
     #[test]
     fn a_file_is_replaced_and_nothing_else_stays() {
-        let dir = std::env::temp_dir().join(format!("countersteer-atomic-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let file = dir.join("a.txt");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.txt");
         write_atomically(&file, b"one").unwrap();
         write_atomically(&file, b"two").unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"two");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
-        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
@@ -80,5 +94,44 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("/nonexistent-folder/x"), "{error}");
+    }
+
+    #[test]
+    fn names_cannot_be_guessed_and_whoever_may_read_the_rest_may_read_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.txt");
+        let names: std::collections::BTreeSet<_> = (0..100)
+            .map(|_| temporary_file(&file).unwrap().path().to_owned())
+            .chain((0..100).map(|_| temporary_folder(&file).unwrap().path().to_owned()))
+            .collect();
+        // Whoever knows all but one of them cannot put a link in the place of the next.
+        assert_eq!(names.len(), 200);
+        let plain = dir.path().join("plain");
+        fs::write(&plain, "").unwrap();
+        write_atomically(&file, b"x").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&file), mode(&plain));
+        let folder = temporary_folder(&file).unwrap();
+        let made = dir.path().join("made");
+        fs::create_dir(&made).unwrap();
+        assert_eq!(mode(folder.path()), mode(&made));
+        drop(folder);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (secret, file) = (dir.path().join("secret"), dir.path().join("a.txt"));
+        fs::write(&secret, "kept").unwrap();
+        // Every name that only the process's number told apart.
+        for name in [".a.txt.{}.tmp", ".steer-probe-{}"] {
+            let name = name.replace("{}", &std::process::id().to_string());
+            std::os::unix::fs::symlink(&secret, dir.path().join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(&secret, &file).unwrap();
+        write_atomically(&file, b"x").unwrap();
+        assert_eq!(fs::read(&secret).unwrap(), b"kept");
+        assert_eq!(fs::read(&file).unwrap(), b"x");
     }
 }

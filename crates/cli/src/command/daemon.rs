@@ -20,6 +20,7 @@ use crate::steering::here::Here;
 use crate::steering::host::Host;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Programs;
+use crate::steering::serving::Door;
 
 /// Steer the processes of this host that a rules file covers, until told to stop.
 #[derive(Debug, clap::Args)]
@@ -83,9 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         given => given,
     };
-    if let Some(address) = args.metrics {
-        exposition::serve(address, &control)?;
-    }
+    let metrics = args.metrics.map(|address| metrics(address, &control));
     let period = Nanos::from_secs_f64(rules.period_ms * 1e-3);
     let spec = rules.policy.clone();
     let job = Job {
@@ -101,6 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         contest,
         forgetful: true,
         socket: "daemon.sock".into(),
+        metrics: metrics.transpose()?.flatten(),
         control,
     };
     let mut host = Host::new(rules);
@@ -121,6 +121,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(ExitCode::from(done.exit_code))
+}
+
+/// Where figures are served. A port that somebody else has taken keeps nobody from steering.
+fn metrics(address: SocketAddr, control: &Control) -> anyhow::Result<Option<Door>> {
+    let door = exposition::door(address, control);
+    match door {
+        Err(error) if error.downcast_ref::<std::io::Error>().is_some() => {
+            eprintln!("steer: no metrics are served ({error:#}); steering goes on");
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
 }
 
 /// The policy of the rules, which takes turns with Linux's own scheduler where it must prove itself.

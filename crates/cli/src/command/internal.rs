@@ -33,10 +33,6 @@ pub fn guarded() -> bool {
         keeper::settle_in("steer-guardian");
         keeper::wait_for_end(engine, stdin());
         restore_after(&folder, engine);
-        // Its control socket, on which nobody answers any more.
-        for name in ["run", "trial"] {
-            let _ = std::fs::remove_file(folder.join(format!("{name}-{engine}.sock")));
-        }
     }
     true
 }

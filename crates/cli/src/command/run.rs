@@ -77,6 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         contest: None,
         forgetful: args.whom.is_endless(),
         socket: format!("run-{}.sock", std::process::id()),
+        metrics: None,
         control: Control::default(),
     };
     let done = job::conduct(job, policy, &here, programs)?;

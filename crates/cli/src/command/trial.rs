@@ -102,6 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         contest: Some(contest.clone()),
         forgetful: args.whom.is_endless(),
         socket: format!("trial-{}.sock", std::process::id()),
+        metrics: None,
         control,
     };
     let done = job::conduct(job, Box::new(both), &here, programs)?;

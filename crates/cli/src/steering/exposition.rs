@@ -4,48 +4,117 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use mio::net::TcpListener;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::governed::Control;
+use super::serving::{Door, Listener, Refusal, Service};
+
+/// Headers of a request; browsers send some twenty.
+const MOST_HEADERS: usize = 64;
 
 type Labelled = Family<Vec<(String, String)>, Gauge<f64, AtomicU64>>;
 
-/// Answers on `address` for as long as this process lives.
-pub fn serve(address: SocketAddr, control: &Control) -> anyhow::Result<()> {
+/// How long figures are told again before new ones are made: whoever asks often costs the thread that steers nothing.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// What answers on `address`.
+///
+/// # Errors
+/// It is no loopback address, or cannot be listened on.
+pub fn door(address: SocketAddr, control: &Control) -> anyhow::Result<Door> {
     anyhow::ensure!(
         address.ip().is_loopback(),
         "{address} is no loopback address; metrics are for this host only"
     );
-    let server = tiny_http::Server::http(address).map_err(|e| anyhow::anyhow!("{e}"));
-    let server = server.with_context(|| format!("cannot listen on {address}"))?;
-    let control = control.clone();
-    std::thread::spawn(move || {
-        for request in server.incoming_requests() {
-            let (text, code) = match request.url() {
-                "/metrics" => (exposition(&control), 200),
-                _ => ("metrics are at /metrics\n".into(), 404),
-            };
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            let header = tiny_http::Header::from_bytes("Content-Type", kind);
-            let response = tiny_http::Response::from_string(text).with_status_code(code);
-            // A client that goes away concerns nobody else.
-            let _ = match header {
-                Ok(header) => request.respond(response.with_header(header)),
-                Err(()) => request.respond(response),
-            };
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let figures = Figures {
+        control: control.clone(),
+        last: None,
+    };
+    Ok(Door::new(Listener::Tcp(listener), Box::new(figures)))
+}
+
+/// The figures, over HTTP.
+struct Figures {
+    control: Control,
+    last: Option<(Instant, String)>,
+}
+
+impl Figures {
+    fn text(&mut self) -> &str {
+        let old = |(at, _): &(Instant, String)| at.elapsed() > FRESH;
+        if self.last.as_ref().is_none_or(old) {
+            self.last = Some((Instant::now(), exposition(&self.control)));
         }
-    });
-    Ok(())
+        self.last.as_ref().map_or("", |(_, text)| text)
+    }
+}
+
+impl Service for Figures {
+    fn answer(&mut self, received: &[u8], ended: bool) -> Option<Vec<u8>> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(received) {
+            Ok(httparse::Status::Complete(_)) => {}
+            Ok(httparse::Status::Partial) if !ended => return None,
+            Err(httparse::Error::TooManyHeaders) => return Some(self.refuse(Refusal::Long)),
+            _ => return Some(plain("400 Bad Request", "this is no HTTP request")),
+        }
+        let path = request.path.unwrap_or_default();
+        let body = match (request.method, path.split('?').next()) {
+            (Some("GET"), Some("/metrics")) => self.text(),
+            (Some("HEAD"), Some("/metrics")) => "",
+            (Some("GET" | "HEAD"), _) => {
+                return Some(plain("404 Not Found", "metrics are at /metrics"));
+            }
+            _ => return Some(plain("405 Method Not Allowed", "GET and HEAD are served")),
+        };
+        Some(response(
+            "200 OK",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            body,
+        ))
+    }
+
+    fn refuse(&mut self, why: Refusal) -> Vec<u8> {
+        let status = match why {
+            Refusal::Crowded => "503 Service Unavailable",
+            Refusal::Slow => "408 Request Timeout",
+            Refusal::Long => "431 Request Header Fields Too Large",
+            Refusal::Failed => "500 Internal Server Error",
+        };
+        plain(status, why.why())
+    }
+}
+
+fn plain(status: &str, text: &str) -> Vec<u8> {
+    response(status, "text/plain; charset=utf-8", &format!("{text}\n"))
+}
+
+fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .into_bytes()
 }
 
 fn exposition(control: &Control) -> String {
-    let shared = control.lock();
-    let run = &shared.summary;
+    // Whoever steers waits for the copy only.
+    let (run, paused, dropped, policy) = {
+        let shared = control.lock();
+        let dropped = shared.dropped.is_some();
+        let policy = shared.policy.clone();
+        (shared.summary.clone(), shared.paused, dropped, policy)
+    };
     let mut registry = Registry::with_prefix("countersteer");
     let mut plain = |name: &str, help: &str, value: f64| {
         let gauge = Gauge::<f64, AtomicU64>::default();
@@ -87,15 +156,11 @@ fn exposition(control: &Control) -> String {
         "Threads that are steered now",
         run.programs.iter().map(|p| p.living as f64).sum(),
     );
-    plain(
-        "paused",
-        "Nothing is decided",
-        f64::from(u8::from(shared.paused)),
-    );
+    plain("paused", "Nothing is decided", f64::from(u8::from(paused)));
     plain(
         "policy_dropped",
         "The policy was given up",
-        f64::from(u8::from(shared.dropped.is_some())),
+        f64::from(u8::from(dropped)),
     );
     let cpu = Labelled::default();
     let info = Labelled::default();
@@ -106,7 +171,7 @@ fn exposition(control: &Control) -> String {
                 .set(*seconds);
         }
     }
-    info.get_or_create(&vec![("policy".to_owned(), shared.policy.clone())])
+    info.get_or_create(&vec![("policy".to_owned(), policy)])
         .set(1.0);
     registry.register_with_unit(
         "cpu_time",
@@ -143,6 +208,6 @@ mod tests {
         assert!(text.contains("countersteer_decisions 7.0"), "{text}");
         let row = r#"countersteer_cpu_time_seconds{program="p\"q",core_type="big"} 1.5"#;
         assert!(text.contains(row) && text.ends_with("# EOF\n"), "{text}");
-        assert!(serve(SocketAddr::from(([0, 0, 0, 0], 0)), &control).is_err());
+        assert!(door(SocketAddr::from(([0, 0, 0, 0], 0)), &control).is_err());
     }
 }

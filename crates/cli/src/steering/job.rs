@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::policy::Policy;
-use countersteer_core::score::{Outcome, Score};
+use countersteer_core::score::Outcome;
 use countersteer_core::units::Nanos;
 use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::permission;
 use countersteer_host::live::{Attended, Gauges};
 use countersteer_host::undo::{self, journal_folder};
 use countersteer_lab::experiment::policy_rng;
-use countersteer_report::record::{Collector, Detail, Manifest};
+use countersteer_report::record::{Detail, LiveCollector, Manifest};
 
 use super::contest::Contest;
 use super::engine::{EngineName, Steered};
@@ -24,9 +24,11 @@ use super::guardian;
 use super::here::Here;
 use super::hints::hinted;
 use super::programs::Programs;
-use super::socket::Socket;
+use super::serving::{Door, Server};
+use super::socket;
 use super::tally::{Summary, Tally, Tell};
 use crate::error::{Kind, told};
+use crate::session::survive_limits;
 
 /// The engine that is meant: what leaves threads to Linux needs no scheduler of its own.
 fn chosen(job: &Job<'_>) -> EngineName {
@@ -59,6 +61,8 @@ pub struct Job<'a> {
     pub forgetful: bool,
     /// The control socket's name in the folder of journals.
     pub socket: String,
+    /// Where figures are served for Prometheus, if anywhere.
+    pub metrics: Option<Door>,
     /// What the socket and others see of it.
     pub control: Control,
 }
@@ -98,20 +102,21 @@ pub fn conduct(
     let _guardian = if job.dry { None } else { guardian::start() };
     let engine = engine(&job, here, policy.as_ref())?;
     let manifest = manifest(&job, here, &programs, engine.engines());
-    let collector = job
-        .record
-        .map(|_| Collector::new(manifest, Detail::NoSpans));
+    let collector = (job.record)
+        .map(|dir| {
+            survive_limits()?;
+            Ok::<_, anyhow::Error>(LiveCollector::begin(dir, manifest, Detail::NoSpans)?)
+        })
+        .transpose()?;
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
     tally.contest = job.contest;
     if job.forgetful {
         tally = tally.forgetful();
     }
     undo::make_folder(&journal_folder())?;
-    let _socket = Socket::open(
-        &journal_folder().join(&job.socket),
-        &here.topology,
-        &job.control,
-    )?;
+    let path = journal_folder().join(&job.socket);
+    let (door, _file) = socket::door(&path, &here.topology, &job.control)?;
+    let _server = Server::start(std::iter::once(door).chain(job.metrics).collect())?;
     let period = Duration::from_nanos(job.period.0);
     let mut policy = Governed::new(
         (job.spec, policy),
@@ -156,15 +161,13 @@ pub fn conduct(
 }
 
 fn keep(
-    collector: Option<Collector>,
+    collector: Option<LiveCollector>,
     dir: Option<&Path>,
     outcome: &Outcome,
     executables: Executables,
 ) -> anyhow::Result<()> {
     if let (Some(collector), Some(dir)) = (collector, dir) {
-        let mut record = collector.finish(outcome, &Score::of(outcome));
-        record.manifest.executables = executables.found();
-        record.save(dir)?;
+        collector.finish(outcome, executables.found())?;
         eprintln!("steer: record in {}", dir.display());
     }
     Ok(())

@@ -11,5 +11,6 @@ mod hints;
 pub mod host;
 pub mod job;
 pub mod programs;
+pub mod serving;
 pub mod socket;
 pub mod tally;

@@ -3,10 +3,10 @@
 //! Input: requests `{"ask": "status" | "get" | "set" | "why", ...}`. Output: replies. The socket lies in the folder of
 //! journals, which is its user's alone.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,18 @@ use std::time::Duration;
 use anyhow::Context;
 use countersteer_core::topology::Topology;
 use countersteer_host::live::Bell;
+use countersteer_host::undo;
+use mio::net::UnixListener;
 use serde_json::{Value, json};
 
 use super::governed::{Control, Shared};
+use super::serving::{Door, LIMITS, Listener, Refusal, Service};
 use crate::session::time;
 
 /// Times between decisions: what counters can follow, and what a user can wait for.
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100);
-const MOST_BYTES: u64 = 1 << 16;
-/// How long a client may take over its request.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a run may take to answer: longer than it waits for whoever else asks.
+const PATIENCE: Duration = LIMITS.time.saturating_mul(2);
 
 /// Something of a run that can be asked for and changed.
 struct Key {
@@ -82,58 +84,73 @@ static KEYS: &[Key] = &[
     },
 ];
 
-/// A socket that answers as long as it lives.
-pub struct Socket {
+/// A socket's file, which goes with this value.
+pub struct SocketFile {
     path: PathBuf,
 }
 
-impl Socket {
-    /// Answers on `path`, which must not be in use.
-    pub fn open(path: &Path, topology: &Arc<Topology>, control: &Control) -> anyhow::Result<Self> {
-        if UnixStream::connect(path).is_ok() {
-            anyhow::bail!(
-                "another run answers on {}; name another socket, or end that run",
-                path.display()
-            );
-        }
-        // One that a killed run has left.
-        let _ = std::fs::remove_file(path);
-        let listener = UnixListener::bind(path)
-            .with_context(|| format!("cannot listen on {}", path.display()))?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        let topology = Arc::clone(topology);
-        let control = control.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // A client that goes away concerns nobody else.
-                let _ = answer(&stream, &topology, &control);
-            }
-        });
-        Ok(Self {
-            path: path.to_owned(),
-        })
+/// What answers on `path`, which must not be in use.
+///
+/// # Errors
+/// Another run answers there, or it cannot be listened on.
+pub fn door(
+    path: &Path,
+    topology: &Arc<Topology>,
+    control: &Control,
+) -> anyhow::Result<(Door, SocketFile)> {
+    let cannot = || format!("cannot listen on {}", path.display());
+    // Nobody else takes it for one that was left, or takes its place, before somebody listens.
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let _held = undo::hold(folder).with_context(cannot)?;
+    if undo::listens(path) {
+        anyhow::bail!(
+            "another run answers on {}; name another socket, or end that run",
+            path.display()
+        );
     }
+    // One that a killed run has left.
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).with_context(cannot)?;
+    let file = SocketFile {
+        path: path.to_owned(),
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).with_context(cannot)?;
+    let service = Requests {
+        topology: Arc::clone(topology),
+        control: control.clone(),
+    };
+    Ok((Door::new(Listener::Unix(listener), Box::new(service)), file))
 }
 
-impl Drop for Socket {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn answer(stream: &UnixStream, topology: &Arc<Topology>, control: &Control) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new(stream.take(MOST_BYTES)).read_line(&mut line)?;
-    let reply = match serde_json::from_str::<Value>(&line) {
-        Ok(request) => {
-            reply(&request, topology, control).unwrap_or_else(|error| json!({ "error": error }))
+/// Requests of a line each.
+struct Requests {
+    topology: Arc<Topology>,
+    control: Control,
+}
+
+impl Service for Requests {
+    fn answer(&mut self, received: &[u8], ended: bool) -> Option<Vec<u8>> {
+        let line = received.split(|byte| *byte == b'\n').next()?;
+        if line.len() == received.len() && !ended {
+            return None;
         }
-        Err(error) => json!({ "error": format!("this is no JSON: {error}") }),
-    };
-    let mut stream = stream;
-    stream.write_all(format!("{reply}\n").as_bytes())
+        let reply = match serde_json::from_slice::<Value>(line) {
+            Ok(request) => reply(&request, &self.topology, &self.control)
+                .unwrap_or_else(|error| json!({ "error": error })),
+            Err(error) => json!({ "error": format!("this is no JSON: {error}") }),
+        };
+        Some(format!("{reply}\n").into_bytes())
+    }
+
+    fn refuse(&mut self, why: Refusal) -> Vec<u8> {
+        format!("{}\n", json!({ "error": why.why() })).into_bytes()
+    }
 }
 
 fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result<Value, String> {
@@ -226,6 +243,7 @@ pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
         )
     })?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     (&stream).write_all(format!("{request}\n").as_bytes())?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
@@ -240,7 +258,7 @@ pub fn answering(folder: &Path) -> Vec<PathBuf> {
         .flatten()
         .map(|e| e.path());
     let mut paths: Vec<PathBuf> = entries
-        .filter(|p| p.extension().is_some_and(|e| e == "sock") && UnixStream::connect(p).is_ok())
+        .filter(|p| p.extension().is_some_and(|e| e == "sock") && undo::listens(p))
         .collect();
     paths.sort();
     paths

@@ -16,7 +16,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::live::Member;
 
-use countersteer_report::record::Collector;
+use countersteer_report::record::LiveCollector;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -97,7 +97,7 @@ pub type Tell = Box<dyn FnMut(&str)>;
 
 /// Keeps count, and passes everything on to a record.
 pub struct Tally {
-    pub collector: Option<Collector>,
+    pub collector: Option<LiveCollector>,
     pub contest: Option<Contest>,
     summary: Summary,
     /// Microseconds from what was seen to what was done about it.
@@ -125,7 +125,7 @@ impl Tally {
     /// A tally on a machine; `tell` gets a line for each thread that is placed.
     pub fn new(
         topology: &Topology,
-        collector: Option<Collector>,
+        collector: Option<LiveCollector>,
         tell: Option<Tell>,
         control: &Control,
     ) -> Self {
@@ -172,7 +172,7 @@ impl Tally {
         self,
         members: &[Member],
         elapsed: Nanos,
-    ) -> (Summary, Outcome, Option<Collector>) {
+    ) -> (Summary, Outcome, Option<LiveCollector>) {
         let mut summary = self.summary;
         summary.stolen = self.control.lock().stolen;
         summary.programs = self.programs.into_values().collect();
@@ -443,6 +443,9 @@ impl Recorder for Tally {
         self.control.lock().told = told.collect();
         if let Some(collector) = &mut self.collector {
             collector.observation(topology, observation, metrics);
+            if let Some(why) = collector.trouble() {
+                eprintln!("steer: {why}; steering goes on");
+            }
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Input: how many are needed. Effect: the limits are raised as far as they must be and may be.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::CounterError;
@@ -12,6 +14,18 @@ const OTHERS: u64 = 64;
 /// Files that may be open at most.
 pub(super) fn most() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(OTHERS, |(_, hard)| hard)
+}
+
+/// Files below the limit that are for steering alone: counters that are opened again, journals, what is read of /proc.
+const SET_ASIDE: u64 = 32;
+
+/// Whether a file is one of the last that this process may open, and should be closed if others can do without it.
+#[must_use]
+pub fn is_among_the_last(file: BorrowedFd<'_>) -> bool {
+    // The kernel gives the lowest number that is free.
+    let number = u64::try_from(file.as_raw_fd()).unwrap_or(u64::MAX);
+    getrlimit(Resource::RLIMIT_NOFILE)
+        .is_ok_and(|(soft, _)| number.saturating_add(SET_ASIDE) >= soft)
 }
 
 /// Samples that an event may have a second; the kernel lowers that by itself where they take it long.

@@ -46,7 +46,7 @@ pub use fit::fit_together;
 pub use follow::Fate;
 pub use inside::sees_all_threads;
 pub use launch::{Ending, Held, find_program, hold};
-pub use limits::permission;
+pub use limits::{is_among_the_last, permission};
 pub use percpu::{CpuCounters, CpuEvent};
 pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use request::{Request, Target};

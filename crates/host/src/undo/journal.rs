@@ -286,16 +286,20 @@ impl Journal {
     }
 }
 
-/// A folder that another user made may hold what another user wrote.
+/// A folder that another user made, or can put another in the place of, may hold what another user wrote.
 pub(super) fn is_own(folder: &Path) -> io::Result<()> {
-    let owner = std::fs::metadata(folder)?;
-    if owner.uid() == nix::unistd::geteuid().as_raw() && owner.mode() & 0o022 == 0 {
+    // A link may have been made by anybody, and lead into a folder of this user's.
+    let found = std::fs::symlink_metadata(folder)?;
+    let why = if !found.is_dir() {
+        "it is no folder, or a link to one"
+    } else if found.uid() != nix::unistd::geteuid().as_raw() {
+        "the folder is another user's"
+    } else if found.mode() & 0o022 != 0 {
+        "others may write in the folder"
+    } else {
         return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        "the folder is another user's, or others may write in it",
-    ))
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 fn head() -> String {
@@ -488,5 +492,76 @@ mod tests {
             "lines of another version"
         );
         assert_eq!(super::told(&cut, "another"), Told::default());
+    }
+
+    #[test]
+    fn a_journal_is_its_users_alone_from_the_start_and_when_it_is_written_anew() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::create(folder.path()).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&journal.path), 0o600);
+        journal.most = 1;
+        journal.tidy(|_| Ok(())).unwrap();
+        assert_eq!(mode(&journal.path), 0o600);
+        let made = folder.path().join("runtime");
+        make_folder(&made).unwrap();
+        assert_eq!(mode(&made), 0o700);
+    }
+
+    #[test]
+    fn a_journal_does_not_grow_with_threads_that_have_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::create(folder.path()).unwrap();
+        let thread = |tid: u32| Before {
+            pid: 7,
+            tid,
+            started: 99,
+            session: 3,
+            nice: 0,
+            cpus: "0-3".parse().unwrap(),
+        };
+        journal.mask(&"1".parse().unwrap()).unwrap();
+        let mut largest = 0;
+        for tid in 1..=100_000 {
+            journal.before(&thread(tid)).unwrap();
+            // Of all that were born, the last one lives.
+            journal.tidy(|anew| anew.before(&thread(tid))).unwrap();
+            largest = largest.max(std::fs::metadata(&journal.path).unwrap().len());
+        }
+        assert!(largest < 2 * COMPACT_BYTES as u64, "{largest}");
+        let text = std::fs::read_to_string(&journal.path).unwrap();
+        let told = super::told(&text, &task::boot_id());
+        assert!(told.before.contains_key(&100_000) && told.before.len() < 100_000);
+        assert_eq!(told.masks.len(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_have_made_or_may_write_in_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("folder");
+        let refused = |folder: &Path| {
+            let made = make_folder(folder).unwrap_err().to_string();
+            let begun = Journal::create(folder).map(drop).unwrap_err().to_string();
+            let undone = super::super::restore(folder).unwrap_err().to_string();
+            assert!(
+                [&made, &begun, &undone].iter().all(|e| **e == made),
+                "{made}"
+            );
+            made
+        };
+        std::fs::create_dir(&folder).unwrap();
+        for mode in [0o770, 0o720, 0o707, 0o702] {
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(refused(&folder).contains("others may write"));
+        }
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        make_folder(&folder).unwrap();
+        // A link that somebody made, to a folder that is this user's alone.
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        assert!(refused(&link).contains("a link"));
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     }
 }

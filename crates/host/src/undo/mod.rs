@@ -5,6 +5,7 @@
 
 pub(crate) mod hints;
 pub(crate) mod journal;
+mod leftovers;
 mod orphans;
 pub(crate) mod restore;
 mod restored;
@@ -12,6 +13,7 @@ mod restored;
 use std::path::PathBuf;
 
 pub use journal::{journal_folder, make_folder};
+pub use leftovers::{hold, listens};
 pub use restore::{restore, restore_after, undo_own};
 pub use restored::Restored;
 

@@ -24,12 +24,11 @@ const TRY: Duration = Duration::from_millis(10);
 /// Journals whose engines are gone, with what they say, and how many engines live. Of `engine` alone, where that is given: it is
 /// known to be gone.
 pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orphan>, usize)> {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
+    match is_own(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(error) => return Err(error),
-    };
-    is_own(folder)?;
+        owned => owned?,
+    }
+    let entries = std::fs::read_dir(folder)?;
     let mut orphans = Vec::new();
     let mut living = 0;
     let mut paths: Vec<PathBuf> = entries

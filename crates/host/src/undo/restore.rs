@@ -59,6 +59,7 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
             std::fs::remove_file(&path).map_err(failed)?;
         }
     }
+    super::leftovers::sweep(folder);
     // In these, threads were only watched.
     restored.hints += crate::virtuals::remove_stale(Path::new("/"));
     Ok(restored)
@@ -138,7 +139,13 @@ fn undo_inherited(told: &Told, sessions: bool, restored: &mut Restored) {
 
 /// Threads in no journal that have one of its masks, and what they should have.
 fn inheritors(told: &Told, sessions: bool, done: &BTreeSet<u32>) -> Vec<(u32, CpuSet)> {
-    let by_process = |pid: u32| told.before.values().find(|b| b.pid == pid);
+    // The number of a process that has ended may be another's by now.
+    let is_same = |pid: u32| {
+        let known = told.before.get(&pid);
+        known.is_none_or(|b| task::stat(pid, pid).is_some_and(|now| now.started == b.started))
+    };
+    let by_process =
+        |pid: u32| (told.before.values().find(|b| b.pid == pid)).filter(|_| is_same(pid));
     let by_session = |session: u32| {
         told.before
             .values()
@@ -157,4 +164,152 @@ fn inheritors(told: &Told, sessions: bool, done: &BTreeSet<u32>) -> Vec<(u32, Cp
         task::mask(*tid).is_ok_and(|now| told.masks.contains(&now) && now != **own)
     });
     inherited.map(|(tid, own)| (tid, own.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::super::journal::Journal;
+    use super::*;
+
+    /// Ends with the test, whatever becomes of it.
+    struct Program(Child);
+
+    impl Program {
+        /// A program in a session of its own, where nobody else's relatives are.
+        fn start(script: &str) -> Self {
+            let mut command = Command::new("setsid");
+            command
+                .args(["sh", "-c", script])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            let program = Self(command.spawn().unwrap());
+            let pid = program.0.id();
+            while task::stat(pid, pid).is_some_and(|s| s.session != pid) {
+                std::thread::yield_now();
+            }
+            program
+        }
+
+        /// As it is now.
+        fn before(&self) -> Before {
+            let pid = self.0.id();
+            let stat = task::stat(pid, pid).unwrap();
+            Before {
+                pid,
+                tid: pid,
+                started: stat.started,
+                session: stat.session,
+                nice: stat.nice,
+                cpus: task::mask(pid).unwrap(),
+            }
+        }
+    }
+
+    impl Drop for Program {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Two masks of one CPU each; `None`, with a word, where there are none.
+    fn masks(test: &str) -> Option<[CpuSet; 2]> {
+        let own: CpuSet = task::mask(std::process::id()).unwrap();
+        let mut cpus = own.iter().map(|c| c.0.to_string().parse().unwrap());
+        if let (Some(one), Some(other)) = (cpus.next(), cpus.next()) {
+            return Some([one, other]);
+        }
+        println!("{test}: skipped: this machine has a single CPU");
+        None
+    }
+
+    /// What an engine leaves that was killed: a journal that it held.
+    fn left_behind(folder: &Path, befores: &[Before], set: &CpuSet) {
+        let mut journal = Journal::create(folder).unwrap();
+        befores.iter().for_each(|b| journal.before(b).unwrap());
+        journal.mask(set).unwrap();
+    }
+
+    #[test]
+    fn a_thread_whose_number_was_given_again_is_not_touched() {
+        let Some([set, _]) = masks("a_thread_whose_number") else {
+            return;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let program = Program::start("sleep 60");
+        let before = program.before();
+        task::confine(before.tid, &set).unwrap();
+        let other = Before {
+            started: before.started.wrapping_sub(1),
+            session: 0,
+            ..before.clone()
+        };
+        left_behind(folder.path(), &[other], &set);
+        assert_eq!(restore(folder.path()).unwrap().threads, 0);
+        assert_eq!(task::mask(before.tid).unwrap(), set);
+        // The very same, were it the thread that the journal means.
+        left_behind(folder.path(), std::slice::from_ref(&before), &set);
+        assert_eq!(restore(folder.path()).unwrap().threads, 1);
+        assert_eq!(task::mask(before.tid).unwrap(), before.cpus);
+    }
+
+    #[test]
+    fn children_of_a_process_whose_number_was_given_again_are_not_touched() {
+        let Some([set, _]) = masks("children_of_a_process") else {
+            return;
+        };
+        let program = Program::start("sleep 60 & wait");
+        let before = program.before();
+        let child = loop {
+            let is_child =
+                |pid: &u32| task::stat(*pid, *pid).is_some_and(|s| s.parent == before.pid);
+            if let Some(child) = task::processes().into_iter().find(is_child) {
+                break child;
+            }
+            std::thread::yield_now();
+        };
+        task::confine(child, &set).unwrap();
+        let reused = Before {
+            started: before.started.wrapping_sub(1),
+            session: 0,
+            ..before.clone()
+        };
+        let told = |before: Before| Told {
+            before: [(before.tid, before)].into(),
+            masks: [set.clone()].into(),
+            ..Told::default()
+        };
+        let mut restored = Restored::default();
+        undo(&told(reused), true, &mut restored);
+        assert_eq!(
+            (restored.threads, task::mask(child).unwrap()),
+            (0, set.clone())
+        );
+        undo(&told(before.clone()), true, &mut restored);
+        assert_eq!(
+            (restored.threads, task::mask(child).unwrap()),
+            (1, before.cpus)
+        );
+        let _ = Command::new("kill").arg(child.to_string()).status();
+    }
+
+    #[test]
+    fn a_mask_that_somebody_else_has_set_since_stays() {
+        let Some([set, others]) = masks("a_mask_that_somebody_else") else {
+            return;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let program = Program::start("sleep 60");
+        let before = program.before();
+        left_behind(folder.path(), std::slice::from_ref(&before), &set);
+        task::confine(before.tid, &others).unwrap();
+        let restored = restore(folder.path()).unwrap();
+        assert_eq!(
+            (restored.threads, restored.left, restored.journals),
+            (0, 1, 1)
+        );
+        assert_eq!(task::mask(before.tid).unwrap(), others);
+    }
 }

@@ -23,10 +23,15 @@ use super::{Detail, Manifest, Record};
 /// Fills a record while a driver runs.
 #[derive(Clone, Debug)]
 pub struct Collector {
-    record: Record,
+    pub(super) record: Record,
     detail: Detail,
-    words: Words,
+    pub(super) words: Words,
+    /// Observations so far.
+    steps: u32,
 }
+
+/// Distinct names after which those that were met are forgotten, in runs without an end.
+pub(super) const MOST_WORDS: usize = 1 << 14;
 
 /// One copy of each word and CPU set, since the same few come back at every decision.
 #[derive(Clone, Debug, Default)]
@@ -155,6 +160,7 @@ impl Collector {
             record: Record::new(manifest),
             detail,
             words: Words::default(),
+            steps: 0,
         }
     }
 
@@ -209,7 +215,8 @@ impl Recorder for Collector {
         if self.detail == Detail::Scores {
             return;
         }
-        let step = u32::try_from(self.record.steps.len()).unwrap_or(u32::MAX);
+        let step = self.steps;
+        self.steps += 1;
         let at_ns = seen.at.0;
         self.record.steps.push(StepRow {
             at_ns,
@@ -267,11 +274,10 @@ impl Recorder for Collector {
         placement: &Placement,
         applied: Applied,
     ) {
-        let Some(index) = self.record.steps.len().checked_sub(1) else {
+        let Some(row) = self.record.steps.last_mut() else {
             return;
         };
-        let step = u32::try_from(index).unwrap_or(u32::MAX);
-        let row = &mut self.record.steps[index];
+        let step = self.steps.saturating_sub(1);
         row.decided = true;
         (row.changed, row.gone, row.refused) = (applied.changed, applied.gone, applied.refused);
         row.unheeded = applied.unheeded;

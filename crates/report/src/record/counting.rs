@@ -15,15 +15,12 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos};
 
 use super::blocks::Blocks;
-use super::collector::Words;
+use super::collector::{MOST_WORDS, Words};
 use super::parts::Parts;
 use super::rows::{EventRow, ReadingRow, SampleRow, StepRow, ThreadRow, VirtualRow};
 use super::{Manifest, Record};
 use crate::error::ReportError;
 use crate::readings::VirtualValue;
-
-/// Distinct names after which those that were met are forgotten.
-const MOST_WORDS: usize = 1 << 14;
 
 /// Fills a record while counters are read.
 pub struct CountingRecorder {

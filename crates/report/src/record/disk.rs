@@ -4,7 +4,7 @@
 //! when all of it is written.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use countersteer_core::topology::Topology;
@@ -13,11 +13,12 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use serde::Deserialize;
+use tempfile::TempDir;
 
 use super::collector::Words;
 use super::tables::{TABLES, Table};
 use super::{Manifest, Record, SCHEMA};
-use crate::atomic::{temporary_sibling, write_atomically};
+use crate::atomic::{temporary_folder, write_atomically};
 use crate::error::ReportError;
 
 const MANIFEST: &str = "manifest.json";
@@ -31,19 +32,12 @@ impl Record {
     /// Something that is no record is in the way, or the folder cannot be written; then nothing of it is left.
     pub fn save(&self, dir: &Path) -> Result<(), ReportError> {
         let replaces = check_place(dir)?;
-        let temporary = temporary_sibling(dir);
-        let written = self
-            .write_into(&temporary)
-            .and_then(|()| put(&temporary, dir, replaces));
-        if written.is_err() {
-            // The first error is the one worth telling.
-            let _ = fs::remove_dir_all(&temporary);
-        }
-        written
+        let temporary = temporary_folder(dir).map_err(|e| ReportError::write(dir, e))?;
+        self.write_into(temporary.path())?;
+        put(temporary, dir, replaces)
     }
 
     fn write_into(&self, dir: &Path) -> Result<(), ReportError> {
-        fs::create_dir(dir).map_err(|e| ReportError::write(dir, e))?;
         let topology = self.topology()?;
         let mut manifest = self.manifest.clone();
         let tables = || TABLES.iter().filter(|t| !t.optional || (t.rows)(self) > 0);
@@ -51,16 +45,18 @@ impl Record {
             .map(|t| (t.name.to_owned(), (t.rows)(self) as u64))
             .collect();
         for table in tables() {
-            self.write_table(table, &topology, &dir.join(file_name(table)))?;
+            let path = dir.join(file_name(table));
+            self.write_table(table, &topology, new_file(&path)?, &path)?;
         }
         write_manifest(&manifest, dir)
     }
 
-    /// Writes all rows of a table into a file.
+    /// Writes all rows of a table into a file, which is called `path` if that fails.
     pub(super) fn write_table(
         &self,
         table: &Table,
         topology: &Topology,
+        file: File,
         path: &Path,
     ) -> Result<(), ReportError> {
         let encode = |e: arrow_schema::ArrowError| ReportError::Encode {
@@ -71,6 +67,7 @@ impl Record {
             table
                 .batches(self, topology)
                 .map(|batch| batch.map_err(encode)),
+            file,
             path,
         )
     }
@@ -116,13 +113,18 @@ pub(super) fn write_manifest(manifest: &Manifest, dir: &Path) -> Result<(), Repo
     write_atomically(&dir.join(MANIFEST), (text + "\n").as_bytes())
 }
 
+/// A file that is not there yet.
+pub(super) fn new_file(path: &Path) -> Result<File, ReportError> {
+    File::create_new(path).map_err(|e| ReportError::write(path, e))
+}
+
 /// Writes batches into a file; there is at least one, for its columns.
 pub(super) fn write_batches(
     batches: impl Iterator<Item = Result<RecordBatch, ReportError>>,
+    file: File,
     path: &Path,
 ) -> Result<(), ReportError> {
     let write = |e: parquet::errors::ParquetError| ReportError::write(path, io_error(e));
-    let file = File::create(path).map_err(|e| ReportError::write(path, e))?;
     let mut batches = batches.peekable();
     let schema = match batches.peek() {
         Some(Ok(batch)) => batch.schema(),
@@ -182,19 +184,22 @@ pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
     }
 }
 
-/// Moves a folder to its place.
-pub(super) fn put(temporary: &Path, dir: &Path, replaces: bool) -> Result<(), ReportError> {
+/// Moves a folder to its place; where that fails, nothing of it is left.
+pub(super) fn put(temporary: TempDir, dir: &Path, replaces: bool) -> Result<(), ReportError> {
+    let write = |e| ReportError::write(dir, e);
     if !replaces {
-        return fs::rename(temporary, dir).map_err(|e| ReportError::write(dir, e));
+        fs::rename(temporary.path(), dir).map_err(write)?;
+        let _ = temporary.keep();
+        return Ok(());
     }
-    let mut old: PathBuf = temporary.to_owned();
-    old.set_extension("old");
-    fs::rename(dir, &old).map_err(|e| ReportError::write(dir, e))?;
-    if let Err(e) = fs::rename(temporary, dir) {
+    let old = temporary.path().with_extension("old");
+    fs::rename(dir, &old).map_err(write)?;
+    if let Err(e) = fs::rename(temporary.path(), dir) {
         // Better the old record than none.
         let _ = fs::rename(&old, dir);
-        return Err(ReportError::write(dir, e));
+        return Err(write(e));
     }
+    let _ = temporary.keep();
     fs::remove_dir_all(&old).map_err(|e| ReportError::write(&old, e))
 }
 

@@ -10,6 +10,7 @@ mod columns;
 mod counting;
 mod differences;
 mod disk;
+mod live;
 mod manifest;
 mod parts;
 mod replay;
@@ -27,6 +28,7 @@ use countersteer_core::units::{Nanos, ThreadId};
 pub use collector::Collector;
 pub use counting::CountingRecorder;
 pub use differences::{Difference, Differences, compare_decisions, compare_shares};
+pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
@@ -109,6 +111,10 @@ impl Record {
 
     /// Adds rows of later steps, leaving none there.
     fn append(&mut self, rows: &mut Self) {
+        // Columns come, and none goes.
+        if rows.metric_names.len() > self.metric_names.len() {
+            self.metric_names.clone_from(&rows.metric_names);
+        }
         self.steps.append(&mut rows.steps);
         self.threads.append(&mut rows.threads);
         self.told.append(&mut rows.told);

@@ -9,15 +9,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::{RecordBatch, RecordBatchReader, new_null_array};
+use arrow_schema::{ArrowError, Field, SchemaRef};
 use countersteer_core::topology::Topology;
 
 use super::collector::Words;
 use super::disk::{
-    check_place, file_name, put, read_batches, read_table, write_batches, write_manifest,
+    check_place, file_name, new_file, put, read_batches, read_table, write_batches, write_manifest,
 };
 use super::tables::{TABLES, Table};
 use super::{Manifest, Record};
-use crate::atomic::temporary_sibling;
+use crate::atomic::{temporary_file, temporary_folder};
 use crate::error::ReportError;
 
 const FOLDER: &str = "parts";
@@ -39,21 +41,16 @@ impl Parts {
     pub(super) fn begin(dir: &Path, empty: Record) -> Result<Self, ReportError> {
         let replaces = check_place(dir)?;
         let topology = empty.topology()?;
-        let temporary = temporary_sibling(dir);
-        let parts = temporary.join(FOLDER);
+        let temporary = temporary_folder(dir).map_err(|e| ReportError::write(dir, e))?;
+        let parts = temporary.path().join(FOLDER);
         let manifest = Manifest {
             unfinished: true,
             ..empty.manifest.clone()
         };
-        let begun = fs::create_dir_all(&parts)
-            .map_err(|e| ReportError::write(&temporary, e))
-            .and_then(|()| write_manifest(&manifest, &temporary))
-            .and_then(|()| put(&temporary, dir, replaces));
-        if begun.is_err() {
-            // The first error is the one worth telling.
-            let _ = fs::remove_dir_all(&temporary);
-        }
-        begun.map(|()| Self {
+        fs::create_dir(&parts).map_err(|e| ReportError::write(dir, e))?;
+        write_manifest(&manifest, temporary.path())?;
+        put(temporary, dir, replaces)?;
+        Ok(Self {
             dir: dir.into(),
             topology,
             tail: empty,
@@ -65,20 +62,14 @@ impl Parts {
     pub(super) fn add(&mut self, mut rows: Record) -> Result<(), ReportError> {
         self.tail.append(&mut rows);
         // Steps come first among the tables: whatever is written after them refers to steps that are there.
-        for table in TABLES.iter().filter(|t| (t.rows)(&self.tail) > 0) {
+        let tables = TABLES.iter().filter(|t| !t.at_end);
+        for table in tables.filter(|t| (t.rows)(&self.tail) > 0) {
             let path = self
                 .dir
                 .join(FOLDER)
                 .join(format!("{}.{:06}.parquet", table.name, self.number));
-            let new = path.with_extension("new");
-            let written = self.tail.write_table(table, &self.topology, &new);
-            let written = written
-                .and_then(|()| fs::rename(&new, &path).map_err(|e| ReportError::write(&path, e)));
-            if let Err(error) = written {
-                // It only takes space that somebody else misses.
-                let _ = fs::remove_file(&new);
-                return Err(error.cut_short(&self.dir));
-            }
+            self.replace(table, &path)
+                .map_err(|error| error.cut_short(&self.dir))?;
         }
         if self.tail.most_rows() >= PART_ROWS {
             drop(self.tail.take_rows());
@@ -87,8 +78,20 @@ impl Parts {
         Ok(())
     }
 
+    /// Writes the last part of a table in the place of the one before. What fails leaves no file, which would only take space
+    /// that somebody else misses.
+    fn replace(&self, table: &Table, path: &Path) -> Result<(), ReportError> {
+        let write = |e| ReportError::write(path, e);
+        let new = temporary_file(path).map_err(write)?;
+        let file = new.as_file().try_clone().map_err(write)?;
+        self.tail.write_table(table, &self.topology, file, path)?;
+        new.persist(path).map_err(|e| write(e.error))?;
+        Ok(())
+    }
+
     /// Merges the parts; the folder then is what [`Record::save`] makes.
-    pub(super) fn finish(self, mut manifest: Manifest) -> Result<(), ReportError> {
+    pub(super) fn finish(mut self, mut manifest: Manifest) -> Result<(), ReportError> {
+        self.tail.manifest.clone_from(&manifest);
         let merged = self
             .merge(&mut manifest)
             .and_then(|()| write_manifest(&manifest, &self.dir));
@@ -108,25 +111,46 @@ impl Parts {
             let path = self.dir.join(file_name(table));
             if files.is_empty() {
                 if !table.optional {
-                    self.tail.write_table(table, &self.topology, &path)?;
-                    manifest.tables.insert(table.name.into(), 0);
+                    self.tail
+                        .write_table(table, &self.topology, new_file(&path)?, &path)?;
+                    let rows = (table.rows)(&self.tail) as u64;
+                    manifest.tables.insert(table.name.into(), rows);
                 }
                 continue;
             }
+            // Columns come to a table while it is written, and none goes.
+            let widest = files.last().map(|file| read_batches(file)).transpose()?;
+            let schema = widest.map(|reader| reader.schema());
             let mut rows = 0;
             let batches = files.iter().flat_map(|file| match read_batches(file) {
                 Ok(batches) => batches
+                    .map(|b| b.and_then(|b| widened(b, schema.as_ref())))
                     .map(|b| b.map_err(|e| ReportError::damaged(file, e)))
                     .collect(),
                 Err(error) => vec![Err(error)],
             });
             let counted =
                 batches.inspect(|b| rows += b.as_ref().map_or(0, |b| b.num_rows() as u64));
-            write_batches(counted, &path)?;
+            write_batches(counted, new_file(&path)?, &path)?;
             manifest.tables.insert(table.name.into(), rows);
         }
         Ok(())
     }
+}
+
+/// A batch with all columns of a schema; those that it lacks are empty.
+fn widened(batch: RecordBatch, schema: Option<&SchemaRef>) -> Result<RecordBatch, ArrowError> {
+    let Some(schema) = schema.filter(|schema| **schema != batch.schema()) else {
+        return Ok(batch);
+    };
+    let column = |field: &Arc<Field>| {
+        let known = batch.column_by_name(field.name()).cloned();
+        known.unwrap_or_else(|| new_null_array(field.data_type(), batch.num_rows()))
+    };
+    RecordBatch::try_new(
+        Arc::clone(schema),
+        schema.fields().iter().map(column).collect(),
+    )
 }
 
 /// The parts of a table, in order.
@@ -167,7 +191,10 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
     record.told.retain(|r| r.step < steps);
     record.events.retain(|r| r.step < steps);
     record.samples.retain(|r| r.step < steps);
+    record.metrics.retain(|r| r.step < steps);
+    record.decisions.retain(|r| r.step < steps);
     record.shares.retain(|r| r.step < steps);
+    record.spans.retain(|r| r.step < steps);
     record.readings.retain(|r| r.step < steps);
     record.virtuals.retain(|r| r.step < steps);
     record.manifest.outcome.elapsed_s = record.end().as_secs_f64();
@@ -178,10 +205,17 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
 mod tests {
     use std::collections::BTreeMap;
 
-    use countersteer_core::units::Nanos;
+    use countersteer_core::cpuset::CpuSet;
+    use countersteer_core::engine::ThreadEventKind;
+    use countersteer_core::sample::{Counts, Sample};
+    use countersteer_core::told::Told;
+    use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
     use super::*;
-    use crate::record::{ReadingRow, StepRow};
+    use crate::record::{
+        DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, ShareRow, SpanRow, StepRow,
+        ThreadRow, ToldRow, VirtualRow,
+    };
 
     const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
 
@@ -229,6 +263,94 @@ mod tests {
         block
     }
 
+    /// A step with a row in every table that is written while a run goes on.
+    fn everything(step: u32) -> Record {
+        let (thread, at_ns, allowed) = (7, u64::from(step), Arc::new(CpuSet::first(2)));
+        let mut rows = block(step, 1);
+        rows.metric_names = vec!["ipc".into()];
+        rows.threads.push(ThreadRow {
+            step,
+            at_ns,
+            thread,
+            program: 1,
+            name: "x".into(),
+            cpu: 0,
+            runnable: true,
+            nice: 0,
+            allowed: Arc::clone(&allowed),
+        });
+        rows.told.push(ToldRow {
+            step,
+            at_ns,
+            thread,
+            told: Told::default(),
+        });
+        rows.events.push(EventRow {
+            step,
+            at_ns,
+            thread,
+            kind: ThreadEventKind::New,
+        });
+        rows.samples.push(SampleRow {
+            step,
+            sample: Sample {
+                thread: ThreadId(thread),
+                cpu: CpuId(0),
+                core_type: CoreTypeId(0),
+                at: Nanos(at_ns),
+                set: 0,
+                sets: 1,
+                enabled: Nanos(5),
+                running: Nanos(5),
+                counts: Counts::default(),
+            },
+        });
+        rows.metrics.push(MetricRow {
+            step,
+            at_ns,
+            thread,
+            values: [Some(1.5)].into(),
+        });
+        rows.decisions.push(DecisionRow {
+            step,
+            at_ns,
+            thread,
+            target: "anywhere".into(),
+            target_cpus: allowed,
+            weight: None,
+            clamp: None,
+            rule: "r".into(),
+            seen: vec![("ipc".into(), 1.5)],
+            alternatives: Vec::new(),
+            unit: "".into(),
+        });
+        rows.shares.push(ShareRow {
+            step,
+            at_ns,
+            class: "one".into(),
+            ..ShareRow::default()
+        });
+        rows.spans.push(SpanRow {
+            step,
+            thread,
+            cpu: 0,
+            start_ns: 0,
+            end_ns: at_ns,
+        });
+        rows.virtuals.push(VirtualRow {
+            step,
+            at_ns,
+            scope: "machine".into(),
+            place: "".into(),
+            thread: None,
+            cpu: None,
+            name: "energy".into(),
+            unit: "J".into(),
+            value: 1.0,
+        });
+        rows
+    }
+
     fn scratch(name: &str) -> PathBuf {
         let dir =
             std::env::temp_dir().join(format!("countersteer-parts-{name}-{}", std::process::id()));
@@ -271,12 +393,65 @@ mod tests {
         let dir = scratch("refused");
         let mut parts = Parts::begin(&dir, empty()).unwrap();
         parts.add(block(0, 10)).unwrap();
-        // In the way of the next attempt.
-        fs::create_dir(dir.join(FOLDER).join("readings.000000.new")).unwrap();
+        drop(parts.tail.take_rows());
+        parts.number += 1;
+        // In the way of the next part.
+        let wall = dir.join(FOLDER).join("readings.000001.parquet");
+        fs::create_dir(&wall).unwrap();
         let error = parts.add(block(1, 10)).unwrap_err().to_string();
         assert!(error.contains("ends there and can be read"), "{error}");
+        fs::remove_dir(&wall).unwrap();
+        for entry in fs::read_dir(dir.join(FOLDER)).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(path.extension().is_some_and(|e| e == "parquet"), "{path:?}");
+        }
         let seen = Record::load(&dir).unwrap();
         assert_eq!((seen.steps.len(), seen.readings.len()), (2, 10));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn rows_of_steps_that_were_not_written_yet_are_left_out() {
+        let dir = scratch("torn");
+        let mut parts = Parts::begin(&dir, empty()).unwrap();
+        parts.add(everything(0)).unwrap();
+        let steps = dir.join(FOLDER).join("steps.000000.parquet");
+        let before = fs::read(&steps).unwrap();
+        parts.add(everything(1)).unwrap();
+        // As a reader finds it that had looked at the steps before the rest was written.
+        fs::write(&steps, before).unwrap();
+        let mut seen = Record::load(&dir).unwrap();
+        let mut expected = everything(0);
+        for table in TABLES.iter().filter(|t| !t.at_end) {
+            assert_eq!((table.rows)(&expected), 1, "{}", table.name);
+        }
+        // What the manifests say is another matter.
+        seen.manifest = expected.manifest.clone();
+        expected.first_step = seen.first_step;
+        assert_eq!(seen, expected);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_metric_that_comes_later_has_its_column_and_is_empty_before() {
+        let dir = scratch("columns");
+        let mut parts = Parts::begin(&dir, empty()).unwrap();
+        parts.add(everything(0)).unwrap();
+        drop(parts.tail.take_rows());
+        parts.number += 1;
+        parts.add(everything(1)).unwrap();
+        let mut later = everything(2);
+        later.metric_names.push("sf".into());
+        later.metrics[0].values = [Some(2.5), Some(3.5)].into();
+        parts.add(later).unwrap();
+        assert_eq!(Record::load(&dir).unwrap().metrics.len(), 3);
+        parts.finish(empty().manifest).unwrap();
+        let merged = Record::load(&dir).unwrap();
+        let names: Vec<&str> = merged.metric_names.iter().map(|n| &**n).collect();
+        assert_eq!(names, ["ipc", "sf"]);
+        let values: Vec<_> = merged.metrics.iter().map(|m| m.values.to_vec()).collect();
+        let expected = [[Some(1.5), None], [Some(1.5), None], [Some(2.5), Some(3.5)]];
+        assert_eq!(values, expected);
         fs::remove_dir_all(dir).unwrap();
     }
 }

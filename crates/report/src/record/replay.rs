@@ -96,10 +96,16 @@ impl Engine for ReplayEngine<'_> {
     fn observe(&mut self, _: &Watch<'_>, _: Nanos) -> Result<Observation, ReportError> {
         let record = self.record;
         let step = self.next;
-        let row = record
-            .steps
-            .get(step)
-            .ok_or(ReportError::ReplayOver { steps: step })?;
+        let Some(row) = record.steps.get(step) else {
+            // Whoever was killed had answered the last observation, and made no other.
+            let killed = record.steps.last().filter(|last| last.decided);
+            let last = killed.ok_or(ReportError::ReplayOver { steps: step })?;
+            return Ok(Observation {
+                at: Nanos(last.at_ns),
+                finished: true,
+                ..Observation::default()
+            });
+        };
         self.next += 1;
         let threads = take(&record.threads, &mut self.cursors.threads, step, |r| r.step);
         let told = take(&record.told, &mut self.cursors.told, step, |r| r.step);
@@ -121,7 +127,7 @@ impl Engine for ReplayEngine<'_> {
             samples: samples.iter().map(|s| s.sample).collect(),
             spans: spans.iter().map(span).collect(),
             // A run that was stopped by its time limit ends here too.
-            finished: row.finished || self.next == record.steps.len(),
+            finished: row.finished || (self.next == record.steps.len() && !row.decided),
             tells_phases: true,
         })
     }

@@ -1,9 +1,10 @@
 //! Records survive the disk, refuse what is not theirs, and replay to the last bit.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::driver::{DriverConfig, Recorder, drive};
 use countersteer_core::placement::{
     CacheClass, CacheShare, Clamp, Members, Placement, Target, Ways,
 };
@@ -12,7 +13,8 @@ use countersteer_core::topology::GroupBy;
 use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_report::ReportError;
 use countersteer_report::record::{
-    Collector, Detail, Differences, Record, ReplayEngine, compare_decisions, compare_shares,
+    Collector, Detail, Differences, LiveCollector, Record, ReplayEngine, compare_decisions,
+    compare_shares,
 };
 use rand::SeedableRng;
 
@@ -319,4 +321,199 @@ fn a_record_with_changed_bytes_is_refused_or_read() {
         });
         fs::write(&path, sound).unwrap();
     }
+}
+
+/// Saves a record, and what comes of reading it.
+fn read_back(name: &str, record: &Record) -> Result<Record, ReportError> {
+    let scratch = Scratch::new(name);
+    let dir = scratch.0.join("run.rec");
+    record.save(&dir).unwrap();
+    Record::load(&dir)
+}
+
+#[test]
+fn rows_out_of_order_or_of_no_observation_are_damage() {
+    type Change = (&'static str, fn(&mut Record, u32));
+    let changes: [Change; 6] = [
+        ("threads", |r, step| r.threads[0].step = step),
+        ("events", |r, step| r.events[0].step = step),
+        ("samples", |r, step| r.samples[0].step = step),
+        ("metrics", |r, step| r.metrics[0].step = step),
+        ("decisions", |r, step| r.decisions[0].step = step),
+        ("spans", |r, step| r.spans[0].step = step),
+    ];
+    let record = sample_record();
+    let last = record.steps.len() as u32 - 1;
+    for (table, change) in changes {
+        for step in [last, last + 1] {
+            let mut changed = record.clone();
+            change(&mut changed, step);
+            let error = read_back("order", &changed).unwrap_err().to_string();
+            assert!(error.contains(&format!("{table}.parquet")), "{error}");
+        }
+    }
+    let mut beyond = record;
+    beyond.spans.last_mut().unwrap().step = last + 1;
+    assert!(matches!(
+        read_back("beyond", &beyond),
+        Err(ReportError::Damaged { .. })
+    ));
+}
+
+#[test]
+fn a_table_with_fewer_or_more_rows_than_the_manifest_says_is_damage() {
+    let scratch = Scratch::new("short");
+    let dir = saved(&scratch);
+    let mut shorter = sample_record();
+    shorter.samples.pop();
+    let other = scratch.0.join("shorter.rec");
+    shorter.save(&other).unwrap();
+    let (long, short) = (dir.join("samples.parquet"), other.join("samples.parquet"));
+    let whole = fs::read(&long).unwrap();
+    fs::copy(&short, &long).unwrap();
+    fs::write(&short, whole).unwrap();
+    for place in [&dir, &other] {
+        let error = Record::load(place).unwrap_err().to_string();
+        assert!(
+            error.contains("samples.parquet") && error.contains("the manifest says"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn decisions_are_the_same_only_with_the_same_reasons_to_the_last_bit() {
+    type Change = (
+        &'static str,
+        fn(&mut countersteer_report::record::DecisionRow),
+    );
+    let changes: [Change; 8] = [
+        ("seen", |d| {
+            d.seen[0].1 = f64::from_bits(d.seen[0].1.to_bits() + 1)
+        }),
+        ("seen, name", |d| d.seen[0].0 = "other".into()),
+        ("alternatives", |d| {
+            d.alternatives[0].1 = f64::from_bits(d.alternatives[0].1.to_bits() + 1);
+        }),
+        ("alternatives, fewer", |d| d.alternatives.truncate(1)),
+        ("rule", |d| d.rule = "other".into()),
+        ("unit", |d| d.unit = "other".into()),
+        ("weight", |d| d.weight = Some(3)),
+        ("clamp", |d| d.clamp = Some((0, 3))),
+    ];
+    let record = sample_record();
+    assert!(compare_decisions(&record, &record.decisions).is_empty());
+    let with_reasons = |d: &&countersteer_report::record::DecisionRow| {
+        !d.seen.is_empty() && d.alternatives.len() > 1
+    };
+    let number = record
+        .decisions
+        .iter()
+        .position(|d| with_reasons(&d))
+        .unwrap();
+    for (what, change) in changes {
+        let mut decisions = record.decisions.clone();
+        change(&mut decisions[number]);
+        let differences = compare_decisions(&record, &decisions);
+        assert_eq!(differences.same, decisions.len() - 1, "{what}");
+        assert_eq!(differences.elsewhere, 0, "{what}");
+        let first = differences.first.unwrap();
+        assert_eq!(first.step, decisions[number].step, "{what}");
+    }
+}
+
+/// Feeds a record's observations to its policy again, and keeps all of it by another recorder.
+fn again(record: &Record, recorder: &mut dyn Recorder) {
+    let mut engine = ReplayEngine::new(record).unwrap();
+    let config = DriverConfig {
+        period: Nanos(record.manifest.period_ns),
+        until: Nanos::NEVER,
+    };
+    let mut rng = PolicyRng::seed_from_u64(record.manifest.seed);
+    drive(
+        &mut engine,
+        &mut FastestFirst,
+        &mut [recorder],
+        config,
+        &mut rng,
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_live_record_is_what_a_collected_one_is() {
+    let scratch = Scratch::new("live");
+    let record = sample_record();
+    let (live, collected) = (scratch.0.join("live.rec"), scratch.0.join("collected.rec"));
+    let mut one = Collector::new(record.manifest.clone(), Detail::Everything);
+    again(&record, &mut one);
+    one.finish(&record.manifest.outcome, &record.score())
+        .save(&collected)
+        .unwrap();
+    let mut other =
+        LiveCollector::begin(&live, record.manifest.clone(), Detail::Everything).unwrap();
+    assert!(Record::load(&live).unwrap().manifest.unfinished);
+    again(&record, &mut other);
+    other
+        .finish(&record.manifest.outcome, BTreeMap::new())
+        .unwrap();
+    let (live, collected) = (
+        Record::load(&live).unwrap(),
+        Record::load(&collected).unwrap(),
+    );
+    assert!(live == collected && live.decisions.len() > 1000);
+    assert_eq!(
+        fs::read_dir(&scratch.0).unwrap().count(),
+        2,
+        "nothing temporary stays"
+    );
+}
+
+#[test]
+fn a_live_record_that_is_never_finished_has_all_but_its_last_step() {
+    let scratch = Scratch::new("live-killed");
+    let record = sample_record();
+    let dir = scratch.0.join("live.rec");
+    let mut live = LiveCollector::begin(&dir, record.manifest.clone(), Detail::Everything).unwrap();
+    again(&record, &mut live);
+    drop(live);
+    let seen = Record::load(&dir).unwrap();
+    assert!(seen.manifest.unfinished);
+    let steps = record.steps.len() - 1;
+    assert_eq!(seen.steps.len(), steps);
+    let decided = |r: &Record| {
+        (r.decisions.iter())
+            .filter(|d| (d.step as usize) < steps)
+            .count()
+    };
+    assert_eq!(seen.decisions.len(), decided(&record));
+    assert!(replayed(&seen, &mut FastestFirst).is_empty());
+}
+
+#[test]
+fn a_live_record_that_cannot_be_written_says_so_once_and_the_run_goes_on() {
+    let scratch = Scratch::new("live-lost");
+    let record = sample_record();
+    let dir = scratch.0.join("live.rec");
+    let mut live = LiveCollector::begin(&dir, record.manifest.clone(), Detail::Everything).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    let mut told = Vec::new();
+    // Until the thread that writes has tried.
+    for _ in 0..1000 {
+        again(&record, &mut live);
+        told.extend(live.trouble());
+        if !told.is_empty() {
+            break;
+        }
+    }
+    again(&record, &mut live);
+    told.extend(live.trouble());
+    assert!(
+        told.len() == 1 && told[0].contains("cannot write"),
+        "{told:?}"
+    );
+    assert!(
+        live.finish(&record.manifest.outcome, BTreeMap::new())
+            .is_err()
+    );
 }

@@ -27,6 +27,8 @@ pub(super) struct Table {
     pub(super) encode: fn(&Record, &Topology, std::ops::Range<usize>) -> Batch,
     /// A record may be without it: earlier versions did not write it.
     pub(super) optional: bool,
+    /// Its rows come from the manifest, which is complete at the end of a run.
+    pub(super) at_end: bool,
     /// Adds a batch to a record.
     pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
 }
@@ -38,6 +40,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: steered::encode_steps,
         decode: steered::decode_steps,
         optional: false,
+        at_end: false,
     },
     Table {
         name: "threads",
@@ -45,6 +48,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: steered::encode_threads,
         decode: steered::decode_threads,
         optional: false,
+        at_end: false,
     },
     Table {
         name: "events",
@@ -52,6 +56,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: steered::encode_events,
         decode: steered::decode_events,
         optional: false,
+        at_end: false,
     },
     Table {
         name: "samples",
@@ -59,6 +64,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: counted::encode_samples,
         decode: counted::decode_samples,
         optional: false,
+        at_end: false,
     },
     Table {
         name: "metrics",
@@ -66,6 +72,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: counted::encode_metrics,
         decode: counted::decode_metrics,
         optional: false,
+        at_end: false,
     },
     Table {
         name: "decisions",
@@ -73,6 +80,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: steered::encode_decisions,
         decode: steered::decode_decisions,
         optional: false,
+        at_end: false,
     },
     Table {
         name: "shares",
@@ -80,6 +88,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: steered::encode_shares,
         decode: steered::decode_shares,
         optional: true,
+        at_end: false,
     },
     Table {
         name: "spans",
@@ -87,6 +96,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: steered::encode_spans,
         decode: steered::decode_spans,
         optional: false,
+        at_end: false,
     },
     Table {
         name: "programs",
@@ -94,6 +104,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: steered::encode_programs,
         decode: steered::skip,
         optional: false,
+        at_end: true,
     },
     Table {
         name: "profiles",
@@ -101,6 +112,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: counted::encode_profiles,
         decode: counted::decode_profiles,
         optional: false,
+        at_end: true,
     },
     Table {
         name: "readings",
@@ -108,6 +120,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: counted::encode_readings,
         decode: counted::decode_readings,
         optional: true,
+        at_end: false,
     },
     Table {
         name: "virtuals",
@@ -115,6 +128,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: counted::encode_virtuals,
         decode: counted::decode_virtuals,
         optional: true,
+        at_end: false,
     },
     Table {
         name: "told",
@@ -122,6 +136,7 @@ pub(super) static TABLES: &[Table] = &[
         encode: steered::encode_told,
         decode: steered::decode_told,
         optional: true,
+        at_end: false,
     },
 ];
 

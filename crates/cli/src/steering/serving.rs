@@ -1,0 +1,396 @@
+//! Requests of other processes, all served by one thread: those of the control socket and of the figures for Prometheus.
+//!
+//! Input: doors, which are listeners with what answers there. Output: an answer to every connection, whatever it sends or does
+//! not send. A connection has so many bytes and so much time for its request; where there are too many of them the oldest is
+//! told to come again, so whoever asks at once is served. Nothing that happens here reaches the thread that steers.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use countersteer_host::counters::is_among_the_last;
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+
+/// What connections may take of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections: usize,
+    pub request_bytes: usize,
+    /// For the request, and again for taking the answer.
+    pub time: Duration,
+}
+
+pub const LIMITS: Limits = Limits {
+    connections: 16,
+    request_bytes: 1 << 16,
+    time: Duration::from_secs(2),
+};
+
+/// Why a connection gets no answer of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There are too many.
+    Crowded,
+    /// Its request took too long.
+    Slow,
+    /// Its request is too long.
+    Long,
+    /// Answering it has failed.
+    Failed,
+}
+
+impl Refusal {
+    /// What is said to the client.
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::Crowded => "too many connections; try again",
+            Self::Slow => "the request took too long",
+            Self::Long => "the request is too long",
+            Self::Failed => "answering has failed; this is a defect of steer",
+        }
+    }
+}
+
+/// What answers at a door.
+pub trait Service: Send {
+    /// The answer, if what was received is a whole request. There is one in any case when the client has `ended`.
+    fn answer(&mut self, received: &[u8], ended: bool) -> Option<Vec<u8>>;
+    fn refuse(&mut self, why: Refusal) -> Vec<u8>;
+}
+
+pub enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// A listener with what answers there.
+pub struct Door {
+    pub listener: Listener,
+    pub service: Box<dyn Service>,
+    pub limits: Limits,
+    /// When to look for connections again, where that cannot wait for the next one.
+    again: Option<Instant>,
+}
+
+impl Door {
+    pub fn new(listener: Listener, service: Box<dyn Service>) -> Self {
+        Self {
+            listener,
+            service,
+            limits: LIMITS,
+            again: None,
+        }
+    }
+}
+
+/// The thread that serves; it ends with this value.
+pub struct Server {
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+const END: Token = Token(usize::MAX);
+/// Connections that are taken in before those that there are get their turn.
+const AT_ONCE: usize = 64;
+/// How long to wait where the machine has no room for another connection.
+const NO_ROOM: Duration = Duration::from_millis(100);
+/// What is read, unseen, of a client that goes on after its answer.
+const MOST_IGNORED: usize = 1 << 20;
+
+impl Server {
+    /// Serves until it is dropped.
+    pub fn start(mut doors: Vec<Door>) -> anyhow::Result<Self> {
+        let poll = Poll::new().context("cannot wait for requests")?;
+        for (number, door) in doors.iter_mut().enumerate() {
+            let source: &mut dyn Source = match &mut door.listener {
+                Listener::Unix(listener) => listener,
+                Listener::Tcp(listener) => listener,
+            };
+            poll.registry()
+                .register(source, Token(number), Interest::READABLE)
+                .context("cannot wait for requests")?;
+        }
+        let waker = Waker::new(poll.registry(), END).context("cannot wait for requests")?;
+        let server = Poller {
+            poll,
+            next: doors.len(),
+            doors,
+            open: BTreeMap::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("steer-serving".into())
+            .spawn(move || server.serve())
+            .context("cannot start a thread for requests")?;
+        Ok(Self {
+            waker,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.waker.wake().is_ok() {
+            let _ = self.thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+trait Stream: Read + Write + Source + AsFd + Send {
+    fn end_writing(&self) -> io::Result<()>;
+}
+
+impl Stream for UnixStream {
+    fn end_writing(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+impl Stream for TcpStream {
+    fn end_writing(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+enum State {
+    Reading(Vec<u8>),
+    /// The answer, and how much of it is sent.
+    Writing(Vec<u8>, usize),
+    /// Answered; what the client still sends is read, since closing before that would take the answer from it.
+    Leaving(usize),
+}
+
+struct Connection {
+    stream: Box<dyn Stream>,
+    door: usize,
+    state: State,
+    until: Instant,
+}
+
+struct Poller {
+    poll: Poll,
+    doors: Vec<Door>,
+    /// In the order in which they came.
+    open: BTreeMap<usize, Connection>,
+    next: usize,
+}
+
+impl Poller {
+    fn serve(mut self) {
+        let mut events = Events::with_capacity(128);
+        loop {
+            match self.poll.poll(&mut events, self.pause()) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => {
+                    eprintln!(
+                        "steer: requests are not served any more ({error}); steering goes on"
+                    );
+                    return;
+                }
+                _ => {}
+            }
+            for event in &events {
+                match event.token() {
+                    END => return,
+                    Token(door) if door < self.doors.len() => self.welcome(door),
+                    Token(number) => self.proceed(number),
+                }
+            }
+            let now = Instant::now();
+            for door in 0..self.doors.len() {
+                if self.doors[door].again.is_some_and(|at| at <= now) {
+                    self.welcome(door);
+                }
+            }
+            self.dismiss(now);
+        }
+    }
+
+    /// How long there is nothing to do unless somebody sends something.
+    fn pause(&self) -> Option<Duration> {
+        let doors = self.doors.iter().filter_map(|door| door.again);
+        let connections = self.open.values().map(|connection| connection.until);
+        let first = doors.chain(connections).min()?;
+        // What is waited for must have come by then.
+        Some(first.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
+    }
+
+    /// Takes in those who wait at a door.
+    fn welcome(&mut self, door: usize) {
+        self.doors[door].again = None;
+        for _ in 0..AT_ONCE {
+            let taken: io::Result<Box<dyn Stream>> = match &self.doors[door].listener {
+                Listener::Unix(listener) => listener.accept().map(|(s, _)| Box::new(s) as _),
+                Listener::Tcp(listener) => listener.accept().map(|(s, _)| Box::new(s) as _),
+            };
+            match taken {
+                Ok(stream) => self.admit(door, stream),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return,
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                    _ => {
+                        self.doors[door].again = Some(Instant::now() + NO_ROOM);
+                        return;
+                    }
+                },
+            }
+        }
+        self.doors[door].again = Some(Instant::now());
+    }
+
+    fn admit(&mut self, door: usize, mut stream: Box<dyn Stream>) {
+        let limits = self.doors[door].limits;
+        let of_door: Vec<usize> = (self.open.iter())
+            .filter(|(_, connection)| connection.door == door)
+            .map(|(number, _)| *number)
+            .collect();
+        if of_door.len() >= limits.connections
+            && let Some(mut oldest) = self.open.remove(&of_door[0])
+            && matches!(oldest.state, State::Reading(_))
+        {
+            self.send_off(door, &mut *oldest.stream);
+        }
+        if is_among_the_last(stream.as_fd()) {
+            return self.send_off(door, &mut *stream);
+        }
+        let number = self.next;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = self
+            .poll
+            .registry()
+            .register(&mut stream, Token(number), interest);
+        if registered.is_err() {
+            return self.send_off(door, &mut *stream);
+        }
+        self.next += 1;
+        let connection = Connection {
+            stream,
+            door,
+            state: State::Reading(Vec::new()),
+            until: Instant::now() + limits.time,
+        };
+        self.open.insert(number, connection);
+        // It may have been sent before anybody waited for it.
+        self.proceed(number);
+    }
+
+    /// A word to somebody for whom there is no room, if it can be said at once.
+    fn send_off(&mut self, door: usize, stream: &mut dyn Stream) {
+        let text = self.doors[door].service.refuse(Refusal::Crowded);
+        let _ = stream.write(&text);
+        let _ = stream.end_writing();
+    }
+
+    /// Goes on with a connection as far as that goes without waiting.
+    fn proceed(&mut self, number: usize) {
+        let Some(connection) = self.open.get_mut(&number) else {
+            return;
+        };
+        if connection
+            .proceed(&mut self.doors[connection.door])
+            .is_err()
+        {
+            // A client that goes away concerns nobody else.
+            self.open.remove(&number);
+        }
+    }
+
+    /// Ends what has taken its time.
+    fn dismiss(&mut self, now: Instant) {
+        let late: Vec<usize> = (self.open.iter())
+            .filter(|(_, connection)| connection.until <= now)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in late {
+            let Some(connection) = self.open.get_mut(&number) else {
+                continue;
+            };
+            if matches!(connection.state, State::Reading(_)) {
+                let door = &mut self.doors[connection.door];
+                connection.reply(door, |service| service.refuse(Refusal::Slow));
+                self.proceed(number);
+            } else {
+                self.open.remove(&number);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn reply(&mut self, door: &mut Door, with: impl FnOnce(&mut dyn Service) -> Vec<u8>) {
+        self.state = State::Writing(with(&mut *door.service), 0);
+        self.until = Instant::now() + door.limits.time;
+    }
+
+    /// Whatever can be done now; an error when the connection is to be closed.
+    fn proceed(&mut self, door: &mut Door) -> io::Result<()> {
+        loop {
+            let went_on = match &mut self.state {
+                State::Reading(_) => self.read(door),
+                State::Writing(text, sent) => match self.stream.write(&text[*sent..]) {
+                    Ok(0) => Err(ErrorKind::WriteZero.into()),
+                    Ok(n) if *sent + n < text.len() => {
+                        *sent += n;
+                        Ok(())
+                    }
+                    Ok(_) => {
+                        self.state = State::Leaving(0);
+                        self.stream.end_writing()
+                    }
+                    Err(error) => Err(error),
+                },
+                State::Leaving(ignored) => match self.stream.read(&mut [0; 4096]) {
+                    Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+                    Ok(n) => {
+                        *ignored += n;
+                        if *ignored > MOST_IGNORED {
+                            Err(ErrorKind::FileTooLarge.into())
+                        } else {
+                            Ok(())
+                        }
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            match went_on {
+                Ok(()) => {}
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn read(&mut self, door: &mut Door) -> io::Result<()> {
+        let State::Reading(received) = &mut self.state else {
+            return Ok(());
+        };
+        let mut bytes = [0; 4096];
+        let n = self.stream.read(&mut bytes)?;
+        received.extend_from_slice(&bytes[..n]);
+        if received.len() > door.limits.request_bytes {
+            self.reply(door, |service| service.refuse(Refusal::Long));
+            return Ok(());
+        }
+        let answer = catch_unwind(AssertUnwindSafe(|| door.service.answer(received, n == 0)));
+        match answer {
+            Ok(Some(text)) => self.reply(door, |_| text),
+            Ok(None) if n == 0 => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(None) => {}
+            Err(_) => self.reply(door, |service| service.refuse(Refusal::Failed)),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Clients that mean no good, at both doors.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream as Unix;
+use std::path::Path;
+use std::sync::Arc;
+
+use countersteer_core::topology::Topology;
+use serde_json::json;
+
+use super::super::governed::Control;
+use super::super::{exposition, socket};
+use super::*;
+
+/// A client that says something, and what it is answered.
+fn asked<S: Read + Write>(mut stream: S, text: &[u8]) -> String {
+    // One that is refused may be so before it has said all.
+    let _ = stream.write_all(text);
+    heard(stream)
+}
+
+fn heard(mut stream: impl Read) -> String {
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+struct Served {
+    metrics: SocketAddr,
+    socket: std::path::PathBuf,
+    _server: Server,
+    _file: socket::SocketFile,
+}
+
+impl Served {
+    fn at(folder: &Path, limits: Limits) -> Self {
+        let (machine, _) = countersteer_lab::library::machine("i9-12900k-8p8e").unwrap();
+        let control = Control::default();
+        let metrics = exposition::door((Ipv4Addr::LOCALHOST, 0).into(), &control).unwrap();
+        let Listener::Tcp(listener) = &metrics.listener else {
+            unreachable!("figures are served over TCP");
+        };
+        let address = listener.local_addr().unwrap();
+        let path = folder.join("run-1.sock");
+        let topology = Arc::new(Topology::new(&machine));
+        let (requests, file) = socket::door(&path, &topology, &control).unwrap();
+        let doors = [metrics, requests].map(|door| Door { limits, ..door });
+        Self {
+            metrics: address,
+            socket: path,
+            _server: Server::start(doors.into()).unwrap(),
+            _file: file,
+        }
+    }
+
+    fn http(&self) -> std::net::TcpStream {
+        std::net::TcpStream::connect(self.metrics).unwrap()
+    }
+
+    fn control(&self) -> Unix {
+        Unix::connect(&self.socket).unwrap()
+    }
+}
+
+/// So long that no test that depends on it ends.
+const LONG: Duration = Duration::from_secs(600);
+const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[test]
+fn idle_connections_keep_nobody_out_and_are_told_to_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        connections: 4,
+        time: LONG,
+        ..LIMITS
+    };
+    let served = Served::at(folder.path(), limits);
+    let idle: Vec<_> = (0..40).map(|_| (served.http(), served.control())).collect();
+    assert!(asked(served.http(), GET).contains("\ncountersteer_decisions 0.0\n"));
+    let status = socket::ask(&served.socket, &json!({ "ask": "get" })).unwrap();
+    assert_eq!(status["paused"], json!(false));
+    for (http, control) in idle.iter().take(30) {
+        assert!(heard(http).starts_with("HTTP/1.1 503 "));
+        assert!(heard(control).contains("too many connections"));
+    }
+    // One that was let in is still answered.
+    let (http, control) = &idle[39];
+    assert!(asked(http, GET).starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(asked(control, b"{\"ask\": \"status\"}\n").contains("\"policy\":"));
+}
+
+#[test]
+fn who_takes_too_long_is_told_so_and_a_byte_now_and_then_is_no_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        time: Duration::from_millis(150),
+        ..LIMITS
+    };
+    let served = Served::at(folder.path(), limits);
+    let (mut http, mut control) = (served.http(), served.control());
+    let (mut out, mut to) = (http.try_clone().unwrap(), control.try_clone().unwrap());
+    let drip = std::thread::spawn(move || {
+        // Until it is refused, however long that takes.
+        while out.write_all(b"G").is_ok() | to.write_all(b" ").is_ok() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let mut answers = [String::new(), String::new()];
+    let _ = http.read_to_string(&mut answers[0]);
+    let _ = control.read_to_string(&mut answers[1]);
+    assert!(answers[0].starts_with("HTTP/1.1 4"), "{answers:?}");
+    assert!(answers[1].contains("took too long"), "{answers:?}");
+    drop((http, control));
+    drip.join().unwrap();
+}
+
+#[test]
+fn whatever_is_sent_has_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::at(
+        folder.path(),
+        Limits {
+            time: LONG,
+            ..LIMITS
+        },
+    );
+    let long = vec![b'x'; LIMITS.request_bytes * 2];
+    let mut headers = b"GET /metrics HTTP/1.1\r\n".to_vec();
+    (0..100).for_each(|n| headers.extend(format!("x{n}: y\r\n").bytes()));
+    headers.extend(b"\r\n");
+    let mut endless = b"GET /metrics HTTP/1.1\r\nx: ".to_vec();
+    endless.extend(&long);
+    let expected: [(&[u8], &str); 8] = [
+        (GET, "HTTP/1.1 200 "),
+        (b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n", "HTTP/1.1 200 "),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "),
+        (b"POST /metrics HTTP/1.1\r\n\r\n{}", "HTTP/1.1 405 "),
+        (b"\xff\xfe\0\r\n\r\n", "HTTP/1.1 400 "),
+        (b"{\"ask\": \"status\"}\r\n\r\n", "HTTP/1.1 400 "),
+        (&headers, "HTTP/1.1 431 "),
+        (&endless, "HTTP/1.1 431 "),
+    ];
+    for (sent, begins) in expected {
+        let answer = asked(served.http(), sent);
+        assert!(answer.starts_with(begins), "{begins}: {answer}");
+    }
+    let expected: [(&[u8], &str); 5] = [
+        (b"{\"ask\": \"get\"}\n{\"ask\": \"get\"}\n", "period"),
+        (b"{\"ask\": \"\xff\"}\n", "this is no JSON"),
+        (b"\n", "this is no JSON"),
+        (b"[[[[\n", "this is no JSON"),
+        (&long, "the request is too long"),
+    ];
+    for (sent, holds) in expected {
+        let answer = asked(served.control(), sent);
+        assert!(answer.contains(holds) && answer.ends_with('\n'), "{answer}");
+    }
+    // Half a request, and no more to come.
+    let (http, control) = (served.http(), served.control());
+    (&http).write_all(&GET[..9]).unwrap();
+    (&control).write_all(b"{\"ask\": ").unwrap();
+    http.shutdown(Shutdown::Write).unwrap();
+    control.shutdown(Shutdown::Write).unwrap();
+    assert!(heard(http).starts_with("HTTP/1.1 400 "));
+    assert!(heard(control).contains("this is no JSON"));
+}
+
+/// Panics when it is asked.
+struct Broken;
+
+impl Service for Broken {
+    #[allow(clippy::panic)]
+    fn answer(&mut self, _: &[u8], _: bool) -> Option<Vec<u8>> {
+        panic!("a defect");
+    }
+
+    fn refuse(&mut self, why: Refusal) -> Vec<u8> {
+        format!("{why:?}").into_bytes()
+    }
+}
+
+#[test]
+fn an_answer_that_fails_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken");
+    let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
+    let _server = Server::start(vec![Door::new(listener, Box::new(Broken))]).unwrap();
+    for _ in 0..3 {
+        assert_eq!(asked(Unix::connect(&path).unwrap(), b"x"), "Failed");
+    }
+}
+
+#[test]
+fn a_socket_is_its_users_alone_and_goes_with_its_run() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run-1.sock");
+    // One that a killed run has left is replaced.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let served = Served::at(folder.path(), LIMITS);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(
+        socket::answering(folder.path()),
+        std::slice::from_ref(&path)
+    );
+    let topology = {
+        let (machine, _) = countersteer_lab::library::machine("i9-12900k-8p8e").unwrap();
+        Arc::new(Topology::new(&machine))
+    };
+    let second = socket::door(&path, &topology, &Control::default());
+    assert!(second.is_err_and(|why| why.to_string().contains("another run answers")));
+    drop(served);
+    assert!(!path.exists());
+}

@@ -1,0 +1,116 @@
+//! What somebody who may open connections can do to a daemon: nothing.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Ends with the test, whatever becomes of it.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn status(pid: u32, key: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+fn mask(pid: u32) -> String {
+    status(pid, "Cpus_allowed_list")
+}
+
+/// Waits until that holds; half a minute is more than any machine takes.
+fn until(mut holds: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(30) {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+fn metrics(address: SocketAddr) -> String {
+    let mut answer = String::new();
+    if let Ok(mut stream) = TcpStream::connect(address) {
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        let _ = stream.read_to_string(&mut answer);
+    }
+    answer
+}
+
+/// A program with the name that the rules cover.
+fn program(name: &str) -> Process {
+    let script = "ulimit -t 60; echo $0 > /proc/$$/comm; while :; do :; done";
+    let mut command = Command::new("setsid");
+    command
+        .args(["sh", "-c", script, name])
+        .stdin(Stdio::null());
+    Process(command.spawn().unwrap())
+}
+
+#[test]
+fn hundreds_of_idle_connections_to_the_metrics_port_keep_nobody_from_being_steered() {
+    let own = mask(std::process::id());
+    if own.parse::<u32>().is_ok() {
+        println!("hundreds_of_idle_connections: skipped: this machine has a single CPU");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let number = std::process::id();
+    let name = format!("v{number}");
+    let rules = "schema = \"countersteer.rules/1\"\npolicy = \"static:*=cpu0\"\nperiod_ms = 20\n";
+    let rules = format!("{rules}[[steer]]\nname = \"{name}\"\n");
+    std::fs::write(dir.path().join("rules.toml"), rules).unwrap();
+    // All of 127.0.0.0/8 is this machine, so this address is nobody else's.
+    let [_, _, high, low] = number.to_be_bytes();
+    let address = SocketAddr::from((Ipv4Addr::new(127, 77, high, low), 9190));
+    let limited = "ulimit -n 128; exec \"$0\" daemon --rules rules.toml --metrics \"$1\"";
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", limited, env!("CARGO_BIN_EXE_steer")])
+        .arg(address.to_string())
+        .current_dir(dir.path())
+        .env("HOME", dir.path())
+        .env("RUNTIME_DIRECTORY", dir.path().join("runtime"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let daemon = Process(command.spawn().unwrap());
+    let first = program(&name);
+    assert!(
+        until(|| mask(first.0.id()) == "0"),
+        "{}",
+        mask(first.0.id())
+    );
+    assert!(until(|| metrics(address).contains("countersteer_decisions")));
+    let threads = status(daemon.0.id(), "Threads");
+    let idle: Vec<TcpStream> = (0..500)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    let second = program(&name);
+    assert!(
+        until(|| mask(second.0.id()) == "0"),
+        "{}",
+        mask(second.0.id())
+    );
+    assert_eq!(mask(first.0.id()), "0", "it was let go");
+    assert!(metrics(address).contains("countersteer_decisions"));
+    assert_eq!(status(daemon.0.id(), "Threads"), threads);
+    let files = std::fs::read_dir(format!("/proc/{}/fd", daemon.0.id())).unwrap();
+    assert!(files.count() < 100);
+    drop(idle);
+    drop(first);
+    drop(second);
+}

@@ -1,0 +1,124 @@
+//! What killed processes leave in the folder of journals beside journals: sockets on which nobody answers, and files that were
+//! not yet at their place.
+//!
+//! Input: the folder. Effect: they are removed. Sockets come and go under [`hold`] only, so one that refuses is nobody's.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
+/// How long somebody else may hold a folder, in tries that are [`TRY`] apart.
+const TRIES: u32 = 200;
+const TRY: Duration = Duration::from_millis(10);
+
+/// Holds a folder of journals, for whoever makes or removes sockets there, for as long as the value lives.
+///
+/// # Errors
+/// Somebody else holds it for seconds, or it cannot be opened.
+pub fn hold(folder: &Path) -> io::Result<Flock<File>> {
+    let mut file = File::open(folder)?;
+    for _ in 0..TRIES {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => return Ok(held),
+            Err((back, Errno::EWOULDBLOCK | Errno::EINTR)) => file = back,
+            Err((_, errno)) => return Err(errno.into()),
+        }
+        std::thread::sleep(TRY);
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Whether somebody listens on a socket; never waits.
+#[must_use]
+pub fn listens(path: &Path) -> bool {
+    // One whose queue is full has a listener, too.
+    matches!(knock(path), Ok(()) | Err(Errno::EAGAIN))
+}
+
+fn knock(path: &Path) -> nix::Result<()> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let own = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(own.as_raw_fd(), &UnixAddr::new(path)?)
+}
+
+/// Removes what nobody has any more. What cannot be looked at or removed stays for the next time.
+pub(super) fn sweep(folder: &Path) {
+    let Ok(_held) = hold(folder) else { return };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    for path in paths {
+        let stale = match path.extension().and_then(|e| e.to_str()) {
+            Some("sock") => knock(&path) == Err(Errno::ECONNREFUSED),
+            Some("new") => author(&path).is_some_and(is_gone),
+            _ => false,
+        };
+        if stale {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The process that a file's name begins with.
+fn author(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.split('-').next()?.parse().ok()
+}
+
+fn is_gone(pid: u32) -> bool {
+    !Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_any_more_goes_and_the_rest_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        drop(UnixListener::bind(at("run-7.sock")).unwrap());
+        drop(UnixListener::bind(at("daemon.sock")).unwrap());
+        let answered = UnixListener::bind(at("run-8.sock")).unwrap();
+        // Beyond the largest number that a process may have, and this one.
+        std::fs::write(at("4194400-0.new"), "").unwrap();
+        let own = format!("{}-0.new", std::process::id());
+        std::fs::write(at(&own), "").unwrap();
+        std::fs::write(at("whatever.else"), "").unwrap();
+        assert!(listens(&at("run-8.sock")) && !listens(&at("run-7.sock")));
+        sweep(folder.path());
+        let mut left: Vec<String> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, [own.as_str(), "run-8.sock", "whatever.else"]);
+        drop(answered);
+    }
+
+    #[test]
+    fn a_queue_that_is_full_has_a_listener_and_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run-7.sock");
+        let _deaf = UnixListener::bind(&path).unwrap();
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let mut waiting = Vec::new();
+        loop {
+            let own = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+            let knocked = connect(own.as_raw_fd(), &UnixAddr::new(&path).unwrap());
+            waiting.push(own);
+            if knocked.is_err() || waiting.len() > 10_000 {
+                break;
+            }
+        }
+        assert!(listens(&path));
+        sweep(folder.path());
+        assert!(path.exists());
+    }
+}
