@@ -7,7 +7,7 @@ use countersteer_lab::{Experiment, Finished, Loaded, Sweep, experiment};
 use countersteer_policies::reach;
 use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::record::Detail;
-use countersteer_report::table::{self, CompareRun, Comparison};
+use countersteer_report::table::{self, CompareRun, Comparison, Ranking};
 use countersteer_report::write_atomically;
 
 use super::profile::load_workload;
@@ -49,6 +49,9 @@ pub struct Args {
     /// Worker threads; as many as CPUs when 0. The result does not depend on it
     #[arg(long, default_value_t = 0, value_name = "N")]
     jobs: usize,
+    /// Every score with its range over seeds, instead of changes against linux
+    #[arg(short, long)]
+    verbose: bool,
     /// As JSON, one object with every run
     #[arg(long)]
     json: bool,
@@ -113,11 +116,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         return print_json(&Comparison::new(runs));
     }
-    print(&if args.csv {
-        table::csv(&runs)
-    } else {
-        table::comparison(&runs)
-    })
+    if args.csv {
+        return print(&table::csv(&runs));
+    }
+    let rankings = Ranking::of(&runs);
+    let ranked = rankings
+        .iter()
+        .any(|r| !r.deployable.is_empty() || !r.bounds.is_empty());
+    let mut text = String::new();
+    if args.verbose || !ranked {
+        text += &table::comparison(&runs);
+    }
+    if ranked {
+        text += &table::ranking(&rankings);
+    }
+    print(&text)
 }
 
 fn sweep(args: &Args) -> anyhow::Result<Sweep> {

@@ -5,10 +5,12 @@
 
 mod compare;
 mod headline;
+mod ranking;
 mod render;
 mod summary;
 
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison};
 pub use headline::{lead, mean_speedup, meaning};
-pub use render::{comparison, csv, csv_summary, markdown, plain, programs};
+pub use ranking::{Ranked, Ranking, Verdict, WORTH, percent};
+pub use render::{comparison, csv, csv_summary, markdown, plain, programs, ranking};
 pub use summary::{Better, COMPLETION, METRICS, Metric, Spread, Summary, measured, summarise};

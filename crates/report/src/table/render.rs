@@ -4,8 +4,11 @@
 
 use std::fmt::Write;
 
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets,
+};
 
+use super::ranking::{Ranked, Ranking, percent};
 use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
 use super::{Better, CompareRun};
 use crate::format::number;
@@ -20,6 +23,71 @@ pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     for row in rows {
         table.add_row(row);
     }
+    fit(&mut table);
+    text_of(&table)
+}
+
+/// Policies in per cent of `linux`, by machine and workload; the last line of each says what to do.
+#[must_use]
+pub fn ranking(rankings: &[Ranking]) -> String {
+    let mut text = String::new();
+    for r in rankings {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let seeds = if r.seeds == 1 { "seed" } else { "seeds" };
+        text += &format!(
+            "{} on {}: change against linux, {} {seeds}\n",
+            r.workload, r.machine, r.seeds
+        );
+        if !r.deployable.is_empty() || !r.bounds.is_empty() {
+            text += &ranked(r);
+        }
+        if let Some(bound) = r.bound_sentence() {
+            text += &(bound + "\n");
+        }
+        text += &(r.sentence() + "\n");
+    }
+    text
+}
+
+fn ranked(r: &Ranking) -> String {
+    let mut table = bare();
+    let head = [
+        "policy",
+        "throughput",
+        "mean slowdown",
+        "worst loser",
+        "seeds better",
+        "energy",
+    ];
+    table.set_header(head.map(bold));
+    let change = |value: Option<f64>| value.map_or_else(|| "-".into(), percent);
+    let row = |p: &Ranked, bound: &str| {
+        let (better, of) = p.better_seeds;
+        let loser = match &p.loser {
+            Some((name, lost)) if *lost < 0.0 => format!("{name} {}", percent(*lost)),
+            _ => "nobody".into(),
+        };
+        [
+            format!("{}{bound}", p.policy),
+            percent(p.throughput.median),
+            change(p.slowdown),
+            loser,
+            format!("{better} of {of}"),
+            change(p.energy),
+        ]
+    };
+    for p in &r.deployable {
+        table.add_row(row(p, ""));
+    }
+    for p in &r.bounds {
+        table.add_row(row(p, " (bound)"));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    fit(&mut table);
     text_of(&table)
 }
 
@@ -59,6 +127,7 @@ pub fn comparison(runs: &[CompareRun]) -> String {
     } else {
         ""
     };
+    fit(&mut table);
     text_of(&table) + note
 }
 
@@ -175,6 +244,7 @@ pub fn programs(run: &CompareRun) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    fit(&mut table);
     text_of(&table)
 }
 
@@ -197,8 +267,44 @@ fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
 /// A terminal that is narrower does not know its width, as serial lines do not.
 const NARROWEST: u16 = 40;
 
+/// Least room for a last column of words.
+const WORDS: u16 = 24;
+
+/// Fits a table into the terminal without breaking words or numbers: words of the last column wrap, and where there is no room
+/// even for that, the last columns are left out.
+fn fit(table: &mut Table) {
+    let Some(width) = table.width() else { return };
+    // Cells have a blank on either side; those at the ends of lines are not printed.
+    let widths: Vec<u16> = table
+        .column_max_content_widths()
+        .iter()
+        .map(|w| w + 2)
+        .collect();
+    let mut shown = widths.len();
+    while shown > 1 {
+        let others: u16 = widths[..shown - 1].iter().sum();
+        let needed = widths[shown - 1].min(WORDS);
+        if others + needed <= width + 1 {
+            break;
+        }
+        shown -= 1;
+    }
+    for (i, column) in table.column_iter_mut().enumerate() {
+        if i >= shown {
+            column.set_constraint(ColumnConstraint::Hidden);
+        } else if i + 1 < shown {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+}
+
 fn bare() -> Table {
     let mut table = Table::new();
+    // As shells and other programs say it, for output that is looked at later.
+    let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    if let Some(columns) = asked {
+        table.set_width(columns);
+    }
     let wide = table.width().is_none_or(|columns| columns >= NARROWEST);
     let arrangement = if wide {
         ContentArrangement::Dynamic
