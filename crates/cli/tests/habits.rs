@@ -185,3 +185,98 @@ fn policies_for_unequal_cores_or_several_caches_say_where_there_is_nothing_to_do
     assert!(alike(&scores), "{scores:?}");
     assert!(errors.contains("one last-level cache"), "{errors}");
 }
+
+/// Three real programs, on a machine where policies have something to do.
+#[test]
+fn try_says_what_to_do_with_three_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let words: String = (0..60_000)
+        .map(|n| format!("{} ", n * 7919 % 65_537))
+        .collect();
+    std::fs::write(dir.path().join("text"), words).unwrap();
+    let args = [
+        "try",
+        "-m",
+        "i9-12900k-8p8e",
+        "-P",
+        "aarr,hsf,best-static",
+        "--seeds",
+        "1",
+        "--record",
+        "3s",
+    ];
+    let programs = [
+        "--",
+        "gzip",
+        "-c",
+        "text",
+        "--",
+        "sort",
+        "text",
+        "--",
+        "sha256sum",
+        "text",
+    ];
+    let run = |more: &[&str]| steer(&[&args[..], more, &programs].concat(), dir.path());
+    let output = run(&[]);
+    let errors = text(&output.stderr);
+    if errors.contains("qemu") || errors.contains("plugin") {
+        eprintln!("skipped: nothing can be recorded here: {errors}");
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let out = text(&output.stdout);
+    for word in [
+        "aarr",
+        "hsf",
+        "best-static (bound)",
+        "throughput",
+        "worst loser",
+    ] {
+        assert!(out.contains(word), "{out}");
+    }
+    assert!(!out.contains("Use best-static"), "{out}");
+    let last = out.lines().last().unwrap();
+    assert!(
+        last.contains("Linux") || last.contains("steer run -P"),
+        "{out}"
+    );
+    assert!(!dir.path().join("gzip.profile.json").exists());
+    let json: serde_json::Value = serde_json::from_slice(&run(&["--json"]).stdout).unwrap();
+    assert_eq!(json["rankings"][0]["bounds"][0]["policy"], "best-static");
+    let output = steer(&["try", "true", "--"], dir.path());
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn commands_that_start_programs_are_sides_of_a_trial() {
+    let dir = tempfile::tempdir().unwrap();
+    let trial = |more: &[&str]| {
+        let args = [
+            &["trial", "-P", "nice -n 3", "--pairs", "2", "--json"],
+            more,
+        ]
+        .concat();
+        let output = steer(&args, dir.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let wall = trial(&["sh", "-c", "sleep 0.15; nice >>levels"]);
+    assert_eq!(
+        (&wall["programs"][0]["program"], &wall["all"]["pairs"]),
+        (&"sh".into(), &2.into())
+    );
+    let mut levels: Vec<String> = std::fs::read_to_string(dir.path().join("levels"))
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    levels.sort();
+    assert_eq!(levels, ["0", "0", "3", "3"]);
+    // What it is worth is what the command makes of the output.
+    let score = trial(&["--score", "expr $(cat $STEER_OUTPUT) + 1", "nice"]);
+    let gain = score["all"]["gain"].as_f64().unwrap();
+    assert!((gain - 3.0).abs() < 1e-9, "{score}");
+    let output = steer(&["trial", "-P", "fastest", "true"], dir.path());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}

@@ -51,3 +51,9 @@ impl AsFd for Signals {
         self.0.get_read().as_fd()
     }
 }
+
+/// Asks a child process to end, as Ctrl-C would. One that has ended already is left alone.
+pub fn interrupt(child: u32) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child).unwrap_or(i32::MAX));
+    let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
+}

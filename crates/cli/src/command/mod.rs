@@ -21,6 +21,7 @@ pub mod stat;
 pub mod top;
 pub mod trace;
 pub mod trial;
+pub mod try_;
 pub mod why;
 pub mod workload;
 
@@ -41,6 +42,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Say which policy programs should run under on this machine
+    Try(try_::Args),
     /// Record what a program does, or show a profile
     Profile(profile::Args),
     /// Record what a program executes and touches; import and show traces
@@ -99,6 +102,7 @@ enum Command {
 pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
+        Command::Try(args) => try_::run(&args),
         Command::Profile(args) => profile::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Mrc(args) => done(mrc::run(&args)),

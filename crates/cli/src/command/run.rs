@@ -1,5 +1,6 @@
 //! `steer run`: programs of this machine under a policy.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use countersteer_core::units::Nanos;
@@ -14,6 +15,7 @@ use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Whom;
 use crate::steering::tally::{ProgramTally, Summary, Tell};
+use crate::steering::waits::Wait;
 
 /// Run programs of this machine under a policy, or steer what runs already.
 #[derive(Debug, clap::Args)]
@@ -50,6 +52,9 @@ pub struct Args {
     seed: u64,
     #[command(flatten)]
     record: RecordOut,
+    /// Write the summary as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
     /// A summary as JSON on stdout; without it, as text on stderr
     #[arg(long)]
     json: bool,
@@ -81,6 +86,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         control: Control::default(),
     };
     let done = job::conduct(job, policy, &here, programs)?;
+    if let Some(path) = &args.summary {
+        let text = serde_json::to_string_pretty(&done.summary)?;
+        countersteer_report::write_atomically(path, text.as_bytes())?;
+    }
     if args.json {
         print_json(&done.summary)?;
     } else {
@@ -98,7 +107,7 @@ fn text(summary: &Summary, args: &Args) -> String {
         .map(|t| format!("CPU s on {t}"))
         .collect();
     head.extend(types.iter().map(String::as_str));
-    head.push("IPC");
+    head.extend(["wait ms", "99 %", "IPC"]);
     let tells = |p: &ProgramTally| p.work > 0.0;
     let told = summary
         .programs
@@ -117,6 +126,12 @@ fn text(summary: &Summary, args: &Args) -> String {
                 p.elapsed_s.map_or_else(|| "-".into(), |s| number(s, 4)),
             ];
             row.extend(p.cpu_s.iter().map(|s| number(*s, 4)));
+            let wait = |of: fn(&Wait) -> f64| {
+                p.wait
+                    .as_ref()
+                    .map_or_else(|| "-".into(), |w| number(of(w), 3))
+            };
+            row.extend([wait(|w| w.mean_ms), wait(|w| w.p99_ms)]);
             row.push(if p.cycles > 0.0 {
                 number(p.instructions / p.cycles, 4)
             } else {

@@ -7,7 +7,7 @@ use countersteer_core::trial::{Gain, Measure, TrialPlan};
 use countersteer_core::units::Nanos;
 use countersteer_report::table;
 
-use super::{print, print_json};
+use super::print_json;
 use crate::output::RecordOut;
 use crate::session::time;
 use crate::steering::contest::{Contest, Contestants};
@@ -16,6 +16,8 @@ use crate::steering::governed::Control;
 use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Whom;
+use crate::steering::whole_runs::{self, By, RunsPlan, Side};
+use countersteer_lab::error::{Kind, told};
 
 /// Compare a policy with Linux's own scheduler, or another policy, on live programs.
 ///
@@ -23,12 +25,21 @@ use crate::steering::programs::Whom;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Policy: name or name:key=value,...
+    /// Policy: name or name:key=value,...; or a command that starts the programs: 'taskset -c 0-3', 'nice -n 5', 'scx_lavd'
     #[arg(short = 'P', long)]
     policy: String,
-    /// What it is compared with
+    /// What it is compared with: a policy or a command
     #[arg(short, long, default_value = "linux", value_name = "POLICY")]
     baseline: String,
+    /// Compare whole runs of the program by this, instead of turns within one run
+    #[arg(long, value_enum)]
+    by: Option<By>,
+    /// Compare whole runs by the number that this command prints after each; $STEER_OUTPUT has what the program printed
+    #[arg(long, value_name = "COMMAND", conflicts_with = "by")]
+    score: Option<String>,
+    /// Pairs of whole runs at most
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=10_000))]
+    pairs: u64,
     #[command(flatten)]
     whom: Whom,
     /// Length of a turn
@@ -67,6 +78,11 @@ const SETTLE: f64 = 0.2;
 
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let sides = [Side::parse(&args.policy)?, Side::parse(&args.baseline)?];
+    let commands = sides.iter().any(|s| !matches!(s, Side::Policy(_)));
+    if commands || args.by.is_some() || args.score.is_some() {
+        return by_whole_runs(args, &sides);
+    }
     let record = args.record.place()?;
     job::put_back()?;
     let here = Here::look(args.machine.as_deref())?;
@@ -110,30 +126,111 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let trial = contest.trial();
         (trial.gains(), trial.overall(), trial.measure())
     };
+    let of = match measure {
+        Measure::Work => "work per second by the programs' own word",
+        Measure::Instructions => "instructions per second",
+        Measure::CpuTime => {
+            "CPU time, since instructions are not counted here: --by wall sees more"
+        }
+    };
+    let title = format!("{} against {}: {of}", args.policy, args.baseline);
     if args.json {
         print_json(&serde_json::json!({ "measure": measure, "programs": gains, "all": overall }))?;
     } else {
-        print(&text(&gains, &overall, measure, args))?;
+        eprint!(
+            "{}",
+            text(&title, &gains, &overall, (args.confidence, args.margin))
+        );
     }
     Ok(ExitCode::from(done.exit_code))
 }
 
-fn text(gains: &[Gain], overall: &Gain, measure: Measure, args: &Args) -> String {
-    let of = match measure {
-        Measure::Work => "work per second by the programs' own word",
-        Measure::Instructions => "instructions per second",
-        Measure::CpuTime => "CPU time (instructions are not counted here)",
+/// Whole runs of a started program, under one side and the other.
+fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
+    let Some(command) = args.whom.command() else {
+        return Err(told(
+            Kind::Usage,
+            "whole runs need a program that can be started: steer trial ... -- PROGRAM",
+        ));
     };
+    if args.record.output.is_some() {
+        return Err(told(
+            Kind::Usage,
+            "whole runs leave no record: leave -o out",
+        ));
+    }
+    job::put_back()?;
+    if args.machine.is_some() {
+        return Err(told(
+            Kind::Usage,
+            "whole runs are of this machine: leave --machine out",
+        ));
+    }
+    let plan = RunsPlan {
+        sides: [&sides[0], &sides[1]],
+        commands: &[command.to_vec()],
+        by: args.by.unwrap_or(By::Wall),
+        score: args.score.as_deref(),
+        pairs: args.pairs,
+        until: args.duration.map(|d| std::time::Duration::from_nanos(d.0)),
+        until_decided: args.until_decided,
+        confidence: (args.confidence / 100.0).clamp(0.5, 0.9999),
+        margin: args.margin / 100.0,
+        seed: args.seed,
+    };
+    tell_whole_runs(&plan, args.json)
+}
+
+/// Under a policy and under Linux, by wall time, until it is decided.
+pub fn whole_runs(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
+    let sides = [Side::Policy(policy.into()), Side::Policy("linux".into())];
+    let plan = RunsPlan {
+        sides: [&sides[0], &sides[1]],
+        commands,
+        by: By::Wall,
+        score: None,
+        pairs: 10,
+        until: None,
+        until_decided: true,
+        confidence: 0.95,
+        margin: 0.01,
+        seed: 1,
+    };
+    tell_whole_runs(&plan, false)
+}
+
+fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> {
+    let (gains, overall) = whole_runs::run(plan)?;
+    let of = match (plan.score, plan.by) {
+        (Some(_), _) => "score",
+        (None, By::Wall) => "speed of whole runs by wall time",
+        (None, By::Latency) => "shortness of waits for a CPU, in whole runs",
+    };
+    let title = format!(
+        "{} against {}: {of}",
+        plan.sides[0].name(),
+        plan.sides[1].name()
+    );
+    if json {
+        print_json(&serde_json::json!({ "measure": of, "programs": gains, "all": overall }))?;
+    } else {
+        let limits = (plan.confidence * 100.0, plan.margin * 100.0);
+        eprint!("{}", text(&title, &gains, &overall, limits));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(title: &str, gains: &[Gain], overall: &Gain, (confidence, margin): (f64, f64)) -> String {
     let percent = |x: f64| format!("{:+.2} %", x * 100.0);
     let row = |g: &Gain| {
         let interval = g.interval.map_or_else(
             || "-".into(),
             |(l, h)| format!("{} to {}", percent(l), percent(h)),
         );
-        let verdict = match (g.verdict, g.interval) {
-            (Some(Verdict::Faster), _) => "faster".into(),
-            (Some(Verdict::Slower), _) => "slower".into(),
-            (Some(Verdict::Equivalent), _) => format!("no difference above {} %", args.margin),
+        let said = match (g.verdict, g.interval) {
+            (Some(Verdict::Faster), _) => "better".into(),
+            (Some(Verdict::Slower), _) => "worse".into(),
+            (Some(Verdict::Equivalent), _) => format!("no difference above {margin} %"),
             (None, Some(_)) => "undecided".into(),
             (None, None) => "too few pairs".into(),
         };
@@ -142,11 +239,37 @@ fn text(gains: &[Gain], overall: &Gain, measure: Measure, args: &Args) -> String
             g.pairs.to_string(),
             percent(g.gain),
             interval,
-            verdict,
+            said,
         ]
     };
-    let interval = format!("{} % interval", args.confidence);
+    let interval = format!("{confidence} % interval");
     let head = ["program", "pairs", "gain", interval.as_str(), ""];
     let table = table::plain(&head, gains.iter().chain(std::iter::once(overall)).map(row));
-    format!("{} against {}: {of}\n{table}", args.policy, args.baseline)
+    format!(
+        "{title}\n{table}{}\n",
+        sentence(overall, confidence, margin)
+    )
+}
+
+/// What the trial says of all programs together.
+fn sentence(all: &Gain, confidence: f64, margin: f64) -> String {
+    let percent = |x: f64| format!("{:+.1} %", x * 100.0);
+    let sure = |(low, high): (f64, f64)| {
+        format!(
+            "{} to {} with {confidence} % confidence",
+            percent(low),
+            percent(high)
+        )
+    };
+    match (all.verdict, all.interval) {
+        (Some(Verdict::Faster), Some(i)) => format!("It is better: {}.", sure(i)),
+        (Some(Verdict::Slower), Some(i)) => format!("It is worse: {}.", sure(i)),
+        (Some(Verdict::Equivalent), _) => format!("It makes no difference above {margin} %."),
+        (_, Some(i)) => format!(
+            "Undecided after {} pairs: {}; more pairs would tell.",
+            all.pairs,
+            sure(i)
+        ),
+        (_, None) => format!("Too few pairs for an interval ({}).", all.pairs),
+    }
 }

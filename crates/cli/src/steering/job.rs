@@ -27,6 +27,7 @@ use super::programs::Programs;
 use super::serving::{Door, Server};
 use super::socket;
 use super::tally::{Summary, Tally, Tell};
+use super::waits::Waits;
 use crate::error::{Kind, told};
 use crate::session::survive_limits;
 
@@ -133,6 +134,7 @@ pub fn conduct(
     let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?.reading(gauges);
     job.control.lock().bell = Some(attended.bell()?);
     let mut executables = Executables::new(job.record.is_some());
+    let mut waits = Waits::default();
     let driver = DriverConfig {
         period: job.period,
         until: job.until,
@@ -140,7 +142,7 @@ pub fn conduct(
     let elapsed = drive(
         &mut attended,
         &mut policy,
-        &mut [&mut tally, &mut executables],
+        &mut [&mut tally, &mut executables, &mut waits],
         driver,
         &mut policy_rng(job.seed),
     )?;
@@ -152,7 +154,11 @@ pub fn conduct(
             "steer: {lost} records of births, wakes and ends did not fit between two looks and are missing"
         );
     }
-    let (summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
+    let (mut summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
+    let waits = waits.found();
+    for program in &mut summary.programs {
+        program.wait = waits.get(program.name.as_str()).copied();
+    }
     let exit_code = attended.crew().exit_code() as u8;
     // Everything is put back before anything else can fail.
     drop(attended);

@@ -14,3 +14,5 @@ pub mod programs;
 pub mod serving;
 pub mod socket;
 pub mod tally;
+pub mod waits;
+pub mod whole_runs;

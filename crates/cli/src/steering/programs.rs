@@ -52,6 +52,11 @@ impl Whom {
         command(&self.command)
     }
 
+    /// The program that is to be started, if that is what was asked for.
+    pub fn command(&self) -> Option<&[String]> {
+        (!self.command.is_empty()).then_some(&self.command)
+    }
+
     /// Processes come and go, and the end is somebody's word.
     pub const fn is_endless(&self) -> bool {
         self.cgroup.is_some()

@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use super::contest::Contest;
 use super::governed::{Control, Word};
+use super::waits::Wait;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProgramTally {
@@ -41,6 +42,8 @@ pub struct ProgramTally {
     pub elapsed_s: Option<f64>,
     /// Its exit code, as a shell would tell it.
     pub exit_code: Option<i32>,
+    /// How long its threads waited for CPUs, where the kernel tells.
+    pub wait: Option<Wait>,
 }
 
 /// How long it took from what was seen until all threads were where the policy wanted them, over decisions that moved any.

@@ -153,7 +153,7 @@ impl Ranking {
         );
         let loser = best.loser_text();
         match self.verdict {
-            Verdict::Use => format!("Use {policy}: {gain}, {loser}."),
+            Verdict::Use => format!("Use {policy}: {gain}, {loser}{}.", self.equals()),
             Verdict::Costly => {
                 let slower = best.slowdown.map(percent).unwrap_or_default();
                 format!(
@@ -187,6 +187,18 @@ impl Ranking {
                     percent(throughput.median)
                 )
             }
+        }
+    }
+
+    /// Policies that do as well as the best, as far as anybody could tell.
+    fn equals(&self) -> String {
+        const ALIKE: f64 = 0.005;
+        let best = self.best().map_or(0.0, |b| b.throughput.median);
+        let alike = |r: &&Ranked| best - r.throughput.median < ALIKE;
+        match self.deployable.iter().skip(1).filter(alike).count() {
+            0 => String::new(),
+            1 => "; one other does as well".into(),
+            n => format!("; {n} others do as well"),
         }
     }
 

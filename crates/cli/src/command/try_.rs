@@ -1,0 +1,359 @@
+//! `steer try`: record the programs for a while, simulate this machine under every policy that could help, and say what to do.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use countersteer_core::units::Nanos;
+use countersteer_lab::error::{Kind, told};
+use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan};
+use countersteer_policies::reach;
+use countersteer_report::html::{ReportInput, render};
+use countersteer_report::record::Detail;
+use countersteer_report::table::{self, CompareRun, Ranking, Verdict};
+use countersteer_report::write_atomically;
+
+use super::{print, print_json};
+use crate::progress;
+use crate::session::time;
+
+/// Say which policy these programs should run under on this machine, and by how much it helps.
+///
+/// Each program is run for real, and recorded for its first seconds; its output is thrown away. Then all of them together are
+/// simulated on this machine under every policy that has something to do here.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Another machine instead of this one: name or file
+    #[arg(short, long, value_name = "NAME|FILE")]
+    machine: Option<String>,
+    /// Policies instead of all that have something to do: names separated by commas
+    #[arg(short = 'P', long, value_name = "P,...", value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Record each program for so long at most; recording is some fifteen times slower than running
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
+    record: Nanos,
+    /// Seeds 1 to N
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
+    seeds: u64,
+    /// Confirm the answer: run the programs for real, under Linux and under the best policy in turns
+    #[arg(long, conflicts_with = "machine")]
+    live: bool,
+    /// Write a self-contained HTML report
+    #[arg(long, value_name = "OUT.html")]
+    report: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// The programs with their arguments; `--` between two
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    commands: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let commands = split(&args.commands)?;
+    let machine = match &args.machine {
+        Some(name) => experiment::machine(name)?,
+        None => Arc::new(LoadedMachine::of(countersteer_host::topology::detect(
+            Path::new("/"),
+        )?)?),
+    };
+    let policies = policies(args, &machine);
+    if policies.len() == 1 {
+        return nothing_to_do(args, &machine);
+    }
+    let scratch = Scratch::make()?;
+    let recorded = record(&commands, &scratch.0, Duration::from_nanos(args.record.0))?;
+    let workload = Arc::new(workload(&scratch.0, &recorded)?);
+    let sweep = Sweep {
+        machines: vec![machine],
+        workloads: vec![workload],
+        policies,
+        seeds: args.seeds,
+        options: SimOptions::default(),
+    };
+    sweep.check()?;
+    let experiments = sweep
+        .experiments(|seed| (args.report.is_some() && seed == 1).then_some(Detail::Everything));
+    let bar = progress::bar(experiments.len() as u64, "simulating");
+    let finished = experiment::run_all(&experiments, &|| bar.inc(1));
+    bar.finish_and_clear();
+    let finished = finished?;
+    let runs: Vec<CompareRun> = experiments
+        .iter()
+        .zip(&finished)
+        .map(|(e, f)| {
+            CompareRun::new(
+                &e.machine.machine.name,
+                &e.workload.name,
+                &e.policy,
+                e.seed,
+                &f.score,
+            )
+        })
+        .collect();
+    let rankings = Ranking::of(&runs);
+    if let Some(path) = &args.report {
+        let records = finished.iter().filter_map(|f| f.record.as_ref()).collect();
+        let title = format!(
+            "{} programs on {}",
+            recorded.len(),
+            sweep.machines[0].machine.name
+        );
+        let page = render(&ReportInput {
+            title,
+            runs: &runs,
+            records,
+        })?;
+        write_atomically(path, page.as_bytes())?;
+        eprintln!("steer: report in {}", path.display());
+    }
+    tell(args, &rankings, &recorded)?;
+    let best = rankings.first().and_then(Ranking::best);
+    match best.filter(|_| args.live) {
+        Some(best) => confirm(&best.policy, &commands),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Commands apart by `--`.
+fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
+    let commands: Vec<Vec<String>> = words.split(|w| w == "--").map(<[String]>::to_vec).collect();
+    if commands.iter().any(Vec::is_empty) {
+        return Err(told(
+            Kind::Usage,
+            "a program is missing beside `--`: steer try -- ./a -- ./b",
+        ));
+    }
+    for command in &commands {
+        countersteer_host::counters::find_program(command)?;
+    }
+    Ok(commands)
+}
+
+/// `linux`, then those that could help here.
+fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
+    let asked: Vec<String> = if args.policies.is_empty() {
+        let named = countersteer_policies::names().into_iter();
+        // Baselines of papers: nobody would deploy them.
+        named
+            .filter(|p| !["default", "static", "ideal-rr", "rr"].contains(p))
+            .map(str::to_owned)
+            .collect()
+    } else {
+        args.policies.clone()
+    };
+    let useful = |p: &String| p != "linux" && reach::idle_on(p, &machine.topology).is_none();
+    // A bound alone tells of gains that nobody can have.
+    let mut found: Vec<String> = asked.into_iter().filter(useful).collect();
+    if found.iter().all(|p| reach::is_bound(p)) {
+        found.clear();
+    }
+    found.insert(0, "linux".into());
+    found
+}
+
+fn nothing_to_do(args: &Args, machine: &LoadedMachine) -> anyhow::Result<ExitCode> {
+    let name = &machine.machine.name;
+    let said = format!(
+        "Leave these to Linux: on {name} all cores are alike and share one last-level cache, so no policy has anything to do."
+    );
+    if args.json {
+        let json = serde_json::json!({ "rankings": [], "verdict": said });
+        return print_json(&json).map(|()| ExitCode::SUCCESS);
+    }
+    print(&said)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(args: &Args, rankings: &[Ranking], recorded: &[Recorded]) -> anyhow::Result<()> {
+    let verdict: Vec<String> = rankings.iter().map(|r| sentence(r, recorded)).collect();
+    if args.json {
+        return print_json(
+            &serde_json::json!({ "rankings": rankings, "verdict": verdict.join(" ") }),
+        );
+    }
+    let partial: Vec<&str> = recorded
+        .iter()
+        .filter(|r| r.partial)
+        .map(|r| r.name.as_str())
+        .collect();
+    let mut text = table::ranking(rankings);
+    if !partial.is_empty() {
+        text += &format!(
+            "Judged by their first seconds: {}. --record gives them more time.\n",
+            partial.join(", ")
+        );
+    }
+    for line in verdict {
+        text += &(line + "\n");
+    }
+    print(&text)
+}
+
+/// What to type, where there is something.
+fn sentence(ranking: &Ranking, recorded: &[Recorded]) -> String {
+    match (&ranking.verdict, ranking.best()) {
+        (Verdict::Use, Some(best)) => {
+            let first = recorded.first().map_or("PROGRAM", |r| r.name.as_str());
+            format!(
+                "Steer them so: steer run -P {} -- {first} ... (steer try --live confirms it)",
+                best.policy
+            )
+        }
+        _ => ranking.sentence(),
+    }
+}
+
+struct Recorded {
+    name: String,
+    file: PathBuf,
+    partial: bool,
+}
+
+/// A folder that goes with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn make() -> anyhow::Result<Self> {
+        let dir = std::env::temp_dir().join(format!("steer-try-{}", std::process::id()));
+        std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left in the folder of temporary files is the system's to delete.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Records all programs, as many at once as there are CPUs.
+fn record(commands: &[Vec<String>], dir: &Path, most: Duration) -> anyhow::Result<Vec<Recorded>> {
+    let at_once = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let bar = progress::bar(commands.len() as u64, "recording");
+    let mut recorded = Vec::new();
+    for (batch, group) in commands.chunks(at_once).enumerate() {
+        let mut running = Vec::new();
+        for (place, command) in group.iter().enumerate() {
+            let name = name_of(commands, batch * at_once + place);
+            let file = dir.join(format!("{name}.json"));
+            running.push((recorder(command, &name, &file)?, name, file));
+        }
+        let deadline = Instant::now() + most;
+        for (child, name, file) in running {
+            let partial = bounded(child, deadline)?;
+            bar.inc(1);
+            if !file.is_file() {
+                bar.finish_and_clear();
+                let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
+                let why = format!("nothing of `{name}` could be recorded: {}", log.trim());
+                return Err(told(Kind::BadInput, why));
+            }
+            recorded.push(Recorded {
+                name,
+                file,
+                partial,
+            });
+        }
+    }
+    bar.finish_and_clear();
+    Ok(recorded)
+}
+
+/// The program's file name, with a number where several have the same.
+fn name_of(commands: &[Vec<String>], nth: usize) -> String {
+    let stem = |command: &Vec<String>| {
+        let name = Path::new(&command[0])
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned());
+        name.unwrap_or_else(|| "program".into())
+    };
+    let name = stem(&commands[nth]);
+    let before = commands[..nth].iter().filter(|c| stem(c) == name).count();
+    if before == 0 {
+        name
+    } else {
+        format!("{name}-{}", before + 1)
+    }
+}
+
+/// A process of its own: what the program prints must not mix with what this one prints.
+fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Child> {
+    let log = std::fs::File::create(file.with_extension("log"))?;
+    let mut recorder = Command::new(std::env::current_exe()?);
+    recorder
+        .args(["profile", "--name", name, "--output"])
+        .arg(file)
+        .arg("--")
+        .args(command);
+    recorder
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    recorder.spawn().context("cannot start the recorder")
+}
+
+/// Waits for a recorder and ends it at the deadline, as Ctrl-C would; whether the profile is partial.
+fn bounded(mut child: Child, deadline: Instant) -> anyhow::Result<bool> {
+    const GRACE: Duration = Duration::from_secs(15);
+    let mut asked = None;
+    loop {
+        if child.try_wait()?.is_some() {
+            return Ok(asked.is_some());
+        }
+        let now = Instant::now();
+        match asked {
+            None if now >= deadline => {
+                countersteer_host::signals::interrupt(child.id());
+                asked = Some(now);
+            }
+            Some(at) if now > at + GRACE => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(true);
+            }
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// All of them together, each once.
+fn workload(dir: &Path, recorded: &[Recorded]) -> anyhow::Result<Loaded> {
+    let mut text = String::new();
+    for r in recorded {
+        let file = r
+            .file
+            .file_name()
+            .map(|f| f.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        text += &format!("[[program]]\nprofile = {file:?}\nname = {:?}\n\n", r.name);
+    }
+    let path = dir.join("these-programs.toml");
+    std::fs::write(&path, text)?;
+    plan::load_recorded(&path.display().to_string())
+}
+
+/// A trial of whole runs under Linux and the policy.
+fn confirm(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
+    eprintln!("steer: running them for real, under linux and {policy} in turns");
+    super::trial::whole_runs(policy, commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_apart_by_dashes_and_told_apart_by_numbers() {
+        let words = ["true", "-x", "--", "true", "--", "sh", "-c", "exit"].map(str::to_owned);
+        let commands = split(&words).unwrap();
+        assert_eq!(commands.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 3]);
+        let names: Vec<String> = (0..3).map(|nth| name_of(&commands, nth)).collect();
+        assert_eq!(names, ["true", "true-2", "sh"]);
+        assert!(split(&["true".to_owned(), "--".to_owned()]).is_err());
+    }
+}

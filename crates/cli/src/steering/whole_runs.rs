@@ -1,0 +1,319 @@
+//! Trials of whole runs: a workload from start to end, under one side and the other, in pairs of random order.
+//!
+//! Input: two [`Side`]s, commands. Output: [`Gain`]s with confidence intervals, by wall time, run-queue wait, or a score of the
+//! user's own. Unlike turns within one run this needs no counters, and sides may be anything that starts programs: another
+//! scheduler, `taskset`, `nice`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use countersteer_core::evidence::Evidence;
+use countersteer_core::trial::Gain;
+use countersteer_core::workload::{Workload, WorkloadProgram};
+use countersteer_lab::error::{Kind, told};
+use rand::{RngExt, SeedableRng};
+
+/// What programs run under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// A policy of `steer run`; `linux` among them.
+    Policy(String),
+    /// A command before each program's: `taskset -c 0-3`, `nice -n 5`, `numactl -N 0`, `gamemoderun`.
+    Prefix(Vec<String>),
+    /// A sched_ext scheduler that is loaded for the run: `scx_lavd --performance`.
+    Scheduler(Vec<String>),
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Elapsed time of each program
+    Wall,
+    /// How long threads wait for a CPU, in the mean
+    Latency,
+}
+
+/// How many runs, and how they are judged.
+pub struct RunsPlan<'a> {
+    pub sides: [&'a Side; 2],
+    pub commands: &'a [Vec<String>],
+    pub by: By,
+    /// Prints a number after each run, the more the better; its file $STEER_OUTPUT has what the programs printed.
+    pub score: Option<&'a str>,
+    /// Pairs of runs at most.
+    pub pairs: u64,
+    pub until: Option<Duration>,
+    pub until_decided: bool,
+    pub confidence: f64,
+    pub margin: f64,
+    pub seed: u64,
+}
+
+impl Side {
+    /// A policy by its name; else a command, which must be there.
+    ///
+    /// # Errors
+    /// Neither.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let name = text.split(':').next().unwrap_or(text).trim();
+        if countersteer_policies::by_name(name).is_some() {
+            return Ok(Self::Policy(text.to_owned()));
+        }
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        if countersteer_host::counters::find_program(&words).is_err() {
+            let known = countersteer_policies::names().join(", ");
+            let why = format!(
+                "`{name}` is neither a policy nor a program in PATH that could start others; policies are {known}"
+            );
+            return Err(told(Kind::Usage, why));
+        }
+        let base = Path::new(&words[0])
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned());
+        Ok(if base.is_some_and(|b| b.starts_with("scx_")) {
+            Self::Scheduler(words)
+        } else {
+            Self::Prefix(words)
+        })
+    }
+
+    pub fn name(&self) -> String {
+        match self {
+            Self::Policy(spec) => spec.clone(),
+            Self::Prefix(words) | Self::Scheduler(words) => words.join(" "),
+        }
+    }
+}
+
+/// Runs pairs until their number or the time is over, or everything is decided; by program, then all together.
+///
+/// # Errors
+/// A program fails, or a side cannot be set up.
+pub fn run(plan: &RunsPlan<'_>) -> anyhow::Result<(Vec<Gain>, Gain)> {
+    let scratch = tempfolder()?;
+    let done = pairs(plan, &scratch);
+    let _ = std::fs::remove_dir_all(&scratch);
+    done
+}
+
+fn pairs(plan: &RunsPlan<'_>, scratch: &Path) -> anyhow::Result<(Vec<Gain>, Gain)> {
+    let mut rng = rand_pcg::Pcg64::seed_from_u64(plan.seed);
+    let began = Instant::now();
+    let mut evidence: BTreeMap<String, Evidence> = BTreeMap::new();
+    let mut overall = Evidence::default();
+    for _ in 0..plan.pairs {
+        let first = usize::from(rng.random::<bool>());
+        let mut measured = [BTreeMap::new(), BTreeMap::new()];
+        for side in [first, 1 - first] {
+            measured[side] = one_run(plan, plan.sides[side], scratch)?;
+        }
+        let [mine, base] = measured;
+        let logs: Vec<(String, f64)> = mine
+            .into_iter()
+            .filter_map(|(program, value)| Some((value / base.get(&program)?, program)))
+            .map(|(ratio, program)| (program, ratio.ln()))
+            .filter(|(_, log)| log.is_finite())
+            .collect();
+        if !logs.is_empty() {
+            overall.push(logs.iter().map(|l| l.1).sum::<f64>() / logs.len() as f64);
+        }
+        for (program, log) in logs {
+            evidence.entry(program).or_default().push(log);
+        }
+        let decided = overall.verdict(plan.confidence, plan.margin).is_some();
+        if (plan.until_decided && decided) || plan.until.is_some_and(|most| began.elapsed() >= most)
+        {
+            break;
+        }
+    }
+    let gain = |program: &str, e: &Evidence| Gain {
+        program: program.into(),
+        pairs: e.pairs(),
+        gain: e.gain(),
+        interval: e.interval(plan.confidence),
+        verdict: e.verdict(plan.confidence, plan.margin),
+    };
+    let gains = evidence
+        .iter()
+        .map(|(program, e)| gain(program, e))
+        .collect();
+    Ok((gains, gain("all", &overall)))
+}
+
+/// What a run is worth, by program: the more the better.
+fn one_run(
+    plan: &RunsPlan<'_>,
+    side: &Side,
+    scratch: &Path,
+) -> anyhow::Result<BTreeMap<String, f64>> {
+    let (policy, prefix) = match side {
+        Side::Policy(spec) => (spec.as_str(), &[][..]),
+        Side::Prefix(words) => ("linux", &words[..]),
+        Side::Scheduler(_) => ("linux", &[][..]),
+    };
+    let _scheduler = match side {
+        Side::Scheduler(words) => Some(Loaded::load(words)?),
+        _ => None,
+    };
+    let workload = Workload {
+        name: String::new(),
+        title: String::new(),
+        program: plan.commands.iter().map(|c| program(c, prefix)).collect(),
+    };
+    let file = scratch.join("programs.toml");
+    std::fs::write(&file, toml::to_string(&workload)?)?;
+    let (summary, output) = (scratch.join("summary.json"), scratch.join("output"));
+    let mut steer = Command::new(std::env::current_exe()?);
+    steer
+        .args(["run", "-P", policy, "-w"])
+        .arg(&file)
+        .arg("--summary")
+        .arg(&summary);
+    let log = scratch.join("log");
+    steer
+        .stdin(Stdio::null())
+        .stdout(std::fs::File::create(&output)?)
+        .stderr(std::fs::File::create(&log)?);
+    let status = steer.status().context("cannot start a run")?;
+    if !status.success() {
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let last: Vec<&str> = said.lines().rev().take(3).collect();
+        let why = format!(
+            "a run under {} failed ({status}): {}",
+            side.name(),
+            last.join("; ")
+        );
+        return Err(told(Kind::Io, why));
+    }
+    if let Some(command) = plan.score {
+        return Ok(BTreeMap::from([(
+            "score".to_owned(),
+            score(command, &output)?,
+        )]));
+    }
+    let text = std::fs::read_to_string(&summary).context("a run left no summary")?;
+    let summary: serde_json::Value = serde_json::from_str(&text)?;
+    let programs = summary["programs"].as_array().into_iter().flatten();
+    let value = |p: &serde_json::Value| match plan.by {
+        By::Wall => p["elapsed_s"].as_f64().map(|s| 1.0 / s),
+        By::Latency => p["wait"]["mean_ms"].as_f64().map(|ms| 1.0 / ms),
+    };
+    let named = |p: &serde_json::Value| Some((p["name"].as_str()?.to_owned(), value(p)?));
+    Ok(programs.filter_map(named).collect())
+}
+
+/// A program with a command before it, under its own name.
+fn program(command: &[String], prefix: &[String]) -> WorkloadProgram {
+    let name = Path::new(&command[0])
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned());
+    let mut program = WorkloadProgram::of_command([prefix, command].concat());
+    program.name = name;
+    program
+}
+
+/// The number that the user's command prints.
+fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", command])
+        .env("STEER_OUTPUT", output)
+        .stdin(Stdio::null());
+    let printed = shell.output().context("cannot start a shell for --score")?;
+    let text = String::from_utf8_lossy(&printed.stdout);
+    let number = text
+        .split_whitespace()
+        .last()
+        .and_then(|word| word.parse().ok());
+    number
+        .filter(|n: &f64| printed.status.success() && *n > 0.0)
+        .ok_or_else(|| {
+            let why = format!(
+                "`{command}` should print a number above zero, and printed `{}`",
+                text.trim()
+            );
+            told(Kind::BadInput, why)
+        })
+}
+
+fn tempfolder() -> anyhow::Result<PathBuf> {
+    let dir = std::env::temp_dir().join(format!("steer-trial-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// A sched_ext scheduler while it is loaded.
+struct Loaded(Child);
+
+impl Loaded {
+    fn load(words: &[String]) -> anyhow::Result<Self> {
+        const STATE: &str = "/sys/kernel/sched_ext/state";
+        const MOST: Duration = Duration::from_secs(10);
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", words[0]))?;
+        let mut loaded = Self(child);
+        let began = Instant::now();
+        while std::fs::read_to_string(STATE)
+            .map(|s| s.trim() != "enabled")
+            .unwrap_or(true)
+        {
+            if let Some(status) = loaded.0.try_wait()? {
+                let why = format!(
+                    "{} ended before it was loaded ({status}); it needs root and a kernel with sched_ext",
+                    words[0]
+                );
+                return Err(told(Kind::Io, why));
+            }
+            if began.elapsed() > MOST {
+                let why = format!(
+                    "{} is not loaded after 10 s: {STATE} does not say so",
+                    words[0]
+                );
+                return Err(told(Kind::Io, why));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(loaded)
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        countersteer_host::signals::interrupt(self.0.id());
+        for _ in 0..100 {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_are_policies_or_commands() {
+        assert_eq!(
+            Side::parse("hsf:sf=steps").unwrap(),
+            Side::Policy("hsf:sf=steps".into())
+        );
+        let nice = ["nice", "-n", "5"].map(str::to_owned).to_vec();
+        assert_eq!(Side::parse("nice -n 5").unwrap(), Side::Prefix(nice));
+        let error = Side::parse("fastest").unwrap_err().to_string();
+        assert!(error.contains("neither a policy nor a program"), "{error}");
+    }
+}
