@@ -10,7 +10,7 @@ use countersteer_core::units::Nanos;
 use countersteer_lab::error::{Kind, told};
 use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan};
 use countersteer_policies::reach;
-use countersteer_report::html::{ReportInput, render};
+use countersteer_report::html::{Axis, ReportInput, render};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Ranking, Verdict};
 use countersteer_report::write_atomically;
@@ -97,6 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let rankings = Ranking::of(&runs);
     if let Some(path) = &args.report {
         let records = finished.iter().filter_map(|f| f.record.as_ref()).collect();
+        let axis = Axis::default();
         let title = format!(
             "{} programs on {}",
             recorded.len(),
@@ -106,6 +107,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             title,
             runs: &runs,
             records,
+            axis,
         })?;
         write_atomically(path, page.as_bytes())?;
         eprintln!("steer: report in {}", path.display());

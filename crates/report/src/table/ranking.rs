@@ -366,6 +366,7 @@ mod tests {
             stp: times.iter().map(|t| 1.0 / t).sum(),
             antt: times.iter().sum::<f64>() / 2.0,
             unfairness: 1.0,
+            weighted_unfairness: 1.0,
             jain: 1.0,
             ipc: 1.0,
             energy_j: 10.0,
