@@ -18,6 +18,7 @@ mod eqp;
 mod hass;
 mod hsf;
 mod ipc_driven;
+mod joint;
 mod linux;
 mod mpi;
 mod order;
@@ -54,4 +55,5 @@ pub static POLICIES: &[PolicyDef] = &[
     capacity::DEF,
     capacity_mpi::DEF,
     contention::DEF,
+    joint::DEF,
 ];

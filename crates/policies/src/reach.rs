@@ -47,6 +47,7 @@ const REACH: &[Reach] = &[
     row("capacity", Apart::LastLevelCaches, false),
     row("capacity+mpi", Apart::LastLevelCaches, false),
     row("contention", Apart::LastLevelCaches, false),
+    row("joint", Apart::Nothing, false),
 ];
 
 fn reach(spec: &str) -> Option<&'static Reach> {

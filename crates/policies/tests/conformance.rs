@@ -210,6 +210,7 @@ conformance! {
     ef_conforms = "ef",
     hass_conforms = "hass",
     ipc_driven_conforms = "ipc-driven",
+    joint_conforms = "joint",
     rr_conforms = "rr",
     aarr_conforms = "aarr",
     adwrr_conforms = "adwrr",

@@ -649,3 +649,22 @@ fn alone_ratio(topology: &Arc<Topology>, profile: &Arc<Profile>) -> f64 {
     let alone = &simulation.outcome().programs[0];
     alone.alone_fast_s / alone.alone_slow_s
 }
+
+#[test]
+fn exchanges_that_counters_predict_to_pay_do() {
+    let topology = machine("juno-2-4");
+    let names = ["chase", "stream", "matmul", "bzip2", "perl", "x264-plain"];
+    let programs = names.map(|name| program(name, &recorded(name), 1, 30.0));
+    let plan = Plan {
+        programs: programs.into(),
+    };
+    let stp = |policy| score(&topology, &plan, policy, config(false, 1)).stp;
+    let (linux, high_sf, joint) = (stp("linux"), stp("hsf"), stp("joint"));
+    assert!(
+        joint > 1.05 * linux && joint > high_sf,
+        "linux {linux}, hsf {high_sf}, joint {joint}"
+    );
+    // Few moves, or none would pay.
+    let moves = score(&topology, &plan, "joint", config(false, 1)).migrations;
+    assert!(moves < 400, "{moves}");
+}

@@ -48,6 +48,7 @@ pub static METRICS: &[MetricDef] = &[
     ratio::IPC,
     ratio::IPS,
     ratio::LLC_MPKI,
+    ratio::LLC_APKI,
     ratio::L2_MPKI,
     ratio::BRANCH_MPKI,
     ratio::LLC_OCCUPANCY,

@@ -56,6 +56,15 @@ pub(super) const LLC_MPKI: MetricDef = MetricDef {
     source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::LlcMisses))),
 };
 
+pub(super) const LLC_APKI: MetricDef = MetricDef {
+    name: "llc_apki",
+    unit: "1/kilo-instruction",
+    prose: "references to the last-level cache per kilo-instruction",
+    needs: &[Event::LlcReferences, Event::Instructions],
+    helps: &[],
+    source: |_| Box::new(Formula(|s| per_kilo_instruction(s, Event::LlcReferences))),
+};
+
 pub(super) const L2_MPKI: MetricDef = MetricDef {
     name: "l2_mpki",
     unit: "1/kilo-instruction",

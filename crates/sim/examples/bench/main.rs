@@ -5,6 +5,7 @@
 mod closed_forms;
 mod contention;
 mod evidence;
+mod joint;
 mod kernel;
 mod mixes;
 mod runner;
@@ -17,10 +18,11 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("contention", contention::run),
+    ("joint", joint::run),
     ("silicon", silicon::run),
     ("evidence", evidence::run),
     ("kernel", kernel::run),

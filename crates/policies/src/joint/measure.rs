@@ -1,0 +1,171 @@
+//! Measuring: what the last interval tells of each thread, of memory's load and of room in caches.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::policy::View;
+use countersteer_core::units::{LINE_BYTES, ThreadId};
+
+use super::estimate::{Estimate, Seen};
+use super::policy::{Joint, METRICS};
+use super::predict::{TRAFFIC, crowding, load_factor};
+
+/// Part of an interval that must be spent where a thread was told to be, or it says nothing.
+const WHOLE: f64 = 0.95;
+/// A cache with at least this part free has room to spare.
+const ROOMY: f64 = 0.1;
+
+/// Metrics of a thread in the last interval.
+#[derive(Clone, Copy, Default)]
+struct Reading {
+    ips: f64,
+    misses: f64,
+    references: f64,
+    lines: Option<f64>,
+    near: Option<f64>,
+    sf: Option<f64>,
+    nj: Option<f64>,
+    /// CPU time in the interval.
+    ran_s: f64,
+    /// All but all of it where the thread was told to be.
+    whole: bool,
+}
+
+impl Joint {
+    fn read(&self, view: &View<'_>, thread: ThreadId) -> Option<Reading> {
+        let row = view.metrics.row(thread)?;
+        let column = |name| view.metrics.names().iter().position(|n| *n == name);
+        let value = |nth: usize| {
+            row.get(column(METRICS[nth])?)
+                .copied()
+                .flatten()
+                .filter(|v| v.is_finite())
+        };
+        let usage = view.usage(thread)?;
+        let kinds = self.places.kinds.iter();
+        let mut types: Vec<_> = kinds.map(|k| k.core_type).collect();
+        types.dedup();
+        let ran_s = types.iter().map(|t| usage.last_cpu_s(*t)).sum();
+        let told = self
+            .told
+            .get(&thread)
+            .map(|(spot, _)| self.places.spots[*spot].kind);
+        let there_s = told.map_or(0.0, |kind| {
+            usage.last_cpu_s(self.places.kinds[kind].core_type)
+        });
+        Some(Reading {
+            ips: value(0)? * 1e-9,
+            misses: value(1).unwrap_or(0.0) * 1e-3,
+            references: value(6).or(value(3)).unwrap_or(0.0) * 1e-3,
+            lines: value(2).map(|bytes| bytes / LINE_BYTES as f64),
+            near: value(3).map(|mpki| mpki * 1e-3),
+            sf: value(4),
+            nj: value(5),
+            ran_s,
+            whole: there_s > WHOLE * ran_s,
+        })
+    }
+
+    /// Takes in the last interval.
+    pub(super) fn note(&mut self, view: &View<'_>, stirred: &[&ThreadInfo]) {
+        let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
+        self.threads.retain(|id, _| alive(id));
+        self.told.retain(|id, _| alive(id));
+        self.light.retain(|id, _| alive(id));
+        self.bans.retain(|(id, _), _| alive(id));
+        let passed_s = view.now.since(self.last).as_secs_f64();
+        let kinds = self.places.kinds.len();
+        let mut readings = BTreeMap::new();
+        for info in view.threads {
+            let active = stirred.binary_search_by_key(&info.id, |t| t.id).is_ok();
+            let estimate = self
+                .threads
+                .entry(info.id)
+                .or_insert_with(|| Estimate::new(kinds));
+            estimate.stirred(info, active);
+            if let Some(reading) = self.read(view, info.id).filter(|r| r.ran_s > 0.0) {
+                readings.insert(info.id, reading);
+            }
+        }
+        let room = self.measure_load(&readings, passed_s);
+        for (id, reading) in readings.iter().filter(|(_, r)| r.whole) {
+            // The interval in which a thread moved tells of two places.
+            let Some(&(spot, _)) = self.told.get(id).filter(|(_, since)| *since < self.last) else {
+                continue;
+            };
+            let seen = self.seen(*id, spot, reading, &readings, &room);
+            if let Some(estimate) = self.threads.get_mut(id) {
+                estimate.note(&seen, &self.places);
+            }
+        }
+        self.last = view.now;
+    }
+
+    /// Memory's load in the last interval, and which last-level caches had room to spare.
+    fn measure_load(&mut self, readings: &BTreeMap<ThreadId, Reading>, passed_s: f64) -> Vec<bool> {
+        let mut lines = vec![0.0; self.places.caches.len()];
+        let mut traffic = vec![0.0; self.places.memory.len()];
+        for (id, reading) in readings {
+            let Some((spot, _)) = self.told.get(id) else {
+                continue;
+            };
+            lines[self.places.llc(*spot)] += reading.lines.unwrap_or(f64::INFINITY);
+            let share = (reading.ran_s / passed_s.max(1e-9)).min(1.0);
+            let own = TRAFFIC * reading.ips * reading.misses * share;
+            traffic[self.places.spots[*spot].memory] += own;
+            if let Some(estimate) = self.threads.get_mut(id) {
+                estimate.traffic = own;
+            }
+        }
+        for (domain, traffic) in traffic.iter().enumerate() {
+            self.factor[domain] = load_factor(traffic / self.places.memory[domain].bandwidth);
+        }
+        self.traffic = traffic;
+        let room = |(held, all): (f64, &f64)| held < all * (1.0 - ROOMY);
+        lines
+            .into_iter()
+            .zip(&self.places.caches)
+            .map(room)
+            .collect()
+    }
+
+    fn seen(
+        &self,
+        id: ThreadId,
+        spot: usize,
+        reading: &Reading,
+        readings: &BTreeMap<ThreadId, Reading>,
+        room: &[bool],
+    ) -> Seen {
+        let place = &self.places.spots[spot];
+        let kind = &self.places.kinds[place.kind];
+        let mut others = 0;
+        let mut ips = 0.0;
+        if place.ways > 1 {
+            for (other, at) in &self.told {
+                if *other != id
+                    && at.0 == spot
+                    && let Some(r) = readings.get(other)
+                {
+                    (others, ips) = (others + 1, ips + r.ips);
+                }
+            }
+        }
+        let siblings = others.min(place.ways - 1);
+        Seen {
+            kind: place.kind,
+            ips: reading.ips,
+            llc_misses: reading.misses,
+            llc_references: reading.references.max(reading.misses),
+            near_misses: reading.near,
+            lines: reading.lines,
+            inner_lines: self.inner.get(&id).copied(),
+            ran_s: reading.ran_s,
+            roomy: room[self.places.llc(spot)],
+            factor: self.factor[place.memory],
+            crowding: crowding(siblings, ips / kind.ghz, kind.width),
+            sf: reading.sf,
+            nj_per_instruction: reading.nj,
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! The policy: measures, explores, searches, tells threads, and checks what came of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::{
+    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
+};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+use rand::RngExt;
+
+use super::estimate::{Estimate, Subject};
+use super::places::Places;
+use super::predict::{Elsewhere, Predictor};
+use super::search::{Objective, Terms, improve, rearrange};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "joint",
+    summary: "unequal cores and shared caches at once: exchanges of threads that counters predict to pay",
+    source: "this project; parts from PMCTrack, sections 4.1 and 4.3.1, and HOTL (Xiang et al., ASPLOS 2013)",
+    params: &[
+        ParamDef {
+            key: "objective",
+            default: "throughput",
+            prose: "what changes have to improve: throughput (sum of speeds relative to alone on the fastest cores), fairness (the \
+                    same, weighed by lag in progress), energy (per work) or edp",
+        },
+        ParamDef {
+            key: "floor",
+            default: "off",
+            prose: "no change may slow a thread down to more than this many times its time alone on the fastest cores, as predicted \
+                    (1.2, say); off: any",
+        },
+        ParamDef {
+            key: "every_ms",
+            default: "800",
+            prose: "time between searches, in ms",
+        },
+        ParamDef {
+            key: "margin",
+            default: "0.004",
+            prose: "relative gain of the whole below which no change is made",
+        },
+        ParamDef {
+            key: "horizon_ms",
+            default: "3000",
+            prose: "time within which a gain must pay for the moves, in ms",
+        },
+        ParamDef {
+            key: "explore",
+            default: "on",
+            prose: "on: threads are measured on each kind of core when they start together; off: predicted speed-up factors",
+        },
+    ],
+    make: |params, topology| Ok(Box::new(Joint::new(params, topology)?)),
+};
+
+pub(super) const METRICS: [&str; 7] = [
+    "ips",
+    "llc_mpki",
+    "llc_occupancy",
+    "l2_mpki",
+    "sf",
+    "energy_per_instruction",
+    "llc_apki",
+];
+/// Intervals that an exploring mapping holds: the first has the move in it.
+const VISIT: u32 = 3;
+/// More exchanges of everybody than this are not worth what is learnt.
+const MOST_VISITS: usize = 16;
+/// Threads that want a CPU for a smaller part of the time are the kernel's.
+const HEAVY: f64 = 0.5;
+/// Rows solved per search.
+const EFFORT: usize = 30_000;
+/// Exchanges and moves looked at per step of a search.
+const CANDIDATES: usize = 1_500;
+/// Threads that a search looks at: a few last-level caches' where there are more, and never more than the second.
+const WINDOW: usize = 96;
+const MOST_IN_WINDOW: usize = 256;
+/// How often a thread is told the same without effect.
+const MOST_TRIES: u8 = 3;
+/// Rearrangements tried per search that finds no single change.
+const KICKS: usize = 2;
+/// Part of the gain promised that a change may lose before it is undone.
+const LOSS: f64 = 0.25;
+/// Predicted change of a speed that is looked at.
+const FELT: f64 = 0.02;
+/// How long what was undone is not tried again, at first (half of it) and at most, in ms.
+const HOLD: u64 = 4_000;
+const MOST_HOLD: u64 = 64_000;
+/// How strongly lag in progress weighs under `objective=fairness`.
+const LAG: f64 = 4.0;
+
+pub(super) struct Joint {
+    needs: Needs,
+    objective: Objective,
+    floor: f64,
+    margin: f64,
+    every: Nanos,
+    horizon: Nanos,
+    explore: bool,
+    pub(super) places: Places,
+    pub(super) threads: BTreeMap<ThreadId, Estimate>,
+    /// Core of each thread that was told one, and since when.
+    pub(super) told: BTreeMap<ThreadId, (usize, Nanos)>,
+    /// Threads left to the kernel.
+    pub(super) light: BTreeMap<ThreadId, Nanos>,
+    /// The last changes, until it is known what came of them.
+    trial: Option<Trial>,
+    /// Until when a thread is not to go to a kind of core under a cache, and how long that was.
+    pub(super) bans: BTreeMap<(ThreadId, (usize, usize)), (Nanos, u64)>,
+    searched: Nanos,
+    pub(super) last: Nanos,
+    visits: usize,
+    visiting: u32,
+    /// Lines that threads hold in the shared cache before the last one, as last predicted.
+    pub(super) inner: BTreeMap<ThreadId, f64>,
+    /// Factor on memory latency, by domain, in the last interval.
+    pub(super) factor: Vec<f64>,
+    /// Lines per ns, by domain, in the last interval.
+    pub(super) traffic: Vec<f64>,
+}
+
+/// Changes that were made.
+#[derive(Default)]
+struct Trial {
+    /// Threads with the cores they left and went to.
+    moved: Vec<(ThreadId, usize, usize)>,
+    /// Threads whose speed was predicted to change: their speed before, and what it is worth.
+    affected: Vec<(ThreadId, f64, f64)>,
+    /// The gain predicted.
+    promised: f64,
+}
+
+impl Joint {
+    fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
+        let objectives = [
+            ("throughput", Objective::Throughput),
+            ("fairness", Objective::Fairness),
+            ("energy", Objective::Energy),
+            ("edp", Objective::Edp),
+        ];
+        let places = Places::new(topology);
+        let ms = |key| {
+            params
+                .number(key, 1.0)
+                .map(|ms| Nanos::from_secs_f64(ms * 1e-3))
+        };
+        let kinds = places.kinds.len();
+        Ok(Self {
+            needs: Needs::metrics(&METRICS),
+            objective: params.choice("objective", &objectives)?,
+            floor: if params.text("floor") == "off" {
+                f64::INFINITY
+            } else {
+                params.number("floor", 1.0)?
+            },
+            margin: params.number("margin", 0.0)?,
+            every: ms("every_ms")?,
+            horizon: ms("horizon_ms")?,
+            explore: params.choice("explore", &[("on", true), ("off", false)])? && kinds > 1,
+            factor: vec![1.0; places.memory.len()],
+            traffic: vec![0.0; places.memory.len()],
+            places,
+            threads: BTreeMap::new(),
+            inner: BTreeMap::new(),
+            told: BTreeMap::new(),
+            light: BTreeMap::new(),
+            trial: None,
+            bans: BTreeMap::new(),
+            searched: Nanos::ZERO,
+            last: Nanos::ZERO,
+            visits: 0,
+            visiting: 0,
+        })
+    }
+
+    /// Gives threads without a core the best one that is left.
+    fn seat(&mut self, heavy: &[&ThreadInfo], now: Nanos) {
+        let mut load = vec![0usize; self.places.spots.len()];
+        let mut behind = vec![0usize; self.places.caches.len()];
+        let keeps: Vec<ThreadId> = heavy.iter().map(|t| t.id).collect();
+        self.told.retain(|id, _| keeps.binary_search(id).is_ok());
+        for (spot, _) in self.told.values() {
+            load[*spot] += 1;
+            behind[self.places.llc(*spot)] += 1;
+        }
+        for info in heavy {
+            if self.told.contains_key(&info.id) {
+                continue;
+            }
+            let cost = |spot: &usize| {
+                let place = &self.places.spots[*spot];
+                let rounds = load[*spot] / place.ways;
+                let elsewhere = !place.cpus.contains(info.cpu);
+                (
+                    rounds,
+                    load[*spot] % place.ways,
+                    place.kind,
+                    behind[self.places.llc(*spot)],
+                    elsewhere,
+                )
+            };
+            if let Some(spot) = (0..self.places.spots.len()).min_by_key(cost) {
+                load[spot] += 1;
+                behind[self.places.llc(spot)] += 1;
+                self.told.insert(info.id, (spot, now));
+            }
+        }
+    }
+
+    /// Has everybody change places, so that each thread is measured on each kind of core; says whether that goes on.
+    fn visit(&mut self, heavy: &[&ThreadInfo], now: Nanos) -> bool {
+        if !self.explore {
+            return false;
+        }
+        self.visiting += 1;
+        if self.visiting < VISIT {
+            return true;
+        }
+        self.visiting = 0;
+        let wants =
+            |id: &ThreadId, kind: usize| self.threads.get(id).is_some_and(|e| !e.knows(kind));
+        let kinds = self.places.kinds.len();
+        let missing = heavy.iter().any(|t| (0..kinds).any(|k| wants(&t.id, k)));
+        if !missing || self.visits >= MOST_VISITS {
+            self.explore = false;
+            return false;
+        }
+        self.visits += 1;
+        // Cores in use go round among the threads, those first that lack the kind.
+        let mut free: Vec<usize> = self.told.values().map(|(spot, _)| *spot).collect();
+        free.sort_by_key(|spot| (self.places.spots[*spot].kind, *spot));
+        let mut left: Vec<ThreadId> = self.told.keys().copied().collect();
+        // Kinds of few cores choose first.
+        let scarce = |spot: &usize| self.places.kinds[self.places.spots[*spot].kind].cores;
+        free.sort_by_key(scarce);
+        for spot in free {
+            let kind = self.places.spots[spot].kind;
+            let known = |id: &ThreadId| (0..kinds).filter(|k| !wants(id, *k)).count();
+            let at = |id: &ThreadId| self.told.get(id).map(|t| t.0);
+            let best = left
+                .iter()
+                .position(|id| at(id) == Some(spot) && wants(id, kind));
+            let key = |row: &usize| {
+                (
+                    !wants(&left[*row], kind),
+                    known(&left[*row]),
+                    at(&left[*row]) != Some(spot),
+                )
+            };
+            let Some(row) = best.or_else(|| (0..left.len()).min_by_key(key)) else {
+                break;
+            };
+            let id = left.remove(row);
+            if at(&id) != Some(spot) {
+                self.told.insert(id, (spot, now));
+            }
+        }
+        true
+    }
+
+    /// The threads as predictions take them; none while somebody is unknown.
+    fn subjects(&mut self, heavy: &[&ThreadInfo]) -> Option<Vec<Subject>> {
+        let mut threads: BTreeMap<ProgramId, usize> = BTreeMap::new();
+        for info in heavy {
+            *threads.entry(info.program).or_default() += 1;
+        }
+        let known = heavy.iter().filter_map(|t| self.threads.get(&t.id));
+        let mean = known.map(|e| e.progress).sum::<f64>() / heavy.len().max(1) as f64;
+        let subject = |info: &&ThreadInfo| {
+            let estimate = self.threads.get_mut(&info.id)?;
+            let mut weight = 1.0 / threads.get(&info.program).copied().unwrap_or(1) as f64;
+            if self.objective == Objective::Fairness {
+                weight *= ((mean + 1.0) / (estimate.progress + 1.0)).powf(LAG);
+            }
+            estimate.subject(&self.places, weight)
+        };
+        heavy.iter().map(subject).collect()
+    }
+
+    /// The threads that a search looks at: all, or those behind a few last-level caches where there are many.
+    fn window<'a>(&self, heavy: &[&'a ThreadInfo], rng: &mut PolicyRng) -> Vec<&'a ThreadInfo> {
+        if heavy.len() <= WINDOW {
+            return heavy.to_vec();
+        }
+        let mut behind: BTreeMap<usize, Vec<&ThreadInfo>> = BTreeMap::new();
+        for info in heavy {
+            if let Some((spot, _)) = self.told.get(&info.id) {
+                behind.entry(self.places.llc(*spot)).or_default().push(info);
+            }
+        }
+        let mut caches: Vec<Vec<&ThreadInfo>> = behind.into_values().collect();
+        let mut window = Vec::new();
+        while window.len() < WINDOW && !caches.is_empty() {
+            window.extend(caches.swap_remove(rng.random_range(0..caches.len())));
+        }
+        window.truncate(MOST_IN_WINDOW);
+        window.sort_by_key(|t| t.id);
+        window
+    }
+
+    /// Mean speeds since the last search, share of the CPU included.
+    fn reached(&mut self) -> BTreeMap<ThreadId, f64> {
+        let mut load = vec![0usize; self.places.spots.len()];
+        self.told.values().for_each(|(spot, _)| load[*spot] += 1);
+        let share =
+            |spot: usize| (self.places.spots[spot].ways as f64 / load[spot].max(1) as f64).min(1.0);
+        let told = &self.told;
+        let reached = |(id, estimate): (&ThreadId, &mut Estimate)| {
+            let spot = told.get(id)?.0;
+            Some((*id, estimate.lately()? * share(spot)))
+        };
+        self.threads.iter_mut().filter_map(reached).collect()
+    }
+
+    /// Looks at what the last changes brought; those that lost are undone. Says whether that happened.
+    fn check(&mut self, reached: &BTreeMap<ThreadId, f64>, now: Nanos) -> bool {
+        let Some(trial) = self.trial.take() else {
+            return false;
+        };
+        let mut gained = 0.0;
+        for (id, before, worth) in &trial.affected {
+            let Some(after) = reached.get(id) else {
+                return false;
+            };
+            gained += worth * (after - before);
+        }
+        if gained >= -LOSS * trial.promised {
+            return false;
+        }
+        for (id, from, to) in trial.moved {
+            let ban = self.bans.entry((id, self.site(to))).or_insert((now, HOLD));
+            ban.1 = (ban.1 * 2).min(MOST_HOLD);
+            ban.0 = now + Nanos::from_millis(ban.1);
+            if let Some(told) = self.told.get_mut(&id).filter(|told| told.0 == to) {
+                *told = (from, now);
+            }
+        }
+        true
+    }
+
+    /// Threads on each core, and lines per ns from each memory domain, of the threads that a search does not look at.
+    fn elsewhere(&self, window: &[&ThreadInfo]) -> Elsewhere {
+        let mut elsewhere = Elsewhere {
+            load: vec![0; self.places.spots.len()],
+            traffic: self.traffic.clone(),
+        };
+        for (id, (spot, _)) in &self.told {
+            if window.binary_search_by_key(id, |t| t.id).is_err() {
+                elsewhere.load[*spot] += 1;
+            } else if let Some(estimate) = self.threads.get(id) {
+                elsewhere.traffic[self.places.spots[*spot].memory] -= estimate.traffic;
+            }
+        }
+        elsewhere
+    }
+
+    /// What tells a core from others for bans: its kind and its innermost cache outside the core.
+    fn site(&self, spot: usize) -> (usize, usize) {
+        let place = &self.places.spots[spot];
+        (place.kind, place.chain.first().copied().unwrap_or(0))
+    }
+
+    /// Searches for better places.
+    fn search(
+        &mut self,
+        heavy: &[&ThreadInfo],
+        now: Nanos,
+        reached: &BTreeMap<ThreadId, f64>,
+        rng: &mut PolicyRng,
+    ) {
+        let heavy = &self.window(heavy, rng);
+        if heavy.is_empty() {
+            return;
+        }
+        let Some(subjects) = self.subjects(heavy) else {
+            return;
+        };
+        let elsewhere = self.elsewhere(heavy);
+        let before: Vec<usize> = heavy
+            .iter()
+            .filter_map(|t| self.told.get(&t.id))
+            .map(|t| t.0)
+            .collect();
+        let mut predictor = Predictor::new(&self.places, &subjects, before.clone(), elsewhere);
+        let speeds = predictor.speeds.clone();
+        let estimate = |row: usize| self.threads.get(&heavy[row].id);
+        let restless = |row| 1.0 + estimate(row).map_or(0.0, |e| e.restless);
+        let reluctance: Vec<f64> = (0..heavy.len()).map(restless).collect();
+        let is_banned = |(row, to): &(usize, usize)| {
+            self.bans
+                .get(&(heavy[*row].id, self.site(*to)))
+                .is_some_and(|ban| ban.0 > now)
+        };
+        let terms = Terms {
+            objective: self.objective,
+            floor: self.floor,
+            margin: self.margin,
+            horizon_ns: self.horizon.as_secs_f64() * 1e9,
+            effort: EFFORT,
+            candidates: CANDIDATES,
+            reluctance: &reluctance,
+            banned: &|changes| changes.iter().any(is_banned),
+        };
+        improve(&mut predictor, &terms, rng);
+        if predictor.mapping == before {
+            for _ in 0..KICKS {
+                rearrange(&mut predictor, &terms, rng);
+            }
+        }
+        let inner = |row: usize| predictor.held[row].iter().rev().nth(1).copied();
+        self.inner = (0..heavy.len())
+            .filter_map(|row| Some((heavy[row].id, inner(row)?)))
+            .collect();
+        let mapping = std::mem::take(&mut predictor.mapping);
+        let after = std::mem::take(&mut predictor.speeds);
+        let mut trial = Trial::default();
+        for (row, info) in heavy.iter().enumerate() {
+            let (from, to) = (before[row], mapping[row]);
+            if from != to {
+                trial.moved.push((info.id, from, to));
+                self.told.insert(info.id, (to, now));
+                if let Some(e) = self.threads.get_mut(&info.id) {
+                    e.restless += 1.0;
+                }
+            }
+            let worth = subjects[row].weight / subjects[row].alone;
+            let changes = from != to || (after[row] / speeds[row] - 1.0).abs() > FELT;
+            if let Some(was) = reached.get(&info.id).filter(|_| changes) {
+                trial.promised += worth * (after[row] - speeds[row]);
+                trial.affected.push((info.id, *was, worth));
+            }
+        }
+        self.trial =
+            (!trial.moved.is_empty() && self.objective == Objective::Throughput).then_some(trial);
+    }
+
+    /// Placements of those that are not where they were told to be; who stays elsewhere is told a few times and then left alone.
+    fn tell(&mut self, heavy: &[&ThreadInfo], topology: &Topology) -> Vec<ThreadPlacement> {
+        let mut told = Vec::new();
+        for info in heavy {
+            let (Some((spot, _)), Some(estimate)) =
+                (self.told.get(&info.id), self.threads.get_mut(&info.id))
+            else {
+                continue;
+            };
+            let group = self.places.spots[*spot].group;
+            if estimate.told != group {
+                (estimate.told, estimate.tries) = (group, 0);
+            }
+            if info.allowed.is_subset(&topology.group(group).cpus) {
+                estimate.tries = 0;
+                continue;
+            }
+            estimate.tries += 1;
+            if estimate.tries > MOST_TRIES {
+                estimate.tries = MOST_TRIES;
+                continue;
+            }
+            let rule = match estimate.seen {
+                0 => "nothing is known of it: the best core that is free",
+                _ if self.explore => "to be measured on each kind of core",
+                _ => "part of the exchange that is predicted to gain most",
+            };
+            let mut reason = Reason::rule(rule);
+            for (name, value) in estimate.why() {
+                reason = reason.saw(name, Some(value));
+            }
+            told.push(ThreadPlacement::new(info.id, Target::Group(group), reason));
+        }
+        told
+    }
+}
+
+impl Policy for Joint {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let stirred = active(view);
+        self.note(view, &stirred);
+        let is_heavy = |t: &&ThreadInfo| self.threads.get(&t.id).is_some_and(|e| e.duty >= HEAVY);
+        let heavy: Vec<&ThreadInfo> = view.threads.iter().filter(is_heavy).collect();
+        self.seat(&heavy, view.now);
+        if !self.visit(&heavy, view.now) && view.now.since(self.searched) >= self.every {
+            self.searched = view.now;
+            let reached = self.reached();
+            if !self.check(&reached, view.now) {
+                self.search(&heavy, view.now, &reached, rng);
+            }
+        }
+        let mut threads = self.tell(&heavy, view.topology);
+        for info in view.threads {
+            if self.told.contains_key(&info.id) {
+                self.light.remove(&info.id);
+            } else if self.light.insert(info.id, view.now).is_none() {
+                let reason = Reason::rule("sleeps most of the time: the kernel places it");
+                threads.push(ThreadPlacement::new(info.id, Target::Anywhere, reason));
+            }
+        }
+        threads.sort_by_key(|t| t.thread);
+        Placement {
+            threads,
+            ..Placement::default()
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! Predictions: how fast threads run in a mapping of threads to cores.
+//!
+//! Input: [`Subject`]s and a core for each. Output: instructions per ns of each. A shared cache holds what was touched within
+//! its eviction age, the same for all sharers; the age is where the footprints fill the cache (Xiang et al., HOTL, ASPLOS
+//! 2013). Memory latency grows with utilisation as loaded-latency measurements show. SMT siblings take issue slots from each
+//! other in proportion to what they use.
+//!
+//! A change of few threads is predicted by solving the caches that it touches; what it does to memory's load moves all others
+//! along the slope found at the last whole solution.
+
+use super::estimate::Subject;
+use super::places::Places;
+
+/// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times that of idle memory: 1.3 at 70 %, 2.2 at 90 %.
+const QUEUE: f64 = 0.15;
+/// Utilisation beyond which the queue is not followed.
+const FULL: f64 = 0.99;
+/// Lines moved per miss: some that are evicted were written.
+pub(super) const TRAFFIC: f64 = 1.3;
+/// Slow-down of a core's part by a sibling that does nothing, and what each part of the width that it uses adds.
+const SIBLING: f64 = 0.1;
+const SLOTS: f64 = 0.9;
+/// Rounds of a whole solution, and of that of a change.
+const ROUNDS: usize = 8;
+const FEW: usize = 2;
+/// Halvings of the range of eviction ages.
+const HALVINGS: usize = 14;
+const AGE_MIN: f64 = 1e3;
+const AGE_MAX: f64 = 1e12;
+
+/// Factor on memory latency at a utilisation.
+pub(super) fn load_factor(utilisation: f64) -> f64 {
+    let u = utilisation.clamp(0.0, FULL);
+    1.0 + QUEUE * u * u / (1.0 - u)
+}
+
+/// Factor on the core part of a thread beside siblings that dispatch so many instructions per cycle of that width.
+pub(super) fn crowding(siblings: usize, ipc: f64, width: f64) -> f64 {
+    if siblings == 0 {
+        1.0
+    } else {
+        1.0 + SIBLING * siblings as f64 + SLOTS * (ipc / width).min(1.0)
+    }
+}
+
+/// Threads that are not looked at.
+pub(super) struct Elsewhere {
+    /// By core.
+    pub load: Vec<usize>,
+    /// Lines per ns, by memory domain.
+    pub traffic: Vec<f64>,
+}
+
+/// A mapping with its predictions.
+pub(super) struct Predictor<'a> {
+    pub places: &'a Places,
+    pub subjects: &'a [Subject],
+    /// Core of each subject.
+    pub mapping: Vec<usize>,
+    elsewhere: Elsewhere,
+    /// Last-level caches with threads that are not looked at.
+    unknown: Vec<usize>,
+    /// Subjects on each core.
+    on: Vec<Vec<usize>>,
+    /// Subjects behind each cache.
+    behind: Vec<Vec<usize>>,
+    /// Instructions per ns, share of the CPU included.
+    pub speeds: Vec<f64>,
+    /// Lines per ns of each subject, to memory.
+    traffic: Vec<f64>,
+    /// Lines in each level of its chain.
+    pub held: Vec<Vec<f64>>,
+    /// By memory domain.
+    pub factor: Vec<f64>,
+    /// By memory domain: what one more of the factor does to the sum of weighted speeds, subject by subject.
+    slope: Vec<f64>,
+    /// Rows solved so far: what a search costs.
+    pub effort: usize,
+    /// Core of each subject at the start, and its speed there over what is predicted.
+    start: Vec<usize>,
+    anchor: Vec<f64>,
+}
+
+/// What a change would do.
+pub(super) struct Outcome {
+    /// Subjects that change their speed, with the new one.
+    pub speeds: Vec<(usize, f64)>,
+    /// What others lose or gain by memory's load, in weighted relative speed.
+    pub others: f64,
+}
+
+impl<'a> Predictor<'a> {
+    pub fn new(
+        places: &'a Places,
+        subjects: &'a [Subject],
+        mapping: Vec<usize>,
+        elsewhere: Elsewhere,
+    ) -> Self {
+        let busy = (0..places.spots.len()).filter(|spot| elsewhere.load[*spot] > 0);
+        let mut unknown: Vec<usize> = busy.map(|spot| places.llc(spot)).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        let mut on = vec![Vec::new(); places.spots.len()];
+        let mut behind = vec![Vec::new(); places.caches.len()];
+        for (row, spot) in mapping.iter().enumerate() {
+            on[*spot].push(row);
+            places.spots[*spot]
+                .chain
+                .iter()
+                .for_each(|c| behind[*c].push(row));
+        }
+        let mut predictor = Self {
+            places,
+            subjects,
+            unknown,
+            elsewhere,
+            on,
+            behind,
+            speeds: subjects.iter().map(|s| s.alone).collect(),
+            traffic: vec![0.0; subjects.len()],
+            held: mapping
+                .iter()
+                .map(|s| vec![0.0; places.spots[*s].chain.len()])
+                .collect(),
+            factor: vec![1.0; places.memory.len()],
+            slope: vec![0.0; places.memory.len()],
+            effort: 0,
+            start: mapping.clone(),
+            anchor: vec![1.0; subjects.len()],
+            mapping,
+        };
+        predictor.solve();
+        for (row, subject) in subjects.iter().enumerate() {
+            let seen = subject.seen * predictor.share(row);
+            predictor.anchor[row] = (seen / predictor.speeds[row]).clamp(0.2, 5.0);
+        }
+        predictor
+    }
+
+    /// A predicted speed as it is believed: in proportion to what was seen where the thread is, and no better elsewhere than
+    /// predicted. A prediction that is wrong about a thread here is not to be trusted to be right about it there.
+    pub fn believed(&self, row: usize, spot: usize, speed: f64) -> f64 {
+        let anchor = self.anchor[row];
+        speed
+            * if spot == self.start[row] {
+                anchor
+            } else {
+                anchor.min(anchor.sqrt())
+            }
+    }
+
+    /// Threads on a core.
+    pub fn load(&self, spot: usize) -> usize {
+        self.on[spot].len() + self.elsewhere.load[spot]
+    }
+
+    /// Whether all threads behind a last-level cache are looked at.
+    pub fn is_known(&self, llc: usize) -> bool {
+        self.unknown.binary_search(&llc).is_err()
+    }
+
+    /// Lines per ns that a subject asks of the caches outside its core, and so pushes out others for.
+    pub fn pushed(&self, row: usize) -> f64 {
+        let kind = &self.places.kinds[self.places.spots[self.mapping[row]].kind];
+        self.speeds[row] * self.subjects[row].curve.at(kind.private_lines)
+    }
+
+    /// Siblings that run at the same time, and what they dispatch per ns.
+    fn beside(&self, row: usize, spot: usize) -> (usize, f64) {
+        let on = &self.on[spot];
+        let siblings = on.len().min(self.places.spots[spot].ways).saturating_sub(1);
+        if siblings == 0 {
+            return (0, 0.0);
+        }
+        let others: f64 = on
+            .iter()
+            .filter(|r| **r != row)
+            .map(|r| self.speeds[*r])
+            .sum();
+        (siblings, others)
+    }
+
+    fn solve(&mut self) {
+        let rows: Vec<usize> = (0..self.subjects.len()).collect();
+        let caches: Vec<usize> = (0..self.places.caches.len()).collect();
+        for _ in 0..ROUNDS {
+            caches.iter().for_each(|c| self.compose(*c));
+            rows.iter().for_each(|row| self.run(*row));
+            self.load_memory();
+        }
+        // How all react to memory's load.
+        self.slope.fill(0.0);
+        for row in rows {
+            let domain = self.places.spots[self.mapping[row]].memory;
+            let spot = &self.places.spots[self.mapping[row]];
+            let waits = self.waits(row, spot.kind);
+            let speed = self.speeds[row];
+            let subject = &self.subjects[row];
+            self.slope[domain] -= subject.weight / subject.alone * speed * speed * waits
+                / self.share(row)
+                * self.anchor[row];
+        }
+    }
+
+    fn share(&self, row: usize) -> f64 {
+        let spot = self.mapping[row];
+        let load = self.load(spot).max(1) as f64;
+        (self.places.spots[spot].ways as f64 / load).min(1.0)
+    }
+
+    /// Time per instruction that waits for memory at a factor of 1.
+    fn waits(&self, row: usize, kind: usize) -> f64 {
+        let kind = &self.places.kinds[kind];
+        let last = kind.lines.len() - 1;
+        let subject = &self.subjects[row];
+        subject.exposed * subject.curve.at(self.held[row][last]) * kind.step(last + 1)
+    }
+
+    /// What each subject behind a cache holds of it.
+    fn compose(&mut self, cache: usize) {
+        let rows = &self.behind[cache];
+        self.effort += rows.len();
+        let capacity = self.places.caches[cache];
+        if let [row] = rows.as_slice() {
+            let level = self.level(*row, cache);
+            self.held[*row][level] = capacity;
+            return;
+        }
+        let filled = |age: f64| -> f64 {
+            rows.iter()
+                .map(|r| self.subjects[*r].curve.lines_after(age * self.speeds[*r]))
+                .sum()
+        };
+        let (mut low, mut high) = (AGE_MIN.ln(), AGE_MAX.ln());
+        if filled(AGE_MAX) <= capacity {
+            low = high;
+        }
+        for _ in 0..HALVINGS {
+            if high - low < 0.02 {
+                break;
+            }
+            let middle = 0.5 * (low + high);
+            if filled(middle.exp()) > capacity {
+                high = middle
+            } else {
+                low = middle
+            }
+        }
+        let age = low.exp();
+        for nth in 0..self.behind[cache].len() {
+            let row = self.behind[cache][nth];
+            let level = self.level(row, cache);
+            let lines = self.subjects[row].curve.lines_after(age * self.speeds[row]);
+            self.held[row][level] = lines.min(capacity);
+        }
+    }
+
+    fn level(&self, row: usize, cache: usize) -> usize {
+        let chain = &self.places.spots[self.mapping[row]].chain;
+        chain.iter().position(|c| *c == cache).unwrap_or(0)
+    }
+
+    /// The speed of a subject at what it holds.
+    fn run(&mut self, row: usize) {
+        let spot = self.mapping[row];
+        let place = &self.places.spots[spot];
+        let kind = &self.places.kinds[place.kind];
+        let subject = &self.subjects[row];
+        let (siblings, others) = self.beside(row, spot);
+        let mut time = subject.base[place.kind] * crowding(siblings, others / kind.ghz, kind.width);
+        let last = kind.lines.len() - 1;
+        let mut lines = kind.private_lines;
+        for level in 0..=last {
+            time += subject.exposed * subject.curve.at(lines) * kind.step(level);
+            lines = lines.max(self.held[row][level]);
+        }
+        time += self.waits(row, place.kind) * self.factor[place.memory];
+        let speed = self.share(row) / time;
+        self.traffic[row] = TRAFFIC * speed * subject.curve.at(self.held[row][last]);
+        // Half way: speed and what is held support each other.
+        self.speeds[row] = 0.5 * (self.speeds[row] + speed);
+    }
+
+    fn load_memory(&mut self) {
+        for domain in 0..self.factor.len() {
+            let demand = self.demand(domain);
+            let wanted = load_factor(demand / self.places.memory[domain].bandwidth);
+            self.factor[domain] += 0.5 * (wanted - self.factor[domain]);
+        }
+    }
+
+    fn demand(&self, domain: usize) -> f64 {
+        let here = |row: &usize| self.places.spots[self.mapping[*row]].memory == domain;
+        let own: f64 = (0..self.subjects.len())
+            .filter(here)
+            .map(|row| self.traffic[row])
+            .sum();
+        own + self.elsewhere.traffic[domain].max(0.0)
+    }
+
+    /// Moves subjects; predictions are stale afterwards.
+    fn shift(&mut self, changes: &[(usize, usize)]) {
+        for (row, to) in changes {
+            let from = self.mapping[*row];
+            self.on[from].retain(|r| r != row);
+            for cache in &self.places.spots[from].chain {
+                self.behind[*cache].retain(|r| r != row);
+            }
+            self.mapping[*row] = *to;
+            self.on[*to].push(*row);
+            for cache in &self.places.spots[*to].chain {
+                self.behind[*cache].push(*row);
+            }
+            self.held[*row].resize(self.places.spots[*to].chain.len(), 0.0);
+        }
+    }
+
+    /// Predicts a change without making it.
+    pub fn attempt(&mut self, changes: &[(usize, usize)]) -> Outcome {
+        let back: Vec<(usize, usize)> = changes
+            .iter()
+            .map(|(row, _)| (*row, self.mapping[*row]))
+            .collect();
+        let spots = || changes.iter().chain(&back).map(|(_, spot)| *spot);
+        let mut caches: Vec<usize> = spots()
+            .flat_map(|s| self.places.spots[s].chain.iter().copied())
+            .collect();
+        caches.sort_unstable();
+        caches.dedup();
+        let mut llcs: Vec<usize> = spots().map(|s| self.places.llc(s)).collect();
+        llcs.sort_unstable();
+        llcs.dedup();
+        let mut rows: Vec<usize> = llcs
+            .iter()
+            .flat_map(|c| self.behind[*c].iter().copied())
+            .collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let before: Vec<(f64, f64, Vec<f64>)> = rows
+            .iter()
+            .map(|r| (self.speeds[*r], self.traffic[*r], self.held[*r].clone()))
+            .collect();
+        self.shift(changes);
+        for _ in 0..FEW {
+            caches.iter().for_each(|c| self.compose(*c));
+            rows.iter().for_each(|row| self.run(*row));
+        }
+        let others = self.felt_elsewhere(&rows, &before);
+        // The last round goes half way; as the rest of it would.
+        let speeds = rows
+            .iter()
+            .zip(&before)
+            .map(|(row, old)| {
+                (
+                    *row,
+                    old.0 + (self.speeds[*row] - old.0) / (1.0 - 0.5f64.powi(FEW as i32)),
+                )
+            })
+            .collect();
+        self.shift(&back);
+        for (row, (speed, traffic, held)) in rows.into_iter().zip(before) {
+            (self.speeds[row], self.traffic[row], self.held[row]) = (speed, traffic, held);
+        }
+        Outcome { speeds, others }
+    }
+
+    /// What more or less traffic of these rows does to everybody, in weighted relative speed.
+    fn felt_elsewhere(&self, rows: &[usize], before: &[(f64, f64, Vec<f64>)]) -> f64 {
+        let mut felt = 0.0;
+        for (domain, memory) in self.places.memory.iter().enumerate() {
+            let mut more = 0.0;
+            for (row, (_, traffic, _)) in rows.iter().zip(before) {
+                if self.places.spots[self.mapping[*row]].memory == domain {
+                    more += self.traffic[*row] - traffic;
+                }
+            }
+            let now = self.demand(domain);
+            let factor = |demand: f64| load_factor(demand / memory.bandwidth);
+            // Those that wait longer demand less: the load moves about half as far.
+            felt += 0.5 * self.slope[domain] * (factor(now) - factor(now - more));
+        }
+        felt
+    }
+
+    /// Makes a change and predicts all anew.
+    pub fn change(&mut self, changes: &[(usize, usize)]) {
+        self.shift(changes);
+        self.solve();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use countersteer_core::testing::{TWO_LLCS, topology};
+
+    use super::super::curve::Points;
+    use super::*;
+
+    /// A thread that misses so often with so many lines, and half as often with four times as many.
+    fn subject(misses: f64, lines: f64) -> Subject {
+        let mut points = Points::default();
+        points.note(lines, misses, 1.0);
+        Subject {
+            base: vec![0.1],
+            exposed: 0.5,
+            curve: points.curve(),
+            alone: 5.0,
+            seen: 0.0,
+            weight: 1.0,
+            nj: vec![1.0],
+        }
+    }
+
+    fn predictor<'a>(
+        places: &'a Places,
+        subjects: &'a [Subject],
+        mapping: &[usize],
+    ) -> Predictor<'a> {
+        let elsewhere = Elsewhere {
+            load: vec![0; places.spots.len()],
+            traffic: vec![0.0; places.memory.len()],
+        };
+        Predictor::new(places, subjects, mapping.to_vec(), elsewhere)
+    }
+
+    #[test]
+    fn a_thread_that_misses_more_takes_more_of_a_shared_cache_and_slows_its_neighbour() {
+        let places = Places::new(&topology(TWO_LLCS));
+        let subjects = [subject(0.05, 65_536.0), subject(0.002, 65_536.0)];
+        let together = predictor(&places, &subjects, &[0, 1]);
+        let apart = predictor(&places, &subjects, &[0, 2]);
+        assert!(together.held[0][0] > 1.5 * together.held[1][0]);
+        let held: f64 = together.held.iter().map(|h| h[0]).sum();
+        assert!(
+            (held / 65_536.0 - 1.0).abs() < 0.05,
+            "the cache is full: {held}"
+        );
+        assert!(together.speeds[1] < 0.97 * apart.speeds[1]);
+    }
+
+    #[test]
+    fn a_change_tried_says_what_making_it_says() {
+        let places = Places::new(&topology(TWO_LLCS));
+        let subjects = [0.05, 0.04, 0.002, 0.001].map(|misses| subject(misses, 65_536.0));
+        let mut tried = predictor(&places, &subjects, &[0, 2, 1, 3]);
+        let before = tried.speeds.clone();
+        let change = [(1, 1), (2, 2)];
+        let outcome = tried.attempt(&change);
+        assert_eq!(tried.speeds, before, "nothing was changed");
+        let mut made = predictor(&places, &subjects, &[0, 2, 1, 3]);
+        made.change(&change);
+        for (row, speed) in outcome.speeds {
+            assert!(
+                (speed / made.speeds[row] - 1.0).abs() < 0.1,
+                "{row}: {speed}, {}",
+                made.speeds[row]
+            );
+        }
+    }
+
+    #[test]
+    fn memory_is_slower_the_more_is_asked_of_it() {
+        let places = Places::new(&topology(TWO_LLCS));
+        let stream = Subject {
+            exposed: 0.02,
+            ..subject(0.5, 262_144.0)
+        };
+        let subjects = [0; 4].map(|_| stream.clone());
+        let p = predictor(&places, &subjects, &[0, 1, 2, 3]);
+        assert!(p.factor[0] > 2.0, "{:?}", p.factor);
+    }
+}

@@ -1,0 +1,355 @@
+//! Search: exchanges and moves of threads, the best first, as long as what they gain pays for what they cost.
+//!
+//! Input: a [`Predictor`] of the present mapping. Output: the changes to make. Effort is bounded: once so many rows of threads
+//! were solved, the best change so far is the last.
+
+use countersteer_core::policy::PolicyRng;
+use rand::RngExt;
+
+use super::estimate::Subject;
+use super::places::Places;
+use super::predict::{Outcome, Predictor};
+
+/// A subject and the core it goes to.
+pub(super) type Change = (usize, usize);
+
+/// What is optimised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Objective {
+    Throughput,
+    Fairness,
+    Energy,
+    Edp,
+}
+
+/// What changes have to hold to.
+pub(super) struct Terms<'a> {
+    pub objective: Objective,
+    /// No thread may be slowed down to more than this by a change, against its run alone on the fastest cores.
+    pub floor: f64,
+    /// Relative gain below which no change is made.
+    pub margin: f64,
+    /// Time over which a gain must pay for the moves, in ns.
+    pub horizon_ns: f64,
+    /// Rows that may be solved, and changes that are looked at per step.
+    pub effort: usize,
+    pub candidates: usize,
+    /// By subject: factor on the margin of those that were moved of late.
+    pub reluctance: &'a [f64],
+    /// Changes that were tried and lost, or that threads do not allow.
+    pub banned: &'a dyn Fn(&[Change]) -> bool,
+}
+
+/// The state of an objective: weighted relative speed, and power.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value {
+    pub work: f64,
+    pub watts: f64,
+}
+
+impl Value {
+    /// Of the whole mapping.
+    pub fn of(p: &Predictor<'_>) -> Self {
+        let mut value = Self {
+            work: 0.0,
+            watts: p.places.static_w,
+        };
+        for (row, subject) in p.subjects.iter().enumerate() {
+            let spot = p.mapping[row];
+            value.add(
+                subject,
+                kind(p.places, spot),
+                p.believed(row, spot, p.speeds[row]),
+                1.0,
+            );
+        }
+        for (spot, place) in p.places.spots.iter().enumerate() {
+            if p.load(spot) == 0 {
+                value.watts += p.places.kinds[place.kind].idle_w;
+            }
+        }
+        value
+    }
+
+    fn add(&mut self, subject: &Subject, kind: usize, speed: f64, sign: f64) {
+        self.work += sign * subject.weight * speed / subject.alone;
+        self.watts += sign * speed * subject.nj[kind];
+    }
+
+    /// How much better another value is, relative to this one.
+    fn gain(self, other: Self, objective: Objective) -> f64 {
+        let cost = |v: Self| match objective {
+            Objective::Throughput | Objective::Fairness => 1.0 / v.work.max(1e-9),
+            Objective::Energy => v.watts / v.work.max(1e-9),
+            Objective::Edp => v.watts / v.work.max(1e-9).powi(2),
+        };
+        cost(self) / cost(other) - 1.0
+    }
+}
+
+fn kind(places: &Places, spot: usize) -> usize {
+    places.spots[spot].kind
+}
+
+/// A change that was chosen, with the relative gain predicted.
+struct Chosen {
+    changes: Vec<Change>,
+    gain: f64,
+}
+
+/// Improves the mapping of a predictor.
+pub(super) fn improve(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) {
+    let limit = p.effort + terms.effort;
+    for _ in 0..p.subjects.len().max(1) {
+        let now = Value::of(p);
+        let mut best: Option<Chosen> = None;
+        for changes in candidates(p, terms, rng) {
+            if p.effort > limit {
+                break;
+            }
+            let outcome = p.attempt(&changes);
+            let Some(gain) = worth(p, &changes, &outcome, now, terms) else {
+                continue;
+            };
+            if gain > 0.0 && best.as_ref().is_none_or(|b| gain > b.gain) {
+                best = Some(Chosen { changes, gain });
+            }
+        }
+        let Some(best) = best else { break };
+        p.change(&best.changes);
+        if p.effort > limit {
+            break;
+        }
+    }
+}
+
+/// Improves the mapping beyond what single changes reach: threads behind alike caches are sorted by how much they push out of
+/// them, one that suffers is put among the quietest, and changes follow from there. Nothing changes
+/// if that does not pay.
+pub(super) fn rearrange(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) {
+    let before = Value::of(p);
+    let start = p.mapping.clone();
+    let n = p.subjects.len();
+    let chosen = rng.random_range(0..n);
+    let level = rng.random_range(0..p.held[chosen].len());
+    let spot = p.mapping[chosen];
+    let home = p.places.spots[spot].chain[level];
+    let alike = |row: &usize| {
+        let place = &p.places.spots[p.mapping[*row]];
+        let lines = |chain: &[usize]| chain.get(level).map(|c| p.places.caches[*c]);
+        place.kind == p.places.spots[spot].kind
+            && lines(&place.chain) == lines(&p.places.spots[spot].chain)
+    };
+    let mut rows: Vec<usize> = (0..n).filter(alike).collect();
+    let mut cores: Vec<usize> = rows.iter().map(|row| p.mapping[*row]).collect();
+    // The home cache first, the others together.
+    cores.sort_by_key(|core| {
+        (
+            p.places.spots[*core].chain[level] != home,
+            p.places.spots[*core].chain[level],
+            *core,
+        )
+    });
+    let push = |row: usize| p.pushed(row);
+    rows.sort_by(|a, b| {
+        let key = |row: usize| if row == chosen { -1.0 } else { push(row) };
+        key(*a).total_cmp(&key(*b)).then(a.cmp(b))
+    });
+    let changes: Vec<Change> = settled(p, &rows, &cores, level)
+        .into_iter()
+        .filter(|(row, to)| p.mapping[*row] != *to)
+        .collect();
+    if changes.is_empty() || (terms.banned)(&changes) {
+        return;
+    }
+    p.change(&changes);
+    improve(p, terms, rng);
+    let after = Value::of(p);
+    let moved: Vec<usize> = (0..n)
+        .filter(|row| p.mapping[*row] != start[*row])
+        .collect();
+    let reluctance: f64 = moved
+        .iter()
+        .map(|row| terms.reluctance[*row])
+        .fold(1.0, f64::max);
+    let mut then = after;
+    let lost =
+        |row: &usize| p.subjects[*row].weight * refill_ns(p, *row, start[*row]) / terms.horizon_ns;
+    then.work -= moved.iter().map(lost).sum::<f64>();
+    let gain = before.gain(then, terms.objective);
+    if moved.is_empty()
+        || gain < terms.margin * reluctance * (1.0 + 0.1 * moved.len() as f64)
+        || slowed(p, terms)
+    {
+        let back: Vec<Change> = moved.iter().map(|row| (*row, start[*row])).collect();
+        p.change(&back);
+    }
+}
+
+/// Whether a thread is slower than the floor allows.
+fn slowed(p: &Predictor<'_>, terms: &Terms<'_>) -> bool {
+    p.subjects
+        .iter()
+        .zip(&p.speeds)
+        .any(|(subject, speed)| subject.alone > terms.floor * speed)
+}
+
+/// Gives rows the cores in order; who is behind the right cache already keeps its core.
+fn settled(p: &Predictor<'_>, rows: &[usize], cores: &[usize], level: usize) -> Vec<Change> {
+    let cache = |core: usize| p.places.spots[core].chain[level];
+    let mut free: Vec<usize> = cores.to_vec();
+    let mut given = Vec::with_capacity(rows.len());
+    let mut waiting = Vec::new();
+    for (row, core) in rows.iter().zip(cores) {
+        let own = p.mapping[*row];
+        let stays = free
+            .iter()
+            .position(|c| *c == own)
+            .filter(|_| cache(own) == cache(*core));
+        match stays {
+            Some(at) => given.push((*row, free.swap_remove(at))),
+            None => waiting.push((*row, cache(*core))),
+        }
+    }
+    for (row, wanted) in waiting {
+        let at = free.iter().position(|c| cache(*c) == wanted).unwrap_or(0);
+        given.push((row, free.swap_remove(at)));
+    }
+    given
+}
+
+/// The relative gain of a change beyond its costs; none where it may not be made.
+fn worth(
+    p: &Predictor<'_>,
+    changes: &[Change],
+    outcome: &Outcome,
+    now: Value,
+    terms: &Terms<'_>,
+) -> Option<f64> {
+    let mut then = now;
+    then.work += outcome.others;
+    for &(row, speed) in &outcome.speeds {
+        let subject = &p.subjects[row];
+        let to = changes
+            .iter()
+            .find(|(r, _)| *r == row)
+            .map_or(p.mapping[row], |(_, spot)| *spot);
+        let from = p.mapping[row];
+        then.add(
+            subject,
+            kind(p.places, from),
+            p.believed(row, from, p.speeds[row]),
+            -1.0,
+        );
+        then.add(subject, kind(p.places, to), p.believed(row, to, speed), 1.0);
+        let slow = subject.alone > terms.floor * speed && speed < 0.999 * p.speeds[row];
+        if slow {
+            return None;
+        }
+    }
+    let mut watts = 0.0;
+    let mut lost = 0.0;
+    let mut margin = 0.0f64;
+    for &(row, to) in changes {
+        let from = p.mapping[row];
+        let idle = |spot: usize| p.places.kinds[kind(p.places, spot)].idle_w;
+        let vacates = p.load(from) == 1 && !changes.iter().any(|(_, spot)| *spot == from);
+        watts +=
+            if vacates { idle(from) } else { 0.0 } - if p.load(to) == 0 { idle(to) } else { 0.0 };
+        lost += p.subjects[row].weight * refill_ns(p, row, to) / terms.horizon_ns;
+        margin = margin.max(terms.margin * terms.reluctance[row]);
+    }
+    then.watts += watts;
+    then.work -= lost;
+    let gain = now.gain(then, terms.objective);
+    (gain > margin).then_some(gain)
+}
+
+/// Time that a thread loses while caches fill at its new place.
+fn refill_ns(p: &Predictor<'_>, row: usize, to: usize) -> f64 {
+    let subject = &p.subjects[row];
+    let kind = &p.places.kinds[kind(p.places, to)];
+    let memory = kind.latency_ns.last().copied().unwrap_or(0.0);
+    let near = kind.latency_ns.first().copied().unwrap_or(0.0);
+    let same = p.places.llc(p.mapping[row]) == p.places.llc(to);
+    let lines = if same {
+        0.0
+    } else {
+        subject
+            .curve
+            .lines_after(1e12)
+            .min(p.places.caches[p.places.llc(to)])
+    };
+    subject.exposed * (lines * memory + kind.private_lines * near)
+}
+
+/// Exchanges of two threads, and moves to cores that hold fewer; some of them where there are many.
+fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<Vec<Change>> {
+    let n = p.subjects.len();
+    let rooms = rooms(p);
+    let pairs = n * n.saturating_sub(1) / 2;
+    let every = pairs + n * rooms.len();
+    let wanted = every.min(terms.candidates);
+    let mut all = Vec::with_capacity(wanted);
+    let mut add = |change: Option<Vec<Change>>| all.extend(change.filter(|c| !(terms.banned)(c)));
+    if every == wanted {
+        for a in 0..n {
+            (a + 1..n).for_each(|b| add(exchange(p, a, b)));
+            rooms.iter().for_each(|to| add(transfer(p, a, *to)));
+        }
+        return all;
+    }
+    for _ in 0..wanted {
+        let a = rng.random_range(0..n);
+        let other = rng.random_range(0..n / 2 + rooms.len());
+        match other.checked_sub(n / 2) {
+            Some(room) => add(transfer(p, a, rooms[room])),
+            None => add(exchange(p, a, rng.random_range(0..n))),
+        }
+    }
+    all
+}
+
+/// Two threads that change places, if that can make a difference.
+fn exchange(p: &Predictor<'_>, a: usize, b: usize) -> Option<Vec<Change>> {
+    let (here, there) = (p.mapping[a], p.mapping[b]);
+    let lonely = p.load(here) == 1 && p.load(there) == 1;
+    let alike = here == there || lonely && twins(p.places, here, there);
+    (!alike).then(|| vec![(a, there), (b, here)])
+}
+
+/// A thread that goes to a core with room.
+fn transfer(p: &Predictor<'_>, row: usize, to: usize) -> Option<Vec<Change>> {
+    let from = p.mapping[row];
+    let ways = |spot: usize| p.places.spots[spot].ways;
+    // No core takes a thread beyond its hardware threads from one that has none too many.
+    let fuller = (p.load(to) + 1) * ways(from) > p.load(from) * ways(to);
+    let crowds = p.load(to) + 1 > ways(to) && fuller;
+    let alike = p.load(from) == 1 && p.load(to) == 0 && twins(p.places, from, to);
+    (to != from && !crowds && !alike).then(|| vec![(row, to)])
+}
+
+/// Cores of one kind behind the same caches.
+fn twins(places: &Places, a: usize, b: usize) -> bool {
+    let (a, b) = (&places.spots[a], &places.spots[b]);
+    a.kind == b.kind && a.chain == b.chain
+}
+
+/// One core of each load for each set of twins, behind caches that are looked at or empty: the others are worth the same.
+fn rooms(p: &Predictor<'_>) -> Vec<usize> {
+    let mut seen = std::collections::BTreeSet::new();
+    let key = |spot: usize| {
+        let place = &p.places.spots[spot];
+        (
+            place.kind,
+            place.chain.clone(),
+            p.load(spot),
+            if p.load(spot) == 0 { 0 } else { spot },
+        )
+    };
+    let known = |spot: &usize| p.is_known(p.places.llc(*spot));
+    (0..p.places.spots.len())
+        .filter(known)
+        .filter(|spot| seen.insert(key(*spot)))
+        .collect()
+}
