@@ -15,7 +15,7 @@
 //!
 //! and by Ville's inequality reaches 1/alpha under the truth with probability alpha at most, over all n.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Variance of the effects looked for, in variances of a pair: of any size, intervals hold; where effects are of about 0.7
 /// standard deviations they are tightest.
@@ -31,7 +31,7 @@ pub struct Evidence {
 }
 
 /// What an interval decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The gain is above 0.

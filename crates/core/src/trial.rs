@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::RngExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::Observation;
 use crate::evidence::{Evidence, Verdict};
@@ -80,7 +80,7 @@ struct Done {
 }
 
 /// What a trial says of a program, or of all together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     pub program: String,
     /// Pairs of blocks in which it ran under both.

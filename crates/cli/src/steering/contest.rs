@@ -46,6 +46,14 @@ impl Contest {
         self.trial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Gains by program, then of all together, as JSON for the record.
+    pub fn found(&self) -> serde_json::Result<String> {
+        let trial = self.trial();
+        let mut gains = trial.gains();
+        gains.push(trial.overall());
+        serde_json::to_string(&gains)
+    }
+
     /// Takes in what was seen.
     pub fn observe(&self, seen: &Observation) {
         self.trial().observe(seen);

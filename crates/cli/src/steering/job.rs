@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::policy::Policy;
-use countersteer_core::score::Outcome;
 use countersteer_core::units::Nanos;
 use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::permission;
@@ -110,7 +109,7 @@ pub fn conduct(
         })
         .transpose()?;
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
-    tally.contest = job.contest;
+    tally.contest = job.contest.clone();
     if job.forgetful {
         tally = tally.forgetful();
     }
@@ -162,21 +161,13 @@ pub fn conduct(
     let exit_code = attended.crew().exit_code() as u8;
     // Everything is put back before anything else can fail.
     drop(attended);
-    keep(collector, job.record, &outcome, executables)?;
-    Ok(Done { summary, exit_code })
-}
-
-fn keep(
-    collector: Option<LiveCollector>,
-    dir: Option<&Path>,
-    outcome: &Outcome,
-    executables: Executables,
-) -> anyhow::Result<()> {
-    if let (Some(collector), Some(dir)) = (collector, dir) {
-        collector.finish(outcome, executables.found())?;
+    let trial = job.contest.as_ref().map(Contest::found).transpose()?;
+    if let (Some(collector), Some(dir)) = (collector, job.record) {
+        let found = trial.map(|text| ("trial".to_owned(), text));
+        collector.finish(&outcome, executables.found(), found)?;
         eprintln!("steer: record in {}", dir.display());
     }
-    Ok(())
+    Ok(Done { summary, exit_code })
 }
 
 /// A policy that never comes back from a decision has the run ended, and its threads let go.

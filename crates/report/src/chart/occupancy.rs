@@ -85,6 +85,15 @@ fn held(
     let program: BTreeMap<u32, usize> = (identities.iter())
         .filter_map(|t| Some((t.id.0, names.iter().position(|n| *n == t.name)?)))
         .collect();
+    let sizes: Vec<f64> = groups
+        .iter()
+        .map(|g| {
+            let cpu = g.cpus.lowest();
+            cpu.map_or(f64::INFINITY, |c| {
+                topology.caches[topology.llc_of(c).index()].lines * 64.0
+            })
+        })
+        .collect();
     let cache_of = |cpu| groups.iter().position(|g| g.cpus.contains(cpu));
     let mut latest: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
     let mut bins = vec![vec![vec![0.0; names.len()]; BINS + 1]; groups.len()];
@@ -106,6 +115,13 @@ fn held(
         }
         for (thread, (cache, bytes)) in &latest {
             bins[*cache][bin][program.get(thread).copied().unwrap_or(0)] += bytes;
+        }
+        for (held, size) in bins.iter_mut().zip(&sizes) {
+            // Threads were sampled at different times, so sums may exceed what there is; their proportions are what is known.
+            let sum: f64 = held[bin].iter().sum();
+            if sum > *size {
+                held[bin].iter_mut().for_each(|bytes| *bytes *= size / sum);
+            }
         }
     }
     bins

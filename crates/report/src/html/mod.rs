@@ -4,6 +4,7 @@
 //! on a desk, on paper, in the dark, and for readers without colour vision.
 
 mod counted;
+mod front;
 mod sections;
 mod verdict;
 
@@ -17,7 +18,7 @@ use crate::chart::{CHARTS, Experiment};
 use crate::counted::is_counted;
 use crate::error::ReportError;
 use crate::record::{Detail, Record};
-use crate::table::{CompareRun, summarise};
+use crate::table::{CompareRun, Ranking, summarise};
 
 /// Colours and what SVG needs of them; single SVG files carry these too.
 pub(crate) const COLOURS: &str = include_str!("colours.css");
@@ -42,7 +43,11 @@ pub struct ReportInput<'a> {
 /// # Errors
 /// A machine or profile inside a record cannot be read.
 pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
-    let experiments = experiments(input)?;
+    let (experiments, folded) = experiments(input)?;
+    let rankings: Vec<Ranking> = experiments
+        .iter()
+        .map(|e| Ranking::of_experiment(&e.summaries.iter().collect::<Vec<_>>()))
+        .collect();
     let counted: Vec<Markup> = input
         .records
         .iter()
@@ -52,7 +57,13 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     let mut budget = BUDGET;
     let mut bodies: Vec<Markup> = Vec::new();
     for (i, e) in experiments.iter().enumerate() {
-        bodies.push(experiment(e, i, experiments.len() > 1, &mut budget)?);
+        let body = experiment(e, &folded[i], i, experiments.len() > 1, &mut budget)?;
+        bodies.push(html! {
+            details.more id={ "e" (i) } open[experiments.len() == 1] {
+                summary { "Details: " (e.workload) " on " (e.machine) }
+                (body)
+            }
+        });
     }
     let page = html! {
         (DOCTYPE)
@@ -69,7 +80,12 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                     h1 { (input.title) }
                     p.prose { (scope(input, &experiments)) }
                     @if let [only] = experiments.as_slice() { @if !input.title.contains(only.machine) { p.prose { (only.workload) " on " (only.machine) } } }
-                    @if experiments.len() > 1 { (verdict::overview(&experiments)) }
+                    @for record in &input.records { @if let Some(trial) = front::trial(record) { (trial) } }
+                    @for (i, (e, r)) in experiments.iter().zip(&rankings).enumerate() {
+                        @if front::is_ranked(r) { (front::answer(r, i, experiments.len() > 1, front::is_pinned(&e.records))) }
+                        @else { @if experiments.len() > 1 { h2.small { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } } } (verdict::verdict(e)) }
+                    }
+                    @if rankings.iter().any(front::is_ranked) { (front::meanings(&rankings)) }
                 }
                 main {
                     @for body in counted.iter().chain(&bodies) { (body) }
@@ -82,8 +98,13 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
     Ok(page.into_string() + "\n")
 }
 
-/// Runs and records sorted by machine and workload.
-fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, ReportError> {
+/// Policies whose runs are the same to the last thread as another's, with that one's name.
+type Folded<'a> = Vec<(&'a str, &'a str)>;
+
+/// Runs and records sorted by machine and workload; records that show the same are folded into one.
+fn experiments<'a>(
+    input: &ReportInput<'a>,
+) -> Result<(Vec<Experiment<'a>>, Vec<Folded<'a>>), ReportError> {
     let mut experiments: Vec<Experiment<'a>> = Vec::new();
     for summary in summarise(input.runs) {
         match experiments
@@ -100,6 +121,7 @@ fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, Repor
             }),
         }
     }
+    let mut folded: Vec<Folded<'a>> = experiments.iter().map(|_| Vec::new()).collect();
     for record in input
         .records
         .iter()
@@ -107,12 +129,21 @@ fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, Repor
     {
         let machine = &record.manifest.machine.name;
         let workload = &record.manifest.workload.name;
-        if let Some(e) = experiments
+        let policy = record.manifest.policy.as_str();
+        if let Some((e, folded)) = experiments
             .iter_mut()
-            .find(|e| e.machine == machine && e.workload == workload)
+            .zip(&mut folded)
+            .find(|(e, _)| e.machine == machine && e.workload == workload)
         {
+            let same = e
+                .records
+                .iter()
+                .find(|r| !r.spans.is_empty() && r.spans == record.spans);
             // One seed of each policy is enough to look at.
-            if e.record(&record.manifest.policy).is_none() {
+            if e.record(policy).is_some() || folded.iter().any(|f| f.0 == policy) {
+            } else if let Some(same) = same {
+                folded.push((policy, same.manifest.policy.as_str()));
+            } else {
                 e.records.push(record);
             }
             if e.topology.is_none() {
@@ -120,7 +151,7 @@ fn experiments<'a>(input: &ReportInput<'a>) -> Result<Vec<Experiment<'a>>, Repor
             }
         }
     }
-    Ok(experiments)
+    Ok((experiments, folded))
 }
 
 fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
@@ -161,6 +192,7 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
 
 fn experiment(
     e: &Experiment<'_>,
+    folded: &Folded<'_>,
     nth: usize,
     several: bool,
     budget: &mut usize,
@@ -188,10 +220,14 @@ fn experiment(
     let decisions = sections::decisions(e)?;
     let topology: Option<&Arc<_>> = e.topology.as_ref();
     Ok(html! {
-        section id={ "e" (nth) } {
+        section {
             @if several { h2 class=[(nth == 0).then_some("first")] { (e.workload) " on " (e.machine) } }
             @if let Some(topology) = topology { p.prose { (sections::machine(topology)) } }
             (verdict::verdict(e))
+            @if !folded.is_empty() {
+                p.note { "Drawn once, since all threads ran in the same places: "
+                    @for (i, (policy, same)) in folded.iter().enumerate() { @if i > 0 { ", " } (policy) " as " (same) } "." }
+            }
             @for (i, (chart, drawing)) in charts.iter().enumerate() {
                 section id={ "e" (nth) "-" (chart.key) } {
                     h3 { (chart.title) }

@@ -3,6 +3,7 @@
 //! Input: an [`Experiment`]. Output: which policy served best, by how much, whether the seeds leave room for doubt, and the
 //! program that made the difference.
 
+use countersteer_policies::reach;
 use maud::{Markup, html};
 
 use crate::chart::{Experiment, Residence};
@@ -11,54 +12,6 @@ use crate::record::Record;
 use crate::table::{
     Better, COMPLETION, METRICS, Metric, Spread, Summary, lead, mean_speedup, meaning,
 };
-
-/// The opening words about all experiments: how often each policy was best, and the scores in one table.
-pub(super) fn overview(experiments: &[Experiment<'_>]) -> Markup {
-    let leads: Vec<&Metric> = experiments.iter().map(|e| lead(&e.summaries)).collect();
-    let alike = leads.iter().all(|m| m.key == leads[0].key);
-    let mut policies: Vec<&str> = Vec::new();
-    for s in experiments.iter().flat_map(|e| &e.summaries) {
-        if !policies.contains(&s.policy) {
-            policies.push(s.policy);
-        }
-    }
-    let bests: Vec<&str> = experiments
-        .iter()
-        .zip(&leads)
-        .filter_map(|(e, lead)| best(e, lead))
-        .map(|s| s.policy)
-        .collect();
-    let head = if alike { leads[0].label } else { "score" };
-    let mut wins: Vec<(usize, &str)> = policies
-        .iter()
-        .map(|p| (bests.iter().filter(|b| *b == p).count(), *p))
-        .filter(|w| w.0 > 0)
-        .collect();
-    wins.sort_by_key(|w| std::cmp::Reverse(w.0));
-    let of = experiments.len();
-    html! {
-        div.verdict {
-            p { "Best " @if alike { (words(leads[0])) } @else { "score" } ": " @for (i, (n, policy)) in wins.iter().enumerate() {
-                @if i > 0 { ", " } b { (policy) } " in " (n) @if i == 0 { " of " (of) " experiments" } } "." }
-        }
-        div.scroll tabindex="0" role="region" aria-label="Scores of all experiments" {
-            table {
-                thead { tr { th.text scope="col" { (head) ", median" } @for p in &policies { th scope="col" { (p) } } } }
-                tbody { @for (i, ((e, best), lead)) in experiments.iter().zip(&bests).zip(&leads).enumerate() { tr {
-                    th scope="row" { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } @if !alike { " (" (lead.label) ")" } }
-                    @for p in &policies {
-                        td class=[(p == best).then_some("best")] {
-                            @match e.summaries.iter().find(|s| s.policy == *p) {
-                                Some(s) => (number(s.spread(lead).median, 3)),
-                                None => "–",
-                            }
-                        }
-                    }
-                } } }
-            }
-        }
-    }
-}
 
 /// The opening words about one experiment.
 pub(super) fn verdict(e: &Experiment<'_>) -> Markup {
@@ -93,7 +46,8 @@ fn metric(key: &str) -> &'static Metric {
 /// The policy with the best median.
 fn best<'a, 'b>(e: &'b Experiment<'a>, metric: &Metric) -> Option<&'b Summary<'a>> {
     let mut best: Option<&Summary<'_>> = None;
-    for s in &e.summaries {
+    // Bounds need what no real machine has.
+    for s in e.summaries.iter().filter(|s| !reach::is_bound(s.policy)) {
         // Of equals, the first stays: an order of the user's own.
         if best.is_none_or(|b| metric.beats(s.spread(metric).median, b.spread(metric).median)) {
             best = Some(s);

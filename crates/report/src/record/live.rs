@@ -47,7 +47,7 @@ impl LiveCollector {
         self.trouble.take()
     }
 
-    /// Finishes the record. `executables` has those of threads that are not named as their program.
+    /// Finishes the record. `executables` has those of threads that are not named as their program; `found` is added to the options.
     ///
     /// # Errors
     /// Something could not be written; what could be stays, and can be read.
@@ -55,13 +55,15 @@ impl LiveCollector {
         mut self,
         outcome: &Outcome,
         executables: BTreeMap<u32, String>,
+        found: impl IntoIterator<Item = (String, String)>,
     ) -> Result<(), ReportError> {
         self.hand_over();
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             outcome: outcome.clone(),
             executables,
             ..self.collector.record.manifest
         };
+        manifest.options.extend(found);
         self.blocks.finish(manifest)
     }
 

@@ -455,7 +455,7 @@ fn a_live_record_is_what_a_collected_one_is() {
     assert!(Record::load(&live).unwrap().manifest.unfinished);
     again(&record, &mut other);
     other
-        .finish(&record.manifest.outcome, BTreeMap::new())
+        .finish(&record.manifest.outcome, BTreeMap::new(), None)
         .unwrap();
     let (live, collected) = (
         Record::load(&live).unwrap(),
@@ -513,7 +513,7 @@ fn a_live_record_that_cannot_be_written_says_so_once_and_the_run_goes_on() {
         "{told:?}"
     );
     assert!(
-        live.finish(&record.manifest.outcome, BTreeMap::new())
+        live.finish(&record.manifest.outcome, BTreeMap::new(), None)
             .is_err()
     );
 }

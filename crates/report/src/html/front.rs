@@ -1,0 +1,109 @@
+//! The first screen: which policy, by how much, who loses, how sure.
+//!
+//! Input: rankings of experiments, records. Output: per experiment a sentence, the policies that can be used in per cent of `linux`,
+//! the best bound as a line; then what the words mean.
+
+use std::collections::BTreeSet;
+
+use countersteer_core::trial::Gain;
+use maud::{Markup, html};
+
+use crate::record::Record;
+use crate::table::{Ranked, Ranking, Verdict, percent};
+
+/// Whether there is anything to rank.
+pub(super) fn is_ranked(ranking: &Ranking) -> bool {
+    ranking.verdict != Verdict::NoBaseline
+        && !(ranking.deployable.is_empty() && ranking.bounds.is_empty())
+}
+
+/// The answer of one experiment.
+pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Markup {
+    let seeds = match r.seeds {
+        1 => "one seed".to_owned(),
+        n => format!("the median of {n} seeds, each against the same seed of linux"),
+    };
+    html! {
+        section.answer {
+            @if several { h2.small { a href={ "#e" (nth) } { (r.workload) " on " (r.machine) } } }
+            div.verdict { p { (r.sentence()) } }
+            div.scroll tabindex="0" role="region" aria-label={ "Policies for " (r.workload) " on " (r.machine) } {
+                table.ranks {
+                    thead { tr {
+                        th.text scope="col" { "policy" } th scope="col" { "throughput" } th scope="col" { "mean slowdown" }
+                        th scope="col" { "worst loser" } th.rest scope="col" { "seeds better" } th.rest scope="col" { "energy" }
+                    } }
+                    tbody {
+                        @for (i, p) in r.deployable.iter().enumerate() { (row(p, i == 0 && r.verdict == Verdict::Use)) }
+                        tr.zero { th scope="row" { "linux" } td { "0 %" } td { "0 %" } td { "" } td.rest { "" } td.rest { "0 %" } }
+                    }
+                }
+            }
+            p.note {
+                "Change against plain linux: " (seeds) "."
+                @if pinned { " The workload pins where its programs start (launch_on), which a policy that moves them can only mend: a fair start would gain less." }
+                @if let Some(bound) = r.bound_sentence() { " " (bound) }
+            }
+        }
+    }
+}
+
+fn row(p: &Ranked, best: bool) -> Markup {
+    let spread = p.throughput.max - p.throughput.min > 0.001;
+    let (better, of) = p.better_seeds;
+    let loser = match &p.loser {
+        Some((name, lost)) if *lost <= -0.005 => format!("{name} {}", percent(*lost)),
+        _ => "nobody".into(),
+    };
+    let change = |value: Option<f64>| value.map_or_else(|| "–".into(), percent);
+    html! { tr {
+        th scope="row" { (p.policy) }
+        td class=[best.then_some("best")] { (percent(p.throughput.median)) @if spread { small { (percent(p.throughput.min)) " to " (percent(p.throughput.max)) } } }
+        td { (change(p.slowdown)) } td { (loser) } td.rest { (better) " of " (of) } td.rest { (change(p.energy)) }
+    } }
+}
+
+/// What the words and policies of the first screen mean.
+pub(super) fn meanings(rankings: &[Ranking]) -> Markup {
+    let policies: BTreeSet<&str> = rankings
+        .iter()
+        .flat_map(|r| r.deployable.iter().chain(&r.bounds))
+        .map(|p| p.policy.split(':').next().unwrap_or(&p.policy))
+        .collect();
+    let summary = |name: &str| countersteer_policies::by_name(name).map(|d| d.summary);
+    html! {
+        dl.meanings {
+            dt { "throughput" } dd { "work done per second, each program weighed by its speed alone (STP); more is better" }
+            dt { "mean slowdown" } dd { "how many times as long programs take as alone (ANTT); less is better" }
+            dt { "worst loser" } dd { "the program whose speed falls most" }
+            @for name in policies { @if let Some(words) = summary(name) { dt { (name) } dd { (words) } } }
+        }
+    }
+}
+
+/// What a trial found out, from its record.
+pub(super) fn trial(record: &Record) -> Option<Markup> {
+    let text = record.manifest.options.get("trial")?;
+    let gains: Vec<Gain> = serde_json::from_str(text).ok()?;
+    let (all, programs) = gains.split_last()?;
+    let of = |g: &Gain| match g.interval {
+        Some((low, high)) => format!("{} to {}", percent(low), percent(high)),
+        None => "too few pairs for an interval".into(),
+    };
+    Some(html! {
+        section.answer {
+            div.verdict { p { "Trial: " (record.manifest.policy) ". All programs together: " b { (percent(all.gain)) } " (" (of(all)) ", " (all.pairs) " pairs of turns)." } }
+            div.scroll tabindex="0" role="region" aria-label="Gains by program" { table.ranks {
+                thead { tr { th.text scope="col" { "program" } th scope="col" { "gain" } th scope="col" { "interval" } th.rest scope="col" { "pairs" } } }
+                tbody { @for g in programs { tr { th scope="row" { (g.program) } td { (percent(g.gain)) } td { (of(g)) } td.rest { (g.pairs) } } } }
+            } }
+        }
+    })
+}
+
+/// Whether a workload says where its programs start.
+pub(super) fn is_pinned(records: &[&Record]) -> bool {
+    records
+        .iter()
+        .any(|r| r.manifest.workload.text.contains("launch_on"))
+}
