@@ -1,5 +1,6 @@
 //! Exit codes by kind of error.
 
+use countersteer_cache::signature::SignatureError;
 use countersteer_cache::trace::TraceError;
 use countersteer_cache::wire::WireError;
 use countersteer_core::policy::PolicyError;
@@ -78,6 +79,9 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     if let Some(error) = cause.downcast_ref::<TraceError>() {
         // What the system said is the cause of it.
         return (!matches!(error, TraceError::Io { .. })).then_some(Kind::BadInput);
+    }
+    if let Some(error) = cause.downcast_ref::<SignatureError>() {
+        return (!matches!(error, SignatureError::Io { .. })).then_some(Kind::BadInput);
     }
     if cause.is::<WireError>() {
         return Some(Kind::BadInput);

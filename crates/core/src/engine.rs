@@ -192,9 +192,14 @@ pub struct Applied {
     pub took: Nanos,
 }
 
-/// Predicts the steady state of static assignments.
+/// Predicts the steady state of static assignments, and knows the signatures of programs.
 pub trait Forecast {
-    /// What each thread would reach if each stayed on its CPU; several on one CPU share its time.
+    /// Whether it predicts; otherwise it knows signatures only.
+    fn predicts(&self) -> bool {
+        true
+    }
+
+    /// What each thread would reach if each stayed on its CPU; several on one CPU share its time. Empty where it does not predict.
     ///
     /// `assignment[i]` is the CPU of `threads[i]`.
     fn steady_state(&mut self, threads: &[ThreadId], assignment: &[CpuId]) -> Vec<ThreadForecast>;

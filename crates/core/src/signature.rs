@@ -7,12 +7,14 @@ use crate::topology::Topology;
 use crate::units::CpuId;
 
 /// Cache sizes of a signature: 16 KiB to 16 MiB by powers of two.
-const SIZES: usize = 11;
+pub const SIZES: usize = 11;
 const SMALLEST_BYTES: f64 = 16384.0;
+/// Lines of the smallest cache.
+pub const SMALLEST_LINES: u64 = 256;
 /// Associativities of a signature.
-const WAYS: [u32; 4] = [4, 8, 16, 32];
+pub const WAYS: [u32; 4] = [4, 8, 16, 32];
 /// Instructions that misses are counted over.
-const PER_INSTRUCTIONS: f64 = 4096.0;
+pub const PER_INSTRUCTIONS: f64 = 4096.0;
 /// Cycles per instruction without misses: the paper's constant.
 const BASE_CPI: f64 = 1.5;
 const LINE_BYTES: f64 = 64.0;
@@ -35,6 +37,18 @@ impl Signature {
             }
         }
         Self { misses }
+    }
+
+    /// The signature that holds these misses per 4,096 instructions, by size and associativity.
+    #[must_use]
+    pub const fn of_counts(misses: [[u16; WAYS.len()]; SIZES]) -> Self {
+        Self { misses }
+    }
+
+    /// Misses per 4,096 instructions, by size and associativity.
+    #[must_use]
+    pub const fn counts(&self) -> &[[u16; WAYS.len()]; SIZES] {
+        &self.misses
     }
 
     /// Misses per 4,096 instructions in a cache: between sizes by the logarithm of the size, of the nearest associativity.

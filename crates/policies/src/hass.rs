@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_core::engine::ThreadInfo;
+use countersteer_core::engine::{ThreadEventKind, ThreadInfo};
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
@@ -189,6 +189,22 @@ impl Hass {
     fn admit(&mut self, view: &mut View<'_>, present: &[&ThreadInfo]) {
         let alive = |id: &ThreadId| view.threads.binary_search_by_key(id, |t| t.id).is_ok();
         self.members.retain(|id, _| alive(id));
+        // Another program may carry another signature.
+        let replaced = view
+            .events
+            .iter()
+            .filter(|e| e.kind == ThreadEventKind::Exec);
+        let replaced: Vec<ThreadId> = replaced.map(|e| e.thread).collect();
+        for id in replaced {
+            let ratings = self.ratings(view, id);
+            if let Some(member) = self.members.get_mut(&id)
+                && member.ratings != ratings
+            {
+                // It looks around at once.
+                member.ratings = ratings;
+                member.looked_s = f64::NEG_INFINITY;
+            }
+        }
         self.members.values_mut().for_each(|m| m.active = false);
         for info in present {
             if !self.members.contains_key(&info.id) {

@@ -16,6 +16,7 @@ pub mod report;
 pub mod reproduce;
 pub mod restore;
 pub mod run;
+pub mod signature;
 pub mod sim;
 pub mod stat;
 pub mod top;
@@ -51,6 +52,9 @@ enum Command {
     Trace(trace::Args),
     /// Show misses against cache size, of a profile, a trace or addresses
     Mrc(mrc::Args),
+    /// Make, show and compare signatures; put them into binaries or beside them, and read them there
+    #[command(subcommand)]
+    Signature(signature::Args),
     /// Count events of programs, processes, threads, CPUs or control groups
     Stat(Box<stat::Args>),
     /// Show what threads do to the hardware, interval by interval
@@ -106,6 +110,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Profile(args) => profile::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Mrc(args) => done(mrc::run(&args)),
+        Command::Signature(args) => done(signature::run(&args)),
         Command::Stat(args) => stat::run(*args),
         Command::Top(args) => top::run(&args),
         Command::Run(args) => run::run(&args),

@@ -9,11 +9,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::engine::{Applied, Engine, Forecast, Observation, Watch, Watched};
+use countersteer_core::engine::{
+    Applied, Engine, Forecast, Observation, ThreadForecast, Watch, Watched,
+};
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::signature::Signature;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_core::units::{CpuId, Nanos, ThreadId};
 
+use super::carried::Signatures;
 use super::crew::{Found, Started};
 use super::pages::Pages;
 use super::{Crew, Gauges, LiveEngine};
@@ -26,6 +30,7 @@ pub struct Attended<E> {
     crew: Crew,
     signals: Signals,
     pages: Pages,
+    signatures: Signatures,
     gauges: Option<Gauges>,
     watched: Watched,
     now: Nanos,
@@ -69,6 +74,7 @@ where
             crew,
             signals,
             pages,
+            signatures: Signatures::default(),
             gauges,
             watched: Watched::default(),
             now,
@@ -280,6 +286,21 @@ where
     }
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
-        self.inner.forecast()
+        Some(self)
+    }
+}
+
+impl<E: LiveEngine> Forecast for Attended<E> {
+    fn predicts(&self) -> bool {
+        false
+    }
+
+    fn steady_state(&mut self, _: &[ThreadId], _: &[CpuId]) -> Vec<ThreadForecast> {
+        Vec::new()
+    }
+
+    fn signature(&mut self, thread: ThreadId) -> Option<Signature> {
+        let pid = self.inner.process_of(thread)?;
+        self.signatures.of_process(pid)
     }
 }

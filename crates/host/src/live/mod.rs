@@ -5,6 +5,7 @@
 //! which knows online CPUs only and has no holes.
 
 mod attended;
+mod carried;
 mod crew;
 mod gauges;
 mod pages;

@@ -205,7 +205,7 @@ impl Policy for BestStatic {
         }
         let topology = Arc::clone(view.topology);
         let subjects = self.subjects(&topology);
-        let Some(forecast) = view.forecast.as_deref_mut() else {
+        let Some(forecast) = view.forecast.as_deref_mut().filter(|f| f.predicts()) else {
             let reason = Reason::rule("this engine cannot predict mappings: Linux decides");
             let nowhere =
                 |s: &Subject| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());

@@ -1,0 +1,153 @@
+//! Makes signatures of traces.
+
+use countersteer_core::signature::{PER_INSTRUCTIONS, SIZES, SMALLEST_LINES, WAYS};
+
+use super::{Carried, MOST_PHASES, Matrix, Phase, SCHEMA};
+use crate::forest::Forest;
+use crate::private::Access;
+use crate::wire::{Decoder, Head, What, WireError};
+
+/// Instructions of a window, in which a program is taken to do one thing.
+const WINDOW: u64 = 1_000_000;
+/// Windows whose misses differ by less than this factor (as a power of two, on average over the caches) are of one phase.
+const ALIKE: f64 = 0.5;
+/// Misses per 4,096 instructions below which differences say nothing.
+const QUIET: f64 = 4.0;
+
+/// A signature under way.
+pub struct Maker {
+    forest: Forest,
+    instructions: u64,
+    in_window: u64,
+    windows: Vec<Phase>,
+    /// Misses of the whole run.
+    total: [[u64; WAYS.len()]; SIZES],
+}
+
+impl Default for Maker {
+    fn default() -> Self {
+        Self {
+            // 16 KiB of 32 ways has the fewest sets, 16 MiB of 4 ways the most.
+            forest: Forest::new(3, 16),
+            instructions: 0,
+            in_window: 0,
+            windows: Vec::new(),
+            total: [[0; WAYS.len()]; SIZES],
+        }
+    }
+}
+
+impl Maker {
+    /// Adds a block of a trace whose filter has 8 sets or fewer; data alone counts.
+    ///
+    /// # Errors
+    /// Words that no encoder makes.
+    pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
+        let mut decoder = Decoder::new(words);
+        while let Some(event) = decoder.next_event()? {
+            if matches!(event.what, What::Access(Access::Load | Access::Store)) {
+                self.forest.touch(event.line);
+            }
+        }
+        self.in_window += u64::from(head.instructions);
+        if self.in_window >= WINDOW {
+            self.end_window();
+        }
+        Ok(())
+    }
+
+    fn end_window(&mut self) {
+        let executed = self.in_window.max(1);
+        let mut misses = Matrix::default();
+        for size in 0..SIZES {
+            for (column, ways) in WAYS.into_iter().enumerate() {
+                let sets = (SMALLEST_LINES << size) / u64::from(ways);
+                let count = self.forest.misses(sets, ways).unwrap_or_default();
+                self.total[size][column] += count;
+                misses[size][column] = rate(count, executed);
+            }
+        }
+        self.forest.reset_counts();
+        self.windows.push(Phase {
+            share: executed as f64,
+            misses,
+        });
+        self.instructions += self.in_window;
+        self.in_window = 0;
+    }
+
+    /// The signature, or none where nothing was executed.
+    #[must_use]
+    pub fn finish(mut self, name: &str, input: &str) -> Option<Carried> {
+        if self.in_window > 0 {
+            self.end_window();
+        }
+        let executed = self.instructions;
+        (executed > 0).then(|| {
+            let share = |window: Phase| Phase {
+                share: window.share / executed as f64,
+                ..window
+            };
+            Carried {
+                schema: SCHEMA.into(),
+                name: name.chars().take(super::MOST_NAME / 4).collect(),
+                inputs: vec![input.to_owned()],
+                instructions: executed,
+                misses: self.total.map(|row| row.map(|count| rate(count, executed))),
+                phases: cluster(self.windows.into_iter().map(share).collect()),
+            }
+        })
+    }
+}
+
+fn rate(count: u64, instructions: u64) -> u16 {
+    let rate = count as f64 * PER_INSTRUCTIONS / instructions as f64;
+    rate.round().clamp(0.0, f64::from(u16::MAX)) as u16
+}
+
+/// How far two parts of a run are apart.
+fn distance(a: &Matrix, b: &Matrix) -> f64 {
+    let log = |misses: u16| (f64::from(misses) + QUIET).log2();
+    let cells = a.iter().flatten().zip(b.iter().flatten());
+    let sum: f64 = cells.map(|(a, b)| (log(*a) - log(*b)).abs()).sum();
+    sum / (SIZES * WAYS.len()) as f64
+}
+
+/// Puts parts that are alike together, coarser until they are few enough; none where all are alike.
+pub(super) fn cluster(parts: Vec<Phase>) -> Vec<Phase> {
+    let mut alike = ALIKE;
+    loop {
+        let mut phases: Vec<(Phase, [[f64; WAYS.len()]; SIZES])> = Vec::new();
+        for part in &parts {
+            let near = phases
+                .iter()
+                .position(|(phase, _)| distance(&phase.misses, &part.misses) < alike);
+            let near = near.unwrap_or_else(|| {
+                phases.push((
+                    Phase {
+                        share: 0.0,
+                        ..*part
+                    },
+                    Default::default(),
+                ));
+                phases.len() - 1
+            });
+            let (phase, sums) = &mut phases[near];
+            phase.share += part.share;
+            for (sum, misses) in sums.iter_mut().flatten().zip(part.misses.iter().flatten()) {
+                *sum += f64::from(*misses) * part.share;
+            }
+        }
+        if phases.len() == 1 {
+            return Vec::new();
+        }
+        if phases.len() <= MOST_PHASES {
+            let mean = |(phase, sums): (Phase, [[f64; WAYS.len()]; SIZES])| Phase {
+                misses: sums.map(|row| row.map(|sum| (sum / phase.share).round() as u16)),
+                ..phase
+            };
+            return phases.into_iter().map(mean).collect();
+        }
+        alike *= 1.5;
+    }
+}

@@ -1,0 +1,156 @@
+//! Signatures that programs carry: misses in caches of 11 sizes and 4 associativities, of the whole run and by phase.
+//!
+//! Source: HASS, section 3. Input: traces. Output: a [`Carried`] signature, as a file ([`store`]), as bytes ([`note`]), or inside
+//! a binary ([`elf`]). What is read is somebody else's word: it is bounded and checked, and the most that it can do is to
+//! misplace the threads of the program that carries it.
+
+pub mod elf;
+mod make;
+pub mod note;
+pub mod store;
+
+use countersteer_core::signature::{SIZES, Signature, WAYS};
+use serde::{Deserialize, Serialize};
+
+pub use make::Maker;
+
+/// The schema name that every signature file carries.
+pub const SCHEMA: &str = "countersteer.signature/1";
+/// Phases at most.
+pub const MOST_PHASES: usize = 8;
+/// Bytes of a name at most.
+const MOST_NAME: usize = 64;
+/// Inputs at most.
+const MOST_INPUTS: usize = 256;
+
+/// Misses per 4,096 instructions, by size and associativity.
+pub type Matrix = [[u16; WAYS.len()]; SIZES];
+
+/// A program's signature.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Carried {
+    /// `countersteer.signature/1`.
+    pub schema: String,
+    /// The program's name.
+    pub name: String,
+    /// What it was made of: a trace or profile each.
+    pub inputs: Vec<String>,
+    /// Instructions of all inputs.
+    pub instructions: u64,
+    /// The mean of the inputs; 16 KiB first, 4 ways first.
+    pub misses: Matrix,
+    /// Parts of the run that behave alike; none where all of it does.
+    #[serde(default)]
+    pub phases: Vec<Phase>,
+}
+
+/// A part of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Share of the instructions, 0 to 1.
+    pub share: f64,
+    pub misses: Matrix,
+}
+
+/// Why there is no signature.
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureError {
+    #[error("{path}: {source}")]
+    Io {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("{path}: this is no signature: {why}")]
+    Foreign { path: String, why: String },
+    #[error("{path}: {why}")]
+    Elf { path: String, why: String },
+}
+
+impl Carried {
+    /// Parses and checks the JSON text of a signature.
+    ///
+    /// # Errors
+    /// Text of another schema, or impossible values.
+    pub fn parse(path: &str, text: &str) -> Result<Self, SignatureError> {
+        let foreign = |why: String| {
+            let path = path.to_owned();
+            SignatureError::Foreign { path, why }
+        };
+        let this: Self = serde_json::from_str(text).map_err(|e| foreign(e.to_string()))?;
+        this.check().map_err(foreign)?;
+        Ok(this)
+    }
+
+    /// Says what is impossible about it, if anything.
+    ///
+    /// # Errors
+    /// What that is.
+    pub fn check(&self) -> Result<(), String> {
+        if self.schema != SCHEMA {
+            return Err(format!(
+                "schema `{}` instead of `{SCHEMA}`",
+                self.schema.escape_debug()
+            ));
+        }
+        if self.name.len() > MOST_NAME
+            || self.inputs.len() > MOST_INPUTS
+            || self.phases.len() > MOST_PHASES
+        {
+            return Err("a name, a list of inputs or phases longer than there may be".into());
+        }
+        let share: f64 = self.phases.iter().map(|p| p.share).sum();
+        let sound = self.phases.iter().all(|p| (0.0..=1.0).contains(&p.share));
+        if !self.phases.is_empty() && !(sound && (0.98..=1.02).contains(&share)) {
+            return Err("the shares of its phases do not add up to 1".into());
+        }
+        Ok(())
+    }
+
+    /// What policies see of it.
+    #[must_use]
+    pub fn signature(&self) -> Signature {
+        Signature::of_counts(self.misses)
+    }
+
+    /// One signature of several inputs, all of the same weight; their phases are kept as shares of all.
+    ///
+    /// # Errors
+    /// None to merge, or too many.
+    pub fn merge(name: &str, parts: &[Self]) -> Result<Self, String> {
+        if parts.is_empty() {
+            return Err("there is nothing to merge".into());
+        }
+        let count = parts.len();
+        let mean = |size: usize, ways: usize| {
+            let sum: u32 = parts.iter().map(|p| u32::from(p.misses[size][ways])).sum();
+            (f64::from(sum) / count as f64).round() as u16
+        };
+        let whole = |part: &Self| Phase {
+            share: 1.0,
+            misses: part.misses,
+        };
+        let phases = parts.iter().flat_map(|part| {
+            let own = if part.phases.is_empty() {
+                vec![whole(part)]
+            } else {
+                part.phases.clone()
+            };
+            own.into_iter().map(|phase| Phase {
+                share: phase.share / count as f64,
+                ..phase
+            })
+        });
+        let merged = Self {
+            schema: SCHEMA.into(),
+            name: name.chars().take(MOST_NAME / 4).collect(),
+            inputs: parts.iter().flat_map(|p| p.inputs.clone()).collect(),
+            instructions: parts.iter().map(|p| p.instructions).sum(),
+            misses: std::array::from_fn(|size| std::array::from_fn(|ways| mean(size, ways))),
+            phases: make::cluster(phases.collect()),
+        };
+        merged.check()?;
+        Ok(merged)
+    }
+}

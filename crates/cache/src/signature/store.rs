@@ -1,0 +1,98 @@
+//! Where signatures are kept, and how the one of a binary is found.
+//!
+//! A binary that nobody may change has its signature in a side file, named by its build-id, below the data directories of the XDG
+//! base directory specification: the user's own first (`~/.local/share`), then the system's. One inside the binary goes first.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::{Carried, SignatureError, elf};
+
+const FOLDER: &str = "countersteer/signatures";
+/// Bytes of a side file at most.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Where a signature was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Inside,
+    Beside(PathBuf),
+}
+
+fn hex(build_id: &[u8]) -> String {
+    build_id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn own_folder() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute());
+    named.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")))
+}
+
+fn folders() -> Vec<PathBuf> {
+    let system = std::env::var_os("XDG_DATA_DIRS").filter(|dirs| !dirs.is_empty());
+    let system = system.unwrap_or_else(|| "/usr/local/share:/usr/share".into());
+    let system: Vec<PathBuf> = std::env::split_paths(&system)
+        .filter(|p| p.is_absolute())
+        .collect();
+    own_folder().into_iter().chain(system).collect()
+}
+
+/// The user's side file for a build-id; none where there is no home.
+#[must_use]
+pub fn side_file(build_id: &[u8]) -> Option<PathBuf> {
+    Some(
+        own_folder()?
+            .join(FOLDER)
+            .join(format!("{}.json", hex(build_id))),
+    )
+}
+
+/// Reads a signature file.
+///
+/// # Errors
+/// What reading meets; no signature.
+pub fn read(path: &Path) -> Result<Carried, SignatureError> {
+    let shown = path.display().to_string();
+    let failed = |source| SignatureError::Io {
+        path: shown.clone(),
+        source,
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut text = String::new();
+    file.take(MOST_BYTES)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    Carried::parse(&shown, &text)
+}
+
+/// The signature that belongs to a binary, if there is one.
+///
+/// # Errors
+/// What reading meets; a file that is no binary; a damaged signature.
+pub fn of_binary(path: &Path) -> Result<Option<(Carried, Found)>, SignatureError> {
+    let binary = elf::read(path)?;
+    if let Some(carried) = binary.carried {
+        return Ok(Some((carried, Found::Inside)));
+    }
+    let Some(build_id) = binary.build_id else {
+        return Ok(None);
+    };
+    let name = format!("{}.json", hex(&build_id));
+    let files = folders()
+        .into_iter()
+        .map(|folder| folder.join(FOLDER).join(&name));
+    for file in files.filter(|file| file.is_file()) {
+        return Ok(Some((read(&file)?, Found::Beside(file))));
+    }
+    Ok(None)
+}
+
+/// The signature of what a process executes, if there is one.
+///
+/// # Errors
+/// As [`of_binary`].
+pub fn of_process(pid: u32) -> Result<Option<(Carried, Found)>, SignatureError> {
+    of_binary(Path::new(&format!("/proc/{pid}/exe")))
+}

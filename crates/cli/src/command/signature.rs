@@ -1,0 +1,311 @@
+//! `steer signature`: make, show and compare signatures; put them into binaries or beside them; read what is there.
+
+use std::fmt::Write;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, store};
+use countersteer_cache::trace::{Blocks, MAGIC};
+use countersteer_core::profile::Profile;
+use countersteer_core::signature::{Signature, WAYS};
+use countersteer_report::write_atomically;
+
+use super::{print, print_json};
+use crate::error::{Kind, told};
+use crate::library;
+
+/// Filters of more sets leave out what the smallest caches of a signature would miss.
+const MOST_FILTER_SETS: u32 = 8;
+
+/// Make, show and compare signatures; put them into binaries or beside them, and read them there
+#[derive(Debug, clap::Subcommand)]
+pub enum Args {
+    /// Make a signature of traces (exact) or recorded profiles (as stack distances tell); several inputs are merged
+    Make {
+        #[arg(required = true, value_name = "TRACE|PROFILE")]
+        inputs: Vec<PathBuf>,
+        /// Where to write it; NAME.signature.json when absent
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// The program's name; that of the first input when absent
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Show a signature file
+    Show {
+        file: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare two signatures: of two inputs, or of two versions of a program
+    Compare { a: PathBuf, b: PathBuf },
+    /// Keep a signature for a binary: in a side file by its build-id, or inside it
+    Embed {
+        binary: PathBuf,
+        signature: PathBuf,
+        /// Put it into the binary, as an ELF note; the program and its build-id stay as they are
+        #[arg(long)]
+        inside: bool,
+        /// With --inside: write the binary there instead of in its place
+        #[arg(short, long, value_name = "FILE", requires = "inside")]
+        output: Option<PathBuf>,
+    },
+    /// Show the signature of a process's binary or of a binary, and where it is kept
+    Read {
+        #[arg(value_name = "PID|BINARY")]
+        what: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    match args {
+        Args::Make {
+            inputs,
+            output,
+            name,
+        } => make(inputs, output.as_deref(), name.as_deref()),
+        Args::Show { file, json } => shown(&store::read(file)?, *json),
+        Args::Compare { a, b } => print(&compared(&store::read(a)?, &store::read(b)?)),
+        Args::Embed {
+            binary,
+            signature,
+            inside,
+            output,
+        } => {
+            let carried = store::read(signature)?;
+            if *inside {
+                embed(binary, &carried, output.as_deref().unwrap_or(binary))
+            } else {
+                beside(binary, &carried)
+            }
+        }
+        Args::Read { what, json } => read(what, *json),
+    }
+}
+
+fn make(inputs: &[PathBuf], output: Option<&Path>, name: Option<&str>) -> anyhow::Result<()> {
+    let parts = inputs
+        .iter()
+        .map(|path| of_input(path))
+        .collect::<anyhow::Result<Vec<Carried>>>()?;
+    let name = name.unwrap_or(&parts[0].name);
+    let carried = Carried::merge(name, &parts).map_err(|why| told(Kind::BadInput, why))?;
+    let output = output.map_or_else(
+        || PathBuf::from(format!("{}.signature.json", carried.name)),
+        Path::to_owned,
+    );
+    let text = serde_json::to_string(&carried)? + "\n";
+    write_atomically(&output, text.as_bytes())?;
+    eprintln!(
+        "steer: {} instructions of {} inputs, {} phases; signature in {}",
+        carried.instructions,
+        carried.inputs.len(),
+        carried.phases.len().max(1),
+        output.display()
+    );
+    Ok(())
+}
+
+fn of_input(path: &Path) -> anyhow::Result<Carried> {
+    let shown = path.display().to_string();
+    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let mut front = [0; MAGIC.len()];
+    if file.read_exact(&mut front).is_err() || front != MAGIC {
+        return of_profile(path);
+    }
+    let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let mut blocks = Blocks::new(&shown, std::io::BufReader::with_capacity(1 << 20, file))?;
+    let sets = blocks.header().filter_sets;
+    if sets > MOST_FILTER_SETS {
+        let why = format!(
+            "{shown}: accesses that caches of {sets} sets hit are left out, and a signature has caches of {MOST_FILTER_SETS}; \
+             record it with `--filter {MOST_FILTER_SETS}`"
+        );
+        return Err(told(Kind::BadInput, why));
+    }
+    let mut maker = Maker::default();
+    while let Some((head, words)) = blocks.next_block()? {
+        maker
+            .block(&head, &words)
+            .with_context(|| format!("{shown}: a damaged block"))?;
+    }
+    let made = maker.finish(&blocks.header().name, &blocks.header().detail);
+    made.ok_or_else(|| told(Kind::BadInput, format!("{shown}: nothing was executed")))
+}
+
+fn of_profile(path: &Path) -> anyhow::Result<Carried> {
+    let text = library::read(path)?;
+    let profile = Profile::parse(&text.path, &text.text)?;
+    let signature = countersteer_sim::progress::signature(&profile).ok_or_else(|| {
+        let why = format!(
+            "{}: a tabulated profile says nothing about other caches than those it was measured on",
+            text.path
+        );
+        told(Kind::BadInput, why)
+    })?;
+    Ok(Carried {
+        schema: SCHEMA.into(),
+        name: profile.name().chars().take(16).collect(),
+        inputs: vec![text.path],
+        instructions: profile.instructions(),
+        misses: *signature.counts(),
+        phases: Vec::new(),
+    })
+}
+
+fn shown(carried: &Carried, json: bool) -> anyhow::Result<()> {
+    if json {
+        print_json(carried)
+    } else {
+        print(&text(carried))
+    }
+}
+
+fn size(row: usize) -> String {
+    if row < 6 {
+        format!("{}K", 16 << row)
+    } else {
+        format!("{}M", 1 << (row - 6))
+    }
+}
+
+fn heading(text: &mut String) {
+    *text += "\n  size";
+    WAYS.iter()
+        .for_each(|ways| *text += &format!("{:>9}", format!("{ways} ways")));
+    *text += "\n";
+}
+
+fn text(carried: &Carried) -> String {
+    let mut text = format!(
+        "{}: {} instructions of {} inputs\nmisses per 4,096 instructions\n",
+        carried.name.escape_debug(),
+        carried.instructions,
+        carried.inputs.len().max(1)
+    );
+    heading(&mut text);
+    for (row, cells) in carried.misses.iter().enumerate() {
+        let _ = write!(text, "{:>6}", size(row));
+        cells.iter().for_each(|cell| text += &format!("{cell:>9}"));
+        text += "\n";
+    }
+    if !carried.phases.is_empty() {
+        let _ = write!(
+            text,
+            "\n{} phases (at most {MOST_PHASES}), misses with 16 ways\n\n share",
+            carried.phases.len()
+        );
+        (0..carried.misses.len()).for_each(|row| text += &format!("{:>7}", size(row)));
+        text += "\n";
+        for phase in &carried.phases {
+            let _ = write!(text, "{:>5.1}%", phase.share * 100.0);
+            phase
+                .misses
+                .iter()
+                .for_each(|row| text += &format!("{:>7}", row[2]));
+            text += "\n";
+        }
+    }
+    text
+}
+
+/// What a signature says about speed with a clock twice as fast, as in HASS's figure 4: 2.3 against 1.15 GHz, 512 KiB of 16 ways,
+/// memory 100 ns away.
+fn gain(signature: &Signature) -> f64 {
+    let memory_ns = signature.misses(524_288.0, 16) * 100.0;
+    let ns = |ghz: f64| 4096.0 * 1.5 / ghz + memory_ns;
+    ns(1.15) / ns(2.3)
+}
+
+fn compared(a: &Carried, b: &Carried) -> String {
+    let mut text = format!(
+        "difference in misses per 4,096 instructions, {} less {}\n",
+        b.name.escape_debug(),
+        a.name.escape_debug()
+    );
+    heading(&mut text);
+    for (row, (left, right)) in a.misses.iter().zip(&b.misses).enumerate() {
+        let _ = write!(text, "{:>6}", size(row));
+        let cells = left
+            .iter()
+            .zip(right)
+            .map(|(l, r)| i32::from(*r) - i32::from(*l));
+        cells.for_each(|difference| text += &format!("{difference:>+9}"));
+        text += "\n";
+    }
+    let (first, second) = (gain(&a.signature()), gain(&b.signature()));
+    let _ = write!(
+        text,
+        "\nspeed at 2.3 GHz over 1.15 GHz with 512 KiB: {first:.3} and {second:.3}, a difference of {:.1} %\n",
+        (second / first - 1.0).abs() * 100.0
+    );
+    text
+}
+
+/// Writes the binary anew, whole or not at all, with the rights that it had.
+fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let shown = binary.display();
+    let bytes = std::fs::read(binary).with_context(|| format!("cannot read {shown}"))?;
+    let rights = std::fs::metadata(binary)
+        .with_context(|| format!("cannot read {shown}"))?
+        .permissions();
+    if rights.mode() & 0o6000 != 0 {
+        let why = format!(
+            "{shown}: it runs with its owner's rights, which a new file would not have: keep the signature in a side file (without --inside)"
+        );
+        return Err(told(Kind::BadInput, why));
+    }
+    let changed = elf::embed(&bytes, carried)
+        .map_err(|why| told(Kind::BadInput, format!("{shown}: {why}")))?;
+    write_atomically(output, &changed)?;
+    std::fs::set_permissions(output, rights)
+        .with_context(|| format!("cannot set the rights of {}", output.display()))?;
+    eprintln!("steer: signature inside {}", output.display());
+    Ok(())
+}
+
+fn beside(binary: &Path, carried: &Carried) -> anyhow::Result<()> {
+    let shown = binary.display();
+    let build_id = elf::read(binary)?.build_id.ok_or_else(|| {
+        let why = format!("{shown}: it has no build-id to name a side file by: put the signature into it with --inside, or link it with -Wl,--build-id");
+        told(Kind::BadInput, why)
+    })?;
+    let file = store::side_file(&build_id).ok_or_else(|| {
+        told(
+            Kind::Missing,
+            "neither XDG_DATA_HOME nor HOME is set: there is nowhere to keep side files",
+        )
+    })?;
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let text = serde_json::to_string(carried)? + "\n";
+    write_atomically(&file, text.as_bytes())?;
+    eprintln!("steer: signature of {shown} in {}", file.display());
+    Ok(())
+}
+
+fn read(what: &str, json: bool) -> anyhow::Result<()> {
+    let found = match what.parse::<u32>() {
+        Ok(pid) if !Path::new(what).exists() => store::of_process(pid)?,
+        _ => store::of_binary(Path::new(what))?,
+    };
+    let Some((carried, place)) = found else {
+        let why = format!(
+            "{what} carries no signature, and there is no side file for its build-id; `steer signature embed` keeps one"
+        );
+        return Err(told(Kind::Missing, why));
+    };
+    match place {
+        store::Found::Inside => eprintln!("steer: inside the binary"),
+        store::Found::Beside(file) => eprintln!("steer: in {}", file.display()),
+    }
+    shown(&carried, json)
+}
