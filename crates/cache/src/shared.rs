@@ -63,6 +63,7 @@ pub struct Shared {
     nodes: Vec<Node>,
     /// By owner.
     traffic: Vec<Traffic>,
+    written: u64,
     /// Lines that became too many for an inclusive cache since they were last taken.
     pub recalls: Vec<Recall>,
 }
@@ -77,6 +78,18 @@ impl Shared {
             parent,
         });
         self.nodes.len() - 1
+    }
+
+    /// Caches that there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
     }
 
     #[must_use]
@@ -98,6 +111,12 @@ impl Shared {
     #[must_use]
     pub fn traffic(&self, owner: usize) -> Traffic {
         self.traffic.get(owner).copied().unwrap_or_default()
+    }
+
+    /// Lines of all owners that were written to memory.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     fn traffic_mut(&mut self, owner: usize) -> &mut Traffic {
@@ -216,5 +235,6 @@ impl Shared {
             at = self.nodes[cache].parent;
         }
         self.traffic_mut(key.owner()).written += 1;
+        self.written += 1;
     }
 }

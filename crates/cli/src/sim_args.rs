@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use countersteer_core::units::Nanos;
 use countersteer_lab::SimOptions;
+use countersteer_lab::experiment::Fidelity;
 use countersteer_sim::linux::KERNELS;
 
 /// Options that `sim` and `compare` share.
@@ -32,6 +33,10 @@ pub struct SimArgs {
     /// Context switches, migrations, cold caches and samples cost nothing.
     #[arg(long)]
     no_costs: bool,
+    /// Where misses come from: `analytic` expects them from profiles, `traced` takes recorded accesses through simulated
+    /// caches (each program's `profile` then names a trace).
+    #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = fidelity)]
+    fidelity: Fidelity,
 }
 
 impl SimArgs {
@@ -45,8 +50,16 @@ impl SimArgs {
             counter_noise: self.counter_noise,
             no_contention: self.no_contention,
             no_costs: self.no_costs,
+            fidelity: self.fidelity,
         }
     }
+}
+
+fn fidelity(text: &str) -> Result<Fidelity, String> {
+    let known = Fidelity::ALL.iter().find(|(name, _)| *name == text);
+    known
+        .map(|(_, value)| *value)
+        .ok_or_else(|| "it is one of analytic, traced".into())
 }
 
 fn kernels() -> PossibleValuesParser {

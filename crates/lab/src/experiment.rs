@@ -45,6 +45,32 @@ pub struct SimOptions {
     pub no_contention: bool,
     /// Context switches, migrations, cold caches and samples cost nothing.
     pub no_costs: bool,
+    /// Where misses come from.
+    pub fidelity: Fidelity,
+}
+
+/// Where the misses of a simulation come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fidelity {
+    /// From profiles: what is to be expected of caches of a size.
+    #[default]
+    Analytic,
+    /// From traces: recorded accesses go through simulated caches.
+    Traced,
+}
+
+impl Fidelity {
+    /// By name.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("analytic", Self::Analytic), ("traced", Self::Traced)];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let row = Self::ALL.iter().find(|(_, value)| *value == self);
+        row.map_or("", |(name, _)| name)
+    }
 }
 
 impl Default for SimOptions {
@@ -58,6 +84,7 @@ impl Default for SimOptions {
             counter_noise: 0.01,
             no_contention: false,
             no_costs: false,
+            fidelity: Fidelity::Analytic,
         }
     }
 }
@@ -201,12 +228,14 @@ impl SimOptions {
             counter_noise: number("counter_noise", 0.01),
             no_contention: text("contention") == Some("false"),
             no_costs: text("costs") == Some("false"),
+            // A record holds profiles, not traces.
+            fidelity: Fidelity::Analytic,
         }
     }
 
     /// The options by name, for the record's manifest.
     pub fn listed(&self) -> Vec<(String, String)> {
-        [
+        let mut listed = [
             ("period_ms", self.period_ms.to_string()),
             ("rounds", self.rounds.to_string()),
             ("max_seconds", self.max_seconds.to_string()),
@@ -216,7 +245,11 @@ impl SimOptions {
             ("costs", (!self.no_costs).to_string()),
         ]
         .map(|(k, v)| (k.to_owned(), v))
-        .to_vec()
+        .to_vec();
+        if self.fidelity != Fidelity::Analytic {
+            listed.push(("fidelity".into(), self.fidelity.name().into()));
+        }
+        listed
     }
 }
 
@@ -255,7 +288,14 @@ impl Experiment {
         let plan = plan::plan(workload, &machine.topology)?;
         let mut policy = countersteer_policies::parse(spec, &machine.topology)?;
         let config = options.config(*seed, *detail == Some(Detail::Everything));
-        let mut simulation = Simulation::new(Arc::clone(&machine.topology), &plan, config)
+        let topology = Arc::clone(&machine.topology);
+        let simulation = match options.fidelity {
+            Fidelity::Analytic => Simulation::new(topology, &plan, config),
+            Fidelity::Traced => {
+                Simulation::traced(topology, &plan, config, workload.traces.clone())
+            }
+        };
+        let mut simulation = simulation
             .with_context(|| {
                 format!(
                     "workload {} on machine {}",

@@ -20,6 +20,7 @@ pub mod plan;
 pub mod replay;
 pub mod reproduce;
 pub mod sweep;
+pub mod traces;
 
 pub use experiment::{Experiment, Finished, LoadedMachine, SimOptions};
 pub use plan::Loaded;

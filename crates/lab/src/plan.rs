@@ -13,10 +13,12 @@ use countersteer_core::units::Nanos;
 use countersteer_core::workload::{Workload, WorkloadProgram};
 use countersteer_report::record::Manifest;
 use countersteer_sim::engine::{Plan, PlannedProgram};
+use countersteer_sim::progress::Traces;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Kind, told};
 use crate::library::{self, Text};
+use crate::traces;
 
 /// A workload with its profiles, before it meets a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,6 +30,8 @@ pub struct Loaded {
     pub programs: Vec<(WorkloadProgram, Arc<Profile>)>,
     /// Profile texts by file name, for records.
     pub profiles: BTreeMap<String, String>,
+    /// Of the programs that have one.
+    pub traces: Traces,
 }
 
 impl Loaded {
@@ -166,10 +170,15 @@ fn load_text(
         text,
         programs: Vec::new(),
         profiles: BTreeMap::new(),
+        traces: Traces::default(),
     };
     for program in workload.program {
         let source = source(&loaded.text, &program)?;
         let profile = Arc::new(Profile::parse(&source.path, &source.text)?);
+        if traces::is_trace(&source.path) && Path::new(&source.path).is_file() {
+            let (_, trace) = traces::open(Path::new(&source.path))?;
+            loaded.traces.0.push((Arc::clone(&profile), trace));
+        }
         loaded.profiles.insert(profile_key(&program), source.text);
         loaded.programs.push((program, profile));
     }
@@ -209,6 +218,9 @@ fn profile_text(
         .unwrap_or(Path::new("."))
         .join(wanted);
     for path in [beside.clone(), PathBuf::from(wanted)] {
+        if path.is_file() && traces::is_trace(wanted) {
+            return Ok(traces::open(&path)?.0);
+        }
         if path.is_file() {
             return library::read(&path);
         }

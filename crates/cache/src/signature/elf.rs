@@ -54,9 +54,7 @@ pub fn parse<'data>(data: impl ReadRef<'data>) -> Result<Binary, String> {
     let build_id = build_id
         .filter(|id| (1..=64).contains(&id.len()))
         .map(<[u8]>::to_vec);
-    let carried = desc(&file, data)
-        .map(|bytes| note::decode(bytes))
-        .transpose()?;
+    let carried = desc(&file, data).map(note::decode).transpose()?;
     Ok(Binary { build_id, carried })
 }
 

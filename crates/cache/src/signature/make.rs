@@ -59,12 +59,12 @@ impl Maker {
     fn end_window(&mut self) {
         let executed = self.in_window.max(1);
         let mut misses = Matrix::default();
-        for size in 0..SIZES {
+        for (size, row) in misses.iter_mut().enumerate() {
             for (column, ways) in WAYS.into_iter().enumerate() {
                 let sets = (SMALLEST_LINES << size) / u64::from(ways);
                 let count = self.forest.misses(sets, ways).unwrap_or_default();
                 self.total[size][column] += count;
-                misses[size][column] = rate(count, executed);
+                row[column] = rate(count, executed);
             }
         }
         self.forest.reset_counts();

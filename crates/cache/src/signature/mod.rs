@@ -102,7 +102,8 @@ impl Carried {
         }
         let share: f64 = self.phases.iter().map(|p| p.share).sum();
         let sound = self.phases.iter().all(|p| (0.0..=1.0).contains(&p.share));
-        if !self.phases.is_empty() && !(sound && (0.98..=1.02).contains(&share)) {
+        let whole = self.phases.is_empty() || (0.98..=1.02).contains(&share);
+        if !(sound && whole) {
             return Err("the shares of its phases do not add up to 1".into());
         }
         Ok(())

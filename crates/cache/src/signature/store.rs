@@ -80,10 +80,9 @@ pub fn of_binary(path: &Path) -> Result<Option<(Carried, Found)>, SignatureError
         return Ok(None);
     };
     let name = format!("{}.json", hex(&build_id));
-    let files = folders()
-        .into_iter()
-        .map(|folder| folder.join(FOLDER).join(&name));
-    for file in files.filter(|file| file.is_file()) {
+    let files = folders().into_iter();
+    let mut files = files.map(|folder| folder.join(FOLDER).join(&name));
+    if let Some(file) = files.find(|file| file.is_file()) {
         return Ok(Some((read(&file)?, Found::Beside(file))));
     }
     Ok(None)

@@ -34,7 +34,9 @@ use self::pmu::Pmu;
 pub use self::program::{Plan, PlannedProgram};
 use self::program::{Program, Step};
 use crate::linux::{Linux, LinuxConfig, Switch};
-use crate::progress::{Analytic, ModelError, ModelId, ProgressConfig, ProgressModel};
+use crate::progress::{
+    Analytic, ModelError, ModelId, ProgressConfig, ProgressModel, Traced, Traces,
+};
 
 /// How a simulation is run.
 #[derive(Clone, Debug)]
@@ -153,10 +155,30 @@ impl Simulation {
     /// # Errors
     /// A profile that this machine cannot run.
     pub fn new(topology: Arc<Topology>, plan: &Plan, config: SimConfig) -> Result<Self, SimError> {
-        let mut progress = Box::new(Analytic::new(
-            Arc::clone(&topology),
-            config.progress.clone(),
-        ));
+        let analytic = Analytic::new(Arc::clone(&topology), config.progress.clone());
+        Self::with_model(topology, plan, config, Box::new(analytic))
+    }
+
+    /// The same with the programs' recorded accesses going through simulated caches.
+    ///
+    /// # Errors
+    /// A program that was not traced.
+    pub fn traced(
+        topology: Arc<Topology>,
+        plan: &Plan,
+        config: SimConfig,
+        traces: Traces,
+    ) -> Result<Self, SimError> {
+        let traced = Traced::new(Arc::clone(&topology), config.progress.clone(), traces);
+        Self::with_model(topology, plan, config, Box::new(traced))
+    }
+
+    fn with_model(
+        topology: Arc<Topology>,
+        plan: &Plan,
+        config: SimConfig,
+        mut progress: Box<dyn ProgressModel>,
+    ) -> Result<Self, SimError> {
         let mut linux_config = config.linux.clone();
         linux_config.seed = config.seed;
         let linux = Linux::new(&topology, linux_config);
@@ -213,6 +235,7 @@ impl Simulation {
         let row = self.programs.len();
         let first = ThreadId::from_index(self.threads.len());
         self.programs.push(Program::new(planned, model, first));
+        self.progress.begin_program();
         for _ in 0..planned.threads {
             let id = ThreadId::from_index(self.threads.len());
             self.progress.add_thread(id, model);

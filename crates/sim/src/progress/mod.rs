@@ -2,10 +2,12 @@
 //!
 //! [`ProgressModel`] is what the engine asks of a model: it is told which thread runs where since when, and says when
 //! threads finish their work, what their counters hold, what they occupy of the caches and what energy was spent. A model
-//! knows nothing about schedulers. [`analytic`] derives rates from program profiles.
+//! knows nothing about schedulers. [`analytic`] derives rates from program profiles, [`traced`] takes programs' accesses through
+//! simulated caches.
 
 pub mod analytic;
 mod counters;
+pub mod traced;
 
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
 pub use counters::{Counters, Detail};
+pub use traced::{Traced, Traces};
 
 /// A program known to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,11 @@ pub enum ModelError {
         /// Core types that it has.
         known: String,
     },
+    /// Traced simulation of a program that was not traced.
+    #[error(
+        "`{profile}` has no trace, which traced simulation needs; record one with `steer trace record` and name its file as `profile`"
+    )]
+    NoTrace { profile: String },
 }
 
 /// Forecast of one program of a static mapping.
@@ -60,6 +68,9 @@ pub trait ProgressModel {
     /// # Errors
     /// A profile that this machine cannot run.
     fn add_program(&mut self, profile: Arc<Profile>) -> Result<ModelId, ModelError>;
+
+    /// The threads that are added next belong to another program, or another copy of one.
+    fn begin_program(&mut self) {}
 
     /// Adds a thread without work. Thread numbers are dense from 0.
     fn add_thread(&mut self, thread: ThreadId, model: ModelId);

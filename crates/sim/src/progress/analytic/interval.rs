@@ -17,7 +17,7 @@ use countersteer_core::profile::{Behaviour, MissCurve};
 use super::class::Class;
 use super::core_bounds::{Bounds, Demand, bounds};
 use super::curves;
-use super::table::{COLD_STEPS, InstructionDetail, LevelTable, Point, Table, limit};
+use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table, limit};
 
 /// A miss finds the window on average half full, so half a window covers it (between none for the oldest instruction and
 /// all for the youngest, Karkhanis and Smith section 4.3).
@@ -119,6 +119,91 @@ impl<'a> Core<'a> {
             -demanded * covered / overlap - coming.min(self.base),
             demanded * latency / overlap + coming,
         )
+    }
+}
+
+/// Misses that happened, per instruction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured {
+    /// Data accesses that the first level missed.
+    pub first: f64,
+    /// Those that no private cache had.
+    pub private: f64,
+    /// Those that each shared level missed, inner first.
+    pub shared: [f64; MAX_LEVELS],
+    /// Lines that the program holds of each.
+    pub held: [f64; MAX_LEVELS],
+    /// Branches.
+    pub mispredicted: f64,
+}
+
+/// Cycles per instruction, by cause.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cycles {
+    pub base: f64,
+    pub branches: f64,
+    pub memory: f64,
+    /// At full width, part of `base`.
+    pub dispatch: f64,
+}
+
+impl Cycles {
+    pub fn total(&self) -> f64 {
+        (self.base + self.branches + self.memory).max(self.dispatch)
+    }
+}
+
+/// A behaviour on a class of CPUs, where misses are known instead of expected.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    behaviour: Behaviour,
+    core_type: CoreType,
+    class: Class,
+}
+
+impl Timing {
+    pub fn new(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Self {
+        Self {
+            behaviour: behaviour.clone(),
+            core_type: core_type.clone(),
+            class: class.clone(),
+        }
+    }
+
+    /// Cycles per instruction with these misses; `factor` is on the latency of memory.
+    pub fn cycles(&self, m: &Measured, factor: f64) -> Cycles {
+        let (core_type, class) = (&self.core_type, &self.class);
+        let siblings = f64::from(class.threads);
+        let mut core = Core::new(&self.behaviour, core_type, siblings);
+        let branches = m.mispredicted * misprediction(core_type, &core.bounds);
+        let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
+        let mut lines = l1_lines;
+        let mut memory = 0.0;
+        if let Some(l2) = core_type.l2 {
+            lines = l2.size_kib * 16.0 / siblings;
+            let hits = (m.first - m.private).max(0.0);
+            if core.in_order {
+                memory += hits * core.penalty(l2.latency_cycles, m.first, l1_lines);
+            } else {
+                let demanded = hits * (1.0 - core.foreseen(l1_lines));
+                let beyond = (l2.latency_cycles - core_type.l1d.latency_cycles).max(0.0);
+                core.lengthen(beyond * demanded / self.behaviour.mix.loads.max(demanded).max(1e-9));
+            }
+        }
+        let mut before = m.private;
+        for (level, cache) in class.levels.iter().enumerate() {
+            let miss = m.shared[level].min(before);
+            memory += (before - miss) * core.penalty(cache.latency_cycles, before, lines);
+            lines = m.held[level].max(lines);
+            before = miss;
+        }
+        let (fixed, waiting) = core.memory(class.memory_cycles, before, lines);
+        Cycles {
+            base: core.base,
+            branches,
+            memory: memory + fixed + waiting * factor,
+            dispatch: 1.0 / core_type.dispatch_width,
+        }
     }
 }
 

@@ -40,7 +40,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 use agenda::Agenda;
-use class::{Class, Cpu, NONE};
+use class::{Class, NONE};
 use cores::Core;
 use memory::MemoryDomain;
 use model::Model;
@@ -49,7 +49,11 @@ use shared::SharedCache;
 use table::Table;
 use thread::Thread;
 
+pub(super) use class::Cpu;
+pub(super) use interval::{Cycles, Measured, Timing};
+pub(super) use memory::factor_at;
 pub use signature::signature;
+pub(super) use table::MAX_LEVELS;
 
 use super::{Counters, ModelError, ModelId, ProgressModel, Rates};
 
@@ -192,6 +196,35 @@ impl Analytic {
             memories,
             cores,
         }
+    }
+
+    /// The CPUs as models see them.
+    pub(super) fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    /// What a profile's behaviours take on each class of CPUs when misses are known; by behaviour and class.
+    pub(super) fn timings(
+        &self,
+        profile: &countersteer_core::profile::Recorded,
+    ) -> Vec<Vec<Timing>> {
+        let of = |behaviour| {
+            let classes = self.classes.iter();
+            let timing = classes
+                .map(|c| Timing::new(behaviour, &self.topology.core_types[c.core_type.index()], c));
+            timing.collect()
+        };
+        profile.behaviours.iter().map(of).collect()
+    }
+
+    /// Instructions per second alone in one behaviour.
+    pub(super) fn alone_ips_in(
+        &self,
+        model: ModelId,
+        behaviour: u32,
+        core_type: CoreTypeId,
+    ) -> f64 {
+        self.models[model.0 as usize].alone_ips(behaviour, core_type.index())
     }
 
     /// Removes a thread; the lines it holds stay until others evict them.

@@ -1,0 +1,168 @@
+//! The caches of the simulated machine.
+//!
+//! Input: a topology, accesses of threads on CPUs. Output: what the cores' own caches missed, logged for the weave.
+
+use countersteer_cache::prefetch::Prefetch;
+use countersteer_cache::private::{Access, Private, Request, Served as By};
+use countersteer_cache::shared::{Inclusion, Shared};
+use countersteer_cache::{Cache, Geometry, Key, Replacement};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::CacheId;
+
+use crate::progress::analytic::{Cpu, MAX_LEVELS};
+
+/// What served a CPU's data accesses in a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    pub private_misses: f64,
+    /// By level behind the core, inner first.
+    pub references: [f64; MAX_LEVELS],
+    pub misses: [f64; MAX_LEVELS],
+    /// Lines moved from and to memory, those of fetches included.
+    pub memory_lines: f64,
+}
+
+/// Lines that a program holds of each level behind a core.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    pub lines: [f64; MAX_LEVELS],
+}
+
+/// A request on its way to the caches behind a core.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Logged {
+    pub at_ps: u64,
+    pub cpu: u32,
+    pub data: bool,
+    pub request: Request,
+}
+
+/// A cache's own lines; the caches of checked machines have at least one set and 1 to 64 ways.
+fn cache(lines: f64, ways: u32) -> Cache {
+    let ways = ways.clamp(1, countersteer_cache::cache::MOST_WAYS);
+    let geometry = Geometry::of_bytes(lines * 64.0, ways);
+    match Cache::new(geometry, Replacement::Lru) {
+        Ok(cache) => cache,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+pub struct Machine {
+    pub(super) cores: Vec<Private>,
+    pub(super) shared: Shared,
+    /// By cache of the topology, where it lies behind cores.
+    nodes: Vec<Option<usize>>,
+    /// By CPU, inner first.
+    pub(super) chains: Vec<Vec<usize>>,
+    pub(super) core_of: Vec<usize>,
+    pub(super) log: Vec<Logged>,
+    pub(super) served: Vec<Served>,
+    requests: Vec<Request>,
+}
+
+impl Machine {
+    pub fn new(topology: &Topology, cpus: &[Cpu]) -> Self {
+        let mut shared = Shared::default();
+        let mut nodes: Vec<Option<usize>> = vec![None; topology.caches.len()];
+        // Outer caches first, so that each finds the one behind it.
+        for cpu in cpus {
+            let mut parent = None;
+            for id in cpu.chain[..cpu.levels].iter().rev() {
+                let of = &topology.caches[*id as usize];
+                let node = &mut nodes[*id as usize];
+                let added = node.unwrap_or_else(|| {
+                    let cache = cache(of.lines, of.ways).scattered();
+                    shared.add(cache, Inclusion::NonInclusive, parent)
+                });
+                *node = Some(added);
+                parent = Some(added);
+            }
+        }
+        let cores = cpus.iter().map(|c| c.core as usize + 1).max().unwrap_or(0);
+        let private = |core: usize| {
+            let core_type = cpus
+                .iter()
+                .find(|c| c.core as usize == core)
+                .map_or(0, |c| c.core_type);
+            let core_type = &topology.core_types[core_type as usize];
+            let l1 = cache(core_type.l1d.size_kib * 16.0, core_type.l1d.ways);
+            let l2 = core_type
+                .l2
+                .map(|l2| cache(l2.size_kib * 16.0, l2.ways).scattered());
+            Private::new(l1.clone(), l1, l2, Prefetch::None)
+        };
+        let chain = |cpu: &Cpu| {
+            cpu.chain[..cpu.levels]
+                .iter()
+                .filter_map(|id| nodes[*id as usize])
+                .collect()
+        };
+        Self {
+            cores: (0..cores).map(private).collect(),
+            chains: cpus.iter().map(chain).collect(),
+            core_of: cpus.iter().map(|c| c.core as usize).collect(),
+            served: vec![Served::default(); cpus.len()],
+            log: Vec::new(),
+            requests: Vec::new(),
+            shared,
+            nodes,
+        }
+    }
+
+    /// Makes an access on a CPU of `row`, so many nanoseconds into the step; whether data was not in the first level.
+    #[inline]
+    pub fn access(&mut self, row: usize, access: Access, key: Key, at_ns: f64) -> bool {
+        let served = self.cores[self.core_of[row]].access(access, key, &mut self.requests);
+        if !self.requests.is_empty() {
+            self.log_requests(row, access, at_ns);
+        }
+        access != Access::Fetch && served != By::First
+    }
+
+    #[inline(never)]
+    fn log_requests(&mut self, row: usize, access: Access, at_ns: f64) {
+        let data = access != Access::Fetch;
+        let (at_ps, cpu) = ((at_ns * 1000.0) as u64, row as u32);
+        for request in self.requests.drain(..) {
+            if data && matches!(request, Request::Demand { .. }) {
+                self.served[row].private_misses += 1.0;
+            }
+            self.log.push(Logged {
+                at_ps,
+                cpu,
+                data,
+                request,
+            });
+        }
+    }
+
+    /// What was served since the last call.
+    pub fn take_served(&mut self, row: usize) -> Served {
+        std::mem::take(&mut self.served[row])
+    }
+
+    pub fn held(&self, row: usize, owner: u16) -> Held {
+        let mut held = Held::default();
+        for (lines, node) in held.lines.iter_mut().zip(&self.chains[row]) {
+            *lines = self.shared.cache(*node).tally(usize::from(owner)).lines as f64;
+        }
+        held
+    }
+
+    /// The node of a cache of the topology, where it lies behind cores.
+    pub(super) fn node(&self, cache: CacheId) -> Option<usize> {
+        self.nodes.get(cache.index()).copied().flatten()
+    }
+
+    /// Lines of a program in a cache of the topology; a core's own last level where it is listed among them.
+    pub fn lines(&self, cache: CacheId, owner: u16, core: Option<usize>) -> f64 {
+        let owner = usize::from(owner);
+        if let Some(node) = self.node(cache) {
+            return self.shared.cache(node).tally(owner).lines as f64;
+        }
+        let own = core.and_then(|core| self.cores.get(core));
+        own.map_or(0.0, |own| {
+            own.second.as_ref().unwrap_or(&own.data).tally(owner).lines as f64
+        })
+    }
+}

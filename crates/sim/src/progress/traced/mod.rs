@@ -1,0 +1,360 @@
+//! The traced progress model: how far does each running thread get, if its real accesses go through real caches?
+//!
+//! Input: traces of programs with their profiles, and from the engine who runs where since when. Output: what the analytic model
+//! gives, with misses that happened instead of misses that were expected.
+//!
+//! Time goes in steps. In each, every running thread executes as many instructions as its last rate allows, through the private
+//! caches of its core ([`thread`]); what they miss is then taken to the shared caches in the order of (time, CPU) ([`weave`]).
+//! How long the step's instructions took follows from the misses that there were, by the same interval analysis as in the analytic
+//! model ([`super::analytic::Timing`]); the difference to the step is made up for in the next. So threads meet only at shared
+//! caches, only those that run cost anything, and the same calls give the same answers. After Zsim's bound and weave phases
+//! (Sanchez and Kozyrakis, ISCA 2013) and CMPSched$im, section 3.3.
+//!
+//! Private caches belong to cores: what a thread left is there when it comes back, unless others have taken its place. A store to a
+//! line of a program with several threads takes the line away from all other cores, once per step.
+//!
+//! Left out: misses of instruction fetches fill caches but cost no time; caches behind cores are not inclusive; prefetching is in
+//! the timing, not in the caches.
+
+mod account;
+mod machine;
+mod thread;
+mod weave;
+
+use std::fmt;
+use std::sync::Arc;
+
+use countersteer_cache::wire::Head;
+use countersteer_core::profile::Profile;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
+
+use super::analytic::{Analytic, Cpu, factor_at};
+use super::{Counters, ModelError, ModelId, ProgressConfig, ProgressModel, Rates};
+use machine::Machine;
+use thread::{Place, Program, Thread};
+
+pub use weave::Pressure;
+
+/// A step at most.
+const STEP_NS: u64 = 20_000;
+/// A step at least, unless the engine asks for the time.
+const LEAST_NS: u64 = 500;
+const NOBODY: u32 = u32::MAX;
+/// Part of a new memory latency that is taken over at each step.
+const DAMPING: f64 = 0.25;
+/// Utilisation of a memory domain at which its latency is capped, in steps; throughput is bounded by the steps after.
+const MOST_UTILISATION: f64 = 0.98;
+
+/// A block of events, ready to be read.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub head: Head,
+    pub words: Arc<[u32]>,
+}
+
+/// The recorded run of a program.
+pub trait TraceSource: Send + Sync {
+    /// Threads that were recorded, at least one.
+    fn threads(&self) -> u32;
+
+    /// Blocks of a thread.
+    fn blocks(&self, thread: u32) -> u32;
+
+    /// What a block says of itself.
+    fn head(&self, thread: u32, block: u32) -> Head;
+
+    /// A block; an empty one where it cannot be read any more.
+    fn block(&self, thread: u32, block: u32) -> Block;
+}
+
+/// Traces by the profile that they belong to.
+#[derive(Clone, Default)]
+pub struct Traces(pub Vec<(Arc<Profile>, Arc<dyn TraceSource>)>);
+
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.iter().map(|(profile, _)| profile.name());
+        f.debug_list().entries(names).finish()
+    }
+}
+
+/// The model.
+pub struct Traced {
+    /// What does not depend on caches: speeds alone, forecasts.
+    analytic: Analytic,
+    topology: Arc<Topology>,
+    config: ProgressConfig,
+    traces: Traces,
+    machine: Machine,
+    cpus: Vec<Cpu>,
+    programs: Vec<Program>,
+    threads: Vec<Thread>,
+    /// Copies of programs so far; each has an address space of its own.
+    instances: u16,
+    on_cpu: Vec<u32>,
+    before_on_cpu: Vec<u32>,
+    /// By memory domain: factor on the latency.
+    factors: Vec<f64>,
+    finished: Vec<u32>,
+    spent: account::Spent,
+    clock: u64,
+}
+
+impl Traced {
+    /// An empty machine at time zero.
+    #[must_use]
+    pub fn new(topology: Arc<Topology>, config: ProgressConfig, traces: Traces) -> Self {
+        let analytic = Analytic::new(Arc::clone(&topology), config.clone());
+        let cpus = analytic.cpus().to_vec();
+        Self {
+            machine: Machine::new(&topology, &cpus),
+            on_cpu: vec![NOBODY; cpus.len()],
+            before_on_cpu: vec![NOBODY; cpus.len()],
+            factors: vec![1.0; topology.memory.len()],
+            spent: account::Spent::new(&topology),
+            analytic,
+            topology,
+            config,
+            traces,
+            cpus,
+            programs: Vec::new(),
+            threads: Vec::new(),
+            instances: 0,
+            finished: Vec::new(),
+            clock: 0,
+        }
+    }
+
+    /// Who evicted whom in a cache behind the cores: lines of the first program that the second took the place of.
+    #[must_use]
+    pub fn pressure(&self, cache: CacheId) -> Pressure {
+        self.machine.pressure(cache, usize::from(self.instances))
+    }
+
+    fn working(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let running = self.on_cpu.iter().copied().enumerate();
+        running.filter(|(_, t)| *t != NOBODY && self.threads[*t as usize].left > 0.0)
+    }
+
+    /// Lets everything run for so many nanoseconds.
+    fn step(&mut self, ns: u64) {
+        let until = self.clock + ns;
+        let working: Vec<(usize, u32)> = self.working().collect();
+        for (row, id) in &working {
+            let thread = &mut self.threads[*id as usize];
+            let program = &self.programs[thread.program as usize];
+            thread.run(program, *row, ns as f64, &mut self.machine);
+        }
+        let sharing = |owner: u16| {
+            let of = self.threads.iter().filter(|t| t.owner == owner);
+            of.take(2).count() > 1
+        };
+        self.machine.weave(sharing);
+        let mut demand = vec![0.0; self.factors.len()];
+        for (row, id) in working {
+            let cpu = &self.cpus[row];
+            let place = Place {
+                cpu,
+                siblings: self.siblings(row),
+                factor: self.factors[cpu.memory as usize],
+                ns: ns as f64,
+                power: &self.topology.core_types[cpu.core_type as usize].power,
+            };
+            let served = self.machine.take_served(row);
+            let thread = &mut self.threads[id as usize];
+            let program = &self.programs[thread.program as usize];
+            let held = self.machine.held(row, thread.owner);
+            let energy = thread.settle(program, &place, &served, &held);
+            demand[cpu.memory as usize] += energy.memory_lines / ns as f64;
+            self.spent.add(&energy);
+            if thread.left <= 0.0 {
+                self.finished.push(id);
+            }
+        }
+        if self.config.contention {
+            for (row, demand) in demand.into_iter().enumerate() {
+                let bandwidth = self.topology.memory[row].bandwidth_gb_s.max(1e-6) / 64.0;
+                let wanted = factor_at((demand / bandwidth).min(MOST_UTILISATION));
+                self.factors[row] += DAMPING * (wanted - self.factors[row]);
+            }
+        }
+        self.spent
+            .pass(&self.topology, &self.cpus, &self.on_cpu, ns);
+        self.clock = until;
+    }
+
+    /// SMT siblings of a CPU that run something, itself included.
+    fn siblings(&self, row: usize) -> u32 {
+        let others = self.cpus[row].siblings.iter();
+        1 + others
+            .filter(|s| self.on_cpu[**s as usize] != NOBODY)
+            .count() as u32
+    }
+}
+
+impl ProgressModel for Traced {
+    fn add_program(&mut self, profile: Arc<Profile>) -> Result<ModelId, ModelError> {
+        let found = self
+            .traces
+            .0
+            .iter()
+            .find(|(known, _)| Arc::ptr_eq(known, &profile) || **known == *profile);
+        let (Profile::Recorded(recorded), Some((_, source))) = (&*profile, found) else {
+            let profile = profile.name().to_owned();
+            return Err(ModelError::NoTrace { profile });
+        };
+        let timings = self.analytic.timings(recorded);
+        self.programs
+            .push(Program::new(recorded, Arc::clone(source), timings));
+        self.analytic.add_program(profile)
+    }
+
+    fn begin_program(&mut self) {
+        self.instances = self.instances.wrapping_add(1) % countersteer_cache::cache::OWNERS as u16;
+    }
+
+    fn add_thread(&mut self, thread: ThreadId, model: ModelId) {
+        if self.threads.len() <= thread.index() {
+            self.threads.resize_with(thread.index() + 1, Thread::nobody);
+        }
+        let owner = self.instances;
+        let nth = self
+            .threads
+            .iter()
+            .filter(|t| t.owner == owner && t.program == model.0)
+            .count() as u32;
+        self.threads[thread.index()] = Thread::new(model.0, owner, nth);
+    }
+
+    fn set_work(
+        &mut self,
+        thread: ThreadId,
+        offset: f64,
+        instructions: f64,
+        stride: f64,
+        now: Nanos,
+    ) {
+        self.advance(now);
+        let t = &mut self.threads[thread.index()];
+        t.begin(
+            &self.programs[t.program as usize],
+            offset,
+            instructions,
+            stride,
+        );
+    }
+
+    fn set_running(&mut self, cpu: CpuId, next: Option<ThreadId>, now: Nanos) {
+        self.advance(now);
+        let row = cpu.index();
+        let next = next.map_or(NOBODY, |t| t.0);
+        let previous = std::mem::replace(&mut self.on_cpu[row], next);
+        if previous == next {
+            return;
+        }
+        if next == NOBODY {
+            return;
+        }
+        for (other, on) in self.on_cpu.iter_mut().enumerate() {
+            if other != row && *on == next {
+                *on = NOBODY;
+            }
+        }
+        let thread = &mut self.threads[next as usize];
+        if self.config.costs {
+            if self.before_on_cpu[row] != next {
+                thread.debt_ns += self.config.context_switch_ns;
+            }
+            if thread.last_cpu != NOBODY && thread.last_cpu != cpu.0 {
+                thread.debt_ns += self.config.migration_ns;
+            }
+        }
+        thread.last_cpu = cpu.0;
+        self.before_on_cpu[row] = next;
+    }
+
+    fn charge(&mut self, thread: ThreadId, cost: Nanos, now: Nanos) {
+        self.advance(now);
+        if self.on_cpu.contains(&thread.0) {
+            self.threads[thread.index()].debt_ns += cost.0 as f64;
+        }
+    }
+
+    fn next_event(&mut self) -> Nanos {
+        if !self.finished.is_empty() {
+            return Nanos(self.clock);
+        }
+        let ends = self
+            .working()
+            .map(|(_, t)| self.threads[t as usize].due_ns());
+        let earliest = ends.fold(f64::INFINITY, f64::min);
+        if earliest.is_infinite() {
+            return Nanos::NEVER;
+        }
+        Nanos(self.clock + (earliest as u64).clamp(LEAST_NS, STEP_NS))
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        while self.clock < now.0 {
+            let left = now.0 - self.clock;
+            if self.working().next().is_none() {
+                self.spent
+                    .pass(&self.topology, &self.cpus, &self.on_cpu, left);
+                self.clock = now.0;
+                return;
+            }
+            self.step(left.min(STEP_NS));
+        }
+    }
+
+    fn take_finished(&mut self, finished: &mut Vec<ThreadId>) {
+        finished.extend(self.finished.drain(..).map(ThreadId));
+    }
+
+    fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters {
+        self.advance(now);
+        self.threads[thread.index()].counted
+    }
+
+    fn occupancy_lines(&self, thread: ThreadId, cache: CacheId) -> f64 {
+        let t = &self.threads[thread.index()];
+        let sharers = self
+            .threads
+            .iter()
+            .filter(|other| other.owner == t.owner)
+            .count();
+        let core = self
+            .cpus
+            .get(t.last_cpu as usize)
+            .map(|cpu| cpu.core as usize);
+        self.machine.lines(cache, t.owner, core) / sharers.max(1) as f64
+    }
+
+    fn energy_j(&mut self, now: Nanos) -> f64 {
+        self.advance(now);
+        self.spent.total_j(&self.topology, self.clock)
+    }
+
+    fn true_sf(&self, thread: ThreadId) -> f64 {
+        let t = &self.threads[thread.index()];
+        let program = &self.programs[t.program as usize];
+        let (fast, slow) = self.topology.extremes();
+        let behaviour = program.behaviour(t.position);
+        let model = ModelId(t.program);
+        self.analytic.alone_ips_in(model, behaviour, fast)
+            / self.analytic.alone_ips_in(model, behaviour, slow)
+    }
+
+    fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
+        self.analytic.alone_ips(model, core_type)
+    }
+
+    fn alone_part_s(&self, model: ModelId, core_type: CoreTypeId, from: f64, to: f64) -> f64 {
+        self.analytic.alone_part_s(model, core_type, from, to)
+    }
+
+    fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
+        self.analytic.steady_state(assignment)
+    }
+}

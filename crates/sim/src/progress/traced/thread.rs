@@ -1,0 +1,356 @@
+//! Threads: where each is in its trace, and what it counted.
+
+use std::sync::Arc;
+
+use countersteer_cache::Key;
+use countersteer_cache::wire::{Decoder, Event, Position, What};
+use countersteer_core::machine::CorePower;
+use countersteer_core::profile::{Mix, Recorded};
+
+use super::account::Energy;
+use super::machine::{Held, Machine, Served};
+use super::{Block, NOBODY, TraceSource};
+use crate::progress::Counters;
+use crate::progress::analytic::{Cpu, Cycles, MAX_LEVELS, Measured, Timing};
+
+/// Cycles per instruction before anything is known.
+const FIRST_CPI: f64 = 1.0;
+/// A thread that is off its trace by more instructions than that looks for its place anew.
+const FAR: f64 = 300_000.0;
+
+/// A program: its trace, and what interval analysis knows of its behaviours.
+pub struct Program {
+    source: Arc<dyn TraceSource>,
+    /// Instructions of each recorded thread.
+    lengths: Vec<f64>,
+    /// Where each segment of the timeline ends, and its behaviour.
+    segments: Vec<(f64, u32)>,
+    mixes: Vec<Mix>,
+    /// By behaviour and class.
+    timings: Vec<Vec<Timing>>,
+}
+
+impl Program {
+    pub fn new(
+        profile: &Recorded,
+        source: Arc<dyn TraceSource>,
+        timings: Vec<Vec<Timing>>,
+    ) -> Self {
+        let length = |thread: u32| {
+            let blocks = 0..source.blocks(thread);
+            blocks
+                .map(|b| f64::from(source.head(thread, b).instructions))
+                .sum::<f64>()
+                .max(1.0)
+        };
+        let mut end = 0.0;
+        let segments = profile.timeline.iter().map(|s| {
+            end += s.instructions as f64;
+            (end, s.behaviour)
+        });
+        Self {
+            lengths: (0..source.threads()).map(length).collect(),
+            segments: segments.collect(),
+            mixes: profile.behaviours.iter().map(|b| b.mix).collect(),
+            source,
+            timings,
+        }
+    }
+
+    /// Instructions of the timeline.
+    fn total(&self) -> f64 {
+        self.segments.last().map_or(1.0, |s| s.0.max(1.0))
+    }
+
+    /// The behaviour at a position of the timeline, which repeats.
+    pub fn behaviour(&self, position: f64) -> u32 {
+        let at = position % self.total();
+        let row = self.segments.partition_point(|(end, _)| *end <= at);
+        self.segments.get(row).map_or(0, |s| s.1)
+    }
+}
+
+/// What a thread did in a step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Did {
+    instructions: f64,
+    mispredicted: f64,
+    /// Data accesses that missed the first level.
+    first_misses: f64,
+    /// Of the step's time, what the debt of the steps before took.
+    owed_ns: f64,
+}
+
+pub struct Thread {
+    pub program: u32,
+    pub owner: u16,
+    pub left: f64,
+    /// On the program's timeline.
+    pub position: f64,
+    stride: f64,
+    pub last_cpu: u32,
+    /// Time that it has had already.
+    pub debt_ns: f64,
+    pub counted: Counters,
+    /// Nanoseconds per instruction, as of the last step.
+    each_ns: f64,
+    stream: u32,
+    block: u32,
+    /// Instructions into the stream.
+    into: f64,
+    current: Option<Block>,
+    at: Position,
+    /// Instructions of the block that are behind.
+    behind: u32,
+    pending: Option<Event>,
+    did: Did,
+}
+
+impl Thread {
+    pub fn nobody() -> Self {
+        Self::new(0, u16::MAX, 0)
+    }
+
+    pub fn new(program: u32, owner: u16, stream: u32) -> Self {
+        Self {
+            program,
+            owner,
+            left: 0.0,
+            position: 0.0,
+            stride: 1.0,
+            last_cpu: NOBODY,
+            debt_ns: 0.0,
+            counted: Counters::default(),
+            each_ns: FIRST_CPI,
+            stream,
+            block: 0,
+            into: 0.0,
+            current: None,
+            at: Position::default(),
+            behind: 0,
+            pending: None,
+            did: Did::default(),
+        }
+    }
+
+    /// New work, from a position of the timeline on.
+    pub fn begin(&mut self, program: &Program, offset: f64, instructions: f64, stride: f64) {
+        let stream = self.stream as usize % program.lengths.len();
+        let length = program.lengths[stream];
+        let wanted = offset % program.total() / program.total() * length;
+        (self.left, self.position, self.stride) = (instructions, offset, stride);
+        let off = (wanted - self.into % length).abs();
+        if off.min(length - off) > FAR {
+            self.seek(program, wanted);
+        }
+    }
+
+    /// Goes to the block that holds an instruction of the stream.
+    fn seek(&mut self, program: &Program, wanted: f64) {
+        let stream = self.stream % program.lengths.len() as u32;
+        let (mut block, mut before) = (0, 0.0);
+        while block + 1 < program.source.blocks(stream) {
+            let length = f64::from(program.source.head(stream, block).instructions);
+            if before + length > wanted {
+                break;
+            }
+            before += length;
+            block += 1;
+        }
+        (
+            self.block,
+            self.into,
+            self.current,
+            self.behind,
+            self.pending,
+        ) = (block, before, None, 0, None);
+        self.at = Position::default();
+    }
+
+    /// When it ends its work at the present rate, or as good as never.
+    pub fn due_ns(&self) -> f64 {
+        self.left * self.each_ns + self.debt_ns.max(0.0)
+    }
+
+    /// Executes as much as the last rate allows in a step.
+    pub fn run(&mut self, program: &Program, row: usize, ns: f64, machine: &mut Machine) {
+        self.did = Did::default();
+        let free = ns - self.debt_ns;
+        if free <= 0.0 {
+            self.did.owed_ns = ns;
+            self.debt_ns -= ns;
+            return;
+        }
+        self.did.owed_ns = self.debt_ns;
+        self.debt_ns = 0.0;
+        let wanted = (free / self.each_ns).min(self.left).max(1.0);
+        self.execute(program, row, wanted as u32, machine);
+    }
+
+    fn execute(&mut self, program: &Program, row: usize, wanted: u32, machine: &mut Machine) {
+        let start = self.did.owed_ns;
+        let mut done = 0;
+        // A trace without instructions would never end a step.
+        let mut blocks = 0;
+        while done < wanted && blocks < 1 << 16 {
+            let Some(block) = self.current.take() else {
+                self.load(program);
+                blocks += 1;
+                continue;
+            };
+            let mut decoder = Decoder::resume(&block.words, self.at);
+            let mut over = false;
+            while done < wanted {
+                let next = match self.pending.take() {
+                    Some(event) => Some(event),
+                    None => decoder.next_event().ok().flatten(),
+                };
+                let length = block.head.instructions;
+                let gap = next.map_or(length - self.behind.min(length), |event| event.gap);
+                let step = gap.min(wanted - done);
+                done += step;
+                self.behind += step;
+                match next {
+                    Some(event) if step < gap => {
+                        self.pending = Some(Event {
+                            gap: gap - step,
+                            ..event
+                        });
+                    }
+                    Some(event) => {
+                        self.event(&event, row, start + f64::from(done) * self.each_ns, machine)
+                    }
+                    None => {
+                        over = step == gap;
+                        break;
+                    }
+                }
+            }
+            self.at = decoder.position();
+            if over {
+                self.into += f64::from(block.head.instructions);
+                self.block += 1;
+                self.behind = 0;
+                self.at = Position::default();
+            } else {
+                self.current = Some(block);
+            }
+        }
+        self.did.instructions = f64::from(done);
+    }
+
+    fn load(&mut self, program: &Program) {
+        let stream = self.stream % program.lengths.len() as u32;
+        if self.block >= program.source.blocks(stream) {
+            (self.block, self.into) = (0, 0.0);
+        }
+        self.current = Some(program.source.block(stream, self.block));
+    }
+
+    #[inline]
+    fn event(&mut self, event: &Event, row: usize, at_ns: f64, machine: &mut Machine) {
+        match event.what {
+            What::Mispredicted => self.did.mispredicted += 1.0,
+            What::Access(access) => {
+                let key = Key::new(self.owner, event.line);
+                self.did.first_misses +=
+                    f64::from(u8::from(machine.access(row, access, key, at_ns)));
+            }
+        }
+    }
+
+    /// Finds out how long the step's instructions took, and counts.
+    pub fn settle(
+        &mut self,
+        program: &Program,
+        on: &Place<'_>,
+        served: &Served,
+        held: &Held,
+    ) -> Energy {
+        let n = self.did.instructions;
+        let (cpu, ns) = (on.cpu, on.ns);
+        self.counted.run_ns += ns;
+        self.counted.cycles += ns * cpu.freq;
+        if n <= 0.0 {
+            let core_nj = on.power.active_w * ns;
+            self.counted.energy_nj += core_nj;
+            return Energy {
+                core_nj,
+                ..Energy::default()
+            };
+        }
+        let behaviour = program.behaviour(self.position) as usize;
+        let timing = &program.timings[behaviour][(cpu.class + on.siblings - 1) as usize];
+        let mut measured = Measured {
+            first: self.did.first_misses / n,
+            private: served.private_misses / n,
+            shared: [0.0; MAX_LEVELS],
+            held: held.lines,
+            mispredicted: self.did.mispredicted / n,
+        };
+        for (level, misses) in served.misses.iter().enumerate().take(cpu.levels) {
+            measured.shared[level] = misses / n;
+        }
+        let cycles = timing.cycles(&measured, on.factor);
+        self.each_ns = cycles.total() * cpu.cycle_ns;
+        self.left -= n;
+        self.position += n * self.stride;
+        if self.left < 1.0 {
+            self.left = 0.0;
+        } else {
+            self.debt_ns += self.did.owed_ns + self.each_ns * n - ns;
+        }
+        self.count(on, &program.mixes[behaviour], served, &cycles)
+    }
+
+    fn count(&mut self, on: &Place<'_>, mix: &Mix, served: &Served, cycles: &Cycles) -> Energy {
+        let n = self.did.instructions;
+        let (cpu, power) = (on.cpu, on.power);
+        let (references, missed) = match cpu.levels.checked_sub(1) {
+            Some(last) => (served.references[last], served.misses[last]),
+            None => (self.did.first_misses, served.private_misses),
+        };
+        let instruction_nj = power.instruction_nj + mix.fp * power.fp_nj + mix.simd * power.simd_nj;
+        let levels = cpu
+            .access_nj
+            .iter()
+            .zip(&served.references)
+            .take(cpu.levels);
+        let energy = Energy {
+            core_nj: power.active_w * on.ns / f64::from(on.siblings) + n * instruction_nj,
+            memory_lines: served.memory_lines,
+            memory_nj: served.memory_lines * cpu.memory_nj,
+            cache_nj: levels.map(|(each, count)| each * count).sum(),
+        };
+        let c = &mut self.counted;
+        c.instructions += n;
+        c.l2_misses += served.private_misses;
+        c.llc_references += references;
+        c.llc_misses += missed;
+        c.branch_instructions += mix.branches * n;
+        c.branch_misses += self.did.mispredicted;
+        c.energy_nj += energy.core_nj + energy.cache_nj + energy.memory_nj;
+        let d = &mut c.detail;
+        d.instructions += n;
+        d.loads += mix.loads * n;
+        d.stores += mix.stores * n;
+        d.fp_operations += mix.fp * n;
+        d.simd_operations += mix.simd * n;
+        d.l1d_misses += self.did.first_misses;
+        d.stall_memory += cycles.memory * n;
+        d.stall_branches += cycles.branches * n;
+        d.stall_other += (cycles.base - cycles.dispatch) * n;
+        energy
+    }
+}
+
+/// Where and how a step was.
+pub struct Place<'a> {
+    pub cpu: &'a Cpu,
+    /// Threads that run on the core, this one included.
+    pub siblings: u32,
+    /// On the latency of memory.
+    pub factor: f64,
+    pub ns: f64,
+    pub power: &'a CorePower,
+}

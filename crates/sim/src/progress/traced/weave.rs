@@ -1,0 +1,95 @@
+//! Where cores meet: shared caches serve what private ones missed, in the order of time.
+
+use countersteer_cache::Key;
+use countersteer_cache::private::Request;
+use countersteer_cache::shared::Depth;
+use countersteer_core::units::CacheId;
+
+use super::machine::{Logged, Machine};
+
+/// Who evicted whom in a cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Lines, by victim (a copy of a program, from 1), then by who took their place.
+    pub evicted: Vec<Vec<u64>>,
+}
+
+impl Machine {
+    /// Serves what was logged in a step; `sharing` says whether a program has several threads.
+    pub fn weave(&mut self, sharing: impl Fn(u16) -> bool) {
+        let mut log = std::mem::take(&mut self.log);
+        // Stable: what a core asks for at one time stays in its order.
+        log.sort_by_key(|logged| (logged.at_ps, logged.cpu));
+        for logged in &log {
+            self.serve(logged, &sharing);
+        }
+        log.clear();
+        self.log = log;
+    }
+
+    fn serve(&mut self, logged: &Logged, sharing: &impl Fn(u16) -> bool) {
+        let row = logged.cpu as usize;
+        match logged.request {
+            Request::Upgrade(key) | Request::Demand { key, write: true }
+                if sharing(key.owner() as u16) =>
+            {
+                self.take_from_others(row, key);
+            }
+            _ => {}
+        }
+        if matches!(logged.request, Request::Upgrade(_)) {
+            return;
+        }
+        let first = self.chains[row].first().copied();
+        let written = self.shared.written();
+        let depth = self.shared.serve(first, logged.request);
+        let served = &mut self.served[row];
+        served.memory_lines += (self.shared.written() - written) as f64;
+        if matches!(logged.request, Request::Victim { .. }) {
+            return;
+        }
+        served.memory_lines += f64::from(u8::from(depth == Depth::Memory));
+        if logged.data && matches!(logged.request, Request::Demand { .. }) {
+            for (level, node) in self.chains[row].iter().enumerate() {
+                served.references[level] += 1.0;
+                if depth == Depth::Cache(*node) {
+                    break;
+                }
+                served.misses[level] += 1.0;
+            }
+        }
+    }
+
+    /// A store takes a line away from all other cores.
+    fn take_from_others(&mut self, row: usize, key: Key) {
+        let own = self.core_of[row];
+        let others = (0..self.shared.len()).filter(|node| !self.chains[row].contains(node));
+        for node in others.collect::<Vec<_>>() {
+            let removed = self.shared.cache_mut(node).remove(key);
+            if removed.is_some_and(|victim| victim.dirty) {
+                self.shared.take_victim(None, key, true);
+            }
+        }
+        for core in (0..self.cores.len()).filter(|core| *core != own) {
+            if self.cores[core].invalidate(key) == Some(true) {
+                let first = self.chains[row].first().copied();
+                self.shared.take_victim(first, key, true);
+            }
+        }
+    }
+
+    pub fn pressure(&self, cache: CacheId, programs: usize) -> Pressure {
+        let Some(node) = self.node(cache) else {
+            return Pressure::default();
+        };
+        let cache = self.shared.cache(node);
+        let row = |victim| {
+            (1..=programs)
+                .map(|by| cache.evictions(victim, by))
+                .collect()
+        };
+        Pressure {
+            evicted: (1..=programs).map(row).collect(),
+        }
+    }
+}
