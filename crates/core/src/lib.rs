@@ -13,6 +13,7 @@ pub mod events;
 pub mod evidence;
 pub mod machine;
 pub mod metric;
+pub mod model;
 pub mod phase;
 pub mod placement;
 pub mod policy;

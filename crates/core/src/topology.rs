@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
 use crate::machine::{CoreType, LinuxKind, Machine, Memory};
+use crate::model::{self, Models};
 use crate::units::{CacheId, CoreTypeId, CpuId, GroupId};
 
 /// A machine as policies and schedulers see it.
@@ -24,6 +25,8 @@ pub struct Topology {
     pub cpus: Vec<Cpu>,
     /// Core types, fastest first (capacity, then frequency, then the file's order).
     pub core_types: Vec<CoreType>,
+    /// Trained models by core type.
+    pub models: Vec<Models>,
     /// Shared caches, inner levels first; a CPU without one has its private last level here.
     pub caches: Vec<Cache>,
     /// Memory domains.
@@ -138,6 +141,7 @@ impl Topology {
             linux: machine.linux,
             hz: machine.hz,
             cpus: cpus(machine, &core_types),
+            models: model::for_machine(&machine.name, &core_types, model::shipped_for),
             core_types,
             caches: Vec::new(),
             memory: machine.memory.clone(),

@@ -82,7 +82,7 @@ fn figures_are_in_the_unit_of_the_table() {
 fn a_thread_that_takes_a_number_over_begins_without_its_predecessors_samples() {
     let both = [(Event::Instructions, 1e9), (Event::Cycles, 1e9)];
     let halves = |set| sample(set, 2, &both);
-    let mut bank = MetricBank::new(&topology(), &["sf"]);
+    let mut bank = MetricBank::new(&topology(), &["sf_steps"]);
     bank.update(&seen(vec![halves(0)]));
     let exit = ThreadEvent {
         at: Nanos::from_millis(1000),
@@ -94,7 +94,7 @@ fn a_thread_that_takes_a_number_over_begins_without_its_predecessors_samples() {
         ..Observation::default()
     });
     bank.update(&seen(vec![halves(1)]));
-    assert_eq!(bank.get(THREAD, "sf"), None, "one set of two was seen");
+    assert_eq!(bank.get(THREAD, "sf_steps"), None, "one set of two was seen");
     bank.update(&seen(vec![halves(0)]));
-    assert!(bank.get(THREAD, "sf").is_some());
+    assert!(bank.get(THREAD, "sf_steps").is_some());
 }

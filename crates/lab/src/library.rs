@@ -2,6 +2,7 @@
 //!
 //! A name is looked up here; anything that looks like a path, or is a file, is read from disk instead.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -47,6 +48,26 @@ pub fn shipped_profile(path: &str) -> Option<Text> {
         text: text.into(),
         shipped: true,
     })
+}
+
+/// All shipped recorded profiles, in the order of their paths.
+pub fn recorded() -> Vec<Text> {
+    let dir = PROFILES.get_dir("recorded");
+    let mut files: Vec<_> = dir.into_iter().flat_map(Dir::files).collect();
+    files.sort_by_key(|f| f.path());
+    let path = |f: &include_dir::File<'_>| f.path().to_str().map(str::to_owned);
+    files.into_iter().filter_map(|f| shipped_profile(&path(f)?)).collect()
+}
+
+/// Family by program, where several programs are alike.
+pub fn families() -> BTreeMap<String, String> {
+    let file = PROFILES.get_file("families.tsv");
+    let text = file.and_then(|f| f.contents_utf8()).unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(program, family)| (program.into(), family.into()))
+        .collect()
 }
 
 /// The shipped files about the papers' experiments, by name.

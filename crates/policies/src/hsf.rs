@@ -11,8 +11,8 @@
 //! does. A thread that was moved lately is held to twice the margin and patience for each move, which ends the ping-pong of a
 //! model that disagrees with itself across core types.
 //!
-//! Threads without SF count as average. `sf=sampled` and `sf=work` need a run on the fastest and on the slowest type: threads
-//! without are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again. With
+//! Threads without SF count as average. `sf=sampled` and `sf=work`, and `sf=model` for threads on which the model abstains, need a run
+//! on the fastest and on the slowest type: threads without are sent to the type they have not been on, and every `refresh_ms` the one with the oldest measurement is sent again. With
 //! `phases=on` those go first that have begun another phase since they were measured, and need not wait for `refresh_ms` to pass but
 //! for a quarter of it. Simulated with 16 recorded programs (STP, medians of 15 seeds) that is worth 2 % on a phone, the Apple M1 and
 //! QuickIA, 1 % on a hybrid desktop, nothing on Juno, and costs 5 % where two of twelve cores are fast and little faster than the
@@ -53,7 +53,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "sf",
             default: "model",
-            prose: "where speed-up factors come from: model (counters where the thread runs), steps (the same as the \
+            prose: "where speed-up factors come from: model (counters where the thread runs; measured like sampled where the model abstains), steps (the same as the \
                     engine in the kernel computes it), sampled (its own speed on \
                     either type), work (the same by the work that programs say they do, sleep included, where nothing \
                     counts instructions or they tell little), oracle (the truth; simulator only)",
@@ -83,7 +83,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "refresh_ms",
             default: "2000",
-            prose: "sf=sampled and sf=work: time between profiling moves once every thread is measured, in ms",
+            prose: "sf=sampled, sf=work and threads on which the model abstains: time between profiling moves once every thread is measured, in ms",
         },
         ParamDef {
             key: "phases",
@@ -135,6 +135,8 @@ struct Candidate<'a> {
     seat: Option<usize>,
     memory: Memory,
     profiled: bool,
+    /// Its factor is one that it has to be measured for.
+    measured: bool,
 }
 
 /// What a thread offers for a seat.
@@ -199,10 +201,10 @@ impl Hsf {
         let phases =
             params.choice("phases", &[("off", false), ("on", true)])? && metric == "sf_sampled";
         // Phases are derived from the counters of the second one.
-        let metrics = if phases {
-            vec![metric, "sf_steps"]
-        } else {
-            vec![metric]
+        let metrics = match metric {
+            "sf" => vec![metric, "sf_doubt"],
+            _ if phases => vec![metric, "sf_steps"],
+            _ => vec![metric],
         };
         Ok(Self {
             needs: Needs {
@@ -214,7 +216,7 @@ impl Hsf {
             turn: Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3),
             turned: Nanos::ZERO,
             metric,
-            explores: ["sf_sampled", "sf_work"].contains(&metric),
+            explores: ["sf", "sf_sampled", "sf_work"].contains(&metric),
             margin: params.number("margin", 0.0)?,
             patience: params.number("patience", 1.0)?,
             refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
@@ -255,6 +257,8 @@ impl Hsf {
                 seat: given.then_some(rank),
                 memory,
                 profiled: false,
+                measured: self.metric != "sf"
+                    || view.metric(info.id, "sf_doubt").is_some_and(|d| d > 1.0),
             }
         };
         let active = active(view);
@@ -347,7 +351,7 @@ impl Hsf {
         }
         for c in all
             .iter_mut()
-            .filter(|c| c.sf.is_none() && c.class == HintClass::Full)
+            .filter(|c| c.measured && c.sf.is_none() && c.class == HintClass::Full)
         {
             match c.memory.been {
                 [None, _] => c.send(f64::INFINITY),
@@ -375,7 +379,7 @@ impl Hsf {
         };
         let stale = all
             .iter_mut()
-            .filter(|c| c.class == HintClass::Full)
+            .filter(|c| c.measured && c.class == HintClass::Full)
             .filter(wanted);
         if let Some(c) = stale.min_by_key(|c| (!c.memory.changed, oldest(c), c.info.id)) {
             c.memory.changed = false;

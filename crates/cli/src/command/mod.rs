@@ -8,6 +8,7 @@ pub mod events;
 pub mod internal;
 pub mod machine;
 pub mod manual;
+pub mod model;
 pub mod mrc;
 pub mod policy;
 pub mod profile;
@@ -79,6 +80,9 @@ enum Command {
     /// List or show policies
     #[command(subcommand)]
     Policy(policy::Args),
+    /// List, show, train or judge models of speed-up and energy factors
+    #[command(subcommand)]
+    Model(model::Args),
     /// List or show workloads
     #[command(subcommand)]
     Workload(workload::Args),
@@ -122,6 +126,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => done(doctor::run(&args)),
         Command::Machine(args) => done(machine::run(args)),
         Command::Policy(args) => done(policy::run(args)),
+        Command::Model(args) => done(model::run(args)),
         Command::Workload(args) => done(workload::run(args)),
         Command::Sim(args) => done(sim::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),

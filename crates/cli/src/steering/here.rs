@@ -8,7 +8,7 @@ use countersteer_core::counters::{Plan, PlannedSet, divide, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::events::{Event, Source};
 use countersteer_core::machine::Machine;
-use countersteer_core::metric::events_of;
+use countersteer_core::metric::events_on_any;
 use countersteer_core::policy::Policy;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
@@ -97,15 +97,16 @@ impl Here {
 
     /// Counters for what a policy reads, and for how far threads get.
     pub fn counters(&self, policy: &dyn Policy, period: Nanos) -> anyhow::Result<PolicyCounters> {
-        counters(&self.pmus, &policy.needs().metrics, period)
+        counters(&self.pmus, &self.topology, &policy.needs().metrics, period)
     }
 
     /// What chooses other counters when another policy decides, or more often.
     pub fn recount(&self, policy: &dyn Policy, period: Nanos) -> Box<dyn Recount> {
-        let known = counters(&self.pmus, &policy.needs().metrics, period).ok();
+        let known = counters(&self.pmus, &self.topology, &policy.needs().metrics, period).ok();
         let (counted, missing) = known.map(|c| (c.names(), c.missing)).unwrap_or_default();
         Box::new(Recounting {
             pmus: self.pmus.clone(),
+            topology: Arc::clone(&self.topology),
             counted,
             missing,
             period,
@@ -135,6 +136,7 @@ impl PolicyCounters {
 /// Chooses counters while a run goes on.
 struct Recounting {
     pmus: Pmus,
+    topology: Arc<Topology>,
     /// What is counted, and how often it is read.
     counted: Vec<String>,
     /// What was said to be missing last.
@@ -144,7 +146,7 @@ struct Recounting {
 
 impl Recount for Recounting {
     fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters> {
-        let wanted = counters(&self.pmus, metrics, period).ok()?;
+        let wanted = counters(&self.pmus, &self.topology, metrics, period).ok()?;
         if wanted.missing != self.missing {
             wanted.tell("the policy that decides from now on");
             self.missing.clone_from(&wanted.missing);
@@ -166,8 +168,13 @@ impl Recount for Recounting {
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 
 /// Counters for metrics, and for how far threads get: in one set if this machine can count all of it at once.
-fn counters(pmus: &Pmus, metrics: &[&str], period: Nanos) -> anyhow::Result<PolicyCounters> {
-    let read = events_of(metrics);
+fn counters(
+    pmus: &Pmus,
+    topology: &Topology,
+    metrics: &[&str],
+    period: Nanos,
+) -> anyhow::Result<PolicyCounters> {
+    let read = events_on_any(topology, metrics);
     let wanted = BASE.iter().chain(read.iter().filter(|e| !BASE.contains(e)));
     let mut base = Vec::new();
     let mut others = Vec::new();

@@ -7,15 +7,17 @@ mod ratio;
 mod round;
 mod sf;
 pub mod steps;
+mod trained;
 mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Observation;
+use crate::model::{Model, Target};
 use crate::sample::Event;
 use crate::topology::Topology;
-use crate::units::ThreadId;
+use crate::units::{CoreTypeId, ThreadId};
 use crate::usage::UsageBank;
 use round::Rounds;
 
@@ -44,6 +46,25 @@ pub struct MetricDef {
     pub source: fn(&Arc<Topology>) -> Box<dyn MetricSource>,
 }
 
+impl MetricDef {
+    /// The events behind it on a core type: those of the trained model if it is evaluated and there is one.
+    fn events(&self, topology: &Topology, core_type: CoreTypeId) -> Vec<Event> {
+        let models = topology.models.get(core_type.index());
+        let target = TRAINED.iter().find(|(name, _)| *name == self.name);
+        let model = target.and_then(|(_, target)| models?.of(*target));
+        let more = model.map_or_else(|| self.helps.to_vec(), Model::events);
+        self.needs.iter().copied().chain(more).collect()
+    }
+}
+
+/// Metrics that a trained model tells where there is one.
+const TRAINED: [(&str, Target); 4] = [
+    (sf::SF_MODEL.name, Target::Sf),
+    (sf::SF_DOUBT.name, Target::Sf),
+    (steps::SF_STEPS.name, Target::Sf),
+    (sf::EF_MODEL.name, Target::Ef),
+];
+
 pub static METRICS: &[MetricDef] = &[
     ratio::IPC,
     ratio::IPS,
@@ -55,6 +76,8 @@ pub static METRICS: &[MetricDef] = &[
     ratio::ENERGY_PER_INSTRUCTION,
     ratio::POWER,
     sf::SF_MODEL,
+    sf::SF_DOUBT,
+    sf::EF_MODEL,
     sf::SF_SAMPLED,
     work::SF_WORK,
     sf::SF_ORACLE,
@@ -67,17 +90,33 @@ pub fn by_name(name: &str) -> Option<&'static MetricDef> {
     METRICS.iter().find(|m| m.name == name)
 }
 
-/// The events behind these metrics, each once, in the order in which they are first needed; unknown names need none.
+/// The events behind these metrics, each once, in the order in which they are first needed, but for those that trained models
+/// read; unknown names need none.
 #[must_use]
 pub fn events_of(names: &[&str]) -> Vec<Event> {
+    let metrics = names.iter().filter_map(|n| by_name(n));
+    unique(metrics.flat_map(|m| m.needs.iter().chain(m.helps).copied()))
+}
+
+/// The events behind these metrics on a core type.
+#[must_use]
+pub fn events_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> Vec<Event> {
+    let metrics = names.iter().filter_map(|n| by_name(n));
+    unique(metrics.flat_map(|m| m.events(topology, core_type)))
+}
+
+/// The events behind these metrics on some core type.
+#[must_use]
+pub fn events_on_any(topology: &Topology, names: &[&str]) -> Vec<Event> {
+    let types = (0..topology.core_types.len()).map(CoreTypeId::from_index);
+    unique(types.flat_map(|core_type| events_on(topology, core_type, names)))
+}
+
+fn unique(all: impl Iterator<Item = Event>) -> Vec<Event> {
     let mut events = Vec::new();
-    for event in names
-        .iter()
-        .filter_map(|n| by_name(n))
-        .flat_map(|m| m.needs.iter().chain(m.helps))
-    {
-        if !events.contains(event) {
-            events.push(*event);
+    for event in all {
+        if !events.contains(&event) {
+            events.push(event);
         }
     }
     events

@@ -1,12 +1,14 @@
 //! Speed-up factors: instructions per second on the fastest core type over those on the slowest.
 //!
-//! Three sources (PMCSched, section 4; PMCTrack, section 4.1): a model over counters of the core type the thread runs on;
-//! its own speeds, measured when it last ran on each type ("IPC sampling"); and the truth, which only a simulator has.
+//! Three sources (PMCSched, section 4; PMCTrack, section 4.1): a model over counters of the core type the thread runs on, trained
+//! ([`super::trained`]) or, for core types without one, the untrained one here; its own speeds, measured when it last ran on each type ("IPC sampling"); and the truth, which only a simulator has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::trained::{Doubt, Factor};
 use super::{MetricDef, MetricSource, Round};
+use crate::model::Target;
 use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
@@ -14,10 +16,28 @@ use crate::units::{CoreTypeId, ThreadId};
 pub(super) const SF_MODEL: MetricDef = MetricDef {
     name: "sf",
     unit: "ratio",
-    prose: "speed-up factor predicted from counters of the core type the thread runs on",
+    prose: "speed-up factor predicted from counters of the core type the thread runs on; measured where the model abstains",
     needs: &[Event::Instructions, Event::Cycles],
     helps: &[Event::LlcReferences, Event::LlcMisses, Event::BranchMisses],
-    source: |topology| Box::new(Model::new(topology)),
+    source: |topology| Box::new(Factor::new(topology, Target::Sf)),
+};
+
+pub(super) const SF_DOUBT: MetricDef = MetricDef {
+    name: "sf_doubt",
+    unit: "ratio",
+    prose: "width of the trained model's interval over that of the constant; above 1 the model abstains and sf is measured",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[],
+    source: |topology| Box::new(Doubt(Arc::clone(topology))),
+};
+
+pub(super) const EF_MODEL: MetricDef = MetricDef {
+    name: "ef",
+    unit: "ratio",
+    prose: "efficiency factor (energy-delay product on the slowest core type over that on the fastest) by the trained model",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[],
+    source: |topology| Box::new(Factor::new(topology, Target::Ef)),
 };
 
 pub(super) const SF_SAMPLED: MetricDef = MetricDef {
@@ -27,10 +47,7 @@ pub(super) const SF_SAMPLED: MetricDef = MetricDef {
     needs: &[Event::Instructions],
     helps: &[],
     source: |topology| {
-        Box::new(Sampled {
-            topology: Arc::clone(topology),
-            speeds: BTreeMap::new(),
-        })
+        Box::new(Sampled::new(topology))
     },
 };
 
@@ -51,10 +68,19 @@ impl MetricSource for Oracle {
     }
 }
 
-struct Sampled {
+pub(super) struct Sampled {
     topology: Arc<Topology>,
     /// Instructions per second by core type.
     speeds: BTreeMap<ThreadId, Vec<Option<f64>>>,
+}
+
+impl Sampled {
+    pub(super) fn new(topology: &Arc<Topology>) -> Self {
+        Self {
+            topology: Arc::clone(topology),
+            speeds: BTreeMap::new(),
+        }
+    }
 }
 
 impl MetricSource for Sampled {
@@ -435,10 +461,7 @@ mod tests {
     #[test]
     fn own_speeds_make_a_factor_once_both_types_were_seen() {
         let topology = testing::topology(testing::SMT);
-        let mut sampled = Sampled {
-            topology,
-            speeds: BTreeMap::new(),
-        };
+        let mut sampled = Sampled::new(&topology);
         let mut fast = sample(0, 500.0, 0.0, 0.0, 0.0);
         fast.counts.set(Event::Instructions, 3e3);
         assert_eq!(sampled.read(&Round::of(&fast)), None);

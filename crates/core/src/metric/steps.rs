@@ -2,8 +2,8 @@
 //!
 //! This is the form in which the engine in the kernel evaluates a model, where there are no fractions: value and table are
 //! compared as fixed-point numbers, and the same arithmetic is done here, bit by bit. A machine file may bring a table for
-//! each core type (`sf_steps`), trained or made by hand. Without one, the table is the best sum of its kind for the model of
-//! [`super::sf`]: on a grid in which each value of a ratio meets each of the others, the least squares are the means.
+//! each core type (`sf_steps`); else that of the trained model ([`crate::model`]) is taken. Without either, the table is the best sum of
+//! its kind for the model of [`super::sf`]: on a grid in which each value of a ratio meets each of the others, the least squares are the means.
 
 use super::sf::Model;
 use super::{MetricDef, MetricSource, Round};
@@ -82,10 +82,9 @@ impl FixedModel {
     /// The speed-up factor from a round; none of a thread that did nothing. A feature whose events are not counted adds nothing.
     #[must_use]
     pub fn factor_q16(&self, round: &Round<'_>) -> Option<u64> {
-        let ratio = |f: &FixedFeature| f.ratio_q20(&round.with(&[f.above, f.below])?.counts);
-        ratio(self.features.first()?)?;
+        self.features.first()?.read_q20(round)?;
         let add = |f: &FixedFeature| {
-            let value = ratio(f)?;
+            let value = f.read_q20(round)?;
             let reached = f.steps.partition_point(|(least, _)| *least <= value);
             Some(f.steps[reached.checked_sub(1)?].1)
         };
@@ -95,6 +94,12 @@ impl FixedModel {
 }
 
 impl FixedFeature {
+    /// The ratio in the newest sample of a round that has both events.
+    #[must_use]
+    pub fn read_q20(&self, round: &Round<'_>) -> Option<u64> {
+        self.ratio_q20(&round.with(&[self.above, self.below])?.counts)
+    }
+
     /// The ratio of its counts; none where an event is not counted, or nothing that the ratio is taken by.
     #[must_use]
     pub fn ratio_q20(&self, counts: &Counts) -> Option<u64> {
@@ -104,12 +109,15 @@ impl FixedFeature {
     }
 }
 
-/// The models of a machine by core type: its own, or derived.
+/// The models of a machine by core type: its own, or trained, or derived.
 #[must_use]
 pub fn step_models(topology: &Topology) -> Vec<FixedModel> {
     let of = |id: CoreTypeId| {
         let own = topology.core_types[id.index()].sf_steps.as_ref();
-        own.map_or_else(|| derived(topology, id), StepModel::fixed)
+        let trained = || Some(topology.models.get(id.index())?.sf.as_ref()?.factor.clone());
+        own.map(StepModel::fixed)
+            .or_else(trained)
+            .unwrap_or_else(|| derived(topology, id))
     };
     (0..topology.core_types.len())
         .map(|row| of(CoreTypeId::from_index(row)))
@@ -323,7 +331,8 @@ mod tests {
     #[test]
     fn derived_tables_rank_threads_like_the_model_they_are_derived_from() {
         let text = include_str!("../../../../machines/i9-12900k-8p8e.toml");
-        let topology = Topology::new(&crate::machine::Machine::parse("i9", text).unwrap());
+        let mut topology = Topology::new(&crate::machine::Machine::parse("i9", text).unwrap());
+        topology.models.clear();
         let mut model = Model::new(&topology);
         let steps = step_models(&topology);
         let mut rng = crate::policy::PolicyRng::new(1, 1);

@@ -20,7 +20,7 @@ use countersteer_core::engine::{
     Watched,
 };
 use countersteer_core::events::Event;
-use countersteer_core::metric::{MetricBank, events_of};
+use countersteer_core::metric::{MetricBank, events_on};
 use countersteer_core::placement::{AdmissionTable, Clamp, Placement, Target};
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
@@ -621,7 +621,9 @@ impl Engine for Simulation {
 
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, SimError> {
         if self.watched.changes(watch) {
-            self.pmu.count(events_of(watch.metrics), &self.topology);
+            self.pmu.count(&self.topology, |core_type| {
+                events_on(&self.topology, core_type, watch.metrics)
+            });
         }
         self.run(until, watch.events)?;
         let finished = self.finished();

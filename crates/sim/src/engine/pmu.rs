@@ -21,35 +21,6 @@ const FIXED: [Event; 2] = [Event::Cycles, Event::Instructions];
 /// Virtual counters that are read with every set.
 const VIRTUAL: [Event; 2] = [Event::EnergyNj, Event::LlcOccupancyBytes];
 
-/// What the model tells of an event; `None` where it cannot, or where a thread's profile says nothing of it.
-fn value(event: Event, c: &Counters) -> Option<f64> {
-    let detail = |value: f64| {
-        let whole = c.detail.instructions > 0.5 * c.instructions;
-        whole.then_some(value)
-    };
-    match event {
-        Event::Instructions | Event::Work => Some(c.instructions),
-        Event::Cycles => Some(c.cycles),
-        Event::L2Misses => Some(c.l2_misses),
-        Event::LlcReferences => Some(c.llc_references),
-        Event::LlcMisses => Some(c.llc_misses),
-        Event::Branches => Some(c.branch_instructions),
-        Event::BranchMisses => Some(c.branch_misses),
-        Event::EnergyNj => Some(c.energy_nj),
-        Event::L1dAccesses => detail(c.detail.loads + c.detail.stores),
-        // What misses the level-one cache is looked up in the level-two cache.
-        Event::L1dMisses | Event::L2Accesses => detail(c.detail.l1d_misses),
-        Event::Loads => detail(c.detail.loads),
-        Event::Stores => detail(c.detail.stores),
-        Event::FpOperations => detail(c.detail.fp_operations),
-        Event::SimdOperations => detail(c.detail.simd_operations),
-        Event::StallMemory => detail(c.detail.stall_memory),
-        Event::StallBranches => detail(c.detail.stall_branches),
-        Event::StallOther => detail(c.detail.stall_other),
-        _ => None,
-    }
-}
-
 /// Whether the model can tell an event of threads whose profiles say enough.
 fn is_offered(event: Event) -> bool {
     let detail = Detail {
@@ -61,7 +32,7 @@ fn is_offered(event: Event) -> bool {
         detail,
         ..Counters::default()
     };
-    value(event, &counters).is_some()
+    counters.event(event).is_some()
 }
 
 /// The event sets of a core type: as few as its counters allow.
@@ -113,28 +84,30 @@ impl Pmu {
             always: Vec::new(),
             period: 0,
         };
-        pmu.count(Vec::new(), topology);
+        pmu.count(topology, |_| Vec::new());
         pmu
     }
 
-    /// Counts these events, as far as the model can tell them and each core type can count them.
-    pub fn count(&mut self, mut read: Vec<Event>, topology: &Topology) {
-        let more = self.always.iter().filter(|event| !read.contains(event));
-        read.extend(more.copied().collect::<Vec<_>>());
+    /// Counts on each core type what `read` says, as far as the model can tell it and the core type can count it.
+    pub fn count(&mut self, topology: &Topology, read: impl Fn(CoreTypeId) -> Vec<Event>) {
         let without_counter = |event: &Event| VIRTUAL.contains(event) || *event == Event::Work;
-        read.retain(|event| is_offered(*event) && !without_counter(event) && !BASE.contains(event));
-        self.sets = topology
-            .core_types
-            .iter()
-            .map(|core_type| sets_of(core_type, &read))
-            .collect();
+        let sets = |(row, core_type): (usize, &CoreType)| {
+            let mut read = read(CoreTypeId::from_index(row));
+            let more = self.always.iter().filter(|event| !read.contains(event));
+            read.extend(more.copied().collect::<Vec<_>>());
+            read.retain(|event| {
+                is_offered(*event) && !without_counter(event) && !BASE.contains(event)
+            });
+            sets_of(core_type, &read)
+        };
+        self.sets = topology.core_types.iter().enumerate().map(sets).collect();
         self.period = 0;
     }
 
     /// Counts these events too, from now on.
     pub fn count_also(&mut self, events: &[Event], topology: &Topology) {
         self.always = events.to_vec();
-        self.count(Vec::new(), topology);
+        self.count(topology, |_| Vec::new());
     }
 
     /// A period is over: the next set counts.
@@ -188,7 +161,7 @@ impl Pmu {
             let exact = if event == Event::LlcOccupancyBytes {
                 Some(occupancy)
             } else {
-                value(event, now).map(|sum| sum - value(event, &last).unwrap_or(0.0))
+                now.event(event).map(|sum| sum - last.event(event).unwrap_or(0.0))
             };
             let factor = if self.noise > 0.0 {
                 1.0 + self.noise * deviate(&mut self.rngs[event as usize])

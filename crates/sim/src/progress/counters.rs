@@ -2,6 +2,8 @@
 //!
 //! Output of the progress model, cumulative since the thread was added; the simulated PMU samples differences.
 
+use countersteer_core::events::Event;
+
 /// Cumulative raw events of one thread, exact (no sampling, no noise).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
@@ -55,4 +57,36 @@ impl Detail {
         stall_branches: 0.0,
         stall_other: 0.0,
     };
+}
+
+impl Counters {
+    /// What the model tells of an event; `None` where it cannot, or where a thread's profile says nothing of it.
+    #[must_use]
+    pub fn event(&self, event: Event) -> Option<f64> {
+        let detail = |value: f64| {
+            let whole = self.detail.instructions > 0.5 * self.instructions;
+            whole.then_some(value)
+        };
+        match event {
+            Event::Instructions | Event::Work => Some(self.instructions),
+            Event::Cycles => Some(self.cycles),
+            Event::L2Misses => Some(self.l2_misses),
+            Event::LlcReferences => Some(self.llc_references),
+            Event::LlcMisses => Some(self.llc_misses),
+            Event::Branches => Some(self.branch_instructions),
+            Event::BranchMisses => Some(self.branch_misses),
+            Event::EnergyNj => Some(self.energy_nj),
+            Event::L1dAccesses => detail(self.detail.loads + self.detail.stores),
+            // What misses the level-one cache is looked up in the level-two cache.
+            Event::L1dMisses | Event::L2Accesses => detail(self.detail.l1d_misses),
+            Event::Loads => detail(self.detail.loads),
+            Event::Stores => detail(self.detail.stores),
+            Event::FpOperations => detail(self.detail.fp_operations),
+            Event::SimdOperations => detail(self.detail.simd_operations),
+            Event::StallMemory => detail(self.detail.stall_memory),
+            Event::StallBranches => detail(self.detail.stall_branches),
+            Event::StallOther => detail(self.detail.stall_other),
+            _ => None,
+        }
+    }
 }

@@ -1,0 +1,282 @@
+//! `steer model list|show|train|eval`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use countersteer_core::model::{Judged, ModelFile, Target, shipped};
+use countersteer_core::profile::Profile;
+use countersteer_core::topology::Topology;
+use countersteer_report::table::plain;
+use countersteer_report::write_atomically;
+use countersteer_train::data::{Data, most_events};
+use countersteer_train::sample::{Sample, crossed, samples};
+use countersteer_train::{export, judge, train};
+use serde::Serialize;
+
+use super::{print, print_json};
+use crate::error::{Kind, told};
+use crate::{experiment, library};
+
+/// Models of speed-up and energy factors.
+#[derive(Debug, clap::Subcommand)]
+pub enum Args {
+    /// List the shipped models
+    List {
+        /// As JSON: an array of objects with `path`, `target`, `machine`, `core_type` and `judged`
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a model: what it reads, and what each ratio adds
+    Show {
+        /// Path as `steer model list` prints it, or a file
+        model: String,
+        /// The file as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Train models on recorded programs, simulated on each core type of machines
+    Train {
+        /// Names or files; every shipped machine with several core types when absent
+        machines: Vec<String>,
+        /// Folder that gets a folder per core type
+        #[arg(short, long, default_value = "models", value_name = "DIR")]
+        output: PathBuf,
+    },
+    /// Judge models on families of programs that they have not seen, beside yardsticks
+    Eval {
+        /// Names or files; every shipped machine with several core types when absent
+        machines: Vec<String>,
+    },
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args {
+        Args::List { json } => list(json),
+        Args::Show { model, json } => show(&model, json),
+        Args::Train { machines, output } => train_all(&machines, &output),
+        Args::Eval { machines } => eval(&machines),
+    }
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    path: &'a str,
+    target: Target,
+    machine: &'a str,
+    core_type: &'a str,
+    judged: Judged,
+}
+
+fn list(json: bool) -> anyhow::Result<()> {
+    let models = shipped();
+    let rows: Vec<Row<'_>> = models
+        .iter()
+        .map(|(path, file)| Row {
+            path,
+            target: file.target,
+            machine: &file.machine,
+            core_type: &file.core_type,
+            judged: file.judged,
+        })
+        .collect();
+    if json {
+        return print_json(&rows);
+    }
+    let cells = rows.iter().map(|row| {
+        let judged = &row.judged;
+        vec![
+            row.path.to_owned(),
+            row.target.name().to_owned(),
+            format!("{:.2}", judged.r),
+            percent(judged.mape),
+            percent(judged.constant_mape),
+            percent(judged.coverage),
+            percent(judged.abstains),
+        ]
+    });
+    let heads = ["model", "target", "r", "error", "constant's", "in interval", "abstains"];
+    print(&plain(&heads, cells))
+}
+
+fn show(name: &str, json: bool) -> anyhow::Result<()> {
+    let known = shipped().into_iter().find(|(path, _)| path == name);
+    let file = match known {
+        Some((_, file)) => file,
+        None if Path::new(name).is_file() => {
+            let text = library::read(Path::new(name))?;
+            ModelFile::parse(&text.path, &text.text)?
+        }
+        None => {
+            let why = format!("there is no model `{name}`; `steer model list` prints those there are");
+            return Err(told(Kind::Missing, why));
+        }
+    };
+    if json {
+        return print_json(&file);
+    }
+    let ratios = file.factor.features.iter().map(|f| {
+        let adds = f.steps.iter().map(|s| s.1);
+        let least = adds.clone().fold(f64::INFINITY, f64::min);
+        let most = adds.fold(f64::NEG_INFINITY, f64::max);
+        let from = f.steps.get(1).map_or(0.0, |s| s.0);
+        let to = f.steps.last().map_or(0.0, |s| s.0);
+        vec![
+            format!("{}/{}", f.above, f.below),
+            format!("{from:.3e} to {to:.3e}"),
+            format!("{least:+.2} to {most:+.2}"),
+        ]
+    });
+    let table = plain(&["ratio", "values seen", "adds"], ratios);
+    print(&format!(
+        "{} on {} of {}: {} against {}\ntrained on {}\nbase {:.3}; constant {:.3}, 9 of 10 within {}\n\n{table}",
+        file.target.name(),
+        file.core_type,
+        file.machine,
+        file.fast,
+        file.slow,
+        file.trained_on,
+        file.factor.base,
+        file.constant.factor,
+        percent(file.constant.width),
+    ))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Crossed samples for each behaviour.
+const CROSSED: usize = 6;
+const SEED: u64 = 1;
+
+/// What models of a machine are trained and judged on.
+struct Material {
+    topology: Arc<Topology>,
+    samples: Vec<Sample>,
+    trained_on: String,
+}
+
+impl Material {
+    fn new(machine: &str) -> anyhow::Result<Option<Self>> {
+        let topology = experiment::machine(machine)?.topology;
+        if topology.core_types.len() < 2 {
+            return Ok(None);
+        }
+        let programs = programs()?;
+        let mut all = samples(&topology, &programs)?;
+        let own = all.len();
+        all.extend(crossed(&topology, &programs, CROSSED, SEED)?);
+        let mut families: Vec<&String> = programs.iter().map(|(family, _)| family).collect();
+        families.sort();
+        families.dedup();
+        let trained_on = format!(
+            "{own} stretches of {} recorded programs in {} families, and {} crossed of two, simulated alone",
+            programs.len(),
+            families.len(),
+            all.len() - own,
+        );
+        Ok(Some(Self {
+            topology,
+            samples: all,
+            trained_on,
+        }))
+    }
+}
+
+/// The shipped recorded programs with their families.
+fn programs() -> anyhow::Result<Vec<(String, Arc<Profile>)>> {
+    let families = library::families();
+    let of = |text: library::Text| {
+        let profile = Profile::parse(&text.path, &text.text)?;
+        let family = families.get(profile.name());
+        let family = family.cloned().unwrap_or_else(|| profile.name().into());
+        Ok((family, Arc::new(profile)))
+    };
+    library::recorded().into_iter().map(of).collect()
+}
+
+fn machines(named: &[String]) -> Vec<String> {
+    if named.is_empty() {
+        library::machine_names()
+    } else {
+        named.to_vec()
+    }
+}
+
+fn train_all(named: &[String], output: &Path) -> anyhow::Result<()> {
+    for machine in machines(named) {
+        let Some(material) = Material::new(&machine)? else {
+            continue;
+        };
+        let topology = &material.topology;
+        for (row, core_type) in topology.core_types.iter().enumerate() {
+            for target in Target::ALL {
+                let data = Data::new(&material.samples, row, core_type, target);
+                let most = most_events(core_type);
+                let enough = || format!("{machine}: too few samples on {}", core_type.name);
+                let trained = train::train(&data, &[], most).with_context(enough)?;
+                let judged = judge::judge(topology, row, &material.samples, &data, most, false)
+                    .with_context(enough)?
+                    .judged;
+                let trained_on = material.trained_on.clone();
+                let file = export::file(topology, row, &data, &trained, trained_on, judged);
+                let folder = output.join(&core_type.name);
+                std::fs::create_dir_all(&folder)
+                    .with_context(|| format!("cannot make {}", folder.display()))?;
+                let path = folder.join(format!("{}.{}.toml", topology.name, target.name()));
+                write_atomically(&path, file.to_toml()?.as_bytes())?;
+                eprintln!(
+                    "steer: {}: r {:.2}, error {} (constant {})",
+                    path.display(),
+                    judged.r,
+                    percent(judged.mape),
+                    percent(judged.constant_mape),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn eval(named: &[String]) -> anyhow::Result<()> {
+    let mut cells = Vec::new();
+    for machine in machines(named) {
+        let Some(material) = Material::new(&machine)? else {
+            continue;
+        };
+        let topology = &material.topology;
+        for target in Target::ALL {
+            for (row, core_type) in topology.core_types.iter().enumerate() {
+                let data = Data::new(&material.samples, row, core_type, target);
+                let most = most_events(core_type);
+                let verdict = judge::judge(topology, row, &material.samples, &data, most, true)
+                    .with_context(|| format!("{machine}: too few samples"))?;
+                cells.push(line(&machine, &core_type.name, target, &verdict));
+            }
+        }
+    }
+    let heads: Vec<&str> = ["machine", "core type", "target"]
+        .into_iter()
+        .chain(judge::NAMES)
+        .chain(["in interval", "abstains"])
+        .collect();
+    print(&plain(&heads, cells.into_iter()))
+}
+
+fn line(machine: &str, core_type: &str, target: Target, verdict: &judge::Verdict) -> Vec<String> {
+    let models = verdict
+        .lines
+        .iter()
+        .map(|l| format!("{:.2}, {}", l.r, percent(l.mape)));
+    [machine, core_type, target.name()]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(models)
+        .chain([
+            percent(verdict.judged.coverage),
+            percent(verdict.judged.abstains),
+        ])
+        .collect()
+}

@@ -1,0 +1,254 @@
+//! Trained models of speed-up and energy factors: the files in `models/`, and which of them is for a core type.
+//!
+//! Input: TOML text. Output: a [`Model`], which turns the ratios of one round of counts into a factor and says how far it may be
+//! off. Factor and width are step tables ([`crate::metric::steps`]): whole numbers, evaluated alike in user space and in the kernel.
+
+mod shipped;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::events::Event;
+use crate::metric::Round;
+use crate::metric::steps::{FACTOR_BITS, FixedModel, StepModel};
+use crate::textfile::{TextError, parse_toml};
+
+pub use shipped::{for_machine, shipped, shipped_for};
+
+/// The schema name that every model file carries.
+pub const SCHEMA: &str = "countersteer.model/1";
+/// The share of factors that an interval holds.
+pub const COVERAGE: f64 = 0.9;
+/// Frequencies of a machine's core types may be this far from those that a model was trained for.
+const SAME_CLOCKS: f64 = 0.05;
+/// Half-width of the interval where a model cannot tell at all, relative to the factor.
+const UNKNOWN: f64 = 10.0;
+
+/// What a model predicts of a thread.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Target {
+    /// Speed on the fastest core type over that on the slowest.
+    Sf,
+    /// Energy-delay product on the slowest core type over that on the fastest.
+    Ef,
+}
+
+impl Target {
+    pub const ALL: [Self; 2] = [Self::Sf, Self::Ef];
+
+    /// As files and command lines spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sf => "sf",
+            Self::Ef => "ef",
+        }
+    }
+
+    /// What a factor can be: those beyond are taken to be these.
+    #[must_use]
+    pub const fn bounds(self) -> (f64, f64) {
+        match self {
+            Self::Sf => (1.0, 7.0),
+            Self::Ef => (0.1, 10.0),
+        }
+    }
+}
+
+/// A trained model for threads that run on one core type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelFile {
+    /// `countersteer.model/1`.
+    pub schema: String,
+    pub target: Target,
+    /// The core type on which the counts are taken.
+    pub core_type: String,
+    /// The machine it was trained for.
+    pub machine: String,
+    /// The core types whose speeds or energies the factor compares.
+    pub fast: String,
+    pub slow: String,
+    /// Frequency of the fast one over that of the slow one.
+    pub clock_ratio: f64,
+    /// What it was trained on, in words.
+    pub trained_on: String,
+    /// The least that the width is.
+    pub least_width: f64,
+    /// The factor that is best taken for any thread, and how far 9 of 10 factors are from it at most, relative to it.
+    pub constant: Constant,
+    /// How it did on families of programs that it was not trained on.
+    pub judged: Judged,
+    /// The factor.
+    pub factor: StepModel,
+    /// How far 9 of 10 factors are from the predicted one at most, relative to it.
+    pub width: StepModel,
+}
+
+/// The model without counters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Constant {
+    pub factor: f64,
+    pub width: f64,
+}
+
+/// How a model did on families of programs that it was not trained on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Judged {
+    /// Correlation of predicted and true factors.
+    pub r: f64,
+    /// Mean relative error, families weighted alike; that of the constant.
+    pub mape: f64,
+    pub constant_mape: f64,
+    /// Share of true factors in the intervals.
+    pub coverage: f64,
+    /// Share of samples on which it abstains.
+    pub abstains: f64,
+}
+
+impl ModelFile {
+    /// Parses and checks a model file.
+    ///
+    /// # Errors
+    /// Syntax, unknown fields, another schema, or an impossible table.
+    pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
+        let file: Self = parse_toml(path, text)?;
+        if file.schema != SCHEMA {
+            let why = format!(
+                "schema is `{}`, this version reads `{SCHEMA}`",
+                file.schema
+            );
+            return Err(TextError::value(path, why));
+        }
+        for (name, table) in [("factor", &file.factor), ("width", &file.width)] {
+            if let Some(fault) = table.fault() {
+                return Err(TextError::value(path, format!("`{name}`: {fault}")));
+            }
+        }
+        Ok(file)
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// None for a checked model.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+
+    /// Whether it is for these core types at these frequencies.
+    fn fits(&self, target: Target, core_type: &str, pair: &Pair<'_>) -> bool {
+        self.target == target
+            && self.core_type == core_type
+            && self.fast == pair.fast
+            && self.slow == pair.slow
+            && (self.clock_ratio / pair.clock_ratio - 1.0).abs() <= SAME_CLOCKS
+    }
+}
+
+/// The core types that a factor compares.
+struct Pair<'a> {
+    fast: &'a str,
+    slow: &'a str,
+    clock_ratio: f64,
+}
+
+/// A model, ready to be evaluated.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub target: Target,
+    pub factor: FixedModel,
+    width: FixedModel,
+    least_width: f64,
+    constant: Constant,
+}
+
+/// What a model says of a thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    pub factor: f64,
+    /// How far 9 of 10 factors are from it at most, relative to it.
+    pub width: f64,
+    /// [`Self::width`] over that of the constant; above 1 the counters tell less than nothing, and the model abstains.
+    pub doubt: f64,
+}
+
+impl Prediction {
+    /// The factor, unless the model abstains.
+    #[must_use]
+    pub fn confident(&self) -> Option<f64> {
+        (self.doubt <= 1.0).then_some(self.factor)
+    }
+}
+
+impl Model {
+    #[must_use]
+    pub fn new(file: &ModelFile) -> Self {
+        Self {
+            target: file.target,
+            factor: file.factor.fixed(),
+            width: file.width.fixed(),
+            least_width: file.least_width,
+            constant: file.constant,
+        }
+    }
+
+    /// The events that it reads, each once.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        let tables = self.factor.features.iter().chain(&self.width.features);
+        for event in tables.flat_map(|f| [f.below, f.above]) {
+            if !events.contains(&event) {
+                events.push(event);
+            }
+        }
+        events
+    }
+
+    /// What a round tells; none of one that is not whole or of a thread that did nothing. Where a ratio cannot be told, the
+    /// doubt is beyond all bounds.
+    #[must_use]
+    pub fn predict(&self, round: &Round<'_>) -> Option<Prediction> {
+        if !round.is_whole() {
+            return None;
+        }
+        let from = |q16: u64| q16 as f64 / f64::from(1u32 << FACTOR_BITS);
+        let (least, most) = self.target.bounds();
+        let factor = from(self.factor.factor_q16(round)?).clamp(least, most);
+        let mut tables = self.factor.features.iter().chain(&self.width.features);
+        let complete = tables.all(|f| f.read_q20(round).is_some());
+        let width = match self.width.factor_q16(round) {
+            Some(width) if complete => from(width).max(self.least_width),
+            _ => UNKNOWN,
+        };
+        let doubt = width / self.constant.width.max(1e-6);
+        Some(Prediction {
+            factor,
+            width,
+            doubt,
+        })
+    }
+}
+
+/// The models of a core type.
+#[derive(Clone, Debug, Default)]
+pub struct Models {
+    pub sf: Option<Model>,
+    pub ef: Option<Model>,
+}
+
+impl Models {
+    #[must_use]
+    pub const fn of(&self, target: Target) -> Option<&Model> {
+        match target {
+            Target::Sf => self.sf.as_ref(),
+            Target::Ef => self.ef.as_ref(),
+        }
+    }
+}

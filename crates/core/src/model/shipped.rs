@@ -1,0 +1,65 @@
+//! The model files that are carried inside, and which of several files are for a machine.
+
+use include_dir::{Dir, include_dir};
+
+use super::{Model, ModelFile, Models, Pair, Target};
+use crate::machine::CoreType;
+
+static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models");
+
+/// Every shipped model, by path.
+#[must_use]
+pub fn shipped() -> Vec<(String, ModelFile)> {
+    let mut all: Vec<_> = FILES.dirs().flat_map(parsed).collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+/// The shipped models of a core type, whatever machine they are for.
+#[must_use]
+pub fn shipped_for(core_type: &str) -> Vec<ModelFile> {
+    let dir = FILES.get_dir(core_type).into_iter();
+    dir.flat_map(parsed).map(|(_, file)| file).collect()
+}
+
+fn parsed(dir: &Dir<'_>) -> Vec<(String, ModelFile)> {
+    let parse = |f: &include_dir::File<'_>| {
+        let path = format!("models/{}", f.path().display());
+        let parsed = ModelFile::parse(&path, f.contents_utf8()?);
+        debug_assert!(parsed.is_ok(), "{parsed:?}");
+        Some((path, parsed.ok()?))
+    };
+    dir.files().filter_map(parse).collect()
+}
+
+/// The models for each of a machine's core types, fastest first, out of what `files` gives for a core type: those trained for this
+/// machine, else for the same core types at the same ratio of frequencies.
+#[must_use]
+pub fn for_machine(
+    machine: &str,
+    core_types: &[CoreType],
+    files: impl Fn(&str) -> Vec<ModelFile>,
+) -> Vec<Models> {
+    let [fast, .., slow] = core_types else {
+        return vec![Models::default(); core_types.len()];
+    };
+    let pair = Pair {
+        fast: &fast.name,
+        slow: &slow.name,
+        clock_ratio: fast.freq_ghz / slow.freq_ghz,
+    };
+    let of = |core_type: &CoreType| {
+        let files = files(&core_type.name);
+        let find = |target: Target| {
+            let fitting = files.iter().filter(|f| f.fits(target, &core_type.name, &pair));
+            fitting
+                .max_by_key(|f| f.machine == machine)
+                .map(Model::new)
+        };
+        Models {
+            sf: find(Target::Sf),
+            ef: find(Target::Ef),
+        }
+    };
+    core_types.iter().map(of).collect()
+}

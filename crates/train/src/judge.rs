@@ -1,0 +1,242 @@
+//! How good models are on families of programs that they have not seen, beside yardsticks.
+//!
+//! Families are dealt into [`FOLDS`] groups. Each group in turn is left out of everything: the choice of ratios, the fit, the
+//! widths. The yardsticks get the same groups: the constant, ridge regression over all ratios, and boosted trees over all ratios,
+//! which show what a model that need not be a sum would reach.
+
+use countersteer_core::metric::Round;
+use countersteer_core::model::{Judged, Model, Prediction};
+use countersteer_core::sample::{Counts, Sample as Counted};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CoreTypeId, Nanos};
+use rayon::prelude::*;
+use smartcore::linalg::basic::matrix::DenseMatrix;
+use smartcore::linear::ridge_regression::{RidgeRegression, RidgeRegressionParameters};
+use smartcore::xgboost::xgb_regressor::{XGRegressor, XGRegressorParameters};
+
+use crate::data::{Data, Row};
+use crate::export;
+use crate::sample::Sample;
+use crate::train::train;
+
+/// Groups of families.
+const FOLDS: usize = 8;
+
+/// A row of the table of models.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub name: &'static str,
+    /// Correlation of predicted and true factors over all samples.
+    pub r: f64,
+    /// Mean relative error; families weigh alike.
+    pub mape: f64,
+}
+
+/// A table of models on unseen families.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    pub lines: Vec<Line>,
+    pub judged: Judged,
+    pub families: usize,
+    pub samples: usize,
+}
+
+/// What was predicted of a row that was left out.
+struct Predicted {
+    row: usize,
+    /// By each of [`NAMES`].
+    by: [f64; NAMES.len()],
+    /// Half-width of the interval, relative; and whether the model abstains.
+    width: f64,
+    abstains: bool,
+}
+
+/// The models of the table.
+pub const NAMES: [&str; 5] = [
+    "constant",
+    "ridge regression",
+    "boosted trees",
+    "additive",
+    "additive, as step tables",
+];
+
+/// Judges on every family in turn; yardsticks that have to be fitted are left out where they are not wanted, since trees take
+/// long.
+#[must_use]
+pub fn judge(
+    topology: &Topology,
+    core_type: usize,
+    samples: &[Sample],
+    data: &Data,
+    most_events: usize,
+    with_yardsticks: bool,
+) -> Option<Verdict> {
+    let real: Vec<usize> = (0..data.families.len())
+        .filter(|f| data.rows.iter().any(|r| r.real && r.families[0] == *f))
+        .collect();
+    let folds: Vec<Vec<usize>> = (0..FOLDS)
+        .map(|fold| real.iter().copied().skip(fold).step_by(FOLDS).collect())
+        .collect();
+    let predicted: Vec<Predicted> = folds
+        .par_iter()
+        .filter(|fold| !fold.is_empty())
+        .filter_map(|fold| {
+            predict(topology, core_type, samples, data, fold, most_events, with_yardsticks)
+        })
+        .flatten()
+        .collect();
+    let line = |(nth, name): (usize, &&'static str)| {
+        let pairs: Vec<(f64, f64, f64)> = predicted
+            .iter()
+            .map(|p| (p.by[nth], data.rows[p.row].truth, data.rows[p.row].weight))
+            .collect();
+        Line {
+            name,
+            r: correlation(&pairs),
+            mape: mape(&pairs),
+        }
+    };
+    let lines: Vec<Line> = NAMES.iter().enumerate().map(line).collect();
+    let total: f64 = predicted.iter().map(|p| data.rows[p.row].weight).sum();
+    let share = |of: &dyn Fn(&Predicted) -> bool| {
+        let held = predicted.iter().filter(|p| of(p));
+        held.map(|p| data.rows[p.row].weight).sum::<f64>() / total
+    };
+    let steps = lines.last()?;
+    let judged = Judged {
+        r: steps.r,
+        mape: steps.mape,
+        constant_mape: lines[0].mape,
+        coverage: share(&|p| (data.rows[p.row].truth / p.by[4] - 1.0).abs() <= p.width),
+        abstains: share(&|p| p.abstains),
+    };
+    Some(Verdict {
+        lines,
+        judged,
+        families: real.len(),
+        samples: predicted.len(),
+    })
+}
+
+fn predict(
+    topology: &Topology,
+    core_type: usize,
+    samples: &[Sample],
+    data: &Data,
+    fold: &[usize],
+    most_events: usize,
+    with_yardsticks: bool,
+) -> Option<Vec<Predicted>> {
+    let trained = train(data, fold, most_events)?;
+    let file = export::file(topology, core_type, data, &trained, String::new(), Judged::default());
+    let model = Model::new(&file);
+    let seen = |row: &&Row| row.families.iter().all(|f| !fold.contains(f));
+    let fitted = if with_yardsticks {
+        Some(yardsticks(data.rows.iter().filter(seen))?)
+    } else {
+        None
+    };
+    let left_out = (0..data.rows.len())
+        .filter(|r| data.rows[*r].real && fold.contains(&data.rows[*r].families[0]));
+    let (least, most) = data.target.bounds();
+    left_out
+        .map(|row| {
+            let of = &data.rows[row];
+            let x = DenseMatrix::from_2d_vec(&vec![of.logarithms.clone()]).ok()?;
+            let told = by_file(&model, &samples[row], core_type)?;
+            let yardsticks = match &fitted {
+                Some((ridge, trees)) => [ridge.predict(&x).ok()?[0], trees.predict(&x).ok()?[0]],
+                None => [f64::NAN; 2],
+            };
+            let by = [
+                trained.constant.factor,
+                yardsticks[0].exp(),
+                yardsticks[1].exp(),
+                trained.factor.of(data, of),
+                told.factor,
+            ];
+            Some(Predicted {
+                row,
+                by: by.map(|factor| factor.clamp(least, most)),
+                width: told.width,
+                abstains: told.doubt > 1.0,
+            })
+        })
+        .collect()
+}
+
+type Ridge = RidgeRegression<f64, f64, DenseMatrix<f64>, Vec<f64>>;
+type Trees = XGRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
+
+/// Models of the factor's logarithm over the logarithms of all ratios.
+fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)> {
+    let (x, y): (Vec<Vec<f64>>, Vec<f64>) = rows
+        .map(|row| (row.logarithms.clone(), row.truth.ln()))
+        .unzip();
+    let mean = y.iter().sum::<f64>() / y.len() as f64;
+    let x = DenseMatrix::from_2d_vec(&x).ok()?;
+    let ridge = RidgeRegressionParameters::default().with_alpha(1.0);
+    let trees = XGRegressorParameters::default()
+        .with_n_estimators(150)
+        .with_learning_rate(0.1)
+        .with_max_depth(4)
+        .with_subsample(0.7)
+        .with_base_score(mean)
+        .with_seed(1);
+    Some((
+        Ridge::fit(&x, &y, ridge).ok()?,
+        Trees::fit(&x, &y, trees).ok()?,
+    ))
+}
+
+/// What a file's tables say of a sample, as policies would be told.
+fn by_file(
+    model: &Model,
+    sample: &Sample,
+    core_type: usize,
+) -> Option<Prediction> {
+    let counted = counted(sample, core_type, model);
+    model.predict(&Round::of(&counted))
+}
+
+/// A sample as an engine would give it.
+fn counted(sample: &Sample, core_type: usize, model: &Model) -> Counted {
+    let mut counts = Counts::default();
+    let of = &sample.counts[core_type];
+    for event in model.events() {
+        if let Some(value) = of.event(event) {
+            counts.set(event, value);
+        }
+    }
+    let (thread, cpu, at, set) = Default::default();
+    let ran = Nanos(of.run_ns as u64);
+    Counted {
+        thread,
+        cpu,
+        core_type: CoreTypeId::from_index(core_type),
+        at,
+        set,
+        sets: 1,
+        enabled: ran,
+        running: ran,
+        counts,
+    }
+}
+
+fn correlation(pairs: &[(f64, f64, f64)]) -> f64 {
+    let n = pairs.len() as f64;
+    let mean = |of: fn(&(f64, f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
+    let (a, b) = (mean(|p| p.0), mean(|p| p.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|p| of(p.0 - a, p.1 - b)).sum::<f64>();
+    let spread = sum(&|x, _| x * x) * sum(&|_, y| y * y);
+    if spread > 0.0 {
+        sum(&|x, y| x * y) / spread.sqrt()
+    } else {
+        0.0
+    }
+}
+
+fn mape(pairs: &[(f64, f64, f64)]) -> f64 {
+    let total: f64 = pairs.iter().map(|p| p.2).sum();
+    pairs.iter().map(|p| p.2 * (p.0 / p.1 - 1.0).abs()).sum::<f64>() / total
+}

@@ -1,0 +1,7 @@
+//! Models of speed-up and energy factors: samples, fits, cross-validation.
+pub mod data;
+pub mod export;
+pub mod fit;
+pub mod judge;
+pub mod sample;
+pub mod train;

@@ -1,0 +1,230 @@
+//! Training: which ratios, what each adds, how wide the interval is, and the file that says so.
+
+use countersteer_core::events::Event;
+use countersteer_core::metric::steps::{StepFeature, StepModel};
+use countersteer_core::model::{COVERAGE, Constant};
+
+use crate::data::{Data, LEAST_RATIO};
+use crate::fit::{Fitter, Sum};
+
+/// Penalty on coefficients, relative to the weight of all samples.
+const RIDGE: f64 = 1e-3;
+/// Penalty on those of the width, which has to be learnt from fewer and noisier figures.
+const WIDTH_RIDGE: f64 = 0.1;
+/// Features at most, cycles per instruction included.
+const MOST_FEATURES: usize = 8;
+/// Another feature must take this part off the error.
+const WORTH: f64 = 0.015;
+/// Steps of a feature.
+const STEPS: usize = 40;
+/// The width is not taken to be less than this part of its mean.
+const LEAST_WIDTH: f64 = 0.3;
+/// How much wider an interval is where a ratio is outside of all that was seen, and how far outside (in logarithms).
+const OUTSIDE: f64 = 2.0;
+const MARGIN: f64 = 0.25;
+
+/// A trained model.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    pub factor: Sum,
+    pub width: Sum,
+    /// What [`Self::width`] is multiplied by, and the least it is before.
+    pub stretch: f64,
+    pub least: f64,
+    pub constant: Constant,
+}
+
+impl Trained {
+    /// Relative half-width of the interval of a row.
+    #[must_use]
+    pub fn half_width(&self, data: &Data, row: usize) -> f64 {
+        self.stretch * self.width.of(data, &data.rows[row]).max(self.least)
+    }
+}
+
+/// Trains on all rows but those of families left out; none where too little is left.
+#[must_use]
+pub fn train(data: &Data, left_out: &[usize], most_events: usize) -> Option<Trained> {
+    let families: Vec<usize> = (0..data.families.len())
+        .filter(|f| !left_out.contains(f))
+        .collect();
+    let truth: Vec<f64> = data.rows.iter().map(|r| r.truth).collect();
+    let weights: Vec<f64> = data
+        .rows
+        .iter()
+        .map(|r| r.weight / (r.truth * r.truth))
+        .collect();
+    let fitter = Fitter::new(data, left_out, truth, &weights);
+    let features = select(&fitter, &families, most_events);
+    let factor = fitter.fit(&features, None, RIDGE)?;
+    let predicted = fitter.cross_validated(&features, &families, RIDGE);
+    let errors: Vec<f64> = data
+        .rows
+        .iter()
+        .zip(&predicted)
+        .map(|(row, p)| (row.truth / p - 1.0).abs())
+        .collect();
+    let known: Vec<usize> = (0..errors.len())
+        .filter(|row| errors[*row].is_finite())
+        .collect();
+    let (width, stretch, least) = widths(data, &families, &features, &errors, &known)?;
+    Some(Trained {
+        factor,
+        width,
+        stretch,
+        least,
+        constant: constant(data, &known)?,
+    })
+}
+
+/// Cycles per instruction, and then in turn the ratio that takes most off the error of families left out.
+fn select(fitter: &Fitter<'_>, families: &[usize], most_events: usize) -> Vec<usize> {
+    let data = fitter.data;
+    let mut chosen = vec![0];
+    let mut loss = fitter.loss(&fitter.cross_validated(&chosen, families, RIDGE));
+    while chosen.len() < MOST_FEATURES {
+        let fits = |candidate: &usize| {
+            let mut events: Vec<Event> = chosen
+                .iter()
+                .chain([candidate])
+                .map(|f| data.features[*f].above)
+                .filter(|e| ![Event::Cycles, Event::Instructions].contains(e))
+                .collect();
+            events.sort_unstable();
+            events.dedup();
+            !chosen.contains(candidate) && events.len() <= most_events
+        };
+        let with = |candidate: usize| {
+            let features: Vec<usize> = chosen.iter().copied().chain([candidate]).collect();
+            let predicted = fitter.cross_validated(&features, families, RIDGE);
+            (fitter.loss(&predicted), candidate)
+        };
+        let candidates = (0..data.features.len()).filter(fits).map(with);
+        let Some((less, best)) = candidates.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+            break;
+        };
+        if less.partial_cmp(&(loss * (1.0 - WORTH))) != Some(std::cmp::Ordering::Less) {
+            break;
+        }
+        chosen.push(best);
+        loss = less;
+    }
+    chosen
+}
+
+/// How wide intervals are: in proportion to the error that is to be expected of a row, so that they hold 9 of 10 factors of
+/// families left out (conformal prediction, normalised: Lei et al. 2018, section 5.2).
+fn widths(
+    data: &Data,
+    families: &[usize],
+    features: &[usize],
+    errors: &[f64],
+    known: &[usize],
+) -> Option<(Sum, f64, f64)> {
+    let mut weights = vec![0.0; data.rows.len()];
+    known
+        .iter()
+        .for_each(|row| weights[*row] = data.rows[*row].weight);
+    let finite = errors.iter().map(|e| if e.is_finite() { *e } else { 0.0 });
+    let fitter = Fitter::new(data, &[], finite.collect(), &weights);
+    let width = fitter.fit(features, None, WIDTH_RIDGE)?;
+    let expected = fitter.cross_validated(features, families, WIDTH_RIDGE);
+    let total: f64 = known.iter().map(|row| weights[*row]).sum();
+    let mean = known.iter().map(|r| weights[*r] * errors[*r]).sum::<f64>() / total;
+    let least = LEAST_WIDTH * mean;
+    let ratios = known
+        .iter()
+        .map(|r| (errors[*r] / expected[*r].max(least), weights[*r]));
+    Some((width, quantile(ratios.collect())?, least))
+}
+
+/// The factor best taken for all, and the interval around it.
+fn constant(data: &Data, known: &[usize]) -> Option<Constant> {
+    let rows = known.iter().map(|row| &data.rows[*row]);
+    let (above, below) = rows.clone().fold((0.0, 0.0), |(a, b), r| {
+        (a + r.weight / r.truth, b + r.weight / (r.truth * r.truth))
+    });
+    let factor = above / below;
+    let errors = rows.map(|r| ((r.truth / factor - 1.0).abs(), r.weight));
+    Some(Constant {
+        factor,
+        width: quantile(errors.collect())?,
+    })
+}
+
+/// The least value that reaches [`COVERAGE`] of the weight.
+fn quantile(mut values: Vec<(f64, f64)>) -> Option<f64> {
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let total: f64 = values.iter().map(|v| v.1).sum();
+    let mut reached = 0.0;
+    for (value, weight) in &values {
+        reached += weight;
+        if reached >= COVERAGE * total {
+            return Some(*value);
+        }
+    }
+    values.last().map(|v| v.0)
+}
+
+impl Trained {
+    /// The factor as step tables.
+    #[must_use]
+    pub fn factor_steps(&self, data: &Data) -> StepModel {
+        steps(data, &self.factor, 1.0, 0.0)
+    }
+
+    /// The half-width as step tables: far wider where a ratio is outside of what was seen.
+    #[must_use]
+    pub fn width_steps(&self, data: &Data) -> StepModel {
+        steps(data, &self.width, self.stretch, OUTSIDE)
+    }
+
+    /// The least half-width.
+    #[must_use]
+    pub fn least_width(&self) -> f64 {
+        self.stretch * self.least
+    }
+}
+
+fn steps(data: &Data, sum: &Sum, times: f64, outside: f64) -> StepModel {
+    let feature = |nth: usize| {
+        let feature = &data.features[sum.features[nth]];
+        let (low, high) = feature.range;
+        let part = (high - low) / STEPS as f64;
+        let mut steps = Vec::with_capacity(STEPS + 2);
+        let guarded = low - MARGIN > LEAST_RATIO.ln();
+        if outside > 0.0 && guarded {
+            steps.push((0.0, outside));
+        }
+        for step in 0..STEPS {
+            let begin = low + part * step as f64;
+            let least = match (step, steps.is_empty()) {
+                (0, true) => 0.0,
+                (0, false) => (begin - MARGIN).exp(),
+                _ => begin.exp(),
+            };
+            steps.push((least, times * sum.adds(data, nth, begin + part / 2.0)));
+        }
+        if outside > 0.0 {
+            steps.push(((high + MARGIN).exp(), outside));
+        }
+        StepFeature {
+            above: feature.above.def().name.into(),
+            below: feature.below.def().name.into(),
+            steps: steps.into_iter().map(rounded).collect(),
+        }
+    };
+    StepModel {
+        base: round(times * sum.intercept, 1e6),
+        features: (0..sum.features.len()).map(feature).collect(),
+    }
+}
+
+/// As many digits as whole numbers of the tables resolve.
+fn rounded((least, add): (f64, f64)) -> (f64, f64) {
+    (round(least, 1e7), round(add, 1e6))
+}
+
+fn round(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
+}
