@@ -1,7 +1,7 @@
 //! Training: which ratios, what each adds, how wide the interval is, and the file that says so.
 
 use countersteer_core::events::Event;
-use countersteer_core::metric::steps::{StepFeature, StepModel};
+use countersteer_core::machine::{StepFeature, StepModel};
 use countersteer_core::model::{COVERAGE, Constant};
 
 use crate::data::{Data, LEAST_RATIO};

@@ -7,6 +7,7 @@ use anyhow::Context;
 use countersteer_core::model::{Judged, ModelFile, Target, shipped};
 use countersteer_core::profile::Profile;
 use countersteer_core::topology::Topology;
+use countersteer_lab::experiment;
 use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
 use countersteer_train::data::{Data, most_events};
@@ -16,7 +17,7 @@ use serde::Serialize;
 
 use super::{print, print_json};
 use crate::error::{Kind, told};
-use crate::{experiment, library};
+use crate::library;
 
 /// Models of speed-up and energy factors.
 #[derive(Debug, clap::Subcommand)]
@@ -160,7 +161,7 @@ struct Material {
 
 impl Material {
     fn new(machine: &str) -> anyhow::Result<Option<Self>> {
-        let topology = experiment::machine(machine)?.topology;
+        let topology = Arc::clone(&experiment::machine(machine)?.topology);
         if topology.core_types.len() < 2 {
             return Ok(None);
         }

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
 use crate::metric::Round;
-use crate::metric::steps::{FACTOR_BITS, FixedModel, StepModel};
+use crate::machine::StepModel;
+use crate::metric::steps::{FACTOR_BITS, FixedModel};
 use crate::textfile::{TextError, parse_toml};
 
 pub use shipped::{for_machine, shipped, shipped_for};

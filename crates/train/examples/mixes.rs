@@ -1,0 +1,181 @@
+//! What models are worth to a policy: `cargo run -p countersteer-train --example mixes -- [MIXES]`.
+//!
+//! Models are trained on every other family of recorded programs; mixes are of programs of the rest, one for each core. Printed
+//! for each machine: the part of what `hsf` with true speed-up factors gains over `aarr` (ASP) that other policies gain.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::machine::Machine;
+use countersteer_core::model::{Judged, ModelFile, Target, for_machine};
+use countersteer_core::policy::PolicyRng;
+use countersteer_core::profile::Profile;
+use countersteer_core::score::Score;
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::Nanos;
+use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
+use countersteer_sim::linux::LinuxConfig;
+use countersteer_sim::progress::ProgressConfig;
+use countersteer_train::data::{Data, most_events};
+use countersteer_train::sample::{crossed, samples};
+use countersteer_train::{export, train};
+use rand::{RngExt, SeedableRng};
+use rayon::prelude::*;
+
+const MACHINES: [&str; 5] = [
+    "i9-12900k-8p8e",
+    "quickia-2b-2s",
+    "opteron-2425-2b-10s",
+    "juno-2-4",
+    "apple-m1",
+];
+const POLICIES: [&str; 5] = [
+    "linux",
+    "hsf",
+    "hsf:sf=steps",
+    "hsf:sf=sampled",
+    "hsf:sf=oracle,margin=0,patience=1",
+];
+/// Instructions of a run: programs are repeated to last some seconds.
+const LENGTH: f64 = 10e9;
+
+type Programs = Vec<(String, Arc<Profile>)>;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mixes: usize = std::env::args().nth(1).map_or(Ok(60), |n| n.parse())?;
+    let programs = programs()?;
+    println!("| machine | policy | median | 5 % | least | more than 2 % below linux |\n|---|---|---|---|---|---|");
+    for name in MACHINES {
+        let path = root().join(format!("machines/{name}.toml"));
+        let text = std::fs::read_to_string(&path)?;
+        let mut topology = Topology::new(&Machine::parse(&path.display().to_string(), &text)?);
+        let unseen = train_on_half(&mut topology, &programs)?;
+        run(&Arc::new(topology), &unseen, mixes)?;
+    }
+    Ok(())
+}
+
+/// Gives a machine models of every other family; the programs of the rest.
+fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Programs, Box<dyn Error>> {
+    let machine = Arc::new(topology.clone());
+    let mut all = samples(&machine, programs)?;
+    all.extend(crossed(&machine, programs, 6, 1)?);
+    let mut files: Vec<ModelFile> = Vec::new();
+    let mut held: Vec<String> = Vec::new();
+    for (row, core_type) in topology.core_types.iter().enumerate() {
+        let data = Data::new(&all, row, core_type, Target::Sf);
+        let left_out: Vec<usize> = (0..data.families.len()).step_by(2).collect();
+        held = left_out.iter().map(|f| data.families[*f].clone()).collect();
+        let trained = train::train(&data, &left_out, most_events(core_type))
+            .ok_or("too few samples")?;
+        let judged = Judged::default();
+        files.push(export::file(topology, row, &data, &trained, String::new(), judged));
+    }
+    topology.models = for_machine(&topology.name, &topology.core_types, |core_type| {
+        let of = files.iter().filter(|f| f.core_type == core_type);
+        of.cloned().collect()
+    });
+    let of = programs.iter().filter(|(family, _)| held.contains(family));
+    Ok(of.cloned().collect())
+}
+
+fn run(topology: &Arc<Topology>, programs: &Programs, mixes: usize) -> Result<(), Box<dyn Error>> {
+    let cores = topology.groups_by(GroupBy::Core).len();
+    let shares = |mix: usize| -> Result<Vec<(f64, f64)>, String> {
+        let mut rng = rand_pcg::Pcg64::seed_from_u64(mix as u64);
+        let mut plan = Plan::default();
+        for i in 0..cores {
+            let (_, profile) = &programs[rng.random_range(0..programs.len())];
+            plan.programs.push(PlannedProgram {
+                name: format!("p{i}"),
+                profile: Arc::clone(profile),
+                threads: 1,
+                nice: 0,
+                start: Nanos::ZERO,
+                bursts: None,
+                launch_on: None,
+                scale: LENGTH / profile.instructions() as f64,
+            });
+        }
+        let asp = |policy: &str| asp(topology, &plan, policy, mix as u64).map_err(|e| e.to_string());
+        let base = asp("aarr")?;
+        let all: Vec<f64> = POLICIES.iter().map(|p| asp(p)).collect::<Result<_, _>>()?;
+        let gain = all.last().map_or(0.0, |oracle| oracle - base);
+        let linux = all[0] + cores as f64;
+        Ok(all
+            .iter()
+            .map(|asp| ((asp - base) / gain, (asp + cores as f64) / linux - 1.0))
+            .collect())
+    };
+    let all: Vec<Vec<(f64, f64)>> = (0..mixes)
+        .into_par_iter()
+        .map(shares)
+        .collect::<Result<_, _>>()?;
+    for (nth, policy) in POLICIES.iter().enumerate() {
+        let mut of: Vec<f64> = all.iter().map(|mix| mix[nth].0).collect();
+        of.sort_by(f64::total_cmp);
+        let below = all.iter().filter(|mix| mix[nth].1 < -0.02).count();
+        let at = |share: f64| of[(share * (of.len() - 1) as f64).round() as usize];
+        println!(
+            "| {} | {policy} | {:.2} | {:.2} | {:.2} | {below} of {mixes} |",
+            topology.name,
+            at(0.5),
+            at(0.05),
+            at(0.0),
+        );
+    }
+    Ok(())
+}
+
+fn asp(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> Result<f64, Box<dyn Error>> {
+    let config = SimConfig {
+        seed,
+        linux: LinuxConfig {
+            seed,
+            ..LinuxConfig::default()
+        },
+        progress: ProgressConfig::default(),
+        counter_noise: 0.01,
+        sample_cost: Nanos::from_micros(2),
+        rounds: 3,
+        trace: false,
+    };
+    let mut policy = countersteer_policies::parse(spec, topology)?;
+    let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?;
+    let mut rng = PolicyRng::seed_from_u64(seed);
+    let driver = DriverConfig {
+        period: Nanos::from_millis(100),
+        until: Nanos::NEVER,
+    };
+    drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng)?;
+    Ok(Score::of(&simulation.outcome()).asp)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The shipped recorded programs with their families.
+fn programs() -> Result<Programs, Box<dyn Error>> {
+    let text = std::fs::read_to_string(root().join("profiles/families.tsv"))?;
+    let families: BTreeMap<&str, &str> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once('\t'))
+        .collect();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(root().join("profiles/recorded"))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    paths.sort();
+    let of = |path: &PathBuf| -> Result<(String, Arc<Profile>), Box<dyn Error>> {
+        let shown = path.display().to_string();
+        let profile = Profile::parse(&shown, &std::fs::read_to_string(path)?)?;
+        let family = families.get(profile.name()).copied();
+        let family = family.unwrap_or(profile.name()).to_owned();
+        Ok((family, Arc::new(profile)))
+    };
+    paths.iter().map(of).collect()
+}
