@@ -13,5 +13,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 fn counted(metric: &MetricDef) -> bool {
-    metric.needs.iter().all(|event| event.def().is_counted())
+    let counted = metric.needs.iter().all(|event| event.def().is_counted());
+    counted && !metric.is_trained_only()
 }

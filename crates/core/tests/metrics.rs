@@ -94,7 +94,11 @@ fn a_thread_that_takes_a_number_over_begins_without_its_predecessors_samples() {
         ..Observation::default()
     });
     bank.update(&seen(vec![halves(1)]));
-    assert_eq!(bank.get(THREAD, "sf_steps"), None, "one set of two was seen");
+    assert_eq!(
+        bank.get(THREAD, "sf_steps"),
+        None,
+        "one set of two was seen"
+    );
     bank.update(&seen(vec![halves(0)]));
     assert!(bank.get(THREAD, "sf_steps").is_some());
 }

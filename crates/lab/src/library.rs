@@ -56,7 +56,10 @@ pub fn recorded() -> Vec<Text> {
     let mut files: Vec<_> = dir.into_iter().flat_map(Dir::files).collect();
     files.sort_by_key(|f| f.path());
     let path = |f: &include_dir::File<'_>| f.path().to_str().map(str::to_owned);
-    files.into_iter().filter_map(|f| shipped_profile(&path(f)?)).collect()
+    files
+        .into_iter()
+        .filter_map(|f| shipped_profile(&path(f)?))
+        .collect()
 }
 
 /// Family by program, where several programs are alike.

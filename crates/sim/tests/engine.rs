@@ -290,7 +290,7 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
     );
 }
 
-/// Speed-up factors of sixteen threads that stay where they are, by the model over counters; and how many sets took turns for it.
+/// Speed-up factors of sixteen threads that stay where they are, by the untrained model over counters; and how many sets took turns for it.
 fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
     let path = "machines/i9-12900k-8p8e.toml";
     let mut machine = Machine::parse(path, &read(path)).unwrap();
@@ -298,7 +298,9 @@ fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
         .core_type
         .iter_mut()
         .for_each(|t| (t.counters, t.fixed_counters) = (counters, fixed));
-    let topology = Arc::new(Topology::new(&machine));
+    let mut topology = Topology::new(&machine);
+    topology.models.clear();
+    let topology = Arc::new(topology);
     let mut simulation =
         Simulation::new(Arc::clone(&topology), &sixteen(), config(true, 1)).unwrap();
     let watch = Watch {

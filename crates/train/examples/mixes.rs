@@ -47,7 +47,9 @@ type Programs = Vec<(String, Arc<Profile>)>;
 fn main() -> Result<(), Box<dyn Error>> {
     let mixes: usize = std::env::args().nth(1).map_or(Ok(60), |n| n.parse())?;
     let programs = programs()?;
-    println!("| machine | policy | median | 5 % | least | more than 2 % below linux |\n|---|---|---|---|---|---|");
+    println!(
+        "| machine | policy | median | 5 % | least | more than 2 % below linux |\n|---|---|---|---|---|---|"
+    );
     for name in MACHINES {
         let path = root().join(format!("machines/{name}.toml"));
         let text = std::fs::read_to_string(&path)?;
@@ -69,10 +71,17 @@ fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Program
         let data = Data::new(&all, row, core_type, Target::Sf);
         let left_out: Vec<usize> = (0..data.families.len()).step_by(2).collect();
         held = left_out.iter().map(|f| data.families[*f].clone()).collect();
-        let trained = train::train(&data, &left_out, most_events(core_type))
-            .ok_or("too few samples")?;
+        let trained =
+            train::train(&data, &left_out, most_events(core_type)).ok_or("too few samples")?;
         let judged = Judged::default();
-        files.push(export::file(topology, row, &data, &trained, String::new(), judged));
+        files.push(export::file(
+            topology,
+            row,
+            &data,
+            &trained,
+            String::new(),
+            judged,
+        ));
     }
     topology.models = for_machine(&topology.name, &topology.core_types, |core_type| {
         let of = files.iter().filter(|f| f.core_type == core_type);
@@ -100,7 +109,8 @@ fn run(topology: &Arc<Topology>, programs: &Programs, mixes: usize) -> Result<()
                 scale: LENGTH / profile.instructions() as f64,
             });
         }
-        let asp = |policy: &str| asp(topology, &plan, policy, mix as u64).map_err(|e| e.to_string());
+        let asp =
+            |policy: &str| asp(topology, &plan, policy, mix as u64).map_err(|e| e.to_string());
         let base = asp("aarr")?;
         let all: Vec<f64> = POLICIES.iter().map(|p| asp(p)).collect::<Result<_, _>>()?;
         let gain = all.last().map_or(0.0, |oracle| oracle - base);
@@ -130,7 +140,12 @@ fn run(topology: &Arc<Topology>, programs: &Programs, mixes: usize) -> Result<()
     Ok(())
 }
 
-fn asp(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> Result<f64, Box<dyn Error>> {
+fn asp(
+    topology: &Arc<Topology>,
+    plan: &Plan,
+    spec: &str,
+    seed: u64,
+) -> Result<f64, Box<dyn Error>> {
     let config = SimConfig {
         seed,
         linux: LinuxConfig {

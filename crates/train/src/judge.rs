@@ -81,7 +81,15 @@ pub fn judge(
         .par_iter()
         .filter(|fold| !fold.is_empty())
         .filter_map(|fold| {
-            predict(topology, core_type, samples, data, fold, most_events, with_yardsticks)
+            predict(
+                topology,
+                core_type,
+                samples,
+                data,
+                fold,
+                most_events,
+                with_yardsticks,
+            )
         })
         .flatten()
         .collect();
@@ -128,7 +136,14 @@ fn predict(
     with_yardsticks: bool,
 ) -> Option<Vec<Predicted>> {
     let trained = train(data, fold, most_events)?;
-    let file = export::file(topology, core_type, data, &trained, String::new(), Judged::default());
+    let file = export::file(
+        topology,
+        core_type,
+        data,
+        &trained,
+        String::new(),
+        Judged::default(),
+    );
     let model = Model::new(&file);
     let seen = |row: &&Row| row.families.iter().all(|f| !fold.contains(f));
     let fitted = if with_yardsticks {
@@ -190,11 +205,7 @@ fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)>
 }
 
 /// What a file's tables say of a sample, as policies would be told.
-fn by_file(
-    model: &Model,
-    sample: &Sample,
-    core_type: usize,
-) -> Option<Prediction> {
+fn by_file(model: &Model, sample: &Sample, core_type: usize) -> Option<Prediction> {
     let counted = counted(sample, core_type, model);
     model.predict(&Round::of(&counted))
 }
@@ -227,7 +238,8 @@ fn correlation(pairs: &[(f64, f64, f64)]) -> f64 {
     let n = pairs.len() as f64;
     let mean = |of: fn(&(f64, f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
     let (a, b) = (mean(|p| p.0), mean(|p| p.1));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|p| of(p.0 - a, p.1 - b)).sum::<f64>();
+    let sum =
+        |of: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|p| of(p.0 - a, p.1 - b)).sum::<f64>();
     let spread = sum(&|x, _| x * x) * sum(&|_, y| y * y);
     if spread > 0.0 {
         sum(&|x, y| x * y) / spread.sqrt()
@@ -238,5 +250,9 @@ fn correlation(pairs: &[(f64, f64, f64)]) -> f64 {
 
 fn mape(pairs: &[(f64, f64, f64)]) -> f64 {
     let total: f64 = pairs.iter().map(|p| p.2).sum();
-    pairs.iter().map(|p| p.2 * (p.0 / p.1 - 1.0).abs()).sum::<f64>() / total
+    pairs
+        .iter()
+        .map(|p| p.2 * (p.0 / p.1 - 1.0).abs())
+        .sum::<f64>()
+        / total
 }

@@ -182,7 +182,14 @@ fn measure(
             .iter()
             .find(|c| c.core_type.index() == core_type)
             .map_or(CpuId(0), |c| c.id);
-        let mut now = run(&mut model, thread, cpu, 0.0, length * windows as f64, Nanos::ZERO);
+        let mut now = run(
+            &mut model,
+            thread,
+            cpu,
+            0.0,
+            length * windows as f64,
+            Nanos::ZERO,
+        );
         let mut before = model.counters(thread, now);
         for (window, counts) in by_window.iter_mut().enumerate() {
             now = run(&mut model, thread, cpu, length * window as f64, length, now);
@@ -242,7 +249,9 @@ fn difference(after: &Counters, before: &Counters) -> Counters {
 /// Contiguous windows of one phase as one sample each: their sums.
 fn phases(windows: Vec<Vec<Counters>>) -> Vec<Vec<Counters>> {
     let speed_up = |counts: &[Counters]| match counts {
-        [first, .., last] => (first.instructions / first.run_ns) / (last.instructions / last.run_ns),
+        [first, .., last] => {
+            (first.instructions / first.run_ns) / (last.instructions / last.run_ns)
+        }
         _ => 1.0,
     };
     let mut merged: Vec<(Vec<Counters>, f64, f64)> = Vec::new();

@@ -97,7 +97,15 @@ fn list(json: bool) -> anyhow::Result<()> {
             percent(judged.abstains),
         ]
     });
-    let heads = ["model", "target", "r", "error", "constant's", "in interval", "abstains"];
+    let heads = [
+        "model",
+        "target",
+        "r",
+        "error",
+        "constant's",
+        "in interval",
+        "abstains",
+    ];
     print(&plain(&heads, cells))
 }
 
@@ -110,7 +118,8 @@ fn show(name: &str, json: bool) -> anyhow::Result<()> {
             ModelFile::parse(&text.path, &text.text)?
         }
         None => {
-            let why = format!("there is no model `{name}`; `steer model list` prints those there are");
+            let why =
+                format!("there is no model `{name}`; `steer model list` prints those there are");
             return Err(told(Kind::Missing, why));
         }
     };

@@ -51,9 +51,11 @@ impl Derived {
     fn new(
         metrics: &[&'static MetricDef],
         plan: &Plan,
-        topology: Arc<Topology>,
+        mut topology: Arc<Topology>,
         cpus: CpuNumbers,
     ) -> Self {
+        // What trained models read besides is not counted here.
+        Arc::make_mut(&mut topology).models.clear();
         let names: Vec<&str> = metrics.iter().map(|m| m.name).collect();
         let bank = MetricBank::new(&topology, &names);
         Self {

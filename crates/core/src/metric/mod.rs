@@ -47,6 +47,12 @@ pub struct MetricDef {
 }
 
 impl MetricDef {
+    /// Only a trained model tells it.
+    #[must_use]
+    pub fn is_trained_only(&self) -> bool {
+        [sf::SF_DOUBT.name, sf::EF_MODEL.name].contains(&self.name)
+    }
+
     /// The events behind it on a core type: those of the trained model if it is evaluated and there is one.
     fn events(&self, topology: &Topology, core_type: CoreTypeId) -> Vec<Event> {
         let models = topology.models.get(core_type.index());

@@ -46,9 +46,7 @@ pub(super) const SF_SAMPLED: MetricDef = MetricDef {
     prose: "speed-up factor from the thread's own speed when it last ran on the fastest and the slowest type",
     needs: &[Event::Instructions],
     helps: &[],
-    source: |topology| {
-        Box::new(Sampled::new(topology))
-    },
+    source: |topology| Box::new(Sampled::new(topology)),
 };
 
 pub(super) const SF_ORACLE: MetricDef = MetricDef {

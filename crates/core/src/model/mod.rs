@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
-use crate::metric::Round;
 use crate::machine::StepModel;
+use crate::metric::Round;
 use crate::metric::steps::{FACTOR_BITS, FixedModel};
 use crate::textfile::{TextError, parse_toml};
 
@@ -120,10 +120,7 @@ impl ModelFile {
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let file: Self = parse_toml(path, text)?;
         if file.schema != SCHEMA {
-            let why = format!(
-                "schema is `{}`, this version reads `{SCHEMA}`",
-                file.schema
-            );
+            let why = format!("schema is `{}`, this version reads `{SCHEMA}`", file.schema);
             return Err(TextError::value(path, why));
         }
         for (name, table) in [("factor", &file.factor), ("width", &file.width)] {

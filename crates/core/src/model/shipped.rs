@@ -51,10 +51,10 @@ pub fn for_machine(
     let of = |core_type: &CoreType| {
         let files = files(&core_type.name);
         let find = |target: Target| {
-            let fitting = files.iter().filter(|f| f.fits(target, &core_type.name, &pair));
-            fitting
-                .max_by_key(|f| f.machine == machine)
-                .map(Model::new)
+            let fitting = files
+                .iter()
+                .filter(|f| f.fits(target, &core_type.name, &pair));
+            fitting.max_by_key(|f| f.machine == machine).map(Model::new)
         };
         Models {
             sf: find(Target::Sf),

@@ -161,7 +161,8 @@ impl Pmu {
             let exact = if event == Event::LlcOccupancyBytes {
                 Some(occupancy)
             } else {
-                now.event(event).map(|sum| sum - last.event(event).unwrap_or(0.0))
+                now.event(event)
+                    .map(|sum| sum - last.event(event).unwrap_or(0.0))
             };
             let factor = if self.noise > 0.0 {
                 1.0 + self.noise * deviate(&mut self.rngs[event as usize])
