@@ -2,8 +2,8 @@
 //!
 //! Prints, once per period and thread, the speed-up factor by step tables as the scheduler in the kernel computed it and as
 //! metric `sf_steps` is; changes of phase; at the end, the instructions of all samples. EVENTS may be several lists with `;`
-//! between them: they take each other's place every five periods. Lists with `|` between them take turns, a period each. An
-//! event of the kernel's own stands for misses of the last-level cache, of which emulated machines count none. Needs what
+//! between them: they take each other's place every five periods. Lists with `|` between them take turns, a period each.
+//! `task_clock` stands for misses of the last-level cache, of which emulated machines count none. Needs what
 //! `steer run --engine scx` needs.
 
 use std::error::Error;
@@ -30,8 +30,11 @@ fn counters(pmus: &Pmus, events: &str) -> Result<Counters, Box<dyn Error>> {
     let mut sets = Vec::new();
     for list in events.split('|') {
         let mut set = resolve(list, &parse_set(list)?, pmus)?;
-        set.iter_mut()
-            .for_each(|e| e.planned.event = e.planned.event.or(Some(Event::LlcMisses)));
+        for event in &mut set {
+            if event.planned.event == Some(Event::TaskClock) {
+                event.planned.event = Some(Event::LlcMisses);
+            }
+        }
         sets.push(set);
     }
     let planned = |set: &Vec<Resolved>| PlannedSet {
