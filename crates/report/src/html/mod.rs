@@ -162,17 +162,19 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
     let plural =
         |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
     let counted = input.records.iter().filter(|r| is_counted(r)).count();
-    if counted > 0 && input.runs.is_empty() {
-        return plural(counted, "counting session", "counting sessions") + ".";
-    }
-    let mut text = format!(
-        "{}: {}, {}, {}, {}.",
-        plural(input.runs.len(), "run", "runs"),
-        plural(distinct(|r| r.machine.clone()), "machine", "machines"),
-        plural(distinct(|r| r.workload.clone()), "workload", "workloads"),
-        plural(distinct(|r| r.policy.clone()), "policy", "policies"),
-        plural(distinct(|r| r.seed.to_string()), "seed", "seeds"),
-    );
+    let only_counted = counted > 0 && input.runs.is_empty();
+    let mut text = if only_counted {
+        plural(counted, "counting session", "counting sessions") + "."
+    } else {
+        format!(
+            "{}: {}, {}, {}, {}.",
+            plural(input.runs.len(), "run", "runs"),
+            plural(distinct(|r| r.machine.clone()), "machine", "machines"),
+            plural(distinct(|r| r.workload.clone()), "workload", "workloads"),
+            plural(distinct(|r| r.policy.clone()), "policy", "policies"),
+            plural(distinct(|r| r.seed.to_string()), "seed", "seeds"),
+        )
+    };
     let engines: std::collections::BTreeSet<&str> = input
         .records
         .iter()
@@ -184,7 +186,7 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
     if input.records.iter().any(|r| r.manifest.unfinished) {
         text += " A record ends early: its run was killed, its disk was full, or it goes on.";
     }
-    if experiments.is_empty() {
+    if experiments.is_empty() && !only_counted {
         text += " There is nothing to show.";
     }
     text
