@@ -41,6 +41,9 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
     },
 }];
 
+/// A metric spelled out: formulas over events need no name.
+const MISSES: &str = "1000 * llc_misses / instructions";
+
 fn main() -> ExitCode {
     countersteer::steer(POLICIES)
 }
@@ -78,7 +81,7 @@ impl BigCache {
             (!rest.is_empty()).then(|| (Arc::clone(&big.cpus), Arc::new(rest)))
         });
         // Phases are derived from the counters of the second one.
-        let metrics = vec!["llc_mpki", "ipc"];
+        let metrics = vec![MISSES, "ipc"];
         Self {
             needs: Needs {
                 metrics,
@@ -110,7 +113,7 @@ impl BigCache {
                 .told
                 .get(&thread.id)
                 .is_some_and(|told| *told != big.contains(thread.cpu));
-            let Some(mpki) = view.metric(thread.id, "llc_mpki").filter(|_| !moved) else {
+            let Some(mpki) = view.metric(thread.id, MISSES).filter(|_| !moved) else {
                 continue;
             };
             let missed = self.missed.entry(thread.id).or_insert(mpki);

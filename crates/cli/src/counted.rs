@@ -221,6 +221,7 @@ fn spread(
     let more = if rest.is_empty() {
         Vec::new()
     } else {
+        let rest: Vec<Vec<Resolved>> = rest.into_iter().map(|event| vec![event]).collect();
         divide(needed, &rest, fits).0
     };
     std::iter::once(set).chain(more).collect()

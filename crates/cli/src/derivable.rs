@@ -1,6 +1,6 @@
 //! Metrics of the core's table that come of nothing but counts.
 
-use countersteer_core::metric::{self, METRICS, MetricDef};
+use countersteer_core::metric::{self, MetricDef};
 
 /// The metric of a name, if it comes of nothing but what PMUs count.
 pub fn derivable(name: &str) -> Option<&'static MetricDef> {
@@ -9,7 +9,10 @@ pub fn derivable(name: &str) -> Option<&'static MetricDef> {
 
 /// The names of all such metrics.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    METRICS.iter().filter(|m| counted(m)).map(|m| m.name)
+    metric::all()
+        .into_iter()
+        .filter(|m| counted(m))
+        .map(|m| m.name)
 }
 
 fn counted(metric: &MetricDef) -> bool {

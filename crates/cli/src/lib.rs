@@ -43,12 +43,21 @@ use error::{kind_of, paragraph};
 /// To be called first of all by `main`: what a run leaves behind when it is killed is put back by processes that it starts with
 /// the same program, and that begin here.
 pub fn steer(policies: &'static [policy::PolicyDef]) -> ExitCode {
+    steer_with(policies, &[])
+}
+
+/// The same, with these metrics besides: policies read them by name, and so do `stat -v`, `top` and records.
+pub fn steer_with(
+    policies: &'static [policy::PolicyDef],
+    metrics: &'static [metric::MetricDef],
+) -> ExitCode {
     if command::internal::guarded() {
         return ExitCode::SUCCESS;
     }
     // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
     countersteer_host::signals::default_sigpipe();
-    let added = countersteer_policies::add(policies).map_err(anyhow::Error::from);
+    let added = metric::add(metrics).map_err(anyhow::Error::from);
+    let added = added.and_then(|()| Ok(countersteer_policies::add(policies)?));
     match added.and_then(|()| command::dispatch(command::Cli::parse())) {
         Ok(code) => code,
         Err(error) => {

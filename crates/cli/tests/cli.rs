@@ -544,6 +544,43 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
 }
 
 #[test]
+fn virtual_counters_are_read_with_each_window_of_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Spends::start();
+    let root = machine.root.path().to_str().unwrap();
+    let command = [
+        "stat",
+        "--root",
+        root,
+        "--json",
+        "--every",
+        "1:context_switches",
+        "-m",
+        "energy/context_switches",
+        "-v",
+        "energy",
+        "--",
+        "sh",
+        "-c",
+        "for n in 1 2 3 4 5 6; do sleep 0.1; done",
+    ];
+    let output = steer(&command, dir.path());
+    let log = text(&output.stderr);
+    if log.contains("perf_event_paranoid") {
+        eprintln!("skipped: counting is not permitted here");
+        return;
+    }
+    assert!(output.status.success(), "{log}");
+    let rows: Vec<serde_json::Value> = text(&output.stdout)
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let energies = rows.iter().filter(|r| r["name"] == "energy_j").count();
+    // A busy machine may read several windows at once; without windows there is one value, at the end.
+    assert!(energies >= 3, "{energies} of {} rows: {rows:?}", rows.len());
+}
+
+#[test]
 fn the_sums_of_a_run_have_metrics_with_virtual_counters() {
     let dir = tempfile::tempdir().unwrap();
     let machine = Spends::start();

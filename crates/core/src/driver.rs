@@ -54,6 +54,7 @@ pub fn drive<E: Engine>(
             metrics: &needs.metrics,
             period: needs.period.unwrap_or(config.period),
             events: needs.events,
+            values: Some(&metrics),
         };
         let mut seen = engine.observe(&watch, next.min(config.until))?;
         if needs.phases {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
+use crate::metric::MetricBank;
 use crate::placement::Placement;
 use crate::sample::Sample;
 use crate::signature::Signature;
@@ -50,6 +51,8 @@ pub struct Watch<'a> {
     pub period: Nanos,
     /// A thread event ends an observation.
     pub events: bool,
+    /// The latest values of the metrics: what threads are admitted by until the next decision.
+    pub values: Option<&'a MetricBank>,
 }
 
 /// The last watch of an engine: an engine opens its counters again only when the watch changes.

@@ -49,6 +49,34 @@ fn seen(samples: Vec<Sample>) -> Observation {
 }
 
 #[test]
+fn formulas_are_read_by_their_text_from_the_set_that_has_their_events() {
+    let formula = "1000 * branch_misses / (instructions - branches)";
+    let mut bank = MetricBank::new(&topology(), &["ipc", formula]);
+    let cycles = [(Event::Instructions, 2e9), (Event::Cycles, 1e9)];
+    let branches = [
+        (Event::Instructions, 2e9),
+        (Event::Branches, 4e8),
+        (Event::BranchMisses, 8e6),
+    ];
+    bank.update(&seen(vec![sample(0, 2, &cycles)]));
+    assert_eq!(bank.get(THREAD, formula), None);
+    bank.update(&seen(vec![sample(1, 2, &branches)]));
+    assert_eq!(bank.get(THREAD, formula), Some(5.0));
+    assert_eq!(bank.get(THREAD, "ipc"), Some(2.0));
+    let nothing = [
+        (Event::Instructions, 4e8),
+        (Event::Branches, 4e8),
+        (Event::BranchMisses, 0.0),
+    ];
+    bank.update(&seen(vec![sample(1, 2, &nothing)]));
+    assert_eq!(
+        bank.get(THREAD, formula),
+        Some(5.0),
+        "of nothing by nothing nothing is known"
+    );
+}
+
+#[test]
 fn figures_are_in_the_unit_of_the_table() {
     let counted = [
         (Event::Instructions, 2e9),

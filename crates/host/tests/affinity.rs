@@ -60,6 +60,7 @@ const WATCH: Watch<'_> = Watch {
     metrics: &[],
     period: PERIOD,
     events: false,
+    values: None,
 };
 
 fn mask(tid: u32) -> String {
@@ -521,6 +522,7 @@ fn other_counters_are_opened_while_threads_run_on() {
         metrics: &["ipc"],
         period: Nanos::from_millis(10),
         events: false,
+        values: None,
     };
     let before = engine.observe(&watch, Nanos::ZERO).unwrap();
     let mut births = 0;

@@ -14,7 +14,6 @@ use crate::error::{Kind, told};
 
 static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
-static METRICS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../metrics");
 static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../reproduce");
 static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
 
@@ -100,13 +99,7 @@ pub fn metrics(more: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
         let text = read(path)?;
         known.extend(MetricGroup::parse(&text.path, &text.text)?);
     }
-    for file in METRICS.files() {
-        let path = format!("metrics/{}", file.path().display());
-        known.extend(MetricGroup::parse(
-            &path,
-            file.contents_utf8().unwrap_or_default(),
-        )?);
-    }
+    known.extend_from_slice(countersteer_core::metric::shipped());
     Ok(known)
 }
 

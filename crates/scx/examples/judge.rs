@@ -77,6 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         metrics: &["sf_steps"],
         period: PERIOD,
         events: false,
+        values: None,
     };
     let (mut next, mut instructions, mut ended) = (Nanos::ZERO, 0.0, false);
     for round in 1.. {

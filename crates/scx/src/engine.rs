@@ -52,8 +52,8 @@ pub struct ScxEngine {
     /// What is still to be said.
     complaint: Option<ScxError>,
     wakers: Vec<OwnedFd>,
-    /// The admission table, with its metric where user space computes that.
-    admission: Option<(AdmissionTable, Option<MetricBank>)>,
+    /// The admission table, and whether user space gives the values of its metric.
+    admission: Option<(AdmissionTable, bool)>,
     blind: Option<String>,
     /// When the turn of the set that counts began.
     turned: Nanos,
@@ -344,7 +344,7 @@ impl ScxEngine {
         Ok(Some(id))
     }
 
-    /// Publishes an admission table. What the kernel cannot compute is computed here and given to it.
+    /// Publishes an admission table. What the kernel cannot compute is given to it.
     fn admit_by(&mut self, table: &AdmissionTable) -> Result<(), ScxError> {
         let mut rows = Vec::with_capacity(table.rows.len());
         for (least, group) in &table.rows {
@@ -367,26 +367,20 @@ impl ScxEngine {
             },
             &rows,
         )?;
-        let bank = match self.admission.take() {
-            _ if own => None,
-            Some((old, Some(bank))) if old.metric == table.metric => Some(bank),
-            _ => Some(MetricBank::new(
-                &self.config.topology,
-                &[table.metric.as_ref()],
-            )),
-        };
-        self.admission = Some((table.clone(), bank));
+        self.admission = Some((table.clone(), !own));
         Ok(())
     }
 
     /// Gives the kernel the values that its admission table compares.
-    fn give_metrics(&mut self, seen: &Observation) -> Result<(), ScxError> {
-        let Some((table, Some(bank))) = &mut self.admission else {
+    fn give_metrics(&mut self, values: Option<&MetricBank>) -> Result<(), ScxError> {
+        let (Some((table, true)), Some(bank)) = (&self.admission, values) else {
             return Ok(());
         };
-        bank.update(seen);
+        let Some(column) = bank.column(&table.metric) else {
+            return Ok(());
+        };
         let command = |tid: &u32| {
-            let value = bank.get(ThreadId(*tid), &table.metric)?;
+            let value = bank.at(ThreadId(*tid), column)?;
             let metric_q16 = (value * f64::from(1u32 << FACTOR_BITS)).max(1.0) as u64;
             Some(types::command {
                 tid: *tid,
@@ -425,6 +419,7 @@ impl Engine for ScxEngine {
             self.config.period = watch.period;
             self.kernel.pace(watch.period)?;
         }
+        self.give_metrics(watch.values)?;
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), watch.events);
@@ -459,7 +454,7 @@ impl Engine for ScxEngine {
         let at = self.now();
         let tells_phases = true;
         let ended = std::mem::take(&mut self.roster.ended);
-        let seen = Observation {
+        Ok(Observation {
             at,
             threads,
             events,
@@ -467,9 +462,7 @@ impl Engine for ScxEngine {
             samples,
             tells_phases,
             ..Observation::default()
-        };
-        self.give_metrics(&seen)?;
-        Ok(seen)
+        })
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {

@@ -28,6 +28,7 @@ fn request(target: Target, events: &str, interval: Option<Nanos>) -> Request {
         samples: None,
         duration: None,
         every: None,
+        prompt: false,
         cpus: pmus.online.clone(),
         bind: None,
         total: false,

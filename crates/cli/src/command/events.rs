@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::counters::Metric;
 use countersteer_core::events::{EVENTS, EventDef};
-use countersteer_core::metric::{METRICS, MetricDef};
+use countersteer_core::metric::{self, MetricDef, ReadBy};
 use countersteer_host::counters::{CoreTypes, Pmu, Pmus, Probe, permission, probe_event};
 use countersteer_host::virtuals::{Column, PROVIDERS, ProviderDef};
 use countersteer_report::table::plain;
@@ -99,9 +99,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             .flat_map(|provider| virtuals(provider, &args.root)),
     );
     events.extend(
-        METRICS
-            .iter()
-            .filter(|m| derivable(m.name).is_some())
+        metric::all()
+            .into_iter()
+            .filter(|m| matches!(m.read_by, ReadBy::Source(_)) && derivable(m.name).is_some())
             .map(|m| derived(m, &events))
             .collect::<Vec<_>>(),
     );

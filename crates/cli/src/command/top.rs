@@ -255,6 +255,7 @@ fn request(
         samples: None,
         duration: None,
         every: None,
+        prompt: false,
         cpus: pmus.online.clone(),
         bind: None,
         total: false,

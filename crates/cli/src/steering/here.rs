@@ -8,7 +8,7 @@ use countersteer_core::counters::{Plan, PlannedSet, divide, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::events::{Event, Source};
 use countersteer_core::machine::Machine;
-use countersteer_core::metric::events_on_any;
+use countersteer_core::metric::{events_on_any, groups_on_any};
 use countersteer_core::policy::Policy;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
@@ -175,6 +175,7 @@ fn counters(
     period: Nanos,
 ) -> anyhow::Result<PolicyCounters> {
     let read = events_on_any(topology, metrics);
+    let together = groups_on_any(topology, metrics);
     let wanted = BASE.iter().chain(read.iter().filter(|e| !BASE.contains(e)));
     let mut base = Vec::new();
     let mut others = Vec::new();
@@ -203,7 +204,7 @@ fn counters(
             missing,
         });
     }
-    let (sets, left_out) = divide(&base, &others, fit_together);
+    let (sets, left_out) = divide(&base, &grouped(&others, &together), fit_together);
     let left_out = |event: &&Event| {
         left_out
             .iter()
@@ -218,6 +219,16 @@ fn counters(
         sets: Some((sets, plan)),
         missing,
     })
+}
+
+/// What was found of the events of each metric.
+fn grouped(found: &[Resolved], together: &[Vec<Event>]) -> Vec<Vec<Resolved>> {
+    let of_event = |event: &Event| {
+        let mut all = found.iter();
+        all.find(|e| e.planned.event == Some(*event)).cloned()
+    };
+    let group = |events: &Vec<Event>| events.iter().filter_map(of_event).collect();
+    together.iter().map(group).collect()
 }
 
 /// An event, if a PMU really counts it: some have names for what they do not have.

@@ -123,45 +123,85 @@ impl Plan {
     }
 }
 
-/// Divides events among sets that fit, few and in order; what fits nowhere is left out, and comes second. Each set has those of
-/// `base` besides, which others are compared with and by which it is known whether sets tell of the same phase; where not even
-/// one more event fits beside all of them, the first of them has to do, and the others are counted in their turn.
+/// Divides groups of events among sets that fit, few and in order; what fits nowhere is left out, and comes second. The events of
+/// a group are in one set, as far as one can hold them: they are counted over the same time. Each set has those of `base`
+/// besides, which others are compared with and by which it is known whether sets tell of the same phase; where not even one more
+/// event fits beside all of them, the first of them has to do, and the others are counted in their turn.
 #[must_use]
-pub fn divide<E: Clone>(
+pub fn divide<E: Clone + PartialEq>(
     base: &[E],
-    others: &[E],
+    groups: &[Vec<E>],
     mut fits: impl FnMut(&[E]) -> bool,
 ) -> (Vec<Vec<E>>, Vec<E>) {
-    let all = [base, others].concat();
+    let all = groups
+        .iter()
+        .fold(base.to_vec(), |all, group| union(&all, group));
     if fits(&all) {
         return (vec![all], Vec::new());
     }
-    let with = |base: &[E], event: &E| [base, std::slice::from_ref(event)].concat();
-    let narrow = !others.iter().any(|event| fits(&with(base, event)));
+    let narrow = !groups
+        .iter()
+        .flatten()
+        .filter(|event| !base.contains(event))
+        .any(|event| fits(&union(base, std::slice::from_ref(event))));
     let (base, rest) = if narrow {
         base.split_at(base.len().min(1))
     } else {
         (base, &[][..])
     };
     let mut sets: Vec<Vec<E>> = Vec::new();
-    let mut left_out = Vec::new();
-    for event in rest.iter().chain(others) {
-        let joined = sets
-            .last()
-            .map(|set| with(set, event))
-            .filter(|set| fits(set));
-        match (joined, sets.last_mut()) {
-            (Some(joined), Some(last)) => *last = joined,
-            _ => match Some(with(base, event)).filter(|set| fits(set)) {
-                Some(set) => sets.push(set),
-                None => left_out.push(event.clone()),
-            },
+    let mut left_out: Vec<E> = Vec::new();
+    for group in rest.chunks(1).chain(groups.iter().map(Vec::as_slice)) {
+        if place(&mut sets, base, group, &mut fits) {
+            continue;
+        }
+        for event in group.chunks(1) {
+            if !place(&mut sets, base, event, &mut fits) && !left_out.contains(&event[0]) {
+                left_out.extend_from_slice(event);
+            }
         }
     }
     if sets.is_empty() {
         sets.push(base.to_vec());
     }
     (sets, left_out)
+}
+
+/// Puts a group into a set that has it, into the last one, or into one of its own; whether it fits there.
+fn place<E: Clone + PartialEq>(
+    sets: &mut Vec<Vec<E>>,
+    base: &[E],
+    group: &[E],
+    fits: &mut impl FnMut(&[E]) -> bool,
+) -> bool {
+    let has = |set: &Vec<E>| group.iter().all(|event| set.contains(event));
+    if sets.iter().any(has) {
+        return true;
+    }
+    if let Some(last) = sets.last_mut() {
+        let joined = union(last, group);
+        if fits(&joined) {
+            *last = joined;
+            return true;
+        }
+    }
+    let own = union(base, group);
+    let fitting = fits(&own);
+    if fitting {
+        sets.push(own);
+    }
+    fitting
+}
+
+/// Events of both, each once.
+fn union<E: Clone + PartialEq>(set: &[E], more: &[E]) -> Vec<E> {
+    let mut all = set.to_vec();
+    for event in more {
+        if !all.contains(event) {
+            all.push(event.clone());
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -202,7 +242,8 @@ mod tests {
         let base = ["i", "c"];
         let fits =
             |set: &[&str]| set.iter().filter(|e| !base[..fixed].contains(e)).count() <= counters;
-        let (sets, left_out) = divide(&base, others, fits);
+        let groups: Vec<Vec<&str>> = others.iter().map(|event| vec![*event]).collect();
+        let (sets, left_out) = divide(&base, &groups, fits);
         (
             sets.iter().map(|set| set.concat()).collect(),
             left_out.concat(),
@@ -224,9 +265,28 @@ mod tests {
     }
 
     #[test]
+    fn events_of_a_group_share_a_set() {
+        let of = |counters: usize, groups: &[&[&str]]| {
+            let groups: Vec<Vec<&str>> = groups.iter().map(|g| g.to_vec()).collect();
+            let fits = |set: &[&str]| set.len() <= counters;
+            let (sets, left_out) = divide(&["i", "c"], &groups, fits);
+            assert!(left_out.is_empty());
+            sets.iter()
+                .map(|set| set.concat())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(of(5, &[&["1", "2"], &["3", "4"]]), "ic12 ic34");
+        assert_eq!(of(5, &[&["1", "2"], &["2", "i"], &["3"]]), "ic123");
+        assert_eq!(of(4, &[&["1", "2"], &["3"], &["2", "1"]]), "ic12 ic3");
+        // Too large for one set: what cannot be counted together is counted in turns.
+        assert_eq!(of(4, &[&["1", "2", "3"]]), "ic12 ic3");
+    }
+
+    #[test]
     fn what_fits_nowhere_is_left_out() {
         let fits = |set: &[&str]| set.len() <= 3 && !set.contains(&"x");
-        let (sets, left_out) = divide(&["i", "c"], &["1", "x", "2"], fits);
+        let (sets, left_out) = divide(&["i", "c"], &[vec!["1"], vec!["x"], vec!["2"]], fits);
         assert_eq!(
             (sets, left_out),
             (vec![vec!["i", "c", "1"], vec!["i", "c", "2"]], vec!["x"])

@@ -1,9 +1,11 @@
 //! Metrics: what a policy asks for by name.
 //!
-//! Input: [`Sample`]s. Output: per thread, the latest value of each metric that was asked for. A policy is
-//! architecture-independent; a metric source is not. Several sources run at once.
+//! Input: [`crate::sample::Sample`]s. Output: per thread, the latest value of each metric that was asked for. A metric is a formula over
+//! events, by name or spelled out, or a source of its own. A policy is architecture-independent; a metric source is not.
+//! Several sources run at once.
 
-mod ratio;
+mod formula;
+mod registry;
 mod round;
 mod sf;
 pub mod steps;
@@ -11,6 +13,7 @@ mod trained;
 mod work;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::Observation;
@@ -21,6 +24,8 @@ use crate::units::{CoreTypeId, ThreadId};
 use crate::usage::UsageBank;
 use round::Rounds;
 
+pub use formula::Computed;
+pub use registry::{FILES, NameTaken, add, all, by_name, resolve, shipped};
 pub use round::Round;
 
 /// Turns the samples of all threads into one metric.
@@ -43,7 +48,15 @@ pub struct MetricDef {
     pub needs: &'static [Event],
     /// Events that make it more exact.
     pub helps: &'static [Event],
-    pub source: fn(&Arc<Topology>) -> Box<dyn MetricSource>,
+    pub read_by: ReadBy,
+}
+
+/// How a metric is read.
+pub enum ReadBy {
+    /// By a formula over the newest sample that has its events.
+    Formula(&'static Computed),
+    /// By a source of its own, made for a machine: what remembers something, or knows core types.
+    Source(fn(&Arc<Topology>) -> Box<dyn MetricSource>),
 }
 
 impl MetricDef {
@@ -71,43 +84,29 @@ const TRAINED: [(&str, Target); 4] = [
     (sf::EF_MODEL.name, Target::Ef),
 ];
 
-pub static METRICS: &[MetricDef] = &[
-    ratio::IPC,
-    ratio::IPS,
-    ratio::LLC_MPKI,
-    ratio::LLC_APKI,
-    ratio::L2_MPKI,
-    ratio::BRANCH_MPKI,
-    ratio::LLC_OCCUPANCY,
-    ratio::ENERGY_PER_INSTRUCTION,
-    ratio::POWER,
-    sf::SF_MODEL,
-    sf::SF_DOUBT,
-    sf::EF_MODEL,
-    sf::SF_SAMPLED,
-    work::SF_WORK,
-    sf::SF_ORACLE,
-    steps::SF_STEPS,
-];
-
-/// The metric of a name.
-#[must_use]
-pub fn by_name(name: &str) -> Option<&'static MetricDef> {
-    METRICS.iter().find(|m| m.name == name)
+impl MetricDef {
+    /// Starts to read it.
+    #[must_use]
+    pub fn source(&self, topology: &Arc<Topology>) -> Box<dyn MetricSource> {
+        match self.read_by {
+            ReadBy::Formula(computed) => Box::new(formula::Evaluated::new(computed)),
+            ReadBy::Source(make) => make(topology),
+        }
+    }
 }
 
 /// The events behind these metrics, each once, in the order in which they are first needed, but for those that trained models
 /// read; unknown names need none.
 #[must_use]
 pub fn events_of(names: &[&str]) -> Vec<Event> {
-    let metrics = names.iter().filter_map(|n| by_name(n));
+    let metrics = names.iter().filter_map(|n| resolve(n));
     unique(metrics.flat_map(|m| m.needs.iter().chain(m.helps).copied()))
 }
 
 /// The events behind these metrics on a core type.
 #[must_use]
 pub fn events_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> Vec<Event> {
-    let metrics = names.iter().filter_map(|n| by_name(n));
+    let metrics = names.iter().filter_map(|n| resolve(n));
     unique(metrics.flat_map(|m| m.events(topology, core_type)))
 }
 
@@ -128,6 +127,29 @@ fn unique(all: impl Iterator<Item = Event>) -> Vec<Event> {
     events
 }
 
+/// The events behind these metrics on a core type, in groups that are to be counted together: what a metric needs is one, and
+/// each event that helps it is one of its own.
+#[must_use]
+pub fn groups_on(topology: &Topology, core_type: CoreTypeId, names: &[&str]) -> Vec<Vec<Event>> {
+    let mut groups: Vec<Vec<Event>> = Vec::new();
+    for metric in names.iter().filter_map(|n| resolve(n)) {
+        groups.push(metric.needs.to_vec());
+        let events = metric.events(topology, core_type);
+        let helps = events.iter().filter(|event| !metric.needs.contains(event));
+        groups.extend(helps.map(|event| vec![*event]));
+    }
+    groups
+}
+
+/// The same of all core types: for PMUs that are counted alike.
+#[must_use]
+pub fn groups_on_any(topology: &Topology, names: &[&str]) -> Vec<Vec<Event>> {
+    let types = (0..topology.core_types.len()).map(CoreTypeId::from_index);
+    types
+        .flat_map(|core_type| groups_on(topology, core_type, names))
+        .collect()
+}
+
 /// The metrics that somebody asked for, with their latest values per thread.
 pub struct MetricBank {
     names: Vec<&'static str>,
@@ -137,16 +159,22 @@ pub struct MetricBank {
     usage: UsageBank,
 }
 
+impl fmt::Debug for MetricBank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MetricBank").field(&self.names).finish()
+    }
+}
+
 impl MetricBank {
     /// A bank for these metrics; unknown names are left out, so their values stay unavailable.
     #[must_use]
     pub fn new(topology: &Arc<Topology>, names: &[&str]) -> Self {
-        let mut rows: Vec<&MetricDef> = names.iter().filter_map(|n| by_name(n)).collect();
+        let mut rows: Vec<&MetricDef> = names.iter().filter_map(|n| resolve(n)).collect();
         let mut seen = std::collections::BTreeSet::new();
         rows.retain(|m| seen.insert(m.name));
         Self {
             names: rows.iter().map(|m| m.name).collect(),
-            sources: rows.iter().map(|m| (m.source)(topology)).collect(),
+            sources: rows.iter().map(|m| m.source(topology)).collect(),
             rounds: Rounds::new(Arc::clone(topology)),
             values: BTreeMap::new(),
             usage: UsageBank::default(),
@@ -190,11 +218,22 @@ impl MetricBank {
         &self.usage
     }
 
+    /// The column of a metric, for those who read it of many threads.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|n| *n == name)
+    }
+
+    /// The latest value of the metric in a column.
+    #[must_use]
+    pub fn at(&self, thread: ThreadId, column: usize) -> Option<f64> {
+        self.values.get(&thread)?[column]
+    }
+
     /// The latest value of a metric.
     #[must_use]
     pub fn get(&self, thread: ThreadId, name: &str) -> Option<f64> {
-        let column = self.names.iter().position(|n| *n == name)?;
-        self.values.get(&thread)?[column]
+        self.at(thread, self.column(name)?)
     }
 
     /// The metrics' names, in column order.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::trained::{Doubt, Factor};
-use super::{MetricDef, MetricSource, Round};
+use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::model::Target;
 use crate::sample::Event;
 use crate::topology::Topology;
@@ -19,7 +19,7 @@ pub(super) const SF_MODEL: MetricDef = MetricDef {
     prose: "speed-up factor predicted from counters of the core type the thread runs on; measured where the model abstains",
     needs: &[Event::Instructions, Event::Cycles],
     helps: &[Event::LlcReferences, Event::LlcMisses, Event::BranchMisses],
-    source: |topology| Box::new(Factor::new(topology, Target::Sf)),
+    read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Sf))),
 };
 
 pub(super) const SF_DOUBT: MetricDef = MetricDef {
@@ -28,7 +28,7 @@ pub(super) const SF_DOUBT: MetricDef = MetricDef {
     prose: "width of the trained model's interval over that of the constant; above 1 the model abstains and sf is measured",
     needs: &[Event::Instructions, Event::Cycles],
     helps: &[],
-    source: |topology| Box::new(Doubt(Arc::clone(topology))),
+    read_by: ReadBy::Source(|topology| Box::new(Doubt(Arc::clone(topology)))),
 };
 
 pub(super) const EF_MODEL: MetricDef = MetricDef {
@@ -37,7 +37,7 @@ pub(super) const EF_MODEL: MetricDef = MetricDef {
     prose: "efficiency factor (energy-delay product on the slowest core type over that on the fastest) by the trained model",
     needs: &[Event::Instructions, Event::Cycles],
     helps: &[],
-    source: |topology| Box::new(Factor::new(topology, Target::Ef)),
+    read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Ef))),
 };
 
 pub(super) const SF_SAMPLED: MetricDef = MetricDef {
@@ -46,7 +46,7 @@ pub(super) const SF_SAMPLED: MetricDef = MetricDef {
     prose: "speed-up factor from the thread's own speed when it last ran on the fastest and the slowest type",
     needs: &[Event::Instructions],
     helps: &[],
-    source: |topology| Box::new(Sampled::new(topology)),
+    read_by: ReadBy::Source(|topology| Box::new(Sampled::new(topology))),
 };
 
 pub(super) const SF_ORACLE: MetricDef = MetricDef {
@@ -55,7 +55,7 @@ pub(super) const SF_ORACLE: MetricDef = MetricDef {
     prose: "true speed-up factor of the current phase; only in the simulator",
     needs: &[Event::SfTrue],
     helps: &[],
-    source: |_| Box::new(Oracle),
+    read_by: ReadBy::Source(|_| Box::new(Oracle)),
 };
 
 struct Oracle;

@@ -6,7 +6,7 @@
 //! its kind for the model of [`super::sf`]: on a grid in which each value of a ratio meets each of the others, the least squares are the means.
 
 use super::sf::Model;
-use super::{MetricDef, MetricSource, Round};
+use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::machine::{StepFeature, StepModel};
 use crate::sample::{Counts, Event, Sample};
 use crate::topology::Topology;
@@ -18,7 +18,7 @@ pub(super) const SF_STEPS: MetricDef = MetricDef {
     prose: "speed-up factor by the step tables that the engine in the kernel uses",
     needs: &[Event::Instructions, Event::Cycles],
     helps: &[Event::LlcReferences, Event::LlcMisses, Event::BranchMisses],
-    source: |topology| Box::new(Steps(step_models(topology))),
+    read_by: ReadBy::Source(|topology| Box::new(Steps(step_models(topology)))),
 };
 
 /// Bits behind the point of a feature's value.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{MetricDef, MetricSource, Round};
+use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, Nanos, ThreadId};
@@ -19,12 +19,12 @@ pub(super) const SF_WORK: MetricDef = MetricDef {
     prose: "speed-up factor from the work that the program says it did on the fastest and the slowest type",
     needs: &[Event::Work],
     helps: &[],
-    source: |topology| {
+    read_by: ReadBy::Source(|topology| {
         Box::new(Worked {
             topology: Arc::clone(topology),
             threads: BTreeMap::new(),
         })
-    },
+    }),
 };
 
 /// Time after which work counts half: units may be as long as a period, so several periods are needed.

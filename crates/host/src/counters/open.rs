@@ -139,6 +139,8 @@ pub(super) struct Opening<'a> {
     pub(super) sample_ns: u64,
     /// Instead of that: a sample each so many events of this set, at this place.
     pub(super) every: Option<(usize, usize, u64)>,
+    /// Such a sample wakes who waits.
+    pub(super) prompt: bool,
     /// The tracepoint of a thread's end, where it may be used.
     pub(super) exit_point: Option<u64>,
     /// The kernel tells final counts itself, too.
@@ -395,6 +397,7 @@ impl Opened {
                 0
             },
             ring,
+            wake_each: ring && opening.prompt && opening.every.is_some(),
             ..Attr::default()
         }
     }

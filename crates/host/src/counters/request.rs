@@ -41,6 +41,8 @@ pub struct Request {
     pub duration: Option<Nanos>,
     /// A reading each so many events: set, place in the set, number; without it, by time.
     pub every: Option<(usize, usize, u64)>,
+    /// Readings of `every` are told at once, not when there are many: something else is read with each.
+    pub prompt: bool,
     /// CPUs that are looked at.
     pub cpus: CpuSet,
     /// CPUs that a started program is confined to.
@@ -88,6 +90,7 @@ impl Request {
             core_types: &self.core_types,
             sample_ns,
             every: self.every,
+            prompt: self.prompt,
             exit_point: ends::exit_point(),
             kernel_tells: ends::kernel_tells(),
             one_root: launched,

@@ -21,6 +21,7 @@ type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 const BENCHES: [Bench; 8] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
+    ("cmpschedsim-mix", contention::the_mix),
     ("contention", contention::run),
     ("joint", joint::run),
     ("silicon", silicon::run),

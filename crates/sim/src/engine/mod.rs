@@ -20,13 +20,13 @@ use countersteer_core::engine::{
     Watched,
 };
 use countersteer_core::events::Event;
-use countersteer_core::metric::{MetricBank, events_on};
+use countersteer_core::metric::{MetricBank, groups_on};
 use countersteer_core::placement::{AdmissionTable, Clamp, Placement, Target};
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
 use countersteer_core::signature::Signature;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, Nanos, ThreadId};
+use countersteer_core::units::{CpuId, GroupId, Nanos, ThreadId};
 
 use self::alone::Alone;
 use self::forecast::SteadyState;
@@ -111,7 +111,9 @@ pub struct Simulation {
     /// Emptied and filled again at every step, to save allocations.
     switch_buffer: Vec<Switch>,
     finished_buffer: Vec<ThreadId>,
-    admission: Option<(AdmissionTable, MetricBank)>,
+    admission: Option<AdmissionTable>,
+    /// Where the table sends each thread, by the metrics of the last observation.
+    admitted: Vec<Option<GroupId>>,
     migrations: u64,
     switches: u64,
     budget: Option<Budget>,
@@ -194,6 +196,7 @@ impl Simulation {
             switch_buffer: Vec::new(),
             finished_buffer: Vec::new(),
             admission: None,
+            admitted: Vec::new(),
             migrations: 0,
             switches: 0,
             budget: None,
@@ -579,9 +582,19 @@ impl Simulation {
 
     /// Where the admission table sends a thread, if there is a table.
     fn admission_target(&self, id: ThreadId) -> Option<Arc<CpuSet>> {
-        let (table, bank) = self.admission.as_ref()?;
-        let group = table.choose(bank.get(id, &table.metric))?;
+        let group = (*self.admitted.get(id.index())?)?;
         Some(Arc::clone(&self.topology.group(group).cpus))
+    }
+
+    /// Looks up where threads are sent that come or wake before the next observation.
+    fn admit_by(&mut self, values: Option<&MetricBank>) {
+        let Some(table) = &self.admission else {
+            return;
+        };
+        let column = values.and_then(|bank| Some((bank, bank.column(&table.metric)?)));
+        let value = |id| column.and_then(|(bank, column)| bank.at(id, column));
+        let ids = (0..self.threads.len()).map(ThreadId::from_index);
+        self.admitted = ids.map(|id| table.choose(value(id))).collect();
     }
 
     /// Confines a thread; says whether that changed anything.
@@ -622,9 +635,10 @@ impl Engine for Simulation {
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, SimError> {
         if self.watched.changes(watch) {
             self.pmu.count(&self.topology, |core_type| {
-                events_on(&self.topology, core_type, watch.metrics)
+                groups_on(&self.topology, core_type, watch.metrics)
             });
         }
+        self.admit_by(watch.values);
         self.run(until, watch.events)?;
         let finished = self.finished();
         let mut threads = Vec::with_capacity(self.threads.len());
@@ -656,7 +670,7 @@ impl Engine for Simulation {
         if self.now >= until && until > Nanos::ZERO {
             self.pmu.turn();
         }
-        let observation = Observation {
+        Ok(Observation {
             at: self.now,
             threads,
             events: std::mem::take(&mut self.events),
@@ -664,11 +678,7 @@ impl Engine for Simulation {
             spans: std::mem::take(&mut self.spans),
             finished,
             ..Observation::default()
-        };
-        if let Some((_, bank)) = &mut self.admission {
-            bank.update(&observation);
-        }
-        Ok(observation)
+        })
     }
 
     fn apply(&mut self, placement: &Placement) -> Result<Applied, SimError> {
@@ -686,11 +696,7 @@ impl Engine for Simulation {
             .as_ref()
             .map_or(0, |classes| classes.len() as u32);
         if let Some(table) = &placement.admission {
-            let bank = match self.admission.take() {
-                Some((old, bank)) if old.metric == table.metric => bank,
-                _ => MetricBank::new(&self.topology, &[table.metric.as_ref()]),
-            };
-            self.admission = Some((table.clone(), bank));
+            self.admission = Some(table.clone());
         }
         self.forward_switches();
         Ok(applied)

@@ -36,15 +36,16 @@ fn is_offered(event: Event) -> bool {
 }
 
 /// The event sets of a core type: as few as its counters allow.
-fn sets_of(core_type: &CoreType, read: &[Event]) -> Vec<Vec<Event>> {
+fn sets_of(core_type: &CoreType, groups: &[Vec<Event>]) -> Vec<Vec<Event>> {
     let fixed = &FIXED[..(core_type.fixed_counters as usize).min(FIXED.len())];
     let fits = |set: &[Event]| {
         let programmable = set.iter().filter(|event| !fixed.contains(event)).count();
         programmable <= core_type.counters as usize && set.len() + VIRTUAL.len() + 2 <= Counts::MOST
     };
     let exists = |event: &&Event| core_type.counts(**event);
-    let read: Vec<Event> = read.iter().filter(exists).copied().collect();
-    divide(&BASE, &read, fits).0
+    let existing = |group: &Vec<Event>| group.iter().filter(exists).copied().collect();
+    let groups: Vec<Vec<Event>> = groups.iter().map(existing).collect();
+    divide(&BASE, &groups, fits).0
 }
 
 /// Counting state of all threads.
@@ -88,17 +89,18 @@ impl Pmu {
         pmu
     }
 
-    /// Counts on each core type what `read` says, as far as the model can tell it and the core type can count it.
-    pub fn count(&mut self, topology: &Topology, read: impl Fn(CoreTypeId) -> Vec<Event>) {
+    /// Counts on each core type these groups of events, as far as the model can tell them and the core type can count them.
+    pub fn count(&mut self, topology: &Topology, read: impl Fn(CoreTypeId) -> Vec<Vec<Event>>) {
         let without_counter = |event: &Event| VIRTUAL.contains(event) || *event == Event::Work;
         let sets = |(row, core_type): (usize, &CoreType)| {
-            let mut read = read(CoreTypeId::from_index(row));
-            let more = self.always.iter().filter(|event| !read.contains(event));
-            read.extend(more.copied().collect::<Vec<_>>());
-            read.retain(|event| {
-                is_offered(*event) && !without_counter(event) && !BASE.contains(event)
-            });
-            sets_of(core_type, &read)
+            let mut groups = read(CoreTypeId::from_index(row));
+            groups.extend(self.always.iter().map(|event| vec![*event]));
+            for group in &mut groups {
+                group.retain(|event| {
+                    is_offered(*event) && !without_counter(event) && !BASE.contains(event)
+                });
+            }
+            sets_of(core_type, &groups)
         };
         self.sets = topology.core_types.iter().enumerate().map(sets).collect();
         self.period = 0;

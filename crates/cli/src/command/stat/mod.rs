@@ -170,7 +170,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut recorder = args.record.output.as_ref().map(keep).transpose()?;
     let mut screen = Screen::new(&args, &counted, &core_types, &names);
     let summary = session.run(|tick| {
-        if args.interval.is_some() || tick.last {
+        // Readings of events come one by one where virtual counters are read with them.
+        if args.interval.is_some() || counted.every.is_some() || tick.last {
             bank.read(tick.readings)
         } else {
             bank.read_counts(tick.readings)
@@ -234,7 +235,8 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
         ));
     }
     let together = args.per == Some(RowPer::Total);
-    if let (Some(name), None, false) = (counted.outside.first(), args.interval, together) {
+    let whole = args.interval.is_none() && counted.every.is_none() && !together;
+    if let (Some(name), true) = (counted.outside.first(), whole) {
         let mend = "give one with -i, as in -i 100ms, or ask for --per total";
         return Err(told(
             Kind::Usage,
@@ -264,6 +266,7 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
         samples: args.samples,
         duration: args.duration,
         every: counted.every,
+        prompt: !args.virtuals.is_empty() || !counted.outside.is_empty(),
         cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
         bind: args.bind.clone(),
         total: together && args.cpus.is_none(),

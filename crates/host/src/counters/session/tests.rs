@@ -113,6 +113,7 @@ fn request(sets: usize, interval_ms: Option<u64>) -> Request {
         samples: None,
         duration: None,
         every: None,
+        prompt: false,
         cpus: CpuSet::first(1),
         bind: None,
         total: false,

@@ -50,6 +50,7 @@ impl Watch {
             samples: None,
             duration: None,
             every: None,
+            prompt: false,
             cpus,
             bind: None,
             total: false,

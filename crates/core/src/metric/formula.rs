@@ -1,0 +1,113 @@
+//! Metrics that are formulas over one sample.
+//!
+//! Input: a [`Metric`] as files and command lines have it. Output: a [`Computed`], in which names are events of the table, so
+//! that reading it looks nothing up. Times are in seconds, energies in joules, everything else in events or bytes.
+
+use super::{MetricSource, Round};
+use crate::counters::{Dimension, Formula, Metric};
+use crate::events::{EVENTS, Source};
+use crate::sample::{Event, Sample};
+
+/// What a variable of a formula stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Operand {
+    /// An event, and what makes its counts the quantity that was named.
+    Event(Event, f64),
+    /// The time counted.
+    Seconds,
+}
+
+/// A formula over the events of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computed {
+    formula: Formula,
+    operands: Vec<Operand>,
+    events: Vec<Event>,
+}
+
+impl Computed {
+    /// Binds a metric to the table of events; none if a name in it is no event and no virtual counter that samples hold, or if
+    /// it adds unlike quantities.
+    #[must_use]
+    pub fn new(metric: &Metric) -> Option<Self> {
+        let bound: Vec<(Operand, Dimension)> = metric
+            .events
+            .iter()
+            .map(|event| event.as_deref().map_or(Some(TIME), operand))
+            .collect::<Option<_>>()?;
+        let dimensions: Vec<Dimension> = bound.iter().map(|b| b.1).collect();
+        metric.formula.dimension(&dimensions).ok()?;
+        let operands: Vec<Operand> = bound.into_iter().map(|b| b.0).collect();
+        let event = |operand: &Operand| match operand {
+            Operand::Event(event, _) => Some(*event),
+            Operand::Seconds => None,
+        };
+        Some(Self {
+            formula: metric.formula.clone(),
+            events: operands.iter().filter_map(event).collect(),
+            operands,
+        })
+    }
+
+    /// The events that it names, all of which one event set has to hold.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+}
+
+const TIME: (Operand, Dimension) = (Operand::Seconds, Dimension::SECONDS);
+
+/// The event of a name, or that of a virtual counter that stands in samples as an event.
+fn operand(name: &str) -> Option<(Operand, Dimension)> {
+    if let Some(event) = Event::by_name(name) {
+        let (dimension, factor) = Dimension::of_unit(event.def().unit);
+        return Some((Operand::Event(event, factor), dimension));
+    }
+    EVENTS.iter().find_map(|row| match row.source {
+        Source::Virtual { counter, factor } if counter == name => {
+            let unit = counter.rsplit('_').next().unwrap_or_default();
+            let unit = if unit == "j" { "J" } else { row.unit };
+            let (dimension, si) = Dimension::of_unit(unit);
+            Some((Operand::Event(row.event, si / factor as f64), dimension))
+        }
+        _ => None,
+    })
+}
+
+/// A formula at work; its memory is used again at every sample.
+pub(super) struct Evaluated {
+    computed: &'static Computed,
+    values: Vec<Option<f64>>,
+    stack: Vec<f64>,
+}
+
+impl Evaluated {
+    pub(super) const fn new(computed: &'static Computed) -> Self {
+        Self {
+            computed,
+            values: Vec::new(),
+            stack: Vec::new(),
+        }
+    }
+}
+
+impl MetricSource for Evaluated {
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        let sample = round.with(&self.computed.events)?;
+        let operands = self.computed.operands.iter();
+        self.values.clear();
+        self.values
+            .extend(operands.map(|operand| value(*operand, sample)));
+        self.computed
+            .formula
+            .evaluate(&self.values, &mut self.stack)
+    }
+}
+
+fn value(operand: Operand, sample: &Sample) -> Option<f64> {
+    match operand {
+        Operand::Event(event, factor) => Some(sample.counts.get(event)? * factor),
+        Operand::Seconds => Some(sample.running.as_secs_f64()),
+    }
+}
