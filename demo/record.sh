@@ -33,13 +33,20 @@ record_one() {
     [ -s "$folder/$name.json" ] && return
     command=${command//\$IN/$IN}
     mapfile -t words < <(sed 's/\([^\\]\) /\1\n/g; s/\\ / /g' <<<"$command")
-    "$steer" profile --name "$name" -o "$folder/$name.json" -- "${words[@]}" </dev/null >"$IN/$name.out" 2>"$IN/$name.log" || {
+    if ! command -v "${words[0]}" >/dev/null; then
+        echo "record.sh: $name is left out, since ${words[0]} is not installed; its shipped profile stands in" >&2
+        return
+    fi
+    # What is interrupted leaves no profile that the next run would take for a whole one.
+    "$steer" profile --name "$name" -o "$folder/.$name.part" -- "${words[@]}" </dev/null >"$IN/$name.out" 2>"$IN/$name.log" || {
         echo "record.sh: $name ($family) failed:" >&2
         cat "$IN/$name.log" >&2
+        rm -f "$folder/.$name.part"
         return 1
     }
+    mv "$folder/.$name.part" "$folder/$name.json"
     rm -f "$IN/$name.out"
-    show_bar "$(find "$folder" -name '*.json' | wc -l)" "$name: $(tail -n 1 "$IN/$name.log")"
+    show_bar "$(find "$folder" -name '[!.]*.json' | wc -l)" "$name"
 }
 
 show_bar() {

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 steer=$1 out=out/demo
 mkdir -p $out/workloads
-echo "demo: recording real programs (profiles in $out/profiles/recorded)" >&2
+echo "demo: recording real programs in $out/profiles/recorded, some 3 minutes of CPU time" >&2
 demo/record.sh "$steer" $out/profiles/recorded gzip bzip2 xz zstd sort gcc python perl stockfish x264 matmul chase stream sieve mix
 cp workloads/shared-caches.toml workloads/unequal-cores.toml $out/workloads/
 echo "demo: simulating two machines" >&2

@@ -29,8 +29,6 @@ mod guide {}
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 pub use countersteer_core::{
     counters, cpuset, engine, metric, placement, policy, sample, told, topology, units, usage,
 };
@@ -58,7 +56,7 @@ pub fn steer_with(
     countersteer_host::signals::default_sigpipe();
     let added = metric::add(metrics).map_err(anyhow::Error::from);
     let added = added.and_then(|()| Ok(countersteer_policies::add(policies)?));
-    match added.and_then(|()| command::dispatch(command::Cli::parse())) {
+    match added.and_then(|()| command::dispatch(command::parse())) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("steer: {}", paragraph(&error));

@@ -1,10 +1,10 @@
-//! What policies can be used for: which only a simulator can run, and which have nothing to do on a machine.
+//! What policies can be used for: which only a simulator can run, and which have nothing to tell apart on a machine.
 //!
 //! Input: a policy's specification, a topology. Output: words for users, and whether a policy may win a comparison.
 
 use countersteer_core::topology::{GroupBy, Topology};
 
-/// What a policy tells apart; where there is one of it, the policy leaves everything to Linux.
+/// What a policy tells apart; where there is one of it, the policy lets Linux choose among all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Apart {
     Nothing,
@@ -64,7 +64,7 @@ pub fn is_bound(spec: &str) -> bool {
     params.split(',').any(oracle) || reach(spec).is_some_and(|r| r.foresees)
 }
 
-/// Why a policy leaves everything to Linux on a machine, if it does.
+/// Why a policy lets Linux choose among all CPUs of a machine, if it does. It may still place threads anew, so scores can differ.
 #[must_use]
 pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
     let one = |by| topology.groups_by(by).len() < 2;

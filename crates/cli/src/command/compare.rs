@@ -159,7 +159,7 @@ fn compare_run(e: &Experiment, f: &Finished) -> CompareRun {
     )
 }
 
-/// Says which policies leave everything to Linux on a machine, so that equal rows are no riddle.
+/// Says which policies let Linux choose among all CPUs of a machine.
 fn tell_idle(policies: &[String], machine: &countersteer_lab::LoadedMachine) {
     let mut by_reason: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
     for policy in policies {
@@ -170,7 +170,9 @@ fn tell_idle(policies: &[String], machine: &countersteer_lab::LoadedMachine) {
     for (why, policies) in by_reason {
         let name = &machine.machine.name;
         let policies = policies.join(", ");
-        eprintln!("steer: nothing to do on {name} for {policies}: {why}; Linux decides there");
+        eprintln!(
+            "steer: nothing to tell apart on {name} for {policies}: {why}; Linux chooses among all CPUs"
+        );
     }
 }
 

@@ -8,6 +8,7 @@ use countersteer_lab::experiment;
 use countersteer_report::write_atomically;
 use serde::Serialize;
 
+use super::picture::picture;
 use super::{print, print_json};
 use crate::library;
 
@@ -110,10 +111,11 @@ fn show(name: &str, json: bool, toml: bool) -> anyhow::Result<()> {
     }
     let machine = &loaded.machine;
     print(&format!(
-        "{}: {}\n{}\n\n{}",
+        "{}: {}\n{}\n\n{}\n{}",
         machine.name,
         machine.title,
         machine.source.trim(),
+        picture(&loaded.topology),
         drawing(&loaded.topology)
     ))
 }

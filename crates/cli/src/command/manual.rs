@@ -1,9 +1,8 @@
 //! `steer manual`: shell completions and manual pages, from the same definitions as the commands.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{Cli, print};
+use super::print;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -15,7 +14,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let mut command = Cli::command();
+    let mut command = super::command();
     let mut out = Vec::new();
     match args.completions {
         Some(shell) => clap_complete::generate(shell, &mut command, "steer", &mut out),

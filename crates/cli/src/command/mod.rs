@@ -5,11 +5,13 @@ pub mod ctl;
 pub mod daemon;
 pub mod doctor;
 pub mod events;
+mod examples;
 pub mod internal;
 pub mod machine;
 pub mod manual;
 pub mod model;
 pub mod mrc;
+mod picture;
 pub mod policy;
 pub mod profile;
 pub mod replay;
@@ -30,7 +32,7 @@ pub mod workload;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
 /// Steers threads to the right cores from what the hardware's counters say.
 ///
@@ -104,6 +106,14 @@ enum Command {
     /// What this program starts of itself
     #[command(subcommand, hide = true)]
     Internal(internal::Args),
+}
+
+pub use examples::command;
+
+/// The command line as it was typed, or the end of this process with a help or an error of usage.
+pub fn parse() -> Cli {
+    let matches = command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// Runs a command; its exit code, where it has one of its own.

@@ -90,7 +90,9 @@ impl Here {
             return Err(told(Kind::Usage, why));
         }
         if let Some(why) = reach::idle_on(spec, &self.topology) {
-            eprintln!("steer: {spec} has nothing to do on this machine: {why}; Linux decides");
+            eprintln!(
+                "steer: {spec} has nothing to tell apart on this machine: {why}; Linux chooses among all CPUs"
+            );
         }
         Ok(policy)
     }

@@ -9,7 +9,16 @@ use countersteer_core::trial::Gain;
 use maud::{Markup, html};
 
 use crate::record::Record;
-use crate::table::{Ranked, Ranking, Verdict, percent};
+use crate::table::{Ranked, Ranking, Verdict};
+
+/// A change whose sign, figure and unit stay on one line.
+fn percent(change: f64) -> String {
+    unbroken(&crate::table::percent(change))
+}
+
+fn unbroken(text: &str) -> String {
+    text.replace(" %", "\u{a0}%")
+}
 
 /// Whether there is anything to rank.
 pub(super) fn is_ranked(ranking: &Ranking) -> bool {
@@ -26,7 +35,7 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
     html! {
         section.answer {
             @if several { h2.small { a href={ "#e" (nth) } { (r.workload) " on " (r.machine) } } }
-            div.verdict { p { (r.sentence()) } }
+            div.verdict { p { (unbroken(&r.sentence())) } }
             div.scroll tabindex="0" role="region" aria-label={ "Policies for " (r.workload) " on " (r.machine) } {
                 table.ranks {
                     thead { tr {
@@ -42,7 +51,7 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
             p.note {
                 "Change against plain linux: " (seeds) "."
                 @if pinned { " The workload pins where its programs start (launch_on), which a policy that moves them can only mend: a fair start would gain less." }
-                @if let Some(bound) = r.bound_sentence() { " " (bound) }
+                @if let Some(bound) = r.bound_sentence() { " " (unbroken(&bound)) }
             }
         }
     }

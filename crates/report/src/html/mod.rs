@@ -89,8 +89,11 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                 }
                 main {
                     @for body in counted.iter().chain(&bodies) { (body) }
-                    @if !input.records.is_empty() { (sections::repeat(&input.records)) }
-                    @if !experiments.is_empty() { (sections::words()) }
+                    // One page is printed: the first screen.
+                    div.offpaper {
+                        @if !input.records.is_empty() { (sections::repeat(&input.records)) }
+                        @if !experiments.is_empty() { (sections::words()) }
+                    }
                 }
             }
         }
