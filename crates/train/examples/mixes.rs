@@ -99,9 +99,10 @@ fn run(topology: &Arc<Topology>, programs: &Programs, mixes: usize) -> Result<()
         for i in 0..cores {
             let (_, profile) = &programs[rng.random_range(0..programs.len())];
             plan.programs.push(PlannedProgram {
-                name: format!("p{i}"),
+                name: format!("p{i}").into(),
                 profile: Arc::clone(profile),
                 threads: 1,
+                serial_share: 0.0,
                 nice: 0,
                 start: Nanos::ZERO,
                 bursts: None,
