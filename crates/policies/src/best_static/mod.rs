@@ -24,7 +24,7 @@ use countersteer_core::engine::ThreadForecast;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
 use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_core::units::{CpuId, ThreadId};
+use countersteer_core::units::{CpuId, ProgramId, ThreadId};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "best-static",
@@ -86,16 +86,31 @@ impl Objective {
         }
     }
 
-    /// The value of a mapping; more is better.
-    fn value(self, threads: &[ThreadForecast], mapping: &[CpuId], topology: &Topology) -> f64 {
+    /// The value of a mapping; more is better. Programs count once each, whatever their threads: one is as fast as its slowest
+    /// thread, since all have equal shares of its work.
+    fn value(
+        self,
+        threads: &[ThreadForecast],
+        programs: &[ProgramId],
+        mapping: &[CpuId],
+        topology: &Topology,
+    ) -> f64 {
         let sum = |f: fn(&ThreadForecast) -> f64| threads.iter().map(f).sum::<f64>();
+        let mut by_program: BTreeMap<ProgramId, Program> = BTreeMap::new();
+        for (thread, program) in threads.iter().zip(programs) {
+            by_program.entry(*program).or_default().add(thread);
+        }
+        let programs = || by_program.values();
         let value = match self {
-            Self::Asp => sum(|t| t.ips / t.ips_alone_slow - 1.0),
-            Self::Ipc => sum(|t| t.ipc) / threads.len().max(1) as f64,
+            Self::Asp => programs().map(|p| p.over_slow - 1.0).sum(),
+            Self::Ipc => {
+                programs().map(|p| p.ipc / p.threads).sum::<f64>()
+                    / programs().count().max(1) as f64
+            }
             Self::Unfairness => {
-                let slowdowns = threads.iter().map(|t| t.ips_alone_fast / t.ips);
-                let (least, most) =
-                    slowdowns.fold((f64::MAX, f64::MIN), |(l, m), s| (l.min(s), m.max(s)));
+                let (least, most) = programs()
+                    .map(|p| p.slowdown)
+                    .fold((f64::MAX, f64::MIN), |(l, m), s| (l.min(s), m.max(s)));
                 -most / least
             }
             Self::Edp => {
@@ -105,6 +120,35 @@ impl Objective {
             }
         };
         if value.is_finite() { value } else { f64::MIN }
+    }
+}
+
+/// A program's threads in a mapping.
+struct Program {
+    threads: f64,
+    ipc: f64,
+    /// Speed of the slowest thread over that on the slowest cores.
+    over_slow: f64,
+    slowdown: f64,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self {
+            threads: 0.0,
+            ipc: 0.0,
+            over_slow: f64::INFINITY,
+            slowdown: 0.0,
+        }
+    }
+}
+
+impl Program {
+    fn add(&mut self, thread: &ThreadForecast) {
+        self.threads += 1.0;
+        self.ipc += thread.ipc;
+        self.over_slow = self.over_slow.min(thread.ips / thread.ips_alone_slow);
+        self.slowdown = self.slowdown.max(thread.ips_alone_fast / thread.ips);
     }
 }
 
@@ -128,7 +172,7 @@ struct BestStatic {
     objective: Objective,
     budget: f64,
     /// What each thread was allowed before it was placed for the first time.
-    allowed: BTreeMap<ThreadId, Arc<CpuSet>>,
+    allowed: BTreeMap<ThreadId, (ProgramId, Arc<CpuSet>)>,
     /// Everybody was placed.
     done: bool,
 }
@@ -149,7 +193,7 @@ impl BestStatic {
         let mut keep = |t: &countersteer_core::engine::ThreadInfo| {
             before
                 .remove(&t.id)
-                .unwrap_or_else(|| Arc::clone(&t.allowed))
+                .unwrap_or_else(|| (t.program, Arc::clone(&t.allowed)))
         };
         self.allowed = view.threads.iter().map(|t| (t.id, keep(t))).collect();
         self.done = true;
@@ -158,11 +202,12 @@ impl BestStatic {
 
     fn subjects(&self, topology: &Topology) -> Vec<Subject> {
         let machine = &topology.groups[0].cpus;
-        let subject = |(&thread, allowed): (&ThreadId, &Arc<CpuSet>)| {
+        let subject = |(&thread, (program, allowed)): (&ThreadId, &(ProgramId, Arc<CpuSet>))| {
             let usable = machine.is_subset(allowed) || !machine.intersects(allowed);
             let allowed = if usable { machine } else { allowed };
             Subject {
                 thread,
+                program: *program,
                 allowed: Arc::clone(allowed),
                 restricted: !usable,
             }
@@ -232,5 +277,34 @@ impl Policy for BestStatic {
             threads: subjects.iter().enumerate().filter_map(place).collect(),
             ..Placement::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::testing;
+
+    #[test]
+    fn a_program_counts_once_and_as_its_slowest_thread() {
+        let topology = testing::topology(testing::SMT);
+        let at = |ips: f64| ThreadForecast {
+            ips,
+            ipc: 1.0,
+            ips_alone_fast: 2.0,
+            ips_alone_slow: 1.0,
+            power_w: 1.0,
+        };
+        let cpus = [0, 2, 4].map(CpuId);
+        let programs = [0, 0, 1].map(ProgramId);
+        let value = |objective: Objective, ips: [f64; 3]| {
+            objective.value(&ips.map(at), &programs, &cpus, &topology)
+        };
+        // Two threads on fast cores gain 1 together; a fast core for one of them alone gains nothing.
+        assert_eq!(value(Objective::Asp, [2.0, 2.0, 1.0]), 1.0);
+        assert_eq!(value(Objective::Asp, [2.0, 1.0, 2.0]), 1.0);
+        assert_eq!(value(Objective::Asp, [1.0, 1.0, 2.0]), 1.0);
+        assert_eq!(value(Objective::Asp, [2.0, 1.0, 1.0]), 0.0);
+        assert_eq!(value(Objective::Unfairness, [2.0, 1.0, 2.0]), -2.0);
     }
 }

@@ -16,7 +16,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::Forecast;
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::topology::{Group, GroupBy, Topology};
-use countersteer_core::units::{CpuId, ThreadId};
+use countersteer_core::units::{CpuId, ProgramId, ThreadId};
 
 /// Most threads for which all mappings are tried.
 pub(super) const EXACT: usize = 10;
@@ -28,6 +28,7 @@ const ALL_SWAPS: usize = 64;
 /// A thread to be mapped.
 pub(super) struct Subject {
     pub thread: ThreadId,
+    pub program: ProgramId,
     /// CPUs that its program allows.
     pub allowed: Arc<CpuSet>,
     pub restricted: bool,
@@ -61,6 +62,7 @@ pub(super) struct Search<'a> {
     tree: Tree,
     subjects: &'a [Subject],
     ids: Vec<ThreadId>,
+    programs: Vec<ProgramId>,
     /// No thread is confined, so mappings can be kept even.
     even: bool,
     objective: Objective,
@@ -96,6 +98,7 @@ impl<'a> Search<'a> {
             tree: Tree::new(topology, &special),
             subjects,
             ids: subjects.iter().map(|s| s.thread).collect(),
+            programs: subjects.iter().map(|s| s.program).collect(),
             even: special.is_empty(),
             objective,
             budget,
@@ -196,7 +199,9 @@ impl<'a> Search<'a> {
     /// Predicts a mapping and notes the result.
     fn predict(&mut self, mapping: &[CpuId]) -> f64 {
         let predicted = self.forecast.steady_state(&self.ids, mapping);
-        let value = self.objective.value(&predicted, mapping, self.topology);
+        let value = self
+            .objective
+            .value(&predicted, &self.programs, mapping, self.topology);
         let found = &mut self.found;
         found.predictions += 1;
         if value > found.best || found.mapping.is_empty() {
