@@ -272,7 +272,7 @@ fn eval(named: &[String]) -> anyhow::Result<()> {
         .chain(judge::NAMES)
         .chain(["in interval", "abstains"])
         .collect();
-    print(&plain(&heads, cells.into_iter()))
+    print(&plain(&heads, cells))
 }
 
 fn line(machine: &str, core_type: &str, target: Target, verdict: &judge::Verdict) -> Vec<String> {
