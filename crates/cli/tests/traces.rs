@@ -103,3 +103,60 @@ fn what_is_no_trace_is_refused_with_its_place() {
     }
     assert!(!dir.path().join("stdin.trace").exists());
 }
+
+#[test]
+fn a_signature_goes_beside_a_binary_or_into_it_and_is_found_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = env!("CARGO_BIN_EXE_steer");
+    std::fs::copy(own, dir.path().join("program")).unwrap();
+    let import = [
+        "trace", "import", "--format", "lackey", "--name", "sweep", "-o", "a.trace", "-",
+    ];
+    assert!(steer(&import, dir.path(), &lackey()).status.success());
+    let done = |args: &[&str]| {
+        let output = steer(args, dir.path(), "");
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    done(&["signature", "make", "a.trace"]);
+    let none = steer(&["signature", "read", "program"], dir.path(), "");
+    assert_eq!(none.status.code(), Some(4));
+    done(&["signature", "embed", "program", "sweep.signature.json"]);
+    assert!(
+        done(&["signature", "read", "program"]).contains(".local/share/countersteer/signatures")
+    );
+    done(&[
+        "signature",
+        "embed",
+        "--inside",
+        "program",
+        "sweep.signature.json",
+    ]);
+    assert!(done(&["signature", "read", "program"]).contains("inside the binary"));
+    let read = json(&["signature", "read", "--json", "program"], dir.path(), "");
+    // A load every second instruction misses 16 KiB each time, and 32 KiB the first time.
+    assert_eq!(read["misses"][0][0], 2048);
+    assert_eq!(read["misses"][1][3], 205);
+}
+
+#[test]
+fn a_program_without_a_trace_cannot_be_traced() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "sim",
+        "-m",
+        "core2-quad",
+        "-w",
+        "shared-caches",
+        "--fidelity",
+        "traced",
+    ];
+    let output = steer(&args, dir.path(), "");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{error}");
+    assert!(error.contains("steer trace record"), "{error}");
+}

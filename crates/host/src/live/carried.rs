@@ -38,3 +38,44 @@ impl Signatures {
         signature
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_cache::signature::{Carried, SCHEMA, elf};
+
+    #[test]
+    fn a_process_has_the_signature_of_what_it_executes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sleeper");
+        let carried = Carried {
+            schema: SCHEMA.into(),
+            name: "sleeper".into(),
+            inputs: Vec::new(),
+            instructions: 1,
+            misses: [[7; 4]; 11],
+            phases: Vec::new(),
+        };
+        let Ok(binary) = std::fs::read("/bin/sleep") else {
+            println!("skipped: there is no /bin/sleep");
+            return;
+        };
+        std::fs::write(&path, elf::embed(&binary, &carried).unwrap()).unwrap();
+        let runnable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, runnable).unwrap();
+        // Another test's child may hold the file open for writing up to its own exec.
+        let mut child = loop {
+            match std::process::Command::new(&path).arg("60").spawn() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+                other => break other.unwrap(),
+            }
+        };
+        let mut signatures = Signatures::default();
+        let found = signatures.of_process(child.id());
+        let own = signatures.of_process(std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, Some(carried.signature()));
+        assert_eq!(own, None);
+    }
+}
