@@ -126,7 +126,10 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
     options.name = args.name;
     options.max_instructions = args.max_instructions;
     options.stream = Some((args.filter, sink(&writing)));
-    let recording = profile::watched(options)?;
+    let recording = profile::watched(options).inspect_err(|_| {
+        // Nothing was executed.
+        let _ = std::fs::remove_file(&output);
+    })?;
     let writing = writing
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
