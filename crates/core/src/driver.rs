@@ -6,7 +6,7 @@ use crate::engine::{Applied, Engine, Observation, Watch};
 use crate::metric::MetricBank;
 use crate::phase::Phases;
 use crate::placement::Placement;
-use crate::policy::{Policy, PolicyRng, View};
+use crate::policy::{Policy, PolicyRng, View, decide};
 use crate::topology::Topology;
 use crate::units::Nanos;
 
@@ -72,12 +72,14 @@ pub fn drive<E: Engine>(
         let mut view = View {
             now: seen.at,
             topology: &topology,
+            group: None,
             threads: &seen.threads,
+            programs: &seen.programs,
             events: &seen.events,
             metrics: &metrics,
             forecast: engine.forecast(),
         };
-        let placement = policy.decide(&mut view, rng);
+        let placement = decide(policy, &mut view, rng);
         let applied = engine.apply(&placement)?;
         for recorder in recorders.iter_mut() {
             recorder.decision(&topology, seen.at, &placement, applied);

@@ -82,6 +82,8 @@ pub struct Observation {
     pub threads: Vec<ThreadInfo>,
     /// What befell threads, in order.
     pub events: Vec<ThreadEvent>,
+    /// Programs of these threads, by id.
+    pub programs: Vec<ProgramInfo>,
     /// Of which programs threads were that have ended since, where the engine knows: some came after the last observation, and of
     /// some that had ended before there are samples only now.
     pub ended: Vec<(ThreadId, ProgramId)>,
@@ -114,6 +116,16 @@ pub struct ThreadInfo {
     pub allowed: Arc<CpuSet>,
     /// What its program tells about it, if it does.
     pub told: Option<Told>,
+}
+
+/// A program that has threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramInfo {
+    pub id: ProgramId,
+    /// Unique in the workload.
+    pub name: Arc<str>,
+    /// Its executable file, or in a simulation its profile, where that is known.
+    pub path: Option<Arc<str>>,
 }
 
 /// Something that befell a thread.

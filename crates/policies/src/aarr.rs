@@ -21,6 +21,7 @@ use countersteer_core::policy::{
 use countersteer_core::policy::{Seats, active};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
+use std::sync::Arc;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "aarr",
@@ -48,18 +49,18 @@ pub(crate) const IDEAL_RR: PolicyDef = PolicyDef {
     make,
 };
 
-fn make(
-    params: &Params,
-    topology: &std::sync::Arc<Topology>,
-) -> Result<Box<dyn Policy>, PolicyError> {
-    let turn = Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3);
+fn make(params: &Params, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
     Ok(Box::new(Aarr {
-        turn,
+        turn: turn(params)?,
         seats: Seats::new(topology),
         ring: Vec::new(),
         members: Vec::new(),
         turned: None,
     }))
+}
+
+fn turn(params: &Params) -> Result<Nanos, PolicyError> {
+    Ok(Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3))
 }
 
 struct Aarr {
@@ -131,6 +132,11 @@ impl Aarr {
 }
 
 impl Policy for Aarr {
+    fn tune(&mut self, params: &Params, _: &Arc<Topology>) -> Result<(), PolicyError> {
+        self.turn = turn(params)?;
+        Ok(())
+    }
+
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
         self.admit(&present);

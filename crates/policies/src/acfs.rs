@@ -114,6 +114,14 @@ impl Policy for Acfs {
         &self.needs
     }
 
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        *self = Self {
+            progress: std::mem::take(&mut self.progress),
+            ..Self::new(params, topology)?
+        };
+        Ok(())
+    }
+
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
         let sf: Vec<Option<f64>> = present

@@ -13,7 +13,11 @@
 //! threads most of the big cores.
 
 use countersteer_core::placement::{Placement, Reason};
-use countersteer_core::policy::{ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active};
+use countersteer_core::policy::{
+    ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+};
+use countersteer_core::topology::Topology;
+use std::sync::Arc;
 
 use crate::order::{Types, entries, place, ranks};
 use crate::progress::{Progress, nice_weight};
@@ -46,6 +50,11 @@ struct Adwrr {
 }
 
 impl Policy for Adwrr {
+    fn tune(&mut self, params: &Params, _: &Arc<Topology>) -> Result<(), PolicyError> {
+        self.slice_s = params.number("slice_ms", 1.0)? * 1e-3;
+        Ok(())
+    }
+
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
         self.progress.admit(&present, view.threads, self.slice_s);

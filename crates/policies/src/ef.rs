@@ -12,11 +12,13 @@
 //! Assumes: programs behave as their average. Loses: throughput against `hsf`, phases, several threads per program.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use countersteer_core::placement::{Placement, Reason};
 use countersteer_core::policy::{
-    Needs, ParamDef, Policy, PolicyDef, PolicyRng, Seats, View, active,
+    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
 };
+use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, ProgramId, ThreadId};
 
 use crate::order::{entries, place, ranks};
@@ -81,6 +83,11 @@ impl Policy for Ef {
     fn needs(&self) -> &Needs {
         const NEEDS: &Needs = &Needs::EVENTS;
         NEEDS
+    }
+
+    fn tune(&mut self, params: &Params, _: &Arc<Topology>) -> Result<(), PolicyError> {
+        self.spread = params.number("spread", 0.0)?;
+        Ok(())
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {

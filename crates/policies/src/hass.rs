@@ -14,6 +14,7 @@
 //! shared caches, phases, programs that live in a slow last-level cache, and homogeneous work, where there is nothing to gain.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use countersteer_core::engine::{ThreadEventKind, ThreadInfo};
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
@@ -262,6 +263,19 @@ impl Policy for Hass {
     fn needs(&self) -> &Needs {
         const NEEDS: &Needs = &Needs::EVENTS;
         NEEDS
+    }
+
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        let new = Self::new(params, topology)?;
+        // What members expect follows from it.
+        if new.shared != self.shared {
+            return Err(PolicyError::Fixed);
+        }
+        *self = Self {
+            members: std::mem::take(&mut self.members),
+            ..new
+        };
+        Ok(())
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {

@@ -580,6 +580,23 @@ impl Policy for Hsf {
         &self.needs
     }
 
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        let new = Self::new(params, topology)?;
+        // Hints that were given would stay.
+        if new.clamps.is_empty() != self.clamps.is_empty() {
+            return Err(PolicyError::Fixed);
+        }
+        *self = Self {
+            turned: self.turned,
+            memory: std::mem::take(&mut self.memory),
+            last_refresh: self.last_refresh,
+            exploring: self.exploring,
+            table: self.table.take(),
+            ..new
+        };
+        Ok(())
+    }
+
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let mut all = self.candidates(view);
         let quota = self.seats.quota(all.len());

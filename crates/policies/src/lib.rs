@@ -33,7 +33,7 @@ mod static_mapping;
 
 use countersteer_core::policy::PolicyDef;
 
-pub use registry::{add, all, by_name, names, parse};
+pub use registry::{add, all, by_name, names, params, parse, with_param};
 
 /// Every policy of this crate.
 pub static POLICIES: &[PolicyDef] = &[

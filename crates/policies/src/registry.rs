@@ -53,10 +53,49 @@ pub fn by_name(name: &str) -> Option<&'static PolicyDef> {
 /// # Errors
 /// Unknown names, keys and values, with those that exist.
 pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
+    let (def, params) = params(spec)?;
+    (def.make)(&params, topology)
+}
+
+/// The policy that a specification names, and its parameters.
+///
+/// # Errors
+/// Unknown names and keys, with those that exist.
+pub fn params(spec: &str) -> Result<(&'static PolicyDef, Params), PolicyError> {
     let (name, text) = spec.split_once(':').unwrap_or((spec, ""));
     let def = by_name(name.trim()).ok_or_else(|| PolicyError::Unknown {
         name: name.into(),
         known: names().join(", "),
     })?;
-    (def.make)(&Params::parse(def, text)?, topology)
+    Ok((def, Params::parse(def, text)?))
+}
+
+/// A specification with another value of a parameter.
+#[must_use]
+pub fn with_param(spec: &str, key: &str, value: &str) -> String {
+    let (name, text) = spec.split_once(':').unwrap_or((spec, ""));
+    let is_other = |part: &&str| part.split('=').next().is_some_and(|k| k.trim() != key);
+    let kept = text
+        .split(',')
+        .filter(|p| !p.trim().is_empty())
+        .filter(is_other);
+    let parts: Vec<String> = kept
+        .map(str::to_owned)
+        .chain([format!("{key}={value}")])
+        .collect();
+    format!("{name}:{}", parts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_replaced_or_added() {
+        assert_eq!(with_param("hsf", "margin", "0.1"), "hsf:margin=0.1");
+        assert_eq!(
+            with_param("hsf:margin=0.2,sf=work", "margin", "0.1"),
+            "hsf:sf=work,margin=0.1"
+        );
+    }
 }

@@ -149,6 +149,16 @@ fn next_program(
 }
 
 impl Policy for RoundRobin {
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        *self = Self {
+            turned: self.turned,
+            head_start_s: std::mem::take(&mut self.head_start_s),
+            order: std::mem::take(&mut self.order),
+            ..Self::new(params, topology)?
+        };
+        Ok(())
+    }
+
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let present = active(view);
         let mut entries = entries(&present, &self.seats);

@@ -59,6 +59,8 @@ fn exchanges(decisions: u32, sf: impl Fn(u32) -> [f64; 2]) -> Vec<u32> {
             ..Observation::default()
         });
         let mut view = View {
+            group: None,
+            programs: &[],
             now,
             topology: &topology,
             threads: &threads,

@@ -39,6 +39,8 @@ fn first(spec: &str, topology: &Arc<Topology>, threads: usize, forecast: bool) -
     let metrics = MetricBank::new(topology, &[]);
     let seen = engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
     let mut view = View {
+        group: None,
+        programs: &[],
         now: seen.at,
         topology,
         threads: &seen.threads,

@@ -294,6 +294,8 @@ fn cost(spec: &str, topology: &Arc<Topology>, threads: usize) -> f64 {
             .unwrap();
         metrics.update(&seen);
         let mut view = View {
+            group: None,
+            programs: &[],
             now: seen.at,
             topology,
             threads: &seen.threads,

@@ -128,6 +128,8 @@ impl Bench {
     /// One decision; who is on big CPUs after it.
     fn decide(&mut self) -> Vec<u32> {
         let mut view = View {
+            group: None,
+            programs: &[],
             now: self.now,
             topology: &self.topology,
             threads: &self.threads,

@@ -263,6 +263,8 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
         let placement = {
             let bank = MetricBank::new(&topology, &[]);
             let mut view = policy::View {
+                group: None,
+                programs: &[],
                 now: seen.at,
                 topology: &topology,
                 threads: &seen.threads,

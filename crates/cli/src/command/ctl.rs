@@ -33,7 +33,7 @@ enum What {
     Status,
     /// What can be set: its policy, the time between its decisions, whether it is paused, from which backlogs it steals
     Get,
-    /// Exchange the policy (policy=hsf:margin=0.1), decide more or less often (period=50ms), pause and go on (paused=true),
+    /// Exchange the policy (policy=hsf:margin=0.1), change a parameter of the one that decides (hsf.margin=0.1), decide more or less often (period=50ms), pause and go on (paused=true),
     /// let idle CPUs take threads from where more than two wait (steal_above=2, or never)
     Set {
         /// What to change

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use countersteer_core::engine::Observation;
 use countersteer_core::placement::Placement;
-use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
+use countersteer_core::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
+use countersteer_core::topology::Topology;
 use countersteer_core::trial::{Arm, Trial, TrialPlan};
 
 use super::governed::{Control, take_back};
@@ -87,6 +88,7 @@ impl Contestants {
             events: one.events || other.events,
             phases: one.phases || other.phases,
             period: None,
+            groups: None,
         };
         Self {
             contest: contest.clone(),
@@ -135,6 +137,10 @@ impl Policy for Contestants {
         &self.needs
     }
 
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        self.policy.tune(params, topology)
+    }
+
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let changed = self.contest.trial().turn(view.now, rng);
         if changed {
@@ -142,8 +148,8 @@ impl Policy for Contestants {
         }
         let arm = self.contest.trial().arm();
         let mut placement = match arm {
-            Arm::Policy => self.policy.decide(view, rng),
-            Arm::Baseline => self.baseline.decide(view, rng),
+            Arm::Policy => decide(self.policy.as_mut(), view, rng),
+            Arm::Baseline => decide(self.baseline.as_mut(), view, rng),
         };
         if changed {
             take_back(

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
+use countersteer_core::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{GroupId, Nanos, ThreadId};
@@ -31,6 +31,8 @@ pub struct Shared {
     pub policy: String,
     /// The one that is to decide from now on.
     pub pending: Option<String>,
+    /// The policy that decides, with parameters that it is to take over.
+    pub tuned: Option<String>,
     pub period: Duration,
     /// Threads are let go, and nothing is decided.
     pub paused: bool,
@@ -90,6 +92,7 @@ impl Control {
 fn needs(policy: &dyn Policy, period: Duration) -> Needs {
     Needs {
         period: Some(Nanos(period.as_nanos() as u64)),
+        groups: None,
         ..policy.needs().clone()
     }
 }
@@ -170,11 +173,24 @@ impl Governed {
                 handed_over = true;
             }
         }
+        let tuned = shared.tuned.take();
         drop(shared);
+        if let Some(spec) = tuned
+            && self.tune(&spec).is_ok()
+        {
+            self.control.lock().policy = spec;
+            handed_over = true;
+        }
         if period_changed || handed_over {
             self.ask_needs();
         }
         let_go
+    }
+
+    /// Has the policy take over the parameters of a specification.
+    fn tune(&mut self, spec: &str) -> Result<(), PolicyError> {
+        let (_, params) = countersteer_policies::params(spec)?;
+        self.inner.tune(&params, &self.topology)
     }
 
     /// Exchanges the policy for Linux's own scheduler.
@@ -205,7 +221,7 @@ impl Governed {
             (self.born.elapsed().as_millis() as u64).max(1),
             Ordering::Relaxed,
         );
-        let decided = catch_unwind(AssertUnwindSafe(|| self.inner.decide(view, rng)));
+        let decided = catch_unwind(AssertUnwindSafe(|| decide(self.inner.as_mut(), view, rng)));
         self.busy.store(0, Ordering::Relaxed);
         let Ok(placement) = decided else {
             self.drop_policy("it panicked".into());
@@ -308,7 +324,7 @@ mod tests {
         }
     }
 
-    fn decide(governed: &mut Governed) -> Placement {
+    fn decide_once(governed: &mut Governed) -> Placement {
         let machine = crate::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),
@@ -327,7 +343,9 @@ mod tests {
         let mut view = View {
             now: Nanos::ZERO,
             topology: &topology,
+            group: None,
             threads: &[info],
+            programs: &[],
             events: &[],
             metrics: &metrics,
             forecast: None,
@@ -357,29 +375,47 @@ mod tests {
     #[test]
     fn a_policy_that_panics_is_dropped_and_threads_are_let_go() {
         let (mut governed, control) = governed(false);
-        assert_eq!(decide(&mut governed), Placement::default());
-        assert_eq!(decide(&mut governed), Placement::default());
-        let last = decide(&mut governed);
+        assert_eq!(decide_once(&mut governed), Placement::default());
+        assert_eq!(decide_once(&mut governed), Placement::default());
+        let last = decide_once(&mut governed);
         assert_eq!(last.threads[0].target, Target::Anywhere);
         assert_eq!(control.lock().policy, "linux");
-        assert_eq!(decide(&mut governed), Placement::default(), "Linux decides");
+        assert_eq!(
+            decide_once(&mut governed),
+            Placement::default(),
+            "Linux decides"
+        );
     }
 
     #[test]
     fn a_policy_that_is_late_again_and_again_is_dropped() {
         let (mut governed, control) = governed(true);
         for _ in 1..MOST_LATE {
-            assert_eq!(decide(&mut governed), Placement::default());
+            assert_eq!(decide_once(&mut governed), Placement::default());
         }
-        assert_eq!(decide(&mut governed).threads.len(), 1);
+        assert_eq!(decide_once(&mut governed).threads.len(), 1);
         assert!(control.lock().dropped.is_some());
+    }
+
+    #[test]
+    fn a_parameter_changes_and_the_policy_keeps_what_it_remembers() {
+        let (mut governed, control) = governed(false);
+        control.lock().pending = Some("rr".into());
+        assert_eq!(decide_once(&mut governed).threads.len(), 1);
+        control.lock().tuned = Some("rr:turn_ms=7".into());
+        let placed = decide_once(&mut governed);
+        assert_eq!(control.lock().policy, "rr:turn_ms=7");
+        assert_eq!(placed, Placement::default(), "threads stay where they are");
+        control.lock().tuned = Some("rr:turn_ms=never".into());
+        decide_once(&mut governed);
+        assert_eq!(control.lock().policy, "rr:turn_ms=7");
     }
 
     #[test]
     fn another_policy_and_a_pause_let_threads_go_first() {
         let (mut governed, control) = governed(false);
         control.lock().pending = Some("aarr".into());
-        let placed = decide(&mut governed);
+        let placed = decide_once(&mut governed);
         assert_eq!(
             placed.threads.len(),
             1,
@@ -388,10 +424,13 @@ mod tests {
         assert_ne!(placed.threads[0].target, Target::Anywhere);
         assert_eq!(governed.needs().period, Some(Nanos::from_millis(1)));
         control.lock().period = Duration::from_millis(250);
-        decide(&mut governed);
+        decide_once(&mut governed);
         assert_eq!(governed.needs().period, Some(Nanos::from_millis(250)));
         control.lock().paused = true;
-        assert_eq!(decide(&mut governed).threads[0].target, Target::Anywhere);
-        assert_eq!(decide(&mut governed), Placement::default());
+        assert_eq!(
+            decide_once(&mut governed).threads[0].target,
+            Target::Anywhere
+        );
+        assert_eq!(decide_once(&mut governed), Placement::default());
     }
 }

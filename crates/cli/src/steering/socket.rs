@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use countersteer_core::policy::PolicyError;
 use countersteer_core::topology::Topology;
 use countersteer_host::live::Bell;
 use countersteer_host::undo;
@@ -174,14 +175,20 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
             .collect()),
         Some("set") => {
             let name = text("key").unwrap_or_default();
+            let value = text("value").unwrap_or_default();
+            if let Some((policy, key)) = name.split_once('.') {
+                let value = set_param(&mut shared, topology, (policy, key), value)?;
+                shared.bell.iter().for_each(Bell::ring);
+                return Ok(json!({ name: value }));
+            }
             let Some(key) = KEYS.iter().find(|key| key.name == name) else {
                 let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
                 return Err(format!(
-                    "`{name}` cannot be set; there are {}",
+                    "`{name}` cannot be set; there are {}, and parameters of the policy, as in hsf.margin",
                     names.join(", ")
                 ));
             };
-            let value = (key.set)(&mut shared, topology, text("value").unwrap_or_default())?;
+            let value = (key.set)(&mut shared, topology, value)?;
             shared.bell.iter().for_each(Bell::ring);
             Ok(json!({ name: value }))
         }
@@ -197,6 +204,36 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
             other.unwrap_or_default()
         )),
     }
+}
+
+/// Has the policy that decides take over another value of a parameter.
+fn set_param(
+    shared: &mut Shared,
+    topology: &Arc<Topology>,
+    (policy, key): (&str, &str),
+    value: &str,
+) -> Result<Value, String> {
+    let spec = shared.tuned.as_ref().or(shared.pending.as_ref());
+    let spec = spec.unwrap_or(&shared.policy);
+    let (def, _) = countersteer_policies::params(spec).map_err(|e| e.to_string())?;
+    if def.name != policy {
+        return Err(format!("`{}` decides, not `{policy}`", def.name));
+    }
+    if value.contains(',') {
+        return Err("one parameter at a time".into());
+    }
+    let changed = countersteer_policies::with_param(spec, key, value);
+    let said = |e: PolicyError| match e {
+        PolicyError::Fixed => {
+            format!("{policy} takes `{key}` only at its start: set policy={changed}")
+        }
+        other => other.to_string(),
+    };
+    let (_, params) = countersteer_policies::params(&changed).map_err(said)?;
+    let mut probe = countersteer_policies::parse(spec, topology).map_err(said)?;
+    probe.tune(&params, topology).map_err(said)?;
+    shared.tuned = Some(changed);
+    Ok(json!(value))
 }
 
 /// The last word on a thread, with what its program tells about it.
@@ -297,7 +334,19 @@ mod tests {
             set("steal_above", "never"),
             Ok(json!({ "steal_above": "never" }))
         );
+        control.lock().pending = None;
+        control.lock().policy = "hsf:sf=work".into();
+        assert_eq!(set("hsf.margin", "0.1"), Ok(json!({ "hsf.margin": "0.1" })));
+        assert_eq!(
+            control.lock().tuned.as_deref(),
+            Some("hsf:sf=work,margin=0.1")
+        );
         for (key, value) in [
+            ("hsf.margin", "much"),
+            ("hsf.margin", "0.1,sf=model"),
+            ("hsf.clamp", "on"),
+            ("hsf.speed", "1"),
+            ("aarr.turn_ms", "7"),
             ("steal_above", "some"),
             ("period", "1h"),
             ("paused", "perhaps"),

@@ -10,20 +10,22 @@
 
 #![warn(missing_docs)]
 
+mod groups;
 mod hint_class;
 mod params;
 mod seats;
 
 use std::sync::Arc;
 
+pub use groups::decide;
 pub use hint_class::{HintClass, weights};
 pub use params::{ParamDef, Params, PolicyError};
 pub use seats::{Rank, Seats, active};
 
-use crate::engine::{Forecast, ThreadEvent, ThreadInfo};
+use crate::engine::{Forecast, ProgramInfo, ThreadEvent, ThreadInfo};
 use crate::metric::MetricBank;
 use crate::placement::Placement;
-use crate::topology::Topology;
+use crate::topology::{Group, GroupBy, Topology};
 use crate::units::{Nanos, ProgramId, ThreadId};
 use crate::usage::Usage;
 
@@ -42,6 +44,8 @@ pub struct Needs {
     pub phases: bool,
     /// Time between decisions; that of the run where absent.
     pub period: Option<Nanos>,
+    /// It decides once for each core group of this kind, with a view of that group alone (PMCSched, section 3).
+    pub groups: Option<GroupBy>,
 }
 
 impl Needs {
@@ -51,6 +55,7 @@ impl Needs {
         events: false,
         phases: false,
         period: None,
+        groups: None,
     };
 
     /// The needs of a policy that decides at thread events too and reads no metric.
@@ -59,6 +64,7 @@ impl Needs {
         events: true,
         phases: false,
         period: None,
+        groups: None,
     };
 
     /// The needs of a policy that reads these metrics every period.
@@ -84,6 +90,14 @@ pub trait Policy: Send {
         false
     }
 
+    /// Takes over other parameters and keeps what it remembers.
+    ///
+    /// # Errors
+    /// A value that cannot be used, or [`PolicyError::Fixed`] where parameters hold from the start.
+    fn tune(&mut self, _params: &Params, _topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        Err(PolicyError::Fixed)
+    }
+
     /// Says where threads should run from now on.
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement;
 }
@@ -94,8 +108,12 @@ pub struct View<'a> {
     pub now: Nanos,
     /// The machine.
     pub topology: &'a Arc<Topology>,
+    /// The core group that is decided about, for a policy that asks for groups; its threads are those whose CPU is in it.
+    pub group: Option<&'a Group>,
     /// Threads that are alive, by id.
     pub threads: &'a [ThreadInfo],
+    /// Programs of all threads, by id.
+    pub programs: &'a [ProgramInfo],
     /// What befell threads since the last call.
     pub events: &'a [ThreadEvent],
     /// Latest metrics.
@@ -109,6 +127,13 @@ impl View<'_> {
     #[must_use]
     pub fn metric(&self, thread: ThreadId, name: &str) -> Option<f64> {
         self.metrics.get(thread, name)
+    }
+
+    /// What is known of a program.
+    #[must_use]
+    pub fn program(&self, program: ProgramId) -> Option<&ProgramInfo> {
+        let row = self.programs.binary_search_by_key(&program, |p| p.id);
+        row.ok().map(|row| &self.programs[row])
     }
 
     /// What a thread has used; none before its first sample.

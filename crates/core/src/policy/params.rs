@@ -54,6 +54,9 @@ pub enum PolicyError {
         /// What is wrong, and what would do.
         why: String,
     },
+    /// A parameter that cannot be changed while the policy decides.
+    #[error("the policy takes this parameter only at its start")]
+    Fixed,
     /// Not `key=value`.
     #[error("policy parameter `{0}` is not `key=value`")]
     NotKeyValue(String),

@@ -20,6 +20,7 @@ use countersteer_core::units::{CpuId, Nanos, ThreadId};
 use super::carried::Signatures;
 use super::crew::{Found, Started};
 use super::pages::Pages;
+use super::programs::Programs;
 use super::{Crew, Gauges, LiveEngine};
 use crate::counters::{CounterError, pidfd};
 use crate::signals::Signals;
@@ -31,6 +32,7 @@ pub struct Attended<E> {
     signals: Signals,
     pages: Pages,
     signatures: Signatures,
+    programs: Programs,
     gauges: Option<Gauges>,
     watched: Watched,
     now: Nanos,
@@ -75,6 +77,7 @@ where
             signals,
             pages,
             signatures: Signatures::default(),
+            programs: Programs::default(),
             gauges,
             watched: Watched::default(),
             now,
@@ -270,6 +273,7 @@ where
                 if let Some(gauges) = &mut self.gauges {
                     gauges.read(&mut seen);
                 }
+                self.programs.fill(&mut seen);
                 self.pages
                     .hear(&mut seen, |thread| self.inner.process_of(thread));
                 return Ok(seen);

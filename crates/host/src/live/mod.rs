@@ -9,6 +9,7 @@ mod carried;
 mod crew;
 mod gauges;
 mod pages;
+mod programs;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::driver::Recorder;
-use countersteer_core::engine::{Applied, Observation};
+use countersteer_core::engine::{Applied, Observation, ProgramInfo};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{AdmissionTable, CacheClass, Placement, ThreadPlacement};
 use countersteer_core::score::{Outcome, Score};
 use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_core::units::{Nanos, ProgramId};
 
 use super::rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, SampleRow, ShareRow, SpanRow, StepRow,
-    ThreadRow, ToldRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, SampleRow, ShareRow, SpanRow,
+    StepRow, ThreadRow, ToldRow,
 };
 use super::{Detail, Manifest, Record};
 
@@ -28,6 +28,7 @@ pub struct Collector {
     pub(super) words: Words,
     /// Observations so far.
     steps: u32,
+    programs: BTreeMap<ProgramId, ProgramInfo>,
 }
 
 /// Distinct names after which those that were met are forgotten, in runs without an end.
@@ -161,6 +162,7 @@ impl Collector {
             detail,
             words: Words::default(),
             steps: 0,
+            programs: BTreeMap::new(),
         }
     }
 
@@ -169,6 +171,24 @@ impl Collector {
     pub fn finish(mut self, outcome: &Outcome, _score: &Score) -> Record {
         self.record.manifest.outcome = outcome.clone();
         self.record
+    }
+
+    /// Keeps what is known of programs that are new, or others than before.
+    fn programs(&mut self, step: u32, seen: &Observation) {
+        for info in &seen.programs {
+            if self.programs.get(&info.id) != Some(info) {
+                self.programs.insert(info.id, info.clone());
+                self.record.programs.push(ProgramRow {
+                    step,
+                    at_ns: seen.at.0,
+                    info: info.clone(),
+                });
+            }
+        }
+        let is_alive = |id: &ProgramId| seen.programs.iter().any(|p| p.id == *id);
+        if self.programs.len() > seen.programs.len() {
+            self.programs.retain(|id, _| is_alive(id));
+        }
     }
 
     fn metrics(&mut self, step: u32, seen: &Observation, bank: &MetricBank) {
@@ -236,6 +256,7 @@ impl Recorder for Collector {
                 nice: t.nice,
                 allowed: Arc::clone(&t.allowed),
             }));
+        self.programs(step, seen);
         let told = seen.threads.iter().filter_map(|t| {
             Some(ToldRow {
                 step,

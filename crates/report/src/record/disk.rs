@@ -295,8 +295,12 @@ pub(super) fn read_table(
 /// Rows refer to observations that exist, in order; everything downstream relies on it.
 fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
     let steps = record.steps.len();
-    let columns: [(&str, Vec<u32>); 10] = [
+    let columns: [(&str, Vec<u32>); 11] = [
         ("threads", record.threads.iter().map(|r| r.step).collect()),
+        (
+            "identities",
+            record.programs.iter().map(|r| r.step).collect(),
+        ),
         ("told", record.told.iter().map(|r| r.step).collect()),
         ("events", record.events.iter().map(|r| r.step).collect()),
         ("samples", record.samples.iter().map(|r| r.step).collect()),

@@ -32,8 +32,8 @@ pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
-    AdmissionRow, DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, ShareRow, SpanRow,
-    StepRow, ThreadRow, ToldRow, VirtualRow,
+    AdmissionRow, DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, SampleRow, ShareRow,
+    SpanRow, StepRow, ThreadRow, ToldRow, VirtualRow,
 };
 
 use crate::error::ReportError;
@@ -46,6 +46,8 @@ pub struct Record {
     pub steps: Vec<StepRow>,
     /// Threads alive at each observation.
     pub threads: Vec<ThreadRow>,
+    /// What is known of programs: a row when one is first seen, and when it becomes another.
+    pub programs: Vec<ProgramRow>,
     /// What programs told about their threads, as far as they did.
     pub told: Vec<ToldRow>,
     pub events: Vec<EventRow>,
@@ -83,6 +85,7 @@ impl Record {
             manifest,
             steps: Vec::new(),
             threads: Vec::new(),
+            programs: Vec::new(),
             told: Vec::new(),
             events: Vec::new(),
             samples: Vec::new(),
@@ -117,6 +120,7 @@ impl Record {
         }
         self.steps.append(&mut rows.steps);
         self.threads.append(&mut rows.threads);
+        self.programs.append(&mut rows.programs);
         self.told.append(&mut rows.told);
         self.events.append(&mut rows.events);
         self.samples.append(&mut rows.samples);

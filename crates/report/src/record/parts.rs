@@ -188,6 +188,7 @@ pub(super) fn load(dir: &Path, manifest: Manifest) -> Result<Record, ReportError
     // A run that goes on may have written more of a table since the steps were read.
     let steps = record.steps.len() as u32;
     record.threads.retain(|r| r.step < steps);
+    record.programs.retain(|r| r.step < steps);
     record.told.retain(|r| r.step < steps);
     record.events.retain(|r| r.step < steps);
     record.samples.retain(|r| r.step < steps);

@@ -3,10 +3,11 @@
 //! Input: a [`Record`]. Output: an [`Engine`] that shows a policy what was observed then, and keeps what the policy says
 //! now. The workload does not react: decisions are comparable only up to the first difference.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use countersteer_core::engine::{
-    Applied, Engine, Observation, Span, ThreadEvent, ThreadInfo, Watch,
+    Applied, Engine, Observation, ProgramInfo, Span, ThreadEvent, ThreadInfo, Watch,
 };
 use countersteer_core::placement::Placement;
 use countersteer_core::topology::Topology;
@@ -23,6 +24,7 @@ pub struct ReplayEngine<'a> {
     next: usize,
     cursors: Cursors,
     words: Words,
+    programs: BTreeMap<ProgramId, ProgramInfo>,
     decisions: Vec<DecisionRow>,
     shares: Vec<ShareRow>,
 }
@@ -31,6 +33,7 @@ pub struct ReplayEngine<'a> {
 #[derive(Default)]
 struct Cursors {
     threads: usize,
+    programs: usize,
     told: usize,
     events: usize,
     samples: usize,
@@ -58,6 +61,7 @@ impl<'a> ReplayEngine<'a> {
             next: 0,
             cursors,
             words,
+            programs: BTreeMap::new(),
             decisions: Vec::new(),
             shares: Vec::new(),
         })
@@ -112,8 +116,15 @@ impl Engine for ReplayEngine<'_> {
         let events = take(&record.events, &mut self.cursors.events, step, |r| r.step);
         let samples = take(&record.samples, &mut self.cursors.samples, step, |r| r.step);
         let spans = take(&record.spans, &mut self.cursors.spans, step, |r| r.step);
+        let cursor = &mut self.cursors.programs;
+        for row in take(&record.programs, cursor, step, |r| r.step) {
+            self.programs.insert(row.info.id, row.info.clone());
+        }
+        let alive: BTreeSet<ProgramId> = threads.iter().map(|t| ProgramId(t.program)).collect();
+        let programs = self.programs.values().filter(|p| alive.contains(&p.id));
         Ok(Observation {
             at: Nanos(row.at_ns),
+            programs: programs.cloned().collect(),
             threads: threads.iter().map(|row| thread_info(row, told)).collect(),
             events: (events.iter())
                 .map(|e| ThreadEvent {

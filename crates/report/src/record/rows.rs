@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::ProgramInfo;
 use countersteer_core::sample::Sample;
 use countersteer_core::told::Told;
 
@@ -48,6 +49,14 @@ pub struct ThreadRow {
     pub nice: i8,
     /// CPUs that it was confined to.
     pub allowed: Arc<CpuSet>,
+}
+
+/// A program as it was from an observation on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramRow {
+    pub step: u32,
+    pub at_ns: u64,
+    pub info: ProgramInfo,
 }
 
 /// What a program told about a thread, as it stood at an observation.

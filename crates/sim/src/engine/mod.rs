@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{
-    Applied, Engine, Forecast, Observation, Span, ThreadEvent, ThreadEventKind, ThreadInfo, Watch,
-    Watched,
+    Applied, Engine, Forecast, Observation, ProgramInfo, Span, ThreadEvent, ThreadEventKind,
+    ThreadInfo, Watch, Watched,
 };
 use countersteer_core::events::Event;
 use countersteer_core::metric::{MetricBank, groups_on};
@@ -26,7 +26,7 @@ use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
 use countersteer_core::signature::Signature;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, GroupId, Nanos, ThreadId};
+use countersteer_core::units::{CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
 use self::alone::Alone;
 use self::forecast::SteadyState;
@@ -103,6 +103,8 @@ pub struct Simulation {
     pmu: Pmu,
     watched: Watched,
     models: Vec<(Arc<Profile>, ModelId)>,
+    /// By program.
+    infos: Vec<ProgramInfo>,
     programs: Vec<Program>,
     threads: Vec<Thread>,
     timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
@@ -188,6 +190,7 @@ impl Simulation {
             pmu: Pmu::new(config.seed, config.counter_noise, &topology),
             watched: Watched::default(),
             models: Vec::new(),
+            infos: Vec::new(),
             programs: Vec::new(),
             threads: Vec::new(),
             timers: BinaryHeap::new(),
@@ -239,6 +242,11 @@ impl Simulation {
         let first = ThreadId::from_index(self.threads.len());
         self.programs.push(Program::new(planned, model, first));
         self.progress.begin_program();
+        self.infos.push(ProgramInfo {
+            id: ProgramId::from_index(row),
+            name: Arc::clone(&planned.name),
+            path: Some(planned.profile.name().into()),
+        });
         for _ in 0..planned.threads {
             let id = ThreadId::from_index(self.threads.len());
             self.progress.add_thread(id, model);
@@ -655,7 +663,7 @@ impl Engine for Simulation {
             let program = &self.programs[thread.program];
             threads.push(ThreadInfo {
                 id,
-                program: countersteer_core::units::ProgramId::from_index(thread.program),
+                program: ProgramId::from_index(thread.program),
                 name: Arc::clone(&program.name),
                 cpu: thread.cpu,
                 runnable: thread.runnable,
@@ -672,6 +680,7 @@ impl Engine for Simulation {
         }
         Ok(Observation {
             at: self.now,
+            programs: self.programs_of(&threads),
             threads,
             events: std::mem::take(&mut self.events),
             samples: self.pmu.take_samples(),
@@ -708,6 +717,17 @@ impl Engine for Simulation {
 }
 
 impl Simulation {
+    fn programs_of(&self, threads: &[ThreadInfo]) -> Vec<ProgramInfo> {
+        let mut alive = vec![false; self.infos.len()];
+        for thread in threads {
+            alive[thread.program.index()] = true;
+        }
+        let infos = self.infos.iter().zip(alive);
+        infos
+            .filter_map(|(info, alive)| alive.then(|| info.clone()))
+            .collect()
+    }
+
     fn close_span(&mut self, row: usize) {
         let thread = &mut self.threads[row];
         let start = thread

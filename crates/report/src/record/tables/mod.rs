@@ -131,6 +131,14 @@ pub(super) static TABLES: &[Table] = &[
         at_end: false,
     },
     Table {
+        name: "identities",
+        rows: |r| r.programs.len(),
+        encode: steered::encode_identities,
+        decode: steered::decode_identities,
+        optional: true,
+        at_end: false,
+    },
+    Table {
         name: "told",
         rows: |r| r.told.len(),
         encode: steered::encode_told,

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
-use countersteer_core::engine::ThreadEventKind;
+use countersteer_core::engine::{ProgramInfo, ThreadEventKind};
 use countersteer_core::told::{PHASES, Phase, Told};
 use countersteer_core::topology::Topology;
-use countersteer_core::units::CpuId;
+use countersteer_core::units::{CpuId, ProgramId};
 
 use super::Batch;
 use crate::record::Record;
 use crate::record::collector::Words;
 use crate::record::columns::{BatchBuilder, Columns, maybe};
 use crate::record::rows::{
-    AdmissionRow, DecisionRow, EventRow, ShareRow, SpanRow, StepRow, ThreadRow, ToldRow,
+    AdmissionRow, DecisionRow, EventRow, ProgramRow, ShareRow, SpanRow, StepRow, ThreadRow, ToldRow,
 };
 
 pub(super) fn encode_steps(record: &Record, _: &Topology, range: std::ops::Range<usize>) -> Batch {
@@ -182,6 +182,46 @@ pub(super) fn decode_told(
             at_ns: at.value(i),
             thread: thread.value(i),
             told,
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn encode_identities(
+    record: &Record,
+    _: &Topology,
+    range: std::ops::Range<usize>,
+) -> Batch {
+    let rows = &record.programs[range];
+    BatchBuilder::default()
+        .u32("step", rows.iter().map(|r| r.step))
+        .u64("at_ns", rows.iter().map(|r| r.at_ns))
+        .u32("program", rows.iter().map(|r| r.info.id.0))
+        .text("name", rows.iter().map(|r| &*r.info.name))
+        .maybe_text("path", rows.iter().map(|r| r.info.path.as_deref()))
+        .build(rows.len())
+}
+
+pub(super) fn decode_identities(
+    record: &mut Record,
+    words: &mut Words,
+    batch: &RecordBatch,
+) -> Result<(), String> {
+    let c = Columns(batch);
+    let step = c.u32("step")?;
+    let at = c.u64("at_ns")?;
+    let program = c.u32("program")?;
+    let name = c.text("name")?;
+    let path = c.text("path")?;
+    for i in 0..batch.num_rows() {
+        record.programs.push(ProgramRow {
+            step: step.value(i),
+            at_ns: at.value(i),
+            info: ProgramInfo {
+                id: ProgramId(program.value(i)),
+                name: words.text(name.value(i)),
+                path: path.is_valid(i).then(|| words.text(path.value(i))),
+            },
         });
     }
     Ok(())

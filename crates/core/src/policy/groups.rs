@@ -1,0 +1,63 @@
+//! Calls of policies: once for the machine, or once for each core group.
+//!
+//! Source: PMCSched, section 3: a plug-in is invoked for one core group at a time. Input: a view of the machine. Output: the
+//! placements of all groups as one.
+
+use super::{Policy, PolicyRng, View};
+use crate::cpuset::CpuSet;
+use crate::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
+use crate::placement::Placement;
+
+/// Has a policy decide: once, or for each core group of the kind in [`Needs::groups`](super::Needs::groups), in their order.
+///
+/// A group's view holds the threads whose CPU is in the group, and their events; exits are seen by all groups. Placements of
+/// threads and cache classes of all groups hold together; the admission table of the last group that sets one holds for all.
+pub fn decide(policy: &mut dyn Policy, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+    let Some(by) = policy.needs().groups else {
+        return policy.decide(view, rng);
+    };
+    let topology = view.topology;
+    let mut all = Placement::default();
+    for group in topology.groups_by(by) {
+        let threads = threads_in(view.threads, &group.cpus);
+        let events = events_of(view.events, &threads);
+        let mut part = View {
+            now: view.now,
+            topology,
+            group: Some(group),
+            threads: &threads,
+            programs: view.programs,
+            events: &events,
+            metrics: view.metrics,
+            forecast: match &mut view.forecast {
+                Some(forecast) => Some(&mut **forecast),
+                None => None,
+            },
+        };
+        let placement = policy.decide(&mut part, rng);
+        all.threads.extend(placement.threads);
+        all.admission = placement.admission.or(all.admission);
+        if let Some(classes) = placement.caches {
+            all.caches.get_or_insert_default().extend(classes);
+        }
+    }
+    all.threads.sort_by_key(|t| t.thread);
+    // A thread has one group, so the word of another one about it comes second.
+    all.threads.dedup_by_key(|t| t.thread);
+    all
+}
+
+fn threads_in(threads: &[ThreadInfo], cpus: &CpuSet) -> Vec<ThreadInfo> {
+    let inside = threads.iter().filter(|t| cpus.contains(t.cpu));
+    inside.cloned().collect()
+}
+
+fn events_of(events: &[ThreadEvent], threads: &[ThreadInfo]) -> Vec<ThreadEvent> {
+    let is_here = |event: &&ThreadEvent| {
+        event.kind == ThreadEventKind::Exit
+            || threads
+                .binary_search_by_key(&event.thread, |t| t.id)
+                .is_ok()
+    };
+    events.iter().filter(is_here).copied().collect()
+}

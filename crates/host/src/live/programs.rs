@@ -1,0 +1,94 @@
+//! What is known of programs: names and executable files.
+//!
+//! Input: observations. Output: the programs of their threads. An executable is looked up when a program is first seen and
+//! after each `exec`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use countersteer_core::engine::{Observation, ProgramInfo, ThreadEventKind};
+use countersteer_core::units::{ProgramId, ThreadId};
+
+/// Programs that have threads.
+#[derive(Default)]
+pub(super) struct Programs(BTreeMap<ProgramId, ProgramInfo>);
+
+impl Programs {
+    /// Adds to an observation the programs of its threads.
+    pub(super) fn fill(&mut self, seen: &mut Observation) {
+        let execs = seen.events.iter();
+        let execs = execs.filter(|e| e.kind == ThreadEventKind::Exec);
+        let execs: BTreeSet<ThreadId> = execs.map(|e| e.thread).collect();
+        let mut alive = BTreeSet::new();
+        for thread in &seen.threads {
+            alive.insert(thread.program);
+            if self.0.contains_key(&thread.program) && !execs.contains(&thread.id) {
+                continue;
+            }
+            let info = ProgramInfo {
+                id: thread.program,
+                name: Arc::clone(&thread.name),
+                path: executable(thread.id),
+            };
+            self.0.insert(thread.program, info);
+        }
+        self.0.retain(|id, _| alive.contains(id));
+        seen.programs = self.0.values().cloned().collect();
+    }
+}
+
+/// The executable file of a thread's process; none of one that has exited, or of another user's.
+fn executable(thread: ThreadId) -> Option<Arc<str>> {
+    let path = std::fs::read_link(format!("/proc/{}/exe", thread.0)).ok()?;
+    Some(path.to_string_lossy().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::engine::{ThreadEvent, ThreadInfo};
+    use countersteer_core::units::Nanos;
+
+    fn thread(id: u32, program: u32) -> ThreadInfo {
+        ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(program),
+            name: format!("p{program}").into(),
+            cpu: Default::default(),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::default(),
+            told: None,
+        }
+    }
+
+    #[test]
+    fn programs_have_their_executables_as_long_as_they_have_threads() {
+        let mut programs = Programs::default();
+        let here = std::process::id();
+        let mut seen = Observation {
+            threads: vec![thread(here, 3), thread(u32::MAX, 5)],
+            ..Observation::default()
+        };
+        programs.fill(&mut seen);
+        let exe = std::fs::read_link("/proc/self/exe").unwrap();
+        assert_eq!(seen.programs[0].id, ProgramId(3));
+        assert_eq!(seen.programs[0].path.as_deref(), exe.to_str());
+        assert_eq!(
+            (&*seen.programs[1].name, &seen.programs[1].path),
+            ("p5", &None)
+        );
+        // The program of a thread that was not there is looked up again after its exec.
+        seen.threads = vec![thread(here, 5)];
+        programs.fill(&mut seen);
+        assert_eq!(seen.programs.len(), 1);
+        assert_eq!(seen.programs[0].path, None);
+        seen.events = vec![ThreadEvent {
+            at: Nanos::ZERO,
+            thread: ThreadId(here),
+            kind: ThreadEventKind::Exec,
+        }];
+        programs.fill(&mut seen);
+        assert_eq!(seen.programs[0].path.as_deref(), exe.to_str());
+    }
+}
