@@ -9,7 +9,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm fuzz lint bench build install setup setup-demo profiles reproduce bless clean
+.PHONY: demo test test-vm fuzz lint words bench build install setup setup-demo profiles reproduce bless clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -37,6 +37,10 @@ fuzz:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+
+# Words that docs/glossary.md rules out.
+words:
+	scripts/words
 
 bench: setup build
 	bench/run.sh

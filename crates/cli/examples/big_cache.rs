@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `cargo run --release --example big_cache -- policy show big-cache`, and everything else that `steer` does: `compare` tries it in
-//! the simulator, `run --dry-run` prints what it would do to real threads, `run`, `trial` and `daemon` do it, by masks or in the
+//! the simulator, `run --dry-run` prints what it would do to real threads, `run`, `trial` and `daemon` do it, by affinity or in the
 //! kernel, `why` gives its reasons and `replay` repeats its decisions.
 //!
 //! The policy is for machines whose last-level caches differ in size, such as desktops with a stacked cache on one of two dies:

@@ -38,7 +38,7 @@ use error::{kind_of, paragraph};
 
 /// Does what the command line asks for, with these policies besides those that are there anyway.
 ///
-/// To be called first of all by `main`: what a run leaves behind when it is killed is put back by processes that it starts with
+/// To be called first of all by `main`: what a run leaves behind when it is killed is restored by processes that it starts with
 /// the same program, and that begin here.
 pub fn steer(policies: &'static [policy::PolicyDef]) -> ExitCode {
     steer_with(policies, &[])

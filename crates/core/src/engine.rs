@@ -201,7 +201,7 @@ pub struct Applied {
     pub gone: u32,
     /// Threads whose program does not allow any of the CPUs asked for.
     pub refused: u32,
-    /// Frequency hints and parts of caches that the machine does not have, or refuses.
+    /// Frequency hints and cache partitions that the machine does not have, or refuses.
     pub unheeded: u32,
     /// From what was seen until all that changed held, the decision included; zero where nobody measures, as in replays.
     pub took: Nanos,

@@ -50,7 +50,7 @@ pub struct Row {
     pub cgroup: Option<String>,
 }
 
-/// How a policy must prove itself: now and then Linux's own scheduler has its turn, and the two are compared.
+/// How a policy must prove itself: now and then Linux's own scheduler decides, and the two are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Trust {

@@ -58,7 +58,7 @@ pub struct Cpu {
     pub core_type: CoreTypeId,
     /// Linux's capacity.
     pub capacity: u32,
-    /// Shared caches from the inside out; never empty, the last is the LLC.
+    /// Shared caches, inner ones first; never empty, the last is the LLC.
     pub caches: Vec<CacheId>,
     /// Row of [`Topology::memory`].
     pub memory: u32,

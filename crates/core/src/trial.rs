@@ -158,7 +158,7 @@ impl Trial {
         }
     }
 
-    /// Lets time pass; whether another arm has its turn from now on.
+    /// Lets time pass; whether another arm decides from now on.
     pub fn turn(&mut self, now: Nanos, rng: &mut PolicyRng) -> bool {
         let before = self.arm();
         if !std::mem::replace(&mut self.begun, true) {

@@ -25,7 +25,9 @@ impl Policy for ByGroup {
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
-        let group = view.group.unwrap();
+        let Some(group) = view.group else {
+            return Placement::default();
+        };
         let ids: Vec<ThreadId> = view.threads.iter().map(|t| t.id).collect();
         let (events, programs) = (view.events.len(), view.programs.len());
         self.calls.push((group.id, ids.clone(), events, programs));

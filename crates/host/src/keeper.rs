@@ -1,4 +1,4 @@
-//! A process that outlives this one for a moment, to put back what this one has changed.
+//! A process that outlives this one for a moment, to restore what this one has changed.
 //!
 //! Input: a command that calls [`settle_in`] first. Output: that process, which learns of this one's end by the end of a pipe.
 //! It is in a session of its own, so that neither signals of the terminal nor those to a process group reach it, and has none

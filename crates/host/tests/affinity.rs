@@ -270,7 +270,7 @@ fn children_are_followed_and_let_go_with_their_parents() {
         living().for_each(|tid| assert_eq!(mask(*tid), cpus[1].to_string(), "inherited"));
         drop(engine);
         living()
-            .for_each(|tid| assert_eq!(mask(*tid), all, "what was inherited is put back as well"));
+            .for_each(|tid| assert_eq!(mask(*tid), all, "what was inherited is restored as well"));
         end(&children);
     }
 }

@@ -235,7 +235,7 @@ int sweep_target(void *ctx)
 }
 
 /*
- * Takes a target away that no thread has, nor has had for a sampling period: one that is just being born, or being admitted,
+ * Takes a target away that no thread has, nor has had for a sampling period: one that is just being created, or being placed,
  * may be about to.
  */
 SEC("syscall")

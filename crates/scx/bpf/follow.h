@@ -83,7 +83,7 @@ struct seat {
 	u32 state; /* SEAT_... */
 	u32 tid; /* 0 before it has run */
 	u32 tgid; /* its process */
-	u32 parent; /* who gave birth to it; 0 for one that was there first */
+	u32 parent; /* its parent; 0 for one that was there first */
 	u32 cpu; /* where it ran last; NONE for nowhere yet */
 	u32 named; /* how often its name changed */
 	char name[16];

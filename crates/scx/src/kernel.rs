@@ -320,7 +320,7 @@ impl Kernel {
         }
     }
 
-    /// Targets that threads may be admitted to at any moment.
+    /// Targets that the admission table may send threads to at any moment.
     pub fn admitting(&mut self) -> Result<BTreeSet<u32>, ScxError> {
         let tables = self.bss()?.control.tables.iter();
         Ok(tables

@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         super::print(&lines.join("\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    job::put_back()?;
+    job::restore()?;
     let here = Here::look(args.machine.as_deref())?;
     let control = Control::default();
     let (policy, contest) = judged(&rules, &here, &control)?;

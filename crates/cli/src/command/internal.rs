@@ -17,7 +17,7 @@ pub enum Args {
     },
 }
 
-/// Whether this process was started as a guardian, which waits for the end of an engine and puts back what it has left behind:
+/// Whether this process was started as a guardian, which waits for the end of an engine and restores what it has left behind:
 /// `steer internal guard FOLDER ENGINE`. What this needs is found without the help of a parser, whose tables would stay in memory
 /// for as long as the engine runs.
 pub fn guarded() -> bool {

@@ -53,7 +53,7 @@ pub struct Args {
     /// With --online: how cache is taken from the program; by ways where there is resctrl
     #[arg(long, value_name = "HOW", requires = "online")]
     by: Option<By>,
-    /// With --online: how often every size has its turn
+    /// With --online: how often every size is measured
     #[arg(long, value_name = "N", default_value = "3", requires = "online", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// With --online: how long a size is measured, and left to take effect before

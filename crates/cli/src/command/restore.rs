@@ -19,11 +19,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return print_json(&restored);
     }
     if (restored.journals, restored.hints) == (0, 0) {
-        return print("nothing is left to put back");
+        return print("nothing is left to restore");
     }
     let threads = restored.threads;
     let journals = restored.journals;
-    let mut text = format!("{threads} threads were put back after {journals} killed runs");
+    let mut text = format!("{threads} threads were restored after {journals} killed runs");
     if restored.hints > 0 {
         text += &format!(
             "; {} frequency hints and groups of resctrl were taken back",
@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     if restored.failed > 0 {
         text += &format!(
-            "; {} could not be put back (another user's, or their CPUs are gone)",
+            "; {} could not be restored (another user's, or their CPUs are gone)",
             restored.failed
         );
     }

@@ -63,7 +63,7 @@ pub struct Args {
 /// Runs the command; passes on the program's own exit code.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
-    job::put_back()?;
+    job::restore()?;
     let here = Here::look(args.machine.as_deref())?;
     let policy = here.policy(&args.policy)?;
     let programs = args.whom.programs(&here.topology)?;

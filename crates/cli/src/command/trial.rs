@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return by_whole_runs(args, &sides);
     }
     let record = args.record.place()?;
-    job::put_back()?;
+    job::restore()?;
     let here = Here::look(args.machine.as_deref())?;
     let (policy, baseline) = (here.policy(&args.policy)?, here.policy(&args.baseline)?);
     let programs = args.whom.programs(&here.topology)?;
@@ -159,7 +159,7 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
             "whole runs leave no record: leave -o out",
         ));
     }
-    job::put_back()?;
+    job::restore()?;
     if args.machine.is_some() {
         return Err(told(
             Kind::Usage,

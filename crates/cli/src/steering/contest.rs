@@ -155,7 +155,7 @@ impl Policy for Contestants {
             take_back(
                 &mut placement,
                 view,
-                "the other side of a trial has its turn",
+                "the other side of a trial decides from now on",
             );
         }
         placement

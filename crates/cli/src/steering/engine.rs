@@ -109,7 +109,7 @@ pub struct Steered {
 }
 
 impl Steered {
-    /// Opens the engine of this name; what a dry run would change it tells by masks. `events` asks for each thread's wakes,
+    /// Opens the engine of this name; a dry run reports what it would change as affinity masks. `events` asks for each thread's wakes,
     /// sleeps and moves.
     pub fn open(
         name: EngineName,
@@ -136,7 +136,9 @@ impl Steered {
             Some(inner) => inner,
             None => {
                 if steal_above.is_some() {
-                    eprintln!("steer: --steal-above has no effect by masks, which have no queues");
+                    eprintln!(
+                        "steer: --steal-above has no effect under the affinity engine, which has no queues"
+                    );
                 }
                 masks(&config, recount.take())?
             }

@@ -8,7 +8,7 @@ use std::process::{Command, id};
 use countersteer_host::keeper::Keeper;
 use countersteer_host::undo::journal_folder;
 
-/// Starts it. A run without one goes on: what a kill leaves is then put back by the next run.
+/// Starts it. A run without one goes on: what a kill leaves is then restored by the next run.
 pub fn start() -> Option<Keeper> {
     let started = start_here();
     if let Err(error) = &started {

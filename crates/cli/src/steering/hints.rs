@@ -1,4 +1,4 @@
-//! Hints at frequencies and parts of caches for an engine of this machine.
+//! Hints at frequencies and cache partitions for an engine of this machine.
 
 use std::sync::Arc;
 

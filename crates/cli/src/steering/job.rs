@@ -75,12 +75,12 @@ pub struct Done {
 }
 
 /// Undoes what engines that were killed have left behind.
-pub fn put_back() -> anyhow::Result<()> {
+pub fn restore() -> anyhow::Result<()> {
     let restored = undo::restore(&journal_folder())?;
     if restored.journals > 0 {
         let n = restored.threads;
         eprintln!(
-            "steer: {n} threads were put back that an earlier run, which was killed, had confined"
+            "steer: {n} threads were restored that an earlier run, which was killed, had confined"
         );
     }
     Ok(())
@@ -159,7 +159,7 @@ pub fn conduct(
         program.wait = waits.get(program.name.as_str()).copied();
     }
     let exit_code = attended.crew().exit_code() as u8;
-    // Everything is put back before anything else can fail.
+    // Everything is restored before anything else can fail.
     drop(attended);
     let trial = job.contest.as_ref().map(Contest::found).transpose()?;
     if let (Some(collector), Some(dir)) = (collector, job.record) {

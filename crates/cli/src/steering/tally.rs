@@ -70,7 +70,7 @@ pub struct Summary {
     pub changed: u64,
     /// Threads that could not be.
     pub refused: u64,
-    /// Frequency hints and parts of caches that the machine does not have, or refuses.
+    /// Frequency hints and cache partitions that the machine does not have, or refuses.
     pub unheeded: u64,
     /// Times that a thread ran outside of its place since too many waited there; none where places have no queues.
     pub stolen: Option<u64>,

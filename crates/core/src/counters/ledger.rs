@@ -4,7 +4,7 @@
 //! threads. Output: [`Readings`] since the last flush. Nothing is counted twice and nothing is lost: the readings of a tree
 //! add up to its total, whatever was told in between.
 //!
-//! A *tree* is a thread that was there first (its root) and all that it and its descendants gave birth to. The kernel tells
+//! A *tree* is a thread that was there first (its root) and all its descendants. The kernel tells
 //! the counts of descendants when they end; of the root it tells only the tree's total, so the root's own is the difference.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -450,7 +450,7 @@ impl Ledger {
         for mut thread in std::mem::take(&mut self.limbo) {
             thread.ended = true;
             thread.report(into);
-            thread.farewell(into);
+            thread.final_counts(into);
             self.spare.append(&mut thread.slots);
         }
         dirty.retain(|tid| {
@@ -466,7 +466,7 @@ impl Ledger {
             if thread.ended && !stays {
                 // Of a root the tree's total may tell more.
                 if !self.is_root.contains(tid) {
-                    thread.farewell(into);
+                    thread.final_counts(into);
                 }
                 self.recycle(*tid);
             }
@@ -476,12 +476,12 @@ impl Ledger {
     }
 
     /// Reports the ends of roots that were not said yet: nothing more comes of them.
-    pub fn farewell(&mut self, into: &mut Readings) {
+    pub fn final_counts(&mut self, into: &mut Readings) {
         let mut roots: Vec<u32> = self.is_root.iter().copied().collect();
         roots.sort_unstable();
         for tid in roots {
             if let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.ended) {
-                thread.farewell(into);
+                thread.final_counts(into);
             }
         }
     }
@@ -549,7 +549,7 @@ impl Thread {
     }
 
     /// Says that it ended, where no reading has: it has counted nothing since its last one.
-    fn farewell(&mut self, into: &mut Readings) {
+    fn final_counts(&mut self, into: &mut Readings) {
         if self.farewelled {
             return;
         }

@@ -14,7 +14,7 @@ use crate::live::Root;
 use crate::task;
 use crate::undo::Restored;
 use crate::undo::journal::Told;
-use crate::undo::restore::put_back;
+use crate::undo::restore::restore_one;
 
 /// Rounds in which threads are looked for that were born while their process was let go.
 const MOST_ROUNDS: usize = 10;
@@ -84,7 +84,7 @@ impl AffinityEngine {
             .chain([root.pid])
             .collect();
         for before in told.before.values() {
-            put_back(before, &told, &mut Restored::default());
+            restore_one(before, &told, &mut Restored::default());
             self.forget(before.pid, before.tid);
             let thread = ThreadId(before.tid);
             self.events.push(ThreadEvent {

@@ -6,9 +6,9 @@
 //! - A thread's own mask, and what a cpuset leaves of it, is never exceeded: a target without any of its CPUs is refused.
 //! - A mask that is neither the thread's own nor the one set here was set by somebody else: it becomes the thread's own.
 //! - Threads of the kernel are never touched.
-//! - New threads inherit the confinement of who gave birth to them; an admission table places them within [`ADMISSION`] (the first
+//! - New threads inherit the affinity mask of their parent; an admission table places them within [`ADMISSION`] (the first
 //!   one for a while within a longer time), the policy at its next decision. Other events reach it with at most one period's delay.
-//! - Each change is journalled before it is made ([`journal`]), and put back when the engine is dropped or, if it was killed,
+//! - Each change is journalled before it is made ([`journal`]), and restored when the engine is dropped or, if it was killed,
 //!   by [`restore`].
 
 mod leave;
@@ -88,7 +88,7 @@ pub struct AffinityEngine {
     scan: Scan,
     roster: Roster,
     journal: Journal,
-    /// What each program had when it was admitted.
+    /// What each program had when it was attached.
     owns: BTreeMap<ProgramId, (CpuSet, i8)>,
     admission: Option<(AdmissionTable, MetricBank)>,
     events: Vec<ThreadEvent>,

@@ -135,12 +135,12 @@ impl Backend for Kernel {
     fn drain(&mut self, notes: &mut Notes, _: &mut Ledger) {
         let now = sys::now();
         let ended = notes.ended;
-        notes.last_words = self.opened.last_words_each;
+        notes.final_counts = self.opened.final_counts_each;
         for (ring, _) in self
             .opened
             .rings
             .iter_mut()
-            .chain(&mut self.opened.last_words)
+            .chain(&mut self.opened.final_counts)
         {
             ring.drain(&mut self.bytes, |record| notes.record(record));
         }

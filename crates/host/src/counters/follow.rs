@@ -23,8 +23,8 @@ pub(super) struct Follower {
     notes: Notes,
     /// What was read and not told yet.
     pub(super) readings: Readings,
-    /// Threads say farewell themselves, a little before their end.
-    pub(super) farewells: bool,
+    /// Threads report their exit themselves, a little before it.
+    pub(super) exit_events: bool,
     /// Every sample is a reading of its own.
     pub(super) each_sample: bool,
     /// Values of a group, by event of its set.
@@ -34,7 +34,7 @@ pub(super) struct Follower {
     ended: Vec<u32>,
     pub(super) born: u64,
     /// Final counts that the kernel told.
-    last_words: u64,
+    final_counts: u64,
     /// Final counts in which an event was missing.
     pub(super) partial: u64,
     /// Final counts of threads that were not known, or not any more.
@@ -63,13 +63,13 @@ impl Follower {
             names: FxHashMap::default(),
             notes: Notes::default(),
             readings: Readings::default(),
-            farewells: false,
+            exit_events: false,
             each_sample: false,
             scratch: Vec::new(),
             values: Vec::new(),
             ended: Vec::new(),
             born: 0,
-            last_words: 0,
+            final_counts: 0,
             partial: 0,
             late: 0,
             fates: None,
@@ -186,7 +186,7 @@ impl Follower {
                 let Some(group) = backend.groups().get(group) else {
                     return;
                 };
-                self.last_words += u64::from(last);
+                self.final_counts += u64::from(last);
                 if values.len() != group.places.members() {
                     self.partial += u64::from(last);
                     return;
@@ -306,12 +306,12 @@ impl Follower {
         backend: &mut (impl Backend + ?Sized),
     ) -> Result<(), CounterError> {
         // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
-        // a little after their farewell, or said none.
+        // a little after they reported it, or reported nothing.
         let all_told = self.ledger.alive() == 0
             && self.lost() == 0
             && self.partial + self.late + self.notes.unheard == 0;
-        let last_words = !self.farewells && self.last_words >= self.born;
-        let only_root = all_told && (last_words || (self.born == 0 && self.ledger.trees() == 1));
+        let final_counts = !self.exit_events && self.final_counts >= self.born;
+        let only_root = all_told && (final_counts || (self.born == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
         let mut values = std::mem::take(&mut self.values);
         for index in 0..backend.groups().len() {
@@ -341,7 +341,7 @@ impl Follower {
         self.values = values;
         rest.extend(backend.rest());
         self.flush(Which::All);
-        self.ledger.farewell(&mut self.readings);
+        self.ledger.final_counts(&mut self.readings);
         self.ledger
             .rest(backend.now(), rest.into_iter(), &mut self.readings);
         Ok(())

@@ -76,7 +76,7 @@ pub(super) struct Notes {
     pub(super) lost: u64,
     pub(super) ended: u64,
     /// Final counts of each thread that was born with counters, as far as the kernel tells them: one a group.
-    pub(super) last_words: u32,
+    pub(super) final_counts: u32,
     /// Those that threads have not told yet, by thread.
     owed: FxHashMap<u32, u32>,
     /// Nothing more will be told.
@@ -89,10 +89,10 @@ pub(super) struct Notes {
 const SETTLING_NS: u64 = 100_000;
 
 /// How long after a thread's end its final counts may come.
-const FAREWELL_NS: u64 = 1_000_000;
+const FINAL_COUNTS_NS: u64 = 1_000_000;
 
 /// After so long it is taken in what befell threads, their ends as well.
-pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FAREWELL_NS + 2 * SETTLING_NS);
+pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FINAL_COUNTS_NS + 2 * SETTLING_NS);
 
 /// How long an end waits for final counts that do not come.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -108,7 +108,7 @@ impl Notes {
             } => self.note(at, tid, What::Born { pid, parent }),
             Record::Exit { pid, tid, at } => {
                 self.ended += 1;
-                self.note(at + FAREWELL_NS, tid, What::Ended { pid: Some(pid) });
+                self.note(at + FINAL_COUNTS_NS, tid, What::Ended { pid: Some(pid) });
             }
             Record::Comm {
                 tid,
@@ -205,8 +205,8 @@ impl Notes {
     /// Keeps account of final counts; whether these were the thread's last ones.
     fn account(&mut self, note: &Note) -> bool {
         match note.what {
-            What::Born { .. } if self.last_words > 0 => {
-                _ = self.owed.insert(note.tid, self.last_words)
+            What::Born { .. } if self.final_counts > 0 => {
+                _ = self.owed.insert(note.tid, self.final_counts)
             }
             What::Ended { .. } => self.unheard += u64::from(self.owed.remove(&note.tid).is_some()),
             What::Counted { last: true, .. } => {
@@ -320,7 +320,7 @@ impl Notes {
         // The last one first: what is moved lies behind the others.
         for (place, process, at) in started.into_iter().rev() {
             let later = &mut self.waiting[place..];
-            let window = later.partition_point(|n| n.at < at + FAREWELL_NS);
+            let window = later.partition_point(|n| n.at < at + FINAL_COUNTS_NS);
             let later = &mut later[..window];
             let goes =
                 |n: &Note| matches!(n.what, What::Ended { pid: Some(pid) } if pid == process);
@@ -347,7 +347,7 @@ impl Notes {
             if pid != note.tid {
                 continue;
             }
-            let since = note.at.saturating_sub(FAREWELL_NS);
+            let since = note.at.saturating_sub(FINAL_COUNTS_NS);
             let after = self.waiting[..place]
                 .iter()
                 .enumerate()
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn an_end_waits_for_as_many_final_counts_as_there_are_groups() {
         let mut notes = Notes {
-            last_words: 2,
+            final_counts: 2,
             ..Notes::default()
         };
         let hear = |notes: &mut Notes, now, records: &[Vec<u8>]| {

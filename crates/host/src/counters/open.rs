@@ -169,13 +169,13 @@ pub(super) struct Opened {
     ring_of: FxHashMap<u32, usize>,
     /// Rings of final counts alone, each with the group whose last member has it, by CPU and place of the group among those of its
     /// thread there. Only groups of several threads that were there first share one.
-    pub(super) last_words: Vec<(Ring, usize)>,
-    last_words_of: FxHashMap<(u32, usize), usize>,
+    pub(super) final_counts: Vec<(Ring, usize)>,
+    final_counts_of: FxHashMap<(u32, usize), usize>,
     /// Final counts that the kernel tells of each thread that is born to one with counters.
-    pub(super) last_words_each: u32,
+    pub(super) final_counts_each: u32,
     trees: u32,
     /// Each group's last member is a counter of ends.
-    farewells: bool,
+    exit_events: bool,
     pub(super) user_only: bool,
 }
 
@@ -247,7 +247,7 @@ impl Opened {
     ) -> Result<(), CounterError> {
         let groups = opening.groups(Whom::Threads(tids));
         if opening.tells_last(self.user_only) {
-            self.last_words_each = groups.len() as u32;
+            self.final_counts_each = groups.len() as u32;
         }
         for tid in tids {
             let tree = self.trees;
@@ -285,7 +285,7 @@ impl Opened {
         let others: Vec<&Member<'_>> = group.members.iter().filter(|m| !is_clock(m)).collect();
         // What belongs to a package has no clock and counts alone.
         let alone = others.iter().any(|m| m.2.system);
-        let farewells = opening.farewells(ring, self.user_only, &others);
+        let exit_events = opening.exit_events(ring, self.user_only, &others);
         let inherit = matches!(scope, Scope::Thread(..));
         let mut clock = self.clock(opening, group, ring, lead);
         clock.inherit = inherit;
@@ -305,7 +305,7 @@ impl Opened {
                 .every
                 .filter(|e| ring && (e.0, e.1) == (group.set, member.0));
             // What tells already when the thread leaves a CPU need not be opened twice.
-            let tells = is_switches(member) && !farewells.contains(&SWITCHES);
+            let tells = is_switches(member) && !exit_events.contains(&SWITCHES);
             (attr.period, attr.frequency) = asked.map_or(
                 if tells {
                     opening.leaving.rate()
@@ -319,11 +319,11 @@ impl Opened {
             places.push(Some(member.0));
         }
         let mut says = vec![Says::Due; fds.len()];
-        self.farewells |= farewells.iter().any(|f| f.0 == abi::PERF_TYPE_TRACEPOINT);
-        let tells_last = farewells.last() == Some(&NOTHING);
-        for farewell in farewells {
+        self.exit_events |= exit_events.iter().any(|f| f.0 == abi::PERF_TYPE_TRACEPOINT);
+        let tells_last = exit_events.last() == Some(&NOTHING);
+        for exit_event in exit_events {
             // The kernel ends the members last to first, and the first to go still sees the whole group.
-            let (tell_at_exit, (kind, config)) = (farewell == NOTHING, farewell);
+            let (tell_at_exit, (kind, config)) = (exit_event == NOTHING, exit_event);
             let (period, frequency) = match kind {
                 _ if tell_at_exit => (SAMPLED, false),
                 abi::PERF_TYPE_TRACEPOINT => (1, false),
@@ -352,7 +352,7 @@ impl Opened {
                     .map_err(|e| opening.refused("context_switches", e))?,
             );
             places.push(None);
-            says.push(if farewell == SWITCHES {
+            says.push(if exit_event == SWITCHES {
                 Says::Leaves
             } else {
                 Says::Ends
@@ -372,8 +372,8 @@ impl Opened {
             counts: group.counts,
             timed,
         };
-        let last_words = tells_last.then_some(group.nth);
-        self.keep(info, (fds, says), ring, last_words)
+        let final_counts = tells_last.then_some(group.nth);
+        self.keep(info, (fds, says), ring, final_counts)
     }
 
     /// The clock that leads a group and asks for its samples.
@@ -423,7 +423,7 @@ impl Opened {
         info: GroupInfo,
         (mut fds, says): (Vec<OwnedFd>, Vec<Says>),
         ring: bool,
-        last_words: Option<usize>,
+        final_counts: Option<usize>,
     ) -> Result<(), CounterError> {
         let cpu = info.cpu.0;
         let index = self.infos.len();
@@ -437,7 +437,7 @@ impl Opened {
             let mut first = 0;
             if !self.ring_of.contains_key(&cpu) {
                 // Both kinds of rings have to do with what an ordinary user may have.
-                let size = if last_words.is_some() {
+                let size = if final_counts.is_some() {
                     RING_BYTES / 2
                 } else {
                     RING_BYTES
@@ -449,9 +449,9 @@ impl Opened {
             }
             let owner = self.ring_of[&cpu];
             let mut others = fds.split_at(first).1;
-            if let (Some(nth), Some((last, before))) = (last_words, others.split_last())
+            if let (Some(nth), Some((last, before))) = (final_counts, others.split_last())
                 && self
-                    .tell_last_words(last, (cpu, nth), index)
+                    .tell_final_counts(last, (cpu, nth), index)
                     .map_err(failed)?
             {
                 others = before;
@@ -472,13 +472,13 @@ impl Opened {
     }
 
     /// Gives an event of final counts a ring for those alone; whether there is room for one.
-    fn tell_last_words(
+    fn tell_final_counts(
         &mut self,
         fd: &OwnedFd,
         of: (u32, usize),
         group: usize,
     ) -> io::Result<bool> {
-        if let Some(owner) = self.last_words_of.get(&of) {
+        if let Some(owner) = self.final_counts_of.get(&of) {
             return match self.members[*owner].last() {
                 Some(owner) => sys::redirect(fd, owner).map(|()| true),
                 None => Ok(false),
@@ -487,8 +487,8 @@ impl Opened {
         let Ok(ring) = Ring::map_sized(fd, RING_BYTES / 4) else {
             return Ok(false);
         };
-        self.last_words.push((ring, group));
-        self.last_words_of.insert(of, group);
+        self.final_counts.push((ring, group));
+        self.final_counts_of.insert(of, group);
         Ok(true)
     }
 
@@ -511,7 +511,7 @@ impl Opened {
         let owners: Vec<usize> = self
             .rings
             .iter()
-            .chain(&self.last_words)
+            .chain(&self.final_counts)
             .map(|(_, owner)| *owner)
             .collect();
         let goes =
@@ -531,11 +531,11 @@ impl Opened {
         let rings = self
             .rings
             .iter_mut()
-            .chain(&mut self.last_words)
+            .chain(&mut self.final_counts)
             .map(|(_, owner)| owner);
         let owners = rings
             .chain(self.ring_of.values_mut())
-            .chain(self.last_words_of.values_mut());
+            .chain(self.final_counts_of.values_mut());
         owners.for_each(|owner| *owner = places[*owner].unwrap_or(*owner));
     }
 
@@ -544,7 +544,7 @@ impl Opened {
         self.members
             .first()
             .and_then(|members| members.last())
-            .filter(|_| self.farewells)
+            .filter(|_| self.exit_events)
     }
 
     /// Switches the groups of a set on or off.
@@ -600,7 +600,7 @@ impl Opening<'_> {
 
     /// Kind and config of the events that a group of these needs besides, so that a thread's counts are told when it leaves a CPU
     /// and, the last one, when it ends; or one that tells only that.
-    fn farewells(&self, ring: bool, user_only: bool, members: &[&Member<'_>]) -> Vec<(u32, u64)> {
+    fn exit_events(&self, ring: bool, user_only: bool, members: &[&Member<'_>]) -> Vec<(u32, u64)> {
         if !ring {
             return Vec::new();
         }

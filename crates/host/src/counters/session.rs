@@ -155,7 +155,7 @@ impl Session {
         };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.each_sample = request.every.is_some();
-        follower.farewells = opening.traces(opened.user_only).is_some();
+        follower.exit_events = opening.traces(opened.user_only).is_some();
         let awaited = if opening.lenient {
             Vec::new()
         } else {

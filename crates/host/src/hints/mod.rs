@@ -1,9 +1,9 @@
-//! Hints at frequencies, and parts of caches: what any engine of a real machine does beside placing threads.
+//! Hints at frequencies, and cache partitions: what any engine of a real machine does beside placing threads.
 //!
 //! Input: an engine, and placements with [`Clamp`]s and [`CacheClass`]es. Output: the engine again, which heeds them as far as
 //! the machine lets it: utilisation clamps of threads ([`crate::uclamp`]) and energy preferences of the CPUs where they run
 //! ([`preferences`]) for the frequency, control groups of resctrl ([`shares`]) for caches and bandwidth. What is missing is
-//! counted in [`Applied`] and said once. Each change is journalled before it is made, and put back when the engine is dropped
+//! counted in [`Applied`] and said once. Each change is journalled before it is made, and restored when the engine is dropped
 //! or, if it was killed, with the masks ([`crate::undo::restore`]). Nothing is opened until a policy asks.
 
 pub(crate) mod preferences;
@@ -59,7 +59,7 @@ struct Hint {
     written: bool,
 }
 
-/// An engine whose placements' hints and parts of caches are heeded.
+/// An engine whose placements' hints and cache partitions are heeded.
 pub struct Hinted<E> {
     inner: E,
     config: HintConfig,

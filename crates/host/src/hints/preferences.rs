@@ -116,7 +116,7 @@ impl Preferences {
         Ok(refused)
     }
 
-    /// What was changed, to be put back.
+    /// What was changed, to be restored.
     pub(super) fn changed(&self) -> BTreeMap<PathBuf, Preference> {
         let of = |cpu: &Option<Cpu>| {
             cpu.as_ref()

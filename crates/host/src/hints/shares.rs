@@ -1,4 +1,4 @@
-//! Parts of caches and of memory bandwidth: classes of threads as control groups of resctrl.
+//! Cache partitions and of memory bandwidth: classes of threads as control groups of resctrl.
 //!
 //! Input: a root directory, classes, threads. Output: a group per class with its ways and its bandwidth, and its threads in it.
 //! Threads that somebody else has put into a group of resctrl stay there.

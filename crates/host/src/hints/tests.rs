@@ -1,4 +1,4 @@
-//! Hints and parts of caches on a fake root, over an engine that places nobody.
+//! Hints and cache partitions on a fake root, over an engine that places nobody.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -182,7 +182,7 @@ fn caches(classes: &[(&str, u32, u32)], llc: GroupId) -> Placement {
 }
 
 #[test]
-fn hints_are_set_respected_and_put_back() {
+fn hints_are_set_respected_and_restored() {
     let root = tempfile::tempdir().unwrap();
     let kept = Kept::default();
     let one = Sleeper::start();

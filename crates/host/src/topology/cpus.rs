@@ -52,7 +52,7 @@ pub(super) struct CpuFacts {
     pub(super) capacity: Option<u32>,
     pub(super) highest_perf: Option<u64>,
     pub(super) l1d: Option<CacheFacts>,
-    /// Level 2 and up, from the inside out.
+    /// Level 2 and up, inner ones first.
     pub(super) outer: Vec<CacheFacts>,
 }
 

@@ -1,4 +1,4 @@
-//! Putting frequency hints and parts of caches back.
+//! Restores frequency hints and cache partitions.
 //!
 //! Input: what a journal tells. Output: hints as they were where they are still those that were set, of threads too that
 //! inherited one and stand in no journal; groups of resctrl are gone, and their threads back in the group of everybody.
@@ -75,7 +75,7 @@ pub(crate) fn undo(
         remove(group, groups, restored);
     }
     for (file, known) in &told.preferences {
-        match put_back(file, known) {
+        match restore_one(file, known) {
             Some(true) => restored.hints += 1,
             Some(false) => restored.failed += 1,
             None => {}
@@ -84,7 +84,7 @@ pub(crate) fn undo(
 }
 
 /// Puts an energy preference back where it is still one that was set. Whether that was needed, and done.
-fn put_back(file: &Path, known: &Preference) -> Option<bool> {
+fn restore_one(file: &Path, known: &Preference) -> Option<bool> {
     let text = std::fs::read_to_string(file).ok()?;
     let now = text.trim();
     let ours = !now.is_empty() && now != known.before && known.set.contains(now);

@@ -1,4 +1,4 @@
-//! The journal: what threads were confined to before they were touched, so that it can be put back whatever happens.
+//! The journal: what threads were confined to before they were touched, so that it can be restored whatever happens.
 //!
 //! Input: each change, before it is made. Output: a file that lives as long as its engine does; one whose engine is gone is
 //! undone by [`super::restore`]. A process that is killed loses nothing that it wrote, so nothing is flushed to a disk.
@@ -268,7 +268,7 @@ impl Journal {
         &self.masks
     }
 
-    /// Everything has been put back.
+    /// Everything has been restored.
     pub(crate) fn remove(&self) {
         // One that stays is found empty of changes that still hold.
         let _ = std::fs::remove_file(&self.path);

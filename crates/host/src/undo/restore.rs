@@ -1,6 +1,6 @@
 //! Putting back what an engine that was killed has left behind.
 //!
-//! Input: journals without an engine. Output: threads confined to what they were before. A mask is put back only where it is
+//! Input: journals without an engine. Output: threads confined to what they were before. A mask is restored only where it is
 //! still one that the engine had set: what somebody else has changed since is theirs. Threads that were born to confined ones
 //! after the last line was written inherited a mask and stand in no journal; they are known by their process or session.
 
@@ -84,14 +84,14 @@ pub(crate) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
     // Where nothing was ever set, nobody has it, nor has inherited it.
     if !told.masks.is_empty() || !told.nices.is_empty() {
         for before in told.before.values() {
-            put_back(before, told, restored);
+            restore_one(before, told, restored);
         }
         undo_inherited(told, sessions, restored);
     }
     hints::undo(told, sessions, (&uclamp::Kernel, &mut Kernel), restored);
 }
 
-pub(crate) fn put_back(before: &Before, told: &Told, restored: &mut Restored) {
+pub(crate) fn restore_one(before: &Before, told: &Told, restored: &mut Restored) {
     let same = task::stat(before.pid, before.tid).filter(|s| s.started == before.started);
     let Some(stat) = same else { return };
     if told

@@ -8,13 +8,13 @@ use crate::task;
 pub struct Restored {
     /// Runs that are gone and had left journals.
     pub journals: usize,
-    /// Threads that were put back.
+    /// Threads that were restored.
     pub threads: usize,
-    /// Frequency hints, energy preferences and groups of resctrl that were put back or removed.
+    /// Frequency hints, energy preferences and groups of resctrl that were restored or removed.
     pub hints: usize,
     /// Threads that somebody else has confined since; they were left alone.
     pub left: usize,
-    /// Threads that could not be put back: not permitted, or none of their CPUs is allowed any more.
+    /// Threads that could not be restored: not permitted, or none of their CPUs is allowed any more.
     pub failed: usize,
 }
 

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_again_is_written_the_same_and_another_is_not() {
+    fn a_thread_that_comes_again_is_written_the_same_and_another_is_not() {
         let plan = Plan::new(
             vec![PlannedSet {
                 events: vec![event("switches", "")],

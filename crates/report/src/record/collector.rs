@@ -96,7 +96,7 @@ impl Words {
         }
     }
 
-    /// Parts of caches as they are recorded.
+    /// Cache partitions as they are recorded.
     pub(super) fn shares(
         &mut self,
         topology: &Topology,

@@ -20,7 +20,7 @@ pub struct Differences {
     pub same: usize,
     /// Decisions that send the same thread elsewhere at the same step.
     pub elsewhere: usize,
-    /// Steps at which parts of caches were given otherwise.
+    /// Steps at which cache partitions were given otherwise.
     pub shares: usize,
     pub first: Option<Difference>,
 }
@@ -30,7 +30,7 @@ pub struct Difference {
     /// The observation that was answered.
     pub step: u32,
     pub at_s: f64,
-    /// Whom it is about; `None` where it is about parts of caches.
+    /// Whom it is about; `None` where it is about cache partitions.
     pub thread: Option<u32>,
     pub program: String,
     /// What the record says; `None` when it says nothing.
@@ -87,7 +87,7 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
     result
 }
 
-/// Adds the differences between the parts of caches in a record and those that a replay gave.
+/// Adds the differences between the cache partitions in a record and those that a replay gave.
 pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut Differences) {
     let by_step = |rows: &[ShareRow]| {
         let mut steps: BTreeMap<u32, Vec<ShareRow>> = BTreeMap::new();

@@ -56,7 +56,7 @@ pub struct Record {
     /// Metrics that the policy saw, a row whenever a thread was sampled.
     pub metrics: Vec<MetricRow>,
     pub decisions: Vec<DecisionRow>,
-    /// Parts of caches that were given.
+    /// Cache partitions that were given.
     pub shares: Vec<ShareRow>,
     pub spans: Vec<SpanRow>,
     /// Columns of `readings` that are counts.

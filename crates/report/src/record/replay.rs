@@ -73,7 +73,7 @@ impl<'a> ReplayEngine<'a> {
         &self.decisions
     }
 
-    /// Parts of caches that the policy gave so far.
+    /// Cache partitions that the policy gave so far.
     #[must_use]
     pub fn shares(&self) -> &[ShareRow] {
         &self.shares

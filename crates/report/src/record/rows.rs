@@ -20,7 +20,7 @@ pub struct StepRow {
     pub gone: u32,
     /// Threads that may not run where they were sent.
     pub refused: u32,
-    /// Frequency hints and parts of caches that the machine does not have, or refuses.
+    /// Frequency hints and cache partitions that the machine does not have, or refuses.
     pub unheeded: u32,
     /// The admission table that was set, if any.
     pub admission: Option<AdmissionRow>,

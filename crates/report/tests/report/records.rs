@@ -222,7 +222,7 @@ fn another_policy_differs_and_the_first_difference_is_shown() {
     assert!(differences.elsewhere > 0 && differences.same > 100);
 }
 
-/// Gives hints and parts of caches as well, from a moment on.
+/// Gives hints and cache partitions as well, from a moment on.
 struct Hinting(u64);
 
 impl Policy for Hinting {
@@ -258,7 +258,7 @@ impl Policy for Hinting {
 }
 
 #[test]
-fn hints_and_parts_of_caches_are_kept_and_compared() {
+fn hints_and_cache_partitions_are_kept_and_compared() {
     let scratch = Scratch::new("hints");
     let sample = sample_record();
     let mut engine = ReplayEngine::new(&sample).unwrap();

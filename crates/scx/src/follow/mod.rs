@@ -1,6 +1,6 @@
 //! Threads followed and counted inside the kernel: `bpf/follow.bpf.c` loaded, and read.
 //!
-//! Input: sets of events, CPUs, threads. Output: what was heard of them and of all that they gave birth to.
+//! Input: sets of events, CPUs, threads. Output: what was read of them and of all their descendants.
 
 mod classes;
 mod layout;

@@ -446,9 +446,9 @@ impl Simulation {
     /// A thread comes to life where the admission table, the workload's launch place or the kernel says.
     fn fork(&mut self, row: usize, id: ThreadId, parent: Option<CpuId>) {
         let now = self.now;
-        let admitted = self.admission_target(id);
+        let by_table = self.admission_target(id);
         let thread = &mut self.threads[id.index()];
-        thread.confined = admitted.unwrap_or_else(|| Arc::clone(&thread.allowed));
+        thread.confined = by_table.unwrap_or_else(|| Arc::clone(&thread.allowed));
         let launch = self.programs[row].launch_on.as_ref();
         thread.cpu = self.linux.fork(
             id,
@@ -723,9 +723,8 @@ impl Simulation {
             alive[thread.program.index()] = true;
         }
         let infos = self.infos.iter().zip(alive);
-        infos
-            .filter_map(|(info, alive)| alive.then(|| info.clone()))
-            .collect()
+        let infos = infos.filter(|(_, alive)| *alive);
+        infos.map(|(info, _)| info.clone()).collect()
     }
 
     fn close_span(&mut self, row: usize) {

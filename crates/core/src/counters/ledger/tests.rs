@@ -69,7 +69,7 @@ fn an_end_is_told_even_if_nothing_was_counted_since_the_last_reading() {
     ledger.exit(1);
     assert_eq!(rows(&mut ledger), [(thread(2), 0, true)]);
     let mut roots = Readings::default();
-    (0..2).for_each(|_| ledger.farewell(&mut roots));
+    (0..2).for_each(|_| ledger.final_counts(&mut roots));
     let ends: Vec<(Owner, bool)> = roots.rows().iter().map(|r| (r.owner, r.last)).collect();
     assert_eq!(
         ends,

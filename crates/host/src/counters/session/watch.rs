@@ -66,7 +66,7 @@ impl Watch {
             Opened::open(&opening, Whom::Threads(&[]))?
         };
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
-        follower.farewells = opening.traces(opened.user_only).is_some();
+        follower.exit_events = opening.traces(opened.user_only).is_some();
         follower.fates = Some(Vec::new());
         drop(opening);
         let backend = Kernel::new(opened, Vec::new())?;
@@ -235,7 +235,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Trees of roots that have ended with all that they gave birth to, when their last word was heard. Where births may have been
+    /// Trees of roots that have ended with all their descendants, when their last word was heard. Where births may have been
     /// missed nobody knows them.
     fn over(&mut self) -> Vec<u32> {
         if self.follower.lost() > self.lost {
