@@ -9,7 +9,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm fuzz lint words bench build install setup setup-demo profiles reproduce bless clean
+.PHONY: demo test test-vm fuzz mutants lint words bench build install setup setup-demo profiles reproduce bless clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -17,9 +17,11 @@ demo: setup-demo
 	$(CARGO) build --release --no-default-features -p countersteer -p countersteer-capture
 	demo/run.sh $(STEER)
 
+# At the end it shows which tests could not run here, and why.
+test: export COUNTERSTEER_SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped)
 test: setup lint
-	$(CARGO) test --workspace --quiet 2>&1
-	CARGO=$(CARGO) vm/test.sh
+	@rm -f $$COUNTERSTEER_SKIPPED; trap '[ ! -s $$COUNTERSTEER_SKIPPED ] || sort -u $$COUNTERSTEER_SKIPPED' EXIT; set -e; \
+	    $(CARGO) test --workspace --quiet 2>&1; CARGO=$(CARGO) vm/test.sh
 
 # Only what needs a kernel or a PMU of its own: in virtual machines.
 test-vm:
@@ -33,6 +35,12 @@ fuzz:
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cache --test trace --test signature -- --nocapture a_reader_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-report --test report -- --nocapture changed_bytes
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer --lib -- --nocapture every_request
+
+# Small changes of the code that no test notices, of a sample: MUTANTS of them, the SEED says which.
+MUTANTS ?= 150
+SEED ?= 1
+mutants: setup
+	scripts/mutants.sh $(MUTANTS) $(SEED)
 
 lint:
 	$(CARGO) fmt --all --check

@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 skip() {
     echo "vm: skipped: $1"
+    [ -z "${COUNTERSTEER_SKIPPED:-}" ] || echo "skipped: vm: $1" >>"$COUNTERSTEER_SKIPPED"
     exit 0
 }
 scripts/install.sh python3 || skip "python3 is missing"

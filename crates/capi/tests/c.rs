@@ -21,7 +21,7 @@ struct Built {
 impl Built {
     fn new() -> Option<Self> {
         if Command::new("cc").arg("--version").output().is_err() {
-            eprintln!("skipped: there is no C compiler; `make setup` installs one");
+            countersteer_fuzz::skipped("there is no C compiler; `make setup` installs one");
             return None;
         }
         let test = std::env::current_exe().unwrap();
@@ -86,7 +86,7 @@ fn counts() -> bool {
             true
         }
         Err((code, message)) => {
-            eprintln!("skipped: nothing is counted here ({code}: {message})");
+            countersteer_fuzz::skipped(format_args!("nothing is counted here ({code}: {message})"));
             false
         }
     }
@@ -387,7 +387,7 @@ fn each_thread_in_c_counts_its_own() {
 fn hardware_events_are_counted_or_refused_with_the_reason() {
     match open("instructions,cycles") {
         Err((code, message)) => {
-            eprintln!("skipped: no hardware counters here ({message})");
+            countersteer_fuzz::skipped(format_args!("no hardware counters here ({message})"));
             assert!(
                 [CS_ERROR_EVENTS, CS_ERROR_REFUSED, CS_ERROR_PERMISSION].contains(&code),
                 "{code}: {message}"

@@ -29,6 +29,8 @@ mod guide {}
 
 use std::process::ExitCode;
 
+use countersteer_core::printable::printable_lines;
+
 pub use countersteer_core::{
     counters, cpuset, engine, metric, placement, policy, sample, told, topology, units, usage,
 };
@@ -59,7 +61,7 @@ pub fn steer_with(
     match added.and_then(|()| command::dispatch(command::parse())) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("steer: {}", paragraph(&error));
+            eprintln!("steer: {}", printable_lines(&paragraph(&error)));
             ExitCode::from(kind_of(&error) as u8)
         }
     }

@@ -306,7 +306,7 @@ fn counting_passes_the_exit_code_on_and_writes_a_line_per_thread() {
         dir.path(),
     );
     if text(&output.stderr).contains("perf_event_paranoid") {
-        eprintln!("skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
@@ -335,7 +335,7 @@ fn csv_and_tables_of_counts_go_where_they_are_sent() {
         dir.path(),
     );
     if text(&output.stderr).contains("perf_event_paranoid") {
-        eprintln!("skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
     assert_eq!(text(&output.stdout), "hello\n");
@@ -365,11 +365,11 @@ fn on_a_terminal_the_table_is_drawn_in_its_place_and_what_the_program_prints_sta
             .map(|output| text(&output.stdout))
     };
     let Ok(live) = run("") else {
-        eprintln!("skipped: there is no `script`");
+        countersteer_fuzz::skipped("there is no `script`");
         return;
     };
     if live.contains("perf_event_paranoid") {
-        eprintln!("skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
     let region = "\x1b7\x1b[1;";
@@ -462,7 +462,7 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
         dir.path(),
     );
     if text(&output.stderr).contains("perf_event_paranoid") {
-        eprintln!("skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -596,12 +596,12 @@ fn the_sums_of_a_run_have_metrics_with_virtual_counters() {
         .current_dir(dir.path())
         .env("TERM", "xterm");
     let Ok(output) = script.stdin(std::process::Stdio::null()).output() else {
-        eprintln!("skipped: there is no `script`");
+        countersteer_fuzz::skipped("there is no `script`");
         return;
     };
     let live = text(&output.stdout);
     if live.contains("perf_event_paranoid") {
-        eprintln!("skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
     let (_, end) = live.rsplit_once("\x1b[r\x1b8").unwrap();
@@ -667,7 +667,7 @@ fn a_record_of_counts_is_a_record_like_any_other() {
     ];
     let output = steer(&args, dir.path());
     if text(&output.stderr).contains("perf_event_paranoid") {
-        eprintln!("skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -863,13 +863,13 @@ fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
     // By BPF programs, where these may be loaded, and by counters.
     for starter in [&[][..], &["setpriv", "--bounding-set=-bpf,-sys_admin"]] {
         let Ok(out) = steered_by(starter, &args, dir.path()).output() else {
-            println!("threads_that_came_and_went: skipped: {starter:?} is not there");
+            countersteer_fuzz::skipped(format_args!("{starter:?} is not there"));
             continue;
         };
         let told = String::from_utf8(out.stdout).unwrap();
         let log = String::from_utf8_lossy(&out.stderr).into_owned();
         if log.contains("without counters") || log.starts_with("setpriv") {
-            println!("threads_that_came_and_went: skipped: {log}");
+            countersteer_fuzz::skipped(format_args!("{log}"));
             continue;
         }
         let summary: serde_json::Value = serde_json::from_str(&told).unwrap();
@@ -887,7 +887,7 @@ fn threads_that_came_and_went_between_two_looks_are_their_programs_own() {
 #[test]
 fn what_is_set_is_obeyed_at_once_by_an_engine_that_rests() {
     if cpus_of(std::process::id()).parse::<u32>().is_ok() {
-        println!("what_is_set_is_obeyed_at_once: skipped: this machine has a single CPU");
+        countersteer_fuzz::skipped("this machine has a single CPU");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -930,7 +930,7 @@ fn what_is_set_is_obeyed_at_once_by_an_engine_that_rests() {
 fn who_leaves_the_rules_is_let_go_and_the_period_can_be_set() {
     let all = cpus_of(std::process::id());
     if all.parse::<u32>().is_ok() {
-        println!("who_leaves_the_rules: skipped: this machine has a single CPU");
+        countersteer_fuzz::skipped("this machine has a single CPU");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -82,10 +82,10 @@ fn kill(args: &[&str]) {
 }
 
 /// A program, and a run in a process group of its own that confines it to one CPU.
-fn confined(dir: &Path, test: &str) -> Option<(Process, Process, u32, String)> {
+fn confined(dir: &Path) -> Option<(Process, Process, u32, String)> {
     let own = mask(std::process::id()).unwrap();
     if own.parse::<u32>().is_ok() {
-        println!("{test}: skipped: this machine has a single CPU");
+        countersteer_fuzz::skipped("this machine has a single CPU");
         return None;
     }
     // Guardians look for relatives in whole sessions, and that of another test knows nothing of this run, whose folder is another.
@@ -136,8 +136,7 @@ fn journals(dir: &Path) -> usize {
 #[test]
 fn what_a_killed_run_confined_is_free_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((program, run, guardian, own)) = confined(dir.path(), "what_a_killed_run_confined")
-    else {
+    let Some((program, run, guardian, own)) = confined(dir.path()) else {
         return;
     };
     assert_eq!(journals(dir.path()), 1);
@@ -169,7 +168,7 @@ fn what_a_killed_run_confined_is_free_at_once() {
 #[test]
 fn a_guardian_holds_nobody_elses_files_and_ends_with_its_run() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((program, run, guardian, own)) = confined(dir.path(), "a_guardian_holds") else {
+    let Some((program, run, guardian, own)) = confined(dir.path()) else {
         return;
     };
     let files = std::fs::read_dir(format!("/proc/{guardian}/fd"))

@@ -26,7 +26,7 @@ fn stat(args: &[&str], dir: &Path) -> Option<(String, String, Option<i32>)> {
     let output = steer(&args, dir);
     let errors = text(&output.stderr);
     if errors.contains("perf_event_paranoid permits") || errors.contains("not permitted") {
-        eprintln!("skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return None;
     }
     Some((text(&output.stdout), errors, output.status.code()))

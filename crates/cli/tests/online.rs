@@ -47,7 +47,7 @@ fn counts(dir: &Path) -> bool {
     let permitted = tried.status.success()
         && !String::from_utf8_lossy(&tried.stderr).contains("perf_event_paranoid");
     if !permitted {
-        eprintln!("skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
     }
     permitted
 }
@@ -116,7 +116,7 @@ fn without_the_processors_counters_the_mend_is_told() {
         .find(|e| e["name"] == "instructions")
         .unwrap();
     if instructions["available"] == true {
-        eprintln!("skipped: this machine has the counters");
+        countersteer_fuzz::skipped("this machine has the counters");
         return;
     }
     let output = steer(&["profile", "--online", "--", "touch", "ran"], dir.path())

@@ -64,7 +64,7 @@ fn program(name: &str) -> Process {
 fn hundreds_of_idle_connections_to_the_metrics_port_keep_nobody_from_being_steered() {
     let own = mask(std::process::id());
     if own.parse::<u32>().is_ok() {
-        println!("hundreds_of_idle_connections: skipped: this machine has a single CPU");
+        countersteer_fuzz::skipped("this machine has a single CPU");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -113,4 +113,73 @@ fn hundreds_of_idle_connections_to_the_metrics_port_keep_nobody_from_being_steer
     drop(idle);
     drop(first);
     drop(second);
+}
+
+#[test]
+fn what_a_process_is_called_steers_nobodys_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "ulimit -t 60; printf 'aud\\033[31mX\\n\\302\\233Y' > /proc/$$/comm; while :; do sleep 0.01; done";
+    let mut command = Command::new("setsid");
+    command.args(["sh", "-c", script]).stdin(Stdio::null());
+    let program = Process(command.spawn().unwrap());
+    let pid = program.0.id().to_string();
+    let comm = format!("/proc/{pid}/comm");
+    assert!(until(
+        || std::fs::read(&comm).is_ok_and(|name| name.starts_with(b"aud"))
+    ));
+    let rules = "schema = \"countersteer.rules/1\"\n[[steer]]\nname = \"aud*\"\n";
+    std::fs::write(dir.path().join("rules.toml"), rules).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+        command
+            .args(args)
+            .current_dir(dir.path())
+            .env("HOME", dir.path())
+            .env("RUNTIME_DIRECTORY", dir.path().join("runtime"))
+            .stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let both = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&both).into_owned();
+        assert!(output.status.success(), "{args:?}: {text}");
+        text
+    };
+    let steer: [&[&str]; 3] = [
+        &["daemon", "--rules", "rules.toml", "--list"],
+        &["run", "-p", &pid, "--for", "200ms"],
+        &[
+            "run",
+            "-p",
+            &pid,
+            "--for",
+            "200ms",
+            "-P",
+            "aarr",
+            "--dry-run",
+            "-o",
+            "rec",
+        ],
+    ];
+    let counted: &[&str] = &["stat", "-e", "task_clock", "-p", &pid, "--for", "200ms"];
+    let counting = Command::new(env!("CARGO_BIN_EXE_steer"))
+        .args(["stat", "-e", "task_clock", "--", "true"])
+        .output();
+    let counts = counting.unwrap().status.success();
+    if !counts {
+        countersteer_fuzz::skipped("counting is not permitted here");
+    }
+    for args in steer.into_iter().chain(counts.then_some(counted)) {
+        let text = run(args);
+        assert!(text.contains("aud?[31mX"), "{args:?}: {text:?}");
+        // Tables have emphasis of their own.
+        let plain = text.replace("\x1b[1m", "").replace("\x1b[0m", "");
+        let steers = |c: char| c.is_control() && c != '\n';
+        assert!(!plain.contains(steers), "{args:?}: {text:?}");
+        assert!(!plain.lines().any(|line| line.starts_with('Y')), "{text:?}");
+    }
+    let page = run(&["report", "rec", "-o", "page.html"]);
+    assert!(!page.contains('\x1b'), "{page:?}");
+    let page = std::fs::read_to_string(dir.path().join("page.html")).unwrap();
+    assert!(page.contains("aud?[31mX") && !page.contains('\x1b'));
+    let exact = run(&["run", "-p", &pid, "--for", "200ms", "--json"]);
+    assert!(exact.contains("aud\\u001b[31mX\\n"), "{exact}");
 }

@@ -17,6 +17,7 @@ pub mod model;
 pub mod phase;
 pub mod placement;
 pub mod policy;
+pub mod printable;
 pub mod profile;
 pub mod rules;
 pub mod sample;

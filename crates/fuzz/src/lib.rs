@@ -4,6 +4,8 @@
 //! and by words (numbers made absurd, pieces removed, doubled, exchanged between examples), so that most get past the syntax.
 //! `COUNTERSTEER_FUZZ=N` sets the number of runs of each parser (`make fuzz` does), `COUNTERSTEER_FUZZ_SEED` the seed.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,19 @@ use rand_pcg::Pcg64;
 const RUNS: u64 = 2_000;
 /// No input of these sizes may take longer.
 const HANG: Duration = Duration::from_secs(10);
+
+/// Says that a test cannot run here, and why. `COUNTERSTEER_SKIPPED` names a file that collects what is said, for `make test` to
+/// show at its end: the output of a test that passes is seen by nobody.
+pub fn skipped(why: impl std::fmt::Display) {
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("COUNTERSTEER_SKIPPED") {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        // One call, since many tests write at once.
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
 
 /// Words that parsers stumble over.
 const WORDS: [&str; 20] = [

@@ -96,7 +96,9 @@ mod tests {
         };
         match Kernel.set(0, hint) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                println!("skipped: this kernel has no utilisation clamps (CONFIG_UCLAMP_TASK)");
+                countersteer_fuzz::skipped(
+                    "this kernel has no utilisation clamps (CONFIG_UCLAMP_TASK)",
+                );
                 return;
             }
             done => done.unwrap(),

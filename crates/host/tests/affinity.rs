@@ -73,7 +73,7 @@ fn mask(tid: u32) -> String {
 }
 
 /// The CPUs that this test may use; `None`, with a word, if they are too few.
-fn two_cpus(test: &str) -> Option<(String, Vec<u32>)> {
+fn two_cpus() -> Option<(String, Vec<u32>)> {
     let all = mask(std::process::id());
     let cpus: Vec<u32> = all
         .parse::<CpuSet>()
@@ -83,7 +83,7 @@ fn two_cpus(test: &str) -> Option<(String, Vec<u32>)> {
         .take(2)
         .collect();
     if cpus.len() < 2 {
-        println!("{test}: skipped: this machine has a single CPU");
+        countersteer_fuzz::skipped("this machine has a single CPU");
         return None;
     }
     Some((all, cpus))
@@ -193,7 +193,7 @@ fn until(
 
 #[test]
 fn threads_go_where_they_are_placed_and_back_at_the_end() {
-    let Some((all, cpus)) = two_cpus("threads_go_where_they_are_placed") else {
+    let Some((all, cpus)) = two_cpus() else {
         return;
     };
     for counted in [true, false] {
@@ -236,7 +236,7 @@ fn threads_go_where_they_are_placed_and_back_at_the_end() {
 
 #[test]
 fn children_are_followed_and_let_go_with_their_parents() {
-    let Some((all, cpus)) = two_cpus("children_are_followed") else {
+    let Some((all, cpus)) = two_cpus() else {
         return;
     };
     for counted in [true, false] {
@@ -277,7 +277,7 @@ fn children_are_followed_and_let_go_with_their_parents() {
 
 #[test]
 fn what_somebody_else_sets_is_respected() {
-    let Some((_, cpus)) = two_cpus("what_somebody_else_sets") else {
+    let Some((_, cpus)) = two_cpus() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -292,7 +292,7 @@ fn what_somebody_else_sets_is_respected() {
         .args(["-cp", &cpus[1].to_string(), &pid.to_string()])
         .output();
     if taskset.is_err() {
-        println!("what_somebody_else_sets: skipped: there is no taskset");
+        countersteer_fuzz::skipped("there is no taskset");
         return;
     }
     assert_eq!(
@@ -317,7 +317,7 @@ fn what_somebody_else_sets_is_respected() {
 
 #[test]
 fn nothing_is_changed_by_a_dry_run() {
-    let Some((all, cpus)) = two_cpus("nothing_is_changed_by_a_dry_run") else {
+    let Some((all, cpus)) = two_cpus() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -337,7 +337,7 @@ fn nothing_is_changed_by_a_dry_run() {
 
 #[test]
 fn a_killed_engines_work_is_undone_by_the_next() {
-    let Some((all, cpus)) = two_cpus("a_killed_engines_work") else {
+    let Some((all, cpus)) = two_cpus() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -391,7 +391,7 @@ fn a_killed_engines_work_is_undone_by_the_next() {
 
 #[test]
 fn who_is_let_go_has_its_own_mask_and_may_come_back() {
-    let Some((all, cpus)) = two_cpus("who_is_let_go") else {
+    let Some((all, cpus)) = two_cpus() else {
         return;
     };
     for counted in [true, false] {
@@ -502,7 +502,7 @@ fn other_counters_are_opened_while_threads_run_on() {
     let program = Program::start(&format!("{}; {busy}", wait_for(&gate)));
     let mut engine = engine(folder.path(), true, false);
     if engine.blindness().is_some() {
-        println!("other_counters: skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
     let other = counters(&["task_clock,page_faults"], Nanos::from_millis(10));
@@ -560,9 +560,10 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
         false,
     );
     if engine.blindness().is_some() {
-        println!("take_turns: skipped: counting is not permitted here");
+        countersteer_fuzz::skipped("counting is not permitted here");
         return;
     }
+    let begun = std::time::Instant::now();
     engine.admit(&root(&program)).unwrap();
     let ran = || {
         let stat = std::fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", program.pid()))
@@ -572,7 +573,12 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
     let since = ran();
     let mut told = 0;
     let mut turns = [0; 2];
-    for period in 1..=40 {
+    for period in 1..=45 {
+        if period == 41 {
+            // What it has run for is told in the periods that are left.
+            let stop = ["-STOP", &program.pid().to_string()];
+            assert!(Command::new("kill").args(stop).status().unwrap().success());
+        }
         let seen = engine.observe(&WATCH, Nanos(period * PERIOD.0)).unwrap();
         for sample in &seen.samples {
             assert_eq!(sample.sets, 2);
@@ -580,8 +586,11 @@ fn counters_that_take_turns_tell_of_all_that_ran() {
             turns[sample.set as usize] += 1;
         }
     }
-    // What it ran for last may not have been told yet.
+    let passed = begun.elapsed().as_nanos() as u64;
+    // No thread runs for longer than the time that passes. From below, the kernel's own sum is the measure, which leaves out what
+    // a hypervisor takes and so is no measure from above; between two turns nothing is counted.
+    assert!(told <= passed, "{told} ns of {passed}");
     let share = told as f64 / (ran() - since) as f64;
-    assert!((0.7..1.05).contains(&share), "{share}");
+    assert!(share > 0.7, "{share}");
     assert!(turns.iter().all(|samples| *samples >= 5), "{turns:?}");
 }

@@ -69,7 +69,7 @@ fn programs() -> Option<(MutexGuard<'static, ()>, String)> {
             directory.path().join("programs").display().to_string(),
         )),
         Err(reason) => {
-            println!("skipped: {reason}");
+            countersteer_fuzz::skipped(format_args!("{reason}"));
             None
         }
     }

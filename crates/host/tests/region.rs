@@ -14,7 +14,9 @@ fn counts() -> bool {
     let probed = probe(kind, config);
     let counts = matches!(probed, Probe::Counts | Probe::UserOnly);
     if !counts {
-        eprintln!("skipped: the kernel counts no page faults here ({probed:?})");
+        countersteer_fuzz::skipped(format_args!(
+            "the kernel counts no page faults here ({probed:?})"
+        ));
     }
     counts
 }
@@ -172,7 +174,9 @@ fn hardware_counters_agree_with_what_runs() {
     let (kind, config) = Event::Instructions.def().perf().unwrap();
     let probed = probe(kind, config);
     if !matches!(probed, Probe::Counts | Probe::UserOnly) {
-        eprintln!("skipped: this machine counts no instructions ({probed:?})");
+        countersteer_fuzz::skipped(format_args!(
+            "this machine counts no instructions ({probed:?})"
+        ));
         return;
     }
     let mut region = Region::open("instructions:u", Options::default()).unwrap();

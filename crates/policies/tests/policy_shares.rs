@@ -6,13 +6,12 @@ mod toy;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use countersteer_core::driver::{DriverConfig, Recorder, drive};
 use countersteer_core::engine::{Applied, Engine, Observation, Watch};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
-use countersteer_core::policy::{PolicyRng, View};
+use countersteer_core::policy::PolicyRng;
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_policies::parse;
@@ -271,68 +270,4 @@ fn who_begins_another_phase_is_measured_before_its_turn() {
         "two periods until it is noticed, two seconds at most until it may be measured"
     );
     assert!(!ends_on_big("off"), "its turn comes half a minute later");
-}
-
-/// Median time of a decision on an engine in which little happens, in nanoseconds.
-fn cost(spec: &str, topology: &Arc<Topology>, threads: usize) -> f64 {
-    let mut engine = Toy::new(
-        topology,
-        Life {
-            threads,
-            changes: false,
-        },
-        3,
-    );
-    let mut policy = parse(spec, topology).unwrap();
-    let mut metrics = MetricBank::new(topology, &policy.needs().metrics);
-    let mut rng = PolicyRng::seed_from_u64(1);
-    let mut spent = Vec::new();
-    let rounds = 100_000 / threads as u64;
-    for round in 0..rounds {
-        let seen = engine
-            .observe(&Watch::default(), Nanos(PERIOD.0 * round))
-            .unwrap();
-        metrics.update(&seen);
-        let mut view = View {
-            group: None,
-            programs: &[],
-            now: seen.at,
-            topology,
-            threads: &seen.threads,
-            events: &seen.events,
-            metrics: &metrics,
-            forecast: None,
-        };
-        let start = Instant::now();
-        let placement = policy.decide(&mut view, &mut rng);
-        spent.push(start.elapsed().as_nanos());
-        engine.apply(&placement).unwrap();
-    }
-    // The median, so that a busy machine does not count.
-    spent.sort_unstable();
-    spent[spent.len() / 2] as f64
-}
-
-/// `cargo test --release -p countersteer-core --test policy_shares -- --ignored --nocapture`
-#[test]
-#[ignore = "prints times; only a release build tells"]
-fn decisions_are_cheap() {
-    for (name, threads) in [("i9-12900k-8p8e", 16), ("server-12llc", 1_024)] {
-        let topology = machine(name);
-        for spec in [
-            "aarr",
-            "hsf",
-            "hsf:sf=oracle",
-            "hsf:sf=sampled",
-            "mpi",
-            "capacity",
-            "capacity+mpi",
-            "best-static",
-        ] {
-            println!(
-                "{spec} on {name}, {threads} threads: {:.0} ns",
-                cost(spec, &topology, threads)
-            );
-        }
-    }
 }

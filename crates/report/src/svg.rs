@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
+use countersteer_core::printable::printable;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -377,7 +378,8 @@ impl DrawingBackend for Backend {
 
 /// Text for between tags and in attributes.
 pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
+    printable(text)
+        .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
         .replace('"', "&quot;")

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use countersteer_core::printable::printable;
 use countersteer_host::undo::journal_folder;
 use countersteer_report::table::plain;
 use serde_json::{Value, json};
@@ -88,6 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn legible(reply: &Value, depth: usize) -> String {
     let line = |(name, value): (&String, &Value)| {
         let indent = "  ".repeat(depth);
+        let name = printable(name);
         match value {
             Value::Object(inside) if !inside.is_empty() => {
                 format!("{indent}{name}:\n{}", legible(value, depth + 1))
@@ -121,7 +123,7 @@ fn rows_of(rows: &[Value]) -> String {
 fn word(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => printable(text).into_owned(),
         Value::Number(n) if n.is_f64() => {
             let n = n.as_f64().unwrap_or_default();
             if n.fract() == 0.0 {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use countersteer_core::policy::Policy;
+use countersteer_core::printable::printable;
 use countersteer_core::rules::Rules;
 use countersteer_core::trial::TrialPlan;
 use countersteer_core::units::Nanos;
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let lines: Vec<String> = Host::new(rules)
             .find()
             .iter()
-            .map(|r| r.name.to_string())
+            .map(|r| printable(&r.name).into_owned())
             .collect();
         super::print(&lines.join("\n"))?;
         return Ok(ExitCode::SUCCESS);

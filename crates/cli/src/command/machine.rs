@@ -9,7 +9,7 @@ use countersteer_report::write_atomically;
 use serde::Serialize;
 
 use super::picture::picture;
-use super::{print, print_json};
+use super::{print, print_json, print_raw};
 use crate::library;
 
 /// Machines.
@@ -107,7 +107,7 @@ fn show(name: &str, json: bool, toml: bool) -> anyhow::Result<()> {
         return print_json(&loaded.machine);
     }
     if toml {
-        return print(&loaded.text.text);
+        return print_raw(&loaded.text.text);
     }
     let machine = &loaded.machine;
     print(&format!(

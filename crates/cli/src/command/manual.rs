@@ -2,7 +2,7 @@
 
 use clap_complete::Shell;
 
-use super::print;
+use super::print_raw;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -20,5 +20,5 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(shell) => clap_complete::generate(shell, &mut command, "steer", &mut out),
         None => clap_mangen::Man::new(command).render(&mut out)?,
     }
-    print(&String::from_utf8_lossy(&out))
+    print_raw(&String::from_utf8_lossy(&out))
 }

@@ -3,7 +3,7 @@
 use countersteer_core::workload::Workload;
 use serde::Serialize;
 
-use super::{print, print_json};
+use super::{print, print_json, print_raw};
 use crate::library;
 
 /// Workloads.
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             if json {
                 print_json(&parsed)
             } else {
-                print(&text.text)
+                print_raw(&text.text)
             }
         }
     }

@@ -92,7 +92,9 @@ impl Host {
             return None;
         }
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
-        let name = read("comm")?.trim_end().to_owned();
+        // Whoever names a process may choose any bytes; that hides nobody.
+        let comm = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+        let name = String::from_utf8_lossy(&comm).trim_end().to_owned();
         // Threads of the kernel have no memory of their own.
         let status = read("status").filter(|s| s.contains("VmSize:"))?;
         let field = |key, nth| {

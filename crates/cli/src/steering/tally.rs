@@ -10,6 +10,7 @@ use countersteer_core::driver::Recorder;
 use countersteer_core::engine::{Applied, Observation, ThreadEventKind};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{Placement, Target};
+use countersteer_core::printable::printable;
 use countersteer_core::sample::Event;
 use countersteer_core::score::{Outcome, ProgramOutcome};
 use countersteer_core::topology::Topology;
@@ -488,7 +489,7 @@ impl Recorder for Tally {
             self.wanted
                 .insert(placed.thread, (placed.target.clone(), self.observations));
             if let Some(tell) = &mut self.tell {
-                let name = self.names.get(&placed.thread).map_or("?", |n| n);
+                let name = printable(self.names.get(&placed.thread).map_or("?", |n| n));
                 let target = placed.target.name(topology);
                 let rule = &placed.reason.rule;
                 tell(&format!(

@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+use countersteer_core::printable::printable;
+
 use super::columns::{Column, Source};
 use super::state::{Cell, HISTORY, Line, State};
 
@@ -76,7 +78,7 @@ pub fn value(state: &State, column: &Column, line: &Line) -> String {
     }
     match (column.source, state.cell(column.source, line)) {
         (_, Cell::Missing) => "-".into(),
-        (_, Cell::Text(text)) => text.into(),
+        (_, Cell::Text(text)) => printable(text).into_owned(),
         (Source::Pid | Source::Tid | Source::Cpu, Cell::Number(number)) => format!("{number:.0}"),
         (Source::Share, Cell::Number(share)) => format!("{:.1}", share * 100.0),
         (_, Cell::Number(number)) => short(number),

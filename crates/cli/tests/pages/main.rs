@@ -33,7 +33,9 @@ fn is_possible() -> bool {
     let may = list.starts_with("0-") || list.starts_with("0,1");
     let compiler = Command::new("cc").arg("--version").output().is_ok();
     if !may || !compiler {
-        eprintln!("skipped: this needs CPUs 0 and 1 (there are {list}) and a C compiler");
+        countersteer_fuzz::skipped(format_args!(
+            "this needs CPUs 0 and 1 (there are {list}) and a C compiler"
+        ));
     }
     may && compiler
 }

@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn what_cannot_be_counted_comes_with_its_mend() {
         let Err(error) = OfProcess::open(&[std::process::id()], EVENTS) else {
-            eprintln!("skipped: this machine has the counters");
+            countersteer_fuzz::skipped("this machine has the counters");
             return;
         };
         let text = error.to_string();

@@ -215,13 +215,13 @@ mod tests {
     }
 
     /// Two masks of one CPU each; `None`, with a word, where there are none.
-    fn masks(test: &str) -> Option<[CpuSet; 2]> {
+    fn masks() -> Option<[CpuSet; 2]> {
         let own: CpuSet = task::mask(std::process::id()).unwrap();
         let mut cpus = own.iter().map(|c| c.0.to_string().parse().unwrap());
         if let (Some(one), Some(other)) = (cpus.next(), cpus.next()) {
             return Some([one, other]);
         }
-        println!("{test}: skipped: this machine has a single CPU");
+        countersteer_fuzz::skipped("this machine has a single CPU");
         None
     }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_thread_whose_number_was_given_again_is_not_touched() {
-        let Some([set, _]) = masks("a_thread_whose_number") else {
+        let Some([set, _]) = masks() else {
             return;
         };
         let folder = tempfile::tempdir().unwrap();
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn children_of_a_process_whose_number_was_given_again_are_not_touched() {
-        let Some([set, _]) = masks("children_of_a_process") else {
+        let Some([set, _]) = masks() else {
             return;
         };
         let program = Program::start("sleep 60 & wait");
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_mask_that_somebody_else_has_set_since_stays() {
-        let Some([set, others]) = masks("a_mask_that_somebody_else") else {
+        let Some([set, others]) = masks() else {
             return;
         };
         let folder = tempfile::tempdir().unwrap();

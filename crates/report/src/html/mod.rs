@@ -10,6 +10,7 @@ mod verdict;
 
 use std::sync::Arc;
 
+use countersteer_core::printable::printable_lines;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use counted::Axis;
@@ -98,7 +99,8 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
             }
         }
     };
-    Ok(page.into_string() + "\n")
+    // Whatever a name holds, it turns no text around.
+    Ok(printable_lines(&page.into_string()).into_owned() + "\n")
 }
 
 /// Policies whose runs are the same to the last thread as another's, with that one's name.

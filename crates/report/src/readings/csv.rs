@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use countersteer_core::printable::printable_lines;
 use countersteer_core::units::Nanos;
 
 use super::number::{append, decimal, whole};
@@ -97,6 +98,7 @@ fn yes_or_no(value: bool, into: &mut Vec<u8>) {
 
 fn text(text: &str, into: &mut Vec<u8>) {
     into.push(b',');
+    let text = printable_lines(text);
     if text.contains([',', '"', '\n', '\r']) {
         let _ = write!(into, "\"{}\"", text.replace('"', "\"\""));
     } else {

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::io::Write;
 
 use countersteer_core::counters::{Per, PlannedEvent, Reading};
+use countersteer_core::printable::printable;
 use countersteer_core::units::Nanos;
 use rustc_hash::FxHashMap;
 
@@ -266,7 +267,7 @@ impl Line<'_> {
             match key {
                 Key::Pid => self.number(*width, row.pid),
                 Key::Tid => self.number(*width, row.tid),
-                Key::Name => self.left(*width, row.name),
+                Key::Name => self.left(*width, &printable(row.name)),
                 Key::Cpu => self.number(*width, row.reading.cpu.map(|cpu| cpu.0)),
                 Key::CoreType => self.right(*width, row.core_type),
                 Key::Set => self.number(*width, Some(row.reading.set)),
@@ -397,7 +398,8 @@ pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     ) = (seconds(at), value);
     let _ = writeln!(
         into,
-        "{at_s:>10.4} {:>7} {tid:>7} {place:<15} {name} {number} {unit}",
-        ""
+        "{at_s:>10.4} {:>7} {tid:>7} {:<15} {name} {number} {unit}",
+        "",
+        printable(place)
     );
 }

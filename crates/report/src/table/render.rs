@@ -7,6 +7,7 @@ use std::fmt::Write;
 use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets,
 };
+use countersteer_core::printable::printable;
 
 use super::ranking::{Ranked, Ranking, percent};
 use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
@@ -21,7 +22,7 @@ pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
         table.set_header(head.iter().map(bold));
     }
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| printable(cell)));
     }
     fit(&mut table);
     text_of(&table)
@@ -105,7 +106,10 @@ pub fn comparison(runs: &[CompareRun]) -> String {
         .chain(metrics.iter().map(|m| m.label));
     table.set_header(head.map(bold));
     for summary in &summaries {
-        let mut row: Vec<Cell> = names.iter().map(|n| Cell::new((n.1)(summary))).collect();
+        let mut row: Vec<Cell> = names
+            .iter()
+            .map(|n| Cell::new(printable(&(n.1)(summary))))
+            .collect();
         row.push(Cell::new(summary.runs.len()).set_alignment(CellAlignment::Right));
         for metric in &metrics {
             let cell = Cell::new(shown(metric, summary)).set_alignment(CellAlignment::Right);

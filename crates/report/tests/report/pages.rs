@@ -140,8 +140,15 @@ fn names_from_outside_do_not_become_markup() {
         record.manifest.policy = format!("{}<script>&\"", record.manifest.policy);
         record.manifest.workload.text = "</pre><script>alert(1)</script>".into();
     }
-    let html = page(&all, "<b>bold</b> & \"quoted\"");
+    all[0]
+        .threads
+        .iter_mut()
+        .for_each(|t| t.name = "aud\u{202e}\x1b[31mX".into());
+    let html = page(&all, "<b>bold</b> & \"quoted\" \x1b]0;title\x07");
     assert!(!html.contains("<script") && html.contains("&lt;b&gt;bold"));
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    assert!(!html.contains(steers) && !html.contains('\u{202e}'));
+    assert!(html.contains("?]0;title?"));
 }
 
 #[test]

@@ -117,7 +117,7 @@ mod tests {
         match Every::open(events, number, Options::default()) {
             Ok(every) => Some(every),
             Err(error @ CounterError::Forbidden { .. }) => {
-                eprintln!("skipped: nothing is counted here ({error})");
+                countersteer_fuzz::skipped(format_args!("nothing is counted here ({error})"));
                 None
             }
             Err(error) => panic!("{error}"),

@@ -1,0 +1,58 @@
+//! Text from outside as it is shown: whoever names a process chooses what stands on somebody else's terminal.
+//!
+//! Input: a name or a text. Output: the same with `?`, as `ps` prints it, for what steers a terminal or turns text around:
+//! control characters (ISO 6429), and Unicode's directions and line separators. JSON is not changed: it has escapes of its own.
+
+use std::borrow::Cow;
+
+/// Whether a character changes how the rest is shown.
+const fn steers(c: char) -> bool {
+    matches!(c,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}'
+        | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name as it is shown, on one line.
+#[must_use]
+pub fn printable(name: &str) -> Cow<'_, str> {
+    if name.chars().any(steers) {
+        name.chars()
+            .map(|c| if steers(c) { '?' } else { c })
+            .collect()
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+/// A text with names in it as it is shown: its own lines and tabs stay.
+#[must_use]
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    let own = |c: char| c == '\n' || c == '\t';
+    if text.chars().any(|c| steers(c) && !own(c)) {
+        let shown = |c: char| if steers(c) && !own(c) { '?' } else { c };
+        text.chars().map(shown).collect()
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_shown_as_ps_shows_it() {
+        assert_eq!(
+            printable("aud\x1b[31mX\x07\u{9b}2J\x7f\r\n\t"),
+            "aud?[31mX??2J????"
+        );
+        assert_eq!(printable("a\u{202e}b\u{2066}c\u{2028}d"), "a?b?c?d");
+        assert_eq!(printable("grün 漢字 (x)<&>"), "grün 漢字 (x)<&>");
+        assert!(matches!(printable("plain"), Cow::Borrowed(_)));
+        assert_eq!(
+            printable_lines("a\tb\nc\x1b]0;d\x07\r\n"),
+            "a\tb\nc?]0;d??\n"
+        );
+        assert!(matches!(printable_lines("two\nlines\n"), Cow::Borrowed(_)));
+    }
+}
