@@ -18,7 +18,7 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
