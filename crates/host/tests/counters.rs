@@ -48,6 +48,7 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
         samples,
         duration,
         every,
+        prompt: false,
         cpus,
         bind,
         total: false,
