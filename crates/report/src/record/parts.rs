@@ -207,15 +207,15 @@ mod tests {
     use std::collections::BTreeMap;
 
     use countersteer_core::cpuset::CpuSet;
-    use countersteer_core::engine::ThreadEventKind;
+    use countersteer_core::engine::{ProgramInfo, ThreadEventKind};
     use countersteer_core::sample::{Counts, Sample};
     use countersteer_core::told::Told;
-    use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+    use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ProgramId, ThreadId};
 
     use super::*;
     use crate::record::{
-        DecisionRow, EventRow, MetricRow, ReadingRow, SampleRow, ShareRow, SpanRow, StepRow,
-        ThreadRow, ToldRow, VirtualRow,
+        DecisionRow, EventRow, MetricRow, ProgramRow, ReadingRow, SampleRow, ShareRow, SpanRow,
+        StepRow, ThreadRow, ToldRow, VirtualRow,
     };
 
     const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
@@ -279,6 +279,15 @@ mod tests {
             runnable: true,
             nice: 0,
             allowed: Arc::clone(&allowed),
+        });
+        rows.programs.push(ProgramRow {
+            step,
+            at_ns,
+            info: ProgramInfo {
+                id: ProgramId(1),
+                name: "x".into(),
+                path: Some("/bin/x".into()),
+            },
         });
         rows.told.push(ToldRow {
             step,
