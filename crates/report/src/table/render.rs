@@ -277,7 +277,9 @@ const WORDS: u16 = 24;
 /// Fits a table into the terminal without breaking words or numbers: words of the last column wrap, and where there is no room
 /// even for that, the last columns are left out.
 fn fit(table: &mut Table) {
-    let Some(width) = table.width() else { return };
+    let Some(width) = table.width().filter(|width| *width >= NARROWEST) else {
+        return;
+    };
     // Cells have a blank on either side; those at the ends of lines are not printed.
     let widths: Vec<u16> = table
         .column_max_content_widths()
