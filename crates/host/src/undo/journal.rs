@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use countersteer_core::cpuset::CpuSet;
@@ -20,6 +20,7 @@ use countersteer_core::placement::Clamp;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::JournalError;
+use super::folder::make_folder;
 use crate::task;
 
 const FORMAT: &str = "countersteer-journal/1";
@@ -87,41 +88,6 @@ pub(crate) struct Told {
     /// Groups of resctrl that were made.
     pub(crate) groups: BTreeSet<PathBuf>,
     pub(crate) preferences: BTreeMap<PathBuf, Preference>,
-}
-
-/// The folder of journals: the service manager's word ($RUNTIME_DIRECTORY), one for the machine where this process is root,
-/// else the user's own.
-#[must_use]
-pub fn journal_folder() -> PathBuf {
-    if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY").filter(|d| !d.is_empty()) {
-        return given.into();
-    }
-    if nix::unistd::geteuid().is_root() {
-        return "/run/countersteer".into();
-    }
-    let own = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|p| p.is_dir());
-    own.map_or_else(
-        || std::env::temp_dir().join(format!("countersteer-{}", nix::unistd::geteuid())),
-        |p| p.join("countersteer"),
-    )
-}
-
-/// Makes the folder of journals, which is its user's alone, unless it is there.
-///
-/// # Errors
-/// It cannot be made, or somebody else has made it.
-pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder);
-    let failed = |source| JournalError {
-        path: folder.to_owned(),
-        source,
-    };
-    made.and_then(|()| is_own(folder)).map_err(failed)
 }
 
 impl Journal {
@@ -284,22 +250,6 @@ impl Journal {
             source,
         })
     }
-}
-
-/// A folder that another user made, or can put another in the place of, may hold what another user wrote.
-pub(super) fn is_own(folder: &Path) -> io::Result<()> {
-    // A link may have been made by anybody, and lead into a folder of this user's.
-    let found = std::fs::symlink_metadata(folder)?;
-    let why = if !found.is_dir() {
-        "it is no folder, or a link to one"
-    } else if found.uid() != nix::unistd::geteuid().as_raw() {
-        "the folder is another user's"
-    } else if found.mode() & 0o022 != 0 {
-        "others may write in the folder"
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 fn head() -> String {

@@ -3,6 +3,7 @@
 //! Input: each change, before it is made. Output: a [`journal`] per engine, and [`restore`], which undoes journals whose engine has
 //! exited. The engines that place threads and the hints beside them both write journals, so both stand above this module.
 
+mod folder;
 pub(crate) mod hints;
 pub(crate) mod journal;
 mod leftovers;
@@ -12,7 +13,7 @@ mod restored;
 
 use std::path::PathBuf;
 
-pub use journal::{journal_folder, make_folder};
+pub use folder::{journal_folder, make_folder};
 pub use leftovers::{hold, listens};
 pub use restore::{restore, restore_after, undo_own};
 pub use restored::Restored;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::journal::{Told, is_own, told};
+use super::folder::is_own;
+use super::journal::{Told, told};
 use crate::task;
 
 /// A journal whose engine is gone, locked against whoever else wants to undo it.

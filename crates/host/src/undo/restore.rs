@@ -238,7 +238,7 @@ mod tests {
             return;
         };
         let folder = tempfile::tempdir().unwrap();
-        let program = Program::start("sleep 60");
+        let program = Program::start("exec sleep 60");
         let before = program.before();
         task::confine(before.tid, &set).unwrap();
         let other = Before {
@@ -301,7 +301,7 @@ mod tests {
             return;
         };
         let folder = tempfile::tempdir().unwrap();
-        let program = Program::start("sleep 60");
+        let program = Program::start("exec sleep 60");
         let before = program.before();
         left_behind(folder.path(), std::slice::from_ref(&before), &set);
         task::confine(before.tid, &others).unwrap();
