@@ -17,10 +17,11 @@ demo: setup-demo
 	$(CARGO) build --release --no-default-features -p countersteer -p countersteer-capture
 	demo/run.sh $(STEER)
 
-# At the end it shows which tests could not run here, and why.
+# At the end it shows which tests could not run here, and why. What virtual machines need is fetched meanwhile.
 test: export COUNTERSTEER_SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped)
 test: setup lint
 	@rm -f $$COUNTERSTEER_SKIPPED; trap '[ ! -s $$COUNTERSTEER_SKIPPED ] || sort -u $$COUNTERSTEER_SKIPPED' EXIT; set -e; \
+	    vm/fetch.sh >/dev/null 2>&1 & \
 	    $(CARGO) test --workspace --quiet 2>&1; CARGO=$(CARGO) vm/test.sh
 
 # Only what needs a kernel or a PMU of its own: in virtual machines.

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Builds what runs in virtual machines of one kind, static, and puts it into a folder: vm/build.sh amd64|arm64 FOLDER [--release]
+# Builds what runs in virtual machines of one kind and puts it into a folder: vm/build.sh amd64|arm64 FOLDER [--release]
+# For this machine's own kind, tests use the build that `cargo test` has made, and run.sh adds its shared libraries; everything
+# else is built static.
 # Exits with 125 where the tools for that are missing; that a program does not compile is another matter (101).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,17 +21,22 @@ esac
 if ! rustup target list --installed 2>/dev/null | grep -qx $target; then
     rustup target add $target >&2 || missing "rustup cannot fetch the target $target"
 fi
-upper=${target^^}
-export "CARGO_TARGET_${upper//-/_}_LINKER=$compiler"
-export "CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static"
 if [ "$arch" = arm64 ]; then
     dev=$(vm/fetch.sh)/arm64/dev/usr
     export LIBBPF_SYS_EXTRA_CFLAGS="-I$dev/include -I$dev/include/aarch64-linux-gnu"
     export LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu=$dev/lib/aarch64-linux-gnu
 fi
-# In one go: what each package wants of the others is put together, so nothing is built twice.
-"${CARGO:-cargo}" build --quiet $release --target $target -p countersteer -p countersteer-capi -p countersteer-scx --lib --bins --example judge --example faulty
-built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
+if [ "$arch$release" = "$(dpkg --print-architecture)" ]; then
+    "${CARGO:-cargo}" build --quiet --workspace --lib --bins --examples
+    built=${CARGO_TARGET_DIR:-target}/debug
+else
+    upper=${target^^}
+    export "CARGO_TARGET_${upper//-/_}_LINKER=$compiler"
+    export "CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static"
+    # In one go: what each package wants of the others is put together, so nothing is built twice.
+    "${CARGO:-cargo}" build --quiet $release --target $target -p countersteer -p countersteer-capi -p countersteer-scx --lib --bins --example judge --example faulty
+    built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
+fi
 mkdir -p "$into"
 cp vm/*.toml vm/shared.sh systemd/countersteer.service "$into/"
 for program in steer examples/{judge,faulty}; do

@@ -2,7 +2,7 @@
 # Runs a command under a stock kernel in a virtual machine, without KVM:
 #   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--kernel newest|oldest|stable]
 #          [--exact] [--speeds LIST] [--systemd] [--seconds N] [FILE ...] -- COMMAND
-# FILEs (static programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
+# FILEs (programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
 # here and its exit code is passed on. Time in the machine passes with the instructions that it executes, however busy the host
 # is: 2 ns each, its CPUs taking turns. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
@@ -46,6 +46,10 @@ mkdir -p "$root"/{bin,dev,here,proc,sys,tmp}
 cp "$cache/$arch/busybox" "$root/bin/busybox"
 cp "$here/init" "$root/init"
 [ ${#files[@]} = 0 ] || cp -r "${files[@]}" "$root/here/"
+# Programs of this machine's own kind may need shared libraries.
+for library in $([ ${#files[@]} = 0 ] || ldd "${files[@]}" 2>/dev/null | grep -o '/[^ :]* (0x' | cut -d' ' -f1 | sort -u); do
+    install -D "$(realpath "$library")" "$root$library"
+done
 printf '%s\n' "$*" >"$root/command"
 [ -z "$systemd" ] || "$here/systemd.sh" "$root"
 (cd "$root" && find . | "$cache/amd64/busybox" cpio -o -H newc 2>/dev/null) | gzip -1 >"$scratch/initrd"
