@@ -43,11 +43,11 @@ SEED ?= 1
 mutants: setup
 	scripts/mutants.sh $(MUTANTS) $(SEED)
 
-lint:
+# Format, clippy, and words that docs/glossary.md rules out.
+lint: words
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 
-# Words that docs/glossary.md rules out.
 words:
 	scripts/words
 

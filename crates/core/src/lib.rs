@@ -14,6 +14,7 @@ pub mod evidence;
 pub mod machine;
 pub mod metric;
 pub mod model;
+pub mod observation;
 pub mod phase;
 pub mod placement;
 pub mod policy;

@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 
 use crate::engine::{Observation, ThreadEvent, ThreadEventKind};
-use crate::metric::steps::{FixedModel, is_away, step_models};
+use crate::machine::FixedModel;
+use crate::metric::steps::{is_away, step_models};
 use crate::sample::Sample;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::{Observation, ThreadEventKind};
+use crate::observation::{Observation, ThreadEventKind};
 use crate::sample::{Event, Sample};
 use crate::units::{CoreTypeId, ProgramId, ThreadId};
 

@@ -22,6 +22,9 @@ use plotters_backend::{
 
 use crate::error::ReportError;
 
+/// The page's colours and what SVG needs of them; single SVG files carry them too.
+pub(crate) const COLOURS: &str = include_str!("html/colours.css");
+
 /// Backend units per SVG unit: plotters counts in whole units, lines should not look as if they did.
 const FINE: i32 = 8;
 const FONT: i32 = 11;

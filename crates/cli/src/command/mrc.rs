@@ -127,7 +127,7 @@ fn of_profile(args: &Args, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
     }
     let text = library::read(&args.input)?;
     let profile = Profile::parse(&text.path, &text.text)?;
-    let curve = profile_view::miss_curve(&profile).ok_or_else(|| {
+    let curve = profile.miss_curve().ok_or_else(|| {
         let why = format!(
             "{}: it holds misses for fewer than two cache sizes",
             text.path

@@ -14,7 +14,8 @@ use crate::steering::governed::Control;
 use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Whom;
-use crate::steering::tally::{ProgramTally, Summary, Tell};
+use crate::steering::summary::{ProgramTally, Summary};
+use crate::steering::tally::Tell;
 use crate::steering::waits::Wait;
 
 /// Run programs of this machine under a policy, or steer what runs already.

@@ -193,10 +193,10 @@ mod tests {
     #[test]
     fn figures_come_with_their_programs_and_only_on_loopback() {
         let control = Control::default();
-        control.lock().summary = crate::steering::tally::Summary {
+        control.lock().summary = crate::steering::summary::Summary {
             decisions: 7,
             core_types: vec!["big".into()],
-            programs: vec![crate::steering::tally::ProgramTally {
+            programs: vec![crate::steering::summary::ProgramTally {
                 name: "p\"q".into(),
                 cpu_s: vec![1.5],
                 living: 2,

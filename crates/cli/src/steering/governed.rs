@@ -17,7 +17,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{GroupId, Nanos, ThreadId};
 use countersteer_host::live::Bell;
 
-use super::tally::Summary;
+use super::summary::Summary;
 
 /// Late decisions in a row after which a policy is dropped.
 const MOST_LATE: u32 = 5;

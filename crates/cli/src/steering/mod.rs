@@ -13,6 +13,7 @@ pub mod job;
 pub mod programs;
 pub mod serving;
 pub mod socket;
+pub mod summary;
 pub mod tally;
 pub mod waits;
 pub mod whole_runs;

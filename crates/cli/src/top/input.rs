@@ -4,7 +4,17 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::state::Mode;
+/// What keys are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    #[default]
+    Table,
+    /// The filter is being typed.
+    Filter,
+    /// Columns are being picked; the cursor is here.
+    Columns(usize),
+    Help,
+}
 
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

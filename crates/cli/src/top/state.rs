@@ -9,7 +9,7 @@ use std::sync::Arc;
 use countersteer_core::units::Nanos;
 
 use super::columns::{Column, Measure, Source};
-use super::input::Action;
+use super::input::{Action, Mode};
 use super::sample::{Key, Measured, Snapshot};
 
 /// Intervals for which someone who no longer runs is still shown.
@@ -29,17 +29,6 @@ pub struct Line {
     pub history: VecDeque<f64>,
     pub idle: u32,
     pub ended: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Mode {
-    #[default]
-    Table,
-    /// The filter is being typed.
-    Filter,
-    /// Columns are being picked; the cursor is here.
-    Columns(usize),
-    Help,
 }
 
 /// The value of a line in a column, as it is sorted.

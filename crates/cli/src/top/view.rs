@@ -9,9 +9,9 @@ use ratatui::text::{Line as TextLine, Text};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 
 use super::columns::{Column, Source};
-use super::input::BINDINGS;
+use super::input::{BINDINGS, Mode};
 use super::plain;
-use super::state::{Line, Mode, State};
+use super::state::{Line, State};
 
 /// Share of a CPU from which a thread is busy.
 const BUSY: f64 = 0.8;

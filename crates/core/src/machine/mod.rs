@@ -16,7 +16,10 @@ use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
 
 pub use pipeline::{CorePipeline, Latencies, Queue, Unit, UnitSet};
-pub use steps::{MAX_FEATURES, MAX_STEPS, StepFeature, StepModel};
+pub use steps::{
+    FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, MAX_FEATURES, MAX_STEPS, StepFeature,
+    StepModel,
+};
 
 /// The schema name that every machine file carries.
 pub const SCHEMA: &str = "countersteer.machine/1";

@@ -10,6 +10,10 @@ use crate::events::Event;
 pub const MAX_FEATURES: usize = 8;
 /// Steps of a feature at most.
 pub const MAX_STEPS: usize = 64;
+/// Bits behind the point of a feature's value.
+pub const FEATURE_BITS: u32 = 20;
+/// Bits behind the point of a speed-up factor.
+pub const FACTOR_BITS: u32 = 16;
 
 /// A model of the speed-up factor for threads that run on one core type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -71,4 +75,50 @@ impl StepModel {
         }
         bounds::FACTOR.check("base", self.base).err()
     }
+}
+
+/// A model in whole numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FixedModel {
+    /// The base.
+    pub base_q16: i64,
+    /// Features whose events are known.
+    pub features: Vec<FixedFeature>,
+}
+
+/// A feature in whole numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedFeature {
+    /// Numerator.
+    pub above: Event,
+    /// Denominator.
+    pub below: Event,
+    /// (Least value, addition).
+    pub steps: Vec<(u64, i64)>,
+}
+
+impl StepModel {
+    /// In whole numbers; features of unknown events are left out.
+    #[must_use]
+    pub fn fixed(&self) -> FixedModel {
+        let feature = |f: &StepFeature| {
+            let steps = f
+                .steps
+                .iter()
+                .map(|(least, add)| (fixed(*least, FEATURE_BITS) as u64, fixed(*add, FACTOR_BITS)));
+            Some(FixedFeature {
+                above: Event::by_name(&f.above)?,
+                below: Event::by_name(&f.below)?,
+                steps: steps.collect(),
+            })
+        };
+        FixedModel {
+            base_q16: fixed(self.base, FACTOR_BITS),
+            features: self.features.iter().filter_map(feature).collect(),
+        }
+    }
+}
+
+fn fixed(value: f64, bits: u32) -> i64 {
+    (value * f64::from(1u32 << bits)).round() as i64
 }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::Observation;
 use crate::model::{Model, Target};
+use crate::observation::{Observation, ThreadEventKind};
 use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
@@ -63,7 +63,7 @@ impl MetricDef {
     /// Only a trained model tells it.
     #[must_use]
     pub fn is_trained_only(&self) -> bool {
-        [sf::SF_DOUBT.name, sf::EF_MODEL.name].contains(&self.name)
+        [trained::SF_DOUBT.name, trained::EF_MODEL.name].contains(&self.name)
     }
 
     /// The events behind it on a core type: those of the trained model if it is evaluated and there is one.
@@ -78,10 +78,10 @@ impl MetricDef {
 
 /// Metrics that a trained model tells where there is one.
 const TRAINED: [(&str, Target); 4] = [
-    (sf::SF_MODEL.name, Target::Sf),
-    (sf::SF_DOUBT.name, Target::Sf),
+    (trained::SF_MODEL.name, Target::Sf),
+    (trained::SF_DOUBT.name, Target::Sf),
     (steps::SF_STEPS.name, Target::Sf),
-    (sf::EF_MODEL.name, Target::Ef),
+    (trained::EF_MODEL.name, Target::Ef),
 ];
 
 impl MetricDef {
@@ -195,7 +195,7 @@ impl MetricBank {
             }
         }
         for event in &observation.events {
-            if event.kind == crate::engine::ThreadEventKind::Exit {
+            if event.kind == ThreadEventKind::Exit {
                 self.values.remove(&event.thread);
                 self.rounds.forget(event.thread);
                 self.sources.iter_mut().for_each(|s| s.forget(event.thread));

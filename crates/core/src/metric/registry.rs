@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 use super::formula::Computed;
-use super::{MetricDef, ReadBy, sf, steps, work};
+use super::{MetricDef, ReadBy, sf, steps, trained, work};
 use crate::counters::{Metric, MetricGroup};
 
 /// The files of metrics, with their texts.
@@ -31,9 +31,9 @@ pub const FILES: [(&str, &str); 4] = [
 
 /// Metrics that remember something, or come of more than one sample.
 static SOURCES: &[MetricDef] = &[
-    sf::SF_MODEL,
-    sf::SF_DOUBT,
-    sf::EF_MODEL,
+    trained::SF_MODEL,
+    trained::SF_DOUBT,
+    trained::EF_MODEL,
     sf::SF_SAMPLED,
     work::SF_WORK,
     sf::SF_ORACLE,

@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::steps::{FixedModel, is_away, step_models};
+use super::steps::{is_away, step_models};
+use crate::machine::FixedModel;
 use crate::sample::{Event, Sample};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};

@@ -6,39 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::trained::{Doubt, Factor};
 use super::{MetricDef, MetricSource, ReadBy, Round};
-use crate::model::Target;
 use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
-
-pub(super) const SF_MODEL: MetricDef = MetricDef {
-    name: "sf",
-    unit: "ratio",
-    prose: "speed-up factor predicted from counters of the core type the thread runs on; measured where the model abstains",
-    needs: &[Event::Instructions, Event::Cycles],
-    helps: &[Event::LlcReferences, Event::LlcMisses, Event::BranchMisses],
-    read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Sf))),
-};
-
-pub(super) const SF_DOUBT: MetricDef = MetricDef {
-    name: "sf_doubt",
-    unit: "ratio",
-    prose: "width of the trained model's interval over that of the constant; above 1 the model abstains and sf is measured",
-    needs: &[Event::Instructions, Event::Cycles],
-    helps: &[],
-    read_by: ReadBy::Source(|topology| Box::new(Doubt(Arc::clone(topology)))),
-};
-
-pub(super) const EF_MODEL: MetricDef = MetricDef {
-    name: "ef",
-    unit: "ratio",
-    prose: "efficiency factor (energy-delay product on the slowest core type over that on the fastest) by the trained model",
-    needs: &[Event::Instructions, Event::Cycles],
-    helps: &[],
-    read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Ef))),
-};
 
 pub(super) const SF_SAMPLED: MetricDef = MetricDef {
     name: "sf_sampled",

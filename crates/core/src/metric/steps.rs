@@ -7,7 +7,7 @@
 
 use super::sf::Model;
 use super::{MetricDef, MetricSource, ReadBy, Round};
-use crate::machine::{StepFeature, StepModel};
+use crate::machine::{FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, StepFeature, StepModel};
 use crate::sample::{Counts, Event, Sample};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, Nanos};
@@ -21,61 +21,11 @@ pub(super) const SF_STEPS: MetricDef = MetricDef {
     read_by: ReadBy::Source(|topology| Box::new(Steps(step_models(topology)))),
 };
 
-/// Bits behind the point of a feature's value.
-pub const FEATURE_BITS: u32 = 20;
-/// Bits behind the point of a speed-up factor.
-pub const FACTOR_BITS: u32 = 16;
 /// A ratio that is away by more than one part in so many may belong to another phase.
 const AWAY: u64 = 4;
 #[must_use]
 pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
     ratio_q20.abs_diff(began_q20) > began_q20 / AWAY
-}
-
-/// A model in whole numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FixedModel {
-    /// The base.
-    pub base_q16: i64,
-    /// Features whose events are known.
-    pub features: Vec<FixedFeature>,
-}
-
-/// A feature in whole numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FixedFeature {
-    /// Numerator.
-    pub above: Event,
-    /// Denominator.
-    pub below: Event,
-    /// (Least value, addition).
-    pub steps: Vec<(u64, i64)>,
-}
-
-impl StepModel {
-    /// In whole numbers; features of unknown events are left out.
-    #[must_use]
-    pub fn fixed(&self) -> FixedModel {
-        let feature = |f: &StepFeature| {
-            let steps = f
-                .steps
-                .iter()
-                .map(|(least, add)| (fixed(*least, FEATURE_BITS) as u64, fixed(*add, FACTOR_BITS)));
-            Some(FixedFeature {
-                above: Event::by_name(&f.above)?,
-                below: Event::by_name(&f.below)?,
-                steps: steps.collect(),
-            })
-        };
-        FixedModel {
-            base_q16: fixed(self.base, FACTOR_BITS),
-            features: self.features.iter().filter_map(feature).collect(),
-        }
-    }
-}
-
-fn fixed(value: f64, bits: u32) -> i64 {
-    (value * f64::from(1u32 << bits)).round() as i64
 }
 
 impl FixedModel {

@@ -9,9 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
-use crate::machine::StepModel;
-use crate::metric::Round;
-use crate::metric::steps::{FACTOR_BITS, FixedModel};
+use crate::machine::{FixedModel, StepModel};
 use crate::textfile::{TextError, parse_toml};
 
 pub use shipped::{for_machine, shipped, shipped_for};
@@ -23,7 +21,7 @@ pub const COVERAGE: f64 = 0.9;
 /// Frequencies of a machine's core types may be this far from those that a model was trained for.
 const SAME_CLOCKS: f64 = 0.05;
 /// Half-width of the interval where a model cannot tell at all, relative to the factor.
-const UNKNOWN: f64 = 10.0;
+pub const UNKNOWN_WIDTH: f64 = 10.0;
 
 /// What a model predicts of a thread.
 #[derive(
@@ -161,9 +159,10 @@ struct Pair<'a> {
 pub struct Model {
     pub target: Target,
     pub factor: FixedModel,
-    width: FixedModel,
-    least_width: f64,
-    constant: Constant,
+    pub width: FixedModel,
+    /// The least that the width is.
+    pub least_width: f64,
+    pub constant: Constant,
 }
 
 /// What a model says of a thread.
@@ -207,30 +206,6 @@ impl Model {
             }
         }
         events
-    }
-
-    /// What a round tells; none of one that is not whole or of a thread that did nothing. Where a ratio cannot be told, the
-    /// doubt is beyond all bounds.
-    #[must_use]
-    pub fn predict(&self, round: &Round<'_>) -> Option<Prediction> {
-        if !round.is_whole() {
-            return None;
-        }
-        let from = |q16: u64| q16 as f64 / f64::from(1u32 << FACTOR_BITS);
-        let (least, most) = self.target.bounds();
-        let factor = from(self.factor.factor_q16(round)?).clamp(least, most);
-        let mut tables = self.factor.features.iter().chain(&self.width.features);
-        let complete = tables.all(|f| f.read_q20(round).is_some());
-        let width = match self.width.factor_q16(round) {
-            Some(width) if complete => from(width).max(self.least_width),
-            _ => UNKNOWN,
-        };
-        let doubt = width / self.constant.width.max(1e-6);
-        Some(Prediction {
-            factor,
-            width,
-            doubt,
-        })
     }
 }
 

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Locality;
+use super::{CoreTable, Locality, Recorded, Tabulated};
 use crate::units::LINE_BYTES;
 
 /// Misses per kilo-instruction against lines of cache, non-increasing.
@@ -39,6 +39,42 @@ const POISON_MPKI: f64 = 8.0;
 const COMPUTE_MPKI: f64 = 0.5;
 
 impl MissCurve {
+    /// The curves of a recorded profile's behaviours, each by its share of the instructions.
+    pub(super) fn mean_of(recorded: &Recorded) -> Self {
+        let parts: Vec<(f64, Self)> = (recorded.behaviours.iter().zip(recorded.shares()))
+            .map(|(behaviour, share)| (share, Self::from_locality(&behaviour.locality)))
+            .collect();
+        let mut lines: Vec<f64> = parts
+            .iter()
+            .flat_map(|(_, curve)| curve.points().iter().map(|p| p.0))
+            .collect();
+        lines.sort_by(f64::total_cmp);
+        lines.dedup();
+        let mean = |at: f64| {
+            parts
+                .iter()
+                .map(|(share, curve)| share * curve.mpki(at))
+                .sum()
+        };
+        Self::from_points(lines.into_iter().map(|at| (at, mean(at))).collect())
+    }
+
+    /// The curve of the first core type for which a table has misses for two cache sizes.
+    pub(super) fn of_table(table: &Tabulated) -> Option<Self> {
+        let points = |core: &CoreTable| -> Vec<(f64, f64)> {
+            core.points
+                .iter()
+                .filter_map(|p| Some((p.cache_kib * 1024.0 / LINE_BYTES as f64, p.llc_mpki?)))
+                .collect()
+        };
+        table
+            .core
+            .iter()
+            .map(points)
+            .find(|p| p.len() > 1)
+            .map(Self::from_points)
+    }
+
     /// A curve through points (lines, mpki); they are sorted, and made non-increasing by carrying the smaller value on.
     #[must_use]
     pub fn from_points(mut points: Vec<(f64, f64)>) -> Self {

@@ -61,4 +61,13 @@ impl Profile {
             Self::Tabulated(p) => p.instructions(),
         }
     }
+
+    /// The miss curve of a whole run; `None` when the profile does not hold one.
+    #[must_use]
+    pub fn miss_curve(&self) -> Option<MissCurve> {
+        match self {
+            Self::Recorded(p) => Some(MissCurve::mean_of(p)),
+            Self::Tabulated(p) => MissCurve::of_table(p),
+        }
+    }
 }

@@ -145,6 +145,17 @@ pub struct Segment {
 }
 
 impl Recorded {
+    /// Share of the instructions of each behaviour.
+    #[must_use]
+    pub fn shares(&self) -> Vec<f64> {
+        let mut shares = vec![0.0; self.behaviours.len()];
+        for segment in &self.timeline {
+            shares[segment.behaviour as usize] +=
+                segment.instructions as f64 / self.instructions.max(1) as f64;
+        }
+        shares
+    }
+
     /// Parses and checks the JSON text of a recorded profile.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use countersteer_core::profile::{
 };
 
 use super::cluster::{Point, cluster};
+use super::figures::{beyond, round};
 use super::layout::{
     ENDED_EXEC, ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, NEAR_LINES, REUSE_BUCKETS, RUNNABLE_LEVELS,
     STACK_BUCKETS, add_record, record,
@@ -258,15 +259,6 @@ fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<Point> {
         .collect()
 }
 
-/// Touches whose distance is at least `lines`, first ones included.
-pub(super) fn beyond(record: &[u64], lines: u64) -> u64 {
-    let from = LogHistogram::bucket(lines);
-    record[record::STACK + from..record::STACK + STACK_BUCKETS]
-        .iter()
-        .sum::<u64>()
-        + record[record::COLD]
-}
-
 fn ipc(record: &[u64], lane: usize) -> Option<f64> {
     let cycles = record[record::ILP_CYCLES + lane];
     (cycles > 0).then(|| record[record::SAMPLED] as f64 / cycles as f64)
@@ -376,10 +368,6 @@ fn mlp(own: &[u64], whole: &[u64]) -> Vec<MlpPoint> {
         }
     }
     points
-}
-
-pub(super) fn round(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]

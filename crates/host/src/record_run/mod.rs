@@ -13,6 +13,7 @@
 mod assemble;
 mod cluster;
 mod error;
+mod figures;
 mod launch;
 #[allow(dead_code)]
 mod layout;

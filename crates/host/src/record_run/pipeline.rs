@@ -6,7 +6,7 @@ use countersteer_core::profile::{
     CONFLICT_WAYS, ChainPoint, Operation, Operations, Pipeline, Resolution, StreamPoint,
 };
 
-use super::assemble::{beyond, round};
+use super::figures::{beyond, round};
 use super::layout::{ILP_WINDOWS, MLP_LINES, record};
 
 /// Mispredictions in the samples below which the whole run's tell more about how long they take.

@@ -14,7 +14,7 @@
 use super::cpus::{CpuFacts, HybridPmu};
 use super::platform::{Part, Platform, Vendor};
 use super::uarch::{GENERIC, Uarch};
-use super::{arm, names, x86};
+use super::{arm, x86};
 
 /// Clocks and capacities this far apart are different types, unless something lies in between.
 const GAP: f64 = 1.10;
@@ -39,7 +39,7 @@ pub(super) struct Class {
 /// What one type has in common: PMU, part, L1 and L2 size, cache levels.
 type Key = (Option<HybridPmu>, Option<Part>, u32, u32, u32);
 
-/// Sorts CPUs into core types.
+/// Sorts CPUs into core types, which have the names of their microarchitectures.
 pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut keys: Vec<Key> = Vec::new();
@@ -68,7 +68,6 @@ pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
             c.llc_kib,
         )
     });
-    names::assign(platform, &mut classes);
     classes
 }
 

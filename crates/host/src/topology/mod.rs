@@ -63,7 +63,8 @@ pub fn detect(root: &Path) -> Result<Machine, DetectError> {
     let tree = Tree::new(root);
     let platform = platform::Platform::read(&tree);
     let cpus = cpus::read(&tree, &platform)?;
-    let classes = classify::classify(&platform, &cpus.list);
+    let mut classes = classify::classify(&platform, &cpus.list);
+    names::assign(&platform, &mut classes);
     let machine = build::machine(&tree, &platform, &cpus, &classes)?;
     let impossible = |problem: String| DetectError::Impossible {
         root: root.to_path_buf(),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use countersteer_core::profile::{CacheClass, MissCurve};
 use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::LINE_BYTES;
 use maud::{Markup, PreEscaped, html};
 
 use super::{ChartDef, Experiment};
 use crate::error::ReportError;
 use crate::format::{bytes, number};
-use crate::profile_view::{classified, miss_curve};
 use crate::svg::{Mark, Plot, Role};
 
 pub(super) const DEF: ChartDef = ChartDef {
@@ -31,7 +31,7 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     let mut curves: BTreeMap<String, MissCurve> = BTreeMap::new();
     for record in &experiment.records {
         for (_, profile) in record.profiles()? {
-            if let Some(curve) = miss_curve(&profile) {
+            if let Some(curve) = profile.miss_curve() {
                 curves.insert(profile.name().to_owned(), curve);
             }
         }
@@ -53,6 +53,23 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
             @if left_out > 0 { p.note { (left_out) " more programs not shown" } }
         }
     }))
+}
+
+/// The class of a curve with the figures that decide it.
+pub(crate) fn classified(curve: &MissCurve) -> String {
+    let at = |size: f64| {
+        format!(
+            "{} with {}",
+            number(curve.mpki(size / LINE_BYTES as f64), 3),
+            bytes(size)
+        )
+    };
+    format!(
+        "{}: {}, {} misses per kilo-instruction",
+        curve.class(),
+        at(524_288.0),
+        at(4_194_304.0)
+    )
 }
 
 /// A curve as an element of its own.

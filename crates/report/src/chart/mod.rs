@@ -20,7 +20,7 @@ use crate::error::ReportError;
 use crate::record::Record;
 use crate::table::Summary;
 
-pub(crate) use curves::curve_plot;
+pub(crate) use curves::{classified, curve_plot};
 pub(crate) use residence::Residence;
 pub(crate) use timeline::legend;
 

@@ -21,8 +21,6 @@ use crate::error::ReportError;
 use crate::record::{Detail, Record};
 use crate::table::{CompareRun, Ranking, summarise};
 
-/// Colours and what SVG needs of them; single SVG files carry these too.
-pub(crate) const COLOURS: &str = include_str!("colours.css");
 const STYLE: &str = include_str!("style.css");
 
 /// Bytes of charts after which heavy ones are left out: a phone should open the page over a slow network.
@@ -74,7 +72,7 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (input.title) }
-                style { (PreEscaped(COLOURS)) (PreEscaped(STYLE)) }
+                style { (PreEscaped(crate::svg::COLOURS)) (PreEscaped(STYLE)) }
             }
             body {
                 header {
@@ -258,7 +256,7 @@ mod tests {
 
     /// Custom properties of each theme: light, dark, print.
     fn themes() -> Vec<BTreeMap<String, [f64; 3]>> {
-        super::COLOURS
+        crate::svg::COLOURS
             .split(":root {")
             .skip(1)
             .map(|block| {

@@ -2,7 +2,7 @@
 
 use countersteer_core::profile::{Behaviour, MissCurve, Recorded, ThreadShape};
 
-use super::{shares, source};
+use super::source;
 use crate::format::{number, prefixed};
 use crate::table::plain;
 
@@ -146,6 +146,6 @@ fn table(p: &Recorded) -> String {
     };
     plain(
         &head,
-        p.behaviours.iter().zip(shares(p)).enumerate().map(row),
+        p.behaviours.iter().zip(p.shares()).enumerate().map(row),
     )
 }

@@ -10,6 +10,7 @@ mod columns;
 mod counting;
 mod differences;
 mod disk;
+mod files;
 mod live;
 mod manifest;
 mod parts;

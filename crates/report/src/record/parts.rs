@@ -14,7 +14,7 @@ use arrow_schema::{ArrowError, Field, SchemaRef};
 use countersteer_core::topology::Topology;
 
 use super::collector::Words;
-use super::disk::{
+use super::files::{
     check_place, file_name, new_file, put, read_batches, read_table, write_batches, write_manifest,
 };
 use super::tables::{TABLES, Table};

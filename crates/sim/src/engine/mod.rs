@@ -115,7 +115,7 @@ pub struct Simulation {
     finished_buffer: Vec<ThreadId>,
     admission: Option<AdmissionTable>,
     /// Where the table sends each thread, by the metrics of the last observation.
-    admitted: Vec<Option<GroupId>>,
+    admission_groups: Vec<Option<GroupId>>,
     migrations: u64,
     switches: u64,
     budget: Option<Budget>,
@@ -199,7 +199,7 @@ impl Simulation {
             switch_buffer: Vec::new(),
             finished_buffer: Vec::new(),
             admission: None,
-            admitted: Vec::new(),
+            admission_groups: Vec::new(),
             migrations: 0,
             switches: 0,
             budget: None,
@@ -590,7 +590,7 @@ impl Simulation {
 
     /// Where the admission table sends a thread, if there is a table.
     fn admission_target(&self, id: ThreadId) -> Option<Arc<CpuSet>> {
-        let group = (*self.admitted.get(id.index())?)?;
+        let group = (*self.admission_groups.get(id.index())?)?;
         Some(Arc::clone(&self.topology.group(group).cpus))
     }
 
@@ -602,7 +602,7 @@ impl Simulation {
         let column = values.and_then(|bank| Some((bank, bank.column(&table.metric)?)));
         let value = |id| column.and_then(|(bank, column)| bank.at(id, column));
         let ids = (0..self.threads.len()).map(ThreadId::from_index);
-        self.admitted = ids.map(|id| table.choose(value(id))).collect();
+        self.admission_groups = ids.map(|id| table.choose(value(id))).collect();
     }
 
     /// Confines a thread; says whether that changed anything.

@@ -1,0 +1,213 @@
+//! The files of a record's folder: its manifest, and one Parquet file per table.
+//!
+//! Input: batches, or the path of a file. Output: the file, or rows. Nothing here knows which tables make a record.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use super::collector::Words;
+use super::tables::Table;
+use super::{Manifest, Record, SCHEMA};
+use crate::atomic::write_atomically;
+use crate::error::ReportError;
+
+const MANIFEST: &str = "manifest.json";
+/// What the schemas of all versions begin with.
+const FAMILY: &str = "countersteer.record/";
+
+/// Writes a manifest; what was there before is replaced whole or not at all.
+pub(super) fn write_manifest(manifest: &Manifest, dir: &Path) -> Result<(), ReportError> {
+    let text = serde_json::to_string_pretty(manifest).map_err(|e| ReportError::Encode {
+        table: "manifest",
+        why: e.to_string(),
+    })?;
+    write_atomically(&dir.join(MANIFEST), (text + "\n").as_bytes())
+}
+
+/// A file that is not there yet.
+pub(super) fn new_file(path: &Path) -> Result<File, ReportError> {
+    File::create_new(path).map_err(|e| ReportError::write(path, e))
+}
+
+/// Writes batches into a file; there is at least one, for its columns.
+pub(super) fn write_batches(
+    batches: impl Iterator<Item = Result<RecordBatch, ReportError>>,
+    file: File,
+    path: &Path,
+) -> Result<(), ReportError> {
+    let write = |e: parquet::errors::ParquetError| ReportError::write(path, io_error(e));
+    let mut batches = batches.peekable();
+    let schema = match batches.peek() {
+        Some(Ok(batch)) => batch.schema(),
+        _ => std::sync::Arc::new(arrow_schema::Schema::empty()),
+    };
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .build();
+    let mut writer = ArrowWriter::try_new(&file, schema, Some(properties)).map_err(write)?;
+    for batch in batches {
+        writer.write(&batch?).map_err(write)?;
+    }
+    writer.close().map_err(write)?;
+    file.sync_all().map_err(|e| ReportError::write(path, e))
+}
+
+/// The batches of a file.
+pub(super) fn read_batches(path: &Path) -> Result<ParquetRecordBatchReader, ReportError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(ReportError::damaged(path, "the file is missing"));
+        }
+        Err(e) => return Err(ReportError::read(path, e)),
+    };
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+        .map_err(|e| ReportError::damaged(path, e))?;
+    builder
+        .with_batch_size(1 << 14)
+        .build()
+        .map_err(|e| ReportError::damaged(path, e))
+}
+
+pub(super) fn file_name(table: &Table) -> String {
+    format!("{}.parquet", table.name)
+}
+
+/// Whether there is a record to replace at `dir`.
+pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
+    let taken = || ReportError::Taken { path: dir.into() };
+    match fs::symlink_metadata(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(ReportError::read(dir, e)),
+        Ok(meta) if !meta.is_dir() => Err(taken()),
+        Ok(_) => {
+            let empty = fs::read_dir(dir)
+                .map_err(|e| ReportError::read(dir, e))?
+                .next()
+                .is_none();
+            let ours = read_schema(dir).is_ok_and(|schema| schema.starts_with(FAMILY));
+            if empty || ours {
+                Ok(true)
+            } else {
+                Err(taken())
+            }
+        }
+    }
+}
+
+/// Moves a folder to its place; where that fails, nothing of it is left.
+pub(super) fn put(temporary: TempDir, dir: &Path, replaces: bool) -> Result<(), ReportError> {
+    let write = |e| ReportError::write(dir, e);
+    if !replaces {
+        fs::rename(temporary.path(), dir).map_err(write)?;
+        let _ = temporary.keep();
+        return Ok(());
+    }
+    let old = temporary.path().with_extension("old");
+    fs::rename(dir, &old).map_err(write)?;
+    if let Err(e) = fs::rename(temporary.path(), dir) {
+        // Better the old record than none.
+        let _ = fs::rename(&old, dir);
+        return Err(write(e));
+    }
+    let _ = temporary.keep();
+    fs::remove_dir_all(&old).map_err(|e| ReportError::write(&old, e))
+}
+
+fn io_error(error: parquet::errors::ParquetError) -> std::io::Error {
+    match error {
+        parquet::errors::ParquetError::External(inner) => {
+            match inner.downcast::<std::io::Error>() {
+                Ok(io) => *io,
+                Err(other) => std::io::Error::other(other),
+            }
+        }
+        other => std::io::Error::other(other.to_string()),
+    }
+}
+
+/// The schema that a folder's manifest names.
+fn read_schema(dir: &Path) -> Result<String, ReportError> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: String,
+    }
+    let foreign = |why: String| ReportError::Foreign {
+        path: dir.into(),
+        why,
+    };
+    if !dir.is_dir() {
+        let why = if dir.exists() {
+            "it is a file"
+        } else {
+            "there is no such folder"
+        };
+        return Err(foreign(why.into()));
+    }
+    let path = dir.join(MANIFEST);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(foreign(format!("it has no {MANIFEST}")));
+        }
+        Err(e) => return Err(ReportError::read(&path, e)),
+    };
+    match serde_json::from_str::<Head>(&text) {
+        Ok(head) => Ok(head.schema),
+        Err(e) if e.is_eof() => Err(ReportError::damaged(&path, "the file ends too early")),
+        Err(e) => Err(foreign(format!("its {MANIFEST} has no schema ({e})"))),
+    }
+}
+
+/// The manifest of a record of this version.
+pub(super) fn read_manifest(dir: &Path) -> Result<Manifest, ReportError> {
+    let schema = read_schema(dir)?;
+    if !schema.starts_with(FAMILY) {
+        return Err(ReportError::Foreign {
+            path: dir.into(),
+            why: format!("its schema is `{schema}`"),
+        });
+    }
+    if schema != SCHEMA {
+        return Err(ReportError::Newer {
+            path: dir.into(),
+            schema,
+            reads: SCHEMA,
+        });
+    }
+    let path = dir.join(MANIFEST);
+    let text = fs::read_to_string(&path).map_err(|e| ReportError::read(&path, e))?;
+    serde_json::from_str(&text).map_err(|e| ReportError::damaged(&path, e))
+}
+
+/// Adds the rows of a file to a record; how many there were.
+pub(super) fn read_table(
+    table: &Table,
+    path: &Path,
+    record: &mut Record,
+    words: &mut Words,
+) -> Result<u64, ReportError> {
+    let damaged = |e: &dyn std::fmt::Display| ReportError::damaged(path, e);
+    let reader = read_batches(path)?;
+    let schema = reader.schema();
+    let mut rows = 0;
+    for batch in reader {
+        let batch = batch.map_err(|e| damaged(&e))?;
+        rows += batch.num_rows() as u64;
+        (table.decode)(record, words, &batch).map_err(|e| damaged(&e))?;
+    }
+    if rows == 0 {
+        // The names of columns matter even without rows.
+        let empty = RecordBatch::new_empty(schema);
+        (table.decode)(record, words, &empty).map_err(|e| damaged(&e))?;
+    }
+    Ok(rows)
+}
