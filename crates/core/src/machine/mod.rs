@@ -15,7 +15,7 @@ use crate::events::Event;
 use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
 
-pub use pipeline::{CorePipeline, Latencies, Queue, Unit, UnitSet};
+pub use pipeline::{CorePipeline, Latencies, MAX_PORT_SETS, Queue, Unit, UnitSet};
 pub use steps::{
     FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, MAX_FEATURES, MAX_STEPS, StepFeature,
     StepModel,

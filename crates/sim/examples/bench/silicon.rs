@@ -88,6 +88,37 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     for (name, filter) in all {
         summary(name, &rows.iter().filter(filter).collect::<Vec<_>>(), clock);
     }
+    siblings()
+}
+
+/// Prints what a second thread on a core adds.
+fn siblings() -> Result<(), Box<dyn Error>> {
+    let topology = machine("i9-12900k")?;
+    let cpu = topology.cpus.first().ok_or("the machine has no CPU")?;
+    let beside = topology
+        .cpus
+        .iter()
+        .find(|c| c.core == cpu.core && c.id != cpu.id);
+    let sibling = beside.ok_or("the machine has no SMT siblings")?;
+    let mut gains = Vec::new();
+    for profile in profiles("recorded")? {
+        let mut model = Analytic::new(Arc::clone(&topology), ProgressConfig::default());
+        let id = model.add_program(Arc::clone(&profile))?;
+        let alone = model.steady_state(&[(id, cpu.id, 1.0)])[0].ips;
+        let both = model.steady_state(&[(id, cpu.id, 1.0), (id, sibling.id, 1.0)]);
+        gains.push((both[0].ips + both[1].ips) / alone);
+    }
+    gains.sort_by(f64::total_cmp);
+    let at = |share| quantile(&gains, share);
+    println!(
+        "\nTwo copies of each of {} recorded programs on one P core with SMT, over one: quartiles {:.2}, {:.2}, {:.2}, least {:.2}, most {:.2} (published for whole suites: about 1.25).",
+        gains.len(),
+        at(0.25),
+        at(0.5),
+        at(0.75),
+        at(0.0),
+        at(1.0),
+    );
     Ok(())
 }
 

@@ -5,10 +5,12 @@
 
 use countersteer_core::machine::{CorePipeline, CoreType, Queue, Unit};
 use countersteer_core::profile::{
-    Behaviour, ChainPoint, Mix, Operation, Operations, Pipeline, REFERENCE_LOAD_CYCLES, Resolution,
+    Behaviour, CONFLICT_SETS, ChainPoint, MissCurve, Mix, Operation, Operations, Pipeline,
+    REFERENCE_LOAD_CYCLES, Resolution,
 };
 
 use super::curves;
+use super::siblings::{DISPATCH, SHARED_PARTS, Uses};
 
 const UNITS: usize = Unit::ALL.len();
 /// Share of branches that are taken and that fuse with the compare before them, where neither was recorded (medians of the
@@ -56,12 +58,28 @@ impl Demand {
         })
     }
 
-    /// Misses per instruction of a first-level cache, where its shape was recorded.
-    pub fn conflicts(&self, lines: f64, ways: u32) -> Option<f64> {
-        let sets = f64::from(countersteer_core::profile::CONFLICT_SETS);
-        let same_shape = (lines / f64::from(ways.max(1)) - sets).abs() < 0.5;
-        let misses = self.pipeline.conflicts.get(ways.checked_sub(1)? as usize)?;
-        same_shape.then_some(misses / 1000.0)
+    /// Misses per instruction of a first-level cache of `lines` lines and `ways` ways.
+    ///
+    /// Recorded for 64 sets. With more sets of as many ways the misses that the shape adds to the curve's are taken to be the
+    /// same part of them; whatever 64 sets hit they hit as well, since each of theirs is a part of one of those.
+    pub fn first_misses(&self, curve: &MissCurve, lines: f64, ways: u32) -> f64 {
+        let expected = curves::private_misses(curve, lines, ways);
+        let sets = f64::from(CONFLICT_SETS);
+        let recorded = (ways as usize)
+            .checked_sub(1)
+            .and_then(|i| self.pipeline.conflicts.get(i));
+        let Some(recorded) = recorded.map(|mpki| mpki / 1000.0) else {
+            return expected;
+        };
+        let more = lines / f64::from(ways) / sets;
+        if (more - 1.0).abs() < 0.01 {
+            return recorded;
+        }
+        let of_64_sets = curves::private_misses(curve, sets * f64::from(ways), ways);
+        if more < 1.0 || of_64_sets <= 0.0 {
+            return expected;
+        }
+        (expected * recorded / of_64_sets).min(recorded)
     }
 
     /// Share of the misses of a cache of `lines` that a stream prefetcher foresees.
@@ -107,16 +125,38 @@ fn estimated(behaviour: &Behaviour) -> Pipeline {
 pub struct Bounds {
     /// Cycles per instruction that width and ports need.
     pub throughput: f64,
-    /// Cycles per instruction that dependences need when loads take what a hit in the first level takes.
-    pub chains: f64,
-    /// What a cycle more on every load adds to that.
-    pub per_load_cycle: f64,
+    /// The same for each part of the core: dispatch, taken branches, sets of ports.
+    pub uses: Uses,
+    pub chains: Chains,
+    /// The same when SMT siblings fill their share of the schedulers.
+    pub crowded: Chains,
     /// Cycles of a misprediction after its branch's dispatch.
     pub resolution: f64,
     /// Instructions that the reorder buffer or the registers let in.
     pub retained: f64,
     pub miss_buffers: f64,
     pub prefetch_lines: f64,
+}
+
+/// Dependences.
+#[derive(Clone, Copy)]
+pub struct Chains {
+    /// Cycles per instruction that they need when loads take what a hit in the first level takes.
+    pub cycles: f64,
+    /// What a cycle more on every load adds to that.
+    pub per_load_cycle: f64,
+}
+
+impl Chains {
+    const NONE: Self = Self {
+        cycles: 0.0,
+        per_load_cycle: 0.0,
+    };
+
+    /// Every load takes `cycles` more on average.
+    pub fn lengthen(&mut self, cycles: f64) {
+        self.cycles += cycles * self.per_load_cycle;
+    }
 }
 
 /// Part of a queue's entries in use when one of its parts is full and stops dispatch. Fitted like the order of
@@ -156,9 +196,18 @@ pub fn bounds(
     } else {
         0.0
     };
-    let throughput = ((1.0 - fused) / core_type.dispatch_width)
-        .max(pipeline.port_cycles(&work))
-        .max(demand.pipeline.taken / pipeline.taken_per_cycle);
+    let mut uses = Uses::default();
+    let front_end = [
+        (1.0 - fused) / core_type.dispatch_width,
+        demand.pipeline.taken / pipeline.taken_per_cycle,
+    ];
+    for (part, cycles) in uses
+        .iter_mut()
+        .zip(front_end.into_iter().chain(pipeline.port_uses(&work)))
+    {
+        *part = cycles;
+    }
+    let throughput = uses.iter().copied().fold(0.0, f64::max);
     let registers = pipeline.registers.map_or(f64::INFINITY, |r| r / REGISTERS);
     let reorder = pipeline.retained.unwrap_or(f64::from(core_type.window));
     let retained = (reorder.min(registers) / siblings).max(1.0);
@@ -173,9 +222,10 @@ pub fn bounds(
         behaviour,
         demand,
         (pipeline.load_cycles, operations),
-        view,
+        (view, siblings),
         Bounds {
             throughput,
+            uses,
             retained,
             miss_buffers: (pipeline.miss_buffers / siblings).max(1.0),
             prefetch_lines: pipeline.prefetch_lines,
@@ -187,13 +237,16 @@ pub fn bounds(
 /// A core of which only width and window are known.
 fn generic(behaviour: &Behaviour, demand: &Demand, core_type: &CoreType, siblings: f64) -> Bounds {
     let window = (f64::from(core_type.window) / siblings).max(1.0);
+    let mut uses = Uses::default();
+    uses[DISPATCH] = 1.0 / core_type.dispatch_width;
     latencies(
         behaviour,
         demand,
         (core_type.l1d.latency_cycles.max(GENERIC_LOAD.min(2.0)), 1.0),
-        window,
+        (window, 1.0),
         Bounds {
             throughput: 1.0 / core_type.dispatch_width,
+            uses,
             retained: window,
             miss_buffers: (window / 20.0).max(2.0),
             ..empty()
@@ -204,8 +257,9 @@ fn generic(behaviour: &Behaviour, demand: &Demand, core_type: &CoreType, sibling
 const fn empty() -> Bounds {
     Bounds {
         throughput: 0.0,
-        chains: 0.0,
-        per_load_cycle: 0.0,
+        uses: [0.0; SHARED_PARTS],
+        chains: Chains::NONE,
+        crowded: Chains::NONE,
         resolution: 0.0,
         retained: 1.0,
         miss_buffers: 1.0,
@@ -226,30 +280,78 @@ fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
     beyond(&|o| pipeline.latency.of(o)) / reference
 }
 
-/// Fills in what latencies of loads and operations, the latter as a scale of the recorder's, make of the dependences.
+/// Fills in what latencies of loads and operations, the latter as a scale of the recorder's, make of the dependences among
+/// the instructions in view of the schedulers, which `siblings` threads fill.
 fn latencies(
     behaviour: &Behaviour,
     demand: &Demand,
     (load_cycles, operations): (f64, f64),
-    view: f64,
+    (view, siblings): (f64, f64),
     bounds: Bounds,
 ) -> Bounds {
-    let chains = &demand.pipeline.chains;
-    let at = |value: fn(&ChainPoint) -> f64| {
-        let points: Vec<_> = chains
-            .iter()
-            .map(|c| (f64::from(c.window), value(c)))
-            .collect();
-        curves::interpolate(&points, view).unwrap_or(0.0)
+    let chains = |view: f64| {
+        let at = |value: fn(&ChainPoint) -> f64| {
+            let points = demand.pipeline.chains.iter();
+            let points: Vec<_> = points.map(|c| (f64::from(c.window), value(c))).collect();
+            curves::interpolate(&points, view).unwrap_or(0.0)
+        };
+        let per_load_cycle = at(|c| c.loads) / f64::from(REFERENCE_LOAD_CYCLES - 1);
+        let loads = (load_cycles - 1.0) * per_load_cycle;
+        Chains {
+            cycles: 1.0 / curves::ilp(&behaviour.ilp, view)
+                + loads
+                + at(|c| c.operations) * operations,
+            per_load_cycle,
+        }
     };
-    let slow = f64::from(REFERENCE_LOAD_CYCLES - 1);
-    let per_load_cycle = at(|c| c.loads) / slow;
-    let loads = (load_cycles - 1.0) * per_load_cycle;
     let r = demand.pipeline.resolution;
+    let slow = f64::from(REFERENCE_LOAD_CYCLES - 1);
     Bounds {
-        chains: 1.0 / curves::ilp(&behaviour.ilp, view) + loads + at(|c| c.operations) * operations,
-        per_load_cycle,
+        chains: chains(view),
+        crowded: chains((view / siblings).max(1.0)),
         resolution: r.unit + r.loads * (load_cycles - 1.0) / slow + r.operations * operations,
         ..bounds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::synthetic::{compute, profile};
+    use super::*;
+    use countersteer_core::profile::Profile;
+
+    fn demand(conflicts: Vec<f64>) -> (Demand, MissCurve) {
+        let profile = profile("p", &[(compute(), 1_000_000)]);
+        let Profile::Recorded(recorded) = &profile else {
+            panic!("synthetic profiles are recorded ones");
+        };
+        let behaviour = &recorded.behaviours[0];
+        let mut demand = Demand::new(behaviour);
+        demand.pipeline.conflicts = conflicts;
+        let curve = MissCurve::from_points(vec![(0.0, 100.0), (400.0, 50.0), (2000.0, 0.0)]);
+        (demand, curve)
+    }
+
+    #[test]
+    fn conflicts_are_as_recorded_with_64_sets_and_carried_over_to_more() {
+        let (recorded, curve) = demand((0..16).map(|ways| 90.0 - 3.0 * f64::from(ways)).collect());
+        let misses = |lines: f64, ways| recorded.first_misses(&curve, lines, ways) * 1000.0;
+        assert_eq!(misses(512.0, 8), 69.0);
+        assert_eq!(misses(256.0, 4), 81.0, "siblings have ways each");
+        let larger = misses(1024.0, 8);
+        let expected = curve.mpki(1024.0) * 69.0 / curve.mpki(512.0);
+        assert!((larger - expected).abs() < 1e-9, "{larger} {expected}");
+        // One way of so many sets is worse by the binomial rule than what 64 sets hit.
+        assert!(misses(65_536.0, 1) <= 90.0);
+        assert_eq!(
+            misses(256.0, 8),
+            curve.mpki(256.0),
+            "fewer sets say nothing"
+        );
+        let unrecorded = demand(Vec::new()).0;
+        assert_eq!(
+            unrecorded.first_misses(&curve, 512.0, 8) * 1000.0,
+            curve.mpki(512.0)
+        );
     }
 }

@@ -17,6 +17,7 @@ use countersteer_core::profile::{Behaviour, MissCurve};
 use super::class::Class;
 use super::core_bounds::{Bounds, Demand, bounds};
 use super::curves;
+use super::siblings::{Beside, Shares};
 use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table, limit};
 
 /// A miss finds the window on average half full, so half a window covers it (between none for the oldest instruction and
@@ -55,11 +56,34 @@ impl<'a> Core<'a> {
 
     /// Every load takes `cycles` more on average: dependences get longer by that.
     fn lengthen(&mut self, cycles: f64) {
-        self.bounds.chains += cycles * self.bounds.per_load_cycle;
-        self.base = limit(1.0 / self.bounds.throughput, 1.0 / self.bounds.chains);
+        self.bounds.chains.lengthen(cycles);
+        self.bounds.crowded.lengthen(cycles);
+        self.base = limit(
+            1.0 / self.bounds.throughput,
+            1.0 / self.bounds.chains.cycles,
+        );
         if !self.in_order {
             self.cover = COVER * self.bounds.retained * self.base;
         }
+    }
+
+    /// What it uses of the core beside SMT siblings.
+    fn shares(&self) -> Shares {
+        Shares {
+            uses: self.bounds.uses,
+            chains: self.bounds.chains.cycles,
+            crowded: self.bounds.crowded.cycles,
+            waiting: self.bounds.chains.cycles / self.base,
+            wrong_path: self.wrong_path(),
+        }
+    }
+
+    /// Instructions of wrong paths per instruction: as many as go at the base rate in the time that branches take to resolve.
+    fn wrong_path(&self) -> f64 {
+        if self.in_order {
+            return 0.0;
+        }
+        self.behaviour.branch_mpki / 1000.0 * self.bounds.resolution / self.base
     }
 
     fn overlap(&self, lines: f64) -> f64 {
@@ -79,8 +103,9 @@ impl<'a> Core<'a> {
             return 0.0;
         }
         let per_load = misses / self.behaviour.mix.loads.max(misses);
-        let chains = self.bounds.chains + latency * per_load * self.bounds.per_load_cycle;
-        let longer = limit(1.0 / self.bounds.throughput, 1.0 / chains);
+        let mut chains = self.bounds.chains;
+        chains.lengthen(latency * per_load);
+        let longer = limit(1.0 / self.bounds.throughput, 1.0 / chains.cycles);
         (longer - self.base).max(0.0) / misses
     }
 
@@ -159,6 +184,7 @@ pub struct Timing {
     behaviour: Behaviour,
     core_type: CoreType,
     class: Class,
+    shares: Shares,
 }
 
 impl Timing {
@@ -167,11 +193,17 @@ impl Timing {
             behaviour: behaviour.clone(),
             core_type: core_type.clone(),
             class: class.clone(),
+            shares: Core::new(behaviour, core_type, f64::from(class.threads)).shares(),
         }
     }
 
-    /// Cycles per instruction with these misses; `factor` is on the latency of memory.
-    pub fn cycles(&self, m: &Measured, factor: f64) -> Cycles {
+    /// What the behaviour uses of a core that it shares with siblings.
+    pub fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// Cycles per instruction with these misses beside these siblings; `factor` is on the latency of memory.
+    pub fn cycles(&self, m: &Measured, factor: f64, beside: &Beside) -> Cycles {
         let (core_type, class) = (&self.core_type, &self.class);
         let siblings = f64::from(class.threads);
         let mut core = Core::new(&self.behaviour, core_type, siblings);
@@ -198,8 +230,13 @@ impl Timing {
             before = miss;
         }
         let (fixed, waiting) = core.memory(class.memory_cycles, before, lines);
+        let base = if beside.threads > 0.0 {
+            core.shares().base(beside)
+        } else {
+            core.base
+        };
         Cycles {
-            base: core.base,
+            base,
             branches,
             memory: memory + fixed + waiting * factor,
             dispatch: 1.0 / core_type.dispatch_width,
@@ -213,10 +250,9 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
     let mut core = Core::new(behaviour, core_type, siblings);
     let curve = MissCurve::from_locality(&behaviour.locality);
     let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
-    let l1_misses = core
-        .demand
-        .conflicts(l1_lines, core_type.l1d.ways)
-        .unwrap_or_else(|| curves::private_misses(&curve, l1_lines, core_type.l1d.ways));
+    // Siblings take ways of each set.
+    let l1_ways = (core_type.l1d.ways / class.threads).max(1);
+    let l1_misses = core.demand.first_misses(&curve, l1_lines, l1_ways);
     let mut lines = l1_lines;
     let mut misses = l1_misses;
     let branch_cycles = behaviour.branch_mpki / 1000.0 * misprediction(core_type, &core.bounds);
@@ -241,8 +277,7 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         .map_or(class.memory_cycles, |l| l.latency_cycles);
     let mut table = Table {
         base: core.base,
-        ilp: 1.0 / core.bounds.chains,
-        width: 1.0 / core.bounds.throughput,
+        shares: core.shares(),
         fixed,
         private_misses: misses,
         private_references: if core_type.l2.is_some() {

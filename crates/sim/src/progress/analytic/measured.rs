@@ -9,6 +9,7 @@ use countersteer_core::profile::CoreTable;
 
 use super::class::Class;
 use super::curves::interpolate;
+use super::siblings::{DISPATCH, Shares};
 use super::table::{LevelTable, Point, Table};
 
 /// Misses taken to overlap where nothing was measured.
@@ -48,10 +49,11 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
     let most = miss
         .as_ref()
         .map_or(0.0, |m| m.iter().map(|p| p.1).fold(0.0, f64::max));
+    let mut shares = Shares::default();
+    shares.uses[DISPATCH] = 1.0 / core_type.dispatch_width;
     let siblings_power = measured.power_w.unwrap_or(core_type.power.active_w) / threads;
     let mut table = Table {
-        ilp: f64::INFINITY,
-        width: f64::INFINITY,
+        shares,
         private_misses: most,
         private_references: most,
         branch_misses: measured.branch_mpki.unwrap_or(0.0) / 1000.0,

@@ -24,6 +24,7 @@ mod model;
 mod pool;
 mod running;
 mod shared;
+mod siblings;
 mod signature;
 mod steady;
 pub mod synthetic;
@@ -52,6 +53,7 @@ use thread::Thread;
 pub(super) use class::Cpu;
 pub(super) use interval::{Cycles, Measured, Timing};
 pub(super) use memory::factor_at;
+pub(super) use siblings::Beside;
 pub use signature::signature;
 pub(super) use table::MAX_LEVELS;
 

@@ -8,6 +8,7 @@ use countersteer_core::profile::{Profile, Recorded};
 use countersteer_core::topology::Topology;
 
 use super::class::Class;
+use super::siblings::Beside;
 use super::table::{MAX_LEVELS, Table};
 use super::{ModelError, interval, measured};
 
@@ -87,7 +88,8 @@ impl Model {
                         .get(k)
                         .map_or(0.0, |l| l.lines)
                 });
-                let rate = tables[self.table(behaviour, *class) as usize].rate(&whole, 0.0, 1.0);
+                let rate =
+                    tables[self.table(behaviour, *class) as usize].rate(&whole, &Beside::default());
                 let ips = topology.core_types[core_type].freq_ghz * 1e9 / (rate.a + rate.b);
                 self.alone_ips.push(ips);
             }

@@ -7,6 +7,7 @@ use countersteer_core::units::Nanos;
 
 use super::Analytic;
 use super::class::NONE;
+use super::siblings::Beside;
 use super::table::MAX_LEVELS;
 
 /// Time constant of the part of the time that a thread runs (ns).
@@ -232,8 +233,7 @@ impl Analytic {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
         let mut lines = [0.0; MAX_LEVELS];
-        let mut siblings_ipc = 0.0;
-        let mut threads = 1.0;
+        let mut beside = Beside::default();
         if self.config.contention {
             for (k, held) in lines.iter_mut().enumerate().take(cpu.levels) {
                 *held = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;
@@ -241,8 +241,12 @@ impl Analytic {
             for sibling in &cpu.siblings {
                 let other = self.on_cpu[*sibling as usize];
                 if other != NONE {
-                    siblings_ipc += self.threads[other as usize].ipc(cpu);
-                    threads += 1.0;
+                    let other = &self.threads[other as usize];
+                    beside.add(
+                        &self.tables[other.table as usize].shares,
+                        other.ipc(cpu),
+                        1.0,
+                    );
                 }
             }
         } else {
@@ -251,7 +255,7 @@ impl Analytic {
             }
         }
         let table = &self.tables[t.table as usize];
-        let rate = table.rate(&lines, siblings_ipc, threads);
+        let rate = table.rate(&lines, &beside);
         let misses = if cpu.levels == 0 {
             table.private_misses
         } else {

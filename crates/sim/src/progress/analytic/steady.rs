@@ -9,6 +9,7 @@ use countersteer_core::units::CpuId;
 use super::class::{Cpu, NONE};
 use super::memory::MemoryDomain;
 use super::shared::{Resident, SharedCache};
+use super::siblings::Beside;
 use super::table::{MAX_LEVELS, Rate};
 use super::{Analytic, ModelId, Rates};
 
@@ -46,8 +47,8 @@ struct Search<'a> {
     rows: Vec<Row>,
     caches: Vec<SharedCache>,
     factors: Vec<f64>,
-    /// By CPU: part of the time it runs something, and what that dispatches per cycle.
-    busy: Vec<(f64, f64)>,
+    /// By CPU: part of the time it runs something, and what that takes of the core meanwhile.
+    busy: Vec<(f64, Beside)>,
 }
 
 /// See [`Analytic::steady_state`].
@@ -66,7 +67,7 @@ impl<'a> Search<'a> {
             rows: Vec::with_capacity(assignment.len()),
             caches: Vec::new(),
             factors: vec![1.0; progress.memories.len()],
-            busy: vec![(0.0, 0.0); progress.cpus.len()],
+            busy: vec![(0.0, Beside::default()); progress.cpus.len()],
         };
         let mut local = vec![NONE; progress.caches.len()];
         for (model, cpu, share) in assignment {
@@ -91,7 +92,7 @@ impl<'a> Search<'a> {
             for k in 0..place.levels {
                 row.lines[k] = progress.caches[place.chain[k] as usize].lines;
             }
-            row.rate = progress.tables[row.table as usize].rate(&row.lines, 0.0, 1.0);
+            row.rate = progress.tables[row.table as usize].rate(&row.lines, &Beside::default());
             row.speed = place.freq / (row.rate.a + row.rate.b);
             search.rows.push(row);
         }
@@ -141,10 +142,13 @@ impl<'a> Search<'a> {
     }
 
     fn dispatched(&mut self) {
-        self.busy.iter_mut().for_each(|b| b.1 = 0.0);
+        self.busy.iter_mut().for_each(|b| b.1 = Beside::default());
         for row in &self.rows {
-            let (busy, ipc) = &mut self.busy[row.cpu];
-            *ipc += row.share / *busy * row.speed / self.progress.cpus[row.cpu].freq;
+            let place = &self.progress.cpus[row.cpu];
+            let table = row.table + self.beside(place).round() as u32;
+            let shares = &self.progress.tables[table as usize].shares;
+            let (busy, takes) = &mut self.busy[row.cpu];
+            takes.add(shares, row.speed / place.freq, row.share / *busy);
         }
     }
 
@@ -222,16 +226,16 @@ impl<'a> Search<'a> {
     fn speed(&self, row: &Row) -> (f64, Rate) {
         let place = &self.progress.cpus[row.cpu];
         let beside = self.beside(place);
-        let ipc: f64 = place
-            .siblings
-            .iter()
-            .map(|s| self.busy[*s as usize].1)
-            .sum();
         let most = place.siblings.len() as f64;
         let with = |others: f64, lines: &[f64; MAX_LEVELS]| {
             let table = &self.progress.tables[row.table as usize + others as usize];
-            let share = if beside > 0.0 { others / most } else { 0.0 };
-            let rate = table.rate(lines, ipc * share, 1.0 + others);
+            let mut taken = Beside::default();
+            if others > 0.0 {
+                let siblings = place.siblings.iter();
+                siblings.for_each(|s| taken.add_all(&self.busy[*s as usize].1, others / most));
+                taken.threads = others;
+            }
+            let rate = table.rate(lines, &taken);
             (
                 place.freq / (rate.a + rate.b * self.factors[place.memory as usize]),
                 rate,

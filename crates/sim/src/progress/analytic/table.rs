@@ -10,6 +10,8 @@
 
 use countersteer_core::profile::Mix;
 
+use super::siblings::{Beside, Shares};
+
 /// Shared cache levels on the way to memory, at most (levels 2, 3 and 4).
 pub const MAX_LEVELS: usize = 3;
 /// Mantissa bits below those that select one of eight parts of an octave.
@@ -253,9 +255,8 @@ impl InstructionDetail {
 pub struct Table {
     /// Cycles per instruction of dispatch and dependencies alone.
     pub base: f64,
-    /// The two limits that `base` combines: instructions per cycle by dependencies, and by dispatch.
-    pub ilp: f64,
-    pub width: f64,
+    /// What it uses of a core that it shares with SMT siblings.
+    pub shares: Shares,
     /// Cycles per instruction for branches and private caches.
     pub fixed: f64,
     /// Cycles per instruction waiting for unloaded memory when no shared cache lies before it.
@@ -305,12 +306,12 @@ pub struct Rate {
 }
 
 impl Table {
-    /// Rates for given occupancies; `siblings_ipc` is what SMT siblings dispatch per cycle, `threads` how many they are
-    /// with this one.
+    /// Rates for given occupancies beside SMT siblings.
     #[inline]
-    pub fn rate(&self, lines: &[f64; MAX_LEVELS], siblings_ipc: f64, threads: f64) -> Rate {
-        let base = if threads > 1.0 {
-            self.shared_base(siblings_ipc, threads)
+    pub fn rate(&self, lines: &[f64; MAX_LEVELS], beside: &Beside) -> Rate {
+        // Measured programs have their whole time in `fixed`.
+        let base = if beside.threads > 0.0 && self.base > 0.0 {
+            self.shares.base(beside)
         } else {
             self.base
         };
@@ -352,12 +353,6 @@ impl Table {
         self.depth += 1;
     }
 
-    /// Dispatch slots go round robin: a thread has what its siblings leave, at least its equal share.
-    fn shared_base(&self, siblings_ipc: f64, threads: f64) -> f64 {
-        let width = (self.width - siblings_ipc).max(self.width / threads);
-        limit(width, self.ilp)
-    }
-
     /// Additional misses of a thread that finds `lines` of its lines in the private caches.
     pub fn cold_misses(&self, lines: f64) -> f64 {
         if self.useful_lines <= 0.0 {
@@ -379,8 +374,12 @@ impl Table {
         }
         Self {
             base: sum(&|t| t.base),
-            ilp: 1.0 / sum(&|t| 1.0 / t.ilp),
-            width: first.width,
+            shares: Shares::mean(
+                &tables
+                    .iter()
+                    .map(|(t, w)| (&t.shares, *w))
+                    .collect::<Vec<_>>(),
+            ),
             fixed: sum(&|t| t.fixed),
             memory: sum(&|t| t.memory),
             private_misses: sum(&|t| t.private_misses),

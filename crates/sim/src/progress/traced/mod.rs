@@ -29,7 +29,7 @@ use countersteer_core::profile::Profile;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
-use super::analytic::{Analytic, Cpu, factor_at};
+use super::analytic::{Analytic, Beside, Cpu, factor_at};
 use super::{Counters, ModelError, ModelId, ProgressConfig, ProgressModel, Rates};
 use machine::Machine;
 use thread::{Place, Program, Thread};
@@ -151,12 +151,14 @@ impl Traced {
             of.take(2).count() > 1
         };
         self.machine.weave(sharing);
+        let beside: Vec<Beside> = working.iter().map(|(row, _)| self.beside(*row)).collect();
         let mut demand = vec![0.0; self.factors.len()];
-        for (row, id) in working {
+        for ((row, id), beside) in working.into_iter().zip(&beside) {
             let cpu = &self.cpus[row];
             let place = Place {
                 cpu,
                 siblings: self.siblings(row),
+                beside,
                 factor: self.factors[cpu.memory as usize],
                 ns: ns as f64,
                 power: &self.topology.core_types[cpu.core_type as usize].power,
@@ -182,6 +184,21 @@ impl Traced {
         self.spent
             .pass(&self.topology, &self.cpus, &self.on_cpu, ns);
         self.clock = until;
+    }
+
+    /// What the SMT siblings of a CPU took of the core in the step before.
+    fn beside(&self, row: usize) -> Beside {
+        let mut beside = Beside::default();
+        let running = self.siblings(row);
+        for sibling in &self.cpus[row].siblings {
+            let thread = self.on_cpu[*sibling as usize];
+            if thread != NOBODY {
+                let thread = &self.threads[thread as usize];
+                let program = &self.programs[thread.program as usize];
+                thread.take(program, &self.cpus[row], running, &mut beside);
+            }
+        }
+        beside
     }
 
     /// SMT siblings of a CPU that run something, itself included.

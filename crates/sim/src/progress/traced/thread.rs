@@ -11,7 +11,7 @@ use super::account::Energy;
 use super::machine::{Held, Machine, Served};
 use super::{Block, NOBODY, TraceSource};
 use crate::progress::Counters;
-use crate::progress::analytic::{Cpu, Cycles, MAX_LEVELS, Measured, Timing};
+use crate::progress::analytic::{Beside, Cpu, Cycles, MAX_LEVELS, Measured, Timing};
 
 /// Cycles per instruction before anything is known.
 const FIRST_CPI: f64 = 1.0;
@@ -291,7 +291,7 @@ impl Thread {
         for (level, misses) in served.misses.iter().enumerate().take(cpu.levels) {
             measured.shared[level] = misses / n;
         }
-        let cycles = timing.cycles(&measured, on.factor);
+        let cycles = timing.cycles(&measured, on.factor, on.beside);
         self.each_ns = cycles.total() * cpu.cycle_ns;
         self.left -= n;
         self.position += n * self.stride;
@@ -301,6 +301,18 @@ impl Thread {
             self.debt_ns += self.did.owed_ns + self.each_ns * n - ns;
         }
         self.count(on, &program.mixes[behaviour], served, &cycles)
+    }
+
+    /// Adds what it took of its core in the step before, on which `running` threads ran.
+    pub fn take(&self, program: &Program, cpu: &Cpu, running: u32, beside: &mut Beside) {
+        let behaviour = program.behaviour(self.position) as usize;
+        let timing = &program.timings[behaviour][(cpu.class + running - 1) as usize];
+        let ipc = if self.left > 0.0 {
+            cpu.cycle_ns / self.each_ns
+        } else {
+            0.0
+        };
+        beside.add(timing.shares(), ipc, 1.0);
     }
 
     fn count(&mut self, on: &Place<'_>, mix: &Mix, served: &Served, cycles: &Cycles) -> Energy {
@@ -349,6 +361,8 @@ pub struct Place<'a> {
     pub cpu: &'a Cpu,
     /// Threads that run on the core, this one included.
     pub siblings: u32,
+    /// What the others take of it.
+    pub beside: &'a Beside,
     /// On the latency of memory.
     pub factor: f64,
     pub ns: f64,

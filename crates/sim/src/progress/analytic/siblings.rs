@@ -1,0 +1,149 @@
+//! SMT siblings: what threads on one core leave each other.
+//!
+//! Input: what each thread uses of a core per instruction, how fast its siblings are. Output: cycles per instruction beside
+//! them. Dispatch slots, taken branches and execution ports go round robin: a thread has what its siblings leave, at least
+//! its equal part. Entries of the schedulers are taken as operations wait: a thread that dependences bound fills whatever it
+//! gets, so that two of them have half each, while one that width or ports bound leaves nearly all of them to the other.
+
+use countersteer_core::machine::MAX_PORT_SETS;
+
+use super::table::limit;
+
+/// Parts of a core that siblings share: dispatch, taken branches, sets of ports.
+pub const SHARED_PARTS: usize = 2 + MAX_PORT_SETS;
+/// The row of dispatch.
+pub const DISPATCH: usize = 0;
+
+/// Cycles of each shared part.
+pub type Uses = [f64; SHARED_PARTS];
+
+/// What a thread uses of its core.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shares {
+    /// Cycles per instruction of each part.
+    pub uses: Uses,
+    /// Cycles per instruction that dependences need, alone and when siblings fill their part of the schedulers.
+    pub chains: f64,
+    pub crowded: f64,
+    /// Part of the schedulers that it fills of what it can get.
+    pub waiting: f64,
+    /// Instructions of wrong paths for each that retires: a core dispatches on until a mispredicted branch is resolved.
+    pub wrong_path: f64,
+}
+
+impl Shares {
+    /// Cycles per instruction between miss events.
+    pub fn base(&self, beside: &Beside) -> f64 {
+        let least = 1.0 / (1.0 + beside.threads);
+        let parts = self.uses.iter().zip(&beside.used);
+        let throughput = parts
+            .map(|(use_, used)| use_ / (1.0 - used).max(least))
+            .fold(0.0, f64::max);
+        let waiting = beside.waiting / beside.threads.max(1.0);
+        let chains = self.chains + (self.crowded - self.chains) * waiting;
+        limit(1.0 / throughput, 1.0 / chains)
+    }
+
+    /// Their mean, weighted by instructions.
+    pub fn mean(all: &[(&Self, f64)]) -> Self {
+        let sum = |of: &dyn Fn(&Self) -> f64| all.iter().map(|(s, w)| w * of(s)).sum::<f64>();
+        Self {
+            uses: std::array::from_fn(|part| sum(&|s| s.uses[part])),
+            chains: sum(&|s| s.chains),
+            crowded: sum(&|s| s.crowded),
+            waiting: sum(&|s| s.waiting),
+            wrong_path: sum(&|s| s.wrong_path),
+        }
+    }
+}
+
+/// The siblings of a thread that run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside {
+    /// Part of its time that each part of the core works for them.
+    used: Uses,
+    /// Sum of what they fill of the schedulers.
+    waiting: f64,
+    pub threads: f64,
+}
+
+impl Beside {
+    /// One more of them, at `ipc` instructions per cycle for a part `share` of the time.
+    pub fn add(&mut self, shares: &Shares, ipc: f64, share: f64) {
+        let dispatched = share * ipc * (1.0 + shares.wrong_path);
+        for (used, each) in self.used.iter_mut().zip(shares.uses) {
+            *used += dispatched * each;
+        }
+        self.waiting += share * shares.waiting;
+        self.threads += share;
+    }
+
+    /// A part `share` of what others are.
+    pub fn add_all(&mut self, others: &Self, share: f64) {
+        for (used, other) in self.used.iter_mut().zip(others.used) {
+            *used += share * other;
+        }
+        self.waiting += share * others.waiting;
+        self.threads += share * others.threads;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that dependences bound to one instruction per cycle, to half of that in half of the schedulers.
+    fn chained(uses: &[f64]) -> Shares {
+        let mut shares = Shares {
+            chains: 1.0,
+            crowded: 2.0,
+            waiting: 1.0,
+            ..Shares::default()
+        };
+        shares.uses[..uses.len()].copy_from_slice(uses);
+        shares
+    }
+
+    fn beside(shares: &Shares, ipc: f64) -> Beside {
+        let mut beside = Beside::default();
+        beside.add(shares, ipc, 1.0);
+        beside
+    }
+
+    #[test]
+    fn a_busy_port_holds_up_only_those_who_need_it() {
+        let width_and_ports = |one: f64, other: f64| Shares {
+            uses: chained(&[0.1, 0.0, one, other]).uses,
+            chains: 1e-9,
+            crowded: 1e-9,
+            ..Shares::default()
+        };
+        let (loads, adds) = (width_and_ports(0.5, 0.0), width_and_ports(0.0, 0.5));
+        let alone = loads.base(&Beside::default());
+        assert!((alone - 0.5).abs() < 1e-6, "{alone}");
+        assert!(
+            (loads.base(&beside(&adds, 2.0)) - alone).abs() < 1e-6,
+            "ports of their own"
+        );
+        assert!(
+            (loads.base(&beside(&loads, 1.0)) - 2.0 * alone).abs() < 1e-6,
+            "half of one port"
+        );
+        assert!(
+            (loads.base(&beside(&loads, 0.4)) - alone / 0.8).abs() < 1e-6,
+            "what it leaves"
+        );
+    }
+
+    #[test]
+    fn who_waits_in_the_schedulers_shortens_the_view_of_others() {
+        let alone = chained(&[]).base(&Beside::default());
+        let crowded = chained(&[]).base(&beside(&chained(&[]), 0.1));
+        let roomy = chained(&[]).base(&beside(&Shares::default(), 4.0));
+        assert!((alone - 1.0).abs() < 1e-9 && (crowded - 2.0).abs() < 1e-9);
+        assert!(
+            (roomy - alone).abs() < 1e-9,
+            "one that waits for nothing takes no entries"
+        );
+    }
+}
