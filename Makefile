@@ -9,7 +9,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm fuzz mutants lint words bench build install setup setup-demo profiles reproduce bless clean
+.PHONY: demo test test-vm test-python wheel fuzz mutants lint words bench build install setup setup-demo profiles reproduce bless clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -22,11 +22,20 @@ test: export COUNTERSTEER_SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/
 test: setup lint
 	@rm -f $$COUNTERSTEER_SKIPPED; trap '[ ! -s $$COUNTERSTEER_SKIPPED ] || sort -u $$COUNTERSTEER_SKIPPED' EXIT; set -e; \
 	    vm/fetch.sh >/dev/null 2>&1 & \
-	    $(CARGO) test --workspace --quiet 2>&1; CARGO=$(CARGO) vm/test.sh
+	    $(CARGO) test --workspace --quiet 2>&1; CARGO=$(CARGO) python/test.sh; CARGO=$(CARGO) vm/test.sh
 
 # Only what needs a kernel or a PMU of its own: in virtual machines.
 test-vm:
 	CARGO=$(CARGO) vm/test.sh
+
+# The Python package: its tests with what Rust's tests have built, and a wheel with everything inside.
+test-python: setup
+	CARGO=$(CARGO) python/test.sh
+
+wheel:
+	@scripts/install.sh python3 python3-venv
+	python3 -m venv target/wheel-venv && target/wheel-venv/bin/pip install --quiet 'maturin>=1.9.4,<2'
+	target/wheel-venv/bin/maturin build --release --manifest-path crates/python/Cargo.toml --out target/wheels
 
 # Every parser of outside input on changed examples: FUZZ runs of each (those that simulate or read folders get a part of that).
 FUZZ ?= 1000000

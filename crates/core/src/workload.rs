@@ -73,6 +73,25 @@ const fn whole() -> f64 {
     1.0
 }
 
+impl Default for WorkloadProgram {
+    fn default() -> Self {
+        Self {
+            name: None,
+            profile: None,
+            command: None,
+            copies: one(),
+            threads: None,
+            serial_share: None,
+            nice: 0,
+            start_s: 0.0,
+            burst_mi: None,
+            sleep_ms: None,
+            launch_on: None,
+            scale: whole(),
+        }
+    }
+}
+
 impl Workload {
     /// Parses and checks a workload file.
     ///

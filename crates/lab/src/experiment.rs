@@ -15,6 +15,7 @@ use countersteer_core::textfile::TextError;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
+use countersteer_report::table::CompareRun;
 use countersteer_sim::engine::{ProgramUsage, SimConfig, Simulation};
 use countersteer_sim::linux::{self, LinuxConfig};
 use countersteer_sim::progress::ProgressConfig;
@@ -326,6 +327,18 @@ impl Experiment {
             elapsed_s: outcome.elapsed_s,
             record,
         })
+    }
+
+    /// The scores of a run of it, under its names.
+    #[must_use]
+    pub fn scored(&self, finished: &Finished) -> CompareRun {
+        CompareRun::new(
+            &self.machine.machine.name,
+            &self.workload.name,
+            &self.policy,
+            self.seed,
+            &finished.score,
+        )
     }
 
     fn period(&self) -> Nanos {

@@ -15,6 +15,7 @@
 
 pub mod error;
 pub mod experiment;
+pub mod grid;
 pub mod library;
 pub mod plan;
 pub mod replay;

@@ -22,3 +22,4 @@ mod svg;
 pub use atomic::write_atomically;
 pub use error::ReportError;
 pub use format::number;
+pub use record::write_table;

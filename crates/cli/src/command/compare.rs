@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let runs: Vec<CompareRun> = experiments
         .iter()
         .zip(&finished)
-        .map(|(e, f)| compare_run(e, f))
+        .map(|(e, f)| e.scored(f))
         .collect();
     if let Some(path) = &args.report {
         let title = format!(
@@ -147,16 +147,6 @@ fn sweep(args: &Args) -> anyhow::Result<Sweep> {
         seeds: args.seeds,
         options: args.options.options(),
     })
-}
-
-fn compare_run(e: &Experiment, f: &Finished) -> CompareRun {
-    CompareRun::new(
-        &e.machine.machine.name,
-        &e.workload.name,
-        &e.policy,
-        e.seed,
-        &f.score,
-    )
 }
 
 /// Says which policies let Linux choose among all CPUs of a machine.

@@ -66,6 +66,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
             "compare -m here.toml -w mix.toml -P linux,hsf,best-static --seeds 5 --report out.html",
         ],
     ),
+    (
+        "sweep",
+        [
+            "sweep grid.toml -o results",
+            "sweep grid.toml -o results --shard 0/8",
+        ],
+    ),
     ("reproduce", ["reproduce list", "reproduce pmctrack-fig8"]),
     (
         "report",

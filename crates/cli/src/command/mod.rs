@@ -22,6 +22,7 @@ pub mod run;
 pub mod signature;
 pub mod sim;
 pub mod stat;
+pub mod sweep;
 pub mod top;
 pub mod trace;
 pub mod trial;
@@ -93,6 +94,8 @@ enum Command {
     Sim(sim::Args),
     /// Compare policies over machines, workloads and seeds
     Compare(compare::Args),
+    /// Run a grid of experiments, as many as there are, in chunks that survive a kill
+    Sweep(sweep::Args),
     /// Run the papers' experiments again and compare the results
     Reproduce(reproduce::Args),
     /// Make an HTML report or a timeline from records
@@ -141,6 +144,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Workload(args) => done(workload::run(args)),
         Command::Sim(args) => done(sim::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
+        Command::Sweep(args) => done(sweep::run(&args)),
         Command::Reproduce(args) => done(reproduce::run(&args)),
         Command::Report(args) => done(report::run(&args)),
         Command::Replay(args) => replay::run(&args),

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::path::Path;
 
+use arrow_array::RecordBatch;
 use countersteer_core::topology::Topology;
 
 use super::Record;
@@ -14,7 +15,7 @@ use super::files::{
     check_place, file_name, new_file, put, read_manifest, read_table, write_batches, write_manifest,
 };
 use super::tables::{TABLES, Table};
-use crate::atomic::temporary_folder;
+use crate::atomic::{temporary_file, temporary_folder};
 use crate::error::ReportError;
 
 impl Record {
@@ -64,6 +65,31 @@ impl Record {
         )
     }
 
+    /// A table of this record as batches, whose columns are those of its file; none if there is no table of that name.
+    ///
+    /// # Errors
+    /// The machine inside the record cannot be read, or a row cannot be written.
+    pub fn batches(&self, name: &str) -> Result<Option<Vec<RecordBatch>>, ReportError> {
+        let Some(table) = TABLES.iter().find(|table| table.name == name) else {
+            return Ok(None);
+        };
+        let topology = self.topology()?;
+        let encode = |e: arrow_schema::ArrowError| ReportError::Encode {
+            table: table.name,
+            why: e.to_string(),
+        };
+        let batches = table.batches(self, &topology);
+        batches
+            .map(|batch| batch.map_err(encode))
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    /// Names of the tables that a record may have.
+    pub fn table_names() -> impl Iterator<Item = &'static str> {
+        TABLES.iter().map(|table| table.name)
+    }
+
     /// Reads a record.
     ///
     /// # Errors
@@ -94,6 +120,19 @@ impl Record {
         check_references(&record, dir)?;
         Ok(record)
     }
+}
+
+/// Writes a Parquet file that is there whole or not at all.
+///
+/// # Errors
+/// No space, no permission, no such folder.
+pub fn write_table(path: &Path, batch: &RecordBatch) -> Result<(), ReportError> {
+    let write = |e| ReportError::write(path, e);
+    let temporary = temporary_file(path).map_err(write)?;
+    let file = temporary.as_file().try_clone().map_err(write)?;
+    write_batches(std::iter::once(Ok(batch.clone())), file, path)?;
+    let placed = temporary.persist(path);
+    placed.map(drop).map_err(|e| write(e.error))
 }
 
 /// Rows refer to observations that exist, in order; everything downstream relies on it.

@@ -29,6 +29,7 @@ use countersteer_core::units::{Nanos, ThreadId};
 pub use collector::Collector;
 pub use counting::CountingRecorder;
 pub use differences::{Difference, Differences, compare_decisions, compare_shares};
+pub use disk::write_table;
 pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;

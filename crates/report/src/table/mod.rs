@@ -3,12 +3,14 @@
 //! Input: [`CompareRun`]s, one per machine, workload, policy and seed. Output: text, with a row for each machine, workload
 //! and policy: the median over seeds and the range they span.
 
+mod columns;
 mod compare;
 mod headline;
 mod ranking;
 mod render;
 mod summary;
 
+pub use columns::{program_columns, score_columns};
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison};
 pub use headline::{lead, mean_speedup, meaning};
 pub use ranking::{Ranked, Ranking, Verdict, WORTH, percent};

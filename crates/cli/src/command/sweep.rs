@@ -1,0 +1,77 @@
+//! `steer sweep`: a grid of experiments, chunk by chunk, on as many machines as take part.
+
+use std::path::PathBuf;
+
+use countersteer_lab::grid::Grid;
+use countersteer_lab::library;
+use rayon::prelude::*;
+
+use super::print_json;
+use crate::progress;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The grid: machines, workloads or mixes, policies, seeds (TOML)
+    #[arg(value_name = "FILE")]
+    grid: PathBuf,
+    /// Folder of the results; what it has already is not run again
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Run chunks I, I+N, I+2N, ... only, I from 0 to N-1: for batch systems that start N of these
+    #[arg(long, value_name = "I/N", default_value = "0/1", value_parser = shard)]
+    shard: (usize, usize),
+    /// Worker threads; as many as CPUs when 0. The result does not depend on it
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    jobs: usize,
+    /// What was run and what is left, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let text = library::read(&args.grid)?;
+    let grid = Grid::parse(&text.path, &text.text)?;
+    grid.open(&args.output)?;
+    let (shard, shards) = args.shard;
+    let missing = grid.missing(&args.output, shard, shards);
+    let bar = progress::bar(missing.len() as u64, "simulating");
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(args.jobs)
+        .build()?;
+    let run = |chunk: &usize| {
+        let done = grid.run_into(&args.output, *chunk);
+        bar.inc(1);
+        done
+    };
+    let done = pool.install(|| missing.par_iter().try_for_each(run));
+    bar.finish_and_clear();
+    done?;
+    let left = grid.missing(&args.output, 0, 1).len();
+    if args.json {
+        return print_json(&serde_json::json!({
+            "experiments": grid.len(),
+            "chunks": grid.chunks(),
+            "chunks_run": missing.len(),
+            "chunks_left": left,
+        }));
+    }
+    eprintln!(
+        "steer: {} of {} chunks run now, {left} left, {} experiments in all; results in {}",
+        missing.len(),
+        grid.chunks(),
+        grid.len(),
+        args.output.display()
+    );
+    Ok(())
+}
+
+fn shard(text: &str) -> Result<(usize, usize), String> {
+    let parts = text.split_once('/');
+    let parts = parts.and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+    match parts {
+        Some((shard, shards)) if shard < shards => Ok((shard, shards)),
+        _ => Err("it must be I/N with I from 0 to N-1, such as 0/8".into()),
+    }
+}

@@ -1,0 +1,298 @@
+//! Machines, workloads, experiments and comparisons.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use countersteer_core::topology::GroupBy;
+use countersteer_lab::{self as lab, LoadedMachine, experiment, library, plan};
+use countersteer_report::record::Detail;
+use countersteer_report::table::{self, CompareRun, Ranking, program_columns, score_columns};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::raised;
+use crate::policy;
+use crate::record::Record;
+use crate::table::Table;
+
+/// A machine: core types, caches, CPUs, power.
+#[pyclass(frozen, module = "countersteer")]
+pub struct Machine {
+    pub loaded: Arc<LoadedMachine>,
+}
+
+/// Programs that run together, with their profiles.
+#[pyclass(frozen, module = "countersteer")]
+pub struct Workload {
+    pub loaded: Arc<lab::Loaded>,
+}
+
+/// One policy on one machine with one workload and one seed, in the simulator.
+#[pyclass(frozen, module = "countersteer")]
+pub struct Experiment {
+    pub experiment: lab::Experiment,
+}
+
+/// Runs side by side.
+#[pyclass(frozen, module = "countersteer")]
+pub struct Comparison {
+    runs: Vec<CompareRun>,
+    records: Vec<Py<Record>>,
+}
+
+/// Names of the shipped machines.
+#[pyfunction]
+pub fn machines() -> Vec<String> {
+    library::machine_names()
+}
+
+/// Names of the shipped workloads.
+#[pyfunction]
+pub fn workloads() -> Vec<String> {
+    library::workload_names()
+}
+
+#[pymethods]
+impl Machine {
+    /// A machine by name, or its file.
+    #[staticmethod]
+    fn load(name: &str) -> PyResult<Self> {
+        let loaded = experiment::machine(name).map_err(raised)?;
+        Ok(Self { loaded })
+    }
+
+    /// This machine, or that whose `/proc` and `/sys` are below `root`.
+    #[staticmethod]
+    #[pyo3(signature = (root = "/"))]
+    fn detect(root: &str) -> PyResult<Self> {
+        let machine = countersteer_host::topology::detect(Path::new(root)).map_err(raised)?;
+        let loaded = LoadedMachine::of(machine).map_err(raised)?;
+        Ok(Self {
+            loaded: Arc::new(loaded),
+        })
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.loaded.machine.name
+    }
+
+    /// Its file.
+    #[getter]
+    fn toml(&self) -> &str {
+        &self.loaded.text.text
+    }
+
+    /// Core types, fastest first.
+    #[getter]
+    fn core_types(&self) -> Vec<String> {
+        let types = &self.loaded.topology.core_types;
+        types
+            .iter()
+            .map(|core_type| core_type.name.clone())
+            .collect()
+    }
+
+    /// Core groups of a kind (`core-type`, `llc`, `node`, `socket`, `core`, `cpu`, `machine`): by id, names and CPUs.
+    fn groups(&self, by: &str) -> PyResult<Vec<(u32, String, Vec<u32>)>> {
+        let by: GroupBy = serde_json::from_value(by.into()).map_err(raised)?;
+        let groups = self.loaded.topology.groups_by(by).iter();
+        let cpus = |cpus: &countersteer_core::cpuset::CpuSet| cpus.iter().map(|c| c.0).collect();
+        Ok(groups
+            .map(|group| (group.id.0, group.name.clone(), cpus(&group.cpus)))
+            .collect())
+    }
+
+    fn __repr__(&self) -> String {
+        let cpus = self.loaded.topology.groups[0].cpus.len();
+        format!(
+            "Machine({}: {cpus} CPUs, {})",
+            self.name(),
+            self.core_types().join(", ")
+        )
+    }
+}
+
+#[pymethods]
+impl Workload {
+    /// A workload by name, or its file; its programs must have profiles (`steer profile` records them).
+    #[staticmethod]
+    fn load(name: &str) -> PyResult<Self> {
+        let loaded = plan::load_recorded(name).map_err(raised)?;
+        Ok(Self {
+            loaded: Arc::new(loaded),
+        })
+    }
+
+    /// A workload from the text of a file, with shipped profiles.
+    #[staticmethod]
+    #[pyo3(signature = (text, name = "workload"))]
+    fn parse(text: String, name: &str) -> PyResult<Self> {
+        let loaded = plan::of_text(name, text).map_err(raised)?;
+        Ok(Self {
+            loaded: Arc::new(loaded),
+        })
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.loaded.name
+    }
+
+    /// Its file.
+    #[getter]
+    fn toml(&self) -> &str {
+        &self.loaded.text.text
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Workload({}: {} programs)",
+            self.name(),
+            self.loaded.programs.len()
+        )
+    }
+}
+
+#[pymethods]
+impl Experiment {
+    /// `options` are those of the simulation: `period_ms`, `rounds`, `max_seconds`, `kernel`, `counter_noise`, ...
+    #[new]
+    #[pyo3(signature = (machine, workload, policy, seed = 1, *, record = false, **options))]
+    fn new(
+        machine: &Machine,
+        workload: &Workload,
+        policy: &str,
+        seed: u64,
+        record: bool,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let experiment = lab::Experiment {
+            machine: Arc::clone(&machine.loaded),
+            workload: Arc::clone(&workload.loaded),
+            policy: policy.into(),
+            seed,
+            options: sim_options(options)?,
+            detail: record.then_some(Detail::Everything),
+        };
+        countersteer_policies::parse(policy, &machine.loaded.topology).map_err(raised)?;
+        Ok(Self { experiment })
+    }
+
+    /// An experiment that was kept as JSON.
+    #[staticmethod]
+    fn from_json(text: &str) -> PyResult<Self> {
+        let experiment = serde_json::from_str(text).map_err(raised)?;
+        Ok(Self { experiment })
+    }
+
+    /// The experiment as JSON, machine, workload and profiles included: it gives the same result elsewhere.
+    fn to_json(&self) -> PyResult<String> {
+        serde_json::to_string(&self.experiment).map_err(raised)
+    }
+
+    #[getter]
+    fn policy(&self) -> &str {
+        &self.experiment.policy
+    }
+
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.experiment.seed
+    }
+
+    /// Runs it.
+    fn run(&self, py: Python<'_>) -> PyResult<Comparison> {
+        run_all(py, std::slice::from_ref(&self.experiment))
+    }
+}
+
+#[pymethods]
+impl Comparison {
+    /// Runs experiments on all cores; results are in their order and do not depend on the number of cores.
+    #[staticmethod]
+    fn of(py: Python<'_>, experiments: Vec<PyRef<'_, Experiment>>) -> PyResult<Self> {
+        let all: Vec<lab::Experiment> = experiments
+            .iter()
+            .map(|one| one.experiment.clone())
+            .collect();
+        run_all(py, &all)
+    }
+
+    /// A row for each run.
+    #[getter]
+    fn scores(&self) -> PyResult<Table> {
+        let batch = score_columns(&self.runs).map_err(raised)?;
+        Ok(Table::new(vec![batch]))
+    }
+
+    /// A row for each program of each run.
+    #[getter]
+    fn programs(&self) -> PyResult<Table> {
+        let batch = program_columns(&self.runs).map_err(raised)?;
+        Ok(Table::new(vec![batch]))
+    }
+
+    /// Records of the runs that kept one, in order.
+    #[getter]
+    fn records(&self, py: Python<'_>) -> Vec<Py<Record>> {
+        self.records
+            .iter()
+            .map(|record| record.clone_ref(py))
+            .collect()
+    }
+
+    /// What `steer compare --json` prints.
+    fn to_json(&self) -> PyResult<String> {
+        serde_json::to_string(&table::Comparison::new(self.runs.clone())).map_err(raised)
+    }
+
+    /// Policies ranked against `linux`, as `steer compare` prints them.
+    fn __str__(&self) -> String {
+        let rankings = Ranking::of(&self.runs);
+        let is_ranked = |r: &Ranking| !r.deployable.is_empty() || !r.bounds.is_empty();
+        if rankings.iter().any(is_ranked) {
+            return table::ranking(&rankings);
+        }
+        table::comparison(&self.runs)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Comparison({} runs)", self.runs.len())
+    }
+
+    fn _repr_html_(&self) -> String {
+        let text = self.__str__().replace('&', "&amp;").replace('<', "&lt;");
+        format!("<pre>{text}</pre>")
+    }
+}
+
+/// Options of a simulation from keyword arguments.
+pub fn sim_options(options: Option<&Bound<'_, PyDict>>) -> PyResult<lab::SimOptions> {
+    let Some(options) = options else {
+        return Ok(lab::SimOptions::default());
+    };
+    let json = options.py().import("json")?;
+    let text: String = json.call_method1("dumps", (options,))?.extract()?;
+    serde_json::from_str(&text).map_err(raised)
+}
+
+/// Runs experiments without the interpreter's lock; policies in Python take it for each decision.
+fn run_all(py: Python<'_>, experiments: &[lab::Experiment]) -> PyResult<Comparison> {
+    let run = || match experiments {
+        // On the caller's thread, where an interrupt reaches a policy in Python.
+        [one] => one.run().map(|finished| vec![finished]),
+        all => experiment::run_all(all, &|| ()),
+    };
+    let finished = py.detach(|| catch_unwind(AssertUnwindSafe(run)));
+    let finished = finished.map_err(policy::failure)?.map_err(raised)?;
+    let runs = experiments.iter().zip(&finished);
+    let runs = runs.map(|(one, finished)| one.scored(finished)).collect();
+    let records = finished.into_iter().filter_map(|one| one.record);
+    let records = records.map(|record| Py::new(py, Record::new(record)));
+    Ok(Comparison {
+        runs,
+        records: records.collect::<PyResult<_>>()?,
+    })
+}

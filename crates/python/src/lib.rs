@@ -1,0 +1,29 @@
+//! The Python extension `countersteer._countersteer`: experiments, comparisons, records, policies.
+//!
+//! Input: names, files, and Python objects that decide. Output: values of the Rust core; tables by the Arrow PyCapsule interface,
+//! which polars, pyarrow, duckdb and pandas read without copies. Nothing is computed here that the core computes.
+
+mod error;
+mod experiment;
+mod policy;
+mod record;
+mod sweep;
+mod table;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _countersteer {
+    #[pymodule_export]
+    use super::error::CountersteerError;
+    #[pymodule_export]
+    use super::experiment::{Comparison, Experiment, Machine, Workload, machines, workloads};
+    #[pymodule_export]
+    use super::policy::{add_policy, policies};
+    #[pymodule_export]
+    use super::record::{Record, read_record};
+    #[pymodule_export]
+    use super::sweep::{chunks, run_chunk};
+    #[pymodule_export]
+    use super::table::Table;
+}

@@ -1,0 +1,67 @@
+//! Tables that Arrow libraries read without copies.
+
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::error::raised;
+
+/// Rows and columns; `polars.from_arrow`, `pyarrow.table`, `pandas.DataFrame.from_arrow` and duckdb take it as it is.
+#[pyclass(frozen, module = "countersteer")]
+pub struct Table {
+    batches: Vec<RecordBatch>,
+}
+
+impl Table {
+    /// Batches of one schema; at least one, which says what the columns are.
+    pub fn new(batches: Vec<RecordBatch>) -> Self {
+        Self { batches }
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// The Arrow PyCapsule interface.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // The interface lets a producer leave a requested schema aside.
+        let _ = requested_schema;
+        let first = self.batches.first();
+        let schema = first
+            .map(RecordBatch::schema)
+            .ok_or_else(|| raised(anyhow::anyhow!("the table has no columns")))?;
+        let batches = self.batches.clone().into_iter().map(Ok);
+        let reader = RecordBatchIterator::new(batches, schema);
+        let stream = FFI_ArrowArrayStream::new(Box::new(reader));
+        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+    }
+
+    /// Names of the columns.
+    #[getter]
+    fn columns(&self) -> Vec<String> {
+        let first = self.batches.first();
+        let fields = first.map(|batch| batch.schema_ref().fields().clone());
+        fields
+            .iter()
+            .flat_map(|fields| fields.iter())
+            .map(|field| field.name().clone())
+            .collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Table({} rows: {})",
+            self.__len__(),
+            self.columns().join(", ")
+        )
+    }
+}

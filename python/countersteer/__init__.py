@@ -1,0 +1,69 @@
+"""Countersteer: which scheduling policy serves programs best on a machine, simulated.
+
+>>> import countersteer as cs
+>>> result = cs.compare("quickia-2b-2s", "unequal-cores", ["linux", "hsf"], seeds=1, rounds=1)
+>>> len(result.scores), result.scores.columns[:4]
+(2, ['machine', 'workload', 'policy', 'seed'])
+
+Tables (``result.scores``, ``result.programs``, ``record.table("decisions")``) speak the Arrow PyCapsule interface:
+``polars.from_arrow(t)``, ``pyarrow.table(t)``, ``duckdb.sql("from t")`` take them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike, fspath
+
+from ._countersteer import (
+    Comparison,
+    CountersteerError,
+    Experiment,
+    Machine,
+    Record,
+    Table,
+    Workload,
+    machines,
+    policies,
+    read_record,
+    workloads,
+)
+from .policy import View, policy
+from .sweep import sweep
+
+__all__ = [
+    "Comparison", "CountersteerError", "Experiment", "Machine", "Record", "Table", "View", "Workload",
+    "compare", "machines", "policies", "policy", "read_record", "sweep", "workloads",
+]
+
+
+def _machine(machine: Machine | str | PathLike) -> Machine:
+    return machine if isinstance(machine, Machine) else Machine.load(fspath(machine))
+
+
+def _workload(workload: Workload | str | PathLike) -> Workload:
+    return workload if isinstance(workload, Workload) else Workload.load(fspath(workload))
+
+
+def _several(value) -> list:
+    return [value] if isinstance(value, (str, PathLike, Machine, Workload, type)) else list(value)
+
+
+def _name(policy) -> str:
+    """The name of a policy: a string as it is, or that of a class that ``countersteer.policy`` added."""
+    return policy if isinstance(policy, str) else policy.policy_name
+
+
+def compare(machine, workload, policies: str | type | Iterable, seeds: int = 3, *, record: bool = False, **options) -> Comparison:
+    """Every policy on every machine with every workload, with seeds 1 to ``seeds``.
+
+    ``machine`` and ``workload``: names, files, objects, or lists of these. ``policies``: names (``"hsf:margin=0.1"``) or classes.
+    ``options`` are those of the simulation (``rounds``, ``period_ms``, ``kernel``, ``max_seconds``, ...).
+    """
+    experiments = [
+        Experiment(one, load, _name(policy), seed, record=record, **options)
+        for one in map(_machine, _several(machine))
+        for load in map(_workload, _several(workload))
+        for policy in _several(policies)
+        for seed in range(1, seeds + 1)
+    ]
+    return Comparison.of(experiments)

@@ -1,0 +1,116 @@
+"""What the package promises: each test runs the real simulator."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import countersteer as cs
+
+SMALL = dict(rounds=1)
+MACHINE, WORKLOAD = "quickia-2b-2s", "unequal-cores"
+
+
+def test_a_comparison_is_ranked_and_its_tables_are_arrow():
+    result = cs.compare(MACHINE, WORKLOAD, ["linux", "aarr"], seeds=2, **SMALL)
+    scores = pa.table(result.scores)
+    assert scores.column("policy").to_pylist() == ["linux", "linux", "aarr", "aarr"]
+    assert all(value > 0 for value in scores.column("stp").to_pylist())
+    programs = pa.table(result.programs)
+    assert programs.num_rows == 4 * len(set(programs.column("program").to_pylist()))
+    runs = json.loads(result.to_json())["runs"]
+    assert [run["stp"] for run in runs] == scores.column("stp").to_pylist()
+    assert "aarr" in str(result) and result._repr_html_().startswith("<pre>")
+
+
+def test_the_same_experiment_gives_the_same_result_from_json():
+    experiment = cs.Experiment(cs.Machine.load(MACHINE), cs.Workload.load(WORKLOAD), "hsf", 3, **SMALL)
+    again = cs.Experiment.from_json(experiment.to_json())
+    assert experiment.run().to_json() == again.run().to_json()
+
+
+def test_a_policy_in_python_does_what_the_same_policy_in_rust_does():
+    @cs.policy
+    class Slowest:
+        "Everything on the slowest cores."
+
+        def decide(self, view):
+            return np.full(len(view), view.types[-1])
+
+    result = cs.compare(MACHINE, WORKLOAD, [Slowest, "static:*=bonnell"], seeds=1, **SMALL)
+    mine, static = pa.table(result.scores).column("stp").to_pylist()
+    # `static` names each thread once, this policy in every decision.
+    assert mine == pytest.approx(static, rel=1e-4)
+
+
+def test_a_policy_sees_metrics_and_its_reasons_are_recorded(tmp_path):
+    seen = []
+
+    @cs.policy
+    class LowIpcAway:
+        metrics = ["ipc", "1000 * branch_misses / instructions"]
+        params = {"limit": 0.5, "loud": False}
+
+        def decide(self, view):
+            ipc = view.metric("ipc")
+            seen.append((self.limit, self.loud, view.now_s, np.isnan(ipc).all(), view.programs[int(view.program[0])]))
+            return np.where(ipc < self.limit, view.types[-1], view.stay), "by its ipc"
+
+    result = cs.compare(MACHINE, WORKLOAD, "low-ipc-away:limit=0.8,loud=true", seeds=1, record=True, **SMALL)
+    assert seen[0][:4] == (0.8, True, 0.0, True)
+    assert not seen[-1][3] and isinstance(seen[-1][4], str)
+    path = tmp_path / "run.rec"
+    result.records[0].save(path)
+    decisions = pa.table(cs.read_record(path).table("decisions"))
+    assert "by its ipc" in decisions.column("rule").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (lambda view: 1 / 0, "ZeroDivisionError"),
+        (lambda view: np.zeros(1, dtype=int), "one place for each"),
+        (lambda view: np.full(len(view), np.nan), "must be integers"),
+        (lambda view: np.full(len(view), 4711), "no core group 4711"),
+    ],
+)
+def test_a_wrong_answer_ends_the_run_with_the_traceback(answer, what):
+    @cs.policy
+    class Faulty:
+        def decide(self, view):
+            return answer(view)
+
+    with pytest.raises(cs.CountersteerError, match=what) as raised:
+        cs.compare(MACHINE, WORKLOAD, Faulty, seeds=2, **SMALL)
+    assert "in decide" in str(raised.value) or "in _decide" in str(raised.value)
+
+
+def test_errors_name_what_is_wrong():
+    with pytest.raises(cs.CountersteerError, match="there is no machine `pdp-11`"):
+        cs.Machine.load("pdp-11")
+    with pytest.raises(cs.CountersteerError, match="there is no policy `fastest`"):
+        cs.compare(MACHINE, WORKLOAD, "fastest")
+    with pytest.raises(cs.CountersteerError, match="unknown field"):
+        cs.compare(MACHINE, WORKLOAD, "linux", round=1)
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path):
+    grid = {
+        "machines": [MACHINE],
+        "policies": ["linux", "aarr"],
+        "chunk": 2,
+        "mixes": {"count": 3, "programs": 4},
+        "options": {"rounds": 1},
+    }
+    assert cs.sweep(grid, tmp_path) == 3
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("*.parquet")}
+    assert len(before) == 6
+    (tmp_path / "programs-00001.parquet").unlink()
+    assert cs.sweep(grid, tmp_path, jobs=1) == 1
+    assert before == {file.name: file.read_bytes() for file in tmp_path.glob("*.parquet")}
+
+
+def test_this_machine_is_detected():
+    machine = cs.Machine.detect()
+    assert machine.core_types and machine.groups("machine")[0][2]
