@@ -1,6 +1,7 @@
 //! Arguments of commands that simulate.
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use countersteer_core::machine::Governor;
 use countersteer_core::units::Nanos;
 use countersteer_lab::SimOptions;
 use countersteer_lab::experiment::Fidelity;
@@ -37,6 +38,10 @@ pub struct SimArgs {
     /// caches (each program's `profile` then names a trace).
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = fidelity)]
     fidelity: Fidelity,
+    /// Who chooses frequencies of machines with operating points: `performance` or `schedutil`, which heeds utilisation clamps;
+    /// as the machine file says when left out.
+    #[arg(long, value_name = "NAME", value_parser = governor)]
+    governor: Option<Governor>,
 }
 
 impl SimArgs {
@@ -51,6 +56,7 @@ impl SimArgs {
             no_contention: self.no_contention,
             no_costs: self.no_costs,
             fidelity: self.fidelity,
+            governor: self.governor,
         }
     }
 }
@@ -60,6 +66,10 @@ fn fidelity(text: &str) -> Result<Fidelity, String> {
     known
         .map(|(_, value)| *value)
         .ok_or_else(|| "it is one of analytic, traced".into())
+}
+
+fn governor(text: &str) -> Result<Governor, String> {
+    Governor::named(text).ok_or_else(|| "it is one of performance, schedutil".into())
 }
 
 fn kernels() -> PossibleValuesParser {

@@ -78,6 +78,10 @@ table! {
     MEMORY_LATENCY: 1.0, 100_000.0, "ns", "from on-package to pooled memory";
     BANDWIDTH: 0.001, 100_000.0, "GB/s", "from microcontrollers to stacked memory";
     POWER: 0.0, 10_000.0, "W", "no package takes more";
+    POINT_POWER: 1e-6, 10_000.0, "W", "a busy core takes some, and no package more";
+    VOLTAGE: 0.01, 10.0, "V", "transistors switch at 0.3 to 1.5";
+    RESIDENCY: 0.0, 1e7, "us", "no core waits 10 s for its deep idle state";
+    POWER_WINDOW: 1e-3, 10_000.0, "s", "firmware averages over 1 ms to minutes";
     ENERGY: 0.0, 1e6, "nJ", "1 mJ each would be kilowatts";
     SOCKET: 0.0, 1023.0, "", "Linux has no more memory nodes";
     SIBLING_STEP: 1.0, 8192.0, "CPUs", "siblings are CPUs of the machine";

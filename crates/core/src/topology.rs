@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
-use crate::machine::{CoreType, LinuxKind, Machine, Memory};
+use crate::machine::{CoreType, Governor, LinuxKind, Machine, Memory, PowerLimit};
 use crate::model::{self, Models};
 use crate::units::{CacheId, CoreTypeId, CpuId, GroupId};
 
@@ -33,6 +33,10 @@ pub struct Topology {
     pub memory: Vec<Memory>,
     /// Package power that no core accounts for.
     pub static_power_w: f64,
+    /// Who chooses frequencies of core types with operating points.
+    pub governor: Governor,
+    /// What the package may take for long.
+    pub power_limit: Option<PowerLimit>,
     /// Core groups of every kind; [`GroupBy::Machine`] is row 0.
     pub groups: Vec<Group>,
     /// Row in `groups` by CPU and kind, so that finding a CPU's group costs the same on any machine.
@@ -64,6 +68,8 @@ pub struct Cpu {
     pub memory: u32,
     /// Processor socket.
     pub socket: u32,
+    /// Its clock: CPUs with the same number always have the same frequency.
+    pub clock: u32,
 }
 
 /// A cache outside the core.
@@ -146,6 +152,8 @@ impl Topology {
             caches: Vec::new(),
             memory: machine.memory.clone(),
             static_power_w: machine.static_power_w,
+            governor: machine.governor,
+            power_limit: machine.power_limit,
             groups: Vec::new(),
             group_rows: Vec::new(),
         };
@@ -324,11 +332,20 @@ impl Topology {
 
 fn cpus(machine: &Machine, core_types: &[CoreType]) -> Vec<Cpu> {
     let mut cpus = Vec::with_capacity(machine.cpu_count());
+    let mut clocks = 0u32;
     for range in &machine.cores {
         let Some(row) = core_types.iter().position(|t| t.name == range.core_type) else {
             continue;
         };
-        for core in range.split(&core_types[row]).unwrap_or_default() {
+        let shared = core_types[row].frequency.as_ref().is_some_and(|f| f.shared);
+        clocks += 1;
+        for (nth, core) in range
+            .split(&core_types[row])
+            .unwrap_or_default()
+            .iter()
+            .enumerate()
+        {
+            clocks += u32::from(!shared && nth > 0);
             for (thread, id) in core.iter().enumerate() {
                 let memory = machine
                     .memory
@@ -344,6 +361,7 @@ fn cpus(machine: &Machine, core_types: &[CoreType]) -> Vec<Cpu> {
                     caches: Vec::new(),
                     memory: memory as u32,
                     socket: range.socket,
+                    clock: clocks - 1,
                 });
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use countersteer_core::driver::{DriverConfig, Recorder, drive};
-use countersteer_core::machine::Machine;
+use countersteer_core::machine::{Governor, Machine};
 use countersteer_core::policy;
 use countersteer_core::score::Score;
 use countersteer_core::textfile::TextError;
@@ -48,6 +48,8 @@ pub struct SimOptions {
     pub no_costs: bool,
     /// Where misses come from.
     pub fidelity: Fidelity,
+    /// Who chooses frequencies, if not whom the machine file names.
+    pub governor: Option<Governor>,
 }
 
 /// Where the misses of a simulation come from.
@@ -86,6 +88,7 @@ impl Default for SimOptions {
             no_contention: false,
             no_costs: false,
             fidelity: Fidelity::Analytic,
+            governor: None,
         }
     }
 }
@@ -212,6 +215,7 @@ impl SimOptions {
             sample_cost: if costs { SAMPLE_COST } else { Nanos::ZERO },
             rounds: self.rounds,
             trace,
+            governor: self.governor,
         }
     }
 
@@ -231,6 +235,7 @@ impl SimOptions {
             no_costs: text("costs") == Some("false"),
             // A record holds profiles, not traces.
             fidelity: Fidelity::Analytic,
+            governor: text("governor").and_then(Governor::named),
         }
     }
 
@@ -249,6 +254,9 @@ impl SimOptions {
         .to_vec();
         if self.fidelity != Fidelity::Analytic {
             listed.push(("fidelity".into(), self.fidelity.name().into()));
+        }
+        if let Some(governor) = self.governor {
+            listed.push(("governor".into(), governor.name().into()));
         }
         listed
     }

@@ -85,6 +85,7 @@ fn run(topology: &Arc<Topology>, plan: &Plan, spec: &str, seed: u64) -> (u64, St
         sample_cost: Nanos::from_micros(2),
         rounds: 3,
         trace: false,
+        governor: None,
     };
     let mut policy = countersteer_policies::parse(spec, topology).unwrap();
     let mut simulation = Simulation::new(Arc::clone(topology), plan, config).unwrap();

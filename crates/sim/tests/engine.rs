@@ -75,6 +75,7 @@ fn config(ideal: bool, seed: u64) -> SimConfig {
         },
         rounds: 3,
         trace: false,
+        governor: None,
     }
 }
 

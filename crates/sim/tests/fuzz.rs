@@ -23,6 +23,7 @@ fn config() -> SimConfig {
         sample_cost: Nanos::from_micros(2),
         rounds: 1,
         trace: false,
+        governor: None,
     }
 }
 

@@ -100,6 +100,7 @@ fn config() -> SimConfig {
         sample_cost: Nanos::ZERO,
         rounds: 3,
         trace: false,
+        governor: None,
     }
 }
 

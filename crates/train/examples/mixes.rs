@@ -158,6 +158,7 @@ fn asp(
         sample_cost: Nanos::from_micros(2),
         rounds: 3,
         trace: false,
+        governor: None,
     };
     let mut policy = countersteer_policies::parse(spec, topology)?;
     let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?;

@@ -92,6 +92,13 @@ pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
         ("static_power_w", bounds::POWER, machine.static_power_w),
     ];
     check_all(figures).or_else(|(key, why)| problem("", 0, key, why))?;
+    let limit = machine.power_limit.iter().flat_map(|limit| {
+        [
+            ("watts", bounds::POINT_POWER, limit.watts),
+            ("seconds", bounds::POWER_WINDOW, limit.seconds),
+        ]
+    });
+    check_all(limit).or_else(|(_, why)| problem("", 0, "power_limit", why))?;
     core_types(machine)?;
     let cores = cores(machine)?;
     caches(machine, &cores)?;
@@ -159,6 +166,7 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
             check_all(figures).or_else(|(_, why)| fail(key, &format!("{key}: {why}")))?;
         }
         check_all(power_figures(t.power)).or_else(|(_, why)| fail("power", &why))?;
+        frequencies(t).or_else(|(key, why)| fail(key, &why))?;
         let unknown = |name: &&String| Event::by_name(name).is_none();
         if let Some(name) = t.uncounted.iter().find(unknown) {
             return fail("uncounted", &format!("there is no event `{name}`"));
@@ -197,6 +205,30 @@ fn core_figures(t: &CoreType) -> [Figure; 8] {
             f64::from(t.fixed_counters),
         ),
     ]
+}
+
+/// Checks operating points and idle states; the key and what is wrong.
+fn frequencies(t: &CoreType) -> Result<(), (&'static str, String)> {
+    let idle = t.idle.iter().flat_map(|states| {
+        [
+            ("clock_gated_w", bounds::POWER, states.clock_gated_w),
+            (
+                "power_gated_after_us",
+                bounds::RESIDENCY,
+                states.power_gated_after_us,
+            ),
+        ]
+    });
+    check_all(idle).map_err(|(_, why)| ("idle", why))?;
+    let points = t.frequency.iter().flat_map(|f| &f.points);
+    let figures = points.flat_map(|p| {
+        let volts = p.volts.map(|v| ("volts", bounds::VOLTAGE, v));
+        let watts = p.watts.map(|w| ("watts", bounds::POINT_POWER, w));
+        [Some(("ghz", bounds::FREQUENCY, p.ghz)), volts, watts]
+    });
+    check_all(figures.flatten()).map_err(|(_, why)| ("frequency", why))?;
+    let fault = t.frequency.as_ref().and_then(|f| f.fault(t.freq_ghz));
+    fault.map_or(Ok(()), |why| Err(("frequency", why)))
 }
 
 fn private_cache_figures(cache: PrivateCache) -> [Figure; 3] {

@@ -4,6 +4,7 @@
 //! and schedulers look at.
 
 mod check;
+mod frequency;
 mod pipeline;
 mod steps;
 
@@ -15,6 +16,7 @@ use crate::events::Event;
 use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
 
+pub use frequency::{Frequencies, Governor, IdleStates, OperatingPoint, Point, PowerLimit};
 pub use pipeline::{CorePipeline, Latencies, MAX_PORT_SETS, Queue, Unit, UnitSet};
 pub use steps::{
     FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, MAX_FEATURES, MAX_STEPS, StepFeature,
@@ -44,6 +46,12 @@ pub struct Machine {
     /// Power of the package that no core accounts for.
     #[serde(default)]
     pub static_power_w: f64,
+    /// Who chooses frequencies of core types that have operating points.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub governor: Governor,
+    /// What the package may take for long; no limit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_limit: Option<PowerLimit>,
     /// The operating system's numbers of CPUs 0, 1, 2, ... in order; left out when they are the same, as on every machine
     /// with all its CPUs online.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,7 +100,7 @@ pub struct CoreType {
     /// Hardware threads per core that are switched on.
     #[serde(default = "one")]
     pub smt: u32,
-    /// Sustained frequency.
+    /// Sustained frequency; measured and simulated figures of the type hold at it.
     pub freq_ghz: f64,
     /// Capacity as the kernel has it, 1 to 1,024; the fastest type has 1,024, and so has every type where the kernel does
     /// not tell capacities apart ([`LinuxKind::Symmetric`], [`LinuxKind::SmtHybrid`]).
@@ -115,12 +123,52 @@ pub struct CoreType {
     pub uncounted: Vec<String>,
     /// Energy model.
     pub power: CorePower,
+    /// Idle states; without them an idle core is in the deep one at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleStates>,
+    /// Operating points; without them it runs at `freq_ghz` all the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency: Option<Frequencies>,
     /// Speed-up factors of threads that run here, as step tables over counters; derived where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sf_steps: Option<StepModel>,
 }
 
 impl CoreType {
+    /// Frequencies it may have, slowest first: its operating points, or the one that it always has.
+    #[must_use]
+    pub fn points(&self) -> Vec<Point> {
+        let only = Point {
+            ghz: self.freq_ghz,
+            power: 1.0,
+        };
+        let points = self.frequency.as_ref().map(|f| f.scaled(self.freq_ghz));
+        points.unwrap_or_else(|| vec![only])
+    }
+
+    /// Row of [`Self::points`] at `freq_ghz`.
+    #[must_use]
+    pub fn nominal_point(&self) -> usize {
+        let points = self.frequency.iter().flat_map(|f| &f.points);
+        points.take_while(|p| p.ghz < self.freq_ghz).count()
+    }
+
+    /// Row of [`Self::points`] of the fastest while `active` cores of the type run something.
+    #[must_use]
+    pub fn fastest_point(&self, active: usize) -> usize {
+        let frequency = self.frequency.as_ref();
+        frequency.map_or(0, |f| f.fastest(active, self.freq_ghz))
+    }
+
+    /// Energy (nJ) of a core that idles for so many ns.
+    #[must_use]
+    pub fn idle_nj(&self, ns: f64) -> f64 {
+        let states = self.idle.as_ref();
+        states.map_or(self.power.idle_w * ns, |s| {
+            s.energy_nj(ns, self.power.idle_w)
+        })
+    }
+
     /// Whether these cores have a counter for an event.
     #[must_use]
     pub fn counts(&self, event: Event) -> bool {
@@ -222,6 +270,10 @@ pub struct CorePower {
     /// On top, per vector instruction.
     #[serde(default)]
     pub simd_nj: f64,
+}
+
+fn is_default(governor: &Governor) -> bool {
+    *governor == Governor::default()
 }
 
 const fn default_hz() -> u32 {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::machine::{
-    CorePipeline, CorePower, CoreType, Cores, LinuxKind, Machine, Memory, PrivateCache, SCHEMA,
-    SharedCache,
+    CorePipeline, CorePower, CoreType, Cores, Governor, LinuxKind, Machine, Memory, PrivateCache,
+    SCHEMA, SharedCache,
 };
 use countersteer_core::units::CpuId;
 
@@ -49,6 +49,8 @@ pub(super) fn machine(
         linux,
         hz: platform.hz.unwrap_or(250),
         static_power_w: 0.0,
+        governor: Governor::default(),
+        power_limit: None,
         os_cpus: (!here.is_identity()).then(|| cpus.online.clone()),
         core_type: types.collect(),
         cores: cores(tree, &here, &cpus.list, classes)?,
@@ -165,6 +167,8 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
         l2: l2.map(|l2| private(l2, u.l2_cycles)),
         counters: u.counters,
         fixed_counters: fixed_counters(platform, first),
+        idle: None,
+        frequency: None,
         power: CorePower {
             idle_w: u.power.idle_w,
             active_w: u.power.active_w,

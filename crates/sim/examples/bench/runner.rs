@@ -112,6 +112,7 @@ pub fn run(
         },
         rounds: setup.rounds,
         trace: false,
+        governor: None,
     };
     let mut policy = countersteer_policies::parse(spec, topology)?;
     let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?;

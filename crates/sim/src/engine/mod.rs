@@ -6,6 +6,8 @@
 
 mod alone;
 mod forecast;
+mod frequency;
+mod hints;
 mod pmu;
 mod program;
 
@@ -20,16 +22,18 @@ use countersteer_core::engine::{
     ThreadInfo, Watch, Watched,
 };
 use countersteer_core::events::Event;
+use countersteer_core::machine::Governor;
 use countersteer_core::metric::{MetricBank, groups_on};
 use countersteer_core::placement::{AdmissionTable, Clamp, Placement, Target};
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
 use countersteer_core::signature::Signature;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{CpuId, GroupId, Nanos, ProgramId, ThreadId};
+use countersteer_core::units::{CacheId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
 use self::alone::Alone;
 use self::forecast::SteadyState;
+use self::frequency::Clocks;
 use self::pmu::Pmu;
 pub use self::program::{Plan, PlannedProgram};
 use self::program::{Program, Step};
@@ -52,6 +56,8 @@ pub struct SimConfig {
     pub rounds: u32,
     /// Keeps every stretch of running.
     pub trace: bool,
+    /// Who chooses frequencies, if not whom the machine file names.
+    pub governor: Option<Governor>,
 }
 
 /// A simulation that cannot go on.
@@ -119,6 +125,11 @@ pub struct Simulation {
     migrations: u64,
     switches: u64,
     budget: Option<Budget>,
+    clocks: Option<Clocks>,
+    /// By thread; empty until a policy clamps one.
+    clamps: Vec<Clamp>,
+    /// Caches that classes of threads divide among them.
+    divided: Vec<CacheId>,
 }
 
 /// Something this module waits for; the order breaks ties.
@@ -174,7 +185,10 @@ impl Simulation {
         traces: Traces,
     ) -> Result<Self, SimError> {
         let traced = Traced::new(Arc::clone(&topology), config.progress.clone(), traces);
-        Self::with_model(topology, plan, config, Box::new(traced))
+        let mut sim = Self::with_model(topology, plan, config, Box::new(traced))?;
+        // That model knows no frequencies but `freq_ghz`.
+        sim.clocks = None;
+        Ok(sim)
     }
 
     fn with_model(
@@ -203,6 +217,9 @@ impl Simulation {
             migrations: 0,
             switches: 0,
             budget: None,
+            clocks: Clocks::new(&topology, config.governor.unwrap_or(topology.governor)),
+            clamps: Vec::new(),
+            divided: Vec::new(),
             now: Nanos::ZERO,
             topology,
             config,
@@ -366,7 +383,8 @@ impl Simulation {
                 .linux
                 .next_event()
                 .min(self.progress.next_event())
-                .min(due);
+                .min(due)
+                .min(self.clocks.as_ref().map_or(Nanos::NEVER, Clocks::next));
             if next == Nanos::NEVER {
                 return Err(SimError::Stuck { at: self.now });
             }
@@ -378,7 +396,8 @@ impl Simulation {
             self.finish_work();
             self.fire_timers();
             self.linux.advance(self.now);
-            self.forward_switches();
+            let switched = self.forward_switches();
+            self.govern(switched);
             if self.finished() || (next > until) || (early && !self.events.is_empty()) {
                 return Ok(());
             }
@@ -522,9 +541,10 @@ impl Simulation {
     }
 
     /// Tells the progress model who runs where, and notes moves and stretches of running.
-    fn forward_switches(&mut self) {
+    fn forward_switches(&mut self) -> bool {
         let mut switches = std::mem::take(&mut self.switch_buffer);
         switches.extend(self.linux.take_switches());
+        let any = !switches.is_empty();
         for switch in switches.drain(..) {
             self.switches += 1;
             if let Some(prev) = switch.prev {
@@ -536,6 +556,7 @@ impl Simulation {
             self.progress.set_running(switch.cpu, switch.next, self.now);
         }
         self.switch_buffer = switches;
+        any
     }
 
     fn switched_out(&mut self, id: ThreadId) {
@@ -694,20 +715,20 @@ impl Engine for Simulation {
         let mut applied = Applied::default();
         for entry in &placement.threads {
             self.place(entry.thread, &entry.target, &mut applied);
-            // Clocks follow the machine's file, and caches are everybody's: neither is modelled otherwise.
-            applied.unheeded += u32::from(entry.clamp.is_some_and(|c| c != Clamp::FREE));
+            let unheeded = |c| !self.clamp(entry.thread, c);
+            applied.unheeded += u32::from(entry.clamp.is_some_and(unheeded));
             if let Some(weight) = entry.weight {
                 self.linux.set_weight(entry.thread, weight, self.now);
             }
         }
-        applied.unheeded += placement
-            .caches
-            .as_ref()
-            .map_or(0, |classes| classes.len() as u32);
+        if let Some(classes) = &placement.caches {
+            applied.unheeded += self.divide(classes);
+        }
         if let Some(table) = &placement.admission {
             self.admission = Some(table.clone());
         }
         self.forward_switches();
+        self.govern(true);
         Ok(applied)
     }
 

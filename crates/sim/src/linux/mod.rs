@@ -423,6 +423,17 @@ impl Linux {
         Nanos(t.ran + running)
     }
 
+    /// A CPU runs at the part `clock` of its type's `freq_ghz` from now on.
+    pub fn set_clock(&mut self, cpu: CpuId, clock: f64, now: Nanos) {
+        self.rqs[cpu.index()].set_clock(clock, now.0);
+    }
+
+    /// Utilisation of a CPU as a governor sees it: the larger of PELT's and the estimate, at most its capacity.
+    #[must_use]
+    pub fn cpu_utilisation(&self, cpu: CpuId) -> f64 {
+        self.rqs[cpu.index()].util(self.now)
+    }
+
     /// PELT's utilisation of a thread, 1,024 for one that always runs on the largest type.
     #[must_use]
     pub fn utilisation(&self, thread: ThreadId) -> f64 {

@@ -55,6 +55,8 @@ pub(super) struct RunQueue {
     /// Total weight on the queue, the running thread's included.
     pub total_weight: f64,
     pub capacity: u32,
+    /// Capacity at the frequency in force.
+    speed: u32,
     /// Wall and PELT time when the CPU last stopped being idle.
     busy_since: (u64, u64),
     /// Nothing runs and nothing is queued, and the search for work to pull is over.
@@ -97,6 +99,7 @@ impl RunQueue {
             util_est: 0.0,
             total_weight: 0.0,
             capacity,
+            speed: capacity,
             busy_since: (0, 0),
             idle: true,
             need_resched: false,
@@ -172,11 +175,20 @@ impl RunQueue {
     /// The clock PELT sees: slowed down by a small CPU while it is busy, in step again when it idles, so that a thread's
     /// utilisation means the same everywhere.
     pub(super) fn pelt_clock(&self, now: u64) -> u64 {
-        if self.capacity == 1024 || self.idle {
+        if self.idle {
             return now;
         }
         let (wall, pelt) = self.busy_since;
-        pelt + ((now.saturating_sub(wall) * u64::from(self.capacity)) >> 10)
+        pelt + ((now.saturating_sub(wall) * u64::from(self.speed)) >> 10)
+    }
+
+    /// The CPU runs at the part `clock` of its type's `freq_ghz` from now on.
+    pub(super) fn set_clock(&mut self, clock: f64, now: u64) {
+        let pelt = self.pelt_clock(now);
+        if !self.idle {
+            self.busy_since = (now, pelt);
+        }
+        self.speed = (f64::from(self.capacity) * clock.min(1.0)).round() as u32;
     }
 
     /// The CPU stops being idle.

@@ -91,6 +91,16 @@ pub trait ProgressModel {
     /// Switches a CPU to a thread, or to none. A thread that still runs elsewhere stops there.
     fn set_running(&mut self, cpu: CpuId, next: Option<ThreadId>, now: Nanos);
 
+    /// The frequency of a CPU's core is that of a row of its type's operating points from now on. A model without
+    /// frequencies runs at `freq_ghz`.
+    fn set_point(&mut self, _cpu: CpuId, _point: usize, _now: Nanos) {}
+
+    /// Gives threads parts of a cache behind the cores, as shares of its lines that do not overlap; no parts give it back to
+    /// everybody. Says whether the model heeds it.
+    fn divide(&mut self, _cache: CacheId, _parts: &[(f64, Vec<ThreadId>)], _now: Nanos) -> bool {
+        false
+    }
+
     /// Makes a running thread lose `cost` of CPU time from `now` on.
     fn charge(&mut self, thread: ThreadId, cost: Nanos, now: Nanos);
 

@@ -3,7 +3,7 @@
 //! Input: a topology. Output: [`Class`]es, few even on large machines, for which rate tables are made, and per CPU the
 //! rows of everything it belongs to.
 
-use countersteer_core::machine::CoreType;
+use countersteer_core::machine::{CoreType, Point};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::CoreTypeId;
 
@@ -25,6 +25,11 @@ pub struct Class {
     pub core_type: CoreTypeId,
     /// SMT siblings that run at once, itself included.
     pub threads: u32,
+    /// Frequency.
+    pub ghz: f64,
+    /// Power of a busy core, and energy per instruction, over those at the core type's `freq_ghz`.
+    pub power: f64,
+    pub energy: f64,
     /// Shared caches, inner first; empty where the last level is private.
     pub levels: Vec<Level>,
     /// Latency of unloaded memory in cycles of the core.
@@ -33,8 +38,12 @@ pub struct Class {
 
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    /// Its class when it runs alone on its core; those with 2, 3, ... siblings running follow.
+    /// Its class at the frequency in force when it runs alone on its core; those with 2, 3, ... siblings running follow.
     pub class: u32,
+    /// The same at its slowest operating point; those of the points after it follow.
+    pub first_class: u32,
+    /// Threads of its core.
+    pub smt: u32,
     pub core: u32,
     pub core_type: u32,
     /// Last-level cache and everything inside.
@@ -76,20 +85,14 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
             .filter(|c| !topology.caches[c.index()].private)
             .collect();
         let chain = &chain[chain.len().saturating_sub(MAX_LEVELS)..];
-        let class = class_of(topology, cpu, core_type, chain.iter().map(|c| c.index()));
-        let row = classes.iter().position(|c| *c == class).unwrap_or_else(|| {
-            for threads in 1..=core_type.smt.max(1) {
-                classes.push(Class {
-                    threads,
-                    ..class.clone()
-                });
-            }
-            classes.len() - core_type.smt.max(1) as usize
-        });
+        let chain_rows: Vec<_> = chain.iter().map(|c| c.index()).collect();
+        let row = first_class(topology, cpu, &chain_rows, &mut classes);
         let pool = topology.llc_of(cpu.id).0;
         let level = |k: usize| chain.get(k).map(|c| &topology.caches[c.index()]);
-        cpus.push(Cpu {
+        let mut made = Cpu {
             class: row as u32,
+            first_class: row as u32,
+            smt: core_type.smt.max(1),
             core: cpu.core,
             core_type: cpu.core_type.0,
             pool,
@@ -105,19 +108,56 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
                 .memory
                 .get(cpu.memory as usize)
                 .map_or(0.0, |m| m.access_nj),
-        });
+        };
+        made.run_at(core_type.nominal_point(), core_type.freq_ghz);
+        cpus.push(made);
         slots[pool as usize] += 1;
     }
     (classes, cpus)
 }
 
+impl Cpu {
+    /// Its frequency is that of a row of its core type's operating points from now on.
+    pub fn run_at(&mut self, point: usize, ghz: f64) {
+        self.class = self.first_class + point as u32 * self.smt;
+        self.freq = ghz;
+        self.cycle_ns = 1.0 / ghz;
+    }
+}
+
+/// Row of the class of a CPU at its slowest point; it and those of the other points are added if there are none yet.
+fn first_class(
+    topology: &Topology,
+    cpu: &countersteer_core::topology::Cpu,
+    chain: &[usize],
+    classes: &mut Vec<Class>,
+) -> usize {
+    let core_type = &topology.core_types[cpu.core_type.index()];
+    let points = core_type.points();
+    let at = |point: &Point| class_of(topology, cpu, (core_type, *point), chain.iter().copied());
+    let slowest = points.first().map(at);
+    if let Some(row) = classes.iter().position(|c| Some(c) == slowest.as_ref()) {
+        return row;
+    }
+    let row = classes.len();
+    for class in points.iter().map(at) {
+        for threads in 1..=core_type.smt.max(1) {
+            classes.push(Class {
+                threads,
+                ..class.clone()
+            });
+        }
+    }
+    row
+}
+
 fn class_of(
     topology: &Topology,
     cpu: &countersteer_core::topology::Cpu,
-    core_type: &CoreType,
+    (core_type, point): (&CoreType, Point),
     chain: impl Iterator<Item = usize>,
 ) -> Class {
-    let cycles = |ns: f64| ns * core_type.freq_ghz;
+    let cycles = |ns: f64| ns * point.ghz;
     let level = |row: usize| {
         let cache = &topology.caches[row];
         Level {
@@ -128,6 +168,9 @@ fn class_of(
     Class {
         core_type: cpu.core_type,
         threads: 1,
+        ghz: point.ghz,
+        power: point.power,
+        energy: point.energy(core_type.freq_ghz),
         levels: chain.map(level).collect(),
         memory_cycles: cycles(
             topology
@@ -138,13 +181,17 @@ fn class_of(
     }
 }
 
-/// For each core type the class on which a program is fastest alone: that with the most last-level cache.
+/// For each core type the class on which a program is fastest alone: at the frequency of one active core, that with the most
+/// last-level cache.
 pub fn best_classes(topology: &Topology, classes: &[Class]) -> Vec<u32> {
     let llc = |c: &Class| c.levels.last().map_or(0.0, |l| l.lines);
     (0..topology.core_types.len())
         .map(|core_type| {
+            let of = &topology.core_types[core_type];
+            let ghz = of.points()[of.fastest_point(1)].ghz;
             let mut best = NONE;
-            for (row, class) in classes.iter().enumerate().filter(|(_, c)| c.threads == 1) {
+            let alone = |(_, c): &(usize, &Class)| c.threads == 1 && c.ghz == ghz;
+            for (row, class) in classes.iter().enumerate().filter(alone) {
                 let better = best == NONE || llc(class) > llc(&classes[best as usize]);
                 if class.core_type.index() == core_type && better {
                     best = row as u32;

@@ -296,8 +296,9 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
             branch_cycles,
             dispatch_cycles: 1.0 / core_type.dispatch_width,
         }),
-        instruction_nj: power.instruction_nj + mix.fp * power.fp_nj + mix.simd * power.simd_nj,
-        active_w: power.active_w / siblings,
+        instruction_nj: class.energy
+            * (power.instruction_nj + mix.fp * power.fp_nj + mix.simd * power.simd_nj),
+        active_w: class.power * power.active_w / siblings,
         lines_per_miss: 1.0 + mix.stores / (mix.loads + mix.stores).max(1e-9),
         ..Table::default()
     };

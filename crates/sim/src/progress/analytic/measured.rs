@@ -33,17 +33,20 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         .collect();
     let threads = f64::from(class.threads);
     let slowdown = threads / (1.0 + SMT_GAIN * threads.log2());
+    // Measured at the type's `freq_ghz`: what waits for memory takes more cycles at a faster clock.
+    let clock = class.ghz / core_type.freq_ghz;
+    let measured_cycles = class.memory_cycles / clock;
     let at = |lines: f64| {
         let cpi = interpolate(&cpi, lines).unwrap_or(1.0) * slowdown;
         let miss = miss
             .as_ref()
             .and_then(|m| interpolate(m, lines))
             .unwrap_or(0.0);
-        let waiting = (miss * class.memory_cycles / OVERLAP).min(MEMORY_PART * cpi);
+        let waiting = (miss * measured_cycles / OVERLAP).min(MEMORY_PART * cpi);
         Point {
             miss,
             a: cpi - waiting,
-            b: waiting,
+            b: waiting * clock,
         }
     };
     let most = miss
@@ -60,9 +63,9 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         instruction_nj: if measured.power_w.is_some() {
             0.0
         } else {
-            core_type.power.instruction_nj
+            core_type.power.instruction_nj * class.energy
         },
-        active_w: siblings_power,
+        active_w: siblings_power * class.power,
         lines_per_miss: 1.0,
         ..Table::default()
     };

@@ -21,12 +21,14 @@ mod interval;
 mod measured;
 mod memory;
 mod model;
+mod parts;
 mod pool;
 mod running;
 mod shared;
 mod siblings;
 mod signature;
 mod steady;
+mod switching;
 pub mod synthetic;
 mod table;
 mod thread;
@@ -34,6 +36,7 @@ mod thread;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_core::profile::Profile;
@@ -45,6 +48,7 @@ use class::{Class, NONE};
 use cores::Core;
 use memory::MemoryDomain;
 use model::Model;
+use parts::Division;
 use pool::{Pool, Stepping};
 use shared::SharedCache;
 use table::Table;
@@ -127,6 +131,8 @@ pub struct Analytic {
     on_cpu: Vec<u32>,
     on_cpu_before: Vec<u32>,
     caches: Vec<SharedCache>,
+    /// Caches that are divided; rows of `caches` behind the topology's are their parts.
+    divisions: BTreeMap<u32, Division>,
     pools: Vec<Pool>,
     memories: Vec<MemoryDomain>,
     cores: Vec<Core>,
@@ -175,6 +181,7 @@ impl Analytic {
                 .iter()
                 .map(|c| SharedCache::new(c.lines))
                 .collect(),
+            divisions: BTreeMap::new(),
             agenda: Agenda::new(pools.len() + memories.len()),
             stale_pools: Vec::with_capacity(pools.len()),
             dirty_memories: Vec::with_capacity(2 * memories.len()),
@@ -269,13 +276,13 @@ impl Analytic {
             .filter(|c| self.cpus[c.id.index()].siblings.iter().all(|s| *s > c.id.0))
         {
             let core = &self.cores[cpu.core as usize];
-            let power = self.topology.core_types[cpu.core_type.index()].power;
+            let of = &self.topology.core_types[cpu.core_type.index()];
             let since = if core.busy == 0 {
                 (self.clock - core.idle_since) as f64
             } else {
                 0.0
             };
-            idle_j[cpu.core_type.index()] += (core.idle_nj + power.idle_w * since) * 1e-9;
+            idle_j[cpu.core_type.index()] += (core.idle_nj + of.idle_nj(since)) * 1e-9;
         }
         Energy {
             core_j: self.spent.core_nj.iter().map(|nj| nj * 1e-9).collect(),
@@ -332,6 +339,25 @@ impl ProgressModel for Analytic {
             self.turn(thread.0);
             self.rerate_siblings(cpu);
         }
+    }
+
+    fn set_point(&mut self, cpu: CpuId, point: usize, now: Nanos) {
+        self.advance(now);
+        self.reclock(cpu.0, point);
+    }
+
+    fn divide(&mut self, cache: CacheId, parts: &[(f64, Vec<ThreadId>)], now: Nanos) -> bool {
+        if self.topology.caches[cache.index()].private {
+            return false;
+        }
+        self.advance(now);
+        let numbers = |threads: &Vec<ThreadId>| threads.iter().map(|t| t.0).collect();
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(share, threads)| (*share, numbers(threads)))
+            .collect();
+        self.divide_cache(cache.0, &parts);
+        true
     }
 
     fn set_running(&mut self, cpu: CpuId, next: Option<ThreadId>, now: Nanos) {
@@ -430,7 +456,9 @@ impl ProgressModel for Analytic {
                     .0
             });
         }
-        let cache = &self.caches[cache.index()];
+        let division = self.divisions.get(&cache.0);
+        let row = division.map_or(cache.0, |d| d.row(thread.0));
+        let cache = &self.caches[row as usize];
         cache
             .find(thread.0, t.rows[0])
             .map_or(0.0, |i| cache.residents[i].lines)

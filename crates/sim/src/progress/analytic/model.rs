@@ -68,20 +68,19 @@ impl Model {
             core_types: topology.core_types.len(),
             average: weights.len() as u32,
         };
-        model.measure_alone(topology, classes, best, &weights, tables);
+        model.measure_alone(classes, best, &weights, tables);
         Ok(model)
     }
 
     fn measure_alone(
         &mut self,
-        topology: &Topology,
         classes: &[Class],
         best: &[u32],
         weights: &[f64],
         tables: &[Table],
     ) {
         for behaviour in 0..self.average {
-            for (core_type, class) in best.iter().enumerate() {
+            for class in best {
                 let whole = std::array::from_fn(|k| {
                     classes[*class as usize]
                         .levels
@@ -90,7 +89,7 @@ impl Model {
                 });
                 let rate =
                     tables[self.table(behaviour, *class) as usize].rate(&whole, &Beside::default());
-                let ips = topology.core_types[core_type].freq_ghz * 1e9 / (rate.a + rate.b);
+                let ips = classes[*class as usize].ghz * 1e9 / (rate.a + rate.b);
                 self.alone_ips.push(ips);
             }
         }

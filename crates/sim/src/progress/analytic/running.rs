@@ -11,11 +11,11 @@ use super::siblings::Beside;
 use super::table::MAX_LEVELS;
 
 /// Time constant of the part of the time that a thread runs (ns).
-const DUTY_NS: f64 = 100e6;
+pub(super) const DUTY_NS: f64 = 100e6;
 /// Memory domains of several pools pass small changes on at most this often (ns).
 const FACTOR_EVERY: u64 = 5_000_000;
 /// Changes of demand beyond this part are looked at at once, others at the next step.
-const DEMAND_LARGE: f64 = 0.1;
+pub(super) const DEMAND_LARGE: f64 = 0.1;
 /// Width of a lattice cell of the rate tables, at least.
 const CELL: f64 = 1.0 / 16.0;
 /// Change of a thread's cycles per instruction below which a new memory latency is not worth the work.
@@ -41,84 +41,8 @@ impl Analytic {
         self.spent.memory_nj += energy.memory;
     }
 
-    pub(super) fn switch_out(&mut self, thread: u32) {
-        self.close(thread);
-        let now = self.clock;
-        let t = &mut self.threads[thread as usize];
-        let cpu = &self.cpus[t.cpu as usize];
-        let table = &self.tables[t.table as usize];
-        let ran = (now - t.since) as f64;
-        for k in 0..cpu.levels {
-            let cache = &mut self.caches[cpu.chain[k] as usize];
-            if self.config.contention {
-                cache.stop(t.rows[k] as usize, now as f64);
-            }
-        }
-        let held = t.found_lines + (table.useful_lines - t.found_lines).max(0.0) * t.warmed(now);
-        let core = &mut self.cores[cpu.core as usize];
-        core.leave(thread, t.counted().l2_misses - t.entered_misses, held);
-        core.busy -= 1;
-        if core.busy == 0 {
-            core.idle_since = now;
-        }
-        t.duty = 1.0 - (1.0 - t.duty) * (-ran / DUTY_NS).exp();
-        let memory = &mut self.memories[cpu.memory as usize];
-        memory.demand = (memory.demand - t.demand).max(0.0);
-        memory.slope = (memory.slope - t.slope).max(0.0);
-        (t.demand, t.slope, t.ips) = (0.0, 0.0, 0.0);
-        (t.last_cpu, t.cpu, t.since) = (t.cpu, NONE, now);
-        let pool = &mut self.pools[cpu.pool as usize];
-        pool.threads[cpu.slot as usize] = NONE;
-        pool.events[cpu.slot as usize] = u64::MAX;
-        pool.running -= 1;
-        if pool.running == 0 {
-            pool.step_at = u64::MAX;
-        }
-        let memory = cpu.memory;
-        let pool = cpu.pool;
-        let row = t.last_cpu;
-        self.on_cpu[row as usize] = NONE;
-        self.touch_pool(pool);
-        self.touch_memory(memory, DEMAND_LARGE);
-    }
-
-    pub(super) fn switch_in(&mut self, thread: u32, row: u32) {
-        let now = self.clock;
-        let cpu = &self.cpus[row as usize];
-        let t = &mut self.threads[thread as usize];
-        t.duty *= (-((now - t.since) as f64) / DUTY_NS).exp();
-        let core = &mut self.cores[cpu.core as usize];
-        if core.busy == 0 {
-            let idle_w = self.topology.core_types[cpu.core_type as usize]
-                .power
-                .idle_w;
-            core.idle_nj += idle_w * (now - core.idle_since) as f64;
-        }
-        core.busy += 1;
-        let pool = &mut self.pools[cpu.pool as usize];
-        pool.threads[cpu.slot as usize] = thread;
-        pool.running += 1;
-        self.on_cpu[row as usize] = thread;
-        let table = self.table_on(thread, row);
-        let t = &mut self.threads[thread as usize];
-        t.table = table;
-        t.enter(row, now, 0.0);
-        if self.config.contention {
-            self.take_residence(thread, row);
-        }
-        if self.config.costs {
-            self.pay_switch(thread, row);
-        }
-        let cpu = &self.cpus[row as usize];
-        self.on_cpu_before[row as usize] = thread;
-        self.threads[thread as usize].entered_misses =
-            self.threads[thread as usize].counted().l2_misses;
-        let pool = cpu.pool;
-        self.touch_pool(pool);
-    }
-
     /// The table of a thread's behaviour on a CPU with as many siblings as run now.
-    fn table_on(&self, thread: u32, row: u32) -> u32 {
+    pub(super) fn table_on(&self, thread: u32, row: u32) -> u32 {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[row as usize];
         let model = &self.models[t.model as usize];
@@ -136,63 +60,6 @@ impl Analytic {
             .iter()
             .filter(|s| self.on_cpu[**s as usize] != NONE)
             .count() as u32
-    }
-
-    /// Finds or makes the thread's rows in the shared caches.
-    fn take_residence(&mut self, thread: u32, row: u32) {
-        let cpu = &self.cpus[row as usize];
-        let t = &mut self.threads[thread as usize];
-        t.refill_at = u64::MAX;
-        for k in 0..cpu.levels {
-            let cache = &mut self.caches[cpu.chain[k] as usize];
-            let i = cache.enter(thread, t.rows[k]);
-            t.rows[k] = i as u32;
-            let r = &mut cache.residents[i];
-            (r.table, r.level, r.duty) = (t.table, k as u8, t.duty);
-            r.start(self.clock as f64);
-        }
-        self.pools[cpu.pool as usize].wake(self.clock, &self.stepping);
-    }
-
-    /// Charges the fixed costs and the re-filling of private caches.
-    fn pay_switch(&mut self, thread: u32, row: u32) {
-        let cpu = &self.cpus[row as usize];
-        let t = &mut self.threads[thread as usize];
-        let mut ns = 0.0;
-        if self.on_cpu_before[row as usize] != thread {
-            ns += self.config.context_switch_ns;
-        }
-        let table = &self.tables[t.table as usize];
-        t.found_lines = table.useful_lines;
-        // A first start has no warm state to lose: its cold misses are in the profile.
-        if t.last_cpu != NONE {
-            if t.last_cpu != row {
-                ns += self.config.migration_ns;
-            }
-            t.found_lines = self.cores[cpu.core as usize]
-                .remains(thread)
-                .min(table.useful_lines);
-            let misses = table.cold_misses(t.found_lines);
-            // Lines come from the shared cache, or from the core that was left if that is behind the same one.
-            let near = if self.cpus[t.last_cpu as usize].pool == cpu.pool || !self.config.contention
-            {
-                1.0
-            } else {
-                let outer = cpu
-                    .levels
-                    .checked_sub(1)
-                    .map(|k| (&self.caches[cpu.chain[k] as usize], t.rows[k]));
-                let held = outer
-                    .and_then(|(c, i)| c.residents.get(i as usize))
-                    .map_or(0.0, |r| r.lines);
-                (held / table.useful_lines.max(1.0)).min(1.0)
-            };
-            let far = 1.0 - near;
-            let factor = self.memories[cpu.memory as usize].factor;
-            ns += misses * (near * table.near_cycles + far * factor * table.far_cycles) / cpu.freq;
-            t.count_cold(misses, far * misses);
-        }
-        t.stall(ns.round() as u64, self.clock);
     }
 
     /// Brings the SMT siblings of a CPU, whose number of running threads changed, to their new tables.
@@ -223,7 +90,8 @@ impl Analytic {
         if self.config.contention {
             let cpu = &self.cpus[row as usize];
             for k in 0..cpu.levels {
-                self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].table = table;
+                let t = &self.threads[thread as usize];
+                self.caches[t.chain[k] as usize].residents[t.rows[k] as usize].table = table;
             }
         }
     }
@@ -236,7 +104,7 @@ impl Analytic {
         let mut beside = Beside::default();
         if self.config.contention {
             for (k, held) in lines.iter_mut().enumerate().take(cpu.levels) {
-                *held = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;
+                *held = self.caches[t.chain[k] as usize].residents[t.rows[k] as usize].mean;
             }
             for sibling in &cpu.siblings {
                 let other = self.on_cpu[*sibling as usize];
@@ -299,7 +167,7 @@ impl Analytic {
         (t.demand, t.slope) = (demand, slope);
         let now = self.clock as f64;
         for k in 0..cpu.levels {
-            let r = &mut self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
+            let r = &mut self.caches[t.chain[k] as usize].residents[t.rows[k] as usize];
             r.insert(now);
             r.inserting = t.ips * t.rate.miss[k];
             if works {
@@ -320,7 +188,7 @@ impl Analytic {
 
     /// Has a memory domain looked at if its demand moved by more than `part`.
     #[inline]
-    fn touch_memory(&mut self, row: u32, part: f64) {
+    pub(super) fn touch_memory(&mut self, row: u32, part: f64) {
         let memory = &mut self.memories[row as usize];
         if !memory.dirty && memory.moved(part) && self.config.contention {
             memory.dirty = true;
@@ -442,7 +310,7 @@ impl Analytic {
         let mut drift = 0.0f64;
         let mut gains = [None; MAX_LEVELS];
         for (k, gain) in gains.iter_mut().enumerate().take(cpu.levels) {
-            let cache = &mut self.caches[cpu.chain[k] as usize];
+            let cache = &mut self.caches[t.chain[k] as usize];
             let (moved, part) =
                 cache.turn(&self.tables, t.rows[k] as usize, self.clock as f64, ahead);
             drift = drift.max(moved);
@@ -464,7 +332,7 @@ impl Analytic {
         let cpu = &self.cpus[t.cpu as usize];
         for (k, gain) in gains.iter().enumerate() {
             let Some(gain) = gain else { continue };
-            let r = &self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize];
+            let r = &self.caches[t.chain[k] as usize].residents[t.rows[k] as usize];
             let ns = (gain / r.inserting).max(REFILL_NS);
             t.refill_at = t
                 .refill_at
@@ -534,7 +402,7 @@ impl Analytic {
         let t = &self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
         (0..cpu.levels).any(|k| {
-            let cache = &self.caches[cpu.chain[k] as usize];
+            let cache = &self.caches[t.chain[k] as usize];
             cache.residents[t.rows[k] as usize].refills(ahead, cache.lines)
         })
     }
@@ -545,7 +413,7 @@ impl Analytic {
         let cpu = &self.cpus[t.cpu as usize];
         let least = self.stepping.still * (t.rate.a + t.rate.b);
         (0..cpu.levels).any(|k| {
-            let mean = self.caches[cpu.chain[k] as usize].residents[t.rows[k] as usize].mean;
+            let mean = self.caches[t.chain[k] as usize].residents[t.rows[k] as usize].mean;
             let change = (mean - t.seen[k]).abs();
             // Beyond a lattice cell the slope is another.
             change * t.rate.worth[k] > least || change > CELL * t.seen[k]

@@ -186,6 +186,14 @@ impl SharedCache {
         }
     }
 
+    /// Takes what does not fit from all in proportion, and looks at everything anew.
+    pub fn fit(&mut self) {
+        let used: f64 = self.residents.iter().map(|r| r.lines).sum();
+        let kept = (self.lines / used.max(1e-9)).min(1.0);
+        self.residents.iter_mut().for_each(|r| r.lines *= kept);
+        (self.moving, self.age) = (true, AGE_MAX);
+    }
+
     /// The row of a thread, looked for at `hint` first.
     #[inline]
     pub fn find(&self, thread: u32, hint: u32) -> Option<usize> {

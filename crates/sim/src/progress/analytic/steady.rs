@@ -4,6 +4,8 @@
 //! (footprint composition), memory latency, SMT sharing and speed that the time-stepped model tends to, with each program
 //! at its average behaviour.
 
+use std::borrow::Cow;
+
 use countersteer_core::units::CpuId;
 
 use super::class::{Cpu, NONE};
@@ -44,6 +46,8 @@ struct Row {
 
 struct Search<'a> {
     progress: &'a Analytic,
+    /// CPUs at the frequencies of so many active cores.
+    cpus: Cow<'a, [Cpu]>,
     rows: Vec<Row>,
     caches: Vec<SharedCache>,
     factors: Vec<f64>,
@@ -60,19 +64,44 @@ pub fn forecast(progress: &Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Ve
     search.rows.iter().map(|row| search.report(row)).collect()
 }
 
+/// The CPUs, each at the fastest frequency that its type may have while the cores of the assignment are active.
+fn clocked<'a>(progress: &'a Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Cow<'a, [Cpu]> {
+    let types = &progress.topology.core_types;
+    if types.iter().all(|t| t.frequency.is_none()) {
+        return Cow::Borrowed(&progress.cpus);
+    }
+    let mut active: Vec<(u32, u32)> = assignment
+        .iter()
+        .map(|(_, cpu, _)| &progress.cpus[cpu.index()])
+        .map(|place| (place.core_type, place.core))
+        .collect();
+    active.sort_unstable();
+    active.dedup();
+    let mut cpus = progress.cpus.clone();
+    for cpu in &mut cpus {
+        let of = &types[cpu.core_type as usize];
+        let cores = active.iter().filter(|(t, _)| *t == cpu.core_type).count();
+        let point = of.fastest_point(cores);
+        cpu.run_at(point, of.points()[point].ghz);
+    }
+    Cow::Owned(cpus)
+}
+
 impl<'a> Search<'a> {
     fn new(progress: &'a Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Self {
+        let cpus = clocked(progress, assignment);
         let mut search = Self {
+            cpus: cpus.clone(),
             progress,
             rows: Vec::with_capacity(assignment.len()),
             caches: Vec::new(),
             factors: vec![1.0; progress.memories.len()],
-            busy: vec![(0.0, Beside::default()); progress.cpus.len()],
+            busy: vec![(0.0, Beside::default()); cpus.len()],
         };
         let mut local = vec![NONE; progress.caches.len()];
         for (model, cpu, share) in assignment {
             let model = &progress.models[model.0 as usize];
-            let place = &progress.cpus[cpu.index()];
+            let place = &cpus[cpu.index()];
             let table = model.table(model.average(), place.class);
             let mut row = Row {
                 // Tables for more siblings follow.
@@ -100,7 +129,7 @@ impl<'a> Search<'a> {
     }
 
     fn reside(&mut self, row: &mut Row, local: &mut [u32]) {
-        let place = &self.progress.cpus[row.cpu];
+        let place = &self.cpus[row.cpu];
         for k in 0..place.levels {
             let cache = place.chain[k] as usize;
             if local[cache] == NONE {
@@ -144,7 +173,7 @@ impl<'a> Search<'a> {
     fn dispatched(&mut self) {
         self.busy.iter_mut().for_each(|b| b.1 = Beside::default());
         for row in &self.rows {
-            let place = &self.progress.cpus[row.cpu];
+            let place = &self.cpus[row.cpu];
             let table = row.table + self.beside(place).round() as u32;
             let shares = &self.progress.tables[table as usize].shares;
             let (busy, takes) = &mut self.busy[row.cpu];
@@ -156,7 +185,7 @@ impl<'a> Search<'a> {
     fn compose(&mut self) -> f64 {
         let mut distance = 0.0f64;
         for row in &self.rows {
-            let place = &self.progress.cpus[row.cpu];
+            let place = &self.cpus[row.cpu];
             // Siblings take part of the private caches, so that more gets through to the shared ones.
             let table = row.table + self.beside(place).round() as u32;
             for k in 0..place.levels {
@@ -171,7 +200,7 @@ impl<'a> Search<'a> {
             cache.aim(&self.progress.tables, 0.0);
         }
         for row in &mut self.rows {
-            for k in 0..self.progress.cpus[row.cpu].levels {
+            for k in 0..self.cpus[row.cpu].levels {
                 let target =
                     self.caches[row.local[k] as usize].residents[row.resident[k] as usize].target;
                 let gap = target - row.lines[k];
@@ -189,7 +218,7 @@ impl<'a> Search<'a> {
                 MemoryDomain::new(self.progress.topology.memory[domain].bandwidth_gb_s);
             memory.factor = factor;
             for row in &self.rows {
-                let place = &self.progress.cpus[row.cpu];
+                let place = &self.cpus[row.cpu];
                 if place.memory as usize != domain {
                     continue;
                 }
@@ -206,7 +235,7 @@ impl<'a> Search<'a> {
     }
 
     fn misses(&self, row: &Row) -> f64 {
-        let levels = self.progress.cpus[row.cpu].levels;
+        let levels = self.cpus[row.cpu].levels;
         let table = &self.progress.tables[row.table as usize];
         levels
             .checked_sub(1)
@@ -224,7 +253,7 @@ impl<'a> Search<'a> {
 
     /// Speed and rates at the occupancies and factors found so far, mixed over how many siblings run.
     fn speed(&self, row: &Row) -> (f64, Rate) {
-        let place = &self.progress.cpus[row.cpu];
+        let place = &self.cpus[row.cpu];
         let beside = self.beside(place);
         let most = place.siblings.len() as f64;
         let with = |others: f64, lines: &[f64; MAX_LEVELS]| {
@@ -257,7 +286,7 @@ impl<'a> Search<'a> {
 
     /// Mean speed over a turn, as a part of the speed at its end: a thread first fills up what others took meanwhile.
     fn warming(&self, row: &Row, at: impl Fn(&[f64; MAX_LEVELS]) -> (f64, Rate)) -> f64 {
-        let place = &self.progress.cpus[row.cpu];
+        let place = &self.cpus[row.cpu];
         let left: [f64; MAX_LEVELS] = std::array::from_fn(|k| {
             let held = |cache: u32| {
                 self.caches[cache as usize].residents[row.resident[k] as usize + 1].target
@@ -287,7 +316,7 @@ impl<'a> Search<'a> {
     }
 
     fn report(&self, row: &Row) -> Rates {
-        let place = &self.progress.cpus[row.cpu];
+        let place = &self.cpus[row.cpu];
         let table = &self.progress.tables[row.table as usize];
         let mut nj = table.instruction_nj + self.lines_per_instruction(row) * place.memory_nj;
         let mut references = table.private_misses;

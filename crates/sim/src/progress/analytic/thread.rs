@@ -64,7 +64,9 @@ pub struct Thread {
     span_cold: f64,
     counted: Counters,
 
-    /// Rows in the shared caches of the CPU.
+    /// The shared caches of the CPU, or its parts of them, inner first.
+    pub chain: [u32; MAX_LEVELS],
+    /// Rows in them.
     pub rows: [u32; MAX_LEVELS],
     /// When it will have filled up enough for new rates.
     pub refill_at: u64,
@@ -132,6 +134,7 @@ impl Thread {
                 run_ns: 0.0,
                 detail: Detail::NONE,
             },
+            chain: [NONE; MAX_LEVELS],
             rows: [0; MAX_LEVELS],
             refill_at: u64::MAX,
             since: 0,

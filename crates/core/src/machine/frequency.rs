@@ -1,0 +1,223 @@
+//! Frequencies of cores: operating points, turbo, governor, power limit, idle states.
+//!
+//! Part of a machine file. A core type without points runs at its `freq_ghz` all the time.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who chooses frequencies where core types have operating points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Governor {
+    /// As fast as turbo and power limit allow.
+    #[default]
+    Performance,
+    /// As fast as utilisation asks for: the kernel's `schedutil`. Utilisation clamps act on it.
+    Schedutil,
+}
+
+impl Governor {
+    /// By name.
+    pub const ALL: [(&'static str, Self); 2] = [
+        ("performance", Self::Performance),
+        ("schedutil", Self::Schedutil),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let row = Self::ALL.iter().find(|(_, value)| *value == self);
+        row.map_or("", |(name, _)| name)
+    }
+
+    /// The one of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let row = Self::ALL.iter().find(|(known, _)| *known == name);
+        row.map(|(_, value)| *value)
+    }
+}
+
+/// Power of the package that may be taken for long.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PowerLimit {
+    /// Limit of the moving average; while it is above, all cores go down the points one by one.
+    pub watts: f64,
+    /// Time constant of the average: how long a burst from idle may go beyond the limit.
+    pub seconds: f64,
+}
+
+/// Frequencies of a core type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Frequencies {
+    /// Operating points, slowest first. One of them is at the core type's `freq_ghz`, where its power figures hold.
+    pub points: Vec<OperatingPoint>,
+    /// Frequency at most while 1, 2, ... cores of the type run something, the last one for more; `freq_ghz` where there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turbo_ghz: Vec<f64>,
+    /// All cores of a `[[cores]]` entry have one clock, as fast as the one that needs most; else each has its own.
+    #[serde(default)]
+    pub shared: bool,
+}
+
+/// A frequency and what it costs: a voltage, or power at full load. With neither, the voltage is that of `freq_ghz`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperatingPoint {
+    pub ghz: f64,
+    /// Power goes with its square and the frequency. All points of a type have one, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volts: Option<f64>,
+    /// Power of a busy core. All points of a type have one, or none; only their ratios count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watts: Option<f64>,
+}
+
+/// Idle states of a core, before the deep one of `power.idle_w`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdleStates {
+    /// Power while idle with its clock gated.
+    pub clock_gated_w: f64,
+    /// Time after which its power is gated as well.
+    pub power_gated_after_us: f64,
+}
+
+/// A point as a simulation needs it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    pub ghz: f64,
+    /// Power of a busy core over that at the type's `freq_ghz`, with as many instructions per cycle.
+    pub power: f64,
+}
+
+impl Point {
+    /// Energy per instruction over that at `freq_ghz` (`nominal`).
+    #[must_use]
+    pub fn energy(&self, nominal: f64) -> f64 {
+        self.power / (self.ghz / nominal)
+    }
+}
+
+impl Frequencies {
+    /// The points of a type whose power figures hold at `nominal` GHz, slowest first.
+    #[must_use]
+    pub fn scaled(&self, nominal: f64) -> Vec<Point> {
+        let reference = self.points.iter().find(|p| p.ghz == nominal);
+        let scaled = self.points.iter().map(|p| Point {
+            ghz: p.ghz,
+            power: reference.map_or(1.0, |reference| p.power_over(reference)),
+        });
+        scaled.collect()
+    }
+
+    /// Row of the fastest point while `active` cores of the type run something.
+    #[must_use]
+    pub fn fastest(&self, active: usize, nominal: f64) -> usize {
+        let last = self.turbo_ghz.len().saturating_sub(1);
+        let turbo = self.turbo_ghz.get(active.saturating_sub(1).min(last));
+        let most = turbo.copied().unwrap_or(nominal);
+        let within = self.points.partition_point(|p| p.ghz <= most);
+        within.saturating_sub(1)
+    }
+
+    /// What is wrong, if anything.
+    pub(super) fn fault(&self, nominal: f64) -> Option<String> {
+        let known = |ghz: f64| self.points.iter().any(|p| p.ghz == ghz);
+        if !self.points.is_sorted_by(|a, b| a.ghz < b.ghz) || self.points.is_empty() {
+            return Some("`points` needs one or more, slowest first".into());
+        }
+        if !known(nominal) {
+            return Some(format!(
+                "one of `points` must be at `freq_ghz`, {nominal} GHz"
+            ));
+        }
+        if let Some(ghz) = self.turbo_ghz.iter().find(|ghz| !known(**ghz)) {
+            return Some(format!("`turbo_ghz` names {ghz} GHz, which no point has"));
+        }
+        let all_or_none = |of: fn(&OperatingPoint) -> bool| {
+            let with = self.points.iter().filter(|p| of(p)).count();
+            with == 0 || with == self.points.len()
+        };
+        if !all_or_none(|p| p.volts.is_some()) || !all_or_none(|p| p.watts.is_some()) {
+            return Some("all `points` have `volts`, or all `watts`, or none".into());
+        }
+        let both = self
+            .points
+            .iter()
+            .any(|p| p.volts.is_some() && p.watts.is_some());
+        both.then(|| "`points` have `volts` or `watts`, not both".into())
+    }
+}
+
+impl OperatingPoint {
+    fn power_over(&self, reference: &Self) -> f64 {
+        let clock = self.ghz / reference.ghz;
+        match (self.volts, reference.volts, self.watts, reference.watts) {
+            (Some(v), Some(v0), ..) => (v / v0).powi(2) * clock,
+            (.., Some(w), Some(w0)) => w / w0,
+            _ => clock,
+        }
+    }
+}
+
+impl IdleStates {
+    /// Energy (nJ) of a stretch of idling of so many ns, with power `gated_w` in the deep state.
+    #[must_use]
+    pub fn energy_nj(&self, ns: f64, gated_w: f64) -> f64 {
+        let shallow = ns.min(self.power_gated_after_us * 1e3);
+        self.clock_gated_w * shallow + gated_w * (ns - shallow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(of: &[(f64, Option<f64>, Option<f64>)]) -> Frequencies {
+        let point = |(ghz, volts, watts): &(f64, Option<f64>, Option<f64>)| OperatingPoint {
+            ghz: *ghz,
+            volts: *volts,
+            watts: *watts,
+        };
+        Frequencies {
+            points: of.iter().map(point).collect(),
+            turbo_ghz: Vec::new(),
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn power_goes_with_frequency_and_the_square_of_voltage() {
+        let volts = points(&[(1.0, Some(0.8), None), (2.0, Some(1.0), None)]).scaled(2.0);
+        assert!((volts[0].power - 0.64 / 2.0).abs() < 1e-12);
+        assert!((volts[0].energy(2.0) - 0.64).abs() < 1e-12);
+        assert_eq!((volts[1].power, volts[1].energy(2.0)), (1.0, 1.0));
+        let watts = points(&[(1.0, None, Some(0.1)), (2.0, None, Some(0.4))]).scaled(2.0);
+        assert_eq!((watts[0].power, watts[0].energy(2.0)), (0.25, 0.5));
+    }
+
+    #[test]
+    fn turbo_counts_active_cores() {
+        let mut f = points(&[(3.0, None, None), (4.0, None, None), (5.0, None, None)]);
+        assert_eq!(
+            f.fastest(1, 4.0),
+            1,
+            "without turbo the nominal frequency is the fastest"
+        );
+        f.turbo_ghz = vec![5.0, 5.0, 4.0];
+        assert_eq!([0, 1, 2, 3, 8].map(|n| f.fastest(n, 4.0)), [2, 2, 2, 1, 1]);
+    }
+
+    #[test]
+    fn a_core_that_idles_long_enough_is_gated() {
+        let states = IdleStates {
+            clock_gated_w: 0.5,
+            power_gated_after_us: 100.0,
+        };
+        assert_eq!(states.energy_nj(50e3, 0.1), 25e3);
+        assert_eq!(states.energy_nj(1e6, 0.1), 0.5 * 1e5 + 0.1 * 9e5);
+    }
+}

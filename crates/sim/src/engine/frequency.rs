@@ -1,0 +1,252 @@
+//! Frequencies as state: who runs what, how busy it is, what the policy asked for, what the package may take.
+//!
+//! Input: a topology with operating points, and at each look the running threads, utilisations and clamps. Output: a row of
+//! operating points for each clock. Without operating points nothing is looked at.
+//!
+//! - Turbo: a type's cores go no faster than its table allows for as many cores as run something.
+//! - `performance` takes that; `schedutil` what utilisation asks for: 5/4 of it, within the clamps of the runnable threads
+//!   (the largest of each, as the kernel aggregates them), over the capacity of the type, of its `freq_ghz`; a CPU that
+//!   uses all of its capacity gets all that turbo allows (kernel/sched/cpufreq_schedutil.c of 6.8 and later). The slowest
+//!   point that is fast enough is taken. CPUs of one clock get what the busiest of them needs.
+//! - The power limit is a budget: a moving average of the package's power against the limit, looked at every 10 ms; while
+//!   it is above, all types go down one point more, and back up while it is below by 2 %.
+
+use countersteer_core::machine::{Governor, Point, PowerLimit};
+use countersteer_core::placement::Clamp;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CpuId, Nanos};
+
+/// Between two looks at the power.
+const POWER_LOOK: Nanos = Nanos(10_000_000);
+/// Part of the limit below which cores go up again.
+const RELIEVED: f64 = 0.98;
+/// Headroom that schedutil adds to utilisation.
+const HEADROOM: f64 = 1.25;
+
+/// CPUs with one clock.
+#[derive(Clone, Debug)]
+struct Clock {
+    cpus: Vec<CpuId>,
+    core_type: usize,
+    point: usize,
+}
+
+/// What a CPU asks of its clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub cpu: CpuId,
+    /// In units of the largest CPU.
+    pub utilisation: f64,
+    /// Aggregate of the clamps of its runnable threads.
+    pub clamp: Clamp,
+}
+
+/// A moving average of power against a limit.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    limit: PowerLimit,
+    average_w: f64,
+    energy_j: f64,
+    at: Nanos,
+}
+
+impl Budget {
+    /// Takes the energy used so far into the average; whether to go down (1), up (-1) or stay.
+    fn look(&mut self, energy_j: f64, now: Nanos) -> i32 {
+        let seconds = now.since(self.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return 0;
+        }
+        let power = (energy_j - self.energy_j) / seconds;
+        let kept = (-seconds / self.limit.seconds).exp();
+        self.average_w = power + (self.average_w - power) * kept;
+        (self.energy_j, self.at) = (energy_j, now);
+        if self.average_w > self.limit.watts {
+            1
+        } else {
+            -i32::from(self.average_w < RELIEVED * self.limit.watts)
+        }
+    }
+}
+
+/// The clocks of a machine.
+#[derive(Clone, Debug)]
+pub(super) struct Clocks {
+    governor: Governor,
+    /// By core type: points, and row of `freq_ghz`.
+    points: Vec<(Vec<Point>, usize)>,
+    clocks: Vec<Clock>,
+    budget: Option<Budget>,
+    /// Points that the power limit takes from every type.
+    throttled: usize,
+    /// When utilisation is looked at again, and how often.
+    next: Nanos,
+    tick: Nanos,
+}
+
+impl Clocks {
+    /// Those of a machine, if any of its types has operating points.
+    pub fn new(topology: &Topology, governor: Governor) -> Option<Self> {
+        if topology.core_types.iter().all(|t| t.frequency.is_none()) {
+            return None;
+        }
+        let mut clocks: Vec<Clock> = Vec::new();
+        for cpu in &topology.cpus {
+            let row = cpu.clock as usize;
+            let core_type = cpu.core_type.index();
+            let empty = || Clock {
+                cpus: Vec::new(),
+                core_type,
+                point: topology.core_types[core_type].nominal_point(),
+            };
+            if clocks.len() <= row {
+                clocks.resize_with(row + 1, empty);
+            }
+            if clocks[row].cpus.is_empty() {
+                clocks[row] = empty();
+            }
+            clocks[row].cpus.push(cpu.id);
+        }
+        let points = topology.core_types.iter();
+        Some(Self {
+            governor,
+            points: points.map(|t| (t.points(), t.nominal_point())).collect(),
+            clocks,
+            budget: topology.power_limit.map(|limit| Budget {
+                limit,
+                average_w: 0.0,
+                energy_j: 0.0,
+                at: Nanos::ZERO,
+            }),
+            throttled: 0,
+            next: Nanos::ZERO,
+            tick: Nanos(1_000_000_000 / u64::from(topology.hz.max(1))),
+        })
+    }
+
+    /// Whether clamps act on it.
+    pub fn heeds_clamps(&self) -> bool {
+        self.governor == Governor::Schedutil
+    }
+
+    /// When it wants to look again without anything having happened.
+    pub fn next(&self) -> Nanos {
+        self.next
+    }
+
+    /// Whether it wants to know the package's energy.
+    pub fn wants_energy(&self, now: Nanos) -> bool {
+        self.budget.is_some_and(|b| now >= b.at + POWER_LOOK)
+    }
+
+    /// Takes the energy that the package has used into account.
+    pub fn account(&mut self, energy_j: f64, now: Nanos) {
+        let Some(budget) = &mut self.budget else {
+            return;
+        };
+        let most = self.points.iter().map(|(p, _)| p.len()).max().unwrap_or(1);
+        match budget.look(energy_j, now) {
+            1 => self.throttled = (self.throttled + 1).min(most - 1),
+            -1 => self.throttled = self.throttled.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    /// Chooses frequencies for the CPUs that run something; appends the CPUs whose frequency changes, with the row of their
+    /// point and their clock as a part of `freq_ghz`.
+    pub fn choose(
+        &mut self,
+        topology: &Topology,
+        running: &[Asked],
+        now: Nanos,
+        changes: &mut Vec<(CpuId, usize, f64)>,
+    ) {
+        let mut caps = Vec::with_capacity(self.points.len());
+        for (row, of) in topology.core_types.iter().enumerate() {
+            let mut active: Vec<u32> = running
+                .iter()
+                .map(|asked| &topology.cpus[asked.cpu.index()])
+                .filter(|cpu| cpu.core_type.index() == row)
+                .map(|cpu| cpu.core)
+                .collect();
+            active.sort_unstable();
+            active.dedup();
+            caps.push(
+                of.fastest_point(active.len())
+                    .saturating_sub(self.throttled),
+            );
+        }
+        for row in 0..self.clocks.len() {
+            let asked = running
+                .iter()
+                .filter(|a| topology.cpus[a.cpu.index()].clock as usize == row);
+            let wanted = asked.map(|asked| self.wanted(topology, asked)).max();
+            let clock = &mut self.clocks[row];
+            // A clock without work keeps its frequency: it costs nothing while gated.
+            let point = wanted.map_or(clock.point, |p| p.min(caps[clock.core_type]));
+            if point != clock.point {
+                clock.point = point;
+                let (points, nominal) = &self.points[clock.core_type];
+                let part = points[point].ghz / points[*nominal].ghz;
+                changes.extend(clock.cpus.iter().map(|cpu| (*cpu, point, part)));
+            }
+        }
+        let tick = self.governor == Governor::Schedutil && !running.is_empty();
+        let look = self.budget.map_or(Nanos::NEVER, |b| b.at + POWER_LOOK);
+        self.next = look.min(if tick { now + self.tick } else { Nanos::NEVER });
+    }
+
+    /// Row of the slowest point that does what a CPU asks for, before turbo and power limit.
+    fn wanted(&self, topology: &Topology, asked: &Asked) -> usize {
+        let core_type = topology.core_type_of(asked.cpu).index();
+        let (points, nominal) = &self.points[core_type];
+        let fastest = points.len() - 1;
+        if self.governor == Governor::Performance {
+            return fastest;
+        }
+        let capacity = f64::from(topology.cpus[asked.cpu.index()].capacity);
+        let least = f64::from(asked.clamp.least);
+        let most = f64::from(asked.clamp.most);
+        let needed = (HEADROOM * asked.utilisation).min(most).max(least);
+        if needed >= capacity {
+            return fastest;
+        }
+        let ghz = points[*nominal].ghz * needed / capacity;
+        points.partition_point(|p| p.ghz < ghz).min(fastest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_lasts_until_the_average_reaches_the_limit() {
+        let limit = PowerLimit {
+            watts: 100.0,
+            seconds: 2.0,
+        };
+        let mut budget = Budget {
+            limit,
+            average_w: 0.0,
+            energy_j: 0.0,
+            at: Nanos::ZERO,
+        };
+        let mut now = Nanos::ZERO;
+        let mut energy = 0.0;
+        // 160 W from idle: 160 (1 - exp(-t/2)) = 100.
+        let expected = -2.0 * (1.0f64 - 100.0 / 160.0).ln();
+        loop {
+            now += POWER_LOOK;
+            energy += 160.0 * POWER_LOOK.as_secs_f64();
+            if budget.look(energy, now) == 1 {
+                break;
+            }
+        }
+        assert!(
+            (now.as_secs_f64() - expected).abs() < 0.011,
+            "{now} {expected}"
+        );
+        assert_eq!(budget.look(energy, now), 0, "no time, no news");
+    }
+}

@@ -1,0 +1,164 @@
+//! Hints of policies beside places: frequencies by clamps, cache partitions by way masks.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::placement::{CacheClass, Clamp, Members};
+use countersteer_core::units::{CacheId, CpuId, ThreadId};
+
+use super::Simulation;
+use super::frequency::{Asked, Clocks};
+
+/// Classes of a cache: their ways, a bit each, and who is in them.
+type Parts = Vec<(u64, Vec<ThreadId>)>;
+
+impl Simulation {
+    /// Chooses frequencies anew after something happened, or when it is time to.
+    pub(super) fn govern(&mut self, changed: bool) {
+        let Some(mut clocks) = self.clocks.take() else {
+            return;
+        };
+        if changed || self.now >= clocks.next() {
+            if clocks.wants_energy(self.now) {
+                clocks.account(self.progress.energy_j(self.now), self.now);
+            }
+            let mut changes = Vec::new();
+            let running = self.asked();
+            clocks.choose(&self.topology, &running, self.now, &mut changes);
+            for (cpu, point, part) in changes {
+                self.progress.set_point(cpu, point, self.now);
+                self.linux.set_clock(cpu, part, self.now);
+            }
+        }
+        self.clocks = Some(clocks);
+    }
+
+    /// What the CPUs that run something ask of their clocks.
+    fn asked(&self) -> Vec<Asked> {
+        let cpus = (0..self.topology.cpus.len()).map(|row| CpuId(row as u32));
+        let running = cpus.filter(|cpu| self.linux.running(*cpu).is_some());
+        let mut asked: Vec<Asked> = running
+            .map(|cpu| Asked {
+                cpu,
+                utilisation: self.linux.cpu_utilisation(cpu),
+                clamp: Clamp::FREE,
+            })
+            .collect();
+        if self.clamps.is_empty() {
+            return asked;
+        }
+        // The kernel's aggregate over the runnable threads of a CPU: the largest of each.
+        let mut clamps: Vec<Option<Clamp>> = vec![None; self.topology.cpus.len()];
+        for (row, clamp) in self.clamps.iter().enumerate() {
+            let id = ThreadId::from_index(row);
+            if self.threads[row].alive && self.linux.is_runnable(id) {
+                let of = clamps[self.linux.cpu_of(id).index()].get_or_insert(*clamp);
+                of.least = of.least.max(clamp.least);
+                of.most = of.most.max(clamp.most);
+            }
+        }
+        for entry in &mut asked {
+            entry.clamp = clamps[entry.cpu.index()].unwrap_or(Clamp::FREE);
+        }
+        asked
+    }
+
+    /// Takes over a clamp; whether anything heeds it.
+    pub(super) fn clamp(&mut self, id: ThreadId, clamp: Clamp) -> bool {
+        if !self.clocks.as_ref().is_some_and(Clocks::heeds_clamps) {
+            return clamp == Clamp::FREE;
+        }
+        self.clamps.resize(self.threads.len(), Clamp::FREE);
+        if let Some(of) = self.clamps.get_mut(id.index()) {
+            *of = clamp;
+        }
+        true
+    }
+
+    /// Divides caches among classes; how many of them are not heeded.
+    ///
+    /// Classes whose ways overlap have their union together. Bandwidth is nobody's own.
+    pub(super) fn divide(&mut self, classes: &[CacheClass]) -> u32 {
+        let mut by_cache: BTreeMap<CacheId, Parts> = BTreeMap::new();
+        let mut unheeded = 0;
+        for class in classes {
+            let members = self.members(&class.members);
+            let mut heeded = true;
+            for share in &class.shares {
+                heeded &= share.bandwidth.is_none();
+                let Some(ways) = share.ways else { continue };
+                let cpu = self
+                    .topology
+                    .group(share.llc)
+                    .cpus
+                    .lowest()
+                    .unwrap_or_default();
+                let parts = by_cache.entry(self.topology.llc_of(cpu)).or_default();
+                let taken = parts.iter().fold(0, |all, (mask, _)| all | mask);
+                let first = ways.first.unwrap_or(64 - u64::leading_zeros(taken));
+                let mask = (u64::MAX >> 64u32.saturating_sub(ways.count).min(63)) << first.min(63);
+                join(parts, mask, &members);
+            }
+            unheeded += u32::from(!heeded);
+        }
+        let given_back = self
+            .divided
+            .iter()
+            .filter(|cache| !by_cache.contains_key(cache));
+        for cache in given_back {
+            self.progress.divide(*cache, &[], self.now);
+        }
+        for (cache, parts) in &by_cache {
+            let ways = f64::from(self.topology.caches[cache.index()].ways.max(1));
+            let share = |mask: &u64| (f64::from(mask.count_ones()) / ways).min(1.0);
+            let parts: Vec<_> = parts
+                .iter()
+                .map(|(mask, who)| (share(mask), who.clone()))
+                .collect();
+            let enough = parts.iter().map(|(share, _)| share).sum::<f64>() <= 1.0 + 1e-9;
+            if !enough || !self.progress.divide(*cache, &parts, self.now) {
+                unheeded += parts.len() as u32;
+            }
+        }
+        self.divided = by_cache.into_keys().collect();
+        unheeded
+    }
+
+    fn members(&self, members: &Members) -> Vec<ThreadId> {
+        match members {
+            Members::Threads(threads) => threads.clone(),
+            Members::Programs(programs) => {
+                let known = programs.iter().filter_map(|p| self.programs.get(p.index()));
+                known.flat_map(|program| program.threads()).collect()
+            }
+        }
+    }
+}
+
+/// Adds a class to those of a cache; those it overlaps with become one with it.
+fn join(parts: &mut Parts, mask: u64, members: &[ThreadId]) {
+    let mut whole = (mask, members.to_vec());
+    parts.retain(|(other, who)| {
+        let apart = other & whole.0 == 0;
+        if !apart {
+            whole.0 |= other;
+            whole.1.extend(who);
+        }
+        apart
+    });
+    parts.push(whole);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_with_common_ways_have_their_union_together() {
+        let mut parts = Parts::new();
+        join(&mut parts, 0b0011, &[ThreadId(0)]);
+        join(&mut parts, 0b1100, &[ThreadId(1)]);
+        join(&mut parts, 0b0110, &[ThreadId(2)]);
+        assert_eq!(parts.len(), 1);
+        assert_eq!((parts[0].0, parts[0].1.len()), (0b1111, 3));
+    }
+}
