@@ -9,13 +9,13 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm test-python wheel fuzz mutants lint words bench build install setup setup-demo profiles reproduce bless clean
+.PHONY: demo test test-vm test-python wheel fuzz mutants lint words bench build install setup setup-demo profiles reproduce bless deb clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
-	@echo "demo: building steer and its recorder; some 5 to 10 minutes of CPU time the first time" >&2
-	$(CARGO) build --release --no-default-features -p countersteer -p countersteer-capture
-	demo/run.sh $(STEER)
+	@echo "demo: building steer and its recorder; some 4 minutes of CPU time the first time" >&2
+	$(CARGO) build --profile demo --no-default-features -p countersteer -p countersteer-capture
+	demo/run.sh $(dir $(TARGET))demo/steer
 
 # At the end it shows which tests could not run here, and why. What virtual machines need is fetched meanwhile.
 test: export COUNTERSTEER_SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped)
@@ -76,7 +76,14 @@ install: SO := libcountersteer.so
 install:
 	@[ -f $(LIBRARY).so ] || { echo "nothing is built yet: run \`make build\` first"; exit 1; }
 	install -D -m 755 $(STEER) $(INTO)/bin/steer
-	install -D -m 644 systemd/countersteer.service $(INTO)/lib/systemd/system/countersteer.service
+	install -d $(INTO)/lib/systemd/system
+	sed 's|/usr/local/bin|$(abspath $(PREFIX))/bin|' systemd/countersteer.service >$(INTO)/lib/systemd/system/countersteer.service
+	chmod 644 $(INTO)/lib/systemd/system/countersteer.service
+	$(STEER) manual --into $(TARGET)/manual
+	install -D -m 644 -t $(INTO)/share/man/man1 $(TARGET)/manual/man1/*.1
+	install -D -m 644 $(TARGET)/manual/bash/steer $(INTO)/share/bash-completion/completions/steer
+	install -D -m 644 $(TARGET)/manual/zsh/_steer $(INTO)/share/zsh/vendor-completions/_steer
+	install -D -m 644 $(TARGET)/manual/fish/steer.fish $(INTO)/share/fish/vendor_completions.d/steer.fish
 	install -D -m 644 systemd/rules.toml $(INTO)/share/countersteer/rules.toml
 	install -D -m 755 $(PLUGIN) $(INTO)/lib/countersteer/libcountersteer_capture.so
 	install -D -m 755 $(LIBRARY).so $(INTO)/lib/$(SO).$(VERSION)
@@ -89,6 +96,13 @@ install:
 	install -d $(INTO)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|; s|@VERSION@|$(VERSION)|' crates/capi/countersteer.pc.in \
 	    >$(INTO)/lib/pkgconfig/countersteer.pc
+
+# A Debian package of all that `make install` puts in place, by cargo-deb (cargo install cargo-deb). Run `make build` first.
+deb:
+	@command -v cargo-deb >/dev/null || { echo "make deb needs cargo-deb: cargo install cargo-deb"; exit 1; }
+	rm -rf $(TARGET)/package
+	$(MAKE) install DESTDIR=$(abspath $(TARGET))/package PREFIX=/usr
+	$(CARGO) deb --no-build -p countersteer
 
 # What tests need that Rust's own tools don't bring.
 setup:

@@ -6,7 +6,7 @@ report=$(realpath "$1") folder=$2
 mkdir -p "$folder"
 browser() { chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars "$@" 2>/dev/null; }
 
-# A copy that writes its own measures down: report files carry no scripts.
+# A copy that writes its own measures down.
 measured=$(mktemp --suffix .html)
 trap 'rm -f "$measured"' EXIT
 cat "$report" - >"$measured" <<'EOF'

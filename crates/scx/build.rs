@@ -61,9 +61,9 @@ fn constants(header: &Path) -> String {
 }
 
 /// Programs, each with its Rust side.
-const PROGRAMS: [&str; 3] = ["engine", "follow", "adopt"];
+const PROGRAMS: [&str; 4] = ["engine", "follow", "adopt", "latency"];
 /// What both sides know.
-const SHARED: [&str; 2] = ["shared", "follow"];
+const SHARED: [&str; 3] = ["shared", "follow", "latency"];
 
 fn main() {
     println!("cargo:rerun-if-changed=bpf");

@@ -2,15 +2,16 @@
 
 use clap::ValueEnum;
 use countersteer_host::counters::{Errand, Follow, Inside};
+use countersteer_host::waits::{Source, Whose};
 
-/// Who counts threads: BPF programs beside counters of CPUs, or counters of the threads' own.
+/// How threads are counted: by BPF programs beside counters of CPUs, or by a counter for each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bpf {
     /// BPF programs where they may be loaded and can do what is asked
     Auto,
     /// BPF programs, or an error that says why not
     Always,
-    /// Counters of the threads' own
+    /// A counter for each thread
     Never,
 }
 
@@ -29,5 +30,16 @@ fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
 
 #[cfg(not(feature = "scx"))]
 fn load(_: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
+    Err("this `steer` was built without them (--no-default-features)".into())
+}
+
+/// What measures each wait for a CPU inside the kernel.
+#[cfg(feature = "scx")]
+pub fn measure(whose: &Whose) -> Result<Box<dyn Source>, String> {
+    countersteer_scx::latency::load(whose)
+}
+
+#[cfg(not(feature = "scx"))]
+pub fn measure(_: &Whose) -> Result<Box<dyn Source>, String> {
     Err("this `steer` was built without them (--no-default-features)".into())
 }

@@ -21,6 +21,7 @@ mod sim_args;
 mod steering;
 mod top;
 mod virtuals;
+mod waits;
 
 /// What the guide shows compiles.
 #[cfg(doctest)]

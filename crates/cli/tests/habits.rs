@@ -347,3 +347,168 @@ fn tables_fit_the_terminal_without_broken_words() {
         );
     }
 }
+
+const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+
+/// What waits are without privilege: the kernel's sums, which have no percentiles, and the words that say so.
+#[test]
+fn waits_for_a_cpu_are_told_and_sums_are_no_percentiles() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("({BUSY}) & {BUSY}; sleep 0.1; wait");
+    let args = ["--latency", "--bpf", "never", "sh", "-c", &script];
+    let Some((out, errors, code)) = stat(&args, dir.path()) else {
+        return;
+    };
+    assert_eq!((out.as_str(), code), ("", Some(0)), "{errors}");
+    for part in ["waits, in ms", "mean", "(all)", "no percentiles"] {
+        assert!(errors.contains(part), "{errors}");
+    }
+    assert!(!errors.contains("99 %"), "{errors}");
+    let Some((out, ..)) = stat(&[&["--json"], &args[..]].concat(), dir.path()) else {
+        return;
+    };
+    let lines: Vec<serde_json::Value> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let waits: Vec<_> = lines.iter().filter(|l| l["kind"] == "waits").collect();
+    let all = waits.last().unwrap();
+    assert!(
+        all["times"].as_u64().unwrap() > 1 && all["tid"].is_null(),
+        "{out}"
+    );
+    assert!(
+        all["mean_ms"].is_number() && all["p99_ms"].is_null(),
+        "{out}"
+    );
+    assert_eq!(lines.last().unwrap()["kind"], "end", "{out}");
+}
+
+/// Where BPF programs may be loaded, each wait is measured: of a program that is counted, and of one that is steered.
+#[test]
+fn waits_are_measured_one_by_one_where_bpf_programs_may_be_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("({BUSY}) & {BUSY}; wait");
+    let args = [
+        "run",
+        "--json",
+        "--latency",
+        "-o",
+        "run.rec",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let output = steer(&args, dir.path());
+    let errors = text(&output.stderr);
+    if errors.contains("waits cannot be measured one by one") {
+        countersteer_fuzz::skipped("BPF programs may not be loaded");
+        return;
+    }
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let wait = &summary["programs"][0]["wait"];
+    let of = |key: &str| wait[key].as_f64().unwrap();
+    assert!(
+        of("p50_ms") <= of("p99_ms") && of("p99_ms") <= of("longest_ms"),
+        "{wait}"
+    );
+    assert!(wait["wakeups"]["times"].as_u64().unwrap() > 0, "{wait}");
+    let report = steer(&["report", "run.rec", "-o", "page.html"], dir.path());
+    assert!(report.status.success(), "{}", text(&report.stderr));
+    let page = std::fs::read_to_string(dir.path().join("page.html")).unwrap();
+    assert!(page.contains("Waits for a CPU") && page.contains("99 % within"));
+    let Some((_, errors, _)) = stat(
+        &["--latency", "--per", "process", "sh", "-c", &script],
+        dir.path(),
+    ) else {
+        return;
+    };
+    assert!(
+        errors.contains("woken") && errors.contains("each wait measured"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_process_that_only_sleeps_is_said_to_have_done_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let pid = sleeper.id().to_string();
+    let said = stat(&["-p", &pid, "-i", "50ms", "-n", "2"], dir.path());
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    if let Some((_, errors, code)) = said {
+        assert_eq!(code, Some(0), "{errors}");
+        assert!(
+            errors.contains("nothing that was looked at ran"),
+            "{errors}"
+        );
+    }
+}
+
+#[test]
+fn a_filter_shows_what_it_finds_or_says_that_it_found_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let found = text(&steer(&["events", "page_faults"], dir.path()).stdout);
+    assert!(
+        found.contains("page_faults") && !found.contains("PMU "),
+        "{found}"
+    );
+    let nothing = text(&steer(&["events", "zzzz"], dir.path()).stdout);
+    assert_eq!(nothing.lines().count(), 1, "{nothing}");
+    assert!(
+        nothing.contains("no event or metric has `zzzz`"),
+        "{nothing}"
+    );
+}
+
+#[test]
+fn a_policy_that_is_named_twice_is_compared_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "compare",
+        "-m",
+        "core2-quad",
+        "-w",
+        "shared-caches",
+        "-P",
+        "linux,linux",
+    ];
+    let more = ["--seeds", "1", "--max-seconds", "0.2", "--json"];
+    let output = steer(&[&args[..], &more].concat(), dir.path());
+    let compared: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(compared["runs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn files_of_another_kind_are_called_what_they_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("words.txt", "just words\n");
+    write("mix.toml", "[[program]]\nprofile = \"words.txt\"\n");
+    for (machine, workload, kind) in [
+        ("words.txt", "shared-caches", "no machine file"),
+        ("core2-quad", "./words.txt", "no workload file"),
+        ("core2-quad", "mix.toml", "no profile file"),
+    ] {
+        let output = steer(&["sim", "-m", machine, "-w", workload], dir.path());
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{errors}");
+        assert!(
+            errors.contains(kind) && errors.contains("words.txt"),
+            "{errors}"
+        );
+    }
+    let daemon = steer(&["daemon", "--rules", "absent.toml"], dir.path());
+    let errors = text(&daemon.stderr);
+    assert!(errors.contains("share/countersteer/rules.toml"), "{errors}");
+}
+
+#[test]
+fn this_machine_is_told_as_json_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = steer(&["machine", "detect", "--json"], dir.path());
+    let machine: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(machine["schema"], "countersteer.machine/1");
+}

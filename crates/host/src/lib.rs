@@ -17,5 +17,6 @@ mod uclamp;
 mod unavailable;
 pub mod undo;
 pub mod virtuals;
+pub mod waits;
 
 pub use counters::region;

@@ -84,7 +84,48 @@ pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// A machine by name or file, with its text.
 pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
     let text = named(&MACHINES, "machine", "machines", name)?;
-    Ok((Machine::parse(&text.path, &text.text)?, text))
+    let machine =
+        Machine::parse(&text.path, &text.text).map_err(|e| MACHINE.explain(&text, e.into()))?;
+    Ok((machine, text))
+}
+
+/// A kind of file that users write or name.
+pub struct FileKind {
+    /// What every such file has in it.
+    mark: &'static str,
+    what: &'static str,
+    example: &'static str,
+}
+
+pub const MACHINE: FileKind = FileKind {
+    mark: "countersteer.machine/",
+    what: "machine",
+    example: "`steer machine show --toml core2-quad` prints one",
+};
+
+pub const WORKLOAD: FileKind = FileKind {
+    mark: "[[program]]",
+    what: "workload",
+    example: "`steer workload show shared-caches` prints one",
+};
+
+pub const PROFILE: FileKind = FileKind {
+    mark: "countersteer.",
+    what: "profile",
+    example: "`steer profile -o FILE -- PROGRAM` makes one",
+};
+
+impl FileKind {
+    /// Why a file could not be understood, with what was expected where it is of another kind altogether.
+    #[must_use]
+    pub fn explain(&self, text: &Text, why: anyhow::Error) -> anyhow::Error {
+        if text.text.contains(self.mark) {
+            return why;
+        }
+        let Self { what, example, .. } = self;
+        let path = &text.path;
+        why.context(format!("{path} is no {what} file ({example})"))
+    }
 }
 
 /// A workload's text by name or file.

@@ -155,7 +155,8 @@ fn load_text(
     text: Text,
     mut source: impl FnMut(&Text, &WorkloadProgram) -> anyhow::Result<Text>,
 ) -> anyhow::Result<Loaded> {
-    let workload = Workload::parse(&text.path, &text.text)?;
+    let workload = Workload::parse(&text.path, &text.text)
+        .map_err(|e| library::WORKLOAD.explain(&text, e.into()))?;
     let stem = Path::new(&text.path)
         .file_stem()
         .map(|s| s.to_string_lossy().into_owned())
@@ -174,7 +175,9 @@ fn load_text(
     };
     for program in workload.program {
         let source = source(&loaded.text, &program)?;
-        let profile = Arc::new(Profile::parse(&source.path, &source.text)?);
+        let profile = Profile::parse(&source.path, &source.text)
+            .map_err(|e| library::PROFILE.explain(&source, e.into()))?;
+        let profile = Arc::new(profile);
         if traces::is_trace(&source.path) && Path::new(&source.path).is_file() {
             let (_, trace) = traces::open(Path::new(&source.path))?;
             loaded.traces.0.push((Arc::clone(&profile), trace));

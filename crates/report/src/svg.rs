@@ -28,6 +28,20 @@ pub(crate) const COLOURS: &str = include_str!("html/colours.css");
 /// Backend units per SVG unit: plotters counts in whole units, lines should not look as if they did.
 const FINE: i32 = 8;
 const FONT: i32 = 11;
+/// How timelines are used, where the page's script runs.
+pub(crate) const HINT: &str =
+    "Timelines share a cursor. Drag along one to see a part of the time, double-click for all of it.";
+
+/// Room around what is between the axes.
+const ABOVE: u32 = 14;
+const RIGHT: u32 = 20;
+const BELOW: u32 = 20;
+
+/// Opens a part of a chart, in the chart's own coordinates, that a zoom stretches along the abscissa.
+pub(crate) fn pane((x, y): (u32, u32), (w, h): (u32, u32)) -> String {
+    let place = format!("x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"");
+    format!("<svg class=\"time\" {place} viewBox=\"{x} {y} {w} {h}\" preserveAspectRatio=\"none\">")
+}
 
 /// A colour by what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +112,8 @@ pub(crate) struct Plot<'a> {
     pub(crate) ticks: (usize, usize),
     /// Room for the labels of the ordinate.
     pub(crate) left: u32,
+    /// The abscissa is time in seconds from zero on: charts of one experiment share a cursor and a zoom.
+    pub(crate) timed: bool,
     pub(crate) x_text: &'a dyn Fn(&f64) -> String,
     pub(crate) y_text: &'a dyn Fn(&f64) -> String,
 }
@@ -112,6 +128,7 @@ impl Plot<'_> {
         let page = Rc::new(RefCell::new(Page::default()));
         let backend = Backend {
             size: self.size,
+            axis: self.size.1 - BELOW,
             page: Rc::clone(&page),
         };
         let area = backend.into_drawing_area();
@@ -124,17 +141,22 @@ impl Plot<'_> {
         let (w, h) = self.size;
         let label = escaped(&self.label);
         let body = std::mem::take(&mut page.borrow_mut().body);
+        let time = if self.timed {
+            format!(" data-end=\"{}\"", self.x.end)
+        } else {
+            String::new()
+        };
         Ok(format!(
-            "<svg class=\"plot\" viewBox=\"0 0 {w} {h}\" role=\"img\" aria-label=\"{label}\">{body}</svg>"
+            "<svg class=\"plot\" viewBox=\"0 0 {w} {h}\" role=\"img\" aria-label=\"{label}\"{time}>{body}</svg>"
         ))
     }
 
     fn draw_on(&self, area: &Area, page: &Rc<RefCell<Page>>, marks: &[Mark]) -> Outcome {
         let font = ("sans-serif", FONT * FINE);
         let mut chart = ChartBuilder::on(area)
-            .margin_top(14 * FINE)
-            .margin_right(20 * FINE)
-            .x_label_area_size(20 * FINE)
+            .margin_top(ABOVE as i32 * FINE)
+            .margin_right(RIGHT as i32 * FINE)
+            .x_label_area_size(BELOW as i32 * FINE)
             .y_label_area_size(self.left as i32 * FINE)
             .build_cartesian_2d(self.x.clone(), self.y.clone())?;
         chart
@@ -150,8 +172,15 @@ impl Plot<'_> {
             .light_line_style(TRANSPARENT)
             .set_all_tick_mark_size(3 * FINE)
             .draw()?;
+        if self.timed {
+            let (w, h) = (self.size.0 - self.left - RIGHT, self.size.1 - ABOVE - BELOW);
+            page.borrow_mut().body += &pane((self.left, ABOVE), (w, h));
+        }
         for mark in marks {
             self.mark(&mut chart, page, mark)?;
+        }
+        if self.timed {
+            page.borrow_mut().body += "</svg>";
         }
         area.present()
     }
@@ -227,6 +256,8 @@ struct Page {
 
 struct Backend {
     size: (u32, u32),
+    /// Text below is of the abscissa's ticks.
+    axis: u32,
     page: Rc<RefCell<Page>>,
 }
 
@@ -358,13 +389,18 @@ impl DrawingBackend for Backend {
             "no turned text is asked for"
         );
         let class = Role::class(style.color());
+        let tick = if pos.1 > self.axis as i32 * FINE {
+            " tick"
+        } else {
+            ""
+        };
         let x = at(pos.0);
         let y = at(pos.1);
         let mut page = self.page.borrow_mut();
         let text = escaped(text);
         let _ = write!(
             page.body,
-            "<text class=\"t{class}\" x=\"{x}\" y=\"{y}\" dy=\"{dy}em\" text-anchor=\"{anchor}\">{text}</text>"
+            "<text class=\"t{class}{tick}\" x=\"{x}\" y=\"{y}\" dy=\"{dy}em\" text-anchor=\"{anchor}\">{text}</text>"
         );
         Ok(())
     }

@@ -77,6 +77,8 @@ struct task_struct {
 	int static_prio;
 	int nr_cpus_allowed;
 	unsigned int flags;
+	u64 start_time;
+	char comm[16];
 	const struct cpumask *cpus_ptr;
 	struct sched_ext_entity scx;
 } __attribute__((preserve_access_index));

@@ -2,7 +2,8 @@
 //!
 //! The engine's input are placements of a policy, its output observations of the threads that are followed. The scheduler itself is
 //! `bpf/engine.bpf.c`; this crate loads it, tells it what to do and hears from it what happens. [`follow`] does the same with
-//! `bpf/follow.bpf.c`, which only counts, beside any scheduler.
+//! `bpf/follow.bpf.c`, which only counts, beside any scheduler, and [`latency`] with `bpf/latency.bpf.c`, which measures how long
+//! threads wait for a CPU.
 
 mod config;
 mod counting;
@@ -10,6 +11,7 @@ mod engine;
 mod error;
 pub mod follow;
 mod kernel;
+pub mod latency;
 mod probe;
 mod roster;
 mod targets;
@@ -38,6 +40,13 @@ mod generated {
         include!(concat!(env!("OUT_DIR"), "/follow.skel.rs"));
         pub mod shared {
             include!(concat!(env!("OUT_DIR"), "/follow.rs"));
+        }
+    }
+    /// What measures waits.
+    pub mod latency {
+        include!(concat!(env!("OUT_DIR"), "/latency.skel.rs"));
+        pub mod shared {
+            include!(concat!(env!("OUT_DIR"), "/latency.rs"));
         }
     }
     /// What begins to follow threads that run already.

@@ -7,7 +7,7 @@ assert lines["state"] == "active running", lines
 assert lines["confined"] == "1", lines
 # CAP_SYS_NICE, CAP_SYS_RESOURCE, CAP_PERFMON.
 assert int(lines["powers"], 16) == 1 << 23 | 1 << 24 | 1 << 38, lines
-assert lines["metrics"] == "countersteer_confined 1.0", lines
+assert lines["metrics"] == "countersteer_confined_total 1.0", lines
 assert float(lines["counted"]) > 0.5, lines
 assert lines["killed"] == "3", lines
 assert lines["again"] == "1 active 1", lines

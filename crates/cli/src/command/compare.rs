@@ -139,14 +139,21 @@ fn sweep(args: &Args) -> anyhow::Result<Sweep> {
     Ok(Sweep {
         machines: machines.collect::<Result<_, _>>()?,
         workloads: args.workloads.iter().map(load).collect::<Result<_, _>>()?,
-        policies: args
-            .policies
-            .iter()
-            .flat_map(|list| split_policies(list))
-            .collect(),
+        policies: policies(args),
         seeds: args.seeds,
         options: args.options.options(),
     })
+}
+
+/// Each policy once, in the order of the command line: twice the same is the same result.
+fn policies(args: &Args) -> Vec<String> {
+    let mut policies: Vec<String> = Vec::new();
+    for policy in args.policies.iter().flat_map(|list| split_policies(list)) {
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+    policies
 }
 
 /// Says which policies let Linux choose among all CPUs of a machine.

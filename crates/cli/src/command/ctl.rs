@@ -1,4 +1,4 @@
-//! `steer ctl`: ask a run how it stands, and tell it to go on otherwise.
+//! `steer ctl`: query or change a running `steer`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{print, print_json};
 use crate::error::{Kind, told};
 use crate::steering::socket;
 
-/// Ask a run how it stands, and tell it to go on otherwise.
+/// Query or change a running `steer run` or `steer daemon`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Its socket; the only run's when absent
@@ -30,7 +30,7 @@ pub struct Args {
 enum What {
     /// Sockets of runs
     List,
-    /// How it stands
+    /// Its state and sums so far
     Status,
     /// What can be set: its policy, the time between its decisions, whether it is paused, from which backlogs it steals
     Get,
@@ -85,11 +85,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// Whether there is nothing to say: names without a value are for programs that read JSON.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        Value::Object(inside) => inside.is_empty(),
+        _ => false,
+    }
+}
+
 /// A reply for people: a line for each name, and a table for what has the same names again and again.
 fn legible(reply: &Value, depth: usize) -> String {
     let line = |(name, value): (&String, &Value)| {
         let indent = "  ".repeat(depth);
-        let name = printable(name);
+        let name = printable(name).replace('_', " ");
         match value {
             Value::Object(inside) if !inside.is_empty() => {
                 format!("{indent}{name}:\n{}", legible(value, depth + 1))
@@ -101,7 +112,12 @@ fn legible(reply: &Value, depth: usize) -> String {
         }
     };
     match reply {
-        Value::Object(inside) => inside.iter().map(line).collect::<Vec<_>>().join("\n"),
+        Value::Object(inside) => inside
+            .iter()
+            .filter(|(_, value)| !is_nothing(value))
+            .map(line)
+            .collect::<Vec<_>>()
+            .join("\n"),
         other => word(other),
     }
 }
@@ -157,5 +173,17 @@ fn only(paths: &[PathBuf]) -> anyhow::Result<PathBuf> {
                 ),
             ))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_nothing_is_left_out_and_names_are_words() {
+        let reply =
+            json!({ "short_lived": null, "unit": "", "alternatives": {}, "last_change": 2.0 });
+        assert_eq!(legible(&reply, 0), "last change: 2");
     }
 }

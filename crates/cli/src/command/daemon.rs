@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
+
 use countersteer_core::policy::Policy;
 use countersteer_core::printable::printable;
 use countersteer_core::rules::Rules;
@@ -61,7 +63,10 @@ const CONFIDENCE: f64 = 0.95;
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let text = library::read(&args.rules)?;
+    let text = library::read(&args.rules).with_context(|| {
+        let path = args.rules.display();
+        format!("{path} should say whom to steer; share/countersteer/rules.toml is an example to start from")
+    })?;
     let rules = Rules::parse(&text.path, &text.text)?;
     if args.list {
         let lines: Vec<String> = Host::new(rules)
@@ -99,6 +104,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         record: None,
         tell: None,
         contest,
+        sides: None,
+        latency: false,
         forgetful: true,
         socket: "daemon.sock".into(),
         metrics: metrics.transpose()?.flatten(),

@@ -1,4 +1,4 @@
-//! `steer doctor`: what this machine can and cannot do, and the mend for each.
+//! `steer doctor`: what this machine can and cannot do, and how to fix each.
 
 use std::path::PathBuf;
 

@@ -125,8 +125,20 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     if args.json {
         print_json(&listing)
+    } else if let Some(filter) = &args.filter {
+        print(&found(&listing, filter))
     } else {
         print(&text(&listing))
+    }
+}
+
+/// Only what the filter let through.
+fn found(listing: &Listing, filter: &str) -> String {
+    match (listing.events.is_empty(), listing.metrics.is_empty()) {
+        (true, true) => format!("no event or metric has `{filter}` in its name or description"),
+        (false, true) => events_text(listing),
+        (true, false) => metrics_text(listing),
+        (false, false) => format!("{}\n{}", events_text(listing), metrics_text(listing)),
     }
 }
 
@@ -316,10 +328,21 @@ fn text(listing: &Listing) -> String {
             p.terms.join(" "),
         ]
     });
+    let types = plain(&["core type", ""], types);
+    let pmus = plain(&["PMU", "type", "CPUs", "counters", "terms"], pmus);
+    let (events, metrics) = (events_text(listing), metrics_text(listing));
+    format!("{types}\n{pmus}\n{events}\n{metrics}")
+}
+
+fn events_text(listing: &Listing) -> String {
     let events = listing.events.iter().map(|e| {
         let what = format!("{}{}", e.description, because(e.why.as_ref()));
         vec![e.name.clone(), mark(e.available).into(), what]
     });
+    plain(&["event", "counts", "what"], events)
+}
+
+fn metrics_text(listing: &Listing) -> String {
     let metrics = listing.metrics.iter().map(|m| {
         let what = format!(
             "{}, in {}; -m{}",
@@ -334,9 +357,5 @@ fn text(listing: &Listing) -> String {
             what,
         ]
     });
-    let types = plain(&["core type", ""], types);
-    let pmus = plain(&["PMU", "type", "CPUs", "counters", "terms"], pmus);
-    let events = plain(&["event", "counts", "what"], events);
-    let metrics = plain(&["metric", "counts", "formula", "what"], metrics);
-    format!("{types}\n{pmus}\n{events}\n{metrics}")
+    plain(&["metric", "counts", "formula", "what"], metrics)
 }

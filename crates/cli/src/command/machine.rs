@@ -40,6 +40,9 @@ pub enum Args {
         /// Read the kernel's files below this folder
         #[arg(long, default_value = "/", value_name = "DIR")]
         root: PathBuf,
+        /// The machine as JSON instead of TOML
+        #[arg(long, conflicts_with = "output")]
+        json: bool,
     },
 }
 
@@ -61,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             json,
             toml,
         } => show(&machine, json, toml),
-        Args::Detect { output, root } => detect(output, &root),
+        Args::Detect { output, root, json } => detect(output, &root, json),
     }
 }
 
@@ -183,8 +186,11 @@ fn drawing(topology: &Topology) -> String {
         .collect()
 }
 
-fn detect(output: Option<PathBuf>, root: &std::path::Path) -> anyhow::Result<()> {
+fn detect(output: Option<PathBuf>, root: &std::path::Path, json: bool) -> anyhow::Result<()> {
     let machine = countersteer_host::topology::detect(root)?;
+    if json {
+        return print_json(&machine);
+    }
     let text = machine
         .to_toml()
         .context("the detected machine cannot be written as TOML")?;

@@ -1,24 +1,86 @@
 //! `steer manual`: shell completions and manual pages, from the same definitions as the commands.
 
+use std::fs::{create_dir_all, write};
+use std::path::{Path, PathBuf};
+
 use clap_complete::Shell;
 
 use super::print_raw;
 
-/// Arguments.
+/// Print shell completions or the manual page, or write those of all commands into a folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Completions for this shell; the manual page when absent
     #[arg(long)]
     completions: Option<Shell>,
+    /// Write manual pages of all commands and completions below this folder, as packages have them: man1, bash, zsh, fish
+    #[arg(long, value_name = "DIR", conflicts_with = "completions")]
+    into: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut command = super::command();
+    if let Some(dir) = &args.into {
+        return all(command, dir);
+    }
     let mut out = Vec::new();
     match args.completions {
         Some(shell) => clap_complete::generate(shell, &mut command, "steer", &mut out),
         None => clap_mangen::Man::new(command).render(&mut out)?,
     }
     print_raw(&String::from_utf8_lossy(&out))
+}
+
+/// Where each shell looks for completions of `steer`, below the folder.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash/steer"),
+    (Shell::Zsh, "zsh/_steer"),
+    (Shell::Fish, "fish/steer.fish"),
+];
+
+fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
+    for (shell, name) in COMPLETIONS {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut command, "steer", &mut text);
+        put(&dir.join(name), &text)?;
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    put(&dir.join("man1/steer.1"), &page)?;
+    for subcommand in command.get_subcommands().filter(|s| !s.is_hide_set()) {
+        let name = format!("steer-{}", subcommand.get_name());
+        let of = subcommand
+            .clone()
+            .name(&name)
+            .bin_name(name.replacen('-', " ", 1));
+        let mut page = Vec::new();
+        clap_mangen::Man::new(of).render(&mut page)?;
+        put(&dir.join(format!("man1/{name}.1")), &page)?;
+    }
+    Ok(())
+}
+
+fn put(path: &Path, text: &[u8]) -> anyhow::Result<()> {
+    create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    Ok(write(path, text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_every_shell_its_completions() {
+        let dir = tempfile::tempdir().unwrap();
+        all(crate::command::command(), dir.path()).unwrap();
+        let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        for name in ["steer", "steer-stat", "steer-try", "steer-trial"] {
+            let page = text(&format!("man1/{name}.1"));
+            assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{page}");
+        }
+        assert!(text("man1/steer-stat.1").contains("latency"));
+        assert!(COMPLETIONS.iter().all(|(_, name)| text(name).contains("latency")));
+        assert!(!dir.path().join("man1/steer-internal.1").exists());
+    }
 }

@@ -16,7 +16,7 @@ use crate::steering::job::{self, Job};
 use crate::steering::programs::Whom;
 use crate::steering::summary::{ProgramTally, Summary};
 use crate::steering::tally::Tell;
-use crate::steering::waits::Wait;
+use crate::waits::Wait;
 
 /// Run programs of this machine under a policy, or steer what runs already.
 #[derive(Debug, clap::Args)]
@@ -53,6 +53,9 @@ pub struct Args {
     seed: u64,
     #[command(flatten)]
     record: RecordOut,
+    /// Measure each wait for a CPU by BPF programs, for percentiles; without it, means come from the kernel's sums. Needs root
+    #[arg(long)]
+    latency: bool,
     /// Write the summary as JSON to this file
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
@@ -81,6 +84,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .dry_run
             .then(|| -> Tell { Box::new(|line| println!("{line}")) }),
         contest: None,
+        sides: None,
+        latency: args.latency,
         forgetful: args.whom.is_endless(),
         socket: format!("run-{}.sock", std::process::id()),
         metrics: None,
@@ -108,7 +113,11 @@ fn text(summary: &Summary, args: &Args) -> String {
         .map(|t| format!("CPU s on {t}"))
         .collect();
     head.extend(types.iter().map(String::as_str));
-    head.extend(["wait ms", "99 %", "IPC"]);
+    head.push("wait ms");
+    if args.latency {
+        head.extend(["50 %", "99 %", "woken 99 %"]);
+    }
+    head.push("IPC");
     let tells = |p: &ProgramTally| p.work > 0.0;
     let told = summary
         .programs
@@ -127,12 +136,16 @@ fn text(summary: &Summary, args: &Args) -> String {
                 p.elapsed_s.map_or_else(|| "-".into(), |s| number(s, 4)),
             ];
             row.extend(p.cpu_s.iter().map(|s| number(*s, 4)));
-            let wait = |of: fn(&Wait) -> f64| {
-                p.wait
-                    .as_ref()
-                    .map_or_else(|| "-".into(), |w| number(of(w), 3))
+            let wait = |of: fn(&Wait) -> Option<f64>| {
+                let value = p.wait.as_ref().and_then(of);
+                value.map_or_else(|| "-".into(), |ms| number(ms, 3))
             };
-            row.extend([wait(|w| w.mean_ms), wait(|w| w.p99_ms)]);
+            row.push(wait(|w| Some(w.mean_ms)));
+            if args.latency {
+                row.push(wait(|w| Some(w.tail?.p50_ms)));
+                row.push(wait(|w| Some(w.tail?.p99_ms)));
+                row.push(wait(|w| Some(w.wakeups?.p99_ms)));
+            }
             row.push(if p.cycles > 0.0 {
                 number(p.instructions / p.cycles, 4)
             } else {
@@ -155,12 +168,12 @@ fn text(summary: &Summary, args: &Args) -> String {
     } else {
         "were"
     };
-    text += &format!("{decisions} decisions; threads {would} confined anew {changed} times");
+    text += &format!("{decisions} decisions; affinities {would} changed {changed} times");
     if summary.refused > 0 {
         text += &format!(", {} times they could not be", summary.refused);
     }
     if summary.unheeded > 0 {
-        text += &format!("; {} hints were not heeded", summary.unheeded);
+        text += &format!("; {} hints are unsupported here", summary.unheeded);
     }
     if let Some(stolen) = summary.stolen.filter(|n| *n > 0) {
         text += &format!("; {stolen} times a thread ran elsewhere since too many waited");

@@ -81,7 +81,7 @@ pub struct Args {
     /// Replace a record that is there already
     #[arg(long, requires = "record")]
     force: bool,
-    /// Who counts threads: BPF programs, which cost less and need root, or counters of the threads' own
+    /// How threads are counted: by BPF programs, which cost less and need root, or by a counter for each thread
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     bpf: Bpf,
     /// The program and its arguments

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use countersteer_core::evidence::Verdict;
 use countersteer_core::trial::{Gain, Measure, TrialPlan};
 use countersteer_core::units::Nanos;
-use countersteer_report::table;
+use countersteer_report::{number, table};
 
 use super::print_json;
 use crate::output::RecordOut;
@@ -17,6 +17,7 @@ use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Whom;
 use crate::steering::whole_runs::{self, By, RunsPlan, Side};
+use crate::waits::Wait;
 use countersteer_lab::error::{Kind, told};
 
 /// Compare a policy with Linux's own scheduler, or another policy, on live programs.
@@ -66,6 +67,9 @@ pub struct Args {
     /// Seed of everything random, the order of turns included
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Measure each wait for a CPU by BPF programs, for percentiles; without it, means come from the kernel's sums. Needs root
+    #[arg(long)]
+    latency: bool,
     #[command(flatten)]
     record: RecordOut,
     /// As JSON
@@ -116,6 +120,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         record,
         tell: None,
         contest: Some(contest.clone()),
+        sides: Some([&args.policy, &args.baseline]),
+        latency: args.latency,
         forgetful: args.whom.is_endless(),
         socket: format!("trial-{}.sock", std::process::id()),
         metrics: None,
@@ -135,12 +141,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let title = format!("{} against {}: {of}", args.policy, args.baseline);
     if args.json {
-        print_json(&serde_json::json!({ "measure": measure, "programs": gains, "all": overall }))?;
+        let [policy, baseline] = done.waits;
+        let waits = serde_json::json!({ "policy": policy, "baseline": baseline });
+        print_json(&serde_json::json!({
+            "measure": measure, "programs": gains, "all": overall, "waits": waits,
+        }))?;
     } else {
-        eprint!(
-            "{}",
-            text(&title, &gains, &overall, (args.confidence, args.margin))
-        );
+        let limits = (args.confidence, args.margin);
+        eprint!("{}", text(&title, &gains, &overall, limits));
+        eprint!("{}", waited([&args.policy, &args.baseline], done.waits));
     }
     Ok(ExitCode::from(done.exit_code))
 }
@@ -204,7 +213,8 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
     let of = match (plan.score, plan.by) {
         (Some(_), _) => "score",
         (None, By::Wall) => "speed of whole runs by wall time",
-        (None, By::Latency) => "shortness of waits for a CPU, in whole runs",
+        (None, By::Latency) => "shortness of waits for a CPU (means), in whole runs",
+        (None, By::LatencyP99) => "shortness of waits for a CPU (99th percentiles), in whole runs",
     };
     let title = format!(
         "{} against {}: {of}",
@@ -218,6 +228,27 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
         eprint!("{}", text(&title, &gains, &overall, limits));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How long threads waited for CPUs under either side; nothing where that is not known of both.
+fn waited(names: [&str; 2], waits: [Option<Wait>; 2]) -> String {
+    let ms = |ms: f64| format!("{} ms", number(ms, 3));
+    let of = |(name, wait): (&str, Wait)| match wait.tail {
+        Some(t) => format!(
+            "{name}: {} in the mean, 99 % within {}",
+            ms(wait.mean_ms),
+            ms(t.p99_ms)
+        ),
+        None => format!("{name}: {} in the mean", ms(wait.mean_ms)),
+    };
+    match waits {
+        [Some(policy), Some(baseline)] => format!(
+            "Waits for a CPU under {}; {}.\n",
+            of((names[0], policy)),
+            of((names[1], baseline))
+        ),
+        _ => String::new(),
+    }
 }
 
 fn text(title: &str, gains: &[Gain], overall: &Gain, (confidence, margin): (f64, f64)) -> String {

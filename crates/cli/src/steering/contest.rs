@@ -47,6 +47,11 @@ impl Contest {
         self.trial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Which side decides now: 0 for the policy, 1 for the baseline.
+    pub fn side(&self) -> usize {
+        usize::from(self.trial().arm() == Arm::Baseline)
+    }
+
     /// Gains by program, then of all together, as JSON for the record.
     pub fn found(&self) -> serde_json::Result<String> {
         let trial = self.trial();

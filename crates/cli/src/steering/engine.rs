@@ -125,7 +125,7 @@ impl Steered {
             EngineName::Auto => match in_kernel(&config, events, name, steal_above) {
                 Ok(engine) => Some(engine),
                 Err(why) => {
-                    eprintln!("steer: threads are steered by their masks: {why}");
+                    eprintln!("steer: threads are steered by CPU affinity: {why}");
                     None
                 }
             },

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use mio::net::TcpListener;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -19,7 +20,10 @@ use super::serving::{Door, Listener, Refusal, Service};
 /// Headers of a request; browsers send some twenty.
 const MOST_HEADERS: usize = 64;
 
-type Labelled = Family<Vec<(String, String)>, Gauge<f64, AtomicU64>>;
+type Labels = Vec<(String, String)>;
+type Level = Gauge<f64, AtomicU64>;
+/// What only grows, so that its rate can be asked for.
+type Sum = Counter<f64, AtomicU64>;
 
 /// How long figures are told again before new ones are made: whoever asks often costs the thread that steers nothing.
 const FRESH: Duration = Duration::from_millis(100);
@@ -116,59 +120,68 @@ fn exposition(control: &Control) -> String {
         (shared.summary.clone(), shared.paused, dropped, policy)
     };
     let mut registry = Registry::with_prefix("countersteer");
-    let mut plain = |name: &str, help: &str, value: f64| {
-        let gauge = Gauge::<f64, AtomicU64>::default();
-        gauge.set(value);
-        registry.register(name, help, gauge);
-    };
-    plain(
-        "decisions",
-        "Decisions since the start",
-        run.decisions as f64,
-    );
-    plain(
-        "confined",
-        "Threads that were confined anew, summed over decisions",
-        run.changed as f64,
-    );
-    plain(
-        "refused",
-        "Threads that could not be confined",
-        run.refused as f64,
-    );
-    plain(
-        "stolen",
-        "Times a thread ran outside of its place since too many waited there",
-        run.stolen.unwrap_or(0) as f64,
-    );
-    plain(
-        "effect_p99_seconds",
-        "Time in which 99 of 100 decisions held, from what was seen",
-        run.effect.map_or(0.0, |effect| effect.p99_ms * 1e-3),
-    );
-    plain(
-        "migrations",
-        "Moves between CPUs that were seen",
-        run.migrations as f64,
-    );
-    plain(
-        "threads",
-        "Threads that are steered now",
-        run.programs.iter().map(|p| p.living as f64).sum(),
-    );
-    plain("paused", "Nothing is decided", f64::from(u8::from(paused)));
-    plain(
-        "policy_dropped",
-        "The policy was given up",
-        f64::from(u8::from(dropped)),
-    );
-    let cpu = Labelled::default();
-    let info = Labelled::default();
+    let sums = [
+        (
+            "decisions",
+            "Decisions since the start",
+            run.decisions as f64,
+        ),
+        (
+            "confined",
+            "Threads whose affinity was changed, summed over decisions",
+            run.changed as f64,
+        ),
+        (
+            "refused",
+            "Threads whose affinity could not be changed",
+            run.refused as f64,
+        ),
+        (
+            "stolen",
+            "Times a thread ran outside of its place since too many waited there",
+            run.stolen.unwrap_or(0) as f64,
+        ),
+        (
+            "migrations",
+            "Moves between CPUs that were seen",
+            run.migrations as f64,
+        ),
+    ];
+    for (name, help, value) in sums {
+        let sum = Sum::default();
+        sum.inc_by(value);
+        registry.register(name, help, sum);
+    }
+    let levels = [
+        (
+            "effect_p99_seconds",
+            "Time in which 99 of 100 decisions held, from what was seen",
+            run.effect.map_or(0.0, |effect| effect.p99_ms * 1e-3),
+        ),
+        (
+            "threads",
+            "Threads that are steered now",
+            run.programs.iter().map(|p| p.living as f64).sum(),
+        ),
+        ("paused", "Nothing is decided", f64::from(u8::from(paused))),
+        (
+            "policy_dropped",
+            "The policy was given up",
+            f64::from(u8::from(dropped)),
+        ),
+    ];
+    for (name, help, value) in levels {
+        let level = Level::default();
+        level.set(value);
+        registry.register(name, help, level);
+    }
+    let cpu = Family::<Labels, Sum>::default();
+    let info = Family::<Labels, Level>::default();
     for program in run.programs.iter().chain(&run.short_lived) {
         for (core_type, seconds) in run.core_types.iter().zip(&program.cpu_s) {
             let labels = [("program", &program.name), ("core_type", core_type)];
             cpu.get_or_create(&labels.map(|(k, v)| (k.to_owned(), v.clone())).to_vec())
-                .set(*seconds);
+                .inc_by(*seconds);
         }
     }
     info.get_or_create(&vec![("policy".to_owned(), policy)])
@@ -205,8 +218,13 @@ mod tests {
             ..Default::default()
         };
         let text = exposition(&control);
-        assert!(text.contains("countersteer_decisions 7.0"), "{text}");
-        let row = r#"countersteer_cpu_time_seconds{program="p\"q",core_type="big"} 1.5"#;
+        assert!(text.contains("countersteer_decisions_total 7.0"), "{text}");
+        assert!(
+            text.contains("# TYPE countersteer_decisions counter")
+                && text.contains("# TYPE countersteer_threads gauge"),
+            "{text}"
+        );
+        let row = r#"countersteer_cpu_time_seconds_total{program="p\"q",core_type="big"} 1.5"#;
         assert!(text.contains(row) && text.ends_with("# EOF\n"), "{text}");
         assert!(door(SocketAddr::from(([0, 0, 0, 0], 0)), &control).is_err());
     }

@@ -129,7 +129,7 @@ impl PolicyCounters {
         if !self.missing.is_empty() {
             let missing = self.missing.join(", ");
             eprintln!(
-                "steer: {whose} reads what this machine does not count: {missing}; see `steer doctor`"
+                "steer: {whose} needs events that this machine does not count: {missing}; see `steer doctor`"
             );
         }
     }

@@ -12,6 +12,7 @@ use countersteer_host::affinity::AffinityConfig;
 use countersteer_host::counters::permission;
 use countersteer_host::live::{Attended, Gauges};
 use countersteer_host::undo::{self, journal_folder};
+use countersteer_host::waits::{Source, Whose};
 use countersteer_lab::experiment::policy_rng;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
 
@@ -29,7 +30,9 @@ use super::summary::Summary;
 use super::tally::{Tally, Tell};
 use super::waits::Waits;
 use crate::error::{Kind, told};
+use crate::inside::Bpf;
 use crate::session::survive_limits;
+use crate::waits::{Meter, Wait};
 
 /// The engine that is meant: what leaves threads to Linux needs no scheduler of its own.
 fn chosen(job: &Job<'_>) -> EngineName {
@@ -58,6 +61,10 @@ pub struct Job<'a> {
     pub tell: Option<Tell>,
     /// Takes in what is seen, where policies are compared.
     pub contest: Option<Contest>,
+    /// What the two are called.
+    pub sides: Option<[&'a str; 2]>,
+    /// Each wait for a CPU is measured, by BPF programs.
+    pub latency: bool,
     /// Programs that have ended are forgotten: for jobs without an end.
     pub forgetful: bool,
     /// The control socket's name in the folder of journals.
@@ -71,6 +78,8 @@ pub struct Job<'a> {
 pub struct Done {
     /// Who ran where for how long.
     pub summary: Summary,
+    /// Waits for CPUs of all programs together, by side of a trial.
+    pub waits: [Option<Wait>; 2],
     /// The first code other than zero that a started program ended with.
     pub exit_code: u8,
 }
@@ -99,6 +108,7 @@ pub fn conduct(
         return Err(told(Kind::Usage, why));
     }
     job.control.lock().steal_above = job.steal_above;
+    let measuring = job.latency.then(measuring).transpose()?;
     // The first to come and the last to go.
     let _guardian = if job.dry { None } else { guardian::start() };
     let engine = engine(&job, here, policy.as_ref())?;
@@ -134,7 +144,7 @@ pub fn conduct(
     let mut attended = Attended::new(hinted(engine, here, job.dry), programs.crew)?.reading(gauges);
     job.control.lock().bell = Some(attended.bell()?);
     let mut executables = Executables::new(job.record.is_some());
-    let mut waits = Waits::default();
+    let mut waits = Waits::new(measuring, job.contest.clone());
     let driver = DriverConfig {
         period: job.period,
         until: job.until,
@@ -155,20 +165,35 @@ pub fn conduct(
         );
     }
     let (mut summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
-    let waits = waits.found();
+    let waited = waits.found();
     for program in &mut summary.programs {
-        program.wait = waits.get(program.name.as_str()).copied();
+        program.wait = waited.get(program.name.as_str()).copied();
     }
     let exit_code = attended.crew().exit_code() as u8;
     // Everything is restored before anything else can fail.
     drop(attended);
     let trial = job.contest.as_ref().map(Contest::found).transpose()?;
     if let (Some(collector), Some(dir)) = (collector, job.record) {
+        let waited = ("waits".to_owned(), waits.for_record(job.sides)?);
         let found = trial.map(|text| ("trial".to_owned(), text));
+        let found = found.into_iter().chain([waited]);
         collector.finish(&outcome, executables.found(), found)?;
         eprintln!("steer: record in {}", dir.display());
     }
-    Ok(Done { summary, exit_code })
+    Ok(Done {
+        summary,
+        waits: waits.by_side(),
+        exit_code,
+    })
+}
+
+/// What measures each wait of programs that this process starts, and of those that it is shown.
+fn measuring() -> anyhow::Result<Box<dyn Source>> {
+    let whose = Whose {
+        children: true,
+        ..Whose::default()
+    };
+    Ok(Meter::open(&whose, Bpf::Always)?.source)
 }
 
 /// A policy that never comes back from a decision has the run ended, and its threads let go.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::waits::Wait;
+use crate::waits::Wait;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProgramTally {

@@ -1,9 +1,9 @@
-//! How long threads wait for a CPU: run-queue waits by program, from /proc/TID/schedstat, which needs no privilege.
+//! How long threads that are steered wait for a CPU, by program, and by side where policies take turns.
 //!
-//! Input: observations. Output: per program a [`Wait`]. The kernel keeps sums (time waited, times run), so an interval gives a mean
-//! for each thread; percentiles are over these means, weighted by how often the thread got to run.
+//! Input: observations. Output: waits from the kernel's sums, which needs no privilege, or from BPF programs that measure each.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_core::driver::Recorder;
@@ -12,133 +12,159 @@ use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::Placement;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
-use hdrhistogram::Histogram;
-use serde::Serialize;
+use countersteer_host::waits::{self as host, Source, Sums, ThreadWaits};
 
-/// Waits of a program's threads between being runnable and running.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Wait {
-    /// Times that a thread got a CPU.
-    pub times: u64,
-    /// All waits together.
-    pub total_s: f64,
-    pub mean_ms: f64,
-    pub p50_ms: f64,
-    pub p99_ms: f64,
-}
+use super::contest::Contest;
+use crate::waits::{Recorded, Wait, process_of};
 
 /// Reads waits while threads are steered.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Waits {
-    threads: BTreeMap<u32, Schedstat>,
-    programs: BTreeMap<Arc<str>, Waited>,
+    /// What the kernel's sums were.
+    threads: BTreeMap<u32, Sums>,
+    measuring: Option<Measuring>,
+    contest: Option<Contest>,
+    /// By side and name.
+    programs: BTreeMap<(usize, Arc<str>), host::Waits>,
 }
 
-#[derive(Debug)]
-struct Waited {
-    nanos: u64,
-    times: u64,
-    /// Nanoseconds.
-    means: Histogram<u64>,
-}
-
-/// Sums that the kernel keeps of a thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Schedstat {
-    pub ran_ns: u64,
-    pub waited_ns: u64,
-    pub times: u64,
-}
-
-impl Schedstat {
-    /// Of a thread that is alive, where the kernel keeps them.
-    pub fn of(tid: u32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut fields = text.split_whitespace().map(|f| f.parse().ok());
-        let mut next = || fields.next().flatten();
-        Some(Self {
-            ran_ns: next()?,
-            waited_ns: next()?,
-            times: next()?,
-        })
-    }
+struct Measuring {
+    source: Box<dyn Source>,
+    /// Programs of threads that were ever observed.
+    names: BTreeMap<u32, Arc<str>>,
 }
 
 impl Waits {
+    /// With what measures each wait, if that is wanted, and with a trial whose sides are told apart.
+    pub fn new(source: Option<Box<dyn Source>>, contest: Option<Contest>) -> Self {
+        let measuring = source.map(|source| Measuring {
+            source,
+            names: BTreeMap::new(),
+        });
+        Self {
+            measuring,
+            contest,
+            ..Self::default()
+        }
+    }
+
     /// By program; programs of which no thread ever got a CPU are absent.
-    pub fn found(&self) -> BTreeMap<Arc<str>, Wait> {
-        let ms = |ns: u64| ns as f64 * 1e-6;
-        let of = |(name, w): (&Arc<str>, &Waited)| {
-            (w.times > 0).then(|| {
-                let wait = Wait {
-                    times: w.times,
-                    total_s: w.nanos as f64 * 1e-9,
-                    mean_ms: ms(w.nanos) / w.times as f64,
-                    p50_ms: ms(w.means.value_at_quantile(0.5)),
-                    p99_ms: ms(w.means.value_at_quantile(0.99)),
-                };
-                (Arc::clone(name), wait)
+    pub fn found(&mut self) -> BTreeMap<Arc<str>, Wait> {
+        self.measure(0);
+        let mut programs: BTreeMap<Arc<str>, host::Waits> = BTreeMap::new();
+        for ((_, name), waits) in &self.programs {
+            programs.entry(Arc::clone(name)).or_default().add(waits);
+        }
+        let of = |(name, waits)| Some((name, Wait::of(&waits)?));
+        programs.into_iter().filter_map(of).collect()
+    }
+
+    /// By side and program, for a record; sides are `names` of policy and baseline where there are two.
+    pub fn for_record(&self, names: Option<[&str; 2]>) -> serde_json::Result<String> {
+        let row = |((side, program), waits): (&(usize, Arc<str>), &host::Waits)| {
+            let side = names.map_or("", |names| names[*side]);
+            let program = program.to_string();
+            Wait::of(waits).map(|wait| Recorded {
+                side,
+                program,
+                wait,
             })
         };
-        self.programs.iter().filter_map(of).collect()
-    }
-
-    fn take(&mut self, name: &Arc<str>, before: Schedstat, now: Schedstat) {
-        let times = now.times.saturating_sub(before.times);
-        let nanos = now.waited_ns.saturating_sub(before.waited_ns);
-        if times == 0 {
-            return;
-        }
-        const LONGEST_NS: u64 = 3_600_000_000_000;
-        let waited = match self.programs.entry(Arc::clone(name)) {
-            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(new) => {
-                let Ok(means) = Histogram::new_with_bounds(1, LONGEST_NS, 2) else {
-                    return;
-                };
-                new.insert(Waited {
-                    nanos: 0,
-                    times: 0,
-                    means,
-                })
-            }
+        let rows: Vec<_> = self.programs.iter().filter_map(row).collect();
+        let remark = if self.measuring.is_some() {
+            "each wait measured by BPF programs"
+        } else {
+            "the kernel's sums (schedstat): totals and means, no percentiles; `--latency` measures each wait, as root"
         };
-        waited.nanos += nanos;
-        waited.times += times;
-        waited
-            .means
-            .saturating_record_n((nanos / times).max(1), times);
+        serde_json::to_string(&serde_json::json!({ "remark": remark, "rows": rows }))
     }
-}
 
-impl Recorder for Waits {
-    fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
+    /// Each side's waits, all programs together.
+    pub fn by_side(&self) -> [Option<Wait>; 2] {
+        [0, 1].map(|side| {
+            let mut all = host::Waits::default();
+            let own = self.programs.iter().filter(|((of, _), _)| *of == side);
+            own.for_each(|(_, waits)| all.add(waits));
+            Wait::of(&all)
+        })
+    }
+
+    fn take(&mut self, side: usize, name: &Arc<str>, waits: &host::Waits) {
+        if waits.times > 0 {
+            let key = (side, Arc::clone(name));
+            self.programs.entry(key).or_default().add(waits);
+        }
+    }
+
+    /// Takes in what was measured. A thread that was never observed is its process's.
+    fn measure(&mut self, side: usize) {
+        let Some(measuring) = &mut self.measuring else {
+            return;
+        };
+        let mut heard: Vec<ThreadWaits> = Vec::new();
+        measuring.source.read(&mut |news| heard.push(news));
+        let names = &measuring.names;
+        let named: Vec<_> = heard
+            .into_iter()
+            .filter_map(|news| {
+                let name = names.get(&news.tid).or_else(|| names.get(&news.pid))?;
+                Some((Arc::clone(name), news.waits))
+            })
+            .collect();
+        for (name, waits) in named {
+            self.take(side, &name, &waits);
+        }
+    }
+
+    fn meet(&mut self, seen: &Observation) {
+        let Some(Measuring { source, names }) = &mut self.measuring else {
+            return;
+        };
         for thread in &seen.threads {
-            let Some(now) = Schedstat::of(thread.id.0) else {
+            let new = names
+                .insert(thread.id.0, Arc::clone(&thread.name))
+                .is_none();
+            if new && let Some(pid) = process_of(thread.id.0) {
+                source.follow(pid);
+                names.entry(pid).or_insert_with(|| Arc::clone(&thread.name));
+            }
+        }
+    }
+
+    fn sum(&mut self, side: usize, seen: &Observation) {
+        for thread in &seen.threads {
+            let Some(now) = Sums::of(Path::new("/proc"), thread.id.0) else {
                 continue;
             };
             let known = self.threads.insert(thread.id.0, now);
-            let is_new = |e: &&countersteer_core::engine::ThreadEvent| {
-                e.thread == thread.id && e.kind == ThreadEventKind::New
+            // What a thread waited before it was observed is not the run's, unless it is new.
+            let is_new = || {
+                let new = seen.events.iter();
+                let mut new = new.filter(|e| e.kind == ThreadEventKind::New);
+                new.any(|e| e.thread == thread.id)
             };
-            // What a thread waited before anybody looked at it is nobody's business here.
-            let born = || {
-                seen.events
-                    .iter()
-                    .find(is_new)
-                    .map(|_| Schedstat::default())
-            };
-            if let Some(before) = known.or_else(born) {
-                self.take(&thread.name, before, now);
+            let before = known.or_else(|| is_new().then(Sums::default));
+            if let Some(before) = before {
+                self.take(side, &thread.name, &now.since(before));
             }
         }
         for event in &seen.events {
             if event.kind == ThreadEventKind::Exit {
                 self.threads.remove(&event.thread.0);
             }
+        }
+    }
+}
+
+impl Recorder for Waits {
+    fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
+        // Of two that take turns, the one that decided until now.
+        let side = self.contest.as_ref().map_or(0, Contest::side);
+        if self.measuring.is_some() {
+            self.meet(seen);
+            self.measure(side);
+        } else {
+            self.sum(side, seen);
         }
     }
 
@@ -150,26 +176,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_means_of_intervals_weighted_by_how_often_threads_ran() {
+    fn sides_of_a_trial_are_told_apart_and_programs_are_not() {
         let mut waits = Waits::default();
         let name: Arc<str> = "p".into();
-        let at = |waited_ns, times| Schedstat {
-            ran_ns: 0,
-            waited_ns,
+        let of = |times, total_ns| host::Waits {
             times,
+            total_ns,
+            measured: None,
         };
-        waits.take(&name, at(0, 0), at(99_000_000, 99));
-        waits.take(&name, at(0, 0), at(50_000_000, 1));
-        waits.take(&name, at(5, 7), at(9, 7));
-        let wait = waits.found()["p"];
-        assert_eq!(wait.times, 100);
-        assert!((wait.mean_ms - 1.49).abs() < 1e-9 && (wait.total_s - 0.149).abs() < 1e-9);
-        assert!(
-            (wait.p50_ms - 1.0).abs() < 0.02 && wait.p99_ms < 2.0,
-            "{wait:?}"
-        );
-        assert_eq!(Schedstat::parse("1 2 3\n").unwrap().waited_ns, 2);
-        assert_eq!(Schedstat::parse("garbage"), None);
-        assert!(Schedstat::of(std::process::id()).is_none_or(|s| s.times > 0));
+        waits.take(0, &name, &of(2, 2_000_000));
+        waits.take(1, &name, &of(1, 7_000_000));
+        waits.take(1, &name, &of(0, 0));
+        let [policy, baseline] = waits.by_side().map(Option::unwrap);
+        assert_eq!((policy.times, baseline.times), (2, 1));
+        assert!((waits.found()["p"].mean_ms - 3.0).abs() < 1e-9);
+        let text = waits.for_record(Some(["hsf", "linux"])).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(record["rows"][1]["side"], "linux");
+        assert!(!text.contains("p99_ms"), "{text}");
     }
 }

@@ -107,6 +107,13 @@ static COLUMNS: &[ColumnDef] = &[
         "page faults per second",
     ),
     def(
+        "wait_ms/s",
+        9,
+        Of::Virtual("runqueue_wait_ms"),
+        true,
+        "milliseconds per second that it could have run and waited for a CPU",
+    ),
+    def(
         "migr/s",
         7,
         Of::Rate("cpu_migrations"),

@@ -146,7 +146,7 @@ impl Formula {
                         _ if left == right => left,
                         _ => {
                             let message = format!(
-                                "`{operator}` joins {left} and {right}; only like can be added"
+                                "`{operator}` needs the same unit on both sides, not {left} and {right}"
                             );
                             return Err(SpecError::new(&self.text, *offset, message));
                         }
@@ -339,7 +339,10 @@ mod tests {
         let error = dimension("a / b + a").unwrap_err();
         assert_eq!(
             (error.column(), error.message.as_str()),
-            (7, "`+` joins event s^-1 and event; only like can be added")
+            (
+                7,
+                "`+` needs the same unit on both sides, not event s^-1 and event"
+            )
         );
     }
 

@@ -75,11 +75,11 @@ events! {
     TaskClock         "task_clock"        [],                                        "ns" Source::software(1, false), "time on a CPU";
     CpuClock          "cpu_clock"         [],                                        "ns" Source::software(0, false), "time on a CPU, by the CPU's own timer";
     PageFaults        "page_faults"       ["faults"],                                "" Source::software(2, false), "page faults";
-    ContextSwitches   "context_switches"  ["cs"],                                    "" Source::software(3, true), "times the CPU was left";
-    CpuMigrations     "cpu_migrations"    ["migrations"],                            "" Source::software(4, true), "times another CPU was entered";
+    ContextSwitches   "context_switches"  ["cs"],                                    "" Source::software(3, true), "context switches: times that a thread left a CPU";
+    CpuMigrations     "cpu_migrations"    ["migrations"],                            "" Source::software(4, true), "migrations: times that a thread came to another CPU";
     MinorFaults       "minor_faults"      [],                                        "" Source::software(5, false), "page faults without reading from a disk";
     MajorFaults       "major_faults"      [],                                        "" Source::software(6, false), "page faults that read from a disk";
-    AlignmentFaults   "alignment_faults"  [],                                        "" Source::software(7, false), "unaligned accesses that the kernel mended";
+    AlignmentFaults   "alignment_faults"  [],                                        "" Source::software(7, false), "unaligned accesses that the kernel emulated";
     EmulationFaults   "emulation_faults"  [],                                        "" Source::software(8, false), "instructions that the kernel emulated";
     CgroupSwitches    "cgroup_switches"   [],                                        "" Source::software(11, true), "switches to a thread of another control group";
     EnergyNj          "energy_nj"         [],                                        "nJ" Source::Virtual { counter: "thread_energy_j", factor: 1_000_000_000 }, "energy attributed to the thread, nanojoules";

@@ -12,6 +12,7 @@ mod meters;
 mod powercap;
 mod pressure;
 mod resctrl;
+mod runqueue;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ pub static PROVIDERS: &[ProviderDef] = &[
     frequency::DEF,
     resctrl::DEF,
     pressure::DEF,
+    runqueue::DEF,
 ];
 
 /// Removes what providers of processes that were killed have left on the machine whose file systems are below `root`: groups of

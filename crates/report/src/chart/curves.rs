@@ -137,6 +137,7 @@ fn plot(
         y: 0.0..most,
         ticks: (if size.0 < 400 { 2 } else { 8 }, 4),
         left: 28,
+        timed: false,
         x_text: &|x| bytes(x.exp2()),
         y_text: &|y| {
             if most < 3.0 {

@@ -190,6 +190,7 @@ fn plot(
         y: 0.0..mib(most) * 1.02,
         ticks: (if narrow { 4 } else { 8 }, 4),
         left: if narrow { 46 } else { 60 },
+        timed: true,
         x_text: &|s| format!("{} s", trimmed(*s)),
         y_text: &|m| format!("{} MiB", trimmed(*m)),
     }

@@ -11,7 +11,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     key: "slowdowns",
     title: "Slowdown of each program",
     prose: "Completion time over the time alone on the fastest cores, median over seeds: 1 is undisturbed, a \
-            stronger colour is slower. A strong cell in a pale row tells of a program that one policy sacrificed.",
+            stronger colour is slower. A strong cell in a pale row is a program that one policy slows down far more than others do.",
     heavy: false,
     draw: |experiment| {
         Ok(draw(

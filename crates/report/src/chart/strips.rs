@@ -8,7 +8,7 @@ use std::fmt::Write;
 use maud::{Markup, PreEscaped};
 
 use crate::format::seconds;
-use crate::svg::escaped;
+use crate::svg::{escaped, pane};
 
 /// Time bins: no finer than the pixels they are drawn on.
 const WIDE: Shape = Shape {
@@ -25,6 +25,8 @@ const NARROW: Shape = Shape {
     row: 15,
     bins: 240,
 };
+/// Room right of the rows.
+const RIGHT: u32 = 8;
 /// What a bin's height is divided into.
 const LEVELS: i32 = 10;
 
@@ -79,8 +81,9 @@ impl Strips<'_> {
             class, width, left, ..
         } = shape;
         let mut svg = format!(
-            "<svg class=\"plot strips {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
-            escaped(&self.label)
+            "<svg class=\"plot strips {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\" data-end=\"{}\">",
+            escaped(&self.label),
+            self.end_ns as f64 * 1e-9
         );
         let shares = self.shares(shape.bins);
         for (row, label) in self.rows.iter().enumerate() {
@@ -93,8 +96,13 @@ impl Strips<'_> {
                 left - 6,
                 y + 11
             );
-            svg += &self.row(shape, y, label, &shares[row]);
         }
+        let bottom = top(self.rows.len());
+        svg += &pane((left, 4), (width - left - RIGHT, bottom - 4));
+        for (row, label) in self.rows.iter().enumerate() {
+            svg += &self.row(shape, top(row), label, &shares[row]);
+        }
+        svg += "</svg>";
         svg += &self.axis(shape, top(self.rows.len()));
         svg + "</svg>"
     }
@@ -125,10 +133,10 @@ impl Strips<'_> {
 
     fn row(&self, shape: Shape, y: u32, label: &str, shares: &[Vec<f64>]) -> String {
         let height = shape.row - 3;
-        let scale = f64::from(shape.width - shape.left - 8) / shape.bins as f64;
+        let scale = f64::from(shape.width - shape.left - RIGHT) / shape.bins as f64;
         let mut below = vec![0.0; shape.bins];
-        let track =
-            f64::from(shape.width - shape.left - 8) * self.own_end_ns as f64 / self.end_ns as f64;
+        let track = f64::from(shape.width - shape.left - RIGHT) * self.own_end_ns as f64
+            / self.end_ns as f64;
         let left = shape.left;
         let mut svg = format!(
             "<rect class=\"track\" x=\"{left}\" y=\"{y}\" width=\"{track:.1}\" height=\"{height}\"/>"
@@ -173,7 +181,7 @@ impl Strips<'_> {
     fn axis(&self, shape: Shape, y: u32) -> String {
         let end_s = self.end_ns as f64 * 1e-9;
         let step = nice_step(end_s, if shape.class == "wide" { 8.0 } else { 4.0 });
-        let scale = f64::from(shape.width - shape.left - 8) / end_s;
+        let scale = f64::from(shape.width - shape.left - RIGHT) / end_s;
         let mut svg = String::new();
         let mut t = 0.0;
         while t <= end_s * 1.0001 {
@@ -183,7 +191,7 @@ impl Strips<'_> {
             } else {
                 "middle"
             };
-            let _ = write!(svg, "<path class=\"lg\" d=\"M{x:.1} {y}v4\"/>");
+            let _ = write!(svg, "<path class=\"lg tick\" d=\"M{x:.1} {y}v4\"/>");
             let text = if t == 0.0 {
                 "0".into()
             } else {
@@ -194,7 +202,7 @@ impl Strips<'_> {
             };
             let _ = write!(
                 svg,
-                "<text class=\"tm\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
+                "<text class=\"tm tick\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
                 y + 15
             );
             t += step;

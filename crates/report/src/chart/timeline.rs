@@ -83,7 +83,7 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
         )
     };
     Ok(Some(
-        html! { (legend(&categories)) @for record in records { (chart(record)) } },
+        html! { p.note.hint { (crate::svg::HINT) } (legend(&categories)) @for record in records { (chart(record)) } },
     ))
 }
 

@@ -45,7 +45,7 @@ pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError
     let colours: Vec<(String, usize)> = owners.iter().cloned().zip(0..).collect();
     let threads: BTreeSet<&str> = totals.iter().map(|t| t.owner.as_str()).collect();
     Ok(html! {
-        section {
+        section.counted {
             h2 { "Counted: " (m.workload.name) " on " (m.machine.name) }
             p.prose {
                 (seconds(m.outcome.elapsed_s)) ", samples every " (seconds(m.period_ns as f64 * 1e-9)) ". "
@@ -53,6 +53,7 @@ pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError
                 @if threads.len() > OWNERS { "Lines are of the " (OWNERS) " of " (threads.len()) " threads with most CPU time. " }
                 @if axis == Axis::Instructions && plots.is_empty() { "Instructions were not counted, so there is no such axis." }
             }
+            @if axis == Axis::Time { p.note.hint { (crate::svg::HINT) } }
             (legend(&colours))
             div.panels {
                 @for (title, svg) in &plots { section.panel { h4 { (title) } (PreEscaped(svg)) } }
@@ -142,6 +143,7 @@ fn plot(
         y: least..most,
         ticks: (4, 4),
         left: 44,
+        timed: axis == Axis::Time,
         x_text: &|x| match axis {
             Axis::Time => format!("{} s", number(*x, 3)),
             Axis::Instructions => prefixed(*x),

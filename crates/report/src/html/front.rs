@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 
 use countersteer_core::trial::Gain;
 use maud::{Markup, html};
+use serde_json::Value;
 
+use crate::format::{count, seconds};
 use crate::record::Record;
 use crate::table::{Ranked, Ranking, Verdict};
 
@@ -50,7 +52,7 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
             }
             p.note {
                 "Change against plain linux: " (seeds) "."
-                @if pinned { " The workload pins where its programs start (launch_on), which a policy that moves them can only mend: a fair start would gain less." }
+                @if pinned { " The workload pins where its programs start (launch_on), which a policy that moves them can only improve on: a fair start would gain less." }
                 @if let Some(bound) = r.bound_sentence() { " " (unbroken(&bound)) }
             }
         }
@@ -62,7 +64,7 @@ fn row(p: &Ranked, best: bool) -> Markup {
     let (better, of) = p.better_seeds;
     let loser = match &p.loser {
         Some((name, lost)) if *lost <= -0.005 => format!("{name} {}", percent(*lost)),
-        _ => "nobody".into(),
+        _ => "none".into(),
     };
     let change = |value: Option<f64>| value.map_or_else(|| "–".into(), percent);
     html! { tr {
@@ -106,6 +108,55 @@ pub(super) fn trial(record: &Record) -> Option<Markup> {
                 thead { tr { th.text scope="col" { "program" } th scope="col" { "gain" } th scope="col" { "interval" } th.rest scope="col" { "pairs" } } }
                 tbody { @for g in programs { tr { th scope="row" { (g.program) } td { (percent(g.gain)) } td { (of(g)) } td.rest { (g.pairs) } } } }
             } }
+        }
+    })
+}
+
+/// Rows of waits on the first screen.
+const WAITS: usize = 8;
+
+/// How long threads waited for CPUs, from the record of a live run.
+pub(super) fn waits(record: &Record) -> Option<Markup> {
+    let found: Value = serde_json::from_str(record.manifest.options.get("waits")?).ok()?;
+    let rows = found["rows"].as_array().filter(|rows| !rows.is_empty())?;
+    let measured = rows.iter().any(|r| r["p99_ms"].is_number());
+    let sides = rows
+        .iter()
+        .any(|r| r["side"].as_str().is_some_and(|s| !s.is_empty()));
+    let ms = |value: &Value| {
+        value
+            .as_f64()
+            .map_or_else(|| "–".into(), |ms| seconds(ms * 1e-3))
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let row = |r: &Value| {
+        html! { tr {
+            th scope="row" { (text(&r["program"])) }
+            @if sides { td.text { (text(&r["side"])) } }
+            td { (ms(&r["mean_ms"])) }
+            @if measured {
+                td { (ms(&r["p50_ms"])) } td { (ms(&r["p99_ms"])) } td.rest { (ms(&r["longest_ms"])) }
+                td.rest { (ms(&r["wakeups"]["p99_ms"])) }
+            }
+            td.rest { (count(r["times"].as_u64().unwrap_or(0))) }
+        } }
+    };
+    Some(html! {
+        section.answer {
+            h2.small { "Waits for a CPU" }
+            p.note { "Time in which a thread could have run and had no CPU: " (text(&found["remark"])) "."
+                @if measured { " A wakeup latency is such a wait after a wake-up." } }
+            div.scroll tabindex="0" role="region" aria-label="Waits for a CPU" { table.ranks {
+                thead { tr {
+                    th.text scope="col" { "program" } @if sides { th.text scope="col" { "under" } } th scope="col" { "mean" }
+                    @if measured { th scope="col" { "half within" } th scope="col" { "99 % within" } th.rest scope="col" { "longest" }
+                        th.rest scope="col" { "99 % of wakeup latencies within" } }
+                    th.rest scope="col" { "times" }
+                } }
+                tbody { @for r in rows.iter().take(WAITS) { (row(r)) } }
+            } }
+            @if rows.len() > WAITS { details { summary { (rows.len() - WAITS) " more" } div.scroll { table.ranks { tbody {
+                @for r in &rows[WAITS..] { (row(r)) } } } } } }
         }
     })
 }

@@ -22,6 +22,8 @@ use crate::record::{Detail, Record};
 use crate::table::{CompareRun, Ranking, summarise};
 
 const STYLE: &str = include_str!("style.css");
+/// A cursor and a zoom that timelines share; without it they are pictures.
+const TIMELINES: &str = include_str!("timelines.js");
 
 /// Bytes of charts after which heavy ones are left out: a phone should open the page over a slow network.
 const BUDGET: usize = 1_400_000;
@@ -80,6 +82,7 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                     p.prose { (scope(input, &experiments)) }
                     @if let [only] = experiments.as_slice() { @if !input.title.contains(only.machine) { p.prose { (only.workload) " on " (only.machine) } } }
                     @for record in &input.records { @if let Some(trial) = front::trial(record) { (trial) } }
+                    @for record in &input.records { @if let Some(waits) = front::waits(record) { (waits) } }
                     @for (i, (e, r)) in experiments.iter().zip(&rankings).enumerate() {
                         @if front::is_ranked(r) { (front::answer(r, i, experiments.len() > 1, front::is_pinned(&e.records))) }
                         @else { @if experiments.len() > 1 { h2.small { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } } } (verdict::verdict(e)) }
@@ -94,6 +97,7 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                         @if !experiments.is_empty() { (sections::words()) }
                     }
                 }
+                script { (PreEscaped(TIMELINES)) }
             }
         }
     };

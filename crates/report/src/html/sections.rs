@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use crate::chart::Experiment;
 use crate::error::ReportError;
 use crate::format::{bytes, number, seconds};
-use crate::record::{DecisionRow, Record};
+use crate::record::{DecisionRow, Manifest, Record};
 use crate::table::{Better, Metric, Spread, Summary, measured};
 use crate::why::{self, Answer};
 
@@ -190,9 +190,8 @@ pub(super) fn repeat(records: &[&Record]) -> Markup {
                         dt { "version" } dd { "countersteer " (m.version) ", engine " (m.engine) }
                         dt { "period" } dd { (seconds(m.period_ns as f64 * 1e-9)) }
                         dt { "lasted" } dd { (seconds(m.outcome.elapsed_s)) ", " (crate::format::count(m.outcome.switches)) " context switches" }
-                        @if !m.options.is_empty() {
-                            dt { "options" } dd { (m.options.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(", ")) }
-                        }
+                        @let options = options(m);
+                        @if !options.is_empty() { dt { "options" } dd { (options) } }
                         @if !m.profiles.is_empty() {
                             dt { "profiles" } dd { (m.profiles.keys().cloned().collect::<Vec<_>>().join(", ")) }
                         }
@@ -203,6 +202,14 @@ pub(super) fn repeat(records: &[&Record]) -> Markup {
             @if records.len() > REPEATED { p.note { (records.len() - REPEATED) " more records not listed" } }
         }
     }
+}
+
+/// Options as they would be written; what was found out is shown elsewhere.
+fn options(m: &Manifest) -> String {
+    let asked = m.options.iter();
+    let asked = asked.filter(|(k, v)| !v.is_empty() && !["trial", "waits"].contains(&k.as_str()));
+    let words: Vec<String> = asked.map(|(k, v)| format!("{k}={v}")).collect();
+    words.join(", ")
 }
 
 fn is_simulated(record: &Record) -> bool {

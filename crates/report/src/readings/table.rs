@@ -22,6 +22,8 @@ const METRIC: usize = 10;
 const COUNTED: usize = 6;
 /// What stands there in a line in which nothing stands yet.
 const WHOLE: &[u8] = b"100";
+/// Width of a column where there is little room, unless its head is wider.
+const NARROW: usize = 8;
 /// Between keys, and between columns of counts.
 const GAP: usize = 1;
 const WIDE_GAP: usize = 2;
@@ -33,7 +35,9 @@ pub(super) struct Layout {
     /// Of each key that is shown: what it is, its head and its width.
     keys: Vec<(Key, &'static str, usize)>,
     counts: Vec<Column>,
-    metrics: Vec<usize>,
+    metrics: Vec<(Head, usize)>,
+    /// Heads have two lines, so that columns are no wider than what stands in them.
+    narrow: bool,
     /// A line in which nothing stands yet.
     blank: Vec<u8>,
     keyed: usize,
@@ -71,8 +75,14 @@ enum Key {
     Set,
 }
 
+/// A column's head: what stands in the upper line, if there are two, and in the lower one.
+struct Head {
+    upper: String,
+    lower: String,
+}
+
 struct Column {
-    title: String,
+    head: Head,
     width: usize,
     unit: Unit,
 }
@@ -86,14 +96,49 @@ enum Unit {
     Scaled(f64),
 }
 
+impl Head {
+    /// A title in one line, or, where that is wider than what stands below, parted where that makes it narrowest.
+    fn of(title: String, parted: bool) -> Self {
+        let ends = title.char_indices().filter(|(_, c)| "_/".contains(*c));
+        let parts = ends.map(|(at, _)| title.split_at(at + 1));
+        let narrowest = parts.min_by_key(|(upper, lower)| upper.len().max(lower.len()));
+        match narrowest {
+            Some((upper, lower)) if parted && title.len() > NARROW => Self {
+                upper: upper.into(),
+                lower: lower.into(),
+            },
+            _ => Self {
+                upper: String::new(),
+                lower: title,
+            },
+        }
+    }
+
+    fn chars(&self) -> usize {
+        self.upper.chars().count().max(self.lower.chars().count())
+    }
+}
+
 impl Layout {
+    /// As wide as is easily read, or as narrow as it can be where the terminal has no such room.
     pub(super) fn new(form: &Form<'_>, columns: &[&PlannedEvent]) -> Self {
+        let wide = Self::laid_out(form, columns, false);
+        // A line ends with its line feed.
+        let fits = form.room.is_none_or(|room| wide.blank.len() - 1 <= room);
+        if fits {
+            wide
+        } else {
+            Self::laid_out(form, columns, true)
+        }
+    }
+
+    fn laid_out(form: &Form<'_>, columns: &[&PlannedEvent], narrow: bool) -> Self {
         let keys = [
             (
                 Key::Pid,
                 "pid",
                 7,
-                matches!(form.per, Per::Thread | Per::Process),
+                form.per == Per::Process || (form.per == Per::Thread && !narrow),
             ),
             (Key::Tid, "tid", 7, form.per == Per::Thread),
             (Key::Name, "name", 15, form.per != Per::Cpu),
@@ -106,16 +151,20 @@ impl Layout {
             .map(|(key, head, width, _)| (key, head, GAP + width))
             .collect();
         let columns = if form.only_metrics { &[] } else { columns };
-        let counts: Vec<Column> = columns.iter().map(|column| Column::of(column)).collect();
-        let metrics: Vec<usize> = form
-            .metrics
+        let counts: Vec<Column> = columns
             .iter()
-            .map(|metric| wide(METRIC, &metric.name))
+            .map(|column| Column::of(column, narrow))
             .collect();
+        let metric = |name: &str| {
+            let head = Head::of(name.to_owned(), narrow);
+            let width = wide(METRIC, &head, narrow);
+            (head, width)
+        };
+        let metrics: Vec<(Head, usize)> = form.metrics.iter().map(|m| metric(&m.name)).collect();
         let width = TIME
             + keys.iter().map(|key| key.2).sum::<usize>()
             + counts.iter().map(|column| column.width).sum::<usize>()
-            + metrics.iter().sum::<usize>()
+            + metrics.iter().map(|metric| metric.1).sum::<usize>()
             + WIDE_GAP
             + COUNTED;
         let mut blank = vec![b' '; width];
@@ -127,6 +176,7 @@ impl Layout {
             keys,
             counts,
             metrics,
+            narrow,
             blank,
             keyed,
             written: RefCell::default(),
@@ -135,7 +185,7 @@ impl Layout {
 }
 
 impl Column {
-    fn of(event: &PlannedEvent) -> Self {
+    fn of(event: &PlannedEvent, narrow: bool) -> Self {
         let name = &event.name;
         let unit = event.unit.as_str();
         let (title, unit) = match unit {
@@ -143,20 +193,39 @@ impl Column {
             "ns" => (format!("{name}/ms"), Unit::Time),
             _ => (format!("{name}/{unit}"), Unit::Scaled(event.scale)),
         };
+        let head = Head::of(title, narrow);
         Self {
-            width: wide(COUNT, &title),
-            title,
+            width: wide(COUNT, &head, narrow),
+            head,
             unit,
         }
     }
 }
 
-fn wide(least: usize, head: &str) -> usize {
-    WIDE_GAP + least.max(head.chars().count())
+/// The width of a column with the gap before it.
+fn wide(least: usize, head: &Head, narrow: bool) -> usize {
+    if narrow {
+        GAP + least.min(NARROW).max(head.chars())
+    } else {
+        WIDE_GAP + least.max(head.chars())
+    }
 }
 
 pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
     let layout = &writer.layout;
+    let of_counts = layout
+        .counts
+        .iter()
+        .map(|column| (&column.head, column.width));
+    let of_metrics = layout.metrics.iter().map(|(head, width)| (head, *width));
+    let heads: Vec<(&Head, usize)> = of_counts.chain(of_metrics).collect();
+    if layout.narrow {
+        let _ = write!(into, "{:1$}", "", TIME + layout.keyed);
+        for (head, width) in &heads {
+            let _ = write!(into, "{:>width$}", head.upper);
+        }
+        into.push(b'\n');
+    }
     let _ = write!(into, "{:>TIME$}", "time_s");
     for (key, head, width) in &layout.keys {
         let _ = match key {
@@ -164,18 +233,8 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
             _ => write!(into, "{head:>width$}"),
         };
     }
-    let counts = layout
-        .counts
-        .iter()
-        .map(|column| (column.title.as_str(), column.width));
-    let metrics = writer
-        .form
-        .metrics
-        .iter()
-        .map(|metric| metric.name.as_str())
-        .zip(layout.metrics.iter().copied());
-    for (head, width) in counts.chain(metrics) {
-        let _ = write!(into, "{head:>width$}");
+    for (head, width) in heads {
+        let _ = write!(into, "{:>width$}", head.lower);
     }
     into.extend_from_slice(b"  counted\n");
 }
@@ -195,7 +254,7 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
             None => line.right(column.width, NOTHING),
         }
     }
-    for (width, value) in layout.metrics.iter().zip(row.metrics) {
+    for ((_, width), value) in layout.metrics.iter().zip(row.metrics) {
         match value {
             Some(value) => line.right(*width, &crate::format::number(*value, 4)),
             None => line.right(*width, NOTHING),

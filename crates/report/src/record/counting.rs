@@ -236,6 +236,11 @@ impl CountingRecorder {
         });
     }
 
+    /// Adds something that was found out to the options of the manifest.
+    pub fn note(&mut self, key: &str, text: String) {
+        self.manifest.options.insert(key.to_owned(), text);
+    }
+
     /// Finishes the record.
     ///
     /// # Errors

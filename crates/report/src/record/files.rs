@@ -86,7 +86,8 @@ pub(super) fn check_place(dir: &Path) -> Result<bool, ReportError> {
     let taken = || ReportError::Taken { path: dir.into() };
     match fs::symlink_metadata(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(ReportError::read(dir, e)),
+        // It is a place to write to: that it cannot be looked at is no error of reading.
+        Err(e) => Err(ReportError::write(dir, e)),
         Ok(meta) if !meta.is_dir() => Err(taken()),
         Ok(_) => {
             let empty = fs::read_dir(dir)

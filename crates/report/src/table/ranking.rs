@@ -275,7 +275,7 @@ impl Ranked {
             Some((name, change)) if *change <= -0.005 => {
                 format!("worst loser {name} {}", percent(*change))
             }
-            _ => "nobody loses".into(),
+            _ => "no program loses".into(),
         }
     }
 }

@@ -68,7 +68,7 @@ fn ranked(r: &Ranking) -> String {
         let (better, of) = p.better_seeds;
         let loser = match &p.loser {
             Some((name, lost)) if *lost < 0.0 => format!("{name} {}", percent(*lost)),
-            _ => "nobody".into(),
+            _ => "none".into(),
         };
         [
             format!("{}{bound}", p.policy),

@@ -43,11 +43,13 @@ fn a_report_is_self_contained_light_and_repeatable() {
     let html = page(&all, "Test");
     assert!(html.len() < 2_000_000, "{} bytes", html.len());
     // The only addresses are names of XML and schemas, never something to load.
-    for loads in [
-        "<script", "<link", "src=", "@import", "url(", "http://", "https://",
-    ] {
+    for loads in ["<link", "src=", "@import", "url(", "http://", "https://"] {
         assert!(!html.contains(loads), "{loads}");
     }
+    assert_eq!(
+        html.matches("<script").count(),
+        html.matches("<script>").count()
+    );
     assert!(html == page(&all, "Test"));
 }
 
@@ -87,6 +89,39 @@ fn live(policy: &str) -> Record {
         (program.alone_fast_s, program.alone_slow_s, program.cycles) = (0.0, 0.0, 0.0);
     }
     record
+}
+
+#[test]
+fn timelines_of_an_experiment_have_one_time_axis_and_a_part_that_is_zoomed() {
+    let html = page(&records(Detail::Everything), "Test");
+    let ends: Vec<&str> = html
+        .split(" data-end=\"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+        .collect();
+    // Places, CPUs and caches, wide and narrow, of two records.
+    assert!(ends.len() >= 12, "{ends:?}");
+    assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
+    assert_eq!(html.matches("<svg class=\"time\"").count(), ends.len());
+    assert!(html.contains("Timelines share a cursor"));
+}
+
+#[test]
+fn waits_for_a_cpu_are_on_the_first_screen_with_percentiles_only_if_measured() {
+    let mut record = live("aarr");
+    let row = r#""side":"aarr","program":"xz","times":9,"total_s":0.1,"mean_ms":0.25"#;
+    let found = |more: &str| format!(r#"{{"remark":"as found","rows":[{{{row}{more}}}]}}"#);
+    record.manifest.options.insert("waits".into(), found(""));
+    let html = page(&[record.clone()], "Test");
+    assert!(html.contains("Waits for a CPU") && html.contains("250 µs"));
+    assert!(html.contains("as found") && !html.contains("99 % within"));
+    assert!(!html.contains("waits={"), "no raw data among the options");
+    let tail = r#","p50_ms":0.1,"p99_ms":2.5,"longest_ms":3.0,"wakeups":{"p99_ms":1.5}"#;
+    record.manifest.options.insert("waits".into(), found(tail));
+    let html = page(&[record], "Test");
+    for part in ["99 % within", "2.50 ms", "1.50 ms", "under"] {
+        assert!(html.contains(part), "{part}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `steer stat`: count events of a program, of processes, threads, CPUs or control groups.
 
+mod latency;
 mod repeat;
 mod screen;
 
@@ -80,9 +81,13 @@ pub struct Args {
     /// What a row is for; thread, or cpu where CPUs are looked at
     #[arg(long, value_name = "WHAT")]
     per: Option<RowPer>,
-    /// Who counts threads: BPF programs, which cost less and need root, or counters of the threads' own
+    /// How threads are counted: by BPF programs, which cost less and need root, or by a counter for each thread
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     bpf: Bpf,
+    /// Tell at the end how long threads waited for a CPU: by BPF programs, which measure each wait, for percentiles (root); else
+    /// totals and means by the kernel's sums
+    #[arg(long, conflicts_with_all = ["csv", "cgroup", "repeat"])]
+    latency: bool,
     /// Extrapolate counts that had to share counters, and mark them
     #[arg(long)]
     scale: bool,
@@ -155,6 +160,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(times) = args.repeat {
         return repeat::run(times, &request, &counted, &args, &mut *out);
     }
+    // A program that is started is one of this process's children from its first moment on.
+    let waits = args.latency.then(|| latency::watch(&args)).transpose()?;
     let session = Session::open(request, inside(bpf(&args)?))?;
     let mut bank = Bank::open(&args.root, &wanted, &counted)?;
     let names = bank.names().to_vec();
@@ -181,6 +188,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         session::kept(recorder.as_mut());
         flow
     })?;
+    if let Some(waits) = waits {
+        let found = latency::tell(waits, &args, &mut *out)?;
+        if let Some(recorder) = &mut recorder {
+            recorder.note("waits", found);
+        }
+    }
     screen.end(&summary, &mut *out)?;
     session::save(recorder, dir, &summary)?;
     Ok(session::exit_code(&summary))
@@ -208,7 +221,7 @@ fn per(args: &Args) -> Per {
     }
 }
 
-/// Who counts threads. Programs inside the kernel do not tell CPUs apart.
+/// How threads are counted. Programs inside the kernel do not tell CPUs apart.
 fn bpf(args: &Args) -> anyhow::Result<Bpf> {
     match (args.per, args.bpf) {
         (Some(RowPer::Cpu), Bpf::Always) => Err(told(

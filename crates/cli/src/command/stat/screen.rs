@@ -23,6 +23,8 @@ pub(super) struct Screen<'a> {
     live: Option<Live>,
     /// Readings stand for themselves and are not added up.
     single: bool,
+    /// Something was counted.
+    seen: bool,
     text: Vec<u8>,
     failed: Option<std::io::Error>,
 }
@@ -46,12 +48,14 @@ impl<'a> Screen<'a> {
             scale: args.scale,
             per,
             virtuals: names,
+            room: room(args),
         });
         Self {
             writer,
             fold: Fold::new(per),
             live: is_live(args).then(|| Live::new(per, counted)),
             single: counted.every.is_some(),
+            seen: false,
             text: Vec::new(),
             failed: None,
         }
@@ -70,6 +74,11 @@ impl<'a> Screen<'a> {
             && let Some(times) = times(summary)
         {
             eprintln!("{times}");
+        }
+        if !self.seen {
+            eprintln!(
+                "steer: nothing that was looked at ran meanwhile, so there is nothing to show"
+            );
         }
         warn(summary);
         Ok(())
@@ -93,6 +102,7 @@ impl<'a> Screen<'a> {
         } else {
             self.fold.fold(tick.readings)
         };
+        self.seen |= !rows.rows().is_empty();
         self.writer
             .lines(rows, |id| tick.name(id), &*bank.outside(), &mut self.text);
         bank.each(
@@ -172,6 +182,19 @@ fn is_live(args: &Args) -> bool {
     };
     let wanted = args.interval.is_some() && style(args) == Style::Table && !args.no_live;
     wanted && watched && LiveTable::possible()
+}
+
+/// Columns that rows may have: those of the terminal they go to, or what `COLUMNS` says.
+fn room(args: &Args) -> Option<usize> {
+    let seen = match stream(args) {
+        Stream::Out => std::io::stdout().is_terminal(),
+        Stream::Error => std::io::stderr().is_terminal(),
+        Stream::File => return None,
+    };
+    let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    let size = || ratatui::crossterm::terminal::size().ok();
+    let columns = asked.or_else(|| Some(usize::from(size().filter(|_| seen)?.0)));
+    columns.filter(|columns| *columns > 0)
 }
 
 /// Where rows go.

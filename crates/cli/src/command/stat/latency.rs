@@ -1,0 +1,46 @@
+//! `--latency`: how long the threads that are counted wait for a CPU.
+
+use std::io::Write;
+
+use countersteer_host::waits::Whose;
+use countersteer_report::readings::Style;
+
+use super::{Args, RowPer, style};
+use crate::waits::{By, Meter, Watch, for_record, json_lines, process_of, text};
+
+/// Begins to read waits of what is counted.
+pub(super) fn watch(args: &Args) -> anyhow::Result<Watch> {
+    let whose = Whose {
+        children: !args.command.is_empty(),
+        pids: args
+            .pid
+            .iter()
+            .copied()
+            .chain(args.tid.iter().filter_map(|tid| process_of(*tid)))
+            .collect(),
+        all: args.all,
+    };
+    Watch::start(Meter::open(&whose, args.bpf)?)
+}
+
+/// Tells of the waits that were read; what a record keeps of them.
+pub(super) fn tell(watch: Watch, args: &Args, out: &mut dyn Write) -> anyhow::Result<String> {
+    let (meter, mut book) = watch.finish()?;
+    if !args.tid.is_empty() {
+        book.keep(&args.tid);
+    }
+    let by = match args.per {
+        None | Some(RowPer::Thread) => By::Thread,
+        Some(RowPer::Process) => By::Process,
+        Some(RowPer::Cpu | RowPer::Total) => By::Total,
+    };
+    let rows = book.rows(by);
+    let remark = meter.remark();
+    if style(args) == Style::Json {
+        out.write_all(json_lines(&rows, meter.unmeasured.is_none())?.as_bytes())?;
+    } else {
+        writeln!(out, "\n{}{remark}", text(&rows, by))?;
+    }
+    out.flush()?;
+    for_record(&rows, by, &remark)
+}

@@ -1,0 +1,450 @@
+//! How long threads wait for a CPU, for tables, JSON and records: from BPF programs, which measure each wait, or from the kernel's
+//! sums, of which there are totals and means only.
+//!
+//! Input: a source of waits. Output: [`Wait`]s by thread, by process, and of all together.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use countersteer_host::waits::{Histogram, Schedstat, Source, ThreadWaits, Waits, Whose};
+use countersteer_report::{number, table};
+use serde::Serialize;
+
+use crate::error::{Kind, told};
+use crate::inside::{Bpf, measure};
+
+/// Waits of a thread, a process or a program between being able to run and running.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Wait {
+    /// Times that a thread got a CPU.
+    pub times: u64,
+    /// All waits together.
+    pub total_s: f64,
+    pub mean_ms: f64,
+    /// Over all waits; none where only sums are known.
+    #[serde(flatten)]
+    pub tail: Option<Tail>,
+    /// Of these, wakeup latencies: from a wake-up to running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wakeups: Option<Wakeups>,
+}
+
+/// How waits that were measured one by one are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tail {
+    pub p50_ms: f64,
+    pub p90_ms: f64,
+    pub p99_ms: f64,
+    pub longest_ms: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Wakeups {
+    pub times: u64,
+    pub p50_ms: f64,
+    pub p90_ms: f64,
+    pub p99_ms: f64,
+}
+
+impl Wait {
+    /// Of these waits; none of none.
+    pub fn of(waits: &Waits) -> Option<Self> {
+        let mean_ms = waits.mean_ns()? * 1e-6;
+        let ms = |h: &Histogram, share| h.quantile_ns(share).unwrap_or(0) as f64 * 1e-6;
+        let measured = waits.measured.as_ref();
+        let tail = measured.map(|m| {
+            let all = m.all();
+            let longest_ms = m.longest_ns as f64 * 1e-6;
+            // The middle of a bucket may be above the longest in it.
+            let of = |share| f64::min(ms(&all, share), longest_ms);
+            Tail {
+                p50_ms: of(0.5),
+                p90_ms: of(0.9),
+                p99_ms: of(0.99),
+                longest_ms,
+            }
+        });
+        let wakeups = measured.filter(|m| m.woken.count() > 0).map(|m| Wakeups {
+            times: m.woken.count(),
+            p50_ms: ms(&m.woken, 0.5),
+            p90_ms: ms(&m.woken, 0.9),
+            p99_ms: ms(&m.woken, 0.99),
+        });
+        Some(Self {
+            times: waits.times,
+            total_s: waits.total_ns as f64 * 1e-9,
+            mean_ms,
+            tail,
+            wakeups,
+        })
+    }
+}
+
+/// A source, and why it is no better one.
+pub struct Meter {
+    pub source: Box<dyn Source>,
+    /// Why waits are not measured one by one, if they are not.
+    pub unmeasured: Option<String>,
+}
+
+impl Meter {
+    /// By BPF programs where that is wanted and may be; else from the kernel's sums.
+    ///
+    /// # Errors
+    /// BPF programs were demanded and cannot be loaded.
+    pub fn open(whose: &Whose, bpf: Bpf) -> anyhow::Result<Self> {
+        let why = match bpf {
+            Bpf::Never => "BPF programs are ruled out".to_owned(),
+            Bpf::Auto | Bpf::Always => match measure(whose) {
+                Ok(source) => {
+                    return Ok(Self {
+                        source,
+                        unmeasured: None,
+                    });
+                }
+                Err(why) => why,
+            },
+        };
+        if bpf == Bpf::Always {
+            let text = format!("waits cannot be measured one by one: {why}");
+            return Err(told(Kind::Missing, text));
+        }
+        Ok(Self {
+            source: Box::new(Schedstat::new(whose.clone())),
+            unmeasured: Some(why),
+        })
+    }
+
+    /// What the figures are, in a sentence.
+    pub fn remark(&self) -> String {
+        match &self.unmeasured {
+            None if self.source.lost() => {
+                "each wait measured by BPF programs, but for threads that found no room in their table".into()
+            }
+            None => "each wait measured by BPF programs".into(),
+            Some(why) => format!(
+                "the kernel's sums (schedstat): totals and means, no percentiles, without what threads waited just before their ends; BPF programs would measure each wait: {why}"
+            ),
+        }
+    }
+}
+
+/// Waits by thread since the beginning.
+#[derive(Debug, Default)]
+pub struct Book {
+    living: BTreeMap<(u32, u32), Entry>,
+    ended: Vec<((u32, u32), Entry)>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    name: String,
+    waits: Waits,
+}
+
+/// A row of a table of waits.
+pub struct Row {
+    pub pid: Option<u32>,
+    pub tid: Option<u32>,
+    pub name: String,
+    pub wait: Wait,
+}
+
+/// What a row is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Thread,
+    Process,
+    /// All together alone.
+    Total,
+}
+
+impl Book {
+    pub fn add(&mut self, news: ThreadWaits) {
+        let key = (news.pid, news.tid);
+        let entry = self.living.entry(key).or_default();
+        entry.waits.add(&news.waits);
+        if !news.name.is_empty() {
+            entry.name = news.name;
+        }
+        if news.ended {
+            self.ended
+                .extend(self.living.remove(&key).map(|e| (key, e)));
+        }
+    }
+
+    /// Forgets all threads but these.
+    pub fn keep(&mut self, tids: &[u32]) {
+        self.living.retain(|(_, tid), _| tids.contains(tid));
+        self.ended.retain(|((_, tid), _)| tids.contains(tid));
+    }
+
+    /// Rows, those with most waiting first; the last is of all together.
+    pub fn rows(&self, by: By) -> Vec<Row> {
+        let entries = || {
+            let living = self.living.iter().map(|(key, entry)| (*key, entry));
+            living.chain(self.ended.iter().map(|(key, entry)| (*key, entry)))
+        };
+        let mut all = Waits::default();
+        entries().for_each(|(_, e)| all.add(&e.waits));
+        let mut rows: Vec<Row> = match by {
+            By::Total => Vec::new(),
+            By::Thread => entries()
+                .filter_map(|((pid, tid), e)| row(Some(pid), Some(tid), &e.name, &e.waits))
+                .collect(),
+            By::Process => {
+                let mut processes: BTreeMap<u32, Entry> = BTreeMap::new();
+                for ((pid, tid), e) in entries() {
+                    let process = processes.entry(pid).or_default();
+                    process.waits.add(&e.waits);
+                    if pid == tid || process.name.is_empty() {
+                        process.name.clone_from(&e.name);
+                    }
+                }
+                let of = |(pid, e): (&u32, &Entry)| row(Some(*pid), None, &e.name, &e.waits);
+                processes.iter().filter_map(of).collect()
+            }
+        };
+        rows.sort_by(|a, b| b.wait.total_s.total_cmp(&a.wait.total_s));
+        rows.extend(row(None, None, "(all)", &all));
+        rows
+    }
+}
+
+fn row(pid: Option<u32>, tid: Option<u32>, name: &str, waits: &Waits) -> Option<Row> {
+    Some(Row {
+        pid,
+        tid,
+        name: name.to_owned(),
+        wait: Wait::of(waits)?,
+    })
+}
+
+/// The process of a thread that is alive.
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
+
+/// Rows that a table for people has at most, besides that of all together.
+const SHOWN: usize = 20;
+
+/// Waits as a table; times are in milliseconds.
+pub fn text(rows: &[Row], by: By) -> String {
+    let Some((all, rows)) = rows.split_last() else {
+        return "nothing waited for a CPU\n".into();
+    };
+    let measured = all.wait.tail.is_some();
+    let mut head = vec!["waits, in ms", "id", "times", "total", "mean"];
+    if measured {
+        head.extend(["50 %", "99 %", "longest", "woken", "50 %", "99 %"]);
+    }
+    let cells = |row: &Row| {
+        let w = &row.wait;
+        let id = row.tid.or(row.pid);
+        let ms = |value: f64| number(value, 3);
+        let mut cells = vec![
+            row.name.clone(),
+            id.map_or_else(String::new, |id| id.to_string()),
+            w.times.to_string(),
+            ms(w.total_s * 1e3),
+            ms(w.mean_ms),
+        ];
+        let none = || vec!["-".to_owned(); 3];
+        if measured {
+            let tail = |t: Tail| vec![ms(t.p50_ms), ms(t.p99_ms), ms(t.longest_ms)];
+            cells.extend(w.tail.map_or_else(none, tail));
+            let woken = |u: Wakeups| vec![u.times.to_string(), ms(u.p50_ms), ms(u.p99_ms)];
+            cells.extend(w.wakeups.map_or_else(none, woken));
+        }
+        cells
+    };
+    let shown = rows.iter().take(SHOWN).chain([all]).map(cells);
+    let mut text = table::plain(&head, shown);
+    if rows.len() > SHOWN {
+        let what = if by == By::Thread {
+            "threads"
+        } else {
+            "processes"
+        };
+        text += &format!(
+            "{} more {what} are only in the last row; --json has them\n",
+            rows.len() - SHOWN
+        );
+    }
+    text
+}
+
+/// Waits as JSON, a line for each row.
+pub fn json_lines(rows: &[Row], measured: bool) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for row in rows {
+        let mut line = serde_json::json!({
+            "kind": "waits", "pid": row.pid, "tid": row.tid, "name": row.name, "measured": measured,
+        });
+        if let (Some(line), serde_json::Value::Object(wait)) =
+            (line.as_object_mut(), serde_json::to_value(row.wait)?)
+        {
+            line.extend(wait);
+        }
+        text += &format!("{line}\n");
+    }
+    Ok(text)
+}
+
+/// For the option `waits` of a record's manifest.
+pub fn for_record(rows: &[Row], by: By, remark: &str) -> anyhow::Result<String> {
+    let side = "";
+    let rows: Vec<_> = rows
+        .iter()
+        .take(SHOWN)
+        .chain(rows.last().filter(|_| rows.len() > SHOWN))
+        .map(|row| {
+            let id = row.tid.filter(|_| by == By::Thread).or(row.pid);
+            let program = id.map_or_else(|| row.name.clone(), |id| format!("{} {id}", row.name));
+            Recorded {
+                side,
+                program,
+                wait: row.wait,
+            }
+        })
+        .collect();
+    Ok(serde_json::to_string(
+        &serde_json::json!({ "remark": remark, "rows": rows }),
+    )?)
+}
+
+/// A row as records keep it.
+#[derive(Serialize)]
+pub struct Recorded<'a> {
+    /// The policy, where several take turns.
+    pub side: &'a str,
+    pub program: String,
+    #[serde(flatten)]
+    pub wait: Wait,
+}
+
+/// Reads a source now and then, beside whatever else goes on.
+pub struct Watch {
+    over: Arc<AtomicBool>,
+    wake: mpsc::Sender<()>,
+    reader: JoinHandle<(Meter, Book)>,
+}
+
+impl Watch {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(mut meter: Meter) -> anyhow::Result<Self> {
+        // The kernel's sums go with their threads; what was measured stays until it is read.
+        let pause = Duration::from_millis(if meter.unmeasured.is_some() { 25 } else { 100 });
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let (wake, sleep) = mpsc::channel::<()>();
+        let read = move || {
+            let mut book = Book::default();
+            loop {
+                let last = seen.load(Ordering::Acquire);
+                meter.source.read(&mut |news| book.add(news));
+                if last {
+                    return (meter, book);
+                }
+                let _ = sleep.recv_timeout(pause);
+            }
+        };
+        let reader = std::thread::Builder::new()
+            .name("waits".into())
+            .spawn(read)?;
+        Ok(Self { over, wake, reader })
+    }
+
+    /// What was read, after a last look.
+    ///
+    /// # Errors
+    /// The reader has panicked.
+    pub fn finish(self) -> anyhow::Result<(Meter, Book)> {
+        self.over.store(true, Ordering::Release);
+        let _ = self.wake.send(());
+        let panicked = |_| told(Kind::Internal, "what reads waits has panicked");
+        self.reader.join().map_err(panicked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use countersteer_host::waits::Measured;
+
+    use super::*;
+
+    fn news(pid: u32, tid: u32, ns: u64, measured: bool, ended: bool) -> ThreadWaits {
+        let mut woken = Histogram::default();
+        woken.record(ns, 1);
+        let measured = measured.then_some(Measured {
+            woken,
+            longest_ns: ns,
+            ..Measured::default()
+        });
+        let waits = Waits {
+            times: 1,
+            total_ns: ns,
+            measured,
+        };
+        let name = format!("t{tid}");
+        ThreadWaits {
+            pid,
+            tid,
+            name,
+            ended,
+            waits,
+        }
+    }
+
+    #[test]
+    fn processes_have_the_waits_of_all_their_threads_dead_or_alive() {
+        let mut book = Book::default();
+        book.add(news(7, 8, 3_000_000, true, true));
+        // Another thread with the number of one that ended.
+        book.add(news(7, 8, 1_000_000, true, false));
+        book.add(news(7, 7, 1_000_000, true, false));
+        book.add(news(9, 9, 9_000_000, true, false));
+        let rows = book.rows(By::Thread);
+        let seen: Vec<_> = rows.iter().map(|r| (r.tid, r.wait.times)).collect();
+        assert_eq!(
+            seen,
+            [
+                (Some(9), 1),
+                (Some(8), 1),
+                (Some(7), 1),
+                (Some(8), 1),
+                (None, 4)
+            ]
+        );
+        let rows = book.rows(By::Process);
+        assert_eq!((rows[1].name.as_str(), rows[1].wait.times), ("t7", 3));
+        let all = rows[2].wait;
+        assert!((all.mean_ms - 3.5).abs() < 1e-9 && all.tail.unwrap().longest_ms == 9.0);
+        let text = text(&rows, By::Process);
+        assert!(text.contains("woken") && text.contains("(all)"), "{text}");
+    }
+
+    #[test]
+    fn sums_have_no_percentiles_in_any_form() {
+        let mut book = Book::default();
+        book.add(news(7, 7, 2_000_000, false, false));
+        let rows = book.rows(By::Thread);
+        assert_eq!(rows[0].wait.tail, None);
+        let table = text(&rows, By::Thread);
+        assert!(table.contains("mean") && !table.contains('%'), "{table}");
+        let json = json_lines(&rows, false).unwrap();
+        assert_eq!(process_of(std::process::id()), Some(std::process::id()));
+        assert!(
+            !json.contains("p99_ms") && json.contains("\"mean_ms\":2.0"),
+            "{json}"
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! Run-queue waits: how long threads could have run and had no CPU.
+//!
+//! Input: `/proc/TID/schedstat`, which needs no privilege. Output: by thread, milliseconds waited since the last reading, and their
+//! mean. These are the kernel's sums: no percentiles follow from them (`steer stat --latency` measures each wait, as root).
+
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHashMap;
+
+use super::{Column, Kind, Place, Provider, ProviderDef, Unavailable, Value};
+use crate::waits::Sums;
+
+pub(super) const DEF: ProviderDef = ProviderDef {
+    name: "runqueue",
+    by_thread: true,
+    prose: "time that threads could have run and waited for a CPU (schedstat)",
+    columns: &[WAIT, MEAN],
+    open: |root| Runqueue::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
+};
+
+const WAIT: Column = Column {
+    name: "runqueue_wait_ms",
+    unit: "ms",
+    kind: Kind::Since,
+    prose: "time that a thread could have run and waited for a CPU",
+};
+
+const MEAN: Column = Column {
+    name: "runqueue_wait_mean_us",
+    unit: "us",
+    kind: Kind::Level,
+    prose: "such a wait, in the mean of the interval",
+};
+
+struct Runqueue {
+    proc: PathBuf,
+    threads: FxHashMap<u32, Sums>,
+}
+
+impl Runqueue {
+    fn open(root: &Path) -> Result<Self, Unavailable> {
+        let proc = root.join("proc");
+        let own = proc.join("self/schedstat");
+        if std::fs::read(&own).is_err() {
+            return Err(Unavailable::new(
+                format!("{} cannot be read", own.display()),
+                "a kernel with CONFIG_SCHED_INFO has it, as those of distributions are",
+            ));
+        }
+        Ok(Self {
+            proc,
+            threads: FxHashMap::default(),
+        })
+    }
+}
+
+impl Provider for Runqueue {
+    fn read(&mut self, into: &mut Vec<Value>) {
+        let proc = &self.proc;
+        for (tid, before) in &mut self.threads {
+            let Some(now) = Sums::of(proc, *tid) else {
+                continue;
+            };
+            let waits = now.since(std::mem::replace(before, now));
+            let value = |column, value| Value {
+                column,
+                place: Place::Thread(*tid),
+                value,
+            };
+            into.push(value(&WAIT, waits.total_ns as f64 * 1e-6));
+            into.extend(waits.mean_ns().map(|ns| value(&MEAN, ns * 1e-3)));
+        }
+    }
+
+    fn follow(&mut self, tid: u32) {
+        if !self.threads.contains_key(&tid)
+            && let Some(sums) = Sums::of(&self.proc, tid)
+        {
+            self.threads.insert(tid, sums);
+        }
+    }
+
+    fn leave(&mut self, tid: u32) {
+        self.threads.remove(&tid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::testing::write;
+    use super::*;
+
+    #[test]
+    fn a_thread_has_what_it_waited_since_the_last_reading() {
+        let root = tempfile::tempdir().unwrap();
+        let now = |text| write(root.path(), &[("proc/7/schedstat", text)]);
+        write(root.path(), &[("proc/self/schedstat", "1 1 1")]);
+        now("0 1000000 10");
+        let mut runqueue = Runqueue::open(root.path()).unwrap();
+        runqueue.follow(7);
+        now("0 5000000 14");
+        let mut values = Vec::new();
+        runqueue.read(&mut values);
+        let seen: Vec<_> = values.iter().map(|v| (v.column.name, v.value)).collect();
+        assert_eq!(
+            seen,
+            [("runqueue_wait_ms", 4.0), ("runqueue_wait_mean_us", 1000.0)]
+        );
+        values.clear();
+        runqueue.read(&mut values);
+        assert_eq!(values.len(), 1, "no mean of no waits");
+        runqueue.leave(7);
+        values.clear();
+        runqueue.read(&mut values);
+        assert!(values.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! A histogram of times with buckets of constant relative width, as `scx/bpf/latency.h` declares it.
+
+/// Times by bucket; within a bucket they differ by an eighth at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Vec<u64>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: vec![0; Self::BUCKETS],
+        }
+    }
+}
+
+impl Histogram {
+    /// Times are told apart in units of 2 to the power of this, in nanoseconds.
+    pub const GRAIN_BITS: u32 = 7;
+    /// Buckets per octave: 2 to the power of this.
+    pub const SUB_BITS: u32 = 3;
+    pub const BUCKETS: usize = 208;
+
+    /// A histogram of so many times by bucket.
+    #[must_use]
+    pub fn from_buckets(buckets: &[u64]) -> Self {
+        let mut all = buckets.to_vec();
+        all.resize(Self::BUCKETS, 0);
+        Self { buckets: all }
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.buckets
+            .iter_mut()
+            .zip(&other.buckets)
+            .for_each(|(sum, n)| *sum += n);
+    }
+
+    /// Adds so many of a time.
+    pub fn record(&mut self, ns: u64, times: u64) {
+        let value = ns >> Self::GRAIN_BITS;
+        let sub = 1 << Self::SUB_BITS;
+        let bucket = if value < sub {
+            value as usize
+        } else {
+            let bit = value.ilog2();
+            ((bit - Self::SUB_BITS + 1) as usize) * sub as usize
+                + ((value >> (bit - Self::SUB_BITS)) & (sub - 1)) as usize
+        };
+        self.buckets[bucket.min(Self::BUCKETS - 1)] += times;
+    }
+
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The time, in nanoseconds, that this share of all times is not above; none of none. It is the middle of a bucket: 6 % off at
+    /// most from a microsecond on.
+    #[must_use]
+    pub fn quantile_ns(&self, share: f64) -> Option<u64> {
+        let count = self.count();
+        let rank = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
+        let mut seen = 0;
+        let at = self.buckets.iter().position(|n| {
+            seen += n;
+            seen >= rank
+        })?;
+        let (low, width) = Self::bounds(at);
+        Some(low + width / 2)
+    }
+
+    /// Where a bucket begins, and how wide it is, in nanoseconds.
+    fn bounds(bucket: usize) -> (u64, u64) {
+        let sub = 1usize << Self::SUB_BITS;
+        let (low, width) = if bucket < sub {
+            (bucket as u64, 1)
+        } else {
+            let octave = (bucket / sub - 1) as u32;
+            (((sub + bucket % sub) as u64) << octave, 1 << octave)
+        };
+        (low << Self::GRAIN_BITS, width << Self::GRAIN_BITS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_found_again_within_its_buckets_width() {
+        for ns in [0, 127, 128, 1023, 1024, 50_000, 1_000_000, 3_999_999_999] {
+            let mut histogram = Histogram::default();
+            histogram.record(ns, 1);
+            let at = histogram.buckets.iter().position(|n| *n > 0).unwrap();
+            let (low, width) = Histogram::bounds(at);
+            assert!((low..low + width).contains(&ns), "{ns}: {low} + {width}");
+            assert!(width <= 128.max(low / 8), "{ns}: {width}");
+        }
+        let mut longest = Histogram::default();
+        longest.record(u64::MAX, 1);
+        assert_eq!(longest.buckets[Histogram::BUCKETS - 1], 1);
+    }
+
+    #[test]
+    fn quantiles_go_by_how_many_times_are_below() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.quantile_ns(0.5), None);
+        histogram.record(10_000, 98);
+        histogram.record(5_000_000, 2);
+        let near = |share, ns: f64| {
+            let found = histogram.quantile_ns(share).unwrap() as f64;
+            assert!((found / ns - 1.0).abs() < 0.0625, "{share}: {found}");
+        };
+        near(0.5, 10_000.0);
+        near(0.98, 10_000.0);
+        near(0.99, 5_000_000.0);
+        near(1.0, 5_000_000.0);
+    }
+}
