@@ -583,7 +583,7 @@ mod tests {
         );
         let (column, why) = wrong("sf + ips", true, |_, _| true);
         assert!(
-            column == 4 && why.contains("joins a number and event s^-1"),
+            column == 4 && why.contains("not a number and event s^-1"),
             "{why}"
         );
     }

@@ -512,3 +512,12 @@ fn this_machine_is_told_as_json_too() {
     let machine: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(machine["schema"], "countersteer.machine/1");
 }
+
+#[test]
+fn a_workload_that_was_measured_on_some_core_types_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let listed = text(&steer(&["workload", "list"], dir.path()).stdout);
+    let row = |name: &str| listed.lines().find(|l| l.starts_with(name)).unwrap();
+    assert!(row("spec-16").contains("only for machines of"), "{listed}");
+    assert!(!row("shared-caches").contains("only for"), "{listed}");
+}

@@ -29,8 +29,7 @@ pub(crate) const COLOURS: &str = include_str!("html/colours.css");
 const FINE: i32 = 8;
 const FONT: i32 = 11;
 /// How timelines are used, where the page's script runs.
-pub(crate) const HINT: &str =
-    "Timelines share a cursor. Drag along one to see a part of the time, double-click for all of it.";
+pub(crate) const HINT: &str = "Timelines share a cursor. Drag along one to see a part of the time, double-click for all of it.";
 
 /// Room around what is between the axes.
 const ABOVE: u32 = 14;

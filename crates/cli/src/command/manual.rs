@@ -45,20 +45,13 @@ fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
         clap_complete::generate(shell, &mut command, "steer", &mut text);
         put(&dir.join(name), &text)?;
     }
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    put(&dir.join("man1/steer.1"), &page)?;
-    for subcommand in command.get_subcommands().filter(|s| !s.is_hide_set()) {
-        let name = format!("steer-{}", subcommand.get_name());
-        let of = subcommand
-            .clone()
-            .name(&name)
-            .bin_name(name.replacen('-', " ", 1));
-        let mut page = Vec::new();
-        clap_mangen::Man::new(of).render(&mut page)?;
-        put(&dir.join(format!("man1/{name}.1")), &page)?;
-    }
-    Ok(())
+    let pages = dir.join("man1");
+    create_dir_all(&pages)?;
+    // A page for each command that is no secret, and for each of its own.
+    Ok(clap_mangen::generate_to(
+        command.disable_help_subcommand(true),
+        pages,
+    )?)
 }
 
 fn put(path: &Path, text: &[u8]) -> anyhow::Result<()> {
@@ -77,10 +70,17 @@ mod tests {
         let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
         for name in ["steer", "steer-stat", "steer-try", "steer-trial"] {
             let page = text(&format!("man1/{name}.1"));
-            assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{page}");
+            assert!(
+                page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"),
+                "{page}"
+            );
         }
         assert!(text("man1/steer-stat.1").contains("latency"));
-        assert!(COMPLETIONS.iter().all(|(_, name)| text(name).contains("latency")));
+        assert!(
+            COMPLETIONS
+                .iter()
+                .all(|(_, name)| text(name).contains("latency"))
+        );
         assert!(!dir.path().join("man1/steer-internal.1").exists());
     }
 }

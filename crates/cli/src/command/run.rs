@@ -104,6 +104,21 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(done.exit_code))
 }
 
+/// How long a program's threads waited for CPUs: cells of the mean, and of percentiles where each wait was measured.
+fn waits(program: &ProgramTally, measured: bool) -> Vec<String> {
+    let cell = |of: fn(&Wait) -> Option<f64>| {
+        let value = program.wait.as_ref().and_then(of);
+        value.map_or_else(|| "-".into(), |ms| number(ms, 3))
+    };
+    let mut cells = vec![cell(|w| Some(w.mean_ms))];
+    if measured {
+        cells.push(cell(|w| Some(w.tail?.p50_ms)));
+        cells.push(cell(|w| Some(w.tail?.p99_ms)));
+        cells.push(cell(|w| Some(w.wakeups?.p99_ms)));
+    }
+    cells
+}
+
 /// The summary for people.
 fn text(summary: &Summary, args: &Args) -> String {
     let mut head = vec!["program", "threads", "time s"];
@@ -136,16 +151,7 @@ fn text(summary: &Summary, args: &Args) -> String {
                 p.elapsed_s.map_or_else(|| "-".into(), |s| number(s, 4)),
             ];
             row.extend(p.cpu_s.iter().map(|s| number(*s, 4)));
-            let wait = |of: fn(&Wait) -> Option<f64>| {
-                let value = p.wait.as_ref().and_then(of);
-                value.map_or_else(|| "-".into(), |ms| number(ms, 3))
-            };
-            row.push(wait(|w| Some(w.mean_ms)));
-            if args.latency {
-                row.push(wait(|w| Some(w.tail?.p50_ms)));
-                row.push(wait(|w| Some(w.tail?.p99_ms)));
-                row.push(wait(|w| Some(w.wakeups?.p99_ms)));
-            }
+            row.extend(waits(p, args.latency));
             row.push(if p.cycles > 0.0 {
                 number(p.instructions / p.cycles, 4)
             } else {

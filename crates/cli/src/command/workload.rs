@@ -1,8 +1,10 @@
 //! `steer workload list|show`.
 
+use countersteer_core::profile::Profile;
 use countersteer_core::workload::Workload;
 use serde::Serialize;
 
+use super::profile::load_workload;
 use super::{print, print_json, print_raw};
 use crate::library;
 
@@ -30,6 +32,8 @@ struct Row {
     name: String,
     title: String,
     programs: u32,
+    /// Core types that its programs were measured on, where they run on no others.
+    only_on: Option<Vec<String>>,
 }
 
 /// Runs the command.
@@ -56,9 +60,14 @@ fn list(json: bool) -> anyhow::Result<()> {
     if json {
         return print_json(&rows);
     }
-    let cells = rows
-        .into_iter()
-        .map(|r| vec![r.name, r.programs.to_string(), r.title]);
+    let cells = rows.into_iter().map(|r| {
+        let only = r.only_on.map(|types| types.join(", "));
+        let what = only.map_or_else(
+            || r.title.clone(),
+            |types| format!("{}; only for machines of {types}", r.title),
+        );
+        vec![r.name, r.programs.to_string(), what]
+    });
     print(&countersteer_report::table::plain(
         &["workload", "programs", "what"],
         cells,
@@ -68,9 +77,19 @@ fn list(json: bool) -> anyhow::Result<()> {
 fn row(name: String) -> anyhow::Result<Row> {
     let text = library::workload(&name)?;
     let workload = Workload::parse(&text.path, &text.text)?;
+    let loaded = load_workload(&name)?;
+    let tables = loaded.programs.iter().map(|(_, profile)| match &**profile {
+        Profile::Tabulated(table) => Some(table.core.iter().map(|c| c.core_type.clone()).collect()),
+        Profile::Recorded(_) => None,
+    });
+    // What was recorded runs on every core; what was measured, where all its programs were.
+    let only_on = tables
+        .flatten()
+        .reduce(|all: Vec<String>, own| all.into_iter().filter(|t| own.contains(t)).collect());
     Ok(Row {
         name,
         title: workload.title,
         programs: workload.program.iter().map(|p| p.copies).sum(),
+        only_on,
     })
 }

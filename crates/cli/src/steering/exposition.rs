@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::governed::Control;
 use super::serving::{Door, Listener, Refusal, Service};
+use super::summary::Summary;
 
 /// Headers of a request; browsers send some twenty.
 const MOST_HEADERS: usize = 64;
@@ -111,16 +112,12 @@ fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn exposition(control: &Control) -> String {
-    // Whoever steers waits for the copy only.
-    let (run, paused, dropped, policy) = {
-        let shared = control.lock();
-        let dropped = shared.dropped.is_some();
-        let policy = shared.policy.clone();
-        (shared.summary.clone(), shared.paused, dropped, policy)
-    };
-    let mut registry = Registry::with_prefix("countersteer");
-    let sums = [
+/// A name, what it says, and its value.
+type Figure = (&'static str, &'static str, f64);
+
+/// What only grows.
+fn sums(run: &Summary) -> [Figure; 5] {
+    [
         (
             "decisions",
             "Decisions since the start",
@@ -146,13 +143,12 @@ fn exposition(control: &Control) -> String {
             "Moves between CPUs that were seen",
             run.migrations as f64,
         ),
-    ];
-    for (name, help, value) in sums {
-        let sum = Sum::default();
-        sum.inc_by(value);
-        registry.register(name, help, sum);
-    }
-    let levels = [
+    ]
+}
+
+/// What holds now.
+fn levels(run: &Summary, paused: bool, dropped: bool) -> [Figure; 4] {
+    [
         (
             "effect_p99_seconds",
             "Time in which 99 of 100 decisions held, from what was seen",
@@ -169,8 +165,24 @@ fn exposition(control: &Control) -> String {
             "The policy was given up",
             f64::from(u8::from(dropped)),
         ),
-    ];
-    for (name, help, value) in levels {
+    ]
+}
+
+fn exposition(control: &Control) -> String {
+    // Whoever steers waits for the copy only.
+    let (run, paused, dropped, policy) = {
+        let shared = control.lock();
+        let dropped = shared.dropped.is_some();
+        let policy = shared.policy.clone();
+        (shared.summary.clone(), shared.paused, dropped, policy)
+    };
+    let mut registry = Registry::with_prefix("countersteer");
+    for (name, help, value) in sums(&run) {
+        let sum = Sum::default();
+        sum.inc_by(value);
+        registry.register(name, help, sum);
+    }
+    for (name, help, value) in levels(&run, paused, dropped) {
         let level = Level::default();
         level.set(value);
         registry.register(name, help, level);

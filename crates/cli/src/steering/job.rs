@@ -113,12 +113,7 @@ pub fn conduct(
     let _guardian = if job.dry { None } else { guardian::start() };
     let engine = engine(&job, here, policy.as_ref())?;
     let manifest = manifest(&job, here, &programs, engine.engines());
-    let collector = (job.record)
-        .map(|dir| {
-            survive_limits()?;
-            Ok::<_, anyhow::Error>(LiveCollector::begin(dir, manifest, Detail::NoSpans)?)
-        })
-        .transpose()?;
+    let collector = job.record.map(|dir| collector(dir, manifest)).transpose()?;
     let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
     tally.contest = job.contest.clone();
     if job.forgetful {
@@ -165,18 +160,12 @@ pub fn conduct(
         );
     }
     let (mut summary, outcome, collector) = tally.finish(attended.crew().members(), elapsed);
-    let waited = waits.found();
-    for program in &mut summary.programs {
-        program.wait = waited.get(program.name.as_str()).copied();
-    }
+    summary.take_waits(&waits.found());
     let exit_code = attended.crew().exit_code() as u8;
     // Everything is restored before anything else can fail.
     drop(attended);
-    let trial = job.contest.as_ref().map(Contest::found).transpose()?;
     if let (Some(collector), Some(dir)) = (collector, job.record) {
-        let waited = ("waits".to_owned(), waits.for_record(job.sides)?);
-        let found = trial.map(|text| ("trial".to_owned(), text));
-        let found = found.into_iter().chain([waited]);
+        let found = found(&waits, job.contest.as_ref(), job.sides)?;
         collector.finish(&outcome, executables.found(), found)?;
         eprintln!("steer: record in {}", dir.display());
     }
@@ -185,6 +174,24 @@ pub fn conduct(
         waits: waits.by_side(),
         exit_code,
     })
+}
+
+fn collector(dir: &Path, manifest: Manifest) -> anyhow::Result<LiveCollector> {
+    survive_limits()?;
+    Ok(LiveCollector::begin(dir, manifest, Detail::NoSpans)?)
+}
+
+/// What a record keeps of waits, and of a trial.
+fn found(
+    waits: &Waits,
+    contest: Option<&Contest>,
+    sides: Option<[&str; 2]>,
+) -> serde_json::Result<Vec<(String, String)>> {
+    let mut found = vec![("waits".to_owned(), waits.for_record(sides)?)];
+    if let Some(contest) = contest {
+        found.push(("trial".to_owned(), contest.found()?));
+    }
+    Ok(found)
 }
 
 /// What measures each wait of programs that this process starts, and of those that it is shown.

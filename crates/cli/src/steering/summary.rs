@@ -1,5 +1,8 @@
 //! The summary of a steered run, as `--json` prints it and the control socket gives it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::waits::Wait;
@@ -64,4 +67,13 @@ pub struct Summary {
     pub misplaced: (u64, u64),
     /// By how much faster threads would be where the policy wants them than where they are, by its speed-up factors.
     pub predicted_gain: Option<f64>,
+}
+
+impl Summary {
+    /// Gives programs what was found out about their waits.
+    pub fn take_waits(&mut self, waits: &BTreeMap<Arc<str>, Wait>) {
+        for program in &mut self.programs {
+            program.wait = waits.get(program.name.as_str()).copied();
+        }
+    }
 }

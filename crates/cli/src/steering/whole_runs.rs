@@ -185,11 +185,13 @@ fn one_run(
     let status = steer.status().context("cannot start a run")?;
     if !status.success() {
         let said = std::fs::read_to_string(&log).unwrap_or_default();
-        let last: Vec<&str> = said.lines().rev().take(3).collect();
+        // What the program or the command before it said comes first; a summary of the run follows.
+        let own = said.lines().filter(|line| !line.starts_with("steer: "));
+        let first: Vec<&str> = own.take(3).collect();
         let why = format!(
             "a run under {} failed ({status}): {}",
             side.name(),
-            last.join("; ")
+            first.join("; ")
         );
         return Err(told(Kind::Io, why));
     }

@@ -107,7 +107,7 @@ static COLUMNS: &[ColumnDef] = &[
         "page faults per second",
     ),
     def(
-        "wait_ms/s",
+        "wait_ms",
         9,
         Of::Virtual("runqueue_wait_ms"),
         true,

@@ -87,7 +87,8 @@ impl Belongings {
                 Place::Thread(tid) => {
                     column.threads.insert(*tid, value.value);
                     let pid = self.pids.get(tid).copied().unwrap_or(*tid);
-                    *column.processes.entry(pid).or_insert(0.0) += value.value;
+                    let of_process = column.processes.entry(pid).or_insert(0.0);
+                    *of_process = joined(value.unit, *of_process, value.value);
                 }
                 Place::Zone { name, cpus } if counts_once(value.name, name, values) => {
                     column.zones.push((cpus.as_deref().cloned(), value.value));
@@ -134,7 +135,10 @@ impl Belongings {
             return match row.owner {
                 Owner::Thread { tid, .. } => column.threads.get(&tid).copied(),
                 Owner::Process { pid } => column.processes.get(&pid).copied(),
-                Owner::Total => Some(column.threads.values().sum()),
+                Owner::Total => {
+                    let threads = column.threads.values();
+                    Some(threads.fold(0.0, |all, value| joined(column.unit, all, *value)))
+                }
                 Owner::Rest | Owner::Cpu => None,
             };
         }
@@ -154,6 +158,15 @@ impl Belongings {
             ),
             None => together(column.unit, column.zones.iter().map(|z| z.1)),
         }
+    }
+}
+
+/// A value of several threads: their sum, but of mean times, which do not add up, the longest.
+fn joined(unit: &str, all: f64, value: f64) -> f64 {
+    if unit == "us" {
+        all.max(value)
+    } else {
+        all + value
     }
 }
 
@@ -254,6 +267,18 @@ mod tests {
         assert_eq!(
             (of(Owner::Thread { pid: 1, tid: 9 }), of(Owner::Rest)),
             (None, None)
+        );
+        let mean = |tid, value| Named {
+            name: "runqueue_wait_mean_us",
+            unit: "us",
+            place: Place::Thread(tid),
+            value,
+        };
+        belongings.sort(&[mean(1, 30.0), mean(2, 50.0)], &[], &readings);
+        let of = |owner| belongings.of("runqueue_wait_mean_us", &row(owner, None));
+        assert_eq!(
+            (of(Owner::Process { pid: 1 }), of(Owner::Total)),
+            (Some(50.0), Some(50.0))
         );
     }
 

@@ -34,6 +34,8 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
         1 => "one seed".to_owned(),
         n => format!("the median of {n} seeds, each against the same seed of linux"),
     };
+    let same = r.deployable.iter().filter(|p| is_linux(p));
+    let same: Vec<&str> = same.map(|p| p.policy.as_str()).collect();
     html! {
         section.answer {
             @if several { h2.small { a href={ "#e" (nth) } { (r.workload) " on " (r.machine) } } }
@@ -45,18 +47,26 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool, pinned: bool) -> Ma
                         th scope="col" { "worst loser" } th.rest scope="col" { "seeds better" } th.rest scope="col" { "energy" }
                     } }
                     tbody {
-                        @for (i, p) in r.deployable.iter().enumerate() { (row(p, i == 0 && r.verdict == Verdict::Use)) }
+                        @for (i, p) in r.deployable.iter().enumerate().filter(|(_, p)| !is_linux(p)) { (row(p, i == 0 && r.verdict == Verdict::Use)) }
                         tr.zero { th scope="row" { "linux" } td { "0 %" } td { "0 %" } td { "" } td.rest { "" } td.rest { "0 %" } }
                     }
                 }
             }
             p.note {
                 "Change against plain linux: " (seeds) "."
+                @if !same.is_empty() { " Exactly as linux here, having nothing to choose: " (same.join(", ")) "." }
                 @if pinned { " The workload pins where its programs start (launch_on), which a policy that moves them can only improve on: a fair start would gain less." }
                 @if let Some(bound) = r.bound_sentence() { " " (unbroken(&bound)) }
             }
         }
     }
+}
+
+/// Whether a policy left everything to linux: no seed differs in anything.
+fn is_linux(p: &Ranked) -> bool {
+    let zero = |value: Option<f64>| value.is_none_or(|v| v == 0.0);
+    let throughput = (p.throughput.min, p.throughput.max) == (0.0, 0.0);
+    throughput && zero(p.slowdown) && zero(p.energy) && p.loser.as_ref().is_none_or(|l| l.1 == 0.0)
 }
 
 fn row(p: &Ranked, best: bool) -> Markup {

@@ -81,11 +81,13 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
                     h1 { (input.title) }
                     p.prose { (scope(input, &experiments)) }
                     @if let [only] = experiments.as_slice() { @if !input.title.contains(only.machine) { p.prose { (only.workload) " on " (only.machine) } } }
+                    div.answers {
                     @for record in &input.records { @if let Some(trial) = front::trial(record) { (trial) } }
                     @for record in &input.records { @if let Some(waits) = front::waits(record) { (waits) } }
                     @for (i, (e, r)) in experiments.iter().zip(&rankings).enumerate() {
                         @if front::is_ranked(r) { (front::answer(r, i, experiments.len() > 1, front::is_pinned(&e.records))) }
                         @else { @if experiments.len() > 1 { h2.small { a href={ "#e" (i) } { (e.workload) " on " (e.machine) } } } (verdict::verdict(e)) }
+                    }
                     }
                     @if rankings.iter().any(front::is_ranked) { (front::meanings(&rankings)) }
                 }

@@ -165,7 +165,7 @@ impl Layout {
             + keys.iter().map(|key| key.2).sum::<usize>()
             + counts.iter().map(|column| column.width).sum::<usize>()
             + metrics.iter().map(|metric| metric.1).sum::<usize>()
-            + WIDE_GAP
+            + last_gap(narrow)
             + COUNTED;
         let mut blank = vec![b' '; width];
         blank.truncate(width - WHOLE.len());
@@ -202,6 +202,11 @@ impl Column {
     }
 }
 
+/// The gap before the share that was counted.
+const fn last_gap(narrow: bool) -> usize {
+    if narrow { GAP } else { WIDE_GAP }
+}
+
 /// The width of a column with the gap before it.
 fn wide(least: usize, head: &Head, narrow: bool) -> usize {
     if narrow {
@@ -236,7 +241,7 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
     for (head, width) in heads {
         let _ = write!(into, "{:>width$}", head.lower);
     }
-    into.extend_from_slice(b"  counted\n");
+    let _ = writeln!(into, "{:1$}counted", "", last_gap(layout.narrow));
 }
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
@@ -262,8 +267,9 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     }
     if row.reading.running != row.reading.enabled {
         let percent = (row.reading.share() * 100.0).round() as u32;
-        line.into[line.end..][..WIDE_GAP + COUNTED].fill(b' ');
-        line.number(WIDE_GAP + COUNTED, Some(percent));
+        let width = last_gap(layout.narrow) + COUNTED;
+        line.into[line.end..][..width].fill(b' ');
+        line.number(width, Some(percent));
     }
 }
 

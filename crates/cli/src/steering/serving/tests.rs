@@ -76,7 +76,7 @@ fn idle_connections_keep_nobody_out_and_are_told_to_go() {
     };
     let served = Served::at(folder.path(), limits);
     let idle: Vec<_> = (0..40).map(|_| (served.http(), served.control())).collect();
-    assert!(asked(served.http(), GET).contains("\ncountersteer_decisions 0.0\n"));
+    assert!(asked(served.http(), GET).contains("\ncountersteer_decisions_total 0.0\n"));
     let status = socket::ask(&served.socket, &json!({ "ask": "get" })).unwrap();
     assert_eq!(status["paused"], json!(false));
     for (http, control) in idle.iter().take(30) {
