@@ -9,17 +9,23 @@ browser() { chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars
 
 # A copy that writes its own measures down.
 measured=$(mktemp --suffix .html)
-trap 'rm -f "$measured"' EXIT
 cat "$report" - >"$measured" <<'EOF'
 <script>
 const details = document.querySelector("details.more");
 const top_px = details ? Math.round(details.getBoundingClientRect().top) : 0;
-document.documentElement.dataset.measures = `${document.documentElement.scrollWidth} ${innerWidth} ${top_px}`;
+parent.postMessage(`${document.documentElement.scrollWidth} ${innerWidth} ${top_px}`, "*");
 </script>
 EOF
+# Windows are no narrower than 500 px, frames are.
+framed=$(mktemp --suffix .html)
+trap 'rm -f "$measured" "$framed"' EXIT
 for width in 1400 390; do
     browser --window-size=$width,2000 --screenshot="$folder/$width.png" "file://$report"
-    read -r page window details < <(browser --window-size=$width,2000 --dump-dom "file://$measured" |
+    cat >"$framed" <<EOF
+<iframe src="file://$measured" width=$width height=2000 style="border:0"></iframe>
+<script>onmessage = event => document.documentElement.dataset.measures = event.data;</script>
+EOF
+    read -r page window details < <(browser --virtual-time-budget=5000 --window-size=1500,2100 --dump-dom "file://$framed" |
         grep -o 'data-measures="[^"]*"' | head -n 1 | tr -d '"' | cut -d= -f2)
     echo "$width px: page $page wide in a window of $window, details begin at $details px"
     [ "$page" -le "$window" ] && [ "$details" -lt 2000 ] || failed=1
@@ -44,7 +50,8 @@ if (charts.length) {
     send("pointerup", .7);
     const zoomed = group.filter(c => c.classList.contains("zoomed")).length;
     said = `${group.length} ${cursors} ${zoomed}`;
-    charts[0].scrollIntoView();
+    const place = charts[0].closest("section[id]");
+    document.querySelectorAll("header, h2, details.more section[id], .verdict, .scroll").forEach(e => { if (e !== place) e.style.display = "none"; });
 }
 document.documentElement.dataset.timelines = said;
 </script>

@@ -12,7 +12,7 @@
     return [1, 2, 5, 10].map(m => m * power).find(s => s >= span / parts);
   };
   const time = (s, fine) => {
-    const [scale, unit] = fine >= 0.1 ? [1, "s"] : fine >= 1e-4 ? [1e3, "ms"] : [1e6, "µs"];
+    const [scale, unit] = fine >= 1e-3 ? [1, "s"] : fine >= 1e-6 ? [1e3, "ms"] : [1e6, "µs"];
     const digits = Math.max(0, Math.min(3, -Math.floor(Math.log10(fine * scale) + 1e-9)));
     return `${(s * scale).toFixed(digits)} ${unit}`;
   };
@@ -28,7 +28,7 @@
     chart.ticks = make("g", { class: "ticks" }, svg);
     chart.brush = make("rect", { class: "brush", y, height, width: 0, visibility: "hidden" }, svg);
     chart.line = make("line", { class: "cursor", y1: y, y2: y + height, visibility: "hidden" }, svg);
-    chart.label = make("text", { class: "cursor", y: y - 3, visibility: "hidden" }, svg);
+    chart.label = make("text", { class: "cursor", y: y > 12 ? y - 3 : y + 9, visibility: "hidden" }, svg);
     group.charts.push(chart);
     listen(chart);
   }
