@@ -18,5 +18,5 @@ rm -rf "$place/countersteer"
 cp -r python/countersteer "$place/"
 cp "$target/debug/lib_countersteer.so" "$place/countersteer/_countersteer.abi3.so"
 [ -x "$place/venv/bin/python" ] || python3 -m venv "$place/venv"
-"$place/venv/bin/pip" install --quiet --disable-pip-version-check numpy pyarrow 'pytest>=8' || skip "packages cannot be fetched"
-PYTHONPATH=$place PYTHONDONTWRITEBYTECODE=1 "$place/venv/bin/python" -m pytest -q -p no:cacheprovider "$@" python/tests
+"$place/venv/bin/pip" install --quiet --disable-pip-version-check numpy pyarrow 'pytest>=8' distributed nbclient nbformat ipykernel || skip "packages cannot be fetched"
+PYTHONPATH=$place PYTHONDONTWRITEBYTECODE=1 "$place/venv/bin/python" -m pytest -q -p no:cacheprovider --doctest-modules "$@" python/tests "$place/countersteer"

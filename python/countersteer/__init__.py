@@ -11,9 +11,11 @@ Tables (``result.scores``, ``result.programs``, ``record.table("decisions")``) s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from os import PathLike, fspath
 
+from . import _countersteer
 from ._countersteer import (
     Comparison,
     CountersteerError,
@@ -22,17 +24,19 @@ from ._countersteer import (
     Record,
     Table,
     Workload,
+    cases,
     machines,
     policies,
     read_record,
     workloads,
 )
+from .counting import count
 from .policy import View, policy
 from .sweep import sweep
 
 __all__ = [
     "Comparison", "CountersteerError", "Experiment", "Machine", "Record", "Table", "View", "Workload",
-    "compare", "machines", "policies", "policy", "read_record", "sweep", "workloads",
+    "cases", "compare", "count", "machines", "policies", "policy", "read_record", "reproduce", "sweep", "workloads",
 ]
 
 
@@ -67,3 +71,8 @@ def compare(machine, workload, policies: str | type | Iterable, seeds: int = 3, 
         for seed in range(1, seeds + 1)
     ]
     return Comparison.of(experiments)
+
+
+def reproduce(name: str) -> list[dict]:
+    """Runs a paper's experiment again (``cs.cases()`` names them): each case with its findings, the paper's figure beside ours."""
+    return json.loads(_countersteer.reproduce(name))

@@ -114,3 +114,25 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path):
 def test_this_machine_is_detected():
     machine = cs.Machine.detect()
     assert machine.core_types and machine.groups("machine")[0][2]
+
+
+def test_a_region_is_counted():
+    with cs.count("task_clock,page_faults") as counts:
+        sum(range(200_000))
+    first = counts["task_clock"]
+    assert first > 0
+    with counts:
+        sum(range(200_000))
+    assert counts["task_clock"] > first
+    with pytest.raises(KeyError, match="was not counted"):
+        counts["cycles"]
+    with pytest.raises(cs.CountersteerError, match="no_such_event"):
+        cs.count("no_such_event")
+
+
+def test_the_papers_cases_run():
+    assert len(cs.cases()) > 30
+    (case,) = cs.reproduce("pmctrack-fig6a")
+    assert case["findings"] and case["verdict"]
+    with pytest.raises(cs.CountersteerError, match="no case `fig99`"):
+        cs.reproduce("fig99")

@@ -3,8 +3,10 @@
 //! Input: names, files, and Python objects that decide. Output: values of the Rust core; tables by the Arrow PyCapsule interface,
 //! which polars, pyarrow, duckdb and pandas read without copies. Nothing is computed here that the core computes.
 
+mod counting;
 mod error;
 mod experiment;
+mod papers;
 mod policy;
 mod record;
 mod sweep;
@@ -15,9 +17,13 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _countersteer {
     #[pymodule_export]
+    use super::counting::Counters;
+    #[pymodule_export]
     use super::error::CountersteerError;
     #[pymodule_export]
     use super::experiment::{Comparison, Experiment, Machine, Workload, machines, workloads};
+    #[pymodule_export]
+    use super::papers::{cases, reproduce};
     #[pymodule_export]
     use super::policy::{add_policy, policies};
     #[pymodule_export]
