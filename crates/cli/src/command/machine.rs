@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use countersteer_core::machine::SfSpread;
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_lab::experiment;
 use countersteer_report::write_atomically;
@@ -172,6 +173,7 @@ fn drawing(topology: &Topology) -> String {
             format!("CPUs {}", m.cpus),
         ]
     });
+    let spread = spread(topology);
     let plain = |rows: Vec<Vec<String>>| countersteer_report::table::plain(&[], rows);
     let parts = [
         ("core types", plain(types.collect())),
@@ -179,11 +181,36 @@ fn drawing(topology: &Topology) -> String {
         ("memory", plain(memory.collect())),
         ("core groups", plain(groups.collect())),
     ];
-    parts
-        .iter()
-        .filter(|(_, t)| !t.trim().is_empty())
-        .map(|(head, t)| format!("{head}\n{t}\n"))
-        .collect()
+    let parts = parts.iter().filter(|(_, t)| !t.trim().is_empty());
+    let text: String = parts.map(|(head, t)| format!("{head}\n{t}\n")).collect();
+    text + &spread
+}
+
+/// What simulated speed-up factors of the fastest over the slowest core type are worth.
+fn spread(topology: &Topology) -> String {
+    let (fast, slow) = topology.extremes();
+    let [fast, slow] = [fast, slow].map(|t| &topology.core_types[t.index()]);
+    if fast.name == slow.name {
+        return String::new();
+    }
+    let (
+        SfSpread {
+            low,
+            high,
+            programs,
+            on,
+        },
+        here,
+    ) = SfSpread::of(fast, slow);
+    let of = if here {
+        ""
+    } else {
+        "; no program was measured on these core types"
+    };
+    format!(
+        "simulated speed-up factors, {} over {}\nmeasured ones of recorded programs are {low} to {high} times as large in nine cases of ten ({programs} programs, {on}{of})\n",
+        fast.name, slow.name,
+    )
 }
 
 fn detect(output: Option<PathBuf>, root: &std::path::Path, json: bool) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@
 
 mod check;
 mod frequency;
+mod held;
 mod pipeline;
 mod steps;
 
@@ -17,6 +18,7 @@ use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
 
 pub use frequency::{Frequencies, Governor, IdleStates, OperatingPoint, Point, PowerLimit};
+pub use held::SfSpread;
 pub use pipeline::{CorePipeline, Latencies, MAX_PORT_SETS, Queue, Unit, UnitSet};
 pub use steps::{
     FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, MAX_FEATURES, MAX_STEPS, StepFeature,

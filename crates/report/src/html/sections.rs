@@ -1,5 +1,6 @@
 //! Parts of the page that are no charts: the machine, the table of scores, decisions, how to repeat, a glossary.
 
+use countersteer_core::machine::SfSpread;
 use countersteer_core::topology::{GroupBy, Topology};
 use maud::{Markup, html};
 
@@ -244,7 +245,13 @@ fn command(record: &Record) -> String {
 }
 
 pub(super) fn words() -> Markup {
-    const WORDS: [(&str, &str); 6] = [
+    let sf = SfSpread::KNOWN;
+    let sf = format!(
+        "how many times as fast a program is on the fastest core type as on the slowest; simulated ones of recorded programs are to be multiplied by {} to {} (nine programs in ten, {})",
+        sf.low, sf.high, sf.on
+    );
+    let words: [(&str, &str); 7] = [
+        ("speed-up factor", &sf),
         (
             "slowdown",
             "completion time over the time alone on the fastest cores; 1 is undisturbed",
@@ -270,7 +277,7 @@ pub(super) fn words() -> Markup {
     html! {
         section {
             h2 { "Words" }
-            dl { @for (word, meaning) in WORDS { dt { (word) } dd { (meaning) } } }
+            dl { @for (word, meaning) in words { dt { (word) } dd { (meaning) } } }
         }
     }
 }

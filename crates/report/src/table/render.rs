@@ -7,12 +7,16 @@ use std::fmt::Write;
 use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets,
 };
+use countersteer_core::machine::SfSpread;
 use countersteer_core::printable::printable;
 
 use super::ranking::{Ranked, Ranking, percent};
 use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
-use super::{Better, CompareRun};
+use super::{Better, CompareProgram, CompareRun};
 use crate::format::number;
+
+/// Relative difference of times alone below which cores are equal.
+const EQUAL: f64 = 1e-6;
 
 /// A table without frame: a head (none when empty) and rows.
 #[must_use]
@@ -249,7 +253,24 @@ pub fn programs(run: &CompareRun) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     fit(&mut table);
-    text_of(&table)
+    text_of(&table) + &spread(run)
+}
+
+/// What the ratio of times alone is worth, if it is one of unequal cores.
+fn spread(run: &CompareRun) -> String {
+    let unequal = |p: &CompareProgram| p.alone_slow_s > p.alone_fast_s * (1.0 + EQUAL);
+    if !run.programs.iter().any(unequal) {
+        return String::new();
+    }
+    let SfSpread {
+        low,
+        high,
+        programs,
+        on,
+    } = SfSpread::KNOWN;
+    format!(
+        "Alone slow over alone fast is a simulated speed-up factor; for recorded programs, the measured one is {low} to {high} times as large in nine cases of ten ({programs} programs, {on}).\n"
+    )
 }
 
 type Name = (&'static str, fn(&Summary<'_>) -> String);

@@ -11,6 +11,7 @@ mod mixes;
 mod runner;
 mod silicon;
 mod speed;
+mod yardstick;
 
 use std::error::Error;
 
@@ -18,13 +19,14 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
     ("contention", contention::run),
     ("joint", joint::run),
     ("silicon", silicon::run),
+    ("yardstick", yardstick::run),
     ("evidence", evidence::run),
     ("kernel", kernel::run),
     ("speed", speed::run),

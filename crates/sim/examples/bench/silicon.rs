@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use countersteer_core::machine::SfSpread;
 use countersteer_core::profile::{Profile, Recorded};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::CoreTypeId;
@@ -88,7 +89,27 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     for (name, filter) in all {
         summary(name, &rows.iter().filter(filter).collect::<Vec<_>>(), clock);
     }
+    spread(&rows);
     siblings()
+}
+
+/// Prints how far measured speed-up factors are from simulated ones, beside what the program says of it.
+fn spread(rows: &[Row]) {
+    let ratio = |ipc: [f64; 2]| ipc[0] / ipc[1];
+    let mut off: Vec<f64> = rows
+        .iter()
+        .map(|r| ratio(r.measured) / ratio(r.simulated))
+        .collect();
+    off.sort_by(f64::total_cmp);
+    let stated = SfSpread::KNOWN;
+    println!(
+        "\nMeasured over simulated SF, nine programs in ten: {:.2} to {:.2}, median {:.2}; `steer` prints {} to {} beside simulated factors.",
+        quantile(&off, 0.05),
+        quantile(&off, 0.95),
+        quantile(&off, 0.5),
+        stated.low,
+        stated.high,
+    );
 }
 
 /// Prints what a second thread on a core adds.
