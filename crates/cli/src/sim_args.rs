@@ -1,6 +1,7 @@
 //! Arguments of commands that simulate.
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use countersteer_core::events::Event;
 use countersteer_core::machine::Governor;
 use countersteer_core::units::Nanos;
 use countersteer_lab::SimOptions;
@@ -42,6 +43,9 @@ pub struct SimArgs {
     /// as the machine file says when left out.
     #[arg(long, value_name = "NAME", value_parser = governor)]
     governor: Option<Governor>,
+    /// Count these events too, as far as the model can tell them: names of `steer events`
+    #[arg(long, value_name = "EVENT,...", value_delimiter = ',', value_parser = event)]
+    count: Vec<String>,
 }
 
 impl SimArgs {
@@ -57,8 +61,14 @@ impl SimArgs {
             no_costs: self.no_costs,
             fidelity: self.fidelity,
             governor: self.governor,
+            count: self.count.clone(),
         }
     }
+}
+
+fn event(text: &str) -> Result<String, String> {
+    let known = Event::by_name(text).map(|event| event.def().name.to_owned());
+    known.ok_or_else(|| "there is no such event; `steer events` lists them".into())
 }
 
 fn fidelity(text: &str) -> Result<Fidelity, String> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use countersteer_core::driver::{DriverConfig, Recorder, drive};
+use countersteer_core::events::Event;
 use countersteer_core::machine::{Governor, Machine};
 use countersteer_core::policy;
 use countersteer_core::score::Score;
@@ -50,6 +51,8 @@ pub struct SimOptions {
     pub fidelity: Fidelity,
     /// Who chooses frequencies, if not whom the machine file names.
     pub governor: Option<Governor>,
+    /// Events that are counted besides what the policy reads, by name.
+    pub count: Vec<String>,
 }
 
 /// Where the misses of a simulation come from.
@@ -89,6 +92,7 @@ impl Default for SimOptions {
             no_costs: false,
             fidelity: Fidelity::Analytic,
             governor: None,
+            count: Vec::new(),
         }
     }
 }
@@ -236,7 +240,18 @@ impl SimOptions {
             // A record holds profiles, not traces.
             fidelity: Fidelity::Analytic,
             governor: text("governor").and_then(Governor::named),
+            count: text("count").map_or_else(Vec::new, |names| {
+                names.split(',').map(str::to_owned).collect()
+            }),
         }
+    }
+
+    /// The events that are counted besides what the policy reads; unknown names are left out.
+    fn events(&self) -> Vec<Event> {
+        self.count
+            .iter()
+            .filter_map(|n| Event::by_name(n))
+            .collect()
     }
 
     /// The options by name, for the record's manifest.
@@ -257,6 +272,9 @@ impl SimOptions {
         }
         if let Some(governor) = self.governor {
             listed.push(("governor".into(), governor.name().into()));
+        }
+        if !self.count.is_empty() {
+            listed.push(("count".into(), self.count.join(",")));
         }
         listed
     }
@@ -311,7 +329,8 @@ impl Experiment {
                     workload.text.path, machine.machine.name
                 )
             })?
-            .within(Duration::from_nanos(options.max_wall.0));
+            .within(Duration::from_nanos(options.max_wall.0))
+            .counting_events(&options.events());
         let mut collector = detail.map(|d| Collector::new(self.manifest(), d));
         let mut recorders: Vec<&mut dyn Recorder> = Vec::new();
         recorders.extend(collector.as_mut().map(|c| c as &mut dyn Recorder));

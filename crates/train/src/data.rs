@@ -7,7 +7,7 @@ use countersteer_core::events::Event;
 use countersteer_core::machine::CoreType;
 use countersteer_core::model::Target;
 
-use crate::sample::Sample;
+use crate::sample::{EVENTS, Sample};
 
 /// Columns of a feature: the logarithm, and what it exceeds each knot by.
 pub const BASIS: usize = KNOTS + 1;
@@ -17,20 +17,8 @@ pub const LEAST_RATIO: f64 = 1e-6;
 /// What all crossed samples weigh together, over what the others do.
 const CROSSED_WEIGHT: f64 = 3.0;
 
-/// Events that models may read besides cycles and instructions.
-const EVENTS: [Event; 11] = [
-    Event::LlcReferences,
-    Event::LlcMisses,
-    Event::Branches,
-    Event::BranchMisses,
-    Event::L1dAccesses,
-    Event::L1dMisses,
-    Event::L2Misses,
-    Event::Loads,
-    Event::Stores,
-    Event::FpOperations,
-    Event::SimdOperations,
-];
+/// An event is a candidate where at least this part of the samples has it; samples without a candidate are then left out.
+const COMMON: f64 = 0.5;
 
 /// A candidate ratio.
 #[derive(Clone, Debug)]
@@ -87,6 +75,8 @@ impl Feature {
 /// A sample's row.
 #[derive(Clone, Debug)]
 pub struct Row {
+    /// Row of the samples that the table is of.
+    pub sample: usize,
     /// Rows of [`Data::families`].
     pub families: Vec<usize>,
     /// It is of a program, not crossed of two.
@@ -109,21 +99,35 @@ pub struct Data {
 }
 
 impl Data {
-    /// The table of a core type. The first feature is cycles per instruction.
+    /// The table of a core type. The first feature is cycles per instruction. Samples of which no factor is known, or that lack
+    /// an event that most others have, are left out.
     #[must_use]
     pub fn new(samples: &[Sample], core_type: usize, of: &CoreType, target: Target) -> Self {
-        let mut families: Vec<String> = samples.iter().flat_map(|s| s.families.clone()).collect();
+        let truth = |s: &Sample| match target {
+            Target::Sf => s.speed_up(),
+            Target::Ef => s.energy_factor(),
+        };
+        let candidates = candidates(samples, core_type, of);
+        let complete = |s: &Sample| {
+            let has = |event: &Event| s.counts[core_type].counts.get(*event).is_some();
+            let always = [Event::Instructions, Event::Cycles];
+            truth(s).is_finite() && always.iter().chain(&candidates).all(has)
+        };
+        let kept: Vec<usize> = (0..samples.len())
+            .filter(|row| complete(&samples[*row]))
+            .collect();
+        let own = || kept.iter().map(|row| &samples[*row]);
+        let mut families: Vec<String> = own().flat_map(|s| s.families.clone()).collect();
         families.sort();
         families.dedup();
         let logarithms = |above, below| -> Option<Vec<f64>> {
             let of = |s: &Sample| Some(s.ratio(core_type, above, below)?.max(LEAST_RATIO).ln());
-            samples.iter().map(of).collect()
+            own().map(of).collect()
         };
-        let counted = EVENTS.into_iter().filter(|event| of.counts(*event));
         let per = |event| [(event, Event::Instructions), (event, Event::Cycles)];
         let pairs = [(Event::Cycles, Event::Instructions)]
             .into_iter()
-            .chain(counted.flat_map(per));
+            .chain(candidates.iter().copied().flat_map(per));
         let (features, values): (Vec<Feature>, Vec<Vec<f64>>) = pairs
             .filter_map(|(above, below)| {
                 let values = logarithms(above, below)?;
@@ -131,21 +135,19 @@ impl Data {
             })
             .unzip();
         let (least, most) = target.bounds();
-        let row = |(nth, s): (usize, &Sample)| {
-            let truth = match target {
-                Target::Sf => s.speed_up(),
-                Target::Ef => s.energy_factor(),
-            };
+        let row = |(nth, sample): (usize, &usize)| {
+            let s = &samples[*sample];
             let logarithms: Vec<f64> = values.iter().map(|v| v[nth]).collect();
             let columns = features.iter().zip(&logarithms);
             Row {
+                sample: *sample,
                 families: s
                     .families
                     .iter()
                     .filter_map(|f| families.binary_search(f).ok())
                     .collect(),
                 real: s.families.len() == 1,
-                truth: truth.clamp(least, most),
+                truth: truth(s).clamp(least, most),
                 weight: 0.0,
                 columns: std::iter::once(1.0)
                     .chain(columns.flat_map(|(f, x)| f.columns(*x)))
@@ -153,7 +155,7 @@ impl Data {
                 logarithms,
             }
         };
-        let rows = samples.iter().enumerate().map(row).collect();
+        let rows = kept.iter().enumerate().map(row).collect();
         let mut data = Self {
             families,
             features,
@@ -184,6 +186,27 @@ impl Data {
     pub const fn first_column(feature: usize) -> usize {
         1 + feature * BASIS
     }
+}
+
+/// Events that the core type could count and that too few samples have.
+#[must_use]
+pub fn missing(samples: &[Sample], core_type: usize, of: &CoreType) -> Vec<Event> {
+    let candidates = candidates(samples, core_type, of);
+    let could = EVENTS.into_iter().filter(|event| of.counts(*event));
+    could.filter(|event| !candidates.contains(event)).collect()
+}
+
+/// Events that the core type counts and that samples have.
+fn candidates(samples: &[Sample], core_type: usize, of: &CoreType) -> Vec<Event> {
+    let common = |event: &Event| {
+        let has = |s: &&Sample| s.counts[core_type].counts.get(*event).is_some();
+        let number = samples.iter().filter(has).count();
+        number > 0 && number as f64 >= COMMON * samples.len() as f64
+    };
+    EVENTS
+        .into_iter()
+        .filter(|event| of.counts(*event) && common(event))
+        .collect()
 }
 
 /// Events that a core type can count in the sets that a model may take, besides cycles and instructions: all at once where it has

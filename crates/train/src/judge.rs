@@ -158,7 +158,7 @@ fn predict(
         .map(|row| {
             let of = &data.rows[row];
             let x = DenseMatrix::from_2d_vec(&vec![of.logarithms.clone()]).ok()?;
-            let told = by_file(&model, &samples[row], core_type)?;
+            let told = by_file(&model, &samples[of.sample], core_type)?;
             let yardsticks = match &fitted {
                 Some((ridge, trees)) => [ridge.predict(&x).ok()?[0], trees.predict(&x).ok()?[0]],
                 None => [f64::NAN; 2],
@@ -212,10 +212,10 @@ fn by_file(model: &Model, sample: &Sample, core_type: usize) -> Option<Predictio
 
 /// A sample as an engine would give it.
 fn counted(sample: &Sample, core_type: usize, model: &Model) -> Counted {
-    let mut counts = Counts::default();
     let of = &sample.counts[core_type];
+    let mut counts = Counts::default();
     for event in model.events() {
-        if let Some(value) = of.event(event) {
+        if let Some(value) = of.counts.get(event) {
             counts.set(event, value);
         }
     }

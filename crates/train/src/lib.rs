@@ -3,5 +3,6 @@ pub mod data;
 pub mod export;
 pub mod fit;
 pub mod judge;
+pub mod records;
 pub mod sample;
 pub mod train;

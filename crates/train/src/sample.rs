@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use countersteer_core::events::Event;
-use countersteer_core::profile::{Behaviour, Profile, Recorded, Segment};
+use countersteer_core::profile::{Behaviour, Profile, Recorded, Segment, Tabulated};
+use countersteer_core::sample::Counts;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::progress::{Analytic, Counters, ModelError, ProgressConfig, ProgressModel};
@@ -14,11 +15,76 @@ use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
 /// Instructions of a window.
-const WINDOW: f64 = 200e6;
+pub const WINDOW: f64 = 200e6;
 /// Windows of a program at most.
 const MOST_WINDOWS: usize = 16;
 /// Contiguous windows whose speed-up factors stay this close to their mean are one phase.
 const SAME_PHASE: f64 = 0.10;
+
+/// Events that models may read besides cycles and instructions.
+pub const EVENTS: [Event; 11] = [
+    Event::LlcReferences,
+    Event::LlcMisses,
+    Event::Branches,
+    Event::BranchMisses,
+    Event::L1dAccesses,
+    Event::L1dMisses,
+    Event::L2Misses,
+    Event::Loads,
+    Event::Stores,
+    Event::FpOperations,
+    Event::SimdOperations,
+];
+/// What every sample has, as far as it is known; instructions first.
+pub const ALWAYS: [Event; 3] = [Event::Instructions, Event::Cycles, Event::EnergyNj];
+
+/// What was counted of a stretch on one core type. What was not counted is absent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    pub counts: Counts,
+    pub run_ns: f64,
+}
+
+impl Counted {
+    /// Of cumulative counters, the difference.
+    fn between(before: &Counters, after: &Counters) -> Self {
+        let mut counts = Counts::default();
+        for event in ALWAYS.into_iter().chain(EVENTS) {
+            if let Some(value) = after.event(event) {
+                counts.set(event, value - before.event(event).unwrap_or(0.0));
+            }
+        }
+        Self {
+            counts,
+            run_ns: after.run_ns - before.run_ns,
+        }
+    }
+
+    /// Both stretches as one: what both have.
+    fn and(&self, other: &Self) -> Self {
+        let mut counts = Counts::default();
+        for (event, value) in self.counts.iter() {
+            if let Some(more) = other.counts.get(event) {
+                counts.set(event, value + more);
+            }
+        }
+        Self {
+            counts,
+            run_ns: self.run_ns + other.run_ns,
+        }
+    }
+
+    /// Instructions per ns of CPU time.
+    fn speed(&self) -> f64 {
+        self.counts.get(Event::Instructions).unwrap_or(f64::NAN) / self.run_ns
+    }
+
+    /// nJ per instruction.
+    fn energy(&self) -> f64 {
+        let ratio = self.counts.ratio(Event::EnergyNj, Event::Instructions);
+        ratio.unwrap_or(f64::NAN)
+    }
+}
 
 /// A stretch of a program.
 #[derive(Clone, Debug)]
@@ -27,31 +93,36 @@ pub struct Sample {
     /// Programs of one family are never on both sides of a validation; crossed samples have two.
     pub families: Vec<String>,
     /// Counts by core type.
-    pub counts: Vec<Counters>,
+    pub counts: Vec<Counted>,
 }
 
 impl Sample {
-    /// Speed on the fastest core type over that on the slowest.
+    /// Speed on the fastest core type over that on the slowest; NaN where it did not run on one of them.
     #[must_use]
     pub fn speed_up(&self) -> f64 {
-        let ips = |c: &Counters| c.instructions / c.run_ns;
-        self.counts.first().map_or(f64::NAN, ips) / self.counts.last().map_or(f64::NAN, ips)
+        speed_up(&self.counts)
     }
 
-    /// Energy-delay product on the slowest core type over that on the fastest.
+    /// Energy-delay product on the slowest core type over that on the fastest; NaN where energy is not known on one of them.
     #[must_use]
     pub fn energy_factor(&self) -> f64 {
-        let energy = |c: &Counters| c.energy_nj / c.instructions;
-        self.speed_up() * self.counts.last().map_or(f64::NAN, energy)
-            / self.counts.first().map_or(f64::NAN, energy)
+        match &*self.counts {
+            [fast, .., slow] => self.speed_up() * slow.energy() / fast.energy(),
+            _ => f64::NAN,
+        }
     }
 
     /// A ratio of two events on a core type.
     #[must_use]
     pub fn ratio(&self, core_type: usize, above: Event, below: Event) -> Option<f64> {
-        let counts = &self.counts[core_type];
-        let below = counts.event(below).filter(|b| *b > 0.0)?;
-        Some(counts.event(above)? / below)
+        self.counts[core_type].counts.ratio(above, below)
+    }
+}
+
+fn speed_up(counts: &[Counted]) -> f64 {
+    match counts {
+        [fast, .., slow] => fast.speed() / slow.speed(),
+        _ => f64::NAN,
     }
 }
 
@@ -64,24 +135,14 @@ pub fn samples(
     programs: &[(String, Arc<Profile>)],
 ) -> Result<Vec<Sample>, ModelError> {
     let of = |(family, profile): &(String, Arc<Profile>)| -> Result<Vec<Sample>, ModelError> {
-        let Profile::Recorded(recorded) = &**profile else {
-            return Ok(Vec::new());
+        let stretches = match &**profile {
+            Profile::Recorded(recorded) => recorded_stretches(topology, profile, recorded)?,
+            Profile::Tabulated(table) => tabulated_stretch(topology, profile, table)?
+                .into_iter()
+                .collect(),
         };
-        let mut stretches = Vec::new();
-        if recorded.behaviours.len() > 1 {
-            for behaviour in 0..recorded.behaviours.len() {
-                let alone = Arc::new(Profile::Recorded(alone(recorded, behaviour)));
-                stretches.extend(measure(topology, &alone, 1)?);
-            }
-        }
-        let windows = (recorded.instructions as f64 / WINDOW).ceil() as usize;
-        stretches.extend(phases(measure(
-            topology,
-            profile,
-            windows.clamp(1, MOST_WINDOWS),
-        )?));
         let sample = |counts| Sample {
-            program: recorded.name.clone(),
+            program: profile.name().into(),
             families: vec![family.clone()],
             counts,
         };
@@ -89,6 +150,56 @@ pub fn samples(
     };
     let all: Vec<Vec<Sample>> = programs.par_iter().map(of).collect::<Result<_, _>>()?;
     Ok(all.into_iter().flatten().collect())
+}
+
+fn recorded_stretches(
+    topology: &Arc<Topology>,
+    profile: &Arc<Profile>,
+    recorded: &Recorded,
+) -> Result<Vec<Vec<Counted>>, ModelError> {
+    let mut stretches = Vec::new();
+    if recorded.behaviours.len() > 1 {
+        for behaviour in 0..recorded.behaviours.len() {
+            let alone = Arc::new(Profile::Recorded(alone(recorded, behaviour)));
+            stretches.extend(measure(topology, &alone, 1)?);
+        }
+    }
+    let windows = (recorded.instructions as f64 / WINDOW).ceil() as usize;
+    let windows = measure(topology, profile, windows.clamp(1, MOST_WINDOWS))?;
+    stretches.extend(phases(windows));
+    Ok(stretches)
+}
+
+/// One stretch with what the table says, where it has figures for all core types of the machine.
+fn tabulated_stretch(
+    topology: &Arc<Topology>,
+    profile: &Arc<Profile>,
+    table: &Tabulated,
+) -> Result<Option<Vec<Counted>>, ModelError> {
+    let of_type = |name: &str| table.core.iter().find(|core| core.core_type == name);
+    let cores: Option<Vec<_>> = topology
+        .core_types
+        .iter()
+        .map(|t| of_type(&t.name))
+        .collect();
+    let Some(cores) = cores else {
+        return Ok(None);
+    };
+    let mut stretch = measure(topology, profile, 1)?.pop().unwrap_or_default();
+    for (counted, core) in stretch.iter_mut().zip(cores) {
+        let says = |event: Event| match event {
+            Event::Instructions | Event::Cycles => true,
+            Event::BranchMisses => core.branch_mpki.is_some(),
+            Event::LlcMisses => core.points.iter().all(|p| p.llc_mpki.is_some()),
+            Event::EnergyNj => core.power_w.is_some(),
+            _ => false,
+        };
+        let mut counts = Counts::default();
+        let said = counted.counts.iter().filter(|(event, _)| says(*event));
+        said.for_each(|(event, value)| counts.set(event, value));
+        counted.counts = counts;
+    }
+    Ok(Some(stretch))
 }
 
 /// What no program here does: the computation of each behaviour with the memory accesses of so many others, drawn at random
@@ -165,7 +276,7 @@ fn measure(
     topology: &Arc<Topology>,
     profile: &Arc<Profile>,
     windows: usize,
-) -> Result<Vec<Vec<Counters>>, ModelError> {
+) -> Result<Vec<Vec<Counted>>, ModelError> {
     let length = profile.instructions() as f64 / windows as f64;
     let mut by_window = vec![Vec::new(); windows];
     for core_type in 0..topology.core_types.len() {
@@ -194,7 +305,7 @@ fn measure(
         for (window, counts) in by_window.iter_mut().enumerate() {
             now = run(&mut model, thread, cpu, length * window as f64, length, now);
             let after = model.counters(thread, now);
-            counts.push(difference(&after, &before));
+            counts.push(Counted::between(&before, &after));
             before = after;
         }
     }
@@ -221,46 +332,15 @@ fn run(
     now
 }
 
-fn difference(after: &Counters, before: &Counters) -> Counters {
-    let (a, b) = (after, before);
-    let mut d = *after;
-    d.instructions -= b.instructions;
-    d.cycles -= b.cycles;
-    d.l2_misses -= b.l2_misses;
-    d.llc_references -= b.llc_references;
-    d.llc_misses -= b.llc_misses;
-    d.branch_instructions -= b.branch_instructions;
-    d.branch_misses -= b.branch_misses;
-    d.energy_nj -= b.energy_nj;
-    d.run_ns -= b.run_ns;
-    let (x, y) = (&a.detail, &b.detail);
-    d.detail.instructions = x.instructions - y.instructions;
-    d.detail.loads = x.loads - y.loads;
-    d.detail.stores = x.stores - y.stores;
-    d.detail.fp_operations = x.fp_operations - y.fp_operations;
-    d.detail.simd_operations = x.simd_operations - y.simd_operations;
-    d.detail.l1d_misses = x.l1d_misses - y.l1d_misses;
-    d.detail.stall_memory = x.stall_memory - y.stall_memory;
-    d.detail.stall_branches = x.stall_branches - y.stall_branches;
-    d.detail.stall_other = x.stall_other - y.stall_other;
-    d
-}
-
-/// Contiguous windows of one phase as one sample each: their sums.
-fn phases(windows: Vec<Vec<Counters>>) -> Vec<Vec<Counters>> {
-    let speed_up = |counts: &[Counters]| match counts {
-        [first, .., last] => {
-            (first.instructions / first.run_ns) / (last.instructions / last.run_ns)
-        }
-        _ => 1.0,
-    };
-    let mut merged: Vec<(Vec<Counters>, f64, f64)> = Vec::new();
+/// Contiguous windows of one phase as one stretch each (PMCTrack, section 4.1.2).
+pub(crate) fn phases(windows: Vec<Vec<Counted>>) -> Vec<Vec<Counted>> {
+    let mut merged: Vec<(Vec<Counted>, f64, f64)> = Vec::new();
     for window in windows {
         let factor = speed_up(&window);
         match merged.last_mut() {
             Some((sum, total, count)) if (factor / (*total / *count) - 1.0).abs() <= SAME_PHASE => {
                 for (sum, part) in sum.iter_mut().zip(&window) {
-                    *sum = difference(sum, &negative(part));
+                    *sum = sum.and(part);
                 }
                 (*total, *count) = (*total + factor, *count + 1.0);
             }
@@ -268,8 +348,4 @@ fn phases(windows: Vec<Vec<Counters>>) -> Vec<Vec<Counters>> {
         }
     }
     merged.into_iter().map(|(sum, ..)| sum).collect()
-}
-
-fn negative(counts: &Counters) -> Counters {
-    difference(&Counters::default(), counts)
 }

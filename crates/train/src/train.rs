@@ -8,9 +8,11 @@ use crate::data::{Data, LEAST_RATIO};
 use crate::fit::{Fitter, Sum};
 
 /// Penalty on coefficients, relative to the weight of all samples.
-const RIDGE: f64 = 1e-3;
+const RIDGE: f64 = 0.05;
 /// Penalty on those of the width, which has to be learnt from fewer and noisier figures.
 const WIDTH_RIDGE: f64 = 0.1;
+/// Groups of families that errors are found on: each is left out of the choice of features too.
+const FOLDS: usize = 5;
 /// Features at most, cycles per instruction included.
 const MOST_FEATURES: usize = 8;
 /// Another feature must take this part off the error.
@@ -48,22 +50,10 @@ pub fn train(data: &Data, left_out: &[usize], most_events: usize) -> Option<Trai
     let families: Vec<usize> = (0..data.families.len())
         .filter(|f| !left_out.contains(f))
         .collect();
-    let truth: Vec<f64> = data.rows.iter().map(|r| r.truth).collect();
-    let weights: Vec<f64> = data
-        .rows
-        .iter()
-        .map(|r| r.weight / (r.truth * r.truth))
-        .collect();
-    let fitter = Fitter::new(data, left_out, truth, &weights);
+    let fitter = relative(data, left_out);
     let features = select(&fitter, &families, most_events);
     let factor = fitter.fit(&features, None, RIDGE)?;
-    let predicted = fitter.cross_validated(&features, &families, RIDGE);
-    let errors: Vec<f64> = data
-        .rows
-        .iter()
-        .zip(&predicted)
-        .map(|(row, p)| (row.truth / p - 1.0).abs())
-        .collect();
+    let errors = unseen_errors(data, left_out, &families, most_events);
     let known: Vec<usize> = (0..errors.len())
         .filter(|row| errors[*row].is_finite())
         .collect();
@@ -75,6 +65,48 @@ pub fn train(data: &Data, left_out: &[usize], most_events: usize) -> Option<Trai
         least,
         constant: constant(data, &known)?,
     })
+}
+
+/// Fits with the least squares of relative errors.
+fn relative<'d>(data: &'d Data, left_out: &[usize]) -> Fitter<'d> {
+    let truth = data.rows.iter().map(|r| r.truth).collect();
+    let weights: Vec<f64> = data
+        .rows
+        .iter()
+        .map(|r| r.weight / (r.truth * r.truth))
+        .collect();
+    Fitter::new(data, left_out, truth, &weights)
+}
+
+/// Relative errors of models that have seen nothing of a row's family, not even to choose features; NaN for rows that are left out
+/// or crossed. Errors of a model whose features were chosen with the family are too small.
+fn unseen_errors(
+    data: &Data,
+    left_out: &[usize],
+    families: &[usize],
+    most_events: usize,
+) -> Vec<f64> {
+    let mut errors = vec![f64::NAN; data.rows.len()];
+    for fold in 0..FOLDS {
+        let unseen: Vec<usize> = families.iter().copied().skip(fold).step_by(FOLDS).collect();
+        let seen: Vec<usize> = families
+            .iter()
+            .copied()
+            .filter(|f| !unseen.contains(f))
+            .collect();
+        let without: Vec<usize> = left_out.iter().chain(&unseen).copied().collect();
+        let fitter = relative(data, &without);
+        let features = select(&fitter, &seen, most_events);
+        let Some(sum) = fitter.fit(&features, None, RIDGE) else {
+            continue;
+        };
+        for (row, error) in data.rows.iter().zip(&mut errors) {
+            if row.real && unseen.contains(&row.families[0]) {
+                *error = (row.truth / sum.of(data, row) - 1.0).abs();
+            }
+        }
+    }
+    errors
 }
 
 /// Cycles per instruction, and then in turn the ratio that takes most off the error of families left out.

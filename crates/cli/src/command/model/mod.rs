@@ -1,5 +1,8 @@
 //! `steer model list|show|train|eval`.
 
+mod passes;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +13,8 @@ use countersteer_core::topology::Topology;
 use countersteer_lab::experiment;
 use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
-use countersteer_train::data::{Data, most_events};
+use countersteer_train::data::{Data, missing, most_events};
+use countersteer_train::records::pair;
 use countersteer_train::sample::{Sample, crossed, samples};
 use countersteer_train::{export, judge, train};
 use serde::Serialize;
@@ -36,10 +40,14 @@ pub enum Args {
         #[arg(long)]
         json: bool,
     },
-    /// Train models on recorded programs, simulated on each core type of machines
+    /// Train models on recorded programs, simulated on each core type of machines, or on records of programs that ran alone
     Train {
         /// Names or files; every shipped machine with several core types when absent
+        #[arg(conflicts_with = "from")]
         machines: Vec<String>,
+        /// Train on these records instead (`steer stat -o`, `steer sim -o`): of programs that ran alone, once on each core type
+        #[arg(long, value_name = "RECORD", num_args = 1..)]
+        from: Vec<PathBuf>,
         /// Folder that gets a folder per core type
         #[arg(short, long, default_value = "models", value_name = "DIR")]
         output: PathBuf,
@@ -56,7 +64,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List { json } => list(json),
         Args::Show { model, json } => show(&model, json),
-        Args::Train { machines, output } => train_all(&machines, &output),
+        Args::Train {
+            machines,
+            from,
+            output,
+        } if from.is_empty() => train_all(&machines, &output),
+        Args::Train { from, output, .. } => train_from(&from, &output),
         Args::Eval { machines } => eval(&machines),
     }
 }
@@ -158,7 +171,7 @@ fn percent(share: f64) -> String {
 }
 
 /// Crossed samples for each behaviour.
-const CROSSED: usize = 6;
+const CROSSED: usize = 4;
 const SEED: u64 = 1;
 
 /// What models of a machine are trained and judged on.
@@ -217,20 +230,90 @@ fn machines(named: &[String]) -> Vec<String> {
 
 fn train_all(named: &[String], output: &Path) -> anyhow::Result<()> {
     for machine in machines(named) {
-        let Some(material) = Material::new(&machine)? else {
-            continue;
-        };
-        let topology = &material.topology;
+        if let Some(material) = Material::new(&machine)? {
+            material.train(output, &Target::ALL)?;
+        }
+    }
+    Ok(())
+}
+
+/// Families of programs that a model is trained on at least: the width of its intervals needs some that it has not seen.
+const LEAST_FAMILIES: usize = 4;
+
+fn train_from(records: &[PathBuf], output: &Path) -> anyhow::Result<()> {
+    let read = passes::read(records)?;
+    let paired = pair(&read.topology, &read.passes);
+    let lists = [Ok(&read.left_out), paired.as_ref().map(|p| &p.left_out)];
+    for why in lists.into_iter().flat_map(Result::into_iter).flatten() {
+        eprintln!("steer: left out: {why}");
+    }
+    let paired = paired.map_err(|lack| {
+        let why = format!(
+            "{lack}\nrecord each program once on each core type: taskset -c CPUS steer stat -e instructions,cycles,... -i 10ms -o DIR -- PROGRAM"
+        );
+        told(Kind::BadInput, why)
+    })?;
+    let families: BTreeSet<&String> = paired.samples.iter().flat_map(|s| &s.families).collect();
+    if families.len() < LEAST_FAMILIES {
+        let why = format!(
+            "programs of {} families are too few for a model and its intervals: it takes {LEAST_FAMILIES}",
+            families.len()
+        );
+        return Err(told(Kind::BadInput, why));
+    }
+    let trained_on = format!(
+        "{} phases in {} windows of programs in {} families, out of {} records; {} windows drifted",
+        paired.samples.len(),
+        paired.windows,
+        families.len(),
+        records.len(),
+        paired.drifted
+    );
+    let material = Material {
+        topology: read.topology,
+        trained_on,
+        samples: paired.samples,
+    };
+    let targets = material.targets();
+    material.train(output, targets)
+}
+
+impl Material {
+    /// What there can be models of; says what was not counted.
+    fn targets(&self) -> &'static [Target] {
+        for (row, core_type) in self.topology.core_types.iter().enumerate() {
+            let missing = missing(&self.samples, row, core_type);
+            if !missing.is_empty() {
+                let names: Vec<&str> = missing.iter().map(|event| event.def().name).collect();
+                eprintln!(
+                    "steer: {}: no ratios of {}: fewer than half of the phases have them",
+                    core_type.name,
+                    names.join(", ")
+                );
+            }
+        }
+        if self.samples.iter().any(|s| s.energy_factor().is_finite()) {
+            return &Target::ALL;
+        }
+        eprintln!(
+            "steer: no models of ef: `energy_nj` was not counted on both the fastest and the slowest core type"
+        );
+        &[Target::Sf]
+    }
+
+    /// Writes a model for each core type and target.
+    fn train(&self, output: &Path, targets: &[Target]) -> anyhow::Result<()> {
+        let topology = &self.topology;
         for (row, core_type) in topology.core_types.iter().enumerate() {
-            for target in Target::ALL {
-                let data = Data::new(&material.samples, row, core_type, target);
+            for target in targets {
+                let data = Data::new(&self.samples, row, core_type, *target);
                 let most = most_events(core_type);
-                let enough = || format!("{machine}: too few samples on {}", core_type.name);
+                let enough = || format!("{}: too few samples on {}", topology.name, core_type.name);
                 let trained = train::train(&data, &[], most).with_context(enough)?;
-                let judged = judge::judge(topology, row, &material.samples, &data, most, false)
+                let judged = judge::judge(topology, row, &self.samples, &data, most, false)
                     .with_context(enough)?
                     .judged;
-                let trained_on = material.trained_on.clone();
+                let trained_on = self.trained_on.clone();
                 let file = export::file(topology, row, &data, &trained, trained_on, judged);
                 let folder = output.join(&core_type.name);
                 std::fs::create_dir_all(&folder)
@@ -246,8 +329,8 @@ fn train_all(named: &[String], output: &Path) -> anyhow::Result<()> {
                 );
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn eval(named: &[String]) -> anyhow::Result<()> {

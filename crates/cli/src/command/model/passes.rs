@@ -1,0 +1,285 @@
+//! Passes of programs out of records: who ran alone where, from the first instruction to the last.
+//!
+//! Input: records. Output: [`Pass`]es for [`countersteer_train::records::pair`], and the machine they are of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use countersteer_core::engine::ThreadEventKind;
+use countersteer_core::sample::{Counts, Event, Sample};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CoreTypeId, Nanos, ThreadId};
+use countersteer_report::record::Record;
+use countersteer_train::records::Pass;
+
+use crate::error::{Kind, told};
+use crate::library;
+
+/// A program's instructions are taken to be those of one thread, on one core type, where this part of them is.
+const NEARLY_ALL: f64 = 0.95;
+
+/// What records hold for training.
+pub struct Material {
+    pub topology: Arc<Topology>,
+    pub passes: Vec<Pass>,
+    /// What is left out, each with why.
+    pub left_out: Vec<String>,
+}
+
+/// Reads records, which must be of one machine.
+pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
+    let families = library::families();
+    let mut machine: Option<(&Path, Arc<Topology>)> = None;
+    let mut passes = Vec::new();
+    let mut left_out = Vec::new();
+    for path in records {
+        let record = library::record(path)?;
+        let topology = record.topology()?;
+        match &machine {
+            Some((first, known)) if !is_same(known, &topology) => {
+                let why = format!(
+                    "{} is of {}, {} of {}: train on records of one machine",
+                    first.display(),
+                    described(known),
+                    path.display(),
+                    described(&topology)
+                );
+                return Err(told(Kind::BadInput, why));
+            }
+            Some(_) => {}
+            None => machine = Some((path, topology)),
+        }
+        for run in runs(&record) {
+            let name = base_name(&run.name);
+            match run.alone() {
+                Ok(core_type) => passes.extend(run.passes(&record).into_iter().map(
+                    |(readings, whole)| Pass {
+                        program: name.to_owned(),
+                        family: families.get(name).map_or(name, String::as_str).to_owned(),
+                        core_type: core_type.index(),
+                        readings,
+                        whole,
+                    },
+                )),
+                Err(why) => left_out.push(format!("{name} in {}: {why}", path.display())),
+            }
+        }
+    }
+    let Some((first, topology)) = machine else {
+        return Err(told(Kind::Usage, "name records after --from"));
+    };
+    if topology.core_types.len() < 2 {
+        let why = format!(
+            "{} is of {}, which has one core type: there is nothing to compare",
+            first.display(),
+            topology.name
+        );
+        return Err(told(Kind::BadInput, why));
+    }
+    Ok(Material {
+        topology,
+        passes,
+        left_out,
+    })
+}
+
+fn is_same(a: &Topology, b: &Topology) -> bool {
+    let types = |t: &Topology| -> Vec<(String, f64)> {
+        let of = t.core_types.iter();
+        of.map(|c| (c.name.clone(), c.freq_ghz)).collect()
+    };
+    a.name == b.name && types(a) == types(b)
+}
+
+fn described(topology: &Topology) -> String {
+    let types = topology.core_types.iter();
+    let types: Vec<String> = types
+        .map(|c| format!("{} at {} GHz", c.name, c.freq_ghz))
+        .collect();
+    format!("{} ({})", topology.name, types.join(", "))
+}
+
+/// Copies of a program are that program.
+fn base_name(name: &str) -> &str {
+    name.split_once('#').map_or(name, |(base, _)| base)
+}
+
+/// A program of a record.
+struct Run {
+    name: Arc<str>,
+    /// Readings of the thread that did most, in order; that thread; the program's instructions in all.
+    readings: Vec<Sample>,
+    thread: ThreadId,
+    instructions: f64,
+    /// Others that ran at the same time.
+    beside: BTreeSet<Arc<str>>,
+}
+
+fn retired(sample: &Sample) -> f64 {
+    sample.counts.get(Event::Instructions).unwrap_or(0.0)
+}
+
+/// The programs of a record that retired instructions.
+fn runs(record: &Record) -> Vec<Run> {
+    // A process may become another program: the last name counts.
+    let mut owners: BTreeMap<u32, (u32, Arc<str>)> = BTreeMap::new();
+    for row in &record.threads {
+        owners.insert(row.thread, (row.program, Arc::clone(&row.name)));
+    }
+    let mut threads: BTreeMap<u32, Vec<Sample>> = BTreeMap::new();
+    for row in &record.samples {
+        let sample = row.sample;
+        threads.entry(sample.thread.0).or_default().push(sample);
+    }
+    let mut programs: BTreeMap<u32, Run> = BTreeMap::new();
+    let sum = |readings: &[Sample]| readings.iter().map(retired).sum::<f64>();
+    for (thread, readings) in threads {
+        let own = sum(&readings);
+        let Some((program, name)) = owners.get(&thread).filter(|_| own > 0.0) else {
+            continue;
+        };
+        let run = programs.entry(*program).or_insert_with(|| Run {
+            name: Arc::clone(name),
+            readings: Vec::new(),
+            thread: ThreadId(thread),
+            instructions: 0.0,
+            beside: BTreeSet::new(),
+        });
+        run.instructions += own;
+        if own > sum(&run.readings) {
+            run.name = Arc::clone(name);
+            run.thread = ThreadId(thread);
+            run.readings = readings;
+        }
+    }
+    let mut runs: Vec<Run> = programs.into_values().collect();
+    let spans: Vec<(Arc<str>, Nanos, Nanos)> = runs
+        .iter()
+        .filter_map(|r| {
+            let (first, last) = (r.readings.first()?, r.readings.last()?);
+            let begin = Nanos(first.at.0.saturating_sub(first.enabled.0));
+            Some((Arc::clone(&r.name), begin, last.at))
+        })
+        .collect();
+    for (row, run) in runs.iter_mut().enumerate() {
+        let (_, begin, end) = &spans[row];
+        let others = spans.iter().enumerate().filter(|(other, _)| *other != row);
+        let beside = others.filter(|(_, (_, b, e))| b < end && begin < e);
+        run.beside = beside.map(|(_, (name, ..))| Arc::clone(name)).collect();
+    }
+    runs
+}
+
+impl Run {
+    /// The core type on which it ran alone, with one thread.
+    fn alone(&self) -> Result<CoreTypeId, String> {
+        if !self.beside.is_empty() {
+            let others: Vec<&str> = self.beside.iter().map(|n| &**n).collect();
+            return Err(format!("it ran beside {}", others.join(", ")));
+        }
+        let own: f64 = self.readings.iter().map(retired).sum();
+        if own < NEARLY_ALL * self.instructions {
+            return Err("several threads did its work: models are trained on one".into());
+        }
+        let mut by_type: BTreeMap<CoreTypeId, f64> = BTreeMap::new();
+        for reading in &self.readings {
+            *by_type.entry(reading.core_type).or_default() += retired(reading);
+        }
+        by_type
+            .into_iter()
+            .find(|(_, instructions)| *instructions >= NEARLY_ALL * own)
+            .map(|(core_type, _)| core_type)
+            .ok_or_else(|| "it ran on several core types: pin it to one".into())
+    }
+
+    /// Readings of each of its runs, and whether the run went to its end.
+    fn passes(&self, record: &Record) -> Vec<(Vec<Sample>, bool)> {
+        let exits = |e: &&countersteer_report::record::EventRow| {
+            e.thread == self.thread.0 && e.kind == ThreadEventKind::Exit
+        };
+        let ended = record.events.iter().any(|e| exits(&e));
+        let programs = &record.manifest.outcome.programs;
+        let own = programs.iter().find(|p| *p.name == *self.name);
+        let lengths: &[f64] = own.map_or(&[], |p| &p.completions_s);
+        if lengths.is_empty() {
+            return vec![(self.readings.clone(), ended)];
+        }
+        let mut ends = Vec::new();
+        let mut at = 0.0;
+        for length in lengths {
+            at += length;
+            ends.push(Nanos::from_secs_f64(at));
+        }
+        let mut parts = split(&self.readings, &ends);
+        // What began after the last run that ended.
+        parts.truncate(ends.len());
+        parts.into_iter().map(|part| (part, true)).collect()
+    }
+}
+
+/// Readings cut at times; what reaches beyond one is shared out evenly.
+fn split(readings: &[Sample], ends: &[Nanos]) -> Vec<Vec<Sample>> {
+    let mut parts = vec![Vec::new(); ends.len() + 1];
+    let mut begin = Nanos::ZERO;
+    for reading in readings {
+        let whole = reading.at.since(begin).0.max(1) as f64;
+        let mut from = begin;
+        for (row, part) in parts.iter_mut().enumerate() {
+            let to = ends.get(row).map_or(reading.at, |end| reading.at.min(*end));
+            if to > from {
+                part.push(share_of(reading, to.since(from).0 as f64 / whole));
+                from = to;
+            }
+        }
+        begin = reading.at;
+    }
+    parts
+}
+
+fn share_of(reading: &Sample, share: f64) -> Sample {
+    let mut counts = Counts::default();
+    for (event, value) in reading.counts.iter() {
+        counts.set(event, value * share);
+    }
+    let part = |time: Nanos| Nanos((time.0 as f64 * share) as u64);
+    Sample {
+        enabled: part(reading.enabled),
+        running: part(reading.running),
+        counts,
+        ..*reading
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::units::CpuId;
+
+    fn reading(at_ms: u64, instructions: f64) -> Sample {
+        let mut counts = Counts::default();
+        counts.set(Event::Instructions, instructions);
+        Sample {
+            thread: ThreadId(1),
+            cpu: CpuId(0),
+            core_type: CoreTypeId::from_index(0),
+            at: Nanos::from_millis(at_ms),
+            set: 0,
+            sets: 1,
+            enabled: Nanos::from_millis(10),
+            running: Nanos::from_millis(10),
+            counts,
+        }
+    }
+
+    #[test]
+    fn a_reading_that_reaches_beyond_the_end_of_a_run_is_shared_out() {
+        let readings = [reading(10, 100.0), reading(20, 200.0), reading(30, 100.0)];
+        let parts = split(&readings, &[Nanos::from_millis(15)]);
+        let sums = |part: &[Sample]| -> f64 { part.iter().map(retired).sum() };
+        assert_eq!(parts.len(), 2);
+        assert!((sums(&parts[0]) - 200.0).abs() < 1e-9);
+        assert!((sums(&parts[1]) - 200.0).abs() < 1e-9);
+        assert_eq!(parts[1][0].running, Nanos::from_millis(5));
+    }
+}

@@ -1,0 +1,289 @@
+//! Samples out of records: what counters showed of programs that ran alone on each core type, paired by instruction.
+//!
+//! Input: [`Pass`]es, one for each run of a program from its first instruction on. Output: [`Sample`]s, one per phase. Passes of
+//! one program on one core type may count different events; the number of the window aligns them (PMCTrack, section 4.1.2).
+//! Samples come by time, so a window's share of one that reaches beyond it is taken to be even.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::events::Event;
+use countersteer_core::sample::{Counts, Sample as Reading};
+use countersteer_core::topology::Topology;
+use thiserror::Error;
+
+use crate::sample::{ALWAYS, Counted, EVENTS, Sample, WINDOW, phases};
+
+/// A last window shorter than this part of the others is left out.
+const LEAST_WINDOW: f64 = 0.5;
+/// Whole runs on two core types whose instructions differ by more are not of the same work.
+const SAME_WORK: f64 = 0.01;
+/// Windows whose branches per instruction differ by more are not of the same instructions: one run drifted.
+const SAME_BRANCHES: f64 = 0.05;
+
+/// A run of one program, alone on one core type, from its first instruction on.
+#[derive(Clone, Debug)]
+pub struct Pass {
+    pub program: String,
+    /// Programs of one family are never on both sides of a validation.
+    pub family: String,
+    pub core_type: usize,
+    /// In order.
+    pub readings: Vec<Reading>,
+    /// It ran to its end.
+    pub whole: bool,
+}
+
+/// Why records do not suffice.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Lack {
+    #[error("no program ran on both {fast} and {slow}:{programs}", programs = listed(.programs))]
+    NoPairs {
+        fast: String,
+        slow: String,
+        /// Each with why it is left out.
+        programs: Vec<String>,
+    },
+    #[error("no sample has both instructions and cycles on {core_type}: count them there")]
+    NoCycles { core_type: String },
+}
+
+fn listed(programs: &[String]) -> String {
+    programs.iter().map(|p| format!("\n  {p}")).collect()
+}
+
+/// What came of passes.
+#[derive(Clone, Debug, Default)]
+pub struct Paired {
+    pub samples: Vec<Sample>,
+    /// Windows that were paired, and those left out since their counts drifted.
+    pub windows: usize,
+    pub drifted: usize,
+    /// Programs that are left out, each with why.
+    pub left_out: Vec<String>,
+}
+
+/// Pairs the passes of each program.
+///
+/// # Errors
+/// No program can be paired, or cycles were not counted.
+pub fn pair(topology: &Topology, passes: &[Pass]) -> Result<Paired, Lack> {
+    let names: Vec<&str> = topology
+        .core_types
+        .iter()
+        .map(|t| t.name.as_str())
+        .collect();
+    let cycles = |pass: &Pass| pass.readings.iter().any(has_base);
+    for (row, name) in names.iter().enumerate() {
+        let mut here = passes.iter().filter(|p| p.core_type == row).peekable();
+        if here.peek().is_some() && !here.any(cycles) {
+            let core_type = (*name).to_owned();
+            return Err(Lack::NoCycles { core_type });
+        }
+    }
+    let mut by_program: BTreeMap<(&str, &str), Vec<&Pass>> = BTreeMap::new();
+    for pass in passes {
+        let program = (&*pass.program, &*pass.family);
+        by_program.entry(program).or_default().push(pass);
+    }
+    let mut paired = Paired::default();
+    for ((program, family), passes) in by_program {
+        match windows(&names, &passes) {
+            Ok((whole, drifted)) => {
+                paired.windows += whole.len();
+                paired.drifted += drifted;
+                let sample = |counts| Sample {
+                    program: program.to_owned(),
+                    families: vec![family.to_owned()],
+                    counts,
+                };
+                paired.samples.extend(phases(whole).into_iter().map(sample));
+            }
+            Err(why) => paired.left_out.push(format!("{program}: {why}")),
+        }
+    }
+    if paired.samples.is_empty() {
+        let [fast, slow] = ends(&names).map(str::to_owned);
+        return Err(Lack::NoPairs {
+            fast,
+            slow,
+            programs: paired.left_out,
+        });
+    }
+    Ok(paired)
+}
+
+fn ends<'n>(names: &[&'n str]) -> [&'n str; 2] {
+    match names {
+        [fast, .., slow] => [fast, slow],
+        _ => ["the fastest", "the slowest core type"],
+    }
+}
+
+fn has_base(reading: &Reading) -> bool {
+    let base = [Event::Instructions, Event::Cycles];
+    base.iter()
+        .all(|event| reading.counts.get(*event).is_some_and(|n| n > 0.0))
+}
+
+/// Windows of a program by core type, those that drifted left out, and the number of these.
+fn windows(names: &[&str], passes: &[&Pass]) -> Result<(Vec<Vec<Counted>>, usize), String> {
+    let mut lengths: Vec<f64> = Vec::new();
+    let mut by_type: Vec<Vec<Window>> = Vec::new();
+    for (row, name) in names.iter().enumerate() {
+        let own = || passes.iter().filter(|p| p.core_type == row);
+        let merged = own().fold(Vec::new(), |all, pass| merge(all, cut(pass)));
+        let extreme = row == 0 || row + 1 == names.len();
+        if extreme && !merged.iter().any(Window::has_base) {
+            return Err(match own().next() {
+                None => format!("it has no run on {name}"),
+                Some(_) => format!("no run on {name} has both instructions and cycles"),
+            });
+        }
+        lengths.extend(own().filter(|p| p.whole).map(|p| length(p)));
+        by_type.push(merged);
+    }
+    let least = lengths.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = lengths.iter().copied().fold(0.0, f64::max);
+    if most > least * (1.0 + SAME_WORK) {
+        return Err(format!(
+            "whole runs differ from {:.1} to {:.1} million instructions: they did not do the same work",
+            least / 1e6,
+            most / 1e6
+        ));
+    }
+    let extremes = by_type.first().into_iter().chain(by_type.last());
+    let number = extremes.map(Vec::len).min().unwrap_or(0);
+    let mut drifted = 0;
+    let mut kept = Vec::new();
+    for nth in 0..number {
+        let at = |windows: &Vec<Window>| windows.get(nth).map(Window::counted).unwrap_or_default();
+        let counted: Vec<Counted> = by_type.iter().map(at).collect();
+        if is_drifted(&counted) {
+            drifted += 1;
+        } else {
+            kept.push(counted);
+        }
+    }
+    if kept.is_empty() {
+        return Err(format!(
+            "all of its {number} windows drifted or are too short: what ran on {} is not what ran on {}",
+            ends(names)[0],
+            ends(names)[1]
+        ));
+    }
+    Ok((kept, drifted))
+}
+
+/// Whether branches per instruction differ between the fastest and the slowest core type, or nothing is known of one of them.
+fn is_drifted(counted: &[Counted]) -> bool {
+    let (Some(fast), Some(slow)) = (counted.first(), counted.last()) else {
+        return true;
+    };
+    let known = |c: &Counted| c.run_ns > 0.0 && c.counts.get(Event::Cycles).is_some();
+    let branches = |c: &Counted| c.counts.ratio(Event::Branches, Event::Instructions);
+    let differ = match (branches(fast), branches(slow)) {
+        (Some(a), Some(b)) => (a - b).abs() > SAME_BRANCHES * a.max(b),
+        _ => false,
+    };
+    differ || !known(fast) || !known(slow)
+}
+
+/// What passes show of one window.
+#[derive(Clone, Debug, Default)]
+struct Window {
+    /// Part of it that was seen.
+    seen: f64,
+    /// CPU time of the instructions it is of.
+    time: (f64, f64),
+    /// By event: counts, and instructions of the readings that had them. Sets that take turns see different instructions.
+    events: BTreeMap<Event, (f64, f64)>,
+}
+
+impl Window {
+    fn has_base(&self) -> bool {
+        self.time.1 > 0.0 && self.events.contains_key(&Event::Cycles)
+    }
+
+    /// Counts of all of its instructions.
+    fn counted(&self) -> Counted {
+        let mut counts = Counts::default();
+        if self.time.1 <= 0.0 {
+            return Counted::default();
+        }
+        counts.set(Event::Instructions, WINDOW);
+        for (event, (count, instructions)) in &self.events {
+            counts.set(*event, count / instructions * WINDOW);
+        }
+        let run_ns = self.time.0 / self.time.1 * WINDOW;
+        Counted { counts, run_ns }
+    }
+
+    /// Takes in a share of a reading.
+    fn add(&mut self, reading: &Reading, share: f64) {
+        let instructions = reading.counts.get(Event::Instructions).unwrap_or(0.0) * share;
+        let add = |sum: &mut (f64, f64), count: f64| {
+            sum.0 += count * share;
+            sum.1 += instructions;
+        };
+        add(&mut self.time, reading.running.0 as f64);
+        let others = ALWAYS.into_iter().chain(EVENTS).skip(1);
+        for event in others {
+            if let Some(count) = reading.counts.get(event) {
+                add(self.events.entry(event).or_default(), count);
+            }
+        }
+    }
+}
+
+/// A reading's instructions, those included that it did not see because other sets had their turn.
+fn instructions(reading: &Reading) -> f64 {
+    let seen = reading.counts.get(Event::Instructions).unwrap_or(0.0);
+    let part = reading.running.0 as f64 / reading.enabled.0.max(1) as f64;
+    if part > 0.0 { seen / part } else { 0.0 }
+}
+
+fn length(pass: &Pass) -> f64 {
+    pass.readings.iter().map(instructions).sum()
+}
+
+/// A pass cut at multiples of [`WINDOW`] instructions.
+fn cut(pass: &Pass) -> Vec<Window> {
+    let mut windows: Vec<Window> = Vec::new();
+    let mut from = 0.0;
+    for reading in &pass.readings {
+        let own = instructions(reading);
+        if own <= 0.0 {
+            continue;
+        }
+        let to = from + own;
+        let mut at: f64 = from;
+        while at < to {
+            let row = (at / WINDOW) as usize;
+            let end = to.min((row + 1) as f64 * WINDOW);
+            windows.resize_with(windows.len().max(row + 1), Window::default);
+            windows[row].seen += (end - at) / WINDOW;
+            windows[row].add(reading, (end - at) / own);
+            // Rounding must not hold it in place.
+            at = if end > at { end } else { to };
+        }
+        from = to;
+    }
+    while windows.len() > 1 && windows.last().is_some_and(|w| w.seen < LEAST_WINDOW) {
+        windows.pop();
+    }
+    windows
+}
+
+/// Both passes by window.
+fn merge(mut all: Vec<Window>, more: Vec<Window>) -> Vec<Window> {
+    all.resize_with(all.len().max(more.len()), Window::default);
+    for (sum, part) in all.iter_mut().zip(more) {
+        sum.seen = sum.seen.max(part.seen);
+        sum.time = (sum.time.0 + part.time.0, sum.time.1 + part.time.1);
+        for (event, (count, instructions)) in part.events {
+            let into = sum.events.entry(event).or_default();
+            *into = (into.0 + count, into.1 + instructions);
+        }
+    }
+    all
+}

@@ -1,0 +1,183 @@
+use countersteer_core::metric::Round;
+use countersteer_core::model::{Judged, Model, ModelFile, Target};
+use countersteer_core::sample::{Counts, Event, Sample as Counted};
+use countersteer_core::units::{CoreTypeId, Nanos};
+use countersteer_train::data::Data;
+use countersteer_train::export;
+use countersteer_train::train::{Trained, train};
+
+use crate::{additive, made_up, topology};
+
+struct Made {
+    data: Data,
+    trained: Trained,
+    file: ModelFile,
+}
+
+fn made() -> Made {
+    let topology = topology();
+    let samples = made_up(12, 1, additive_with_noise);
+    let data = Data::new(&samples, 0, &topology.core_types[0], Target::Sf);
+    let trained = train(&data, &[], 6).unwrap();
+    let file = export::file(
+        &topology,
+        0,
+        &data,
+        &trained,
+        "made up".into(),
+        Judged::default(),
+    );
+    Made {
+        data,
+        trained,
+        file,
+    }
+}
+
+fn additive_with_noise(r: &crate::Ratios, rng: &mut rand_pcg::Pcg64) -> f64 {
+    additive(r) * (1.0 + 0.03 * crate::normal(rng))
+}
+
+/// Counts with these ratios of the model's features, all of which are by instructions or cycles.
+fn counted(made: &Made, logarithms: &[f64]) -> Counted {
+    let mut counts = Counts::default();
+    let instructions = 1e12;
+    counts.set(Event::Instructions, instructions);
+    let cycles = instructions * logarithms[0].exp();
+    counts.set(Event::Cycles, cycles.round());
+    for (nth, x) in made.trained.factor.features.iter().zip(logarithms).skip(1) {
+        let feature = &made.data.features[*nth];
+        let below = if feature.below == Event::Cycles {
+            cycles
+        } else {
+            instructions
+        };
+        counts.set(feature.above, (below * x.exp()).round());
+    }
+    let (thread, cpu, at, set) = Default::default();
+    Counted {
+        thread,
+        cpu,
+        core_type: CoreTypeId::from_index(0),
+        at,
+        set,
+        sets: 1,
+        enabled: Nanos(1),
+        running: Nanos(1),
+        counts,
+    }
+}
+
+#[test]
+fn a_file_is_read_back_as_it_was() {
+    let made = made();
+    let text = made.file.to_toml().unwrap();
+    assert_eq!(ModelFile::parse("made-up", &text).unwrap(), made.file);
+    assert_eq!(
+        (&*made.file.fast, &*made.file.slow),
+        ("golden-cove", "gracemont")
+    );
+}
+
+/// In the middle of each step a table in whole numbers says what the sum says, but for the bits that are cut off.
+#[test]
+fn tables_in_sixteen_bits_equal_the_sum_in_the_middle_of_their_steps() {
+    let made = made();
+    let Trained {
+        factor,
+        width,
+        stretch,
+        ..
+    } = &made.trained;
+    let bit = 1.0 / 65536.0;
+    for (table, sum, times) in [
+        (&made.file.factor, factor, 1.0),
+        (&made.file.width, width, *stretch),
+    ] {
+        let table = table.fixed();
+        assert!((table.base_q16 as f64 * bit - times * sum.intercept).abs() <= bit);
+        assert_eq!(table.features.len(), sum.features.len());
+        for (nth, feature) in table.features.iter().enumerate() {
+            let (low, high) = made.data.features[sum.features[nth]].range;
+            for step in 0..40 {
+                let middle = low + (high - low) / 40.0 * (f64::from(step) + 0.5);
+                let mut counts = Counts::default();
+                counts.set(feature.below, 1e12);
+                counts.set(feature.above, (1e12 * middle.exp()).round());
+                let ratio = feature.ratio_q20(&counts).unwrap();
+                let reached = feature.steps.partition_point(|(least, _)| *least <= ratio);
+                let adds = feature.steps[reached - 1].1 as f64 * bit;
+                let wanted = times * sum.adds(&made.data, nth, middle);
+                assert!(
+                    (adds - wanted).abs() <= bit,
+                    "{nth} {step}: {adds} {wanted}"
+                );
+            }
+        }
+    }
+}
+
+/// On samples a model is off from the sum by no more than half of each step's height.
+#[test]
+fn what_a_file_predicts_is_the_sum_to_within_its_steps() {
+    let made = made();
+    let model = Model::new(&made.file);
+    let features = &made.trained.factor.features;
+    let height = |nth: usize| {
+        let steps = &made.file.factor.features[nth].steps;
+        let rises = steps.windows(2).map(|pair| (pair[1].1 - pair[0].1).abs());
+        rises.fold(0.0, f64::max)
+    };
+    let allowed = (0..features.len()).map(height).sum::<f64>() / 2.0 + 0.002;
+    assert!(allowed < 0.2, "{allowed}");
+    for row in &made.data.rows {
+        let logarithms: Vec<f64> = features.iter().map(|f| row.logarithms[*f]).collect();
+        let told = model
+            .predict(&Round::of(&counted(&made, &logarithms)))
+            .unwrap();
+        let wanted = made.trained.factor.of(&made.data, row);
+        assert!(
+            (told.factor - wanted).abs() <= allowed,
+            "{} {wanted}",
+            told.factor
+        );
+    }
+}
+
+#[test]
+fn what_was_never_seen_is_in_doubt() {
+    let made = made();
+    let model = Model::new(&made.file);
+    let inside: Vec<f64> = made
+        .trained
+        .factor
+        .features
+        .iter()
+        .map(|f| {
+            let (low, high) = made.data.features[*f].range;
+            f64::midpoint(low, high)
+        })
+        .collect();
+    let told = model.predict(&Round::of(&counted(&made, &inside))).unwrap();
+    assert!(told.doubt < 1.0 && told.confident().is_some());
+    let mut outside = inside.clone();
+    outside[0] = made.data.features[0].range.1 + 1.0;
+    let told = model
+        .predict(&Round::of(&counted(&made, &outside)))
+        .unwrap();
+    assert!(told.doubt > 1.0 && told.confident().is_none());
+    // What is not counted is not known.
+    let mut lacking = counted(&made, &inside);
+    let (cycles, instructions) = (Event::Cycles, Event::Instructions);
+    let kept = [cycles, instructions].map(|e| (e, lacking.counts.get(e).unwrap()));
+    lacking.counts = Counts::default();
+    kept.into_iter()
+        .for_each(|(e, value)| lacking.counts.set(e, value));
+    assert!(
+        model
+            .predict(&Round::of(&lacking))
+            .unwrap()
+            .confident()
+            .is_none()
+    );
+}

@@ -1,0 +1,100 @@
+//! Training on made-up programs, of which the truth is known.
+#![allow(clippy::unwrap_used)]
+
+mod data;
+mod export;
+mod fit;
+mod judge;
+mod records;
+
+use std::path::Path;
+
+use countersteer_core::events::Event;
+use countersteer_core::machine::Machine;
+use countersteer_core::sample::Counts;
+use countersteer_core::topology::Topology;
+use countersteer_train::sample::{Counted, Sample};
+use rand::{RngExt, SeedableRng};
+
+/// Golden Cove (8 counters) and Gracemont.
+pub fn topology() -> Topology {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/i9-12900k-8p8e.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    Topology::new(&Machine::parse("i9-12900k-8p8e.toml", &text).unwrap())
+}
+
+/// Instructions of a made-up stretch.
+pub const INSTRUCTIONS: f64 = 1e8;
+
+/// A stretch by what is counted on both core types, its speed-up factor, and nJ per instruction on each.
+pub fn stretch(family: &str, events: &[(Event, f64)], factor: f64, energy: [f64; 2]) -> Sample {
+    let counted = |slower: f64, energy: f64| {
+        let mut counts = Counts::default();
+        counts.set(Event::Instructions, INSTRUCTIONS);
+        counts.set(Event::EnergyNj, energy * INSTRUCTIONS);
+        for (event, per_instruction) in events {
+            counts.set(*event, (per_instruction * INSTRUCTIONS).round());
+        }
+        Counted {
+            counts,
+            run_ns: 2e7 * slower,
+        }
+    };
+    Sample {
+        program: family.into(),
+        families: vec![family.into()],
+        counts: vec![counted(1.0, energy[0]), counted(factor, energy[1])],
+    }
+}
+
+/// A normal deviate.
+pub fn normal(rng: &mut rand_pcg::Pcg64) -> f64 {
+    let (a, b): (f64, f64) = (rng.random_range(1e-12..1.0), rng.random_range(0.0..1.0));
+    (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+}
+
+/// Ratios of a made-up stretch, per instruction.
+#[derive(Clone, Copy)]
+pub struct Ratios {
+    pub cycles: f64,
+    pub misses: f64,
+    pub branch_misses: f64,
+    /// What has nothing to do with the factor.
+    pub loads: f64,
+}
+
+/// So many families of ten stretches each; the factor is what `truth` makes of the ratios and a normal deviate.
+pub fn made_up(
+    families: usize,
+    seed: u64,
+    truth: impl Fn(&Ratios, &mut rand_pcg::Pcg64) -> f64,
+) -> Vec<Sample> {
+    let mut rng = rand_pcg::Pcg64::seed_from_u64(seed);
+    let mut samples = Vec::new();
+    for family in 0..families {
+        for _ in 0..10 {
+            let mut log = |from: f64, to: f64| rng.random_range(from.ln()..to.ln()).exp();
+            let ratios = Ratios {
+                cycles: log(0.2, 3.0),
+                misses: log(1e-5, 1e-2),
+                branch_misses: log(1e-5, 1e-2),
+                loads: log(0.1, 0.4),
+            };
+            let events = [
+                (Event::Cycles, ratios.cycles),
+                (Event::LlcMisses, ratios.misses),
+                (Event::BranchMisses, ratios.branch_misses),
+                (Event::Loads, ratios.loads),
+            ];
+            let factor = truth(&ratios, &mut rng);
+            let name = format!("f{family:02}");
+            samples.push(stretch(&name, &events, factor, [1.0, 0.5]));
+        }
+    }
+    samples
+}
+
+/// A factor that is a sum of logarithms.
+pub fn additive(ratios: &Ratios) -> f64 {
+    2.2 - 0.25 * ratios.cycles.ln() + 0.08 * ratios.misses.ln()
+}
