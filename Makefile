@@ -115,7 +115,9 @@ setup-demo:
 # Records the shipped profiles again.
 profiles: setup setup-demo build
 	@scripts/install.sh stockfish x264 brotli lua5.4 gawk gnugo x265 imagemagick libjpeg-turbo-progs webp povray xsltproc libxml2-utils \
-	    sqlite3 glpk-utils minisat tetgen calculix-ccx bc
+	    sqlite3 glpk-utils minisat tetgen calculix-ccx bc clang-19 ruby guile-3.0 pari-gp python3-numpy z3 coinor-clp qhull-bin \
+	    pigz lbzip2 zopfli vpx-tools flac vorbis-tools opus-tools lame sox espeak-ng bwa minimap2 fasttree graphviz jq \
+	    ghostscript potrace primesieve openssl
 	demo/record.sh $(STEER) profiles/recorded
 
 # Writes what golden tests expect; review the difference by eye.

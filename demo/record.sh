@@ -9,6 +9,13 @@ shift 2
 export IN=out/inputs
 mkdir -p "$folder" "$IN"
 
+wanted() {
+    local pattern=.
+    [ $# -eq 0 ] || pattern="^($(IFS='|' && echo "$*"))"$'\t'
+    grep -v '^#' demo/programs.tsv | grep -E "$pattern"
+}
+lines=$(wanted "$@")
+
 [ -x "$IN/kernels" ] || cc -O2 -o "$IN/kernels" demo/kernels.c
 make_input() { [ -s "$IN/$1" ] || { "$IN/kernels" "${@:2}" >"$IN/$1.part" && mv "$IN/$1.part" "$IN/$1"; }; }
 make_input text text 3000000
@@ -25,6 +32,26 @@ make_input clauses.cnf sat 200
 make_input transport.lp transport 80
 make_input points.node points 12000
 make_input beam.inp beam 30
+make_input text-tiny text 60000
+make_input source-large.c source 60
+# Those that a script makes: kind, size, name of the file; only where a program wants it.
+make_material() {
+    [[ $lines == *"\$IN/$3"* ]] && [ ! -s "$IN/$3" ] || return 0
+    /usr/bin/python3 demo/materials.py "$1" "$2" >"$IN/$3.part"
+    mv "$IN/$3.part" "$IN/$3"
+}
+make_material sound 60 sound.wav
+make_material genome 400000 genome.fa
+make_material reads 400000 reads.fa
+make_material alignment 12 alignment.phy
+make_material graph 150 graph.dot
+make_material json 10000 orders.json
+make_material drawing 400 drawing.ps
+make_material bitmap 500 discs.pbm
+make_material factors 13 factors.smt2
+make_material cloud 8000 points.cloud
+# Programs that take as many threads as there are CPUs take this many on every machine.
+export OMP_NUM_THREADS=4
 
 # A line of programs.tsv: name, family, command.
 record_one() {
@@ -46,7 +73,7 @@ record_one() {
     }
     mv "$folder/.$name.part" "$folder/$name.json"
     rm -f "$IN/$name.out"
-    show_bar "$(find "$folder" -name '[!.]*.json' | wc -l)" "$name"
+    show_bar "$(cut -f1 <<<"$lines" | while read -r n; do [ ! -s "$folder/$n.json" ] || echo "$n"; done | wc -l)" "$name"
 }
 
 show_bar() {
@@ -56,11 +83,6 @@ show_bar() {
     printf '[%s%s] %d/%d %s\n' "${done_part// /#}" "${left_part// /.}" "$1" "$total" "$2" >&2
 }
 export -f record_one show_bar
-wanted() {
-    local pattern=.
-    [ $# -eq 0 ] || pattern="^($(IFS='|' && echo "$*"))"$'\t'
-    grep -v '^#' demo/programs.tsv | grep -E "$pattern"
-}
-total=$(wanted "$@" | wc -l)
-export steer folder total
-wanted "$@" | xargs -P "$(nproc)" -d '\n' -n 1 bash -c 'record_one "$1"' record
+total=$(wc -l <<<"$lines")
+export steer folder total lines
+printf '%s\n' "$lines" | xargs -P "$(nproc)" -d '\n' -n 1 bash -c 'record_one "$1"' record

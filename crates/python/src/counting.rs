@@ -18,10 +18,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    fn with<T>(
-        &self,
-        run: impl FnOnce(&mut Region) -> Result<T, CounterError>,
-    ) -> PyResult<T> {
+    fn with<T>(&self, run: impl FnOnce(&mut Region) -> Result<T, CounterError>) -> PyResult<T> {
         let mut region = self.region.lock().unwrap_or_else(PoisonError::into_inner);
         run(&mut region).map_err(raised)
     }

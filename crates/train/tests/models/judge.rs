@@ -104,7 +104,8 @@ fn a_model_without_noise_is_right_by_all_yardsticks() {
 /// Noise that is as it is said to be, the same for all, or larger where cycles are many.
 #[test]
 fn intervals_hold_nine_of_ten_factors_of_unseen_families() {
-    let noises: [(&str, fn(f64) -> f64); 2] = [
+    type Noise = fn(f64) -> f64;
+    let noises: [(&str, Noise); 2] = [
         ("even", |_| 0.05),
         ("uneven", |cycles| 0.02 + 0.04 * cycles),
     ];

@@ -15,7 +15,7 @@ fn pass(core_type: usize, stretches: &[(f64, f64)], branches: f64) -> Pass {
         while left > 0.5 {
             let instructions = (speed * 1e7).min(left);
             let time = Nanos((instructions / speed) as u64);
-            at = at + time;
+            at += time;
             left -= instructions;
             let mut counts = Counts::default();
             counts.set(Event::Instructions, instructions);
