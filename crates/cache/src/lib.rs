@@ -16,6 +16,7 @@ pub mod private;
 pub mod shared;
 #[cfg(feature = "files")]
 pub mod signature;
+pub mod source;
 pub mod stack;
 #[cfg(feature = "files")]
 pub mod trace;

@@ -7,6 +7,8 @@
 //! from it; the base moves to the line. A line that is far from all bases is preceded by a word of kind 3 that sets one to the
 //! two words that follow. Bases are zero where a block of words begins, so that blocks can be read alone.
 
+use std::sync::Arc;
+
 use crate::private::Access;
 
 /// What happened.
@@ -271,6 +273,8 @@ pub struct Head {
     pub stamp: u64,
 }
 
+/// Sets of the filter of programs that are simulated while they run: the first-level caches of all machines have as many.
+pub const LIVE_FILTER_SETS: u32 = 8;
 /// The thread enters the kernel where the block ends.
 pub const ENTERS_KERNEL: u32 = 1;
 /// The thread ends with the block.
@@ -325,6 +329,13 @@ impl Head {
             stamp: u64::from(high) << 32 | u64::from(low),
         })
     }
+}
+
+/// Words as this machine keeps them in bytes.
+#[must_use]
+pub fn words(bytes: &[u8]) -> Arc<[u32]> {
+    let words = bytes.as_chunks::<4>().0;
+    words.iter().map(|b| u32::from_ne_bytes(*b)).collect()
 }
 
 #[cfg(test)]

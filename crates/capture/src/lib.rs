@@ -8,6 +8,8 @@
 //! instruction by instruction and analysed for the parallelism that its data dependencies allow, the units that its operations
 //! need, and the time that its mispredicted branches take to be resolved.
 
+//! For traced simulation it does less: [`live`] threads only send what they execute.
+
 #![cfg_attr(test, allow(dead_code))]
 
 mod block;
@@ -20,6 +22,7 @@ mod flow;
 #[allow(dead_code)]
 mod layout;
 mod lines;
+mod live;
 mod mapping;
 mod memo;
 mod near;
@@ -40,5 +43,7 @@ mod vcpu;
 mod exec;
 #[cfg(not(test))]
 mod ffi;
+#[cfg(not(test))]
+mod live_plugin;
 #[cfg(not(test))]
 mod plugin;

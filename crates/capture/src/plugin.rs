@@ -15,13 +15,14 @@ use crate::decode::Builder;
 use crate::exec;
 use crate::ffi;
 use crate::layout::COMMAND_FILE;
+use crate::live_plugin;
 use crate::shared::Control;
 use crate::vcpu::{Vcpu, Verdict};
 
 /// Threads of one process at a time, at most.
 const THREADS: usize = 1 << 16;
 /// System calls of x86-64 that need more than the usual.
-const FORKS: [i64; 3] = [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork];
+pub const FORKS: [i64; 3] = [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork];
 
 /// Read by QEMU to see whether it can work with the plugin.
 #[unsafe(no_mangle)]
@@ -53,6 +54,14 @@ struct Known {
     memory: &'static [Option<MemoryUse>],
 }
 
+/// What is known of a block when it is translated.
+pub struct Translated {
+    pub insns: Vec<*mut ffi::Insn>,
+    pub block: &'static Block,
+    /// By instruction, how it accesses memory.
+    pub memory: &'static [Option<MemoryUse>],
+}
+
 /// Called by QEMU when it loads the plugin.
 ///
 /// # Safety
@@ -79,6 +88,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let arguments: Vec<&CStr> = (0..argc as usize)
         .map(|at| unsafe { CStr::from_ptr(*argv.add(at)) })
         .collect();
+    if let Some(name) = arguments
+        .iter()
+        .find_map(|a| a.to_bytes().strip_prefix(b"live="))
+    {
+        return live_plugin::install(id, name);
+    }
     let directory = arguments
         .iter()
         .find_map(|a| a.to_bytes().strip_prefix(b"dir="));
@@ -131,7 +146,7 @@ fn settings(directory: &Path, exact: bool, stream: Option<u32>) -> std::io::Resu
 }
 
 /// Ends the process at once, without another look at the program.
-fn end() -> ! {
+pub fn end() -> ! {
     // SAFETY: the call has no preconditions and does not return.
     unsafe { libc::_exit(0) }
 }
@@ -245,14 +260,18 @@ extern "C" fn on_split_memory<const WIDE: bool>(
     }
 }
 
-extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
-    // SAFETY: QEMU's block and its instructions are valid during this call.
+/// A block that is being translated, with its instructions.
+///
+/// # Safety
+/// QEMU's block is valid, as it is during a call of its callback.
+pub unsafe fn translated(tb: *mut ffi::Tb) -> Option<Translated> {
+    // SAFETY: the caller's block is valid.
     let insns: Vec<*mut ffi::Insn> = unsafe {
         (0..ffi::qemu_plugin_tb_n_insns(tb))
             .map(|at| ffi::qemu_plugin_tb_get_insn(tb, at))
             .collect()
     };
-    let Some(&first) = insns.first() else { return };
+    let first = *insns.first()?;
     // SAFETY: as above.
     let (pc, guest, host) = unsafe {
         (
@@ -265,6 +284,19 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
         GUEST_BASE.store((host as usize).wrapping_sub(guest as usize), Relaxed);
     }
     let (block, memory) = known_or_new(pc, &insns);
+    Some(Translated {
+        insns,
+        block,
+        memory,
+    })
+}
+
+extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
+    // SAFETY: QEMU's block and its instructions are valid during this call.
+    let Some(of) = (unsafe { translated(tb) }) else {
+        return;
+    };
+    let block = of.block;
     let streams = SETTINGS.get().is_some_and(|s| s.stream.is_some());
     // SAFETY: as above; the blocks live for ever.
     unsafe {
@@ -274,7 +306,7 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
             ffi::NO_REGISTERS,
             std::ptr::from_ref(block).cast_mut().cast(),
         );
-        for (insn, usage) in insns.iter().zip(memory) {
+        for (insn, usage) in of.insns.iter().zip(of.memory) {
             let Some(usage) = usage else { continue };
             let callback = memory_callback(usage, streams);
             ffi::qemu_plugin_register_vcpu_mem_cb(
@@ -380,20 +412,29 @@ extern "C" fn on_call(
     if number != libc::SYS_execve || a1 == 0 {
         return;
     }
+    vcpu.exec(true);
+    // SAFETY: these are the arguments of an execve that the program makes.
+    unsafe { become_qemu(&settings.wrapper, [a1, a2, a3]) };
+    vcpu.exec(false);
+}
+
+/// Becomes QEMU running what the program executes, if that is possible.
+///
+/// # Safety
+/// The arguments are those of an execve; a program that passes bad ones would only have got an error for them.
+pub unsafe fn become_qemu(wrapper: &[CString], [path, argv, envp]: [u64; 3]) {
     let base = GUEST_BASE.load(Relaxed);
     let host = |guest: u64| base.wrapping_add(guest as usize);
-    vcpu.exec(true);
-    // SAFETY: these are the arguments of an execve; a program that passes bad ones would only have got an error for them.
+    // SAFETY: the caller says so.
     unsafe {
         exec::exec(
-            &settings.wrapper,
+            wrapper,
             base,
-            host(a1) as *const c_char,
-            host(a2) as *const usize,
-            host(a3) as *const usize,
+            host(path) as *const c_char,
+            host(argv) as *const usize,
+            host(envp) as *const usize,
         )
     };
-    vcpu.exec(false);
 }
 
 extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, result: i64) {

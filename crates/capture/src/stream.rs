@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 
 use countersteer_cache::tracer::Tracer;
@@ -25,18 +25,15 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects the thread with this number.
+    /// Connects the thread with this number to the socket in a scratch directory.
     pub fn connect(directory: &Path, thread: u32, filter_sets: u32) -> io::Result<Self> {
-        let socket = UnixStream::connect(directory.join(STREAM_SOCKET))?;
-        // SAFETY: the descriptor is open; the result is checked below.
-        let high =
-            unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
-        let socket = if high < 0 {
-            socket.into()
-        } else {
-            // SAFETY: fcntl just made the descriptor, and nobody else has it.
-            unsafe { OwnedFd::from_raw_fd(high) }
-        };
+        let address = SocketAddr::from_pathname(directory.join(STREAM_SOCKET))?;
+        Self::connect_to(&address, thread, filter_sets)
+    }
+
+    /// Connects the thread with this number.
+    pub fn connect_to(address: &SocketAddr, thread: u32, filter_sets: u32) -> io::Result<Self> {
+        let socket = out_of_the_way(UnixStream::connect_addr(address)?);
         Ok(Self {
             tracer: Tracer::new(thread, std::process::id(), filter_sets),
             socket,
@@ -82,6 +79,12 @@ impl Stream {
         Ok(())
     }
 
+    /// Closes the socket without a look at anything else: what another thread had under way at a fork is not whole.
+    pub fn abandon(&self) {
+        // SAFETY: the descriptor is open, and the stream is not used again.
+        unsafe { libc::close(self.socket.as_raw_fd()) };
+    }
+
     /// Sends what there is.
     pub fn send(&mut self, flags: u32, stamp: u64) -> io::Result<()> {
         let socket = &self.socket;
@@ -91,6 +94,17 @@ impl Stream {
         });
         result
     }
+}
+
+/// The same socket under a number that the program does not use.
+pub fn out_of_the_way(socket: UnixStream) -> OwnedFd {
+    // SAFETY: the descriptor is open; the result is checked below.
+    let high = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
+    if high < 0 {
+        return socket.into();
+    }
+    // SAFETY: fcntl just made the descriptor, and no other code has it.
+    unsafe { OwnedFd::from_raw_fd(high) }
 }
 
 fn send_all(socket: &OwnedFd, words: &[u32]) -> io::Result<()> {

@@ -35,8 +35,8 @@ pub struct SimArgs {
     /// Context switches, migrations, cold caches and samples cost nothing.
     #[arg(long)]
     no_costs: bool,
-    /// Where misses come from: `analytic` expects them from profiles, `traced` takes recorded accesses through simulated
-    /// caches (each program's `profile` then names a trace).
+    /// Where misses come from: `analytic` expects them from profiles, `traced` takes programs' accesses through simulated
+    /// caches (each program's `profile` names a trace then, or it is a `command`, which runs meanwhile).
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = fidelity)]
     fidelity: Fidelity,
     /// Who chooses frequencies of machines with operating points: `performance` or `schedutil`, which heeds utilisation clamps;

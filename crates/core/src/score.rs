@@ -38,6 +38,10 @@ pub struct Outcome {
     pub migrations: u64,
     /// Context switches.
     pub switches: u64,
+    /// Lines of the last-level caches, by the program that lost them, then by the one that took their place; nothing where lines
+    /// are not simulated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evicted: Vec<Vec<u64>>,
 }
 
 /// Scores of one program.
@@ -197,6 +201,7 @@ mod tests {
             energy_j: 10.0,
             migrations: 3,
             switches: 0,
+            evicted: Vec::new(),
         };
         let score = Score::of(&outcome);
         assert!(

@@ -102,6 +102,9 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "spawn")) {
         if (posix_spawn(&pid, argv[0], NULL, NULL, child, environ)) return 1;
         waitpid(pid, NULL, 0);
+    } else if (!strcmp(what, "naps")) { // a family that never ends, two of which left their parent
+        if ((pid = fork()) == 0) fork(), setsid();
+        for (;;) pause();
     } else return 2;
     return 0;
 }

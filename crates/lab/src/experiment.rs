@@ -24,6 +24,7 @@ use rand::SeedableRng;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Kind, told};
 use crate::library::{self, Text};
 use crate::plan::{self, Loaded};
 
@@ -62,7 +63,7 @@ pub enum Fidelity {
     /// From profiles: what is to be expected of caches of a size.
     #[default]
     Analytic,
-    /// From traces: recorded accesses go through simulated caches.
+    /// From the programs: accesses, recorded or of programs that run meanwhile, go through simulated caches.
     Traced,
 }
 
@@ -145,6 +146,17 @@ impl TryFrom<MachineText> for LoadedMachine {
 }
 
 impl LoadedMachine {
+    /// A machine by its file's name and text, as a record holds it.
+    ///
+    /// # Errors
+    /// A text that is no machine, with the line.
+    pub fn of_text(path: &str, text: &str) -> Result<Self, TextError> {
+        Self::try_from(MachineText {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        })
+    }
+
     /// A machine that no file describes yet.
     ///
     /// # Errors
@@ -345,6 +357,9 @@ impl Experiment {
             driver,
             &mut policy_rng(*seed),
         )?;
+        if let Some(why) = workload.traces.failure() {
+            return Err(told(Kind::BadInput, why));
+        }
         let outcome = simulation.outcome();
         let score = Score::of(&outcome);
         let record = collector.map(|c| c.finish(&outcome, &score));

@@ -13,6 +13,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+pub mod blame;
 pub mod error;
 pub mod experiment;
 pub mod grid;

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
 use countersteer_cache::trace::{Entry, TraceFile};
-use countersteer_cache::wire::Head;
-use countersteer_sim::progress::traced::{Block, TraceSource};
 
 use crate::error::{Kind, told};
 use crate::library::Text;
@@ -16,6 +15,8 @@ use crate::library::Text;
 const EXTENSION: &str = "trace";
 /// Words of unpacked blocks that a trace keeps in memory: 256 MiB.
 const MOST_WORDS: usize = 64 << 20;
+/// A thread that is off its trace by more instructions than that looks for its place anew.
+const FAR: f64 = 300_000.0;
 
 /// Whether a program's `profile` names a trace.
 #[must_use]
@@ -26,12 +27,12 @@ pub fn is_trace(path: &str) -> bool {
 /// Blocks that were read, by thread and number.
 #[derive(Default)]
 struct Kept {
-    blocks: HashMap<(u32, u32), Arc<[u32]>>,
+    blocks: HashMap<(usize, usize), Arc<[u32]>>,
     words: usize,
 }
 
 /// A trace file that is simulated.
-pub struct Source {
+struct Source {
     file: TraceFile,
     /// Blocks by thread, in order.
     threads: Vec<Vec<Entry>>,
@@ -42,7 +43,7 @@ pub struct Source {
 ///
 /// # Errors
 /// A file that is no trace, or one without a profile or instructions.
-pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<Source>)> {
+pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
     let shown = path.display().to_string();
     let file = TraceFile::open(path)?;
     let profile = file.trailer().profile.as_ref().ok_or_else(|| {
@@ -76,29 +77,87 @@ pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<Source>)> {
     let kept = Mutex::default();
     Ok((
         text,
-        Arc::new(Source {
+        Arc::new(Recording(Arc::new(Source {
             file,
             threads,
             kept,
-        }),
+        }))),
     ))
 }
 
-impl TraceSource for Source {
-    fn threads(&self) -> u32 {
-        self.threads.len() as u32
+/// The trace as a program.
+struct Recording(Arc<Source>);
+
+impl TraceSource for Recording {
+    fn copy(&self) -> Arc<dyn ProgramCopy> {
+        Arc::new(Self(Arc::clone(&self.0)))
+    }
+}
+
+impl ProgramCopy for Recording {
+    fn stream(&self, thread: u32) -> Box<dyn Stream> {
+        let thread = thread as usize % self.0.threads.len();
+        let blocks = self.0.threads[thread].iter();
+        let length: f64 = blocks.map(|e| f64::from(e.head.instructions)).sum();
+        Box::new(Reading {
+            source: Arc::clone(&self.0),
+            thread,
+            length,
+            next: 0,
+            start: 0.0,
+            after: 0.0,
+        })
+    }
+}
+
+/// A thread's place in a trace.
+struct Reading {
+    source: Arc<Source>,
+    thread: usize,
+    /// Instructions of the thread.
+    length: f64,
+    next: usize,
+    /// Instructions before the last block, and after it.
+    start: f64,
+    after: f64,
+}
+
+impl Stream for Reading {
+    fn next_block(&mut self) -> Block {
+        if self.next >= self.source.threads[self.thread].len() {
+            (self.next, self.after) = (0, 0.0);
+        }
+        let block = self.source.block(self.thread, self.next);
+        self.next += 1;
+        self.start = self.after;
+        self.after += f64::from(block.head.instructions);
+        block
     }
 
-    fn blocks(&self, thread: u32) -> u32 {
-        self.threads[thread as usize].len() as u32
+    fn begin(&mut self, share: f64, behind: u32) -> bool {
+        let wanted = share * self.length;
+        let at = (self.start + f64::from(behind)) % self.length;
+        let off = (wanted - at).abs();
+        if off.min(self.length - off) <= FAR {
+            return false;
+        }
+        (self.next, self.after) = (0, 0.0);
+        for entry in &self.source.threads[self.thread] {
+            let length = f64::from(entry.head.instructions);
+            if self.after + length > wanted {
+                break;
+            }
+            self.after += length;
+            self.next += 1;
+        }
+        self.start = self.after;
+        true
     }
+}
 
-    fn head(&self, thread: u32, block: u32) -> Head {
-        self.threads[thread as usize][block as usize].head
-    }
-
-    fn block(&self, thread: u32, block: u32) -> Block {
-        let entry = &self.threads[thread as usize][block as usize];
+impl Source {
+    fn block(&self, thread: usize, block: usize) -> Block {
+        let entry = &self.threads[thread][block];
         let head = entry.head;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(words) = kept.blocks.get(&(thread, block)) {

@@ -6,10 +6,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
 use countersteer_cache::tracer::Tracer;
-use countersteer_cache::wire::Head;
-use countersteer_core::driver::{DriverConfig, drive};
+use countersteer_core::driver::{DriverConfig, Recorder, drive};
+use countersteer_core::engine::{Applied, Observation};
+use countersteer_core::events::Event;
 use countersteer_core::machine::Machine;
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::Placement;
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::profile::Profile;
 use countersteer_core::topology::Topology;
@@ -18,7 +22,6 @@ use countersteer_sim::engine::{
     Plan, PlannedProgram, ProgramUsage, SimConfig, SimError, Simulation,
 };
 use countersteer_sim::linux::LinuxConfig;
-use countersteer_sim::progress::traced::{Block, TraceSource};
 use countersteer_sim::progress::{ProgressConfig, Traces, synthetic};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -27,23 +30,42 @@ use rand_pcg::Pcg64;
 const LENGTH: u64 = 4_000_000;
 
 /// Blocks in memory, of each thread.
-struct Recorded(Vec<Vec<Block>>);
+#[derive(Clone)]
+struct Recorded(Arc<Vec<Vec<Block>>>);
 
 impl TraceSource for Recorded {
-    fn threads(&self) -> u32 {
-        self.0.len() as u32
+    fn copy(&self) -> Arc<dyn ProgramCopy> {
+        Arc::new(self.clone())
+    }
+}
+
+impl ProgramCopy for Recorded {
+    fn stream(&self, thread: u32) -> Box<dyn Stream> {
+        let thread = thread as usize % self.0.len();
+        let blocks = Arc::clone(&self.0);
+        Box::new(Reading {
+            blocks,
+            thread,
+            next: 0,
+        })
+    }
+}
+
+struct Reading {
+    blocks: Arc<Vec<Vec<Block>>>,
+    thread: usize,
+    next: usize,
+}
+
+impl Stream for Reading {
+    fn next_block(&mut self) -> Block {
+        let blocks = &self.blocks[self.thread];
+        self.next += 1;
+        blocks[(self.next - 1) % blocks.len()].clone()
     }
 
-    fn blocks(&self, thread: u32) -> u32 {
-        self.0[thread as usize].len() as u32
-    }
-
-    fn head(&self, thread: u32, block: u32) -> Head {
-        self.0[thread as usize][block as usize].head
-    }
-
-    fn block(&self, thread: u32, block: u32) -> Block {
-        self.0[thread as usize][block as usize].clone()
+    fn begin(&mut self, _: f64, _: u32) -> bool {
+        false
     }
 }
 
@@ -69,7 +91,7 @@ fn random(lines: u64, stores: bool, threads: u32) -> Recorded {
         }
         blocks
     };
-    Recorded((1..=threads).map(thread).collect())
+    Recorded(Arc::new((1..=threads).map(thread).collect()))
 }
 
 /// The profile that such a program has, and its trace.
@@ -133,6 +155,74 @@ fn run(mut simulation: Simulation, topology: &Arc<Topology>) -> Vec<ProgramUsage
     let mut rng = PolicyRng::seed_from_u64(1);
     drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng).unwrap();
     simulation.usage()
+}
+
+/// Evictions that programs suffered and caused, from all samples.
+#[derive(Default)]
+struct Seen([[f64; 2]; 4]);
+
+impl Recorder for Seen {
+    fn observation(&mut self, _: &Topology, observation: &Observation, _: &MetricBank) {
+        for sample in &observation.samples {
+            let row = &mut self.0[sample.thread.index()];
+            row[0] += sample.counts.get(Event::EvictionsSuffered).unwrap();
+            row[1] += sample.counts.get(Event::EvictionsCaused).unwrap();
+        }
+    }
+
+    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
+}
+
+#[test]
+fn who_evicts_whom_is_counted_by_program_and_sampled() {
+    // Two chips with a cache each, and two programs for each that do not fit together.
+    let topology = topology("core2-quad");
+    let (profile, trace) = program("large", 50_000);
+    let cpus = ["0", "1", "2", "3"];
+    let plan = plan(&cpus.map(|cpu| (profile.clone(), 1, cpu)));
+    let events = [Event::EvictionsSuffered, Event::EvictionsCaused];
+    let traces = Traces(vec![(profile, trace)]);
+    let config = SimConfig {
+        rounds: 1,
+        ..config()
+    };
+    let simulation = Simulation::traced(Arc::clone(&topology), &plan, config, traces);
+    let mut simulation = simulation.unwrap().counting_events(&events);
+    let mut policy = countersteer_policies::parse("linux", &topology).unwrap();
+    let driver = DriverConfig {
+        period: Nanos::from_millis(1),
+        until: Nanos::NEVER,
+    };
+    let mut rng = PolicyRng::seed_from_u64(1);
+    let mut seen = Seen::default();
+    let recorders: &mut [&mut dyn Recorder] = &mut [&mut seen];
+    drive(
+        &mut simulation,
+        policy.as_mut(),
+        recorders,
+        driver,
+        &mut rng,
+    )
+    .unwrap();
+    let evicted = simulation.outcome().evicted;
+    let near = |row: usize, by: usize| evicted[row][by];
+    for (row, neighbour) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
+        assert!(near(row, neighbour) > 1000, "{evicted:?}");
+        let far: u64 = (0..4)
+            .filter(|by| by / 2 != row / 2)
+            .map(|by| near(row, by))
+            .sum();
+        assert_eq!(far, 0, "{evicted:?}");
+        let exact = [near(row, neighbour), near(neighbour, row)];
+        for (sampled, exact) in seen.0[row].iter().zip(exact) {
+            // What happened after the last sample is missing.
+            let exact = exact as f64;
+            assert!(
+                *sampled <= exact && *sampled > 0.8 * exact,
+                "{sampled} of {exact}"
+            );
+        }
+    }
 }
 
 fn ips(usage: &ProgramUsage) -> f64 {

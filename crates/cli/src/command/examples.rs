@@ -60,6 +60,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         ],
     ),
     (
+        "blame",
+        [
+            "blame -m core2-quad -w unequal-cores",
+            "blame run.rec --instead mpi,joint --json",
+        ],
+    ),
+    (
         "compare",
         [
             "compare -m ryzen-7950x3d -w shared-caches -P linux,contention",

@@ -1,5 +1,6 @@
 //! Subcommands: one file each, one row in [`Command`].
 
+pub mod blame;
 pub mod compare;
 pub mod ctl;
 pub mod daemon;
@@ -96,6 +97,8 @@ enum Command {
     Compare(compare::Args),
     /// Run a grid of experiments, as many as there are, in chunks that survive a kill
     Sweep(sweep::Args),
+    /// Show which program slows which, by how much, and what place or partition would end it
+    Blame(blame::Args),
     /// Run the papers' experiments again and compare the results
     Reproduce(reproduce::Args),
     /// Make an HTML report or a timeline from records
@@ -145,6 +148,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Sim(args) => done(sim::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
         Command::Sweep(args) => done(sweep::run(&args)),
+        Command::Blame(args) => done(blame::run(&args)),
         Command::Reproduce(args) => done(reproduce::run(&args)),
         Command::Report(args) => done(report::run(&args)),
         Command::Replay(args) => replay::run(&args),

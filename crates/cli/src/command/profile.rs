@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 
 use anyhow::Context;
 use countersteer_core::profile::Profile;
 use countersteer_core::units::Nanos;
 use countersteer_host::online::counted::EVENTS;
+use countersteer_host::record_run::live::Live;
 use countersteer_host::record_run::{self, RecordOptions, Recording};
 use countersteer_lab::{Loaded, plan};
 use countersteer_report::tabulate::tabulate;
@@ -218,7 +220,14 @@ fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
 
 /// A workload, with profiles of its commands; says which profiles are not of whole runs.
 pub fn load_workload(name: &str) -> anyhow::Result<Loaded> {
-    let loaded = plan::load(name, &record_cached)?;
+    let mut loaded = plan::load(name, &record_cached)?;
+    // Traced simulation runs commands while it simulates them.
+    for (program, profile) in &loaded.programs {
+        if let (Some(command), Profile::Recorded(recorded)) = (&program.command, &**profile) {
+            let live = Live::new(command.clone(), recorded.shape.threads);
+            loaded.traces.0.push((Arc::clone(profile), Arc::new(live)));
+        }
+    }
     for warning in loaded.warnings() {
         eprintln!("steer: {warning}");
     }

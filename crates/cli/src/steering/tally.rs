@@ -153,9 +153,8 @@ impl Tally {
         let outcome = Outcome {
             programs: programs.collect(),
             elapsed_s: summary.elapsed_s,
-            energy_j: 0.0,
             migrations: summary.migrations,
-            switches: 0,
+            ..Outcome::default()
         };
         (summary, outcome, self.collector)
     }

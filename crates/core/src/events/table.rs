@@ -72,6 +72,8 @@ events! {
     StallMemory       "stall_cycles_memory"   [],                                    "" Source::Processor(&[named("stall_backend_mem"), coded(&["skylake", "icelake"], "event=0xa3,umask=0x14,cmask=0x14")]), "cycles in which nothing was executed for waiting on memory or a cache";
     StallBranches     "stall_cycles_branches" [],                                    "" Source::Simulator, "cycles lost to mispredicted branches";
     StallOther        "stall_cycles_other"    [],                                    "" Source::Simulator, "cycles above one per dispatched width that are neither lost to memory nor to branches";
+    EvictionsSuffered "llc_evictions_suffered" [],                                   "" Source::Simulator, "lines of the last-level caches that other programs took the place of; only a simulation line by line knows it";
+    EvictionsCaused   "llc_evictions_caused" [],                                     "" Source::Simulator, "lines of other programs in the last-level caches that lines of this one took the place of; likewise";
     TaskClock         "task_clock"        [],                                        "ns" Source::software(1, false), "time on a CPU";
     CpuClock          "cpu_clock"         [],                                        "ns" Source::software(0, false), "time on a CPU, by the CPU's own timer";
     PageFaults        "page_faults"       ["faults"],                                "" Source::software(2, false), "page faults";

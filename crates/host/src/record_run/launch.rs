@@ -50,7 +50,7 @@ pub struct Outcome {
 
 /// Runs the program to its end.
 pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordError> {
-    let wrapper = wrapper(setup, options);
+    let wrapper = recording_wrapper(setup, options);
     let file = setup.directory.join(COMMAND_FILE);
     let bytes = wrapper
         .iter()
@@ -63,7 +63,7 @@ pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordE
         source,
     };
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
-    let mut child = spawn(command(&wrapper, setup, options)).map_err(failed)?;
+    let mut child = spawn(command(&wrapper, &setup.program, options)).map_err(failed)?;
     let (status, interrupted) = wait(&mut child, &mut signals, setup, options).map_err(failed)?;
     let control = raw::read_control(&setup.control)?;
     if control.stopped {
@@ -76,26 +76,30 @@ pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordE
     })
 }
 
-/// QEMU with its options, up to the program.
-fn wrapper(setup: &Setup, options: &RecordOptions) -> Vec<OsString> {
-    // A comma ends a plugin's file name unless doubled.
-    let escaped = |path: &Path| path.display().to_string().replace(',', ",,");
+/// QEMU with its options, up to the program, where it is recorded.
+fn recording_wrapper(setup: &Setup, options: &RecordOptions) -> Vec<OsString> {
     let exact = if options.exact { ",exact=on" } else { "" };
     let stream = options
         .stream
         .as_ref()
         .map(|(sets, _)| format!(",stream={sets}"));
     let stream = stream.unwrap_or_default();
-    let plugin = format!(
-        "file={},dir={}{exact}{stream}",
-        escaped(&setup.plugin),
-        escaped(&setup.directory)
-    );
-    let qemu = setup.qemu.clone().into_os_string();
+    let arguments = format!("dir={}{exact}{stream}", escaped(&setup.directory));
+    wrapper(&setup.qemu, &setup.plugin, &options.cpu, &arguments)
+}
+
+/// A comma ends a plugin's file name unless doubled.
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// QEMU with its options, up to the program.
+pub fn wrapper(qemu: &Path, plugin: &Path, cpu: &str, arguments: &str) -> Vec<OsString> {
+    let plugin = format!("file={},{arguments}", escaped(plugin));
     [
-        qemu,
+        qemu.into(),
         "-cpu".into(),
-        options.cpu.clone().into(),
+        cpu.into(),
         "-seed".into(),
         "1".into(),
         "-plugin".into(),
@@ -104,15 +108,16 @@ fn wrapper(setup: &Setup, options: &RecordOptions) -> Vec<OsString> {
     .into()
 }
 
-fn command(wrapper: &[OsString], setup: &Setup, options: &RecordOptions) -> Command {
+/// A program with its arguments, under QEMU.
+pub fn command(wrapper: &[OsString], program: &Program, options: &RecordOptions) -> Command {
     let mut command = Command::new(&wrapper[0]);
     command
         .args(&wrapper[1..])
         .arg("-0")
-        .arg(&setup.program.zeroth)
-        .arg(&setup.program.file);
+        .arg(&program.zeroth)
+        .arg(&program.file);
     command
-        .args(&setup.program.before)
+        .args(&program.before)
         .args(options.command.iter().skip(1));
     command.env_clear().envs(FIXED);
     command.envs(
@@ -132,7 +137,7 @@ fn command(wrapper: &[OsString], setup: &Setup, options: &RecordOptions) -> Comm
 
 /// Starts the program without address randomisation. The setting belongs to the calling thread and its children; where it
 /// may not be changed (some containers), QEMU's own layout still makes addresses repeatable in practice.
-fn spawn(mut command: Command) -> std::io::Result<Child> {
+pub fn spawn(mut command: Command) -> std::io::Result<Child> {
     let before = personality::get().ok();
     if let Some(before) = before {
         let _ = personality::set(before | Persona::ADDR_NO_RANDOMIZE);

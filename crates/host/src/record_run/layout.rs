@@ -26,6 +26,8 @@ pub const CONTROL_FILE: &str = "control";
 pub const COMMAND_FILE: &str = "command";
 /// Name of the socket to which threads send what they execute, where that is asked for.
 pub const STREAM_SOCKET: &str = "stream";
+/// What follows the name of a live program's socket in that of the socket whose end ends its processes.
+pub const LIFELINE_SUFFIX: &str = "-life";
 /// Ending of a thread's file.
 pub const THREAD_SUFFIX: &str = "raw";
 

@@ -17,6 +17,7 @@ mod figures;
 mod launch;
 #[allow(dead_code)]
 mod layout;
+pub mod live;
 mod pipeline;
 mod program;
 mod raw;

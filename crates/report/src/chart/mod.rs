@@ -5,6 +5,7 @@
 
 mod bars;
 mod curves;
+mod evictions;
 mod occupancy;
 mod residence;
 mod slowdowns;
@@ -57,6 +58,7 @@ pub static CHARTS: &[ChartDef] = &[
     timeline::BY_PROGRAM,
     timeline::BY_CPU,
     occupancy::DEF,
+    evictions::DEF,
     curves::DEF,
 ];
 

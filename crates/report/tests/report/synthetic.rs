@@ -253,6 +253,7 @@ impl Room {
             energy_j: power * elapsed_s,
             migrations: self.migrations,
             switches: self.now / QUANTUM,
+            evicted: Vec::new(),
         }
     }
 

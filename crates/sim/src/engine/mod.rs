@@ -312,6 +312,7 @@ impl Simulation {
             energy_j: self.progress.energy_j(self.now),
             migrations: self.migrations,
             switches: self.switches,
+            evicted: self.progress.evicted(),
         }
     }
 

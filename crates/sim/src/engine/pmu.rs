@@ -12,7 +12,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 
-use crate::progress::{Counters, Detail};
+use crate::progress::{Counters, Detail, Evictions};
 
 /// What each set counts besides, or the first of them at least.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
@@ -30,6 +30,7 @@ fn is_offered(event: Event) -> bool {
     let counters = Counters {
         instructions: 1.0,
         detail,
+        evictions: Some(Evictions::default()),
         ..Counters::default()
     };
     counters.event(event).is_some()

@@ -22,6 +22,15 @@ pub struct Counters {
     pub energy_nj: f64,
     pub run_ns: f64,
     pub detail: Detail,
+    /// Where lines are simulated.
+    pub evictions: Option<Evictions>,
+}
+
+/// A thread's part of the lines that its program and others lost to each other in the last-level caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Evictions {
+    pub suffered: f64,
+    pub caused: f64,
 }
 
 /// Events that only a recorded profile can tell: one measured at a few cache sizes says nothing of the instruction mix.
@@ -86,6 +95,8 @@ impl Counters {
             Event::StallMemory => detail(self.detail.stall_memory),
             Event::StallBranches => detail(self.detail.stall_branches),
             Event::StallOther => detail(self.detail.stall_other),
+            Event::EvictionsSuffered => self.evictions.map(|e| e.suffered),
+            Event::EvictionsCaused => self.evictions.map(|e| e.caused),
             _ => None,
         }
     }

@@ -15,7 +15,7 @@ use countersteer_core::profile::Profile;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
-pub use counters::{Counters, Detail};
+pub use counters::{Counters, Detail, Evictions};
 pub use traced::{Traced, Traces};
 
 /// A program known to the model.
@@ -40,7 +40,8 @@ pub enum ModelError {
     },
     /// Traced simulation of a program that was not traced.
     #[error(
-        "`{profile}` has no trace, which traced simulation needs; record one with `steer trace record` and name its file as `profile`"
+        "`{profile}` has neither a trace nor a command, of which traced simulation needs one: record a trace with `steer trace record` \
+         and name its file as `profile`, or give the program as `command`"
     )]
     NoTrace { profile: String },
 }
@@ -118,6 +119,12 @@ pub trait ProgressModel {
 
     /// Lines that a thread holds in a cache behind the cores.
     fn occupancy_lines(&self, thread: ThreadId, cache: CacheId) -> f64;
+
+    /// Lines of the last-level caches, by the program that lost them, then by the one that took their place, in the order of
+    /// [`Self::begin_program`]; nothing where lines are not simulated.
+    fn evicted(&self) -> Vec<Vec<u64>> {
+        Vec::new()
+    }
 
     /// Energy of the whole machine since time zero, in joules.
     fn energy_j(&mut self, now: Nanos) -> f64;

@@ -46,7 +46,7 @@ use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 use agenda::Agenda;
 use class::{Class, NONE};
 use cores::Core;
-use memory::MemoryDomain;
+pub(super) use memory::MemoryDomain;
 use model::Model;
 use parts::Division;
 use pool::{Pool, Stepping};
@@ -56,7 +56,6 @@ use thread::Thread;
 
 pub(super) use class::Cpu;
 pub(super) use interval::{Cycles, Measured, Timing};
-pub(super) use memory::factor_at;
 pub(super) use siblings::Beside;
 pub use signature::signature;
 pub(super) use table::MAX_LEVELS;

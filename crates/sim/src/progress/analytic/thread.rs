@@ -133,6 +133,7 @@ impl Thread {
                 energy_nj: 0.0,
                 run_ns: 0.0,
                 detail: Detail::NONE,
+                evictions: None,
             },
             chain: [NONE; MAX_LEVELS],
             rows: [0; MAX_LEVELS],

@@ -2,6 +2,8 @@
 //!
 //! Input: a topology, accesses of threads on CPUs. Output: what the cores' own caches missed, logged for the weave.
 
+use std::collections::BTreeSet;
+
 use countersteer_cache::prefetch::Prefetch;
 use countersteer_cache::private::{Access, Private, Request, Served as By};
 use countersteer_cache::shared::{Inclusion, Shared};
@@ -54,6 +56,8 @@ pub struct Machine {
     nodes: Vec<Option<usize>>,
     /// By CPU, inner first.
     pub(super) chains: Vec<Vec<usize>>,
+    /// The last of each chain, once each.
+    pub(super) last: Vec<usize>,
     pub(super) core_of: Vec<usize>,
     pub(super) log: Vec<Logged>,
     pub(super) served: Vec<Served>,
@@ -97,9 +101,12 @@ impl Machine {
                 .filter_map(|id| nodes[*id as usize])
                 .collect()
         };
+        let chains: Vec<Vec<usize>> = cpus.iter().map(chain).collect();
+        let last: BTreeSet<usize> = chains.iter().filter_map(|c| c.last().copied()).collect();
         Self {
             cores: (0..cores).map(private).collect(),
-            chains: cpus.iter().map(chain).collect(),
+            chains,
+            last: last.into_iter().collect(),
             core_of: cpus.iter().map(|c| c.core as usize).collect(),
             served: vec![Served::default(); cpus.len()],
             log: Vec::new(),

@@ -24,53 +24,35 @@ mod weave;
 use std::fmt;
 use std::sync::Arc;
 
-use countersteer_cache::wire::Head;
+use countersteer_cache::source::{ProgramCopy, TraceSource};
 use countersteer_core::profile::Profile;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
-use super::analytic::{Analytic, Beside, Cpu, factor_at};
-use super::{Counters, ModelError, ModelId, ProgressConfig, ProgressModel, Rates};
+use super::analytic::{Analytic, Beside, Cpu, MemoryDomain};
+use super::{Counters, Evictions, ModelError, ModelId, ProgressConfig, ProgressModel, Rates};
 use machine::Machine;
 use thread::{Place, Program, Thread};
-
-pub use weave::Pressure;
 
 /// A step at most.
 const STEP_NS: u64 = 20_000;
 /// A step at least, unless the engine asks for the time.
 const LEAST_NS: u64 = 500;
 const NOBODY: u32 = u32::MAX;
-/// Part of a new memory latency that is taken over at each step.
+/// Part of a new demand, and of a new memory latency, that is taken over at each step.
 const DAMPING: f64 = 0.25;
-/// Utilisation of a memory domain at which its latency is capped, in steps; throughput is bounded by the steps after.
-const MOST_UTILISATION: f64 = 0.98;
-
-/// A block of events, ready to be read.
-#[derive(Clone, Debug)]
-pub struct Block {
-    pub head: Head,
-    pub words: Arc<[u32]>,
-}
-
-/// The recorded run of a program.
-pub trait TraceSource: Send + Sync {
-    /// Threads that were recorded, at least one.
-    fn threads(&self) -> u32;
-
-    /// Blocks of a thread.
-    fn blocks(&self, thread: u32) -> u32;
-
-    /// What a block says of itself.
-    fn head(&self, thread: u32, block: u32) -> Head;
-
-    /// A block; an empty one where it cannot be read any more.
-    fn block(&self, thread: u32, block: u32) -> Block;
-}
 
 /// Traces by the profile that they belong to.
 #[derive(Clone, Default)]
 pub struct Traces(pub Vec<(Arc<Profile>, Arc<dyn TraceSource>)>);
+
+impl Traces {
+    /// Why a program could not go on, where one could not.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.0.iter().find_map(|(_, source)| source.failure())
+    }
+}
 
 impl fmt::Debug for Traces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,10 +74,11 @@ pub struct Traced {
     threads: Vec<Thread>,
     /// Copies of programs so far; each has an address space of its own.
     instances: u16,
+    /// The last one, once it has threads.
+    copy: Option<Arc<dyn ProgramCopy>>,
     on_cpu: Vec<u32>,
     before_on_cpu: Vec<u32>,
-    /// By memory domain: factor on the latency.
-    factors: Vec<f64>,
+    memories: Vec<MemoryDomain>,
     finished: Vec<u32>,
     spent: account::Spent,
     clock: u64,
@@ -111,7 +94,11 @@ impl Traced {
             machine: Machine::new(&topology, &cpus),
             on_cpu: vec![NOBODY; cpus.len()],
             before_on_cpu: vec![NOBODY; cpus.len()],
-            factors: vec![1.0; topology.memory.len()],
+            memories: topology
+                .memory
+                .iter()
+                .map(|memory| MemoryDomain::new(memory.bandwidth_gb_s))
+                .collect(),
             spent: account::Spent::new(&topology),
             analytic,
             topology,
@@ -121,15 +108,10 @@ impl Traced {
             programs: Vec::new(),
             threads: Vec::new(),
             instances: 0,
+            copy: None,
             finished: Vec::new(),
             clock: 0,
         }
-    }
-
-    /// Who evicted whom in a cache behind the cores: lines of the first program that the second took the place of.
-    #[must_use]
-    pub fn pressure(&self, cache: CacheId) -> Pressure {
-        self.machine.pressure(cache, usize::from(self.instances))
     }
 
     fn working(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
@@ -143,23 +125,26 @@ impl Traced {
         let working: Vec<(usize, u32)> = self.working().collect();
         for (row, id) in &working {
             let thread = &mut self.threads[*id as usize];
-            let program = &self.programs[thread.program as usize];
-            thread.run(program, *row, ns as f64, &mut self.machine);
+            thread.run(*row, ns as f64, &mut self.machine);
         }
         let sharing = |owner: u16| {
             let of = self.threads.iter().filter(|t| t.owner == owner);
             of.take(2).count() > 1
         };
         self.machine.weave(sharing);
+        // Demands of single steps come and go with the debts of threads.
+        for memory in &mut self.memories {
+            memory.demand *= 1.0 - DAMPING;
+            memory.slope *= 1.0 - DAMPING;
+        }
         let beside: Vec<Beside> = working.iter().map(|(row, _)| self.beside(*row)).collect();
-        let mut demand = vec![0.0; self.factors.len()];
         for ((row, id), beside) in working.into_iter().zip(&beside) {
             let cpu = &self.cpus[row];
             let place = Place {
                 cpu,
                 siblings: self.siblings(row),
                 beside,
-                factor: self.factors[cpu.memory as usize],
+                factor: self.memories[cpu.memory as usize].factor,
                 ns: ns as f64,
                 power: &self.topology.core_types[cpu.core_type as usize].power,
             };
@@ -167,18 +152,20 @@ impl Traced {
             let thread = &mut self.threads[id as usize];
             let program = &self.programs[thread.program as usize];
             let held = self.machine.held(row, thread.owner);
-            let energy = thread.settle(program, &place, &served, &held);
-            demand[cpu.memory as usize] += energy.memory_lines / ns as f64;
+            let (energy, steepness) = thread.settle(program, &place, &served, &held);
+            let demand = DAMPING * energy.memory_lines / ns as f64;
+            let memory = &mut self.memories[cpu.memory as usize];
+            memory.demand += demand;
+            memory.slope += demand * steepness;
             self.spent.add(&energy);
             if thread.left <= 0.0 {
                 self.finished.push(id);
             }
         }
         if self.config.contention {
-            for (row, demand) in demand.into_iter().enumerate() {
-                let bandwidth = self.topology.memory[row].bandwidth_gb_s.max(1e-6) / 64.0;
-                let wanted = factor_at((demand / bandwidth).min(MOST_UTILISATION));
-                self.factors[row] += DAMPING * (wanted - self.factors[row]);
+            for memory in &mut self.memories {
+                let wanted = memory.solve(0.0).unwrap_or(memory.factor);
+                memory.factor += DAMPING * (wanted - memory.factor);
             }
         }
         self.spent
@@ -199,6 +186,12 @@ impl Traced {
             }
         }
         beside
+    }
+
+    /// Threads of a copy of a program.
+    fn sharers(&self, owner: u16) -> usize {
+        let of = self.threads.iter().filter(|t| t.owner == owner);
+        of.count().max(1)
     }
 
     /// SMT siblings of a CPU that run something, itself included.
@@ -229,6 +222,7 @@ impl ProgressModel for Traced {
 
     fn begin_program(&mut self) {
         self.instances = self.instances.wrapping_add(1) % countersteer_cache::cache::OWNERS as u16;
+        self.copy = None;
     }
 
     fn add_thread(&mut self, thread: ThreadId, model: ModelId) {
@@ -241,7 +235,9 @@ impl ProgressModel for Traced {
             .iter()
             .filter(|t| t.owner == owner && t.program == model.0)
             .count() as u32;
-        self.threads[thread.index()] = Thread::new(model.0, owner, nth);
+        let source = &self.programs[model.0 as usize].source;
+        let copy = self.copy.get_or_insert_with(|| source.copy());
+        self.threads[thread.index()] = Thread::new(model.0, owner, copy.stream(nth));
     }
 
     fn set_work(
@@ -331,21 +327,29 @@ impl ProgressModel for Traced {
 
     fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters {
         self.advance(now);
-        self.threads[thread.index()].counted
+        let t = &self.threads[thread.index()];
+        let (suffered, caused) = self.machine.evictions(t.owner, self.instances);
+        let part = 1.0 / self.sharers(t.owner) as f64;
+        Counters {
+            evictions: Some(Evictions {
+                suffered: suffered as f64 * part,
+                caused: caused as f64 * part,
+            }),
+            ..t.counted
+        }
+    }
+
+    fn evicted(&self) -> Vec<Vec<u64>> {
+        self.machine.evicted(self.instances)
     }
 
     fn occupancy_lines(&self, thread: ThreadId, cache: CacheId) -> f64 {
         let t = &self.threads[thread.index()];
-        let sharers = self
-            .threads
-            .iter()
-            .filter(|other| other.owner == t.owner)
-            .count();
         let core = self
             .cpus
             .get(t.last_cpu as usize)
             .map(|cpu| cpu.core as usize);
-        self.machine.lines(cache, t.owner, core) / sharers.max(1) as f64
+        self.machine.lines(cache, t.owner, core) / self.sharers(t.owner) as f64
     }
 
     fn energy_j(&mut self, now: Nanos) -> f64 {

@@ -3,26 +3,25 @@
 use std::sync::Arc;
 
 use countersteer_cache::Key;
+use countersteer_cache::source::{Block, Stream, TraceSource};
 use countersteer_cache::wire::{Decoder, Event, Position, What};
 use countersteer_core::machine::CorePower;
 use countersteer_core::profile::{Mix, Recorded};
 
+use super::NOBODY;
 use super::account::Energy;
 use super::machine::{Held, Machine, Served};
-use super::{Block, NOBODY, TraceSource};
 use crate::progress::Counters;
 use crate::progress::analytic::{Beside, Cpu, Cycles, MAX_LEVELS, Measured, Timing};
 
 /// Cycles per instruction before anything is known.
 const FIRST_CPI: f64 = 1.0;
-/// A thread that is off its trace by more instructions than that looks for its place anew.
-const FAR: f64 = 300_000.0;
+/// Change of memory's latency from which it follows what a change of it does.
+const STRETCH: f64 = 1.1;
 
 /// A program: its trace, and what interval analysis knows of its behaviours.
 pub struct Program {
-    source: Arc<dyn TraceSource>,
-    /// Instructions of each recorded thread.
-    lengths: Vec<f64>,
+    pub source: Arc<dyn TraceSource>,
     /// Where each segment of the timeline ends, and its behaviour.
     segments: Vec<(f64, u32)>,
     mixes: Vec<Mix>,
@@ -36,20 +35,12 @@ impl Program {
         source: Arc<dyn TraceSource>,
         timings: Vec<Vec<Timing>>,
     ) -> Self {
-        let length = |thread: u32| {
-            let blocks = 0..source.blocks(thread);
-            blocks
-                .map(|b| f64::from(source.head(thread, b).instructions))
-                .sum::<f64>()
-                .max(1.0)
-        };
         let mut end = 0.0;
         let segments = profile.timeline.iter().map(|s| {
             end += s.instructions as f64;
             (end, s.behaviour)
         });
         Self {
-            lengths: (0..source.threads()).map(length).collect(),
             segments: segments.collect(),
             mixes: profile.behaviours.iter().map(|b| b.mix).collect(),
             source,
@@ -94,10 +85,7 @@ pub struct Thread {
     pub counted: Counters,
     /// Nanoseconds per instruction, as of the last step.
     each_ns: f64,
-    stream: u32,
-    block: u32,
-    /// Instructions into the stream.
-    into: f64,
+    stream: Option<Box<dyn Stream>>,
     current: Option<Block>,
     at: Position,
     /// Instructions of the block that are behind.
@@ -108,10 +96,14 @@ pub struct Thread {
 
 impl Thread {
     pub fn nobody() -> Self {
-        Self::new(0, u16::MAX, 0)
+        Self::of(0, u16::MAX, None)
     }
 
-    pub fn new(program: u32, owner: u16, stream: u32) -> Self {
+    pub fn new(program: u32, owner: u16, stream: Box<dyn Stream>) -> Self {
+        Self::of(program, owner, Some(stream))
+    }
+
+    fn of(program: u32, owner: u16, stream: Option<Box<dyn Stream>>) -> Self {
         Self {
             program,
             owner,
@@ -123,8 +115,6 @@ impl Thread {
             counted: Counters::default(),
             each_ns: FIRST_CPI,
             stream,
-            block: 0,
-            into: 0.0,
             current: None,
             at: Position::default(),
             behind: 0,
@@ -135,36 +125,13 @@ impl Thread {
 
     /// New work, from a position of the timeline on.
     pub fn begin(&mut self, program: &Program, offset: f64, instructions: f64, stride: f64) {
-        let stream = self.stream as usize % program.lengths.len();
-        let length = program.lengths[stream];
-        let wanted = offset % program.total() / program.total() * length;
         (self.left, self.position, self.stride) = (instructions, offset, stride);
-        let off = (wanted - self.into % length).abs();
-        if off.min(length - off) > FAR {
-            self.seek(program, wanted);
+        let share = offset % program.total() / program.total();
+        let stream = self.stream.as_mut();
+        if stream.is_some_and(|stream| stream.begin(share, self.behind)) {
+            (self.current, self.behind, self.pending) = (None, 0, None);
+            self.at = Position::default();
         }
-    }
-
-    /// Goes to the block that holds an instruction of the stream.
-    fn seek(&mut self, program: &Program, wanted: f64) {
-        let stream = self.stream % program.lengths.len() as u32;
-        let (mut block, mut before) = (0, 0.0);
-        while block + 1 < program.source.blocks(stream) {
-            let length = f64::from(program.source.head(stream, block).instructions);
-            if before + length > wanted {
-                break;
-            }
-            before += length;
-            block += 1;
-        }
-        (
-            self.block,
-            self.into,
-            self.current,
-            self.behind,
-            self.pending,
-        ) = (block, before, None, 0, None);
-        self.at = Position::default();
     }
 
     /// When it ends its work at the present rate, or as good as never.
@@ -173,7 +140,7 @@ impl Thread {
     }
 
     /// Executes as much as the last rate allows in a step.
-    pub fn run(&mut self, program: &Program, row: usize, ns: f64, machine: &mut Machine) {
+    pub fn run(&mut self, row: usize, ns: f64, machine: &mut Machine) {
         self.did = Did::default();
         let free = ns - self.debt_ns;
         if free <= 0.0 {
@@ -184,17 +151,17 @@ impl Thread {
         self.did.owed_ns = self.debt_ns;
         self.debt_ns = 0.0;
         let wanted = (free / self.each_ns).min(self.left).max(1.0);
-        self.execute(program, row, wanted as u32, machine);
+        self.execute(row, wanted as u32, machine);
     }
 
-    fn execute(&mut self, program: &Program, row: usize, wanted: u32, machine: &mut Machine) {
+    fn execute(&mut self, row: usize, wanted: u32, machine: &mut Machine) {
         let start = self.did.owed_ns;
         let mut done = 0;
         // A trace without instructions would never end a step.
         let mut blocks = 0;
         while done < wanted && blocks < 1 << 16 {
             let Some(block) = self.current.take() else {
-                self.load(program);
+                self.current = self.stream.as_mut().map(|stream| stream.next_block());
                 blocks += 1;
                 continue;
             };
@@ -228,8 +195,6 @@ impl Thread {
             }
             self.at = decoder.position();
             if over {
-                self.into += f64::from(block.head.instructions);
-                self.block += 1;
                 self.behind = 0;
                 self.at = Position::default();
             } else {
@@ -237,14 +202,6 @@ impl Thread {
             }
         }
         self.did.instructions = f64::from(done);
-    }
-
-    fn load(&mut self, program: &Program) {
-        let stream = self.stream % program.lengths.len() as u32;
-        if self.block >= program.source.blocks(stream) {
-            (self.block, self.into) = (0, 0.0);
-        }
-        self.current = Some(program.source.block(stream, self.block));
     }
 
     #[inline]
@@ -259,14 +216,15 @@ impl Thread {
         }
     }
 
-    /// Finds out how long the step's instructions took, and counts.
+    /// Finds out how long the step's instructions took, and counts. With what they cost goes the part by which they would take
+    /// longer for each unit of the factor on memory's latency.
     pub fn settle(
         &mut self,
         program: &Program,
         on: &Place<'_>,
         served: &Served,
         held: &Held,
-    ) -> Energy {
+    ) -> (Energy, f64) {
         let n = self.did.instructions;
         let (cpu, ns) = (on.cpu, on.ns);
         self.counted.run_ns += ns;
@@ -274,10 +232,11 @@ impl Thread {
         if n <= 0.0 {
             let core_nj = on.power.active_w * ns;
             self.counted.energy_nj += core_nj;
-            return Energy {
+            let energy = Energy {
                 core_nj,
                 ..Energy::default()
             };
+            return (energy, 0.0);
         }
         let behaviour = program.behaviour(self.position) as usize;
         let timing = &program.timings[behaviour][(cpu.class + on.siblings - 1) as usize];
@@ -292,6 +251,9 @@ impl Thread {
             measured.shared[level] = misses / n;
         }
         let cycles = timing.cycles(&measured, on.factor, on.beside);
+        let longer = timing.cycles(&measured, on.factor * STRETCH, on.beside);
+        let longer = longer.total() / cycles.total();
+        let steepness = (longer - 1.0) / (on.factor * (STRETCH - 1.0));
         self.each_ns = cycles.total() * cpu.cycle_ns;
         self.left -= n;
         self.position += n * self.stride;
@@ -300,7 +262,8 @@ impl Thread {
         } else {
             self.debt_ns += self.did.owed_ns + self.each_ns * n - ns;
         }
-        self.count(on, &program.mixes[behaviour], served, &cycles)
+        let energy = self.count(on, &program.mixes[behaviour], served, &cycles);
+        (energy, steepness)
     }
 
     /// Adds what it took of its core in the step before, on which `running` threads ran.

@@ -3,16 +3,8 @@
 use countersteer_cache::Key;
 use countersteer_cache::private::Request;
 use countersteer_cache::shared::Depth;
-use countersteer_core::units::CacheId;
 
 use super::machine::{Logged, Machine};
-
-/// Who evicted whom in a cache.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    /// Lines, by victim (a copy of a program, from 1), then by who took their place.
-    pub evicted: Vec<Vec<u64>>,
-}
 
 impl Machine {
     /// Serves what was logged in a step; `sharing` says whether a program has several threads.
@@ -78,18 +70,29 @@ impl Machine {
         }
     }
 
-    pub fn pressure(&self, cache: CacheId, programs: usize) -> Pressure {
-        let Some(node) = self.node(cache) else {
-            return Pressure::default();
-        };
-        let cache = self.shared.cache(node);
-        let row = |victim| {
+    /// Lines of the last-level caches, by victim, then by who took their place.
+    pub fn evicted(&self, programs: u16) -> Vec<Vec<u64>> {
+        let by = |victim| {
             (1..=programs)
-                .map(|by| cache.evictions(victim, by))
+                .map(move |by| self.lost(victim, by))
                 .collect()
         };
-        Pressure {
-            evicted: (1..=programs).map(row).collect(),
-        }
+        (1..=programs).map(by).collect()
+    }
+
+    /// Lines that a program lost to others, and that others lost to it.
+    pub fn evictions(&self, of: u16, programs: u16) -> (u64, u64) {
+        let others = (1..=programs).filter(|other| *other != of);
+        others.fold((0, 0), |(suffered, caused), other| {
+            let (lost, taken) = (self.lost(of, other), self.lost(other, of));
+            (suffered + lost, caused + taken)
+        })
+    }
+
+    fn lost(&self, victim: u16, by: u16) -> u64 {
+        let caches = self.last.iter().map(|node| self.shared.cache(*node));
+        caches
+            .map(|cache| cache.evictions(usize::from(victim), usize::from(by)))
+            .sum()
     }
 }

@@ -1,0 +1,155 @@
+//! One thread of a program that is simulated while it runs: what it executes is sent, and nothing is measured.
+//!
+//! Input: blocks executed, data accessed, system calls entered. Output: the thread's stream of events. Mispredictions are those
+//! of the reference predictor, as in a recording.
+
+use std::io;
+use std::os::unix::net::SocketAddr;
+
+use crate::block::Block;
+use crate::branches::Branches;
+use crate::stream::Stream;
+
+/// Position, in QEMU's memory information, of the size (log2) and of the write bit.
+const SIZE_SHIFT: u32 = 4;
+const WRITE_SHIFT: u32 = 17;
+
+/// The block before the first.
+static NO_BLOCK: std::sync::LazyLock<Block> = std::sync::LazyLock::new(Block::default);
+
+/// A thread's predictor and stream.
+pub struct LiveThread {
+    previous: &'static Block,
+    branches: Branches,
+    stream: Stream,
+    /// The program closed the stream's descriptor: the thread goes on unseen.
+    unseen: bool,
+}
+
+impl LiveThread {
+    /// A thread that has executed nothing.
+    pub fn connect(address: &SocketAddr, filter_sets: u32) -> io::Result<Self> {
+        Ok(Self {
+            previous: &NO_BLOCK,
+            branches: Branches::new(),
+            // The receiver numbers threads in the order in which they connect.
+            stream: Stream::connect_to(address, 0, filter_sets)?,
+            unseen: false,
+        })
+    }
+
+    /// The thread executes a block.
+    ///
+    /// # Errors
+    /// The receiver is gone.
+    #[inline]
+    pub fn block(&mut self, block: &'static Block) -> io::Result<()> {
+        let previous = std::mem::replace(&mut self.previous, block);
+        // QEMU executes each element of a repeated string instruction as a block; it is one instruction.
+        if block.ends_repeat != 0 && block.starts_repeat && previous.ends_repeat == block.pc {
+            return Ok(());
+        }
+        let wrong = self.branches.wrong;
+        self.branches.resolve(previous, block.pc);
+        let mispredicted = self.branches.wrong > wrong;
+        let sent = self.stream.block(block, mispredicted, false, || 0);
+        self.seen(sent)
+    }
+
+    /// It accesses data.
+    #[inline]
+    pub fn memory(&mut self, info: u32, address: u64) {
+        let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
+        self.stream
+            .data(address >> 6, last, info >> WRITE_SHIFT & 1 != 0);
+    }
+
+    /// It enters the kernel, for good if it `ends`.
+    ///
+    /// # Errors
+    /// The receiver is gone.
+    pub fn enter_kernel(&mut self, ends: bool) -> io::Result<()> {
+        let sent = self.stream.enter_kernel(ends, 0);
+        self.seen(sent)
+    }
+
+    /// Sends what there is, before the process becomes another program.
+    ///
+    /// # Errors
+    /// The receiver is gone.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let sent = self.stream.send(0, 0);
+        self.seen(sent)
+    }
+
+    /// Closes the connection in a process that was forked off, where it belongs to another thread.
+    pub fn abandon(&self) {
+        self.stream.abandon();
+    }
+
+    fn seen(&mut self, sent: io::Result<()>) -> io::Result<()> {
+        match sent {
+            Err(error) if self.unseen || error.raw_os_error() == Some(libc::EBADF) => {
+                self.unseen = true;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::UnixListener;
+
+    use countersteer_cache::private::Access;
+    use countersteer_cache::wire::{Decoder, ENDS, ENTERS_KERNEL, HEAD_WORDS, Head, What};
+
+    use super::*;
+
+    fn word(bytes: &[u8]) -> u32 {
+        u32::from_ne_bytes(bytes.try_into().unwrap())
+    }
+
+    #[test]
+    fn what_a_thread_executes_arrives_and_a_repeated_instruction_is_one() {
+        let name = format!("countersteer-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let mut thread = LiveThread::connect(&address, 8).unwrap();
+        let repeat: &'static Block = Box::leak(Box::new(Block {
+            pc: 0x1000,
+            after: 0x1002,
+            count: 1,
+            starts_repeat: true,
+            ends_repeat: 0x1000,
+            ..Block::default()
+        }));
+        for n in 0..256 {
+            thread.block(repeat).unwrap();
+            thread.memory(1 << WRITE_SHIFT, 0x2000 + n);
+        }
+        thread.enter_kernel(true).unwrap();
+        drop(thread);
+        let mut bytes = Vec::new();
+        listener
+            .accept()
+            .unwrap()
+            .0
+            .read_to_end(&mut bytes)
+            .unwrap();
+        let words: Vec<u32> = bytes.chunks_exact(4).map(word).collect();
+        let (head, words) = words.split_at(HEAD_WORDS);
+        let head = Head::unpack(head.try_into().unwrap()).unwrap();
+        assert_eq!((head.instructions, head.stores), (1, 256));
+        assert_eq!(head.flags, ENTERS_KERNEL | ENDS);
+        let mut decoder = Decoder::new(words);
+        let events = std::iter::from_fn(|| decoder.next_event().unwrap());
+        let lines: Vec<(What, u64)> = events.map(|event| (event.what, event.line)).collect();
+        let stores = (0x80..0x84).map(|line| (What::Access(Access::Store), line));
+        let fetch = (What::Access(Access::Fetch), 0x40);
+        assert_eq!(lines, [fetch].into_iter().chain(stores).collect::<Vec<_>>());
+    }
+}

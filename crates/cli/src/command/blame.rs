@@ -1,0 +1,198 @@
+//! `steer blame`: who slows whom, and what place or partition would end it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use countersteer_lab::blame::{self, Blame};
+use countersteer_lab::{Experiment, LoadedMachine, experiment, plan};
+use countersteer_report::number;
+use countersteer_report::table::{percent, plain};
+
+use super::profile::load_workload;
+use super::{print, print_json};
+use crate::error::{Kind, told};
+use crate::library;
+use crate::sim_args::SimArgs;
+
+/// Policies of place that are tried unless others are named.
+const PLACES: &str = "mpi,joint";
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A simulated run: its machine, workload, policy, seed and options
+    #[arg(required_unless_present = "workload", conflicts_with_all = ["workload", "machine"])]
+    record: Option<PathBuf>,
+    /// Workload: name or file
+    #[arg(short, long, requires = "machine")]
+    workload: Option<String>,
+    /// Machine: name or file
+    #[arg(short, long)]
+    machine: Option<String>,
+    /// Policy under which programs slow each other; the record's when absent, or else linux
+    #[arg(short = 'P', short_alias = 'p', long)]
+    policy: Option<String>,
+    /// Policies to try instead, separated by commas
+    #[arg(long, default_value = PLACES, value_name = "P,...")]
+    instead: String,
+    /// Seeds 1 to N, or from the record's on
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
+    seeds: u64,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: SimArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let experiment = experiment(args)?;
+    let places: Vec<String> = args.instead.split(',').map(str::to_owned).collect();
+    let found = blame::blame(&experiment, args.seeds, &places)?;
+    if args.json {
+        return print_json(&found);
+    }
+    print(&text(&found))
+}
+
+fn experiment(args: &Args) -> anyhow::Result<Experiment> {
+    let mut experiment = match (&args.record, &args.machine, &args.workload) {
+        (Some(record), ..) => of_record(record)?,
+        (None, Some(machine), Some(workload)) => Experiment {
+            machine: experiment::machine(machine)?,
+            workload: Arc::new(load_workload(workload)?),
+            policy: "linux".into(),
+            seed: 1,
+            options: args.options.options(),
+            detail: None,
+        },
+        _ => {
+            return Err(told(
+                Kind::Usage,
+                "name a record, or a machine and a workload",
+            ));
+        }
+    };
+    if let Some(policy) = &args.policy {
+        experiment.policy.clone_from(policy);
+    }
+    Ok(experiment)
+}
+
+/// The experiment that a record holds.
+fn of_record(path: &std::path::Path) -> anyhow::Result<Experiment> {
+    let manifest = library::record(path)?.manifest;
+    if manifest.profiles.is_empty() {
+        let why = format!(
+            "{}: it holds no profiles, as records of live runs do not; profile the programs (`steer profile`) and name a workload of \
+             them with --workload and --machine",
+            path.display()
+        );
+        return Err(told(Kind::BadInput, why));
+    }
+    let machine = LoadedMachine::of_text(&manifest.machine.name, &manifest.machine.text)?;
+    Ok(Experiment {
+        machine: Arc::new(machine),
+        workload: Arc::new(plan::of_record(&manifest)?),
+        policy: manifest.policy.clone(),
+        seed: manifest.seed,
+        options: countersteer_lab::SimOptions::of_record(&manifest),
+        detail: None,
+    })
+}
+
+fn text(found: &Blame) -> String {
+    let mut head = vec!["victim", "slowdown"];
+    let by: Vec<String> = found.programs.iter().map(|p| format!("by {p}")).collect();
+    head.extend(by.iter().map(String::as_str));
+    let rows = found.programs.iter().enumerate().map(|(victim, name)| {
+        let mut row = vec![name.clone(), number(found.slowdown[victim], 4)];
+        row.extend((0..found.programs.len()).map(|by| match by == victim {
+            true => String::new(),
+            false => percent(found.caused[victim][by]),
+        }));
+        row
+    });
+    format!(
+        "{} on {} under {}: how much longer each program takes because another is there\n{}\n\n{}{}",
+        found.workload,
+        found.machine,
+        found.policy,
+        plain(&head, rows),
+        remedies(found),
+        sentence(found),
+    )
+}
+
+/// Slow-downs with other places and with a partition.
+fn remedies(found: &Blame) -> String {
+    let mut head = vec!["instead"];
+    head.extend(found.programs.iter().map(String::as_str));
+    head.push("mean");
+    let row = |name: String, slowdown: &[f64]| {
+        let mean = slowdown.iter().sum::<f64>() / slowdown.len().max(1) as f64;
+        let figures = slowdown.iter().chain([&mean]);
+        let mut row = vec![name];
+        row.extend(figures.map(|s| number(*s, 4)));
+        row
+    };
+    let mut rows = vec![row(format!("({})", found.policy), &found.slowdown)];
+    rows.extend(
+        found
+            .places
+            .iter()
+            .map(|p| row(p.policy.clone(), &p.slowdown)),
+    );
+    if let Some(partition) = &found.partition {
+        let ways: Vec<String> = partition.ways.iter().map(u32::to_string).collect();
+        rows.push(row(format!("ways {}", ways.join("+")), &partition.slowdown));
+    }
+    plain(&head, rows)
+}
+
+/// The pair that matters most, and what helps its victim most.
+fn sentence(found: &Blame) -> String {
+    let pairs = found.caused.iter().enumerate().flat_map(|(victim, by)| {
+        by.iter()
+            .enumerate()
+            .map(move |(cause, more)| (victim, cause, *more))
+    });
+    let worst = pairs.max_by(|a, b| a.2.total_cmp(&b.2));
+    let Some((victim, cause, more)) = worst.filter(|w| w.2 >= WORTH) else {
+        return format!(
+            "\n\nNo program slows another by {} or more.",
+            percent(WORTH)
+        );
+    };
+    let programs = &found.programs;
+    let places = found
+        .places
+        .iter()
+        .map(|p| (p.policy.clone(), p.slowdown[victim]));
+    let ways = found.partition.iter().map(|p| {
+        let what = format!(
+            "{} of {} ways for {}",
+            p.ways[victim], p.of_ways, programs[victim]
+        );
+        (what, p.slowdown[victim])
+    });
+    let best = places.chain(ways).min_by(|a, b| a.1.total_cmp(&b.1));
+    let help = match best {
+        Some((what, slowdown)) if slowdown < found.slowdown[victim] - WORTH => format!(
+            "{what} would bring its slowdown from {} to {}.",
+            number(found.slowdown[victim], 4),
+            number(slowdown, 4)
+        ),
+        _ => "nothing of what was tried ends it.".to_owned(),
+    };
+    format!(
+        "\n\n{} slows {} most, by {}: {help}",
+        programs[cause],
+        programs[victim],
+        percent(more)
+    )
+}
+
+/// Slow-down that is worth a word.
+const WORTH: f64 = 0.01;

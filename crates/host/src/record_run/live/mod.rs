@@ -1,0 +1,194 @@
+//! Programs that are simulated while they run (traced simulation without trace files).
+//!
+//! Stage: instead of a recording. Input: commands. Output: streams of what their threads execute ([`TraceSource`]). Each copy of
+//! a program has a process of its own, which is started again for each run; simulated time decides how far it gets, since a
+//! thread that is [`queue`]d far enough ahead waits in its next send.
+
+mod process;
+mod queue;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
+use countersteer_cache::wire::Head;
+
+use super::RecordOptions;
+
+pub use process::Process;
+
+/// Instructions of a block that stands for what a program could not execute.
+const NOTHING: u32 = 1 << 17;
+
+/// A command.
+pub struct Live(Arc<Command>);
+
+struct Command {
+    words: Vec<String>,
+    /// Threads of the program, as recorded.
+    threads: u32,
+    failure: Mutex<Option<String>>,
+}
+
+impl Live {
+    /// A command whose profile has this many threads.
+    #[must_use]
+    pub fn new(words: Vec<String>, threads: u32) -> Self {
+        Self(Arc::new(Command {
+            words,
+            threads: threads.max(1),
+            failure: Mutex::default(),
+        }))
+    }
+}
+
+impl TraceSource for Live {
+    fn copy(&self) -> Arc<dyn ProgramCopy> {
+        Arc::new(Copy {
+            command: Arc::clone(&self.0),
+            runs: Arc::default(),
+        })
+    }
+
+    fn failure(&self) -> Option<String> {
+        let failure = self.0.failure.lock();
+        failure.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Command {
+    fn start(&self) -> Result<Process, String> {
+        let mut options = RecordOptions::new(self.words.clone());
+        options.stdin_null = true;
+        Process::start(&options).map_err(|error| error.to_string())
+    }
+
+    fn fail(&self, why: &str) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| {
+            format!(
+                "`{}` could not be simulated while it runs: {why}",
+                self.words.join(" ")
+            )
+        });
+    }
+}
+
+struct Copy {
+    command: Arc<Command>,
+    runs: Arc<Mutex<Runs>>,
+}
+
+/// The processes of a copy that a thread may still read from: the newest, and older ones as long as they are held.
+#[derive(Default)]
+struct Runs {
+    newest: Option<Arc<Process>>,
+    /// Runs begun.
+    count: u64,
+}
+
+impl ProgramCopy for Copy {
+    fn stream(&self, thread: u32) -> Box<dyn Stream> {
+        // Threads beyond those of the program are further processes of it.
+        let runs = if thread < self.command.threads {
+            Arc::clone(&self.runs)
+        } else {
+            Arc::default()
+        };
+        Box::new(Thread {
+            command: Arc::clone(&self.command),
+            runs,
+            thread: thread % self.command.threads,
+            run: None,
+            count: 0,
+            taken: false,
+            share: -1.0,
+        })
+    }
+}
+
+struct Thread {
+    command: Arc<Command>,
+    runs: Arc<Mutex<Runs>>,
+    thread: u32,
+    run: Option<Arc<Process>>,
+    /// Of the runs, which one that is.
+    count: u64,
+    /// Whether anything was taken of it.
+    taken: bool,
+    /// Where the last piece of work began.
+    share: f64,
+}
+
+impl Thread {
+    /// Goes over to the run after the present one.
+    fn next_run(&mut self) -> Result<(), String> {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if runs.count == self.count {
+            runs.newest = Some(Arc::new(self.command.start()?));
+            runs.count += 1;
+        }
+        self.count = runs.count;
+        self.run = runs.newest.clone();
+        self.taken = false;
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<Block, String> {
+        let mut empty = false;
+        loop {
+            if self.run.is_none() {
+                self.next_run()?;
+            }
+            let Some(run) = &self.run else { continue };
+            if let Some(block) = run.next_block(self.thread)? {
+                self.taken = true;
+                return Ok(block);
+            }
+            if !self.taken && empty {
+                return Err(self.nothing(run));
+            }
+            empty = !self.taken;
+            self.run = None;
+        }
+    }
+
+    fn nothing(&self, run: &Process) -> String {
+        let ending = run
+            .ending()
+            .map_or_else(String::new, |how| format!(" ({how})"));
+        match run.threads() {
+            0 => format!(
+                "it executed nothing{ending}; `steer profile -- {}` shows what it says",
+                self.command.words.join(" ")
+            ),
+            threads => format!(
+                "its thread {} executed nothing{ending}, of {threads}; give the program fewer `threads`",
+                self.thread + 1
+            ),
+        }
+    }
+}
+
+impl Stream for Thread {
+    fn next_block(&mut self) -> Block {
+        self.take().unwrap_or_else(|why| {
+            self.command.fail(&why);
+            let head = Head {
+                instructions: NOTHING,
+                ..Head::default()
+            };
+            let words = Arc::default();
+            Block { head, words }
+        })
+    }
+
+    /// A piece of work that does not come after the one before begins a run.
+    fn begin(&mut self, share: f64, _behind: u32) -> bool {
+        let again = share <= self.share && self.taken;
+        self.share = share;
+        if again {
+            self.run = None;
+        }
+        again
+    }
+}

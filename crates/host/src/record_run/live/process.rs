@@ -1,0 +1,248 @@
+//! One run of an instrumented program that sends what it executes.
+//!
+//! Input: a command. Output: blocks of events of each of its threads and of those of processes that it forks ([`Queues`]).
+//! Nothing of it has a name in the file system: threads connect to an abstract address. All its processes hold a connection
+//! whose end makes the kernel kill them, so they end with this value, and with this process, whatever becomes of it.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use countersteer_cache::source::Block;
+use countersteer_cache::wire::{ENDS, HEAD_WORDS, Head, words};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::getuid;
+
+use super::super::layout::LIFELINE_SUFFIX;
+use super::super::{RecordError, RecordOptions, launch, program};
+use super::queue::Queues;
+
+/// Lifelines that are looked through for those that have ended, at least.
+const FEW: usize = 64;
+/// How long no thread executes anything before the program counts as hung.
+const HANG: Duration = Duration::from_secs(60);
+
+/// A program that runs.
+pub struct Process {
+    queues: Arc<Queues>,
+    address: SocketAddr,
+    over: Arc<AtomicBool>,
+    streams: Arc<Mutex<Vec<UnixStream>>>,
+    listener: Option<JoinHandle<()>>,
+    child: Arc<Mutex<Child>>,
+    waiter: Option<JoinHandle<()>>,
+    pub pid: u32,
+}
+
+/// An address that no other process has, and that of the lifeline.
+fn addresses() -> io::Result<(String, SocketAddr, SocketAddr)> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let random = std::hash::BuildHasher::hash_one(
+        &std::collections::hash_map::RandomState::new(),
+        COUNT.fetch_add(1, Relaxed),
+    );
+    let name = format!("countersteer-{}-{random:016x}", std::process::id());
+    let stream = SocketAddr::from_abstract_name(&name)?;
+    let lifeline = SocketAddr::from_abstract_name(format!("{name}{LIFELINE_SUFFIX}"))?;
+    Ok((name, stream, lifeline))
+}
+
+impl Process {
+    /// Starts a program. Its standard streams are empty.
+    ///
+    /// # Errors
+    /// It or what it takes to run it is not there, or cannot be started.
+    pub fn start(options: &RecordOptions) -> Result<Self, RecordError> {
+        let name = options.command.first().ok_or(RecordError::EmptyCommand)?;
+        let here = std::path::PathBuf::from(".");
+        let program = program::program(name, options.workdir.as_ref().unwrap_or(&here))?;
+        let (qemu, plugin) = super::super::tools()?;
+        let failed = |source| RecordError::Launch {
+            qemu: qemu.clone(),
+            source,
+        };
+        let (name, address, lifeline) = addresses().map_err(failed)?;
+        let listeners = [&address, &lifeline].map(UnixListener::bind_addr);
+        let [streams, lifelines] = listeners;
+        let (streams, lifelines) = (streams.map_err(failed)?, lifelines.map_err(failed)?);
+        let wrapper = launch::wrapper(&qemu, &plugin, &options.cpu, &format!("live={name}"));
+        let mut command = launch::command(&wrapper, &program, options);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = launch::spawn(command).map_err(failed)?;
+        let pid = child.id();
+        let queues = Arc::new(Queues::new(HANG));
+        let receiver = Receiver {
+            queues: Arc::clone(&queues),
+            over: Arc::default(),
+            streams: Arc::default(),
+        };
+        let (over, open) = (Arc::clone(&receiver.over), Arc::clone(&receiver.streams));
+        let listener = std::thread::spawn(move || receiver.accept(&streams, &lifelines));
+        let child = Arc::new(Mutex::new(child));
+        let (waited, ended) = (Arc::clone(&child), Arc::clone(&queues));
+        let waiter = std::thread::spawn(move || {
+            wait(pid, &waited);
+            ended.set_over();
+        });
+        Ok(Self {
+            queues,
+            address,
+            over,
+            streams: open,
+            listener: Some(listener),
+            child,
+            waiter: Some(waiter),
+            pid,
+        })
+    }
+
+    /// The next block of the thread with this number, from 0; none after its last one.
+    ///
+    /// # Errors
+    /// Why there is none although the thread goes on.
+    pub fn next_block(&self, thread: u32) -> Result<Option<Block>, String> {
+        self.queues.take(thread as usize)
+    }
+
+    /// Threads that have executed anything so far.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.queues.threads()
+    }
+
+    /// How it ended, where it has.
+    #[must_use]
+    pub fn ending(&self) -> Option<String> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = child.try_wait().ok()??;
+        Some(status.to_string())
+    }
+}
+
+/// Waits for a child without keeping others from it; the last who asks takes its status.
+fn wait(pid: u32, child: &Mutex<Child>) {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    while waitid(Id::Pid(pid), flags) == Err(nix::Error::EINTR) {}
+    let _ = child
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .try_wait();
+}
+
+impl Drop for Process {
+    /// Ends all its processes.
+    fn drop(&mut self) {
+        self.queues.close();
+        self.over.store(true, Relaxed);
+        let _ = self
+            .child
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .kill();
+        // Wakes the listener, whose end closes the lifelines.
+        drop(UnixStream::connect_addr(&self.address));
+        for stream in self
+            .streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        let threads = [self.listener.take(), self.waiter.take()];
+        threads
+            .into_iter()
+            .flatten()
+            .for_each(|thread| drop(thread.join()));
+    }
+}
+
+struct Receiver {
+    queues: Arc<Queues>,
+    over: Arc<AtomicBool>,
+    /// Open connections of threads, to end them.
+    streams: Arc<Mutex<Vec<UnixStream>>>,
+}
+
+impl Receiver {
+    fn accept(&self, streams: &UnixListener, lifelines: &UnixListener) {
+        let mut held: Vec<UnixStream> = Vec::new();
+        let mut many = FEW;
+        while !self.over.load(Relaxed) {
+            let mut watched =
+                [streams, lifelines].map(|of| PollFd::new(of.as_fd(), PollFlags::POLLIN));
+            if poll(&mut watched, PollTimeout::NONE).is_err() {
+                continue;
+            }
+            let ready = watched.map(|of| of.any().unwrap_or(false));
+            if ready[1] {
+                held.extend(accept(lifelines));
+                if held.len() >= many {
+                    held.retain(is_open);
+                    many = FEW.max(2 * held.len());
+                }
+            }
+            if ready[0] && !self.over.load(Relaxed) {
+                accept(streams).into_iter().for_each(|of| self.receive(of));
+            }
+        }
+    }
+
+    fn receive(&self, stream: UnixStream) {
+        let Ok(copy) = stream.try_clone() else { return };
+        let thread = self.queues.connect();
+        let mut open = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(is_open);
+        open.push(copy);
+        drop(open);
+        let queues = Arc::clone(&self.queues);
+        std::thread::spawn(move || {
+            // A thread that was killed leaves a piece of a block; what came before it is whole.
+            let _ = read(&stream, thread, &queues);
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            queues.disconnect(thread);
+        });
+    }
+}
+
+/// A connection, if it is one of this user's.
+fn accept(listener: &UnixListener) -> Option<UnixStream> {
+    let (stream, _) = listener.accept().ok()?;
+    let peer = getsockopt(&stream, PeerCredentials).ok()?;
+    (peer.uid() == getuid().as_raw()).then_some(stream)
+}
+
+fn is_open(stream: &UnixStream) -> bool {
+    let mut watched = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let _ = poll(&mut watched, PollTimeout::ZERO);
+    !watched[0].any().unwrap_or(false)
+}
+
+fn read(mut stream: &UnixStream, thread: usize, queues: &Queues) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut head = [0; HEAD_WORDS * 4];
+        stream.read_exact(&mut head)?;
+        let head = head.as_chunks::<4>().0;
+        let head = Head::unpack(&std::array::from_fn(|at| u32::from_ne_bytes(head[at])));
+        let head = head.ok_or(io::ErrorKind::InvalidData)?;
+        bytes.resize(head.words as usize * 4, 0);
+        stream.read_exact(&mut bytes)?;
+        let words = words(&bytes);
+        if !queues.push(thread, Block { head, words }) || head.flags & ENDS != 0 {
+            return Ok(());
+        }
+    }
+}

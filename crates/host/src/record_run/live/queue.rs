@@ -1,0 +1,276 @@
+//! What the threads of a running program have sent and their simulation has not taken yet.
+//!
+//! Input: blocks as they arrive. Output: blocks as they are asked for, of each thread in its order. A thread that is
+//! [`MOST_BLOCKS`] ahead waits. Where the one that is asked for sends nothing, it may itself wait for one of those (for a lock
+//! that it holds, say): then they go on, and what they send lies in a file without a name until it is asked for.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use countersteer_cache::source::Block;
+use countersteer_cache::wire::{Head, words};
+
+/// Blocks of a thread in memory at most: 2 MiB.
+const MOST_BLOCKS: usize = 4;
+/// How long a thread that is asked for sends nothing before others go on.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Bytes in the file at most.
+const MOST_BYTES: u64 = 8 << 30;
+enum Slot {
+    Memory(Block),
+    /// At this place of the file.
+    File(Head, u64),
+}
+
+#[derive(Default)]
+struct Queue {
+    slots: VecDeque<Slot>,
+    ended: bool,
+}
+
+#[derive(Default)]
+struct State {
+    threads: Vec<Queue>,
+    /// Connections that are open.
+    open: usize,
+    /// The program that was started has ended.
+    over: bool,
+    /// The simulation takes nothing more.
+    closed: bool,
+    /// Since when a thread that is asked for has sent nothing.
+    hungry: Option<Instant>,
+    last: Option<Instant>,
+    file: Option<File>,
+    length: u64,
+    failed: Option<String>,
+}
+
+/// Queues of all threads of a program.
+pub struct Queues {
+    state: Mutex<State>,
+    changed: Condvar,
+    hang: Duration,
+}
+
+impl Queues {
+    /// Of a program that counts as hung when no thread sends anything for so long.
+    pub fn new(hang: Duration) -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            hang,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread connects; its number.
+    pub fn connect(&self) -> usize {
+        let mut state = self.lock();
+        state.threads.push(Queue::default());
+        state.open += 1;
+        self.changed.notify_all();
+        state.threads.len() - 1
+    }
+
+    /// A thread's connection ends.
+    pub fn disconnect(&self, thread: usize) {
+        let mut state = self.lock();
+        state.open -= 1;
+        state.threads[thread].ended = true;
+        self.changed.notify_all();
+    }
+
+    /// The program that was started has ended.
+    pub fn set_over(&self) {
+        self.lock().over = true;
+        self.changed.notify_all();
+    }
+
+    /// Nothing is taken any more.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Adds a block, when there is room; false once nothing is taken any more.
+    pub fn push(&self, thread: usize, block: Block) -> bool {
+        let mut state = self.lock();
+        while !state.closed && state.threads[thread].slots.len() >= MOST_BLOCKS {
+            if state.hungry.is_some_and(|since| since.elapsed() > PATIENCE) {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, PATIENCE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.closed {
+            return false;
+        }
+        state.last = Some(Instant::now());
+        let slot = if state.threads[thread].slots.len() < MOST_BLOCKS {
+            Slot::Memory(block)
+        } else {
+            match state.put_away(&block) {
+                Ok(slot) => slot,
+                Err(why) => {
+                    state.failed = Some(why);
+                    state.closed = true;
+                    self.changed.notify_all();
+                    return false;
+                }
+            }
+        };
+        state.threads[thread].slots.push_back(slot);
+        self.changed.notify_all();
+        true
+    }
+
+    /// The next block of a thread; none after its last one.
+    ///
+    /// # Errors
+    /// Why there is none although the thread goes on.
+    pub fn take(&self, thread: usize) -> Result<Option<Block>, String> {
+        let mut state = self.lock();
+        let asked = Instant::now();
+        loop {
+            if let Some(why) = &state.failed {
+                return Err(why.clone());
+            }
+            let queue = state.threads.get_mut(thread);
+            if let Some(slot) = queue.and_then(|queue| queue.slots.pop_front()) {
+                state.hungry = None;
+                self.changed.notify_all();
+                return state.fetch(slot).map(Some);
+            }
+            let ended = match state.threads.get(thread) {
+                Some(queue) => queue.ended,
+                None => state.over && state.open == 0,
+            };
+            if ended {
+                state.hungry = None;
+                return Ok(None);
+            }
+            if asked.max(state.last.unwrap_or(asked)).elapsed() > self.hang {
+                let seconds = self.hang.as_secs_f64();
+                return Err(format!(
+                    "it has executed nothing for {seconds} s (it gets no input, no terminal and no arguments but its own)"
+                ));
+            }
+            state.hungry.get_or_insert_with(Instant::now);
+            let waited = self.changed.wait_timeout(state, PATIENCE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Threads that have connected so far.
+    pub fn threads(&self) -> usize {
+        self.lock().threads.len()
+    }
+}
+
+impl State {
+    /// Writes a block to the file.
+    fn put_away(&mut self, block: &Block) -> Result<Slot, String> {
+        let failed = |error| format!("what its threads sent cannot be kept in a file: {error}");
+        if self.length > MOST_BYTES {
+            return Err(format!(
+                "its threads wait for each other more than {} GiB of events apart; record it with `steer trace record` and name \
+                 the trace as `profile`",
+                MOST_BYTES >> 30
+            ));
+        }
+        if self.file.is_none() {
+            self.file = Some(tempfile::tempfile().map_err(failed)?);
+        }
+        let at = self.length;
+        let bytes: Vec<u8> = block.words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        if let Some(file) = &self.file {
+            file.write_all_at(&bytes, at).map_err(failed)?;
+        }
+        self.length += bytes.len() as u64;
+        Ok(Slot::File(block.head, at))
+    }
+
+    fn fetch(&self, slot: Slot) -> Result<Block, String> {
+        let (head, at) = match slot {
+            Slot::Memory(block) => return Ok(block),
+            Slot::File(head, at) => (head, at),
+        };
+        let mut bytes = vec![0; head.words as usize * 4];
+        if let Some(file) = &self.file {
+            let read = file.read_exact_at(&mut bytes, at);
+            read.map_err(|error| format!("what its threads sent cannot be read again: {error}"))?;
+        }
+        let words = words(&bytes);
+        Ok(Block { head, words })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn block(n: u32) -> Block {
+        let head = Head {
+            words: 1,
+            instructions: n,
+            ..Head::default()
+        };
+        Block {
+            head,
+            words: [n].into(),
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_ahead_waits_unless_another_waits_for_it() {
+        let queues = Arc::new(Queues::new(Duration::from_secs(60)));
+        assert_eq!((queues.connect(), queues.connect()), (0, 1));
+        let sender = queues.clone();
+        let sent = std::thread::spawn(move || {
+            // The second thread sends only after twenty blocks of the first.
+            (0..20).for_each(|n| assert!(sender.push(0, block(n))));
+            assert!(sender.push(1, block(99)));
+            sender.disconnect(0);
+            sender.disconnect(1);
+        });
+        std::thread::sleep(PATIENCE * 2);
+        assert_eq!(queues.lock().threads[0].slots.len(), MOST_BLOCKS);
+        assert_eq!(queues.take(1).unwrap().unwrap().words[..], [99]);
+        assert!(queues.take(1).unwrap().is_none());
+        for n in 0..20 {
+            assert_eq!(queues.take(0).unwrap().unwrap().words[..], [n]);
+        }
+        assert!(queues.take(0).unwrap().is_none());
+        sent.join().unwrap();
+        assert_eq!(queues.lock().length, 16 * 4, "what did not fit into memory");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_an_error() {
+        let queues = Queues::new(PATIENCE * 3);
+        queues.connect();
+        assert!(queues.push(0, block(1)));
+        assert!(queues.take(0).unwrap().is_some());
+        assert!(queues.take(0).unwrap_err().contains("0.06 s"));
+    }
+
+    #[test]
+    fn a_thread_that_never_comes_is_over_with_the_program() {
+        let queues = Queues::new(Duration::from_millis(200));
+        queues.connect();
+        queues.set_over();
+        queues.disconnect(0);
+        assert!(queues.take(3).unwrap().is_none());
+        queues.close();
+        queues.connect();
+        assert!(!queues.push(1, block(1)));
+    }
+}

@@ -1,0 +1,188 @@
+//! Programs that are simulated while they run: what they send is what a recording holds, and nothing of them is left behind.
+//!
+//! Needs qemu-user and a C compiler; says so and passes where they are missing.
+
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
+mod instrumented;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use countersteer_cache::source::{Stream, TraceSource};
+use countersteer_cache::wire::Head;
+use countersteer_host::record_run::live::{Live, Process};
+use countersteer_host::record_run::record;
+use instrumented::{options, programs};
+
+/// Names the program, for a copy of this test that is to be killed.
+const HOLDS: &str = "COUNTERSTEER_TEST_HOLDS";
+
+fn live(program: &str, arguments: &[&str], threads: u32) -> Live {
+    let words = [&[program], arguments].concat();
+    Live::new(words.into_iter().map(str::to_owned).collect(), threads)
+}
+
+/// Words of a thread's run, by blocks that hold any.
+fn run(stream: &mut dyn Stream, instructions: u64) -> Vec<Vec<u32>> {
+    let mut left = instructions;
+    let mut blocks = Vec::new();
+    while left > 0 {
+        let block = stream.next_block();
+        left -= u64::from(block.head.instructions);
+        blocks.push(block.words.to_vec());
+    }
+    blocks.retain(|words| !words.is_empty());
+    blocks
+}
+
+/// Processes with the program in their command line.
+fn processes(program: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap();
+    let command = |entry: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read(entry.ok()?.path().join("cmdline")).ok()
+    };
+    let named = |command: &Vec<u8>| {
+        let words = command.split(|b| *b == 0);
+        words.skip(1).any(|word| word == program.as_bytes())
+    };
+    entries.filter_map(command).filter(named).count()
+}
+
+fn until(mut done: impl FnMut() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_running_program_sends_what_its_recording_holds_run_after_run() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let recorded = Arc::new(Mutex::new(Vec::new()));
+    let into = recorded.clone();
+    let mut wanted = options(&program, &["mixed", "20"]);
+    let sink = move |_: Head, words: &[u32]| {
+        into.lock().unwrap().push(words.to_vec());
+        true
+    };
+    wanted.stream = Some((8, Arc::new(Mutex::new(sink))));
+    let instructions = record(&wanted).unwrap().instructions;
+    let mut recorded = std::mem::take(&mut *recorded.lock().unwrap());
+    recorded.retain(|words| !words.is_empty());
+    let source = live(&program, &["mixed", "20"], 1);
+    let mut stream = source.copy().stream(0);
+    assert!(!stream.begin(0.0, 0));
+    assert!(run(&mut *stream, instructions) == recorded);
+    assert!(run(&mut *stream, instructions) == recorded, "the next run");
+    stream.next_block();
+    assert!(!stream.begin(0.5, 1) && stream.begin(0.0, 1));
+    assert!(
+        run(&mut *stream, instructions) == recorded,
+        "from the start"
+    );
+    drop(stream);
+    assert_eq!(source.failure(), None);
+    assert_eq!(processes(&program), 0);
+}
+
+#[test]
+fn threads_have_streams_of_their_own_and_may_wait_for_each_other() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let process = Process::start(&options(&program, &["threads", "2", "2000000"])).unwrap();
+    let executed = |thread| {
+        let blocks = std::iter::from_fn(|| process.next_block(thread).unwrap());
+        blocks
+            .map(|block| u64::from(block.head.instructions))
+            .sum::<u64>()
+    };
+    // The first thread waits for the others at its end, and the others for room.
+    let first = executed(0);
+    let others = [executed(1), executed(2)];
+    assert!(first < 1_000_000, "{first}");
+    assert!(others.iter().all(|n| *n > 4_000_000), "{others:?}");
+    assert_eq!((executed(3), process.threads()), (0, 3));
+}
+
+#[test]
+fn forked_and_executed_programs_are_threads_too() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    for (kind, threads) in [("fork", 2), ("spawn", 3)] {
+        let process = Process::start(&options(&program, &[kind])).unwrap();
+        while process.next_block(0).unwrap().is_some() {}
+        until(|| process.ending().is_some(), "the program goes on");
+        // posix_spawn's child is one thread before it executes the program, and another after.
+        assert_eq!(process.threads(), threads, "{kind}");
+    }
+    assert_eq!(processes(&program), 0);
+}
+
+#[test]
+fn programs_that_cannot_run_are_failures_with_reasons() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let missing = live("/nonexistent/program", &[], 1);
+    let mut stream = missing.copy().stream(0);
+    assert!(stream.next_block().words.is_empty());
+    assert!(missing.failure().unwrap().contains("was not found"));
+    let few = live(&program, &["exit", "0"], 2);
+    let copy = few.copy();
+    let (mut first, mut second) = (copy.stream(0), copy.stream(1));
+    assert!(!first.next_block().words.is_empty());
+    assert!(second.next_block().words.is_empty());
+    let why = few.failure().unwrap();
+    assert!(why.contains("thread 2 executed nothing"), "{why}");
+    let crashes = live(&program, &["crash"], 1);
+    let mut stream = crashes.copy().stream(0);
+    assert!((0..3).all(|_| !stream.next_block().words.is_empty()));
+}
+
+/// Not a test of its own: holds a program until it is killed.
+#[test]
+fn holder() {
+    let Some(program) = std::env::var_os(HOLDS) else {
+        return;
+    };
+    let program = program.to_str().unwrap();
+    let naps = Process::start(&options(program, &["naps"])).unwrap();
+    let busy = Process::start(&options(program, &["forever"])).unwrap();
+    assert!(busy.next_block(0).unwrap().is_some());
+    // Nothing more is taken of either.
+    std::thread::sleep(Duration::from_secs(600));
+    drop((naps, busy));
+}
+
+#[test]
+fn when_the_simulation_is_killed_nothing_is_left_of_its_programs() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "holder"])
+        .env(HOLDS, &program)
+        .env("TMPDIR", scratch.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The busy one, and a family of three.
+    until(|| processes(&program) == 4, "the programs do not start");
+    let memory = || std::fs::read_dir("/dev/shm").map_or(0, Iterator::count);
+    let before = memory();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    until(|| processes(&program) == 0, "a program goes on");
+    assert!(memory() <= before);
+    let left = |path: &Path| std::fs::read_dir(path).unwrap().count();
+    assert_eq!(left(scratch.path()), 0);
+}

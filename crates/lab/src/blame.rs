@@ -1,0 +1,279 @@
+//! Who slows whom, and what would end it.
+//!
+//! Input: an experiment with several programs. Output: [`Blame`]: by how much longer each program takes because another is there,
+//! from runs of the workload without each of its programs in turn; what policies of place do to that; and how a partition of the
+//! last-level cache would do, from each program's speed alone with part of the ways.
+//!
+//! Leaving one out counts everything that programs share: caches, memory, siblings of a core, and CPU time where there are more
+//! threads than CPUs.
+
+use std::sync::Arc;
+
+use countersteer_core::score::Score;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CacheId, CoreTypeId};
+use countersteer_sim::progress::{Analytic, ModelError, ProgressConfig, ProgressModel};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::error::{Kind, told};
+use crate::experiment::{Experiment, LoadedMachine};
+use crate::plan::{self, Loaded};
+
+/// The answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Blame {
+    pub machine: String,
+    pub workload: String,
+    pub policy: String,
+    pub seeds: u64,
+    /// By copy, in the workload's order.
+    pub programs: Vec<String>,
+    /// Time of a run over that alone on the whole machine.
+    pub slowdown: Vec<f64>,
+    /// By victim, then by cause: time of a run over that without the cause, less 1; 0 on the diagonal.
+    pub caused: Vec<Vec<f64>>,
+    /// What other places would do.
+    pub places: Vec<Place>,
+    /// What a partition of the last-level cache would do, where there is one with ways for all.
+    pub partition: Option<Partition>,
+}
+
+/// The workload under another policy.
+#[derive(Clone, Debug, Serialize)]
+pub struct Place {
+    pub policy: String,
+    pub slowdown: Vec<f64>,
+}
+
+/// Ways of the last-level cache for each program, all on one such cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct Partition {
+    /// The cache's ways, and its bytes.
+    pub of_ways: u32,
+    pub of_bytes: f64,
+    pub ways: Vec<u32>,
+    /// From misses in that many ways alone; memory's bandwidth is not shared here.
+    pub slowdown: Vec<f64>,
+}
+
+/// Looks for who slows whom over seeds from the experiment's on; `places` are policies to try.
+///
+/// # Errors
+/// Those of [`Experiment::run`], and a workload of one program.
+pub fn blame(experiment: &Experiment, seeds: u64, places: &[String]) -> anyhow::Result<Blame> {
+    let names = names(experiment)?;
+    let alone = unrolled(&experiment.workload, &names);
+    let mut variants = vec![experiment.clone()];
+    variants.extend((0..names.len()).map(|out| without(experiment, &alone, out)));
+    variants.extend(places.iter().map(|policy| Experiment {
+        policy: policy.clone(),
+        ..experiment.clone()
+    }));
+    let scores = run(&variants, seeds)?;
+    let (whole, rest) = scores.split_at(1);
+    let (left_out, placed) = rest.split_at(names.len());
+    let caused = |victim: usize| {
+        let by = |cause: usize| match victim.cmp(&cause) {
+            std::cmp::Ordering::Equal => 0.0,
+            order => {
+                let row = victim - usize::from(order == std::cmp::Ordering::Greater);
+                mean(&whole[0], victim, |p| p.0) / mean(&left_out[cause], row, |p| p.0) - 1.0
+            }
+        };
+        (0..names.len()).map(by).collect()
+    };
+    let slowdown = |scores: &[Score]| -> Vec<f64> {
+        let rows = 0..names.len();
+        rows.map(|row| mean(scores, row, |p| p.1)).collect()
+    };
+    let placed = places.iter().zip(placed).map(|(policy, scores)| Place {
+        policy: policy.clone(),
+        slowdown: slowdown(scores),
+    });
+    Ok(Blame {
+        machine: experiment.machine.machine.name.clone(),
+        workload: experiment.workload.name.clone(),
+        policy: experiment.policy.clone(),
+        seeds,
+        slowdown: slowdown(&whole[0]),
+        caused: (0..names.len()).map(caused).collect(),
+        places: placed.collect(),
+        partition: partition(&experiment.machine, &alone)?,
+        programs: names,
+    })
+}
+
+/// Names of all copies.
+fn names(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
+    let plan = plan::plan(&experiment.workload, &experiment.machine.topology)?;
+    let names: Vec<String> = plan.programs.iter().map(|p| p.name.to_string()).collect();
+    if names.len() < 2 {
+        let workload = &experiment.workload.name;
+        return Err(told(
+            Kind::BadInput,
+            format!("workload {workload} has one program: nothing slows it but itself"),
+        ));
+    }
+    Ok(names)
+}
+
+/// The workload with a program for each copy.
+fn unrolled(loaded: &Loaded, names: &[String]) -> Loaded {
+    let copies = loaded.programs.iter().flat_map(|(program, profile)| {
+        let copy = move |_| (program.clone(), Arc::clone(profile));
+        (0..program.copies).map(copy)
+    });
+    let named = copies.zip(names).map(|((mut program, profile), name)| {
+        (program.name, program.copies) = (Some(name.clone()), 1);
+        (program, profile)
+    });
+    Loaded {
+        programs: named.collect(),
+        ..loaded.clone()
+    }
+}
+
+fn without(experiment: &Experiment, unrolled: &Loaded, out: usize) -> Experiment {
+    let mut loaded = unrolled.clone();
+    loaded.programs.remove(out);
+    Experiment {
+        workload: Arc::new(loaded),
+        ..experiment.clone()
+    }
+}
+
+/// Scores of each variant, by seed.
+fn run(variants: &[Experiment], seeds: u64) -> anyhow::Result<Vec<Vec<Score>>> {
+    let all: Vec<Experiment> = variants
+        .iter()
+        .flat_map(|variant| {
+            (0..seeds).map(|n| Experiment {
+                seed: variant.seed + n,
+                detail: None,
+                ..variant.clone()
+            })
+        })
+        .collect();
+    let scores = all.par_iter().map(|e| e.run().map(|f| f.score));
+    let scores = scores.collect::<anyhow::Result<Vec<_>>>()?;
+    let by_variant = scores.chunks(seeds.max(1) as usize);
+    Ok(by_variant.map(<[Score]>::to_vec).collect())
+}
+
+/// Geometric mean over seeds of a program's time (the first of the pair) or slow-down.
+fn mean(scores: &[Score], row: usize, of: impl Fn((f64, f64)) -> f64) -> f64 {
+    let value = |score: &Score| {
+        let program = &score.programs[row];
+        of((program.completion_s, program.slowdown)).ln()
+    };
+    (scores.iter().map(value).sum::<f64>() / scores.len().max(1) as f64).exp()
+}
+
+/// Ways for each program, one after the other to whom it is worst without.
+fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Partition>, ModelError> {
+    let topology = &machine.topology;
+    let shared = topology
+        .caches
+        .iter()
+        .filter(|c| !c.private && c.cpus.len() > 1);
+    let Some(cache) = shared.max_by_key(|c| c.level) else {
+        return Ok(None);
+    };
+    let programs = loaded.programs.len() as u32;
+    if cache.ways < programs {
+        return Ok(None);
+    }
+    // By ways less one, then by program.
+    let most = cache.ways - programs + 1;
+    let speeds = (1..=most).map(|ways| speeds(topology, cache.id, ways, loaded));
+    let speeds = speeds.collect::<Result<Vec<_>, _>>()?;
+    let whole = self::speeds(topology, cache.id, cache.ways, loaded)?;
+    let slowdown = |program: usize, ways: u32| whole[program] / speeds[ways as usize - 1][program];
+    let mut ways = vec![1; programs as usize];
+    for _ in programs..cache.ways {
+        let worst = (0..ways.len()).max_by(|a, b| {
+            slowdown(*a, ways[*a])
+                .total_cmp(&slowdown(*b, ways[*b]))
+                .then(ways[*b].cmp(&ways[*a]))
+        });
+        worst.into_iter().for_each(|row| ways[row] += 1);
+    }
+    let rows = ways.iter().enumerate();
+    Ok(Some(Partition {
+        of_ways: cache.ways,
+        of_bytes: cache.lines * 64.0,
+        slowdown: rows.map(|(row, ways)| slowdown(row, *ways)).collect(),
+        ways,
+    }))
+}
+
+/// Instructions per second of each program alone on the fastest cores, with so many ways of a cache.
+fn speeds(
+    topology: &Topology,
+    cache: CacheId,
+    ways: u32,
+    loaded: &Loaded,
+) -> Result<Vec<f64>, ModelError> {
+    let mut topology = topology.clone();
+    let level = topology.caches[cache.index()].level;
+    for cache in topology.caches.iter_mut().filter(|c| c.level == level) {
+        cache.lines *= f64::from(ways) / f64::from(cache.ways);
+        cache.ways = ways;
+    }
+    let fast: CoreTypeId = topology.extremes().0;
+    let mut model = Analytic::new(Arc::new(topology), ProgressConfig::default());
+    let profiles = loaded.programs.iter().map(|(_, profile)| profile);
+    let speed = |profile: &Arc<_>| {
+        let id = model.add_program(Arc::clone(profile))?;
+        Ok(model.alone_ips(id, fast))
+    };
+    profiles.map(speed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(machine: &str, profiles: [&str; 2]) -> Blame {
+        let text = profiles.map(|p| format!("[[program]]\nprofile = \"{p}\"\n"));
+        let loaded = plan::of_text("pair", text.concat()).unwrap();
+        let experiment = Experiment {
+            machine: crate::experiment::machine(machine).unwrap(),
+            workload: Arc::new(loaded),
+            policy: "linux".into(),
+            seed: 1,
+            options: crate::SimOptions {
+                rounds: 1,
+                ..Default::default()
+            },
+            detail: None,
+        };
+        blame(&experiment, 1, &["mpi".into()]).unwrap()
+    }
+
+    #[test]
+    fn who_shares_nothing_slows_no_other_and_who_needs_no_cache_gets_few_ways() {
+        let quiet = of(
+            "core2-quad",
+            ["recorded/bodies.json", "recorded/bodies.json"],
+        );
+        assert_eq!(quiet.programs, ["bodies", "bodies#2"]);
+        let most = quiet
+            .caused
+            .iter()
+            .flatten()
+            .fold(0.0, |a, b| f64::max(a, b.abs()));
+        assert!(most < 0.02, "{:?}", quiet.caused);
+        // One last-level cache for all, which one of them streams through.
+        let loud = of(
+            "i9-12900k-8p8e",
+            ["recorded/gzip.json", "recorded/stream.json"],
+        );
+        let partition = loud.partition.unwrap();
+        assert_eq!(partition.ways.iter().sum::<u32>(), partition.of_ways);
+        assert!(partition.slowdown.iter().all(|s| (0.99..1.5).contains(s)));
+        assert_eq!(loud.places[0].slowdown.len(), 2);
+        assert_eq!(loud.caused[1][1], 0.0);
+    }
+}
