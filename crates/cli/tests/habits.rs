@@ -141,7 +141,12 @@ fn what_a_shell_started_is_found_by_its_own_name() {
 #[test]
 fn policies_that_cannot_act_on_real_threads_say_so() {
     let dir = tempfile::tempdir().unwrap();
-    for spec in ["best-static", "hsf:sf=oracle", "ef"] {
+    for spec in [
+        "best-static",
+        "hsf:sf=oracle",
+        "ef:ef=oracle",
+        "ef:ef=static",
+    ] {
         let output = steer(&["run", "-P", spec, "touch", "ran"], dir.path());
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{errors}");

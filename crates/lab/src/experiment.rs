@@ -200,6 +200,19 @@ pub struct Experiment {
     pub detail: Option<Detail>,
 }
 
+/// Who looks on while an experiment runs.
+#[derive(Default)]
+pub struct Onlooker<'a> {
+    /// Sees observations and decisions.
+    pub recorder: Option<&'a mut dyn Recorder>,
+    /// Counted besides what the policy reads.
+    pub events: &'a [Event],
+    /// Programs end instead of beginning anew.
+    pub once: bool,
+    /// Observations have every stretch of running.
+    pub spans: bool,
+}
+
 /// What came of an experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finished {
@@ -316,6 +329,14 @@ impl Experiment {
     /// # Errors
     /// A policy or a launch place that does not exist, and those of the simulator.
     pub fn run(&self) -> anyhow::Result<Finished> {
+        self.run_watched(Onlooker::default())
+    }
+
+    /// Runs it while somebody looks on.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_watched(&self, onlooker: Onlooker<'_>) -> anyhow::Result<Finished> {
         let Self {
             machine,
             workload,
@@ -326,7 +347,8 @@ impl Experiment {
         } = self;
         let plan = plan::plan(workload, &machine.topology)?;
         let mut policy = countersteer_policies::parse(spec, &machine.topology)?;
-        let config = options.config(*seed, *detail == Some(Detail::Everything));
+        let spans = onlooker.spans || *detail == Some(Detail::Everything);
+        let config = options.config(*seed, spans);
         let topology = Arc::clone(&machine.topology);
         let simulation = match options.fidelity {
             Fidelity::Analytic => Simulation::new(topology, &plan, config),
@@ -334,6 +356,8 @@ impl Experiment {
                 Simulation::traced(topology, &plan, config, workload.traces.clone())
             }
         };
+        let mut events = options.events();
+        events.extend(onlooker.events);
         let mut simulation = simulation
             .with_context(|| {
                 format!(
@@ -342,10 +366,16 @@ impl Experiment {
                 )
             })?
             .within(Duration::from_nanos(options.max_wall.0))
-            .counting_events(&options.events());
+            .counting_events(&events);
+        if onlooker.once {
+            simulation = simulation.once();
+        }
         let mut collector = detail.map(|d| Collector::new(self.manifest(), d));
         let mut recorders: Vec<&mut dyn Recorder> = Vec::new();
         recorders.extend(collector.as_mut().map(|c| c as &mut dyn Recorder));
+        if let Some(recorder) = onlooker.recorder {
+            recorders.push(recorder);
+        }
         let driver = DriverConfig {
             period: self.period(),
             until: Nanos::from_secs_f64(options.max_seconds),

@@ -1,92 +1,273 @@
-//! `ef`: the programs with the highest efficiency factors run on the big cores.
+//! `ef`: the threads with the highest efficiency factors run on the fastest cores.
 //!
-//! Idea: EF is the EDP of a program on a small core over that on a big one. Big cores go to the programs whose EDP they
-//! improve most. Where the ratios of SF to EF are alike, energies do not tell programs apart and SF decides.
+//! Idea: EF is the energy-delay product (EDP) of a thread on the slowest core type over that on the fastest, so the fastest cores go
+//! to those whose EDP they improve most. Where the energy ratios SF/EF of all are alike, energy does not tell threads apart, and
+//! SF decides.
 //!
-//! Source: "EF-Driven" in PMCTrack, section 4.2.2, in its static form: overall EFs measured with each program alone, a
-//! mapping that never changes while the programs stay.
+//! Source: "EF-Driven" in PMCTrack, section 4.2.2. `ef=static` is the paper's experiment: overall EFs of programs measured alone,
+//! a mapping that changes only as programs come and go. `ef=model` is what the paper leaves for future work: EFs predicted
+//! from counters of the core type where the thread runs; there is no published result for it. `ef=oracle` knows the EF of
+//! the present phase and is a bound.
 //!
-//! Decided here: EF comes from the engine's forecast of the program alone on either type (simulator only), so policies on real
-//! threads cannot use it; the spread below which SF decides.
+//! Decided here:
+//! - Where static EFs come from: `factors=`, measured by the user; of other programs the engine's forecast of the program alone
+//!   (simulator only). A program or thread without an EF counts as the mean of those known; where none is known at all, SF
+//!   decides.
+//! - Hysteresis of `ef=model` and `ef=oracle`, as `hsf`: a challenger needs a lead of `margin`, or the same order for `patience`
+//!   decisions. `ef=static` has none, since its factors do not change.
+//! - With `idle=auto` a thread with an EF below 1 stays on the slowest type although a faster core is free, as long as
+//!   a core of that type is free for it: there its EDP is lower. It never occurs on the paper's board, where every EF is above 1.
+//! - Threads that spin or are blocked by their program's word are ranked last.
 //!
-//! Assumes: programs behave as their average. Loses: throughput against `hsf`, phases, several threads per program.
+//! Assumes: energies of threads add up, and the rest of the machine's energy depends on the run's length alone. Loses: throughput
+//! against `hsf` where EF and SF disagree; EDP where idle power is most of the total, since then whatever ends soonest is best;
+//! with several threads per program, whose waiting for each other it ignores, as the paper's programs have one thread each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use countersteer_core::engine::{ThreadForecast, ThreadInfo};
 use countersteer_core::placement::{Placement, Reason};
 use countersteer_core::policy::{
-    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+    HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View,
+    active,
 };
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, ProgramId, ThreadId};
 
-use crate::order::{entries, place, ranks};
+use crate::order::{Entry, entries, place, ranks_where};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "ef",
-    summary: "efficiency factor first: fastest cores to the programs whose EDP they improve most (simulator only)",
+    summary: "efficiency factor first: fastest cores to the threads whose energy-delay product they improve most",
     source: "PMCTrack, section 4.2.2 (EF-Driven)",
-    params: &[ParamDef {
-        key: "spread",
-        default: "0.05",
-        prose: "where the ratios of SF to EF of all programs lie within this fraction, SF decides",
-    }],
-    make: |params, topology| {
-        Ok(Box::new(Ef {
-            spread: params.number("spread", 0.0)?,
-            seats: Seats::new(topology),
-            known: BTreeMap::new(),
-        }))
-    },
+    params: &[
+        ParamDef {
+            key: "ef",
+            default: "model",
+            prose: "where efficiency factors come from: model (counters where the thread runs), static (of the program alone: `factors`, \
+                    else a forecast that only a simulator makes), oracle (the truth; simulator only)",
+        },
+        ParamDef {
+            key: "factors",
+            default: "",
+            prose: "with ef=static: what was measured, PROGRAM/EF or PROGRAM/EF/SF joined by `+`, such as art/2.1/1.4+gap/1.2",
+        },
+        ParamDef {
+            key: "spread",
+            default: "0.05",
+            prose: "where the ratios of SF to EF of all threads lie within this fraction, SF decides",
+        },
+        ParamDef {
+            key: "margin",
+            default: "0.05",
+            prose: "a challenger must be ahead by this fraction to take a seat at once (not with ef=static)",
+        },
+        ParamDef {
+            key: "patience",
+            default: "10",
+            prose: "decisions in a row after which a thread that is ranked lower loses its seat to any challenger (not with ef=static)",
+        },
+        ParamDef {
+            key: "idle",
+            default: "auto",
+            prose: "auto: threads with an efficiency factor below 1 stay on the slowest cores although faster ones are free; fill: \
+                    the fastest cores are filled whatever the factors",
+        },
+    ],
+    make: |params, topology| Ok(Box::new(Ef::new(params, topology)?)),
 };
 
-#[derive(Clone, Copy)]
+/// Where factors come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Model,
+    Static,
+    Oracle,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Factors {
-    sf: f64,
-    ef: f64,
+    sf: Option<f64>,
+    ef: Option<f64>,
+}
+
+impl Factors {
+    /// Limits of section 0 of the definitions: SF is 1 to 7, EF .1 to 10.
+    fn new(sf: Option<f64>, ef: Option<f64>) -> Self {
+        let kept = |value: Option<f64>, least, most| {
+            let usable = value.filter(|v| v.is_finite() && *v > 0.0);
+            usable.map(|v| v.clamp(least, most))
+        };
+        Self {
+            sf: kept(sf, 1.0, 7.0),
+            ef: kept(ef, 0.1, 10.0),
+        }
+    }
+
+    /// Energy of an instruction on the fastest core type over that on the slowest.
+    fn energy_ratio(&self) -> Option<f64> {
+        Some(self.sf? / self.ef?)
+    }
 }
 
 struct Ef {
+    needs: Needs,
+    source: Source,
     spread: f64,
+    margin: f64,
+    patience: u32,
+    /// Threads below 1 are kept from faster cores.
+    keeps_low: bool,
+    /// What the user measured, by program's name.
+    given: BTreeMap<String, Factors>,
     seats: Seats,
-    /// Factors by program; none where the engine cannot tell.
-    known: BTreeMap<ProgramId, Option<Factors>>,
+    /// With static factors, those of each program.
+    known: BTreeMap<ProgramId, Factors>,
+    /// Decisions in a row that ranked a thread below its seat.
+    doubt: BTreeMap<ThreadId, u32>,
 }
 
 impl Ef {
-    /// SF and EF of a thread's program, alone on a CPU of the fastest and of the slowest type.
-    fn factors(&self, view: &mut View<'_>, thread: ThreadId) -> Option<Factors> {
-        let ranks = self.seats.ranks();
-        let cpu = |row: usize| view.topology.group(ranks[row].group).cpus.lowest();
-        let (fast, slow) = (cpu(0)?, cpu(ranks.len() - 1)?);
-        let forecast = view.forecast.as_mut()?;
-        let mut alone = |cpu: CpuId| forecast.steady_state(&[thread], &[cpu]).first().copied();
-        let (fast, slow) = (alone(fast)?, alone(slow)?);
-        let sf = fast.ips / slow.ips;
-        let energy = |f: countersteer_core::engine::ThreadForecast| f.power_w / f.ips;
-        let ef = sf * energy(slow) / energy(fast);
-        (sf.is_finite() && ef.is_finite()).then_some(Factors { sf, ef })
+    fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
+        let sources = [
+            ("model", Source::Model),
+            ("static", Source::Static),
+            ("oracle", Source::Oracle),
+        ];
+        let source = params.choice("ef", &sources)?;
+        let needs = match source {
+            Source::Model => Needs::metrics(&["ef", "sf"]),
+            Source::Oracle => Needs::metrics(&["ef_oracle", "sf_oracle"]),
+            Source::Static => Needs::EVENTS,
+        };
+        let given = given(params.text("factors"))?;
+        if source != Source::Static && !given.is_empty() {
+            let why = "only `ef=static` reads factors that were measured";
+            return Err(bad(params.text("factors"), why));
+        }
+        let fixed = source == Source::Static;
+        Ok(Self {
+            needs,
+            source,
+            spread: params.number("spread", 0.0)?,
+            margin: params.number("margin", 0.0)? * f64::from(u8::from(!fixed)),
+            patience: params.number("patience", 1.0)? as u32,
+            keeps_low: params.choice("idle", &[("auto", true), ("fill", false)])?,
+            given,
+            seats: Seats::new(topology),
+            known: BTreeMap::new(),
+            doubt: BTreeMap::new(),
+        })
     }
 
-    /// Whether EF tells programs apart.
-    fn tells_apart(&self) -> bool {
-        let ratios = self.known.values().flatten().map(|f| f.sf / f.ef);
+    fn factors(&mut self, view: &mut View<'_>, info: &ThreadInfo) -> Factors {
+        let metric = |name| view.metric(info.id, name);
+        match self.source {
+            Source::Model => Factors::new(metric("sf"), metric("ef")),
+            Source::Oracle => Factors::new(metric("sf_oracle"), metric("ef_oracle")),
+            Source::Static => {
+                if let Some(known) = self.known.get(&info.program) {
+                    return *known;
+                }
+                let given = self.given.get(&*info.name).copied();
+                let factors = given.unwrap_or_else(|| self.foreseen(view, info.id));
+                self.known.insert(info.program, factors);
+                factors
+            }
+        }
+    }
+
+    /// Factors of a thread's program, alone on a CPU of the fastest and of the slowest type.
+    fn foreseen(&self, view: &mut View<'_>, thread: ThreadId) -> Factors {
+        let ranks = self.seats.ranks();
+        let cpu = |row: usize| view.topology.group(ranks[row].group).cpus.lowest();
+        let (Some(fast), Some(slow), Some(forecast)) =
+            (cpu(0), cpu(ranks.len() - 1), view.forecast.as_mut())
+        else {
+            return Factors::default();
+        };
+        let mut alone = |cpu: CpuId| forecast.steady_state(&[thread], &[cpu]).first().copied();
+        let (Some(fast), Some(slow)) = (alone(fast), alone(slow)) else {
+            return Factors::default();
+        };
+        let energy = |f: ThreadForecast| f.power_w / f.ips;
+        let sf = fast.ips / slow.ips;
+        Factors::new(Some(sf), Some(sf * energy(slow) / energy(fast)))
+    }
+
+    /// Whether EF tells threads apart.
+    fn tells_apart(&self, all: &[Factors]) -> bool {
+        let ratios = all.iter().filter_map(Factors::energy_ratio);
         let (least, most) = ratios.fold((f64::INFINITY, 0.0f64), |(least, most), ratio| {
             (least.min(ratio), most.max(ratio))
         });
-        most / least - 1.0 >= self.spread
+        // Where no SF is known, EF is all there is.
+        let only_ef = most == 0.0 && all.iter().any(|f| f.ef.is_some());
+        only_ef || most / least - 1.0 >= self.spread
+    }
+
+    /// The rank of every entry, with hysteresis.
+    fn rank(&mut self, entries: &[Entry<'_>], quota: &[usize]) -> Vec<usize> {
+        let ideal = ranks_where(entries, quota, |holder, challenger| {
+            entries[challenger].key > entries[holder].key
+        });
+        let mut doubt = BTreeMap::new();
+        for (entry, ideal) in entries.iter().zip(&ideal) {
+            if entry.held.is_some_and(|held| *ideal > held) {
+                let before = self.doubt.get(&entry.info.id).copied().unwrap_or(0);
+                doubt.insert(entry.info.id, before + 1);
+            }
+        }
+        self.doubt = doubt;
+        ranks_where(entries, quota, |holder, challenger| {
+            let (holder, challenger) = (&entries[holder], &entries[challenger]);
+            let doubt = self.doubt.get(&holder.info.id).copied().unwrap_or(0);
+            let lead = if doubt >= self.patience {
+                0.0
+            } else {
+                self.margin
+            };
+            challenger.key > holder.key * (1.0 + lead)
+        })
+    }
+
+    /// Sends threads whose EDP is lower there to free cores of the slowest type; says which.
+    fn keep_low(&self, entries: &[Entry<'_>], all: &[Factors], ranks: &mut [usize]) -> Vec<bool> {
+        let last = self.seats.ranks().len() - 1;
+        let mut kept = vec![false; ranks.len()];
+        let taken = ranks.iter().filter(|rank| **rank == last).count();
+        let mut free = self.seats.ranks()[last].cores.len().saturating_sub(taken);
+        let mut rows: Vec<usize> = (0..ranks.len()).filter(|row| ranks[*row] != last).collect();
+        rows.sort_by(|a, b| entries[*a].key.total_cmp(&entries[*b].key));
+        for row in rows {
+            let Some(ef) = all[row].ef else { continue };
+            let stays = entries[row].held == Some(last);
+            let least = if stays { 1.0 } else { 1.0 - self.margin };
+            if free > 0 && ef < least {
+                ranks[row] = last;
+                kept[row] = true;
+                free -= 1;
+            }
+        }
+        kept
     }
 }
 
 impl Policy for Ef {
     fn needs(&self) -> &Needs {
-        const NEEDS: &Needs = &Needs::EVENTS;
-        NEEDS
+        &self.needs
     }
 
-    fn tune(&mut self, params: &Params, _: &Arc<Topology>) -> Result<(), PolicyError> {
-        self.spread = params.number("spread", 0.0)?;
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        let new = Self::new(params, topology)?;
+        if new.source != self.source || new.given != self.given {
+            return Err(PolicyError::Fixed);
+        }
+        self.spread = new.spread;
+        self.margin = new.margin;
+        self.patience = new.patience;
+        self.keeps_low = new.keeps_low;
         Ok(())
     }
 
@@ -95,37 +276,125 @@ impl Policy for Ef {
         if self.seats.ranks().is_empty() {
             return Placement::default();
         }
-        for info in &present {
-            if !self.known.contains_key(&info.program) {
-                let factors = self.factors(view, info.id);
-                self.known.insert(info.program, factors);
-            }
-        }
-        let by_ef = self.tells_apart();
+        let all: Vec<Factors> = present
+            .iter()
+            .map(|info| self.factors(view, info))
+            .collect();
+        let by_ef = self.tells_apart(&all);
         let key = |f: &Factors| if by_ef { f.ef } else { f.sf };
-        let keys: Vec<f64> = self.known.values().flatten().map(key).collect();
-        let mean = keys.iter().sum::<f64>() / keys.len().max(1) as f64;
+        let known: Vec<f64> = all.iter().filter_map(key).collect();
+        let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
         let mut entries = entries(&present, &self.seats);
-        for entry in &mut entries {
-            let known = self.known.get(&entry.info.program).copied().flatten();
-            entry.key = known.as_ref().map_or(mean, key);
+        for (entry, factors) in entries.iter_mut().zip(&all) {
+            let class = HintClass::of(entry.info, None, false, 0.0);
+            entry.key = key(factors).unwrap_or(mean) * class.factor();
         }
         let quota = self.seats.quota(entries.len());
-        let ranks = ranks(&entries, &quota, |holder, challenger| challenger > holder);
+        let mut ranks = self.rank(&entries, &quota);
+        let kept = if self.keeps_low && by_ef && quota.len() > 1 {
+            self.keep_low(&entries, &all, &mut ranks)
+        } else {
+            vec![false; ranks.len()]
+        };
         place(&mut self.seats, &entries, &ranks, |row| {
-            let known = self
-                .known
-                .get(&entries[row].info.program)
-                .copied()
-                .flatten();
-            let rule = if by_ef {
-                "its EDP gains most from the fastest cores"
-            } else {
-                "efficiency factors are alike: ranked by speed-up factor"
+            let rule = match (kept[row], by_ef, ranks[row]) {
+                (true, ..) => {
+                    "its EDP is lower on the slowest cores, although faster ones are free"
+                }
+                (_, true, 0) => "its EDP gains most from the fastest cores",
+                (_, true, _) => "the EDP of others gains more from faster cores",
+                _ if known.is_empty() => "no factor is known yet: as there is room",
+                _ => "efficiency factors are alike or unknown: ranked by speed-up factor",
             };
             Reason::rule(rule)
-                .saw("ef", known.map(|f| f.ef))
-                .saw("sf", known.map(|f| f.sf))
+                .saw("ef", all[row].ef)
+                .saw("sf", all[row].sf)
         })
+    }
+}
+
+fn bad(value: &str, why: &str) -> PolicyError {
+    PolicyError::BadValue {
+        key: "factors".into(),
+        value: value.into(),
+        why: why.into(),
+    }
+}
+
+/// What the user measured.
+fn given(text: &str) -> Result<BTreeMap<String, Factors>, PolicyError> {
+    let one = |part: &str| {
+        let mut fields = part.split('/');
+        let name = fields.next().filter(|name| !name.is_empty());
+        let mut number = || match fields.next().map(str::parse::<f64>) {
+            None => Ok(None),
+            Some(Ok(v)) if v.is_finite() && v > 0.0 => Ok(Some(v)),
+            Some(_) => Err(()),
+        };
+        match (name, number(), number()) {
+            (Some(name), Ok(Some(ef)), Ok(sf)) => Ok((name.into(), Factors::new(sf, Some(ef)))),
+            _ => Err(bad(
+                part,
+                "it must be PROGRAM/EF or PROGRAM/EF/SF with numbers above 0",
+            )),
+        }
+    };
+    text.split('+').filter(|p| !p.is_empty()).map(one).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+mod tests {
+    use super::*;
+    use countersteer_core::machine::Machine;
+
+    fn ef(text: &str) -> Result<Ef, PolicyError> {
+        let machine = include_str!("../tests/toy/two-big-two-small.toml");
+        let topology = Arc::new(Topology::new(&Machine::parse("m", machine).unwrap()));
+        Ef::new(&Params::parse(&DEF, text).unwrap(), &topology)
+    }
+
+    fn factors(sf: f64, ef: f64) -> Factors {
+        Factors::new(Some(sf), Some(ef))
+    }
+
+    #[test]
+    fn energy_ratios_within_the_spread_tell_nothing() {
+        let policy = ef("spread=0.05").unwrap();
+        // SF/EF of 2 and 2.08: 4 % apart; of 2 and 2.12: 6 %.
+        assert!(!policy.tells_apart(&[factors(2.0, 1.0), factors(2.08, 1.0)]));
+        assert!(policy.tells_apart(&[factors(2.0, 1.0), factors(2.12, 1.0)]));
+        assert!(!policy.tells_apart(&[Factors::default(), factors(2.0, 1.0)]));
+    }
+
+    #[test]
+    fn without_speed_up_factors_efficiency_factors_decide() {
+        let policy = ef("").unwrap();
+        let only = |ef| Factors::new(None, Some(ef));
+        assert!(policy.tells_apart(&[only(1.2), only(2.0)]));
+        assert!(!policy.tells_apart(&[Factors::default(), Factors::default()]));
+    }
+
+    #[test]
+    fn measured_factors_are_read_and_mistakes_named() {
+        let policy = ef("ef=static,factors=art/2.1/1.4+gap/1.2").unwrap();
+        assert_eq!(policy.given["art"], factors(1.4, 2.1));
+        assert_eq!(policy.given["gap"], Factors::new(None, Some(1.2)));
+        for wrong in [
+            "ef=static,factors=art",
+            "ef=static,factors=art/x",
+            "ef=static,factors=/2",
+            "ef=static,factors=art/-1",
+            "factors=art/2",
+        ] {
+            assert!(ef(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn factors_beyond_their_limits_or_without_sense_are_none_or_clamped() {
+        let all = Factors::new(Some(f64::NAN), Some(-2.0));
+        assert_eq!(all, Factors::default());
+        assert_eq!(factors(0.5, 50.0), factors(1.0, 10.0));
     }
 }

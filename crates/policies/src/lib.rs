@@ -15,6 +15,7 @@ mod capacity_mpi;
 mod contention;
 mod ef;
 mod eqp;
+mod greedy_energy;
 mod hass;
 mod hsf;
 mod ipc_driven;
@@ -22,6 +23,7 @@ mod joint;
 mod linux;
 mod mpi;
 mod order;
+mod prim;
 mod progress;
 mod published;
 mod random_static;
@@ -49,6 +51,8 @@ pub static POLICIES: &[PolicyDef] = &[
     acfs::DEF,
     hsf::DEF,
     ef::DEF,
+    prim::DEF,
+    greedy_energy::DEF,
     hass::DEF,
     ipc_driven::DEF,
     mpi::DEF,

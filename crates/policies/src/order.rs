@@ -37,6 +37,17 @@ pub(crate) fn ranks(
     quota: &[usize],
     takes: impl Fn(f64, f64) -> bool,
 ) -> Vec<usize> {
+    ranks_where(entries, quota, |holder, challenger| {
+        takes(entries[holder].key, entries[challenger].key)
+    })
+}
+
+/// The same where more than keys decides: `takes` gets the rows of holder and challenger.
+pub(crate) fn ranks_where(
+    entries: &[Entry<'_>],
+    quota: &[usize],
+    takes: impl Fn(usize, usize) -> bool,
+) -> Vec<usize> {
     let last = quota.len().saturating_sub(1);
     let mut ranks: Vec<usize> = entries
         .iter()
@@ -66,7 +77,7 @@ pub(crate) fn ranks(
         by_key(&mut holders);
         for challenger in others {
             let Some(holder) = holders.pop() else { break };
-            if !takes(entries[holder].key, entries[challenger].key) {
+            if !takes(holder, challenger) {
                 break;
             }
             ranks[holder] = ranks[challenger];

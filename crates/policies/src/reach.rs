@@ -40,7 +40,9 @@ const REACH: &[Reach] = &[
     row("eqp", Apart::CoreTypes, false),
     row("acfs", Apart::CoreTypes, false),
     row("hsf", Apart::CoreTypes, false),
-    row("ef", Apart::CoreTypes, true),
+    row("ef", Apart::CoreTypes, false),
+    row("prim", Apart::CoreTypes, false),
+    row("greedy-energy", Apart::Nothing, false),
     row("hass", Apart::CoreTypes, false),
     row("ipc-driven", Apart::CoreTypes, false),
     row("mpi", Apart::LastLevelCaches, false),
@@ -59,9 +61,17 @@ fn reach(spec: &str) -> Option<&'static Reach> {
 /// to use.
 #[must_use]
 pub fn is_bound(spec: &str) -> bool {
-    let oracle = |pair: &str| pair.split_once('=').is_some_and(|(_, v)| v == "oracle");
     let params = spec.split_once(':').map_or("", |(_, params)| params);
-    params.split(',').any(oracle) || reach(spec).is_some_and(|r| r.foresees)
+    let pairs: Vec<(&str, &str)> = params
+        .split(',')
+        .filter_map(|p| p.split_once('='))
+        .collect();
+    let has = |wanted: (&str, &str)| pairs.contains(&wanted);
+    // Factors of programs that nobody measured come of the simulator's forecast.
+    let unmeasured = has(("ef", "static")) && !pairs.iter().any(|(key, _)| *key == "factors");
+    unmeasured
+        || pairs.iter().any(|(_, value)| *value == "oracle")
+        || reach(spec).is_some_and(|r| r.foresees)
 }
 
 /// Why a policy lets Linux choose among all CPUs of a machine, if it does. It may still place threads anew, so scores can differ.
@@ -96,7 +106,8 @@ mod tests {
     fn oracles_are_bounds_whatever_the_policy() {
         for spec in [
             "best-static",
-            "ef",
+            "ef:ef=oracle",
+            "ef:ef=static,spread=0",
             "hsf:sf=oracle",
             "acfs:margin=1,sf=oracle",
         ] {
@@ -104,6 +115,8 @@ mod tests {
         }
         for spec in [
             "linux",
+            "ef",
+            "ef:ef=static,factors=art/2.1",
             "hsf:sf=steps",
             "of-another-package",
             "contention:by=capacity",

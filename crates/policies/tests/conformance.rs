@@ -208,6 +208,8 @@ conformance! {
     default_conforms = "default",
     ideal_rr_conforms = "ideal-rr",
     ef_conforms = "ef",
+    prim_conforms = "prim",
+    greedy_energy_conforms = "greedy-energy",
     hass_conforms = "hass",
     ipc_driven_conforms = "ipc-driven",
     joint_conforms = "joint",

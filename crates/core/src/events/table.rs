@@ -87,5 +87,6 @@ events! {
     EnergyNj          "energy_nj"         [],                                        "nJ" Source::Virtual { counter: "thread_energy_j", factor: 1_000_000_000 }, "energy attributed to the thread, nanojoules";
     LlcOccupancyBytes "llc_occupancy_bytes" [],                                      "B" Source::Virtual { counter: "llc_occupancy_bytes", factor: 1 }, "bytes held in the last-level cache at the sample's end";
     SfTrue            "sf_true"           [],                                        "ratio" Source::Simulator, "true speed-up factor of the current phase; only a simulator knows it";
+    EfTrue            "ef_true"           [],                                        "ratio" Source::Simulator, "true efficiency factor of the current phase; only a simulator knows it";
     Work              "work"              [],                                        "" Source::Program, "units of work that the program says are done; in a simulator, instructions";
 }

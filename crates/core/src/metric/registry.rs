@@ -37,6 +37,7 @@ static SOURCES: &[MetricDef] = &[
     sf::SF_SAMPLED,
     work::SF_WORK,
     sf::SF_ORACLE,
+    sf::EF_ORACLE,
     steps::SF_STEPS,
 ];
 

@@ -26,14 +26,24 @@ pub(super) const SF_ORACLE: MetricDef = MetricDef {
     prose: "true speed-up factor of the current phase; only in the simulator",
     needs: &[Event::SfTrue],
     helps: &[],
-    read_by: ReadBy::Source(|_| Box::new(Oracle)),
+    read_by: ReadBy::Source(|_| Box::new(Oracle(Event::SfTrue))),
 };
 
-struct Oracle;
+pub(super) const EF_ORACLE: MetricDef = MetricDef {
+    name: "ef_oracle",
+    unit: "ratio",
+    prose: "true efficiency factor of the current phase; only in the simulator",
+    needs: &[Event::EfTrue],
+    helps: &[],
+    read_by: ReadBy::Source(|_| Box::new(Oracle(Event::EfTrue))),
+};
+
+/// What a simulator knows and reports as an event.
+struct Oracle(Event);
 
 impl MetricSource for Oracle {
     fn read(&mut self, round: &Round<'_>) -> Option<f64> {
-        round.sample.counts.get(Event::SfTrue)
+        round.sample.counts.get(self.0)
     }
 }
 

@@ -4,6 +4,7 @@
 //! off. Factor and width are step tables ([`crate::metric::steps`]): whole numbers, evaluated alike in user space and in the kernel.
 
 mod shipped;
+pub mod swaps;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -2,6 +2,7 @@
 
 use include_dir::{Dir, include_dir};
 
+use super::swaps::SwapFile;
 use super::{Model, ModelFile, Models, Pair, Target};
 use crate::machine::CoreType;
 
@@ -30,6 +31,18 @@ fn parsed(dir: &Dir<'_>) -> Vec<(String, ModelFile)> {
         Some((path, parsed.ok()?))
     };
     dir.files().filter_map(parse).collect()
+}
+
+/// Every shipped file of rules for exchanges, by path.
+pub(super) fn swaps() -> Vec<SwapFile> {
+    let parse = |f: &include_dir::File<'_>| {
+        let path = format!("models/{}", f.path().display());
+        let parsed = SwapFile::parse(&path, f.contents_utf8()?);
+        debug_assert!(parsed.is_ok(), "{parsed:?}");
+        parsed.ok()
+    };
+    let is_swaps = |f: &&include_dir::File<'_>| f.path().to_string_lossy().ends_with(".swaps.toml");
+    FILES.files().filter(is_swaps).filter_map(parse).collect()
 }
 
 /// The models for each of a machine's core types, fastest first, out of what `files` gives for a core type: those trained for this

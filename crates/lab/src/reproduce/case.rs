@@ -59,7 +59,24 @@ pub enum Method {
         seeds: u64,
         #[serde(default = "period_ms")]
         period_ms: f64,
+        /// Programs run once, instead of three times and again until the slowest has.
+        #[serde(default)]
+        once: bool,
+        /// Events that are counted for what is measured of slices of `period_ms`; such measures are there if any is named.
+        #[serde(default)]
+        slices_of: Vec<String>,
     },
+    /// Each program alone on one CPU of each of two core groups, window by window of the same instructions. Rows are programs; the
+    /// arm is `ratio`.
+    Windows {
+        programs: Vec<String>,
+        /// The fast group first.
+        groups: [String; 2],
+        /// Of a window.
+        instructions: f64,
+    },
+    /// Shipped models of a machine. Rows are core types; the arm is the target.
+    Models { target: String },
     /// Each program alone on one CPU of each of two core groups. Rows are programs; arms are the groups and `ratio`.
     Alone {
         programs: Vec<String>,
@@ -145,6 +162,12 @@ pub enum Expect {
     Correlation,
     /// Every row of `rows` above every row of `then`.
     Order,
+    /// Every row of `rows` more than 2 % away from every row of `then`.
+    Apart,
+    /// Of this arm and those of `against`, the same is lowest by `measure` and by `with`.
+    SameLowest,
+    /// This arm and those of `against` have another order by `measure` than by `with`.
+    OtherOrder,
 }
 
 /// In how many rows an expectation must hold.

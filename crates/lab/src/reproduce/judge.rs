@@ -118,7 +118,12 @@ fn find(finding: &Finding, values: &Values) -> Found {
         Expect::Within => within(finding, &column(finding, values, rows)?),
         Expect::Share => share(finding, &column(finding, values, rows)?),
         Expect::Correlation => correlation(finding, values, rows),
-        Expect::Order => order(finding, values, rows),
+        Expect::Order => order(finding, values, rows, |a, b| a > b),
+        Expect::Apart => order(finding, values, rows, |a, b| {
+            (a - b).abs() > CLOSE * b.abs()
+        }),
+        Expect::SameLowest => by_two(finding, values, rows, |a, b| a.first() == b.first()),
+        Expect::OtherOrder => by_two(finding, values, rows, |a, b| a != b),
     }
 }
 
@@ -132,6 +137,8 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Values that differ by no more than this share are similar.
+const CLOSE: f64 = 0.02;
 /// Differences below this share of the other arm count as ties.
 const TIE: f64 = 0.005;
 
@@ -199,7 +206,7 @@ fn similar(finding: &Finding, values: &Values, rows: &[String]) -> Found {
         let others: Option<Vec<f64>> = others
             .map(|o| values.get(row, o, &finding.measure))
             .collect();
-        let close = |o: f64| (mine - o).abs() <= 0.02 * o.abs();
+        let close = |o: f64| (mine - o).abs() <= CLOSE * o.abs();
         held += usize::from(others?.into_iter().all(close));
     }
     in_rows(finding, held, rows.len())
@@ -275,7 +282,7 @@ fn correlation(finding: &Finding, values: &Values, rows: &[String]) -> Found {
 }
 
 /// Spearman's coefficient; ties share their mean rank.
-fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+pub(super) fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (ranks(a), ranks(b));
     let mid = (a.len() as f64 - 1.0) / 2.0;
     let sum =
@@ -293,14 +300,54 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     values.iter().map(rank).collect()
 }
 
-fn order(finding: &Finding, values: &Values, rows: &[String]) -> Found {
+fn order(
+    finding: &Finding,
+    values: &Values,
+    rows: &[String],
+    holds: impl Fn(f64, f64) -> bool,
+) -> Found {
     let first = column(finding, values, rows)?;
     let then = column(finding, values, &finding.then)?;
     let pairs = first.len() * then.len();
-    let held = first.iter().map(|f| then.iter().filter(|t| f > t).count());
+    let held = first
+        .iter()
+        .map(|f| then.iter().filter(|t| holds(*f, **t)).count());
     let held = held.sum();
     let words = format!("{held} of {pairs} pairs in this order");
     Some((words, of_count(held, pairs, 1.0)))
+}
+
+/// The rows in which the arms' orders, lowest first, by two measures are as they should be.
+fn by_two(
+    finding: &Finding,
+    values: &Values,
+    rows: &[String],
+    holds: impl Fn(&[&String], &[&String]) -> bool,
+) -> Found {
+    let with = finding.with.as_deref()?;
+    let mut held = 0;
+    let mut words = Vec::new();
+    for row in rows {
+        let sorted = |measure: &str| -> Option<Vec<&String>> {
+            let arms = finding.against.iter().chain([&finding.arm]);
+            let mut arms: Vec<(f64, &String)> = arms
+                .map(|arm| Some((values.get(row, arm, measure)?, arm)))
+                .collect::<Option<_>>()?;
+            arms.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Some(arms.into_iter().map(|(_, arm)| arm).collect())
+        };
+        let (a, b) = (sorted(&finding.measure)?, sorted(with)?);
+        held += usize::from(holds(&a, &b));
+        let name = |arms: &[&String]| arms.first().map_or(String::new(), |a| (*a).clone());
+        words.push(format!(
+            "{} by {}, {} by {with}",
+            name(&a),
+            finding.measure,
+            name(&b)
+        ));
+    }
+    let (count, verdict) = in_rows(finding, held, rows.len())?;
+    Some((format!("{count} (lowest: {})", words.join("; ")), verdict))
 }
 
 #[cfg(test)]
@@ -356,6 +403,25 @@ mod tests {
         assert_eq!(verdict(text, &measured(1.79)), Verdict::Reproduced);
         assert_eq!(verdict(text, &measured(1.5)), Verdict::Partly);
         assert_eq!(verdict(text, &measured(2.1)), Verdict::Not);
+    }
+
+    #[test]
+    fn arms_are_ordered_by_two_measures() {
+        let values = values(&[
+            ("m", "a", "power_w", 20.0),
+            ("m", "a", "time_s", 5.0),
+            ("m", "b", "power_w", 30.0),
+            ("m", "b", "time_s", 9.0),
+            ("m", "c", "power_w", 40.0),
+            ("m", "c", "time_s", 7.0),
+        ]);
+        let text = "says = \"\"\nmeasure = \"power_w\"\nwith = \"time_s\"\narm = \"a\"\nagainst = [\"b\", \"c\"]\n";
+        let same = format!("{text}expect = \"same-lowest\"\n");
+        let other = format!("{text}expect = \"other-order\"\n");
+        assert_eq!(verdict(&same, &values), Verdict::Reproduced);
+        assert_eq!(verdict(&other, &values), Verdict::Reproduced);
+        let narrowed = other.replace(", \"c\"", "");
+        assert_eq!(verdict(&narrowed, &values), Verdict::Not);
     }
 
     #[test]

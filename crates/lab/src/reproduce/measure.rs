@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_core::cpuset::CpuSet;
+use countersteer_core::events::Event;
 use countersteer_core::topology::Topology;
 use rayon::prelude::*;
 
 use super::case::{Case, Method};
 use super::programs::{Cast, Member, short};
+use super::slices::Slices;
 use super::values::Values;
+use super::{models, windows};
 use crate::error::{Kind, told};
-use crate::experiment::{self, Experiment, Finished, LoadedMachine, SimOptions};
+use crate::experiment::{self, Experiment, Finished, LoadedMachine, Onlooker, SimOptions};
 use crate::plan::Loaded;
 
 /// Measures a case.
@@ -25,6 +28,18 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
         Method::Alone { programs, groups } => {
             alone(&machine()?, &cast.expand(programs), groups, cast)
         }
+        Method::Windows {
+            programs,
+            groups,
+            instructions,
+        } => windows::measure(
+            &machine()?,
+            &cast.expand(programs),
+            groups,
+            *instructions,
+            cast,
+        ),
+        Method::Models { target } => models::measure(&machine()?.topology, target),
         Method::Pairs { programs, cpus } => pairs(&machine()?, &cast.expand(programs), cpus, cast),
         Method::CacheSizes {
             programs,
@@ -34,7 +49,7 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
     }
 }
 
-fn options(rounds: u32, period_ms: f64) -> SimOptions {
+pub(super) fn options(rounds: u32, period_ms: f64) -> SimOptions {
     SimOptions {
         period_ms,
         rounds,
@@ -52,20 +67,31 @@ struct Run<'a> {
     seed: u64,
 }
 
-fn run(
-    machine: &Arc<LoadedMachine>,
-    run: &Run<'_>,
-    options: &SimOptions,
-) -> anyhow::Result<Finished> {
-    let experiment = Experiment {
+fn experiment(machine: &Arc<LoadedMachine>, run: &Run<'_>, options: &SimOptions) -> Experiment {
+    Experiment {
         machine: Arc::clone(machine),
         workload: Arc::clone(run.workload),
         policy: run.policy.to_owned(),
         seed: run.seed,
         options: options.clone(),
         detail: None,
+    }
+}
+
+fn run(
+    machine: &Arc<LoadedMachine>,
+    run: &Run<'_>,
+    options: &SimOptions,
+) -> anyhow::Result<Finished> {
+    experiment(machine, run, options).run()
+}
+
+/// Events by name.
+fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
+    let event = |name: &String| {
+        Event::by_name(name).ok_or_else(|| told(Kind::BadInput, format!("no event is `{name}`")))
     };
-    experiment.run()
+    names.iter().map(event).collect()
 }
 
 fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
@@ -77,6 +103,8 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
         seeds,
         period_ms,
         unavailable,
+        once,
+        slices_of,
     } = &case.method
     else {
         return Ok(Values::default());
@@ -112,13 +140,29 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
             }));
         }
     }
-    let options = options(3, *period_ms);
-    let finished: Vec<Finished> = runs
+    let options = options(if *once { 1 } else { 3 }, *period_ms);
+    let events = events(slices_of)?;
+    let finished: Vec<(Finished, Slices)> = runs
         .par_iter()
-        .map(|r| run(machine, r, &options))
+        .map(|r| {
+            let mut slices = Slices::new(&machine.topology, *period_ms * 1e-3);
+            let onlooker = Onlooker {
+                recorder: Some(&mut slices),
+                events: &events,
+                once: *once,
+                spans: !events.is_empty(),
+            };
+            let finished = experiment(machine, r, &options).run_watched(onlooker)?;
+            Ok((finished, slices))
+        })
         .collect::<anyhow::Result<_>>()?;
-    for (run, finished) in runs.iter().zip(&finished) {
+    for (run, (finished, slices)) in runs.iter().zip(&finished) {
         add_mix(&mut values, run, finished, &machine.topology);
+        if !events.is_empty() {
+            for (measure, value) in slices.values() {
+                values.add(run.row, run.arm, measure, value);
+            }
+        }
     }
     Ok(values)
 }
@@ -148,6 +192,9 @@ fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &T
     ] {
         values.add(row, arm, measure, value);
     }
+    // What the board draws whatever runs is left out, as where PMCTrack (section 4.2.1) reads the energy of clusters and DRAM.
+    let net = 1.0 - topology.static_power_w * finished.elapsed_s / score.energy_j;
+    values.add(row, arm, "edp_net", score.edp_js * net);
     let fast = topology.extremes().0.index();
     for (program, usage) in score.programs.iter().zip(&finished.usage) {
         let base = program.name.split('#').next().unwrap_or_default();
@@ -173,11 +220,11 @@ fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<String> {
     Ok(first.to_string())
 }
 
-fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
+pub(super) fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
     Ok(format!("static:*={}", first_cpu(topology, place)?))
 }
 
-fn lone(cast: &Cast, program: &str) -> anyhow::Result<Arc<Loaded>> {
+pub(super) fn lone(cast: &Cast, program: &str) -> anyhow::Result<Arc<Loaded>> {
     let member = Member {
         program,
         threads: 1,
@@ -243,7 +290,8 @@ fn alone(
                 finished.score.energy_j / finished.elapsed_s,
             );
         }
-        add_ratios(&mut values, program, pair, idle_w);
+        let quiet_w = [0, 1].map(|nth| quiet_power_w(&machine.topology, &groups[nth]));
+        add_ratios(&mut values, program, pair, idle_w, quiet_w);
     }
     Ok(values)
 }
@@ -255,16 +303,32 @@ fn idle_power_w(topology: &Topology) -> f64 {
     topology.static_power_w + idle.sum::<f64>()
 }
 
-fn add_ratios(values: &mut Values, program: &str, pair: &[Finished; 2], idle_w: f64) {
+/// Power of what does not belong to a core group while that is idle: the rest of the board and the cores of other groups. PMCTrack
+/// (section 4.2) measures the energy of one cluster and of DRAM, the board's idle power subtracted.
+fn quiet_power_w(topology: &Topology, group: &str) -> f64 {
+    let inside = topology.group_named(group);
+    let others = topology
+        .cpus
+        .iter()
+        .filter(|c| c.thread == 0 && inside.is_none_or(|g| !g.cpus.contains(c.id)));
+    let idle = others.map(|c| topology.core_types[c.core_type.index()].power.idle_w);
+    topology.static_power_w + idle.sum::<f64>()
+}
+
+fn add_ratios(
+    values: &mut Values,
+    program: &str,
+    pair: &[Finished; 2],
+    idle_w: f64,
+    quiet_w: [f64; 2],
+) {
     let [fast, slow] = pair;
     let power = |f: &Finished| f.score.energy_j / f.elapsed_s;
-    values.add(program, "ratio", "sf", slow.elapsed_s / fast.elapsed_s);
-    values.add(
-        program,
-        "ratio",
-        "ef",
-        slow.score.edp_js / fast.score.edp_js,
-    );
+    let sf = slow.elapsed_s / fast.elapsed_s;
+    values.add(program, "ratio", "sf", sf);
+    // Both do the same work, so energies per instruction are as energies are: power times time.
+    let energy_ratio = (power(slow) - quiet_w[1]) * sf / (power(fast) - quiet_w[0]);
+    values.add(program, "ratio", "ef", sf * energy_ratio);
     let above_idle = (power(fast) - idle_w) / (power(slow) - idle_w);
     values.add(program, "ratio", "power_ratio", above_idle);
 }

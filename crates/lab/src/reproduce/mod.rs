@@ -4,8 +4,11 @@ mod case;
 mod document;
 mod judge;
 mod measure;
+mod models;
 mod programs;
+mod slices;
 mod values;
+mod windows;
 
 use std::collections::BTreeSet;
 
@@ -148,7 +151,9 @@ impl Catalogue {
                 }
                 all
             }
-            Method::Alone { programs, .. }
+            Method::Models { .. } => BTreeSet::new(),
+            Method::Windows { programs, .. }
+            | Method::Alone { programs, .. }
             | Method::Pairs { programs, .. }
             | Method::CacheSizes { programs, .. } => {
                 self.cast.expand(programs).into_iter().collect()
@@ -186,8 +191,15 @@ mod tests {
                 }
                 rows
             }
-            Method::Alone { programs, .. } | Method::CacheSizes { programs, .. } => {
+            Method::Alone { programs, .. }
+            | Method::Windows { programs, .. }
+            | Method::CacheSizes { programs, .. } => {
                 catalogue.cast.expand(programs).into_iter().collect()
+            }
+            Method::Models { .. } => {
+                let machine = crate::experiment::machine(&case.machine).unwrap();
+                let types = &machine.topology.core_types;
+                types.iter().map(|t| t.name.clone()).collect()
             }
             Method::Pairs { programs, .. } => {
                 let all = catalogue.cast.expand(programs);
@@ -201,6 +213,8 @@ mod tests {
     fn arms(case: &Case) -> BTreeSet<String> {
         match &case.method {
             Method::Mixes { arms, .. } => arms.keys().cloned().collect(),
+            Method::Windows { .. } => ["ratio".to_owned()].into(),
+            Method::Models { target } => [target.clone()].into(),
             Method::Alone { groups, .. } => {
                 groups.iter().cloned().chain(["ratio".to_owned()]).collect()
             }

@@ -64,6 +64,52 @@ pub const MEASURES: &[Measure] = &[
         "edp",
         "energy per 1e9 instructions times time per 1e9 instructions",
     ),
+    measure(
+        "edp_net",
+        "the same without what the board draws whatever runs",
+    ),
+    measure("utilisation", "share of CPUs' time in use, in per cent"),
+    measure(
+        "balanced_slices",
+        "slices in which the mean utilisation of CPUs is at least .9 of the largest, in per cent",
+    ),
+    measure(
+        "balance_r",
+        "rank correlation over slices of mean utilisation and balance (mean over largest)",
+    ),
+    measure(
+        "early_gap",
+        "utilisation of the less used half of the CPUs over that of the others, first 400 slices",
+    ),
+    measure("late_gap", "the same in the last tenth of the slices"),
+    measure(
+        "fp_balance",
+        "floating-point instructions of all CPUs over those of the one with most, per CPU, mean over slices, in per cent",
+    ),
+    measure(
+        "fp_spikes",
+        "times that floating-point instructions of CPU 0 rise above twice their mean",
+    ),
+    measure(
+        "fp_early",
+        "share of the floating-point instructions in the first half of the run, in per cent",
+    ),
+    measure(
+        "llc_swing",
+        "standard deviation over mean of a CPU's misses of the last-level cache per slice, mean over CPUs",
+    ),
+    measure(
+        "ef_phases",
+        "stretches of windows whose efficiency factors are within 10 % of their mean",
+    ),
+    measure(
+        "ef_range",
+        "largest over smallest efficiency factor of windows",
+    ),
+    measure(
+        "r",
+        "correlation of predicted and true factors on families of programs left out of training",
+    ),
     measure("completion_s", "geometric mean of completion times"),
     measure("migrations", "moves of threads between CPUs"),
     measure(

@@ -107,6 +107,8 @@ pub struct Simulation {
     linux: Linux,
     progress: Box<dyn ProgressModel>,
     pmu: Pmu,
+    /// Programs end instead of beginning anew.
+    runs_once: bool,
     watched: Watched,
     models: Vec<(Arc<Profile>, ModelId)>,
     /// By program.
@@ -202,6 +204,7 @@ impl Simulation {
         let linux = Linux::new(&topology, linux_config);
         let mut sim = Self {
             pmu: Pmu::new(config.seed, config.counter_noise, &topology),
+            runs_once: false,
             watched: Watched::default(),
             models: Vec::new(),
             infos: Vec::new(),
@@ -250,6 +253,13 @@ impl Simulation {
     #[must_use]
     pub fn counting_events(mut self, events: &[Event]) -> Self {
         self.pmu.count_also(events, &self.topology);
+        self
+    }
+
+    /// The same, with programs that end instead of beginning anew.
+    #[must_use]
+    pub const fn once(mut self) -> Self {
+        self.runs_once = true;
         self
     }
 
@@ -426,6 +436,7 @@ impl Simulation {
                         self.wake(sibling, Some(self.threads[id.index()].cpu));
                     }
                 }
+                Step::Restart if self.runs_once => self.block(id),
                 Step::Restart => self.restart(row, id),
             }
         }
@@ -598,7 +609,10 @@ impl Simulation {
         let cpu = self.threads[id.index()].cpu;
         let counters = self.progress.counters(id, self.now);
         let lines = self.progress.occupancy_lines(id, self.topology.llc_of(cpu));
-        let sf = self.progress.true_sf(id);
+        let truth = pmu::Truth {
+            sf: self.progress.true_sf(id),
+            ef: self.pmu.wants_ef().then(|| self.progress.true_ef(id)),
+        };
         self.pmu.sample(
             id,
             cpu,
@@ -606,7 +620,7 @@ impl Simulation {
             self.now,
             &counters,
             lines,
-            sf,
+            truth,
         );
     }
 

@@ -60,7 +60,16 @@ pub(super) struct Pmu {
     sets: Vec<Vec<Vec<Event>>>,
     /// Counted whatever is read.
     always: Vec<Event>,
+    /// True efficiency factors are read.
+    wants_ef: bool,
     period: usize,
+}
+
+/// What only a simulator knows of a thread's current phase.
+pub(super) struct Truth {
+    pub sf: f64,
+    /// Where it is read.
+    pub ef: Option<f64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -84,6 +93,7 @@ impl Pmu {
             samples: Vec::new(),
             sets: Vec::new(),
             always: Vec::new(),
+            wants_ef: false,
             period: 0,
         };
         pmu.count(topology, |_| Vec::new());
@@ -92,6 +102,10 @@ impl Pmu {
 
     /// Counts on each core type these groups of events, as far as the model can tell them and the core type can count them.
     pub fn count(&mut self, topology: &Topology, read: impl Fn(CoreTypeId) -> Vec<Vec<Event>>) {
+        self.wants_ef = read(CoreTypeId(0))
+            .iter()
+            .flatten()
+            .any(|e| *e == Event::EfTrue);
         let without_counter = |event: &Event| VIRTUAL.contains(event) || *event == Event::Work;
         let sets = |(row, core_type): (usize, &CoreType)| {
             let mut groups = read(CoreTypeId::from_index(row));
@@ -111,6 +125,11 @@ impl Pmu {
     pub fn count_also(&mut self, events: &[Event], topology: &Topology) {
         self.always = events.to_vec();
         self.count(topology, |_| Vec::new());
+    }
+
+    /// Whether true efficiency factors are read; nobody else pays for them.
+    pub const fn wants_ef(&self) -> bool {
+        self.wants_ef
     }
 
     /// A period is over: the next set counts.
@@ -141,7 +160,7 @@ impl Pmu {
         at: Nanos,
         now: &Counters,
         occupancy_lines: f64,
-        sf_true: f64,
+        truth: Truth,
     ) {
         let state = &mut self.threads[thread.index()];
         let last = std::mem::replace(&mut state.last, *now);
@@ -176,7 +195,10 @@ impl Pmu {
                 counts.set(event, (exact * factor).max(0.0));
             }
         }
-        counts.set(Event::SfTrue, sf_true);
+        counts.set(Event::SfTrue, truth.sf);
+        if let Some(ef) = truth.ef {
+            counts.set(Event::EfTrue, ef);
+        }
         counts.set(Event::Work, now.instructions - last.instructions);
         self.samples.push(Sample {
             thread,

@@ -132,6 +132,10 @@ pub trait ProgressModel {
     /// Speed alone on the fastest core type over speed alone on the slowest, in the thread's current phase.
     fn true_sf(&self, thread: ThreadId) -> f64;
 
+    /// Energy-delay product alone on the slowest core type over that alone on the fastest, in the thread's current phase. Energy
+    /// is that of the core while it runs the thread, and of its cache and memory accesses.
+    fn true_ef(&self, thread: ThreadId) -> f64;
+
     /// Instructions per second of a whole run alone on an otherwise idle machine.
     fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64;
 

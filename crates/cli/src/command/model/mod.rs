@@ -1,6 +1,7 @@
 //! `steer model list|show|train|eval`.
 
 mod passes;
+mod rules;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,14 @@ pub enum Args {
         #[arg(short, long, default_value = "models", value_name = "DIR")]
         output: PathBuf,
     },
+    /// Induce rules for exchanges of threads (policy `prim`) from recorded programs
+    Rules {
+        /// Names or files; every shipped machine with several core types when absent
+        machines: Vec<String>,
+        /// Folder that gets a file `MACHINE.swaps.toml` for each
+        #[arg(short, long, default_value = "models", value_name = "DIR")]
+        output: PathBuf,
+    },
     /// Judge models on families of programs that they have not seen, beside yardsticks
     Eval {
         /// Names or files; every shipped machine with several core types when absent
@@ -70,6 +79,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             output,
         } if from.is_empty() => train_all(&machines, &output),
         Args::Train { from, output, .. } => train_from(&from, &output),
+        Args::Rules { machines, output } => {
+            rules::run(&self::machines(&machines), &programs()?, &output)
+        }
         Args::Eval { machines } => eval(&machines),
     }
 }

@@ -17,6 +17,7 @@ mod class;
 mod core_bounds;
 mod cores;
 mod curves;
+mod efficiency;
 mod interval;
 mod measured;
 mod memory;
@@ -475,6 +476,14 @@ impl ProgressModel for Analytic {
         let (fast, slow) = self.topology.extremes();
         let behaviour = t.behaviour(model);
         model.alone_ips(behaviour, fast.index()) / model.alone_ips(behaviour, slow.index())
+    }
+
+    fn true_ef(&self, thread: ThreadId) -> f64 {
+        let t = &self.threads[thread.index()];
+        let Some(model) = self.models.get(t.model as usize) else {
+            return 1.0;
+        };
+        self.efficiency_factor(ModelId(t.model), t.behaviour(model))
     }
 
     fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64 {

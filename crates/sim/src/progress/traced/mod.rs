@@ -367,6 +367,13 @@ impl ProgressModel for Traced {
             / self.analytic.alone_ips_in(model, behaviour, slow)
     }
 
+    fn true_ef(&self, thread: ThreadId) -> f64 {
+        let t = &self.threads[thread.index()];
+        let behaviour = self.programs[t.program as usize].behaviour(t.position);
+        self.analytic
+            .efficiency_factor(ModelId(t.program), behaviour)
+    }
+
     fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
         self.analytic.alone_ips(model, core_type)
     }

@@ -27,6 +27,31 @@ fn memory_bound_programs_gain_less_from_big_cores() {
 }
 
 #[test]
+fn the_true_efficiency_factor_is_that_of_two_runs_alone() {
+    for kind in [compute(), chase(4_000_000), streaming()] {
+        // Speed and energy of a second alone, caches warm.
+        let alone = |cpu: u32| {
+            let mut progress = start(HYBRID, quiet(), &[(kind.clone(), cpu)]);
+            run(&mut progress, ms(2000));
+            let before = progress.counters(ThreadId(0), ms(2000));
+            run(&mut progress, ms(3000));
+            let after = progress.counters(ThreadId(0), ms(3000));
+            let instructions = after.instructions - before.instructions;
+            let edp = (after.energy_nj - before.energy_nj) / instructions / instructions;
+            (progress.true_ef(ThreadId(0)), edp, cpu)
+        };
+        let slow_cpu = machine(HYBRID).cpus.len() as u32 - 1;
+        let (truth, fast, _) = alone(0);
+        let (_, slow, _) = alone(slow_cpu);
+        assert!(
+            (slow / fast / truth - 1.0).abs() < 0.01,
+            "{truth} {}",
+            slow / fast
+        );
+    }
+}
+
+#[test]
 fn a_slower_clock_hurts_memory_bound_programs_less() {
     let slowed = text(HYBRID).replace("freq_ghz = 4.9", "freq_ghz = 2.45");
     let slow = Arc::new(Topology::new(&Machine::parse("slow", &slowed).unwrap()));

@@ -1,0 +1,46 @@
+//! `steer model rules`: rules for exchanges of threads (policy `prim`), induced from recorded programs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use countersteer_core::profile::Profile;
+use countersteer_lab::experiment;
+use countersteer_report::write_atomically;
+use countersteer_train::prim;
+use countersteer_train::sample::samples;
+
+/// Induces the rules of each machine with several core types and writes them.
+pub fn run(
+    machines: &[String],
+    programs: &[(String, Arc<Profile>)],
+    output: &Path,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
+    for machine in machines {
+        let topology = Arc::clone(&experiment::machine(machine)?.topology);
+        if topology.core_types.len() < 2 {
+            continue;
+        }
+        let all = samples(&topology, programs)?;
+        let words = format!(
+            "{} stretches of {} recorded programs",
+            all.len(),
+            programs.len()
+        );
+        let file = prim::induce(&topology, &all, &words)
+            .with_context(|| format!("{machine}: too few families of programs for rules"))?;
+        let path = output.join(format!("{}.swaps.toml", topology.name));
+        write_atomically(&path, file.to_toml()?.as_bytes())?;
+        let judged = file.judged;
+        eprintln!(
+            "steer: {}: {} rules; of unseen pairs {:.0} % are exchanged, {:.0} % of those rightly, saving {:.1} %",
+            path.display(),
+            file.rule.len(),
+            100.0 * judged.exchanged,
+            100.0 * judged.right,
+            100.0 * judged.saving,
+        );
+    }
+    Ok(())
+}

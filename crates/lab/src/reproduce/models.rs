@@ -1,0 +1,28 @@
+//! How the shipped models of a machine did on programs that they were not trained on.
+
+use countersteer_core::model::shipped;
+use countersteer_core::topology::Topology;
+
+use super::values::Values;
+use crate::error::{Kind, told};
+
+/// Correlations of a target's models, by core type, as their files state them; `steer model eval` measures them anew.
+///
+/// # Errors
+/// A machine without models of the target.
+pub fn measure(topology: &Topology, target: &str) -> anyhow::Result<Values> {
+    let mut values = Values::default();
+    for core_type in &topology.core_types {
+        let files = shipped().into_iter().map(|(_, file)| file);
+        let mut of_machine =
+            files.filter(|f| f.machine == topology.name && f.core_type == core_type.name);
+        let file = of_machine.find(|f| f.target.name() == target);
+        let file = file.ok_or_else(|| {
+            let why = format!("no model of {target} is shipped for {}", core_type.name);
+            told(Kind::Missing, why)
+        })?;
+        values.add_row(&core_type.name);
+        values.add(&core_type.name, target, "r", file.judged.r);
+    }
+    Ok(values)
+}

@@ -1,0 +1,356 @@
+//! What threads, caches and programs did in the latest slices.
+//!
+//! Input: metrics of a slice. Output: means over the last k slices, contended caches, programs whose threads share data.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use countersteer_core::policy::View;
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{ProgramId, ThreadId};
+
+/// What is read of threads, per second of running.
+pub(super) const METRICS: [&str; 8] = [
+    "clock_ghz",
+    "ips",
+    "l2_misses / seconds",
+    "llc_references / seconds",
+    "llc_misses / seconds",
+    "fp_operations / seconds",
+    "simd_operations / seconds",
+    "power",
+];
+
+/// Levels of caches, inner first: what cores have to themselves, what clusters share, the last one.
+pub(super) const LEVELS: usize = 3;
+
+/// What a thread does in a second of running; none where it is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    pub clock_hz: Option<f64>,
+    /// Instructions, accesses that left the core's own caches, that came to the last one, and that missed it.
+    accesses: [Option<f64>; LEVELS + 1],
+    /// Scalar and vector floating-point instructions.
+    pub fp: Option<f64>,
+    pub power_w: Option<f64>,
+}
+
+impl Rates {
+    fn read(view: &View<'_>, thread: ThreadId, columns: &[Option<usize>]) -> Self {
+        let row = view.metrics.row(thread);
+        let at = |nth: usize| {
+            let value = row?.get(columns.get(nth).copied()??).copied()?;
+            value.filter(|v| v.is_finite() && *v >= 0.0)
+        };
+        let fp = match (at(5), at(6)) {
+            (None, None) => None,
+            (scalar, vector) => Some(scalar.unwrap_or(0.0) + vector.unwrap_or(0.0)),
+        };
+        Self {
+            clock_hz: at(0).filter(|ghz| *ghz > 0.0).map(|ghz| ghz * 1e9),
+            accesses: std::array::from_fn(|level| at(1 + level)),
+            fp,
+            power_w: at(7),
+        }
+    }
+
+    /// Accesses to a level of caches, and those that missed it.
+    pub fn at_level(&self, level: usize) -> Option<(f64, f64)> {
+        Some((self.accesses[level]?, self.accesses[level + 1]?))
+    }
+
+    /// Misses of the last cache.
+    pub fn misses(&self) -> f64 {
+        self.accesses[LEVELS].unwrap_or(0.0)
+    }
+}
+
+/// A thread in a slice.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slice {
+    /// Share of the slice in which it ran, and in which it would have if it could.
+    pub used: f64,
+    pub wanted: f64,
+    pub rates: Rates,
+}
+
+/// The latest slices of every thread, and those of every cache.
+pub(super) struct History {
+    k: usize,
+    j: usize,
+    tolerance: f64,
+    threads: BTreeMap<ThreadId, VecDeque<Slice>>,
+    pub caches: Vec<Cache>,
+    programs: BTreeMap<ProgramId, Sharing>,
+}
+
+/// A cache, or the caches of a core.
+pub(super) struct Cache {
+    pub level: usize,
+    /// Which CPUs are under it.
+    pub cpus: Vec<bool>,
+    /// Miss rates of the latest slices in which it was used.
+    rates: VecDeque<f64>,
+}
+
+/// Mean miss rates of a program's threads in one last-level cache and apart.
+#[derive(Clone, Copy, Default)]
+struct Sharing {
+    together: Option<f64>,
+    apart: Option<f64>,
+}
+
+/// Weight of a slice in means that fade.
+const FADE: f64 = 0.1;
+
+impl History {
+    pub fn new(topology: &Topology, k: usize, j: usize, tolerance: f64) -> Self {
+        Self {
+            k,
+            j,
+            tolerance,
+            threads: BTreeMap::new(),
+            caches: caches(topology),
+            programs: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps what a thread did in the last slice.
+    pub fn push(
+        &mut self,
+        view: &View<'_>,
+        thread: ThreadId,
+        columns: &[Option<usize>],
+        used: f64,
+        wanted: f64,
+    ) {
+        let ring = self.threads.entry(thread).or_default();
+        let rates = Rates::read(view, thread, columns);
+        ring.push_back(Slice {
+            used,
+            wanted,
+            rates,
+        });
+        while ring.len() > self.k {
+            ring.pop_front();
+        }
+    }
+
+    pub fn forget_all_but(&mut self, alive: impl Fn(ThreadId) -> bool) {
+        self.threads.retain(|id, _| alive(*id));
+    }
+
+    /// The last slice of a thread.
+    pub fn latest(&self, thread: ThreadId) -> Option<&Slice> {
+        self.threads.get(&thread)?.back()
+    }
+
+    /// The mean of a thread's last k slices; none of one that is younger.
+    pub fn mean(&self, thread: ThreadId) -> Option<Slice> {
+        let ring = self.threads.get(&thread).filter(|r| r.len() >= self.k)?;
+        let of = |value: &dyn Fn(&Rates) -> Option<f64>| {
+            let known = ring
+                .iter()
+                .filter_map(|s| Some((s.used, value(&s.rates)?)))
+                .filter(|(used, _)| *used > 0.0);
+            let (sum, weight) = known.fold((0.0, 0.0), |(sum, weight), (used, value)| {
+                (sum + used * value, weight + used)
+            });
+            (weight > 0.0).then(|| sum / weight)
+        };
+        let n = ring.len() as f64;
+        Some(Slice {
+            used: ring.iter().map(|s| s.used).sum::<f64>() / n,
+            wanted: ring.iter().map(|s| s.wanted).sum::<f64>() / n,
+            rates: Rates {
+                clock_hz: of(&|r| r.clock_hz),
+                accesses: std::array::from_fn(|level| of(&|r| r.accesses[level])),
+                fp: of(&|r| r.fp),
+                power_w: of(&|r| r.power_w),
+            },
+        })
+    }
+
+    /// Takes in the caches' miss rates of a slice: `places` has each thread that ran, its program and its CPU.
+    pub fn push_caches(&mut self, places: &[(ThreadId, ProgramId, usize)]) {
+        for row in 0..self.caches.len() {
+            let level = self.caches[row].level;
+            let inside = places
+                .iter()
+                .filter(|(.., cpu)| self.caches[row].cpus[*cpu]);
+            let sums = inside
+                .filter_map(|(id, ..)| {
+                    let slice = self.latest(*id)?;
+                    let (accesses, misses) = slice.rates.at_level(level)?;
+                    Some((slice.used * accesses, slice.used * misses))
+                })
+                .fold((0.0, 0.0), |(a, m), (accesses, misses)| {
+                    (a + accesses, m + misses)
+                });
+            if sums.0 > 0.0 {
+                let rates = &mut self.caches[row].rates;
+                rates.push_back(sums.1 / sums.0);
+                while rates.len() > self.k + self.j {
+                    rates.pop_front();
+                }
+            }
+        }
+        self.push_sharing(places);
+    }
+
+    fn push_sharing(&mut self, places: &[(ThreadId, ProgramId, usize)]) {
+        let cache_of = |cpu: usize| {
+            let last = |c: &Cache| c.level == LEVELS - 1 && c.cpus[cpu];
+            self.caches.iter().position(last)
+        };
+        let mut count: BTreeMap<(ProgramId, Option<usize>), usize> = BTreeMap::new();
+        for (_, program, cpu) in places {
+            *count.entry((*program, cache_of(*cpu))).or_default() += 1;
+        }
+        let mut seen = Vec::new();
+        for (id, program, cpu) in places {
+            let together = count[&(*program, cache_of(*cpu))] > 1;
+            let rates = self.latest(*id).map(|s| s.rates);
+            if let Some((accesses, misses)) = rates.and_then(|r| r.at_level(LEVELS - 1))
+                && accesses > 0.0
+            {
+                seen.push((*program, together, misses / accesses));
+            }
+        }
+        for (program, together, rate) in seen {
+            let sharing = self.programs.entry(program).or_default();
+            let mean = if together {
+                &mut sharing.together
+            } else {
+                &mut sharing.apart
+            };
+            *mean = Some(mean.map_or(rate, |old| old + FADE * (rate - old)));
+        }
+    }
+
+    /// Whether a cache misses more than it did by the tolerance.
+    pub fn is_contended(&self, cache: usize) -> bool {
+        let rates = &self.caches[cache].rates;
+        if rates.len() < self.k + self.j {
+            return false;
+        }
+        let mean = |from: usize, count: usize| {
+            rates.iter().skip(from).take(count).sum::<f64>() / count as f64
+        };
+        mean(self.j, self.k) > (1.0 + self.tolerance) * mean(0, self.j)
+    }
+
+    /// Mean miss rate of the last k slices; 0 of a cache that is not used.
+    pub fn miss_rate(&self, cache: usize) -> f64 {
+        let rates = &self.caches[cache].rates;
+        let count = rates.len().min(self.k);
+        rates.iter().rev().take(count).sum::<f64>() / count.max(1) as f64
+    }
+
+    /// Whether a program's threads miss less by the tolerance where they share a last-level cache.
+    pub fn shares_data(&self, program: ProgramId) -> bool {
+        let sharing = self.programs.get(&program).copied().unwrap_or_default();
+        match (sharing.together, sharing.apart) {
+            (Some(together), Some(apart)) => together < apart * (1.0 - self.tolerance),
+            _ => false,
+        }
+    }
+}
+
+/// Every cache that threads may share, by level.
+fn caches(topology: &Topology) -> Vec<Cache> {
+    let count = topology.cpus.len();
+    let under = |level: usize, has: &dyn Fn(usize) -> bool| Cache {
+        level,
+        cpus: (0..count).map(has).collect(),
+        rates: VecDeque::new(),
+    };
+    let cores = topology.groups_by(GroupBy::Core).iter();
+    let mut all: Vec<Cache> = cores
+        .map(|core| under(0, &|cpu| core.cpus.contains(topology.cpus[cpu].id)))
+        .collect();
+    let last: Vec<_> = topology
+        .cpus
+        .iter()
+        .map(|c| topology.llc_of(c.id))
+        .collect();
+    for cache in &topology.caches {
+        let has = |cpu: usize| cache.cpus.contains(topology.cpus[cpu].id);
+        let level = match last.contains(&cache.id) {
+            true => LEVELS - 1,
+            false if cache.private => continue,
+            false => 1,
+        };
+        all.push(under(level, &has));
+    }
+    all
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+mod tests {
+    use super::*;
+    use countersteer_core::machine::Machine;
+
+    fn history() -> History {
+        let text = include_str!("../../tests/toy/two-caches.toml");
+        let topology = Topology::new(&Machine::parse("m", text).unwrap());
+        History::new(&topology, 5, 5, 0.2)
+    }
+
+    fn slice(references: f64, misses: f64) -> Slice {
+        let rates = Rates {
+            accesses: [Some(1e9), Some(references), Some(references), Some(misses)],
+            ..Rates::default()
+        };
+        Slice {
+            used: 1.0,
+            wanted: 1.0,
+            rates,
+        }
+    }
+
+    #[test]
+    fn a_rise_beyond_the_tolerance_is_contention() {
+        for (after, contended) in [(11.9, false), (12.1, true)] {
+            let mut history = history();
+            let last = history.caches.iter().position(|c| c.level == 2).unwrap();
+            for nth in 0..10 {
+                let misses = if nth < 5 { 10.0 } else { after };
+                let ring = history.threads.entry(ThreadId(0)).or_default();
+                ring.push_back(slice(100.0, misses));
+                history.push_caches(&[(ThreadId(0), ProgramId(0), 0)]);
+                assert!(nth == 9 || !history.is_contended(last), "too few slices");
+            }
+            assert_eq!(history.is_contended(last), contended, "{after}");
+        }
+    }
+
+    #[test]
+    fn threads_that_miss_less_together_share_data() {
+        let mut history = history();
+        let mut seen = |misses: f64, cpus: [usize; 2]| {
+            for thread in 0..2 {
+                let ring = history.threads.entry(ThreadId(thread)).or_default();
+                ring.push_back(slice(100.0, misses));
+            }
+            let place = |thread: u32| (ThreadId(thread), ProgramId(0), cpus[thread as usize]);
+            history.push_caches(&[place(0), place(1)]);
+            history.shares_data(ProgramId(0))
+        };
+        // CPUs 0 and 1 share a cache, 2 and 3 the other one.
+        assert!(!seen(50.0, [0, 2]));
+        assert!(seen(30.0, [0, 1]));
+    }
+
+    #[test]
+    fn means_are_of_k_slices_and_none_of_less() {
+        let mut history = history();
+        for misses in [9.0, 1.0, 2.0, 3.0, 4.0] {
+            assert!(history.mean(ThreadId(0)).is_none());
+            let ring = history.threads.entry(ThreadId(0)).or_default();
+            ring.push_back(slice(100.0, misses));
+        }
+        let mean = history.mean(ThreadId(0)).unwrap();
+        assert!((mean.rates.misses() - 3.8).abs() < 1e-12);
+    }
+}

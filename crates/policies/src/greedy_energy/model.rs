@@ -1,0 +1,337 @@
+//! What the next slice costs: power and speed of threads on CPUs, and what a change of places does to both.
+
+use countersteer_core::machine::{CorePipeline, CoreType};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{ProgramId, ThreadId};
+
+use super::history::Slice;
+use super::power::{Power, USES};
+
+/// How much a busy SMT sibling slows a thread: two get 1 / 1.6 each, together 1.25 of one.
+const SIBLING: f64 = 0.6;
+/// At most this part of a thread's time waits for memory.
+const MOST_STALLS: f64 = 0.9;
+/// Rows of [`countersteer_core::machine::Unit::ALL`] that are floating-point adders and multipliers.
+const FP_UNITS: [usize; 2] = [4, 5];
+
+/// The machine, as tables.
+pub(super) struct Machine {
+    /// CPUs of each core, and the core of each CPU.
+    pub cores: Vec<Vec<usize>>,
+    pub core_of: Vec<usize>,
+    /// By CPU.
+    pub core_type: Vec<usize>,
+    capacity: Vec<f64>,
+    latency_s: Vec<f64>,
+    /// By core type: floating-point instructions per cycle at most, idle power of a core, nominal frequency.
+    pub fp_peak: Vec<f64>,
+    idle_w: Vec<f64>,
+    pub hz: Vec<f64>,
+    static_w: f64,
+}
+
+impl Machine {
+    pub fn new(topology: &Topology) -> Self {
+        let mut cores = vec![Vec::new(); topology.groups_by(GroupBy::Core).len()];
+        for cpu in &topology.cpus {
+            cores[cpu.core as usize].push(cpu.id.index());
+        }
+        let cpus = &topology.cpus;
+        let latency = |memory: u32| topology.memory.get(memory as usize).map(|m| m.latency_ns);
+        let types = &topology.core_types;
+        Self {
+            cores,
+            core_of: cpus.iter().map(|c| c.core as usize).collect(),
+            core_type: cpus.iter().map(|c| c.core_type.index()).collect(),
+            capacity: cpus.iter().map(|c| f64::from(c.capacity.max(1))).collect(),
+            latency_s: cpus
+                .iter()
+                .map(|c| latency(c.memory).unwrap_or(0.0) * 1e-9)
+                .collect(),
+            fp_peak: types.iter().map(fp_peak).collect(),
+            idle_w: types.iter().map(|t| t.power.idle_w).collect(),
+            hz: types.iter().map(|t| t.freq_ghz * 1e9).collect(),
+            static_w: topology.static_power_w,
+        }
+    }
+}
+
+/// Ports with a floating-point adder or multiplier; half the width where the pipeline is not known.
+fn fp_peak(core_type: &CoreType) -> f64 {
+    let pipeline = core_type.pipeline.as_deref().and_then(CorePipeline::named);
+    let ports = pipeline.map_or(0, |p| {
+        let has = |port: &&countersteer_core::machine::UnitSet| {
+            FP_UNITS.iter().any(|unit| port.contains(*unit))
+        };
+        p.ports.iter().filter(has).count()
+    });
+    if ports > 0 {
+        ports as f64
+    } else {
+        (core_type.dispatch_width / 2.0).max(1.0)
+    }
+}
+
+/// A thread that is old enough to be moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub id: ThreadId,
+    pub program: ProgramId,
+    /// Where it is.
+    pub cpu: usize,
+    /// The mean of its last k slices.
+    pub mean: Slice,
+}
+
+/// A thread goes to another CPU, where it misses so many times as often.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shift {
+    pub row: usize,
+    pub to: usize,
+    pub misses: f64,
+}
+
+/// Power and speed of the next slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Outlook {
+    pub power_w: f64,
+    /// CPUs' worth of work per second.
+    pub speed: f64,
+}
+
+impl Outlook {
+    /// What is to be least; infinite where nothing runs.
+    pub fn cost(&self, time_weight: f64) -> f64 {
+        self.power_w / self.speed.powf(time_weight)
+    }
+}
+
+/// Threads on CPUs.
+pub(super) struct Places<'a> {
+    pub machine: &'a Machine,
+    pub power: &'a Power,
+    pub members: Vec<Member>,
+    /// Rows of members by CPU.
+    pub on: Vec<Vec<usize>>,
+    /// What each core adds while everybody stays.
+    cores: Vec<Outlook>,
+}
+
+impl<'a> Places<'a> {
+    pub fn new(machine: &'a Machine, power: &'a Power, members: Vec<Member>) -> Self {
+        let mut on = vec![Vec::new(); machine.core_of.len()];
+        for (row, member) in members.iter().enumerate() {
+            on[member.cpu].push(row);
+        }
+        let mut places = Self {
+            machine,
+            power,
+            members,
+            on,
+            cores: Vec::new(),
+        };
+        places.cores = (0..machine.cores.len())
+            .map(|core| places.core(core, &[]))
+            .collect();
+        places
+    }
+
+    /// The next slice if everybody stays.
+    pub fn stay(&self) -> Outlook {
+        let mut sum = Outlook {
+            power_w: self.machine.static_w,
+            speed: 0.0,
+        };
+        for core in &self.cores {
+            sum.power_w += core.power_w;
+            sum.speed += core.speed;
+        }
+        sum
+    }
+
+    /// The next slice after these threads have moved, given what it is if everybody stays.
+    pub fn after(&self, stay: Outlook, shifts: &[Shift]) -> Outlook {
+        let mut changed: Vec<usize> = shifts
+            .iter()
+            .flat_map(|s| [self.members[s.row].cpu, s.to])
+            .map(|cpu| self.machine.core_of[cpu])
+            .collect();
+        changed.sort_unstable();
+        changed.dedup();
+        let mut sum = stay;
+        for core in changed {
+            let (before, after) = (self.cores[core], self.core(core, shifts));
+            sum.power_w += after.power_w - before.power_w;
+            sum.speed += after.speed - before.speed;
+        }
+        sum
+    }
+
+    /// Time that threads want on a CPU, in CPUs; above 1 they have to take turns.
+    pub fn load(&self, cpu: usize) -> f64 {
+        self.on[cpu]
+            .iter()
+            .map(|row| self.members[*row].mean.wanted)
+            .sum()
+    }
+
+    /// Use that a thread makes of the floating-point unit of its core while it runs, as a share of the peak.
+    pub fn fp_share(&self, row: usize) -> f64 {
+        let member = &self.members[row];
+        let core_type = self.machine.core_type[member.cpu];
+        let hz = member
+            .mean
+            .rates
+            .clock_hz
+            .unwrap_or(self.machine.hz[core_type]);
+        member.mean.rates.fp.unwrap_or(0.0) / (hz * self.machine.fp_peak[core_type])
+    }
+
+    fn core(&self, core: usize, shifts: &[Shift]) -> Outlook {
+        let cpus = &self.machine.cores[core];
+        let Some(first) = cpus.first() else {
+            return Outlook::default();
+        };
+        let running: Vec<Vec<(usize, f64, f64)>> =
+            cpus.iter().map(|cpu| self.running(*cpu, shifts)).collect();
+        let busy: Vec<f64> = running
+            .iter()
+            .map(|on| on.iter().map(|t| t.1).sum())
+            .collect();
+        let fp = |on: &[(usize, f64, f64)]| on.iter().map(|t| t.1 * self.fp_share(t.0)).sum();
+        let fp: Vec<f64> = running.iter().map(|on| fp(on)).collect();
+        let core_type = self.machine.core_type[*first];
+        let mut sum = Outlook::default();
+        let mut uses = [0.0; USES];
+        let mut idle = 1.0;
+        for (nth, on) in running.iter().enumerate() {
+            let others = busy.iter().sum::<f64>() - busy[nth];
+            let others_fp = (fp.iter().sum::<f64>() - fp[nth]).max(0.0);
+            for (row, share, misses) in on {
+                let colliding = (1.0 - self.fp_share(*row) * others_fp).max(0.1);
+                let speed = self.speed(*row, cpus[nth], *misses) * colliding
+                    / (1.0 + SIBLING * others.max(0.0));
+                let rates = self.members[*row].mean.rates;
+                uses[1] += share * speed * rates.fp.unwrap_or(0.0) * 1e-9;
+                uses[2] += share * speed * misses * rates.misses() * 1e-9;
+                sum.speed += share * speed;
+            }
+            uses[0] += busy[nth];
+            idle *= 1.0 - busy[nth].min(1.0);
+        }
+        let idle_w = self.machine.idle_w[core_type] * idle;
+        sum.power_w = idle_w + self.power.of(core_type, uses);
+        sum
+    }
+
+    /// Speed of a thread on a CPU to itself over its present one, as far as types of core and misses tell.
+    fn speed(&self, row: usize, cpu: usize, misses: f64) -> f64 {
+        let member = &self.members[row];
+        let kind = self.machine.capacity[cpu] / self.machine.capacity[member.cpu];
+        let stalls = member.mean.rates.misses() * self.machine.latency_s[member.cpu];
+        let stalls = stalls.min(MOST_STALLS);
+        kind * (1.0 - stalls * (misses - 1.0)).max(0.1)
+    }
+
+    /// The threads of a CPU: rows, shares of its time, and change of misses.
+    fn running(&self, cpu: usize, shifts: &[Shift]) -> Vec<(usize, f64, f64)> {
+        let stays = |row: &&usize| !shifts.iter().any(|s| s.row == **row && s.to != cpu);
+        let here = self.on[cpu].iter().filter(stays).map(|row| (*row, 1.0));
+        let comes = shifts
+            .iter()
+            .filter(|s| s.to == cpu && self.members[s.row].cpu != cpu);
+        let rows: Vec<(usize, f64)> = here.chain(comes.map(|s| (s.row, s.misses))).collect();
+        let wanted: Vec<f64> = rows
+            .iter()
+            .map(|(row, _)| self.members[*row].mean.wanted)
+            .collect();
+        let shares = shares(&wanted);
+        let all = rows.into_iter().zip(shares);
+        all.map(|((row, misses), share)| (row, share, misses))
+            .collect()
+    }
+}
+
+/// What each of some threads gets of a CPU: what it wants, or an even share of what the others leave.
+pub(super) fn shares(wanted: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
+    let mut shares = vec![0.0; wanted.len()];
+    let mut left = 1.0;
+    for (nth, row) in order.iter().enumerate() {
+        shares[*row] = wanted[*row].min(left / (wanted.len() - nth) as f64);
+        left -= shares[*row];
+    }
+    shares
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+mod tests {
+    use super::super::history::Rates;
+    use super::*;
+
+    pub fn machine(text: &str) -> Topology {
+        Topology::new(&countersteer_core::machine::Machine::parse("m", text).unwrap())
+    }
+
+    fn member(id: u32, cpu: usize, wanted: f64) -> Member {
+        Member {
+            id: ThreadId(id),
+            program: ProgramId(id),
+            cpu,
+            mean: Slice {
+                used: wanted,
+                wanted,
+                rates: Rates::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn threads_share_a_cpu_evenly_but_take_no_more_than_they_want() {
+        assert_eq!(shares(&[0.2, 1.0, 1.0]), [0.2, 0.4, 0.4]);
+        assert_eq!(shares(&[0.25, 0.5]), [0.25, 0.5]);
+        assert!(shares(&[]).is_empty());
+    }
+
+    #[test]
+    fn two_quiet_threads_on_one_core_leave_the_other_idle() {
+        let topology = machine(include_str!("../../tests/toy/two-caches.toml"));
+        let (tables, power) = (Machine::new(&topology), Power::new(&topology));
+        let places = Places::new(&tables, &power, vec![member(0, 0, 0.2), member(1, 1, 0.3)]);
+        let idle = topology.core_types[0].power.idle_w;
+        let stay = places.stay();
+        // Half a CPU in use at 1 W; idle shares of .8, .7 and twice 1.
+        let expected = topology.static_power_w + 0.5 + idle * 3.5;
+        assert!((stay.power_w - expected).abs() < 1e-12);
+        assert!((stay.speed - 0.5).abs() < 1e-12);
+        let shift = Shift {
+            row: 1,
+            to: 0,
+            misses: 1.0,
+        };
+        let after = places.after(stay, &[shift]);
+        // Linear in use: the same power, and as there is room the same speed.
+        assert!((after.power_w - stay.power_w).abs() < 1e-12);
+        assert!((after.speed - stay.speed).abs() < 1e-12);
+    }
+
+    #[test]
+    fn busy_threads_on_one_core_take_turns() {
+        let topology = machine(include_str!("../../tests/toy/two-caches.toml"));
+        let (tables, power) = (Machine::new(&topology), Power::new(&topology));
+        let places = Places::new(&tables, &power, vec![member(0, 0, 1.0), member(1, 1, 1.0)]);
+        let stay = places.stay();
+        let shift = Shift {
+            row: 1,
+            to: 0,
+            misses: 1.0,
+        };
+        let after = places.after(stay, &[shift]);
+        assert_eq!((stay.speed, after.speed), (2.0, 1.0));
+        let idle = topology.core_types[0].power.idle_w;
+        assert!((stay.power_w - after.power_w - (1.0 - idle)).abs() < 1e-12);
+        assert!(after.cost(1.0) > stay.cost(1.0), "idle power stays");
+    }
+}

@@ -1,0 +1,279 @@
+//! Moves that are worth a look in a slice.
+
+use super::history::{History, LEVELS};
+use super::model::{Places, Shift};
+
+/// Utilisation below which parking is considered.
+const PARK_BELOW: f64 = 0.5;
+
+/// Threads that change places, and what for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Move {
+    pub shifts: Vec<Shift>,
+    pub rule: &'static str,
+}
+
+/// What the moves of a slice are looked for in.
+pub(super) struct Search<'a> {
+    pub places: &'a Places<'a>,
+    pub history: &'a History,
+    pub tolerance: f64,
+    pub fp_high: f64,
+    pub park: bool,
+}
+
+impl Search<'_> {
+    /// All moves.
+    pub fn moves(&self) -> Vec<Move> {
+        let mut all = self.balancing();
+        all.extend(self.parting());
+        all.extend(self.splitting());
+        all.extend(self.joining());
+        all.extend(self.parking());
+        all
+    }
+
+    fn load(&self, cpu: usize) -> f64 {
+        self.places.load(cpu)
+    }
+
+    fn cpus(&self) -> std::ops::Range<usize> {
+        0..self.places.on.len()
+    }
+
+    /// The CPU that is used least: where its siblings are idle too, if there is one.
+    fn emptiest(&self, among: impl Fn(usize) -> bool) -> Option<usize> {
+        let key = |cpu: &usize| {
+            let core = &self.places.machine.cores[self.places.machine.core_of[*cpu]];
+            let beside: f64 = core.iter().map(|c| self.load(*c)).sum();
+            (self.load(*cpu), beside)
+        };
+        self.cpus().filter(|cpu| among(*cpu)).min_by(|a, b| {
+            let (a, b) = (key(a), key(b));
+            a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
+        })
+    }
+
+    /// How much a thread misses on another CPU over what it does now.
+    fn misses(&self, from: usize, to: usize) -> f64 {
+        let contended = |cpu: usize, other: usize| {
+            let caches = self.history.caches.iter().enumerate();
+            let mut apart = caches.filter(|(_, c)| c.cpus[cpu] && !c.cpus[other]);
+            apart.any(|(row, _)| self.history.is_contended(row))
+        };
+        match (contended(from, to), contended(to, from)) {
+            (true, false) => 1.0 - self.tolerance,
+            (false, true) => 1.0 + self.tolerance,
+            _ => 1.0,
+        }
+    }
+
+    fn shift(&self, row: usize, to: usize) -> Shift {
+        let misses = self.misses(self.places.members[row].cpu, to);
+        Shift { row, to, misses }
+    }
+
+    /// A thread of the fullest CPU goes to the emptiest.
+    fn balancing(&self) -> Vec<Move> {
+        let fullest = self
+            .cpus()
+            .max_by(|a, b| self.load(*a).total_cmp(&self.load(*b)));
+        let (Some(from), Some(to)) = (fullest, self.emptiest(|_| true)) else {
+            return Vec::new();
+        };
+        if from == to {
+            return Vec::new();
+        }
+        let one = |row: &usize| Move {
+            shifts: vec![self.shift(*row, to)],
+            rule: "balances load",
+        };
+        self.places.on[from].iter().map(one).collect()
+    }
+
+    /// The thread that misses most in a contended cache goes to the cache of its level that misses least: in exchange for the
+    /// thread that misses least there, or to the emptiest CPU.
+    fn parting(&self) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for (row, cache) in self.history.caches.iter().enumerate() {
+            if !self.history.is_contended(row) {
+                continue;
+            }
+            let others = self.history.caches.iter().enumerate();
+            let quietest = others
+                .filter(|(other, c)| c.level == cache.level && *other != row)
+                .min_by(|(a, _), (b, _)| {
+                    let rate = |nth: usize| self.history.miss_rate(nth);
+                    rate(*a).total_cmp(&rate(*b))
+                });
+            let Some((_, quiet)) = quietest else { continue };
+            let Some(most) = self.most_missing(&cache.cpus) else {
+                continue;
+            };
+            let rule = "leaves a cache in which misses rise";
+            if let Some(least) = self.least_missing(&quiet.cpus) {
+                let (here, there) = (
+                    self.places.members[most].cpu,
+                    self.places.members[least].cpu,
+                );
+                moves.push(Move {
+                    shifts: vec![self.shift(most, there), self.shift(least, here)],
+                    rule,
+                });
+            }
+            if let Some(to) = self.emptiest(|cpu| quiet.cpus[cpu]) {
+                moves.push(Move {
+                    shifts: vec![self.shift(most, to)],
+                    rule,
+                });
+            }
+        }
+        moves
+    }
+
+    fn missing(&self, row: &usize) -> f64 {
+        let mean = &self.places.members[*row].mean;
+        mean.used * mean.rates.misses()
+    }
+
+    fn rows_on(&self, cpus: &[bool]) -> impl Iterator<Item = usize> {
+        let inside = (0..cpus.len()).filter(|cpu| cpus[*cpu]);
+        inside.flat_map(|cpu| self.places.on[cpu].iter().copied())
+    }
+
+    fn most_missing(&self, cpus: &[bool]) -> Option<usize> {
+        let by = |a: &usize, b: &usize| self.missing(a).total_cmp(&self.missing(b));
+        self.rows_on(cpus).max_by(by)
+    }
+
+    fn least_missing(&self, cpus: &[bool]) -> Option<usize> {
+        let by = |a: &usize, b: &usize| self.missing(a).total_cmp(&self.missing(b));
+        self.rows_on(cpus).min_by(by)
+    }
+
+    /// Of two SMT siblings with threads that both want the floating-point unit, one thread goes to the core that uses its unit
+    /// least: in exchange for the thread there that uses it least, or alone.
+    fn splitting(&self) -> Vec<Move> {
+        let heavy = |row: &usize| self.places.fp_share(*row) > self.fp_high;
+        let cores = &self.places.machine.cores;
+        let use_of = |core: &Vec<usize>| -> f64 {
+            let rows = core.iter().flat_map(|cpu| &self.places.on[*cpu]);
+            rows.map(|row| self.places.members[*row].mean.used * self.places.fp_share(*row))
+                .sum()
+        };
+        let mut moves = Vec::new();
+        for (nth, core) in cores.iter().enumerate() {
+            let wanting = |cpu: &usize| self.places.on[*cpu].iter().copied().find(heavy);
+            let in_conflict: Vec<usize> = core.iter().filter_map(wanting).collect();
+            let [row, _, ..] = in_conflict.as_slice() else {
+                continue;
+            };
+            let others = cores.iter().enumerate().filter(|(other, _)| *other != nth);
+            let Some((_, to)) = others.min_by(|(_, a), (_, b)| use_of(a).total_cmp(&use_of(b)))
+            else {
+                continue;
+            };
+            let rule = "leaves a core whose floating-point unit its sibling wants too";
+            if let Some(cpu) = self.emptiest(|cpu| to.contains(&cpu)) {
+                moves.push(Move {
+                    shifts: vec![self.shift(*row, cpu)],
+                    rule,
+                });
+            }
+            let rows = to.iter().flat_map(|cpu| &self.places.on[*cpu]).copied();
+            let light = rows.min_by(|a, b| {
+                let share = |row: usize| self.places.fp_share(row);
+                share(*a).total_cmp(&share(*b))
+            });
+            if let Some(light) = light {
+                let (here, there) = (
+                    self.places.members[*row].cpu,
+                    self.places.members[light].cpu,
+                );
+                moves.push(Move {
+                    shifts: vec![self.shift(*row, there), self.shift(light, here)],
+                    rule,
+                });
+            }
+        }
+        moves
+    }
+
+    /// A thread goes to the last-level cache where most of its program's threads are, if they miss less together.
+    fn joining(&self) -> Vec<Move> {
+        let last: Vec<&Vec<bool>> = self
+            .history
+            .caches
+            .iter()
+            .filter(|c| c.level == LEVELS - 1)
+            .map(|c| &c.cpus)
+            .collect();
+        let members = &self.places.members;
+        let mut moves = Vec::new();
+        for (row, member) in members.iter().enumerate() {
+            if last.len() < 2 || !self.history.shares_data(member.program) {
+                continue;
+            }
+            let of_program = |cpus: &&&Vec<bool>| {
+                let here = members.iter().filter(|m| cpus[m.cpu]);
+                here.filter(|m| m.program == member.program).count()
+            };
+            let Some(home) = last.iter().max_by_key(of_program) else {
+                continue;
+            };
+            if home[member.cpu] || of_program(&home) == 0 {
+                continue;
+            }
+            if let Some(to) = self.emptiest(|cpu| home[cpu]) {
+                let misses = 1.0 - self.tolerance;
+                moves.push(Move {
+                    shifts: vec![Shift { row, to, misses }],
+                    rule: "joins threads of its program that miss less together",
+                });
+            }
+        }
+        moves
+    }
+
+    /// The threads of the core that is used least go to others, each to the CPU with least load.
+    fn parking(&self) -> Option<Move> {
+        let machine = self.places.machine;
+        let load_of = |core: &Vec<usize>| -> f64 { core.iter().map(|cpu| self.load(*cpu)).sum() };
+        let occupied = |core: &Vec<usize>| core.iter().any(|cpu| !self.places.on[*cpu].is_empty());
+        let open: Vec<usize> = (0..machine.cores.len())
+            .filter(|core| occupied(&machine.cores[*core]))
+            .collect();
+        let used: f64 = open
+            .iter()
+            .flat_map(|core| &machine.cores[*core])
+            .map(|cpu| self.load(*cpu).min(1.0))
+            .sum();
+        let cpus: usize = open.iter().map(|core| machine.cores[*core].len()).sum();
+        if !self.park || open.len() < 2 || used >= PARK_BELOW * cpus as f64 {
+            return None;
+        }
+        let least = open
+            .iter()
+            .min_by(|a, b| load_of(&machine.cores[**a]).total_cmp(&load_of(&machine.cores[**b])))?;
+        let mut load: Vec<f64> = self.cpus().map(|cpu| self.load(cpu)).collect();
+        let mut shifts = Vec::new();
+        let mut rows: Vec<usize> = machine.cores[*least]
+            .iter()
+            .flat_map(|cpu| self.places.on[*cpu].iter().copied())
+            .collect();
+        let wants = |row: usize| self.places.members[row].mean.wanted;
+        rows.sort_by(|a, b| wants(*b).total_cmp(&wants(*a)));
+        for row in rows {
+            let others = open.iter().filter(|core| *core != least);
+            let to = others
+                .flat_map(|core| machine.cores[*core].iter().copied())
+                .min_by(|a, b| load[*a].total_cmp(&load[*b]))?;
+            load[to] += wants(row);
+            shifts.push(self.shift(row, to));
+        }
+        Some(Move {
+            shifts,
+            rule: "empties a core so that it can be parked",
+        })
+    }
+}

@@ -1,0 +1,287 @@
+//! The policy: measure a slice, look at the moves, take the best one if it gains enough.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_core::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View};
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{GroupId, Nanos, ProgramId, ThreadId};
+
+use super::history::{History, METRICS};
+use super::model::{Machine, Member, Outlook, Places};
+use super::moves::{Move, Search};
+use super::power::{Power, USES};
+
+/// How often a thread is sent to a CPU without effect before it is left where it is.
+const MOST_TRIES: u8 = 3;
+/// A CPU in use for this share of a slice has no time left.
+const FULL: f64 = 0.9;
+
+/// Where a thread was sent.
+#[derive(Clone, Copy)]
+struct Held {
+    cpu: usize,
+    tries: u8,
+}
+
+pub(super) struct Greedy {
+    needs: Needs,
+    k: usize,
+    tolerance: f64,
+    fp_high: f64,
+    time_weight: f64,
+    park: bool,
+    machine: Machine,
+    history: History,
+    power: Power,
+    held: BTreeMap<ThreadId, Held>,
+    last: Nanos,
+    /// Slices since the last move.
+    quiet: usize,
+}
+
+/// A thread in the last slice.
+struct Seen<'a> {
+    info: &'a ThreadInfo,
+    cpu: usize,
+    used: f64,
+}
+
+impl Greedy {
+    pub fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
+        let slice = Nanos::from_secs_f64(params.number("slice_ms", 1.0)? * 1e-3);
+        let k = params.number("k", 1.0)? as usize;
+        let j = params.number("j", 1.0)? as usize;
+        let tolerance = params.number("tolerance", 0.0)?;
+        Ok(Self {
+            needs: Needs {
+                metrics: METRICS.to_vec(),
+                period: Some(slice),
+                ..Needs::NOTHING
+            },
+            k,
+            tolerance,
+            fp_high: params.number("fp_high", 0.0)?,
+            time_weight: params.number("time_weight", 0.0)?,
+            park: params.choice("park", &[("on", true), ("off", false)])?,
+            machine: Machine::new(topology),
+            history: History::new(topology, k, j, tolerance),
+            power: Power::new(topology),
+            held: BTreeMap::new(),
+            last: Nanos::ZERO,
+            quiet: 0,
+        })
+    }
+
+    /// Keeps the last slice: what threads did, how caches missed, what it all drew.
+    fn measure(&mut self, view: &View<'_>, seconds: f64) {
+        let columns = METRICS.map(|name| view.metrics.column(name));
+        let seen: Vec<Seen<'_>> = view
+            .threads
+            .iter()
+            .filter(|t| t.cpu.index() < self.machine.core_of.len())
+            .map(|info| Seen {
+                info,
+                cpu: info.cpu.index(),
+                used: self.ran_s(view, info.id) / seconds,
+            })
+            .collect();
+        let mut busy = vec![0.0; self.machine.core_of.len()];
+        seen.iter().for_each(|s| busy[s.cpu] += s.used);
+        for s in &seen {
+            let waits = s.info.runnable && busy[s.cpu] > FULL;
+            let wanted = if waits { 1.0 } else { s.used.min(1.0) };
+            self.history.push(view, s.info.id, &columns, s.used, wanted);
+        }
+        let alive = |id: ThreadId| view.threads.binary_search_by_key(&id, |t| t.id).is_ok();
+        self.history.forget_all_but(alive);
+        self.held.retain(|id, _| alive(*id));
+        let ran = seen.iter().filter(|s| s.used > 0.0);
+        let places: Vec<(ThreadId, ProgramId, usize)> =
+            ran.map(|s| (s.info.id, s.info.program, s.cpu)).collect();
+        self.history.push_caches(&places);
+        self.learn(&seen);
+    }
+
+    /// Seconds that a thread ran in the last slice.
+    fn ran_s(&self, view: &View<'_>, thread: ThreadId) -> f64 {
+        let types = 0..view.topology.core_types.len();
+        let id = countersteer_core::units::CoreTypeId::from_index;
+        view.usage(thread)
+            .map_or(0.0, |usage| types.map(|t| usage.last_cpu_s(id(t))).sum())
+    }
+
+    /// Fits the weights of power, where all that ran was charged with energy.
+    fn learn(&mut self, seen: &[Seen<'_>]) {
+        let mut uses = vec![[0.0; USES]; self.machine.hz.len()];
+        let utilisation = self.utilisation(seen);
+        for (cpu, used) in utilisation.iter().enumerate() {
+            uses[self.machine.core_type[cpu]][0] += used;
+        }
+        let mut power_w = 0.0;
+        for s in seen.iter().filter(|s| s.used > 0.0) {
+            let Some(slice) = self.history.latest(s.info.id) else {
+                continue;
+            };
+            let Some(charged) = slice.rates.power_w else {
+                return;
+            };
+            let row = &mut uses[self.machine.core_type[s.cpu]];
+            row[1] += s.used * slice.rates.fp.unwrap_or(0.0) * 1e-9;
+            row[2] += s.used * slice.rates.misses() * 1e-9;
+            power_w += s.used * charged;
+        }
+        if power_w > 0.0 {
+            self.power.learn(&uses, power_w);
+        }
+    }
+
+    /// Busy cycles over those of the slice, by CPU: the frequency is the highest that was seen on the CPU in the slice.
+    fn utilisation(&self, seen: &[Seen<'_>]) -> Vec<f64> {
+        let cpus = self.machine.core_of.len();
+        let mut cycles = vec![0.0; cpus];
+        let mut hz = vec![0.0f64; cpus];
+        for s in seen.iter().filter(|s| s.used > 0.0) {
+            let nominal = self.machine.hz[self.machine.core_type[s.cpu]];
+            let latest = self.history.latest(s.info.id);
+            let clock = latest.and_then(|l| l.rates.clock_hz).unwrap_or(nominal);
+            cycles[s.cpu] += s.used * clock;
+            hz[s.cpu] = hz[s.cpu].max(clock);
+        }
+        let share = |(cycles, hz): (&f64, &f64)| if *hz > 0.0 { cycles / hz } else { 0.0 };
+        cycles.iter().zip(&hz).map(share).collect()
+    }
+
+    /// Confines threads that are old enough to where they are, and sends back those that are elsewhere.
+    fn pin(&mut self, view: &View<'_>, placement: &mut Placement) {
+        for info in view.threads {
+            let cpu = info.cpu.index();
+            if cpu >= self.machine.core_of.len() || self.history.mean(info.id).is_none() {
+                continue;
+            }
+            let new = !self.held.contains_key(&info.id);
+            let held = self.held.entry(info.id).or_insert(Held { cpu, tries: 0 });
+            let group = group_of(view.topology, held.cpu);
+            if info.allowed.is_subset(&view.topology.group(group).cpus) {
+                held.tries = 0;
+                continue;
+            }
+            if held.tries >= MOST_TRIES {
+                // It was refused: its program wants it elsewhere.
+                held.cpu = cpu;
+                continue;
+            }
+            held.tries += 1;
+            let rule = if new {
+                "old enough to count: it stays where the kernel put it"
+            } else {
+                "back to the CPU that it was sent to"
+            };
+            let target = Target::Group(group);
+            let placed = ThreadPlacement::new(info.id, target, Reason::rule(rule));
+            placement.threads.push(placed);
+        }
+    }
+
+    fn members(&self, view: &View<'_>) -> Vec<Member> {
+        let member = |info: &ThreadInfo| {
+            let held = self.held.get(&info.id)?;
+            Some(Member {
+                id: info.id,
+                program: info.program,
+                cpu: held.cpu,
+                mean: self.history.mean(info.id)?,
+            })
+        };
+        view.threads.iter().filter_map(member).collect()
+    }
+
+    /// The move of least cost, with the outlook after it, if it gains enough.
+    fn best(&self, places: &Places<'_>, stay: Outlook) -> Option<(Move, Outlook)> {
+        let search = Search {
+            places,
+            history: &self.history,
+            tolerance: self.tolerance,
+            fp_high: self.fp_high,
+            park: self.park,
+        };
+        let cost = |outlook: &Outlook| outlook.cost(self.time_weight);
+        let moves = search.moves().into_iter();
+        let (chosen, after) = moves
+            .map(|m| {
+                let after = places.after(stay, &m.shifts);
+                (m, after)
+            })
+            .min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b)))?;
+        let least = cost(&stay) * (1.0 - self.tolerance / 4.0);
+        (cost(&after) < least).then_some((chosen, after))
+    }
+
+    fn reason(&self, rule: &'static str, stay: Outlook, after: Outlook) -> Reason {
+        let rule = if self.power.is_fitted {
+            rule.into()
+        } else {
+            format!("{rule}; energy is unknown so far: fixed weights")
+        };
+        Reason::rule(rule)
+            .saw("power_stay_w", Some(stay.power_w))
+            .saw("power_w", Some(after.power_w))
+            .saw("speed_stay", Some(stay.speed))
+            .saw("speed", Some(after.speed))
+    }
+}
+
+fn group_of(topology: &Topology, cpu: usize) -> GroupId {
+    topology.groups_by(GroupBy::Cpu)[cpu].id
+}
+
+impl Policy for Greedy {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let seconds = view.now.since(self.last).as_secs_f64();
+        self.last = view.now;
+        let mut placement = Placement::default();
+        if seconds <= 0.0 {
+            return placement;
+        }
+        self.measure(view, seconds);
+        self.pin(view, &mut placement);
+        self.quiet += 1;
+        if self.quiet <= self.k {
+            return placement;
+        }
+        let places = Places::new(&self.machine, &self.power, self.members(view));
+        let stay = places.stay();
+        let Some((chosen, after)) = self.best(&places, stay) else {
+            return placement;
+        };
+        self.quiet = 0;
+        let weight = self.time_weight;
+        for shift in &chosen.shifts {
+            let member = places.members[shift.row];
+            let group = group_of(view.topology, shift.to);
+            let from = group_of(view.topology, member.cpu);
+            let costs = [(from, stay.cost(weight)), (group, after.cost(weight))];
+            let costs = costs.into_iter().filter(|(_, cost)| cost.is_finite());
+            let reason = self
+                .reason(chosen.rule, stay, after)
+                .against("power per speed", costs);
+            placement.threads.retain(|t| t.thread != member.id);
+            let placed = ThreadPlacement::new(member.id, Target::Group(group), reason);
+            placement.threads.push(placed);
+            self.held.insert(
+                member.id,
+                Held {
+                    cpu: shift.to,
+                    tries: 1,
+                },
+            );
+        }
+        placement
+    }
+}

@@ -1,0 +1,142 @@
+//! Power of a slice, predicted from use: weights by core type, fitted by least squares to the energy that threads were charged with.
+
+use countersteer_core::topology::Topology;
+
+/// What is used: CPUs' time, floating-point instructions (1e9 a second), misses of the last cache (1e9 a second).
+pub(super) const USES: usize = 3;
+
+/// Slices between fits, and before the first.
+const FIT_EVERY: u32 = 50;
+/// Part of a slice's weight that is left after each further one.
+const KEPT: f64 = 0.99;
+/// Penalty on weights that measurements do not tell apart, relative to their own sums of squares.
+const RIDGE: f64 = 1e-6;
+
+/// Weights of uses in watts, and what they are fitted to.
+pub(super) struct Power {
+    /// By core type.
+    weights: Vec<[f64; USES]>,
+    /// Normal equations: rows of uses of all types, and their products with power.
+    squares: Vec<Vec<f64>>,
+    products: Vec<f64>,
+    seen: u32,
+    pub is_fitted: bool,
+}
+
+impl Power {
+    /// Fixed weights: 1 W for a busy CPU, .5 nJ for a floating-point instruction, the machine file's energy for a line.
+    pub fn new(topology: &Topology) -> Self {
+        let line_nj = topology.memory.first().map_or(0.0, |m| m.access_nj);
+        let columns = USES * topology.core_types.len();
+        Self {
+            weights: vec![[1.0, 0.5, line_nj]; topology.core_types.len()],
+            squares: vec![vec![0.0; columns]; columns],
+            products: vec![0.0; columns],
+            seen: 0,
+            is_fitted: false,
+        }
+    }
+
+    /// Takes in a slice: uses by core type, and the power that its threads were charged with.
+    pub fn learn(&mut self, uses: &[[f64; USES]], power_w: f64) {
+        let row: Vec<f64> = uses.iter().flatten().copied().collect();
+        for (a, squares) in self.squares.iter_mut().enumerate() {
+            for (b, sum) in squares.iter_mut().enumerate() {
+                *sum = KEPT * *sum + row[a] * row[b];
+            }
+            self.products[a] = KEPT * self.products[a] + row[a] * power_w;
+        }
+        self.seen += 1;
+        if self.seen.is_multiple_of(FIT_EVERY) {
+            self.fit();
+        }
+    }
+
+    fn fit(&mut self) {
+        let mut matrix = self.squares.clone();
+        for (row, line) in matrix.iter_mut().enumerate() {
+            line[row] += RIDGE * line[row] + f64::MIN_POSITIVE.sqrt();
+        }
+        let solution = solve(matrix, self.products.clone());
+        if solution.iter().any(|v| !v.is_finite()) {
+            return;
+        }
+        for (weights, found) in self.weights.iter_mut().zip(solution.chunks(USES)) {
+            for (weight, found) in weights.iter_mut().zip(found) {
+                *weight = found.max(0.0);
+            }
+        }
+        self.is_fitted = true;
+    }
+
+    /// Watts that uses of a core type draw.
+    pub fn of(&self, core_type: usize, uses: [f64; USES]) -> f64 {
+        let weights = self.weights[core_type];
+        weights.iter().zip(uses).map(|(w, use_)| w * use_).sum()
+    }
+}
+
+/// Gaussian elimination with pivots on the diagonal: the matrix is positive definite.
+fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
+    let n = right.len();
+    for pivot in 0..n {
+        for row in pivot + 1..n {
+            let factor = matrix[row][pivot] / matrix[pivot][pivot];
+            for column in pivot..n {
+                matrix[row][column] -= factor * matrix[pivot][column];
+            }
+            right[row] -= factor * right[pivot];
+        }
+    }
+    for row in (0..n).rev() {
+        let known: f64 = (row + 1..n).map(|c| matrix[row][c] * right[c]).sum();
+        right[row] = (right[row] - known) / matrix[row][row];
+    }
+    right
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+mod tests {
+    use super::*;
+    use countersteer_core::machine::Machine;
+
+    fn power() -> Power {
+        let text = include_str!("../../tests/toy/two-big-two-small.toml");
+        Power::new(&Topology::new(&Machine::parse("m", text).unwrap()))
+    }
+
+    #[test]
+    fn weights_are_found_again() {
+        let mut power = power();
+        let truth = [[7.0, 0.4, 30.0], [1.5, 0.1, 12.0]];
+        for slice in 0..200 {
+            let level = |n: u32| f64::from((slice * n) % 17) / 17.0;
+            let uses = [
+                [2.0 * level(3), level(5), 0.1 * level(7)],
+                [2.0 * level(11), level(13), 0.1 * level(2)],
+            ];
+            let watts = truth.iter().flatten().zip(uses.iter().flatten());
+            power.learn(&uses, watts.map(|(w, u)| w * u).sum());
+        }
+        assert!(power.is_fitted);
+        for (found, truth) in power.weights.iter().flatten().zip(truth.iter().flatten()) {
+            assert!((found / truth - 1.0).abs() < 0.01, "{found} {truth}");
+        }
+    }
+
+    #[test]
+    fn what_never_varies_is_still_predicted() {
+        let mut power = power();
+        let uses = [[2.0, 0.5, 0.01], [0.0; 3]];
+        (0..FIT_EVERY).for_each(|_| power.learn(&uses, 20.0));
+        assert!((power.of(0, uses[0]) - 20.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn weights_are_fixed_until_energy_was_seen() {
+        let power = power();
+        assert!(!power.is_fitted);
+        assert_eq!(power.of(0, [1.0, 2.0, 0.0]), 2.0);
+    }
+}

@@ -1,0 +1,395 @@
+//! `prim`: random pairs of threads on fast and slow cores are exchanged where a rule says that this saves energy.
+//!
+//! Idea: no ranking and no model of energy. Every interval some pairs of a thread on the fastest and one on the slowest type are
+//! drawn; where what counters show of both lies inside one of the machine's boxes, they change places.
+//!
+//! Source: PMCTrack, section 4.2.2, on Zhang et al. (DATE 2014). PRIM is the patient rule induction method, by which the boxes are
+//! found. The papers' rules and features are not in the sources, and the paper leaves its evaluation for future work.
+//!
+//! Decided here:
+//! - Rules are shipped by machine (`models/<machine>.swaps.toml`), induced by `steer model rules` from recorded programs; a machine
+//!   of the same core types and frequencies shares them. Features are IPC and misses of the last-level cache, the first one and
+//!   branches per 1,000 instructions of both threads, as far as both core types count them.
+//! - A machine without rules has its threads placed at random and never exchanged, and says so.
+//! - Of three or more types, the fastest and the slowest exchange; the others keep what they were given.
+//! - A thread that has just been moved is not drawn for `settle` decisions: what counters show of it is of the other type.
+//! - A core of a faster type that falls free takes a random thread of a slower one at the next decision.
+//!
+//! Assumes: a pair's energy does not depend on the other threads. Loses: to `ef` by construction, since the best partner may not be
+//! drawn and a box does not say how much a pair saves; with few boxes it soon stops exchanging. Phases and priorities are ignored.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::model::swaps::{FEATURES, Side, SwapFile};
+use countersteer_core::placement::{Placement, Reason};
+use countersteer_core::policy::{
+    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View, active,
+};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ThreadId};
+use rand::RngExt;
+
+use crate::order::{Entry, entries, place};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "prim",
+    summary: "random pairs of threads on fast and slow cores are exchanged where a rule of the machine says that it saves energy",
+    source: "PMCTrack, section 4.2.2 (PRIM, after Zhang et al., DATE 2014)",
+    params: &[
+        ParamDef {
+            key: "every_ms",
+            default: "200",
+            prose: "time between draws, in ms",
+        },
+        ParamDef {
+            key: "pairs",
+            default: "auto",
+            prose: "pairs drawn each time; auto: as many as the fewer of the fastest and the slowest cores",
+        },
+        ParamDef {
+            key: "settle",
+            default: "3",
+            prose: "decisions after a thread's move in which it is not drawn",
+        },
+    ],
+    make: |params, topology| {
+        let rules = SwapFile::for_machine(topology);
+        Ok(Box::new(Prim::new(params, topology, rules)?))
+    },
+};
+
+struct Prim {
+    needs: Needs,
+    /// None: as many as there are cores.
+    pairs: Option<usize>,
+    settle: u32,
+    rules: Option<SwapFile>,
+    seats: Seats,
+    /// Decisions since a thread's last move.
+    still: BTreeMap<ThreadId, u32>,
+}
+
+/// What decided a thread's rank.
+#[derive(Clone, Copy, PartialEq)]
+enum Why {
+    Stays,
+    Start,
+    Filled,
+    Exchanged(f64),
+}
+
+impl Prim {
+    fn new(
+        params: &Params,
+        topology: &Arc<Topology>,
+        rules: Option<SwapFile>,
+    ) -> Result<Self, PolicyError> {
+        let pairs = match params.text("pairs") {
+            "auto" => None,
+            _ => Some(params.number("pairs", 1.0)? as usize),
+        };
+        let read = |metric: &&str| {
+            let mut bounds = rules.iter().flat_map(|f| &f.rule).flat_map(|r| &r.bounds);
+            bounds.any(|b| b.metric == **metric)
+        };
+        Ok(Self {
+            needs: Needs {
+                metrics: FEATURES.into_iter().filter(|m| read(&m)).collect(),
+                period: Some(Nanos::from_secs_f64(params.number("every_ms", 1.0)? * 1e-3)),
+                ..Needs::NOTHING
+            },
+            pairs,
+            settle: params.number("settle", 0.0)? as u32,
+            rules,
+            seats: Seats::new(topology),
+            still: BTreeMap::new(),
+        })
+    }
+
+    /// Ranks by the places that threads have, new ones at random where there is room, freed fast cores filled at random.
+    fn start(
+        &self,
+        entries: &[Entry<'_>],
+        quota: &[usize],
+        rng: &mut PolicyRng,
+    ) -> Vec<(usize, Why)> {
+        let last = quota.len() - 1;
+        let mut room: Vec<usize> = quota.to_vec();
+        let mut ranks: Vec<Option<(usize, Why)>> = vec![None; entries.len()];
+        for (rank, entry) in ranks.iter_mut().zip(entries) {
+            let held = entry.held.map(|held| held.min(last));
+            if let Some(held) = held.filter(|held| room[*held] > 0) {
+                room[held] -= 1;
+                *rank = Some((held, Why::Stays));
+            }
+        }
+        for rank in ranks.iter_mut().filter(|rank| rank.is_none()) {
+            let mut drawn = rng.random_range(0..room.iter().sum::<usize>().max(1));
+            let free = |places: &usize| {
+                let here = drawn < *places;
+                drawn = drawn.saturating_sub(*places);
+                here
+            };
+            let chosen = room.iter().position(free).unwrap_or(last);
+            room[chosen] = room[chosen].saturating_sub(1);
+            *rank = Some((chosen, Why::Start));
+        }
+        let mut ranks: Vec<(usize, Why)> = ranks.into_iter().flatten().collect();
+        for fast in 0..last {
+            while room[fast] > 0 {
+                let slower: Vec<usize> = (0..ranks.len())
+                    .filter(|row| ranks[*row].0 > fast)
+                    .collect();
+                if slower.is_empty() {
+                    break;
+                }
+                let row = slower[rng.random_range(0..slower.len())];
+                room[ranks[row].0] += 1;
+                room[fast] -= 1;
+                ranks[row] = (fast, Why::Filled);
+            }
+        }
+        ranks
+    }
+
+    /// Draws pairs and exchanges those that a rule is for.
+    fn exchange(
+        &self,
+        view: &View<'_>,
+        entries: &[Entry<'_>],
+        ranks: &mut [(usize, Why)],
+        rng: &mut PolicyRng,
+    ) {
+        let last = self.seats.ranks().len() - 1;
+        let Some(rules) = self.rules.as_ref().filter(|_| last > 0) else {
+            return;
+        };
+        let settled = |row: &usize| {
+            let still = self.still.get(&entries[*row].info.id).copied();
+            still.is_some_and(|n| n >= self.settle) && ranks[*row].1 == Why::Stays
+        };
+        let mut on = |rank: usize| -> Vec<usize> {
+            let here = (0..ranks.len()).filter(|row| ranks[*row].0 == rank);
+            let mut here: Vec<usize> = here.filter(settled).collect();
+            shuffle(&mut here, rng);
+            here
+        };
+        let (big, small) = (on(0), on(last));
+        let cores = |rank: usize| self.seats.ranks()[rank].cores.len();
+        let pairs = self.pairs.unwrap_or_else(|| cores(0).min(cores(last)));
+        for (b, s) in big.into_iter().zip(small).take(pairs) {
+            let feature = |side: Side, metric: &str| {
+                let row = if side == Side::Fast { b } else { s };
+                view.metric(entries[row].info.id, metric)
+                    .filter(|v| v.is_finite())
+            };
+            if let Some(rule) = rules.rule.iter().find(|rule| rule.contains(feature)) {
+                ranks[b] = (last, Why::Exchanged(rule.held_out_saving));
+                ranks[s] = (0, Why::Exchanged(rule.held_out_saving));
+            }
+        }
+    }
+
+    /// Counts the decisions since each thread's last move.
+    fn remember(&mut self, entries: &[Entry<'_>], ranks: &[(usize, Why)], alive: &[ThreadInfo]) {
+        self.still
+            .retain(|id, _| alive.binary_search_by_key(id, |t| t.id).is_ok());
+        for (entry, (_, why)) in entries.iter().zip(ranks) {
+            let still = self.still.entry(entry.info.id).or_default();
+            *still = if *why == Why::Stays { *still + 1 } else { 0 };
+        }
+    }
+}
+
+fn shuffle(rows: &mut [usize], rng: &mut PolicyRng) {
+    for row in (1..rows.len()).rev() {
+        rows.swap(row, rng.random_range(0..=row));
+    }
+}
+
+impl Policy for Prim {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        let new = Self::new(params, topology, self.rules.take())?;
+        *self = Self {
+            seats: std::mem::replace(&mut self.seats, Seats::new(topology)),
+            still: std::mem::take(&mut self.still),
+            ..new
+        };
+        Ok(())
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let present = active(view);
+        if self.seats.ranks().is_empty() {
+            return Placement::default();
+        }
+        let entries = entries(&present, &self.seats);
+        let quota = self.seats.quota(entries.len());
+        let mut ranks = self.start(&entries, &quota, rng);
+        self.exchange(view, &entries, &mut ranks, rng);
+        self.remember(&entries, &ranks, view.threads);
+        let has_rules = self.rules.is_some();
+        let only: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
+        place(&mut self.seats, &entries, &only, |row| {
+            let metric = |name: &'static str| view.metric(entries[row].info.id, name);
+            let reason = match ranks[row].1 {
+                Why::Exchanged(saving) => Reason::rule(
+                    "drawn with a partner whose exchange saves energy by a rule of this machine",
+                )
+                .saw("saving", Some(saving)),
+                Why::Filled => Reason::rule("drawn for a faster core that fell free"),
+                Why::Start if !has_rules => Reason::rule(
+                    "a core type drawn at random; there are no rules for this machine, so nothing is exchanged",
+                ),
+                Why::Start => Reason::rule("a core type drawn at random to begin with"),
+                Why::Stays => Reason::rule("stays on its core type"),
+            };
+            let seen = self.needs.metrics.iter();
+            seen.fold(reason, |reason, name| {
+                reason.saw(*name, metric(name).filter(|v| v.is_finite()))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+mod tests {
+    use super::*;
+    use countersteer_core::engine::Observation;
+    use countersteer_core::machine::Machine;
+    use countersteer_core::metric::MetricBank;
+    use countersteer_core::model::swaps::{Bound, SCHEMA, SwapRule, SwapsJudged};
+    use countersteer_core::sample::{Counts, Event, Sample};
+    use countersteer_core::units::{CpuId, ProgramId};
+    use rand::SeedableRng;
+
+    fn topology() -> Arc<Topology> {
+        let machine = include_str!("../tests/toy/two-big-two-small.toml");
+        Arc::new(Topology::new(&Machine::parse("m", machine).unwrap()))
+    }
+
+    /// Exchange who runs slowly on a big core and who runs fast on a small one.
+    fn rules() -> SwapFile {
+        let bound = |thread, least, most| Bound {
+            thread,
+            metric: "ipc".into(),
+            least,
+            most,
+        };
+        SwapFile {
+            schema: SCHEMA.into(),
+            machine: "two-big-two-small".into(),
+            fast: "big".into(),
+            slow: "small".into(),
+            clock_ratio: 1.5,
+            trained_on: String::new(),
+            judged: SwapsJudged::default(),
+            rule: vec![SwapRule {
+                saving: 0.2,
+                held_out_saving: 0.1,
+                support: 0.1,
+                bounds: vec![
+                    bound(Side::Fast, None, Some(1.0)),
+                    bound(Side::Slow, Some(1.0), None),
+                ],
+            }],
+        }
+    }
+
+    /// The threads on big cores after so many decisions; thread n has IPC n / 2 + .25 wherever it is.
+    fn big(seed: u64, decisions: u64, rules: Option<SwapFile>) -> (Vec<usize>, u32) {
+        let topology = topology();
+        let mut policy = Prim::new(&Params::parse(&DEF, "").unwrap(), &topology, rules).unwrap();
+        let thread = |id: u32| ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(id),
+            name: "p".into(),
+            cpu: CpuId(id),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::clone(&topology.groups[0].cpus),
+            told: None,
+        };
+        let mut threads: Vec<ThreadInfo> = (0..4).map(thread).collect();
+        let mut metrics = MetricBank::new(&topology, &policy.needs.metrics);
+        let mut rng = PolicyRng::seed_from_u64(seed);
+        let mut moved = 0;
+        for decision in 0..decisions {
+            let now = Nanos(decision * 200_000_000);
+            let samples = threads.iter().map(|info| {
+                let mut counts = Counts::default();
+                counts.set(Event::Cycles, 1e8);
+                counts.set(
+                    Event::Instructions,
+                    1e8 * (f64::from(info.id.0) / 2.0 + 0.25),
+                );
+                let time = Nanos::from_millis(200);
+                Sample {
+                    thread: info.id,
+                    cpu: info.cpu,
+                    core_type: topology.core_type_of(info.cpu),
+                    at: now,
+                    set: 0,
+                    sets: 1,
+                    enabled: time,
+                    running: time,
+                    counts,
+                }
+            });
+            metrics.update(&Observation {
+                samples: samples.collect(),
+                ..Observation::default()
+            });
+            let mut view = View {
+                group: None,
+                programs: &[],
+                now,
+                topology: &topology,
+                threads: &threads,
+                events: &[],
+                metrics: &metrics,
+                forecast: None,
+            };
+            for placed in policy.decide(&mut view, &mut rng).threads {
+                let info = &mut threads[placed.thread.index()];
+                info.allowed = placed.target.cpus(&topology);
+                info.cpu = info.allowed.lowest().unwrap();
+                moved += u32::from(decision > 0);
+            }
+        }
+        let on_big = |row: &usize| topology.core_type_of(threads[*row].cpu).index() == 0;
+        ((0..4).filter(on_big).collect(), moved)
+    }
+
+    #[test]
+    fn pairs_inside_a_rule_change_places_and_then_all_stay() {
+        for seed in 0..20 {
+            // 0 and 1 have IPCs below 1, 2 and 3 above: whatever the start, all exchanges end here.
+            let (on_big, moved) = big(seed, 60, Some(rules()));
+            assert_eq!(on_big, [2, 3], "seed {seed}");
+            assert!(moved <= 4, "seed {seed}: {moved} moves");
+        }
+    }
+
+    #[test]
+    fn a_start_is_random_balanced_and_the_same_for_a_seed() {
+        let starts: Vec<Vec<usize>> = (0..20).map(|seed| big(seed, 1, None).0).collect();
+        assert!(starts.iter().all(|s| s.len() == 2), "{starts:?}");
+        assert!(starts.iter().any(|s| *s != starts[0]), "{starts:?}");
+        assert_eq!(starts[3], big(3, 1, None).0);
+    }
+
+    #[test]
+    fn without_rules_nothing_is_exchanged() {
+        for seed in 0..5 {
+            assert_eq!(big(seed, 40, None).1, 0);
+        }
+    }
+}
