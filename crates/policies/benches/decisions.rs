@@ -31,13 +31,16 @@ const PERIOD: Nanos = Nanos::from_millis(100);
 const WARM: u64 = 5;
 
 const THREADS: [usize; 4] = [16, 128, 1_024, 10_000];
-const POLICIES: [&str; 6] = [
+const POLICIES: [&str; 9] = [
     "aarr",
     "hsf",
     "hsf:sf=sampled",
     "mpi",
     "capacity",
     "capacity+mpi",
+    "ef",
+    "prim",
+    "greedy-energy",
 ];
 
 /// An engine on which little happens, with a policy at work on it.

@@ -55,7 +55,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         },
     ],
     make: |params, topology| {
-        let rules = SwapFile::for_machine(topology);
+        let rules = SwapFile::for_machine(&topology.name, &topology.core_types);
         Ok(Box::new(Prim::new(params, topology, rules)?))
     },
 };
@@ -96,7 +96,7 @@ impl Prim {
         };
         Ok(Self {
             needs: Needs {
-                metrics: FEATURES.into_iter().filter(|m| read(&m)).collect(),
+                metrics: FEATURES.into_iter().filter(|m| read(m)).collect(),
                 period: Some(Nanos::from_secs_f64(params.number("every_ms", 1.0)? * 1e-3)),
                 ..Needs::NOTHING
             },
@@ -234,7 +234,7 @@ impl Policy for Prim {
         let mut ranks = self.start(&entries, &quota, rng);
         self.exchange(view, &entries, &mut ranks, rng);
         self.remember(&entries, &ranks, view.threads);
-        let has_rules = self.rules.is_some();
+        let has_rules = self.rules.as_ref().is_some_and(|f| !f.rule.is_empty());
         let only: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
         place(&mut self.seats, &entries, &only, |row| {
             let metric = |name: &'static str| view.metric(entries[row].info.id, name);

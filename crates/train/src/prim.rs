@@ -120,9 +120,9 @@ fn features(
         per_kilo(Event::BranchMisses),
     ];
     let mut values = [0.0; FEATURES.len()];
-    for row in 0..all.len() {
-        if counted[row] {
-            values[row] = all[row]?;
+    for ((value, found), counted) in values.iter_mut().zip(all).zip(counted) {
+        if *counted {
+            *value = found?;
         }
     }
     Some(values)

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::CoreType;
 use crate::textfile::{TextError, parse_toml};
-use crate::topology::Topology;
 
 /// The schema name that every file carries.
 pub const SCHEMA: &str = "countersteer.swaps/1";
@@ -130,11 +129,13 @@ impl SwapFile {
         toml::to_string(self)
     }
 
-    /// The shipped rules for a machine: those of its name, else for the same core types at the same ratio of frequencies.
+    /// The shipped rules for a machine with these core types, fastest first: those of its name, else for the same core types at the same
+    /// ratio of frequencies.
     #[must_use]
-    pub fn for_machine(topology: &Topology) -> Option<Self> {
-        let (fast, slow) = topology.extremes();
-        let [fast, slow]: [&CoreType; 2] = [fast, slow].map(|id| &topology.core_types[id.index()]);
+    pub fn for_machine(machine: &str, core_types: &[CoreType]) -> Option<Self> {
+        let [fast, .., slow] = core_types else {
+            return None;
+        };
         let ratio = fast.freq_ghz / slow.freq_ghz;
         let fits = |f: &Self| {
             f.fast == fast.name
@@ -142,7 +143,7 @@ impl SwapFile {
                 && (f.clock_ratio / ratio - 1.0).abs() <= super::SAME_CLOCKS
         };
         let files = super::shipped::swaps().into_iter().filter(fits);
-        files.max_by_key(|f| f.machine == topology.name)
+        files.max_by_key(|f| f.machine == machine)
     }
 }
 

@@ -80,10 +80,11 @@ impl Power {
 fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
     let n = right.len();
     for pivot in 0..n {
+        let line = matrix[pivot].clone();
         for row in pivot + 1..n {
-            let factor = matrix[row][pivot] / matrix[pivot][pivot];
-            for column in pivot..n {
-                matrix[row][column] -= factor * matrix[pivot][column];
+            let factor = matrix[row][pivot] / line[pivot];
+            for (value, above) in matrix[row].iter_mut().zip(&line).skip(pivot) {
+                *value -= factor * above;
             }
             right[row] -= factor * right[pivot];
         }

@@ -4,6 +4,7 @@
 //! attributed to a thread: its core while it runs, and its cache and memory accesses; idle cores and the rest of the package
 //! are left out, as the paper leaves out the idle power of the board.
 
+use super::siblings::Beside;
 use super::{Analytic, ModelId};
 
 impl Analytic {
@@ -25,7 +26,7 @@ impl Analytic {
         let table = &self.tables[row as usize];
         let levels = &self.classes[class as usize].levels;
         let whole = std::array::from_fn(|k| levels.get(k).map_or(0.0, |l| l.lines));
-        let rate = table.rate(&whole, 0.0, 1.0);
+        let rate = table.rate(&whole, &Beside::default());
         let mut nj = table.active_w / speed + table.instruction_nj;
         let Some(cpu) = self.cpus.iter().find(|c| c.class == class) else {
             return nj;
