@@ -23,7 +23,8 @@
 //! - Cost is `P / speed^time_weight`; a move must lower it by a quarter of the tolerance, and none follows within k slices.
 //! - Cores are emptied only while the mean utilisation of those in use is below a half, whatever `time_weight` says: busy threads that
 //!   are put together do the same work later at more energy, as long as idle cores draw anything.
-//! - A parked core draws the idle power of its machine file, which is that of its deepest state; engines need not be asked for it.
+//! - A parked core is one without threads. It draws the idle power of its machine file, which is that of its deepest state, and others
+//!   that of a gated clock while they idle, where the file has that: engines need not be asked for anything.
 //!
 //! Assumes: the next slice is like the last k. Loses: time, where load that is put together has to take turns (the paper's wkld1 took 2.2
 //! times as long), on runs of seconds (wkld4), and where the kernel's balancing would have followed changes that are faster than k

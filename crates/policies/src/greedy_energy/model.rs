@@ -23,8 +23,10 @@ pub(super) struct Machine {
     pub core_type: Vec<usize>,
     capacity: Vec<f64>,
     latency_s: Vec<f64>,
-    /// By core type: floating-point instructions per cycle at most, idle power of a core, nominal frequency.
+    /// By core type: floating-point instructions per cycle at most, power of a core that is parked and of one that idles between
+    /// threads, nominal frequency.
     pub fp_peak: Vec<f64>,
+    parked_w: Vec<f64>,
     idle_w: Vec<f64>,
     pub hz: Vec<f64>,
     static_w: f64,
@@ -49,7 +51,11 @@ impl Machine {
                 .map(|c| latency(c.memory).unwrap_or(0.0) * 1e-9)
                 .collect(),
             fp_peak: types.iter().map(fp_peak).collect(),
-            idle_w: types.iter().map(|t| t.power.idle_w).collect(),
+            parked_w: types.iter().map(|t| t.power.idle_w).collect(),
+            idle_w: types
+                .iter()
+                .map(|t| t.idle.as_ref().map_or(t.power.idle_w, |i| i.clock_gated_w))
+                .collect(),
             hz: types.iter().map(|t| t.freq_ghz * 1e9).collect(),
             static_w: topology.static_power_w,
         }
@@ -219,7 +225,12 @@ impl<'a> Places<'a> {
             uses[0] += busy[nth];
             idle *= 1.0 - busy[nth].min(1.0);
         }
-        let idle_w = self.machine.idle_w[core_type] * idle;
+        let is_parked = running.iter().all(Vec::is_empty);
+        let idle_w = if is_parked {
+            self.machine.parked_w[core_type]
+        } else {
+            self.machine.idle_w[core_type] * idle
+        };
         sum.power_w = idle_w + self.power.of(core_type, uses);
         sum
     }
@@ -314,6 +325,28 @@ mod tests {
         let after = places.after(stay, &[shift]);
         // Linear in use: the same power, and as there is room the same speed.
         assert!((after.power_w - stay.power_w).abs() < 1e-12);
+        assert!((after.speed - stay.speed).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_core_that_is_emptied_saves_what_its_clock_draws() {
+        let text = include_str!("../../tests/toy/two-caches.toml");
+        let gated = text.replace(
+            "power = { idle_w = 0.1",
+            "idle = { clock_gated_w = 0.4, power_gated_after_us = 200 }\npower = { idle_w = 0.1",
+        );
+        let topology = machine(&gated);
+        let (tables, power) = (Machine::new(&topology), Power::new(&topology));
+        let places = Places::new(&tables, &power, vec![member(0, 0, 0.2), member(1, 1, 0.3)]);
+        let stay = places.stay();
+        let shift = Shift {
+            row: 1,
+            to: 0,
+            misses: 1.0,
+        };
+        let after = places.after(stay, &[shift]);
+        // Idle shares of .8 and .7 at .4 W become one of .5, and a parked core of .1 W.
+        assert!((stay.power_w - after.power_w - (0.6 - 0.3)).abs() < 1e-12);
         assert!((after.speed - stay.speed).abs() < 1e-12);
     }
 

@@ -4,6 +4,7 @@
 //! attributed to a thread: its core while it runs, and its cache and memory accesses; idle cores and the rest of the package
 //! are left out, as the paper leaves out the idle power of the board.
 
+use super::class::Cpu;
 use super::siblings::Beside;
 use super::{Analytic, ModelId};
 
@@ -24,11 +25,19 @@ impl Analytic {
         let class = self.best[core_type];
         let row = self.models[model.0 as usize].table(behaviour, class);
         let table = &self.tables[row as usize];
-        let levels = &self.classes[class as usize].levels;
-        let whole = std::array::from_fn(|k| levels.get(k).map_or(0.0, |l| l.lines));
+        let lines = |class: u32, k: usize| {
+            let levels = &self.classes[class as usize].levels;
+            levels.get(k).map_or(0.0, |l| l.lines)
+        };
+        let whole = std::array::from_fn(|k| lines(class, k));
         let rate = table.rate(&whole, &Beside::default());
         let mut nj = table.active_w / speed + table.instruction_nj;
-        let Some(cpu) = self.cpus.iter().find(|c| c.class == class) else {
+        // Whatever its frequency now.
+        let same = |c: &&Cpu| {
+            c.core_type as usize == core_type
+                && (0..whole.len()).all(|k| lines(c.class, k) == whole[k])
+        };
+        let Some(cpu) = self.cpus.iter().find(same) else {
             return nj;
         };
         let mut misses = table.private_misses;
