@@ -159,8 +159,8 @@ fn pairs(
 fn pair(big: &Sample, small: &Sample, counted: &[bool; FEATURES.len()]) -> Option<Pair> {
     let slow = small.counts.len() - 1;
     let energy = |s: &Sample, core_type: usize| {
-        let counts = &s.counts[core_type];
-        counts.energy_nj / counts.instructions
+        let energy = s.ratio(core_type, Event::EnergyNj, Event::Instructions);
+        energy.unwrap_or(f64::NAN)
     };
     let present = energy(big, 0) + energy(small, slow);
     let exchanged = energy(big, slow) + energy(small, 0);
