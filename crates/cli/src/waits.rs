@@ -55,23 +55,23 @@ impl Wait {
         let mean_ms = waits.mean_ns()? * 1e-6;
         let ms = |h: &Histogram, share| h.quantile_ns(share).unwrap_or(0) as f64 * 1e-6;
         let measured = waits.measured.as_ref();
+        let longest_ms = measured.map_or(0.0, |m| m.longest_ns as f64 * 1e-6);
+        // The middle of a bucket may be above the longest in it.
+        let of = |h: &Histogram, share| f64::min(ms(h, share), longest_ms);
         let tail = measured.map(|m| {
             let all = m.all();
-            let longest_ms = m.longest_ns as f64 * 1e-6;
-            // The middle of a bucket may be above the longest in it.
-            let of = |share| f64::min(ms(&all, share), longest_ms);
             Tail {
-                p50_ms: of(0.5),
-                p90_ms: of(0.9),
-                p99_ms: of(0.99),
+                p50_ms: of(&all, 0.5),
+                p90_ms: of(&all, 0.9),
+                p99_ms: of(&all, 0.99),
                 longest_ms,
             }
         });
         let wakeups = measured.filter(|m| m.woken.count() > 0).map(|m| Wakeups {
             times: m.woken.count(),
-            p50_ms: ms(&m.woken, 0.5),
-            p90_ms: ms(&m.woken, 0.9),
-            p99_ms: ms(&m.woken, 0.99),
+            p50_ms: of(&m.woken, 0.5),
+            p90_ms: of(&m.woken, 0.9),
+            p99_ms: of(&m.woken, 0.99),
         });
         Some(Self {
             times: waits.times,

@@ -432,6 +432,8 @@ fn waits_are_measured_one_by_one_where_bpf_programs_may_be_loaded() {
         errors.contains("woken") && errors.contains("each wait measured"),
         "{errors}"
     );
+    let others = errors.lines().filter(|line| line.starts_with("tput"));
+    assert_eq!(others.count(), 0, "only the program is: {errors}");
 }
 
 #[test]

@@ -40,18 +40,17 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 ];
 
 fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
+    let pages = dir.join("man1");
+    create_dir_all(&pages)?;
+    // A page for each command that is no secret, and for each of its own; before completions, which add commands for help.
+    let described = command.clone().disable_help_subcommand(true);
+    clap_mangen::generate_to(described, pages)?;
     for (shell, name) in COMPLETIONS {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut command, "steer", &mut text);
         put(&dir.join(name), &text)?;
     }
-    let pages = dir.join("man1");
-    create_dir_all(&pages)?;
-    // A page for each command that is no secret, and for each of its own.
-    Ok(clap_mangen::generate_to(
-        command.disable_help_subcommand(true),
-        pages,
-    )?)
+    Ok(())
 }
 
 fn put(path: &Path, text: &[u8]) -> anyhow::Result<()> {
@@ -81,6 +80,8 @@ mod tests {
                 .iter()
                 .all(|(_, name)| text(name).contains("latency"))
         );
-        assert!(!dir.path().join("man1/steer-internal.1").exists());
+        for absent in ["man1/steer-internal.1", "man1/steer-help.1"] {
+            assert!(!dir.path().join(absent).exists(), "{absent}");
+        }
     }
 }

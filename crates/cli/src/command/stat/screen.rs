@@ -192,8 +192,9 @@ fn room(args: &Args) -> Option<usize> {
         Stream::File => return None,
     };
     let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    let size = || ratatui::crossterm::terminal::size().ok();
-    let columns = asked.or_else(|| Some(usize::from(size().filter(|_| seen)?.0)));
+    // Where there is no terminal, asking for its size starts a program.
+    let size = || seen.then(|| ratatui::crossterm::terminal::size().ok())?;
+    let columns = asked.or_else(|| Some(usize::from(size()?.0)));
     columns.filter(|columns| *columns > 0)
 }
 
