@@ -13,7 +13,7 @@ SHELL := /bin/bash
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
-	@echo "demo: building steer and its recorder; some minutes of CPU time the first time" >&2
+	@echo "demo: building steer and its recorder; some 4 minutes of CPU time the first time" >&2
 	$(CARGO) build --profile demo --no-default-features -p countersteer -p countersteer-capture
 	demo/run.sh $(dir $(TARGET))demo/steer
 
