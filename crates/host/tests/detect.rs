@@ -80,17 +80,49 @@ fn core_kinds_and_caches_are_right() {
     type Types = &'static [(&'static str, &'static str)];
     const EXPECTED: &[(&str, LinuxKind, Types, usize)] = &[
         (
+            "8cx-gen3",
+            EnergyAware,
+            &[("cortex-x1", "4-7"), ("cortex-a78", "0-3")],
+            1,
+        ),
+        ("altra-2p", Symmetric, &[("neoverse-n1", "0-159")], 160),
+        (
             "apple-m1",
             EnergyAware,
             &[("firestorm", "4-7"), ("icestorm", "0-3")],
             2,
         ),
         (
+            "apple-m2",
+            EnergyAware,
+            &[("avalanche", "4-7"), ("blizzard", "0-3")],
+            2,
+        ),
+        (
+            "arrow-lake",
+            LinuxKind::Capacity,
+            &[("lion-cove", "0-7"), ("skymont", "8-23")],
+            1,
+        ),
+        (
+            "arrow-lake-h",
+            SmtHybrid,
+            &[
+                ("lion-cove", "0-5"),
+                ("skymont", "6-13"),
+                ("crestmont", "14-15"),
+            ],
+            2,
+        ),
+        ("epyc-9354p", Symmetric, &[("zen4", "0-63")], 8),
+        ("epyc-9645", Symmetric, &[("zen5c", "0-95")], 8),
+        (
             "gb10",
             LinuxKind::Capacity,
             &[("cortex-x925", "5-9,15-19"), ("cortex-a725", "0-4,10-14")],
             2,
         ),
+        ("graviton3", Symmetric, &[("neoverse-v1", "0-63")], 1),
         (
             "i5-13600k",
             SmtHybrid,
@@ -185,6 +217,14 @@ fn core_kinds_and_caches_are_right() {
             &[("zen4", "8-15,24-31"), ("zen4-x3d", "0-7,16-23")],
             2,
         ),
+        (
+            "ryzen-9950x3d",
+            SmtHybrid,
+            &[("zen5", "8-15,24-31"), ("zen5-x3d", "0-7,16-23")],
+            2,
+        ),
+        ("snapdragon-x", Symmetric, &[("oryon", "0-11")], 3),
+        ("strix-halo", Symmetric, &[("zen5", "0-31")], 2),
         (
             "strix-point",
             SmtHybrid,

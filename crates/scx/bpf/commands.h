@@ -197,40 +197,10 @@ static __always_inline void stop_serving(struct served *served, u32 id)
 	}
 }
 
-/* Threads that wait in a target's queue and belong elsewhere by now go there. */
-static __always_inline void sweep(u32 from)
-{
-	struct task_struct *p;
-	struct thread *t;
-	u64 *clock;
-	u32 to;
-	s32 cpu;
-
-	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, QUEUE_OF_TARGET + from, 0) {
-		t = thread_of(p);
-		if (!t)
-			continue;
-		to = target_of(t);
-		clock = clock_of(QUEUE_OF_TARGET + to);
-		if (to == from || !clock)
-			continue;
-		t->vtime = *clock;
-		t->queue = QUEUE_OF_TARGET + to;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->vtime);
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, QUEUE_OF_TARGET + to, 0))
-			__sync_fetch_and_add(&counters.moved, 1);
-		cpu = pick_idle(to);
-		if (cpu >= 0)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-	}
-	bpf_rcu_read_unlock();
-}
-
 SEC("syscall")
 int sweep_target(void *ctx)
 {
-	sweep(definition.target);
+	sweep(QUEUE_OF_TARGET + definition.target);
 	return 0;
 }
 
@@ -250,7 +220,7 @@ int retire_target(void *ctx)
 	if (!target || !target->known || target->users || bpf_ktime_get_ns() - target->used_ns < control.period_ns)
 		return 0;
 	/* Whoever waits there still belongs elsewhere. */
-	sweep(id);
+	sweep(QUEUE_OF_TARGET + id);
 	if (scx_bpf_dsq_nr_queued(QUEUE_OF_TARGET + id))
 		return 0;
 	target->known = false;

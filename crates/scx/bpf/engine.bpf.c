@@ -17,16 +17,7 @@ char _license[] SEC("license") = "GPL";
 #include "state.h"
 #include "ledger.h"
 #include "alarm.h"
-
-/* Claims an idle CPU of a target. */
-static __always_inline s32 pick_idle(u32 id)
-{
-	struct target *target = target_at(id);
-	struct bpf_cpumask *mask = target ? target->mask : NULL;
-
-	return mask ? scx_bpf_pick_idle_cpu(cpus_of(mask), 0) : -1;
-}
-
+#include "queues.h"
 #include "commands.h"
 #include "admission.h"
 
@@ -90,15 +81,6 @@ s32 BPF_PROG(engine_select_cpu, struct task_struct *p, s32 prev, u64 flags)
 	return cpu < (s32)settings.nr_cpus ? cpu : prev;
 }
 
-/* Somebody waits in a CPU's own queue, said after that is so. */
-static __always_inline void expect_own(s32 cpu)
-{
-	struct served *served = served_by(cpu);
-
-	if (served)
-		__sync_lock_test_and_set(&served->own, 1);
-}
-
 /* Takes a thread from a CPU's own queue, which is looked at only if somebody waits there: it hardly ever happens. */
 static __always_inline bool take_own(struct served *served, s32 cpu)
 {
@@ -143,21 +125,6 @@ static __always_inline void queue_up(struct task_struct *p, struct thread *t, u3
 	insert(p, queue, slice_of(t), now + place, flags);
 	if (is_queue_of_cpu(queue))
 		expect_own(queue - QUEUE_OF_CPU);
-}
-
-/* Where a thread waits that may not use all CPUs of its target: the queue of one that it may use. */
-static __always_inline u32 queue_for_narrow(struct task_struct *p, const struct bpf_cpumask *mask)
-{
-	s32 cpu = scx_bpf_task_cpu(p);
-	bool allowed = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
-
-	if (allowed && mask && bpf_cpumask_test_cpu(cpu, cpus_of(mask)))
-		return QUEUE_OF_CPU + cpu;
-	if (mask && bpf_cpumask_intersects(cpus_of(mask), p->cpus_ptr))
-		cpu = bpf_cpumask_any_and_distribute(cpus_of(mask), p->cpus_ptr);
-	else if (!allowed)
-		cpu = bpf_cpumask_any_distribute(p->cpus_ptr);
-	return QUEUE_OF_CPU + BOUNDED(cpu, MAX_CPUS);
 }
 
 /* More threads wait than a target's own CPUs should have to serve. */
@@ -214,7 +181,7 @@ void BPF_PROG(engine_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	queue = queue_for_narrow(p, mask);
-	if ((flags & SCX_ENQ_LAST) && queue == QUEUE_OF_CPU + cpu) {
+	if (queue == QUEUE_OF_CPU + cpu && ((flags & SCX_ENQ_LAST) || !is_online(cpu))) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(t), flags);
 		return;
 	}
@@ -417,6 +384,9 @@ static __always_inline void set_online(s32 cpu, bool online)
 	if (!served || served->online == online)
 		return;
 	served->online = online;
+	/* The kernel asks an offline CPU for no more threads: those that wait for it go elsewhere. */
+	if (!online)
+		sweep(QUEUE_OF_CPU + cpu);
 	bpf_for(id, 0, control.nr_targets) {
 		target = target_at(id);
 		if (!target || !is_on(target, cpu))
@@ -424,7 +394,7 @@ static __always_inline void set_online(s32 cpu, bool online)
 		target->online += online ? 1 : -1;
 		/* Its last CPU: whoever waits goes where there are others. */
 		if (!target->online)
-			sweep(id);
+			sweep(QUEUE_OF_TARGET + id);
 	}
 }
 

@@ -48,6 +48,24 @@ const PARTS: &[(u32, &[u32], &str)] = &[
     (APPLE, &[0x033, 0x035, 0x039], "avalanche"),
 ];
 
+/// Sizes of caches in KiB by level, level 1 being the data cache, of cores that are only built with these; 0 where designs differ.
+/// Device trees often do not tell them.
+const SIZES: &[(&str, [u32; 2])] = &[
+    ("cortex-x1", [64, 0]),
+    ("cortex-x2", [64, 0]),
+    ("cortex-x3", [64, 0]),
+    ("cortex-x4", [64, 0]),
+    ("cortex-x925", [64, 0]),
+    ("oryon", [96, 12 * 1024]),
+];
+
+/// The size of a core's cache in KiB, where the core is not built with another.
+pub(super) fn cache_kib(part: Option<Part>, level: usize) -> Option<u32> {
+    let sizes = SIZES.iter().find(|row| row.0 == arm(part).name)?.1;
+    let size = sizes.get(level.checked_sub(1)?);
+    size.copied().filter(|kib| *kib > 0)
+}
+
 /// The core of a part number.
 pub(super) fn arm(part: Option<Part>) -> &'static Uarch {
     let matches = |row: &&(u32, &[u32], &str)| {

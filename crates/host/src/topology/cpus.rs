@@ -6,6 +6,7 @@ use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::CpuId;
 
 use super::DetectError;
+use super::arm;
 use super::platform::{Part, Platform, part_of_midr};
 use super::tree::Tree;
 
@@ -122,8 +123,12 @@ fn cpu(
             .chain([os])
             .collect::<CpuSet>()
     };
-    let caches = caches(tree, &at("cache"), &with_itself)?;
     let midr = tree.text(&at("regs/identification/midr_el1"));
+    let part = midr
+        .as_deref()
+        .and_then(part_of_midr)
+        .or_else(|| platform.parts.get(&os.0).copied());
+    let caches = caches(tree, &at("cache"), part, &with_itself)?;
     // Without a driver that knows boost clocks there may still be the nominal one.
     let nominal = || {
         tree.number(&at("acpi_cppc/nominal_freq"))
@@ -145,10 +150,7 @@ fn cpu(
         package: tree
             .number(&at("topology/physical_package_id"))
             .unwrap_or(0),
-        part: midr
-            .as_deref()
-            .and_then(part_of_midr)
-            .or_else(|| platform.parts.get(&os.0).copied()),
+        part,
         pmu: None,
         max_khz: max_khz.filter(|khz| *khz > 0),
         capacity: tree
@@ -166,6 +168,7 @@ fn cpu(
 fn caches(
     tree: &Tree<'_>,
     folder: &str,
+    part: Option<Part>,
     with_itself: &impl Fn(CpuSet) -> CpuSet,
 ) -> Result<Vec<CacheFacts>, DetectError> {
     let mut caches = Vec::new();
@@ -191,7 +194,11 @@ fn caches(
             .unwrap_or(0);
         caches.push(CacheFacts {
             level: level as u32,
-            size_kib: if size_kib == 0 { *usual } else { size_kib },
+            size_kib: if size_kib == 0 {
+                arm::cache_kib(part, level).unwrap_or(*usual)
+            } else {
+                size_kib
+            },
             ways: tree
                 .number(&at("ways_of_associativity"))
                 .and_then(|w| u32::try_from(w).ok())

@@ -82,7 +82,7 @@ pub(super) fn intel(family: u32, model: u32, cpu: &CpuFacts) -> &'static Uarch {
     hybrid.or_else(uniform).map_or(&GENERIC, named)
 }
 
-/// An AMD core; compact ones carry the model number of the others and are told apart later, by clock.
+/// An AMD core. Compact ones beside others carry the model number of those and are distinguished later, by clock.
 pub(super) fn amd(family: u32, model: u32) -> &'static Uarch {
     named(match (family, model) {
         (0x10..=0x12, _) => "k10",
@@ -92,6 +92,7 @@ pub(super) fn amd(family: u32, model: u32) -> &'static Uarch {
         (0x19, 0x10..=0x1f | 0x60..=0x7f) => "zen4",
         (0x19, 0xa0..=0xaf) => "zen4c",
         (0x19, _) => "zen3",
+        (0x1a, 0x10..=0x1f) => "zen5c",
         (0x1a, _) => "zen5",
         _ => return &GENERIC,
     })

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The core of the kernel's scheduler as far as sched_ext shows: which callback follows which, and where threads are meanwhile. */
+#pragma once
+
+static void reschedule(s32 cpu);
+
+/* What has passed since a CPU was looked at last, for the thread that runs there and for its counters. */
+static void account(s32 cpu)
+{
+	struct cpu *c = &cpus[cpu];
+	struct task *t = c->current;
+	u64 ran = now_ns - c->since;
+
+	c->since = now_ns;
+	for (u32 set = 0; set < MAX_SETS; set++) {
+		bool on = set == BOUNDED(control.set, MAX_SETS);
+
+		for (u32 slot = 0; slot < MAX_EVENTS; slot++) {
+			struct bpf_perf_event_value *value = &counts[cpu][set][slot];
+
+			value->enabled += on ? ran : 0;
+			value->running += on ? ran : 0;
+			value->counter += on ? ran * (slot == 2 && t ? t->rate : slot + 1) : 0;
+		}
+	}
+	if (!t)
+		return;
+	t->slice -= ran < t->slice ? ran : t->slice;
+	if (t->thread && t->thread->followed)
+		t->ran_ns += ran;
+}
+
+static void account_all(void)
+{
+	for (s32 cpu = 0; cpu < CPUS; cpu++)
+		account(cpu);
+}
+
+/* A runnable thread gets into a queue. */
+static void enqueue(struct task *t, u64 flags)
+{
+	t->state = WAITING;
+	if (!t->waits_since)
+		t->waits_since = now_ns;
+	if (!t->inserted)
+		CALL(ENQUEUE, draw(CPUS), t, engine_enqueue(&t->task, flags));
+	if (!t->inserted)
+		return;
+	t->inserted = false;
+	/* What select_cpu put into a local queue goes to that of the CPU that it chose. */
+	put_in(t->chosen->local ? &cpus[t->cpu].local : t->chosen, t, false);
+	if (t->chosen->local && !cpus[t->cpu].current)
+		cpus[t->cpu].kicked = true;
+}
+
+/* A CPU that the thread may use and that is online; affinity that leaves it none is broken. */
+static void find_cpu(struct task *t)
+{
+	u64 usable = t->allowed.bits[0] & online_bits();
+
+	if (!usable) {
+		t->allowed.bits[0] = (1ULL << CPUS) - 1;
+		t->task.nr_cpus_allowed = CPUS;
+		usable = online_bits();
+	}
+	if (!(usable >> t->cpu & 1))
+		t->cpu = any_of(usable);
+}
+
+static void wake(struct task *t)
+{
+	s32 cpu;
+
+	if (t->state != ASLEEP)
+		return;
+	find_cpu(t);
+	t->task.scx.flags |= SCX_TASK_QUEUED;
+	CALL(SELECT, draw(CPUS), t, cpu = engine_select_cpu(&t->task, t->cpu, SCX_ENQ_WAKEUP));
+	must(cpu >= 0 && cpu < CPUS, "select_cpu chose CPU %d", cpu);
+	if ((t->allowed.bits[0] & online_bits()) >> cpu & 1)
+		t->cpu = cpu;
+	CALL(OTHER, draw(CPUS), t, engine_runnable(&t->task, SCX_ENQ_WAKEUP));
+	enqueue(t, SCX_ENQ_WAKEUP);
+	/* A CPU that was claimed as idle looks for work. */
+	if (!cpus[cpu].current)
+		cpus[cpu].kicked = true;
+}
+
+static void start(s32 cpu, struct task *t)
+{
+	struct cpu *c = &cpus[cpu];
+
+	account(cpu);
+	take_out(t);
+	must(t->allowed.bits[0] >> cpu & 1, "thread %d runs on CPU %d, which its affinity excludes", t->task.pid, cpu);
+	must(c->online, "thread %d runs on CPU %d, which is offline", t->task.pid, cpu);
+	c->current = t;
+	c->idle = false;
+	t->cpu = cpu;
+	t->state = RUNNING;
+	t->waits_since = 0;
+	t->slice = t->next_slice ? t->next_slice : SLICE_NS;
+	CALL(OTHER, cpu, t, engine_running(&t->task));
+}
+
+static void stop(s32 cpu, bool runnable)
+{
+	struct task *t = cpus[cpu].current;
+
+	account(cpu);
+	CALL(OTHER, cpu, t, engine_stopping(&t->task, runnable));
+	cpus[cpu].current = NULL;
+	t->state = WAITING;
+}
+
+/* Chooses what runs next on a CPU. */
+static void reschedule(s32 cpu)
+{
+	struct cpu *c = &cpus[cpu];
+	struct task *before = c->current;
+
+	c->kicked = false;
+	if (!c->online)
+		return;
+	if (before && before->slice)
+		return;
+	if (!c->local.nr)
+		CALL(DISPATCH, cpu, before, engine_dispatch(cpu, before ? &before->task : NULL));
+	if (before) {
+		stop(cpu, true);
+		enqueue(before, c->local.nr ? 0 : SCX_ENQ_LAST);
+	}
+	if (c->local.nr)
+		start(cpu, c->local.tasks[0]);
+	else
+		c->idle = true;
+}
+
+/* All CPUs that were asked to look for work do so. */
+static void settle_down(void)
+{
+	for (u32 round = 0; round < 100; round++) {
+		bool again = false;
+
+		for (s32 cpu = 0; cpu < CPUS; cpu++) {
+			bool starved = cpus[cpu].online && !cpus[cpu].current && cpus[cpu].local.nr;
+
+			if (!cpus[cpu].kicked && !starved)
+				continue;
+			again = true;
+			reschedule(cpu);
+		}
+		if (!again)
+			return;
+	}
+	fail("CPUs are kicked without end");
+}
+
+static void sleep_now(struct task *t)
+{
+	s32 cpu = t->cpu;
+
+	if (t->state != RUNNING)
+		return;
+	stop(cpu, false);
+	t->state = ASLEEP;
+	t->task.scx.flags &= ~SCX_TASK_QUEUED;
+	CALL(OTHER, cpu, t, engine_quiescent(&t->task, SCX_DEQ_SLEEP));
+	reschedule(cpu);
+}
+
+static void set_affinity(struct task *t, u64 bits)
+{
+	enum state state = t->state;
+	s32 cpu = t->cpu;
+
+	if (state == RUNNING)
+		stop(cpu, true);
+	take_out(t);
+	t->allowed.bits[0] = bits;
+	t->task.nr_cpus_allowed = __builtin_popcountll(bits);
+	find_cpu(t);
+	if (state == ASLEEP)
+		return;
+	if (state == RUNNING && t->cpu == cpu)
+		start(cpu, t);
+	else
+		enqueue(t, 0);
+	if (state == RUNNING && t->cpu != cpu)
+		reschedule(cpu);
+}
+
+/* A thread comes into being; `parent` is NULL for those that are there when the scheduler starts. */
+static struct task *fork_from(struct task *parent)
+{
+	struct scx_init_task_args args = { .fork = parent };
+	struct task *t = tasks;
+	s32 error;
+
+	while (t < tasks + crowd && t->state != DEAD)
+		t++;
+	if (t == tasks + crowd)
+		return NULL;
+	memset(t, 0, sizeof(*t));
+	t->task.pid = t - tasks + 1;
+	t->rate = 1 + draw(30);
+	t->task.tgid = parent ? parent->task.tgid : t->task.pid;
+	t->task.static_prio = DEFAULT_PRIO;
+	t->task.scx.weight = 100;
+	t->task.cpus_ptr = cpus_of(&t->allowed);
+	t->allowed.bits[0] = parent ? parent->allowed.bits[0] : (1ULL << CPUS) - 1;
+	t->task.nr_cpus_allowed = __builtin_popcountll(t->allowed.bits[0]);
+	t->cpu = parent ? parent->cpu : draw(CPUS);
+	op_current = parent;
+	CALL(UNLOCKED, t->cpu, t, error = engine_init_task(&t->task, &args));
+	op_current = NULL;
+	if (error) {
+		free(t->thread);
+		free(t->ledger);
+		t->thread = NULL;
+		t->ledger = NULL;
+		return NULL;
+	}
+	t->state = ASLEEP;
+	return t;
+}
+
+static void check_sums(const struct task *t)
+{
+	u64 time = 0;
+
+	if (!t->ledger || !t->thread->followed)
+		return;
+	for (u32 row = 0; row < MAX_TYPES * MAX_SETS; row++) {
+		const struct sum *sum = &t->ledger->sums[row];
+
+		time += sum->time_ns;
+		must(sum->running_ns <= sum->enabled_ns, "thread %d counted for longer than it was to", t->task.pid);
+		must(sum->counts[1] == 2 * sum->counts[0], "thread %d has counts of two intervals", t->task.pid);
+	}
+	must(time <= t->ran_ns, "thread %d ran for %llu ns, and %llu were counted", t->task.pid, t->ran_ns, time);
+}
+
+static void end(struct task *t)
+{
+	struct scx_exit_task_args args = {};
+	s32 cpu = t->cpu;
+	bool running = t->state == RUNNING;
+
+	if (running) {
+		stop(cpu, false);
+		CALL(OTHER, cpu, t, engine_quiescent(&t->task, 0));
+	}
+	take_out(t);
+	check_sums(t);
+	CALL(OTHER, draw(CPUS), t, engine_exit_task(&t->task, &args));
+	free(t->thread);
+	free(t->ledger);
+	memset(t, 0, sizeof(*t));
+	if (running)
+		reschedule(cpu);
+}
+
+/* The kernel calls dispatch no more on a CPU that goes offline: threads that wait elsewhere than in its local queue stay there. */
+static void go_offline(s32 cpu)
+{
+	struct cpu *c = &cpus[cpu];
+	struct task *t;
+
+	if (!c->online || !(online_bits() & ~(1ULL << cpu)))
+		return;
+	c->online = false;
+	c->idle = false;
+	CALL(UNLOCKED, draw(CPUS), NULL, engine_cpu_offline(cpu));
+	if (c->current) {
+		t = c->current;
+		stop(cpu, true);
+		find_cpu(t);
+		enqueue(t, 0);
+	}
+	while (c->local.nr) {
+		t = c->local.tasks[0];
+		take_out(t);
+		find_cpu(t);
+		enqueue(t, 0);
+	}
+}
+
+static void go_online(s32 cpu)
+{
+	if (cpus[cpu].online)
+		return;
+	cpus[cpu].online = true;
+	cpus[cpu].since = now_ns;
+	CALL(UNLOCKED, cpu, NULL, engine_cpu_online(cpu));
+	cpus[cpu].kicked = true;
+}
+
+static void fire(u32 row)
+{
+	u32 key = row;
+
+	timers[row].due = 0;
+	CALL(TIMER, timers[row].cpu, NULL, go_off(&alarms, &key, &stored_alarms[row]));
+}
+
+static void tick(s32 cpu)
+{
+	struct task *t = cpus[cpu].current;
+
+	if (!t)
+		return;
+	account(cpu);
+	CALL(OTHER, cpu, t, engine_tick(&t->task));
+	if (!t->slice)
+		reschedule(cpu);
+}
+
+/* Lets time pass: timers at their times, ticks every four milliseconds. */
+static void pass(u64 ns)
+{
+	u64 until = now_ns + ns;
+
+	while (now_ns < until) {
+		u64 next = (now_ns / (4 * MS) + 1) * 4 * MS;
+
+		for (u32 row = 0; row < CPUS; row++)
+			if (timers[row].due && timers[row].due < next)
+				next = timers[row].due > now_ns ? timers[row].due : now_ns;
+		if (next > until)
+			next = until;
+		now_ns = next;
+		account_all();
+		for (u32 row = 0; row < CPUS; row++)
+			if (timers[row].due && timers[row].due <= now_ns)
+				fire(row);
+		if (now_ns % (4 * MS) == 0)
+			for (s32 cpu = 0; cpu < CPUS; cpu++)
+				tick(cpu);
+		settle_down();
+		if (next == until)
+			return;
+	}
+}
