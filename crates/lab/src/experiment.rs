@@ -392,7 +392,7 @@ impl Experiment {
         }
         let outcome = simulation.outcome();
         let score = Score::of(&outcome);
-        let record = collector.map(|c| c.finish(&outcome, &score));
+        let record = collector.map(|c| c.finish(&outcome));
         Ok(Finished {
             score,
             usage: simulation.usage(),

@@ -14,17 +14,14 @@ use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
 use countersteer_host::affinity::Counters;
-use countersteer_host::live::{LiveEngine, Root};
-use countersteer_host::task;
 
 use crate::ScxError;
-use crate::config::{Mode, ScxConfig};
+use crate::config::ScxConfig;
 use crate::counting::{Counting, Layout};
 use crate::generated::{shared, types};
 use crate::kernel::Kernel;
 use crate::roster::Roster;
 use crate::targets::Targets;
-use crate::tasks;
 
 /// How long to wait at most before looking whether the kernel has ended the scheduler: that comes through no file.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -32,13 +29,10 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// How long counters are kept open that others have taken the place of: several ticks of the clock.
 const LINGER: Nanos = Nanos::from_millis(200);
 
-/// Rounds in which threads are looked for that were born while their process was let go.
-const DISMISSING_ROUNDS: usize = 10;
-
 /// The engine inside the kernel.
 pub struct ScxEngine {
-    config: ScxConfig,
-    kernel: Kernel,
+    pub(super) config: ScxConfig,
+    pub(super) kernel: Kernel,
     /// By CPU of the kernel.
     core_types: Vec<u8>,
     counting: Option<Counting>,
@@ -46,13 +40,13 @@ pub struct ScxEngine {
     exchanged: Vec<(Counting, Nanos)>,
     /// The kernel computes speed-up factors from what is counted.
     judges: bool,
-    roster: Roster,
+    pub(super) roster: Roster,
     targets: Targets,
     /// There was no room for a target, and that was said.
     crowded: bool,
     /// What is still to be said.
     complaint: Option<ScxError>,
-    wakers: Vec<OwnedFd>,
+    pub(super) wakers: Vec<OwnedFd>,
     /// The admission table, and whether user space gives the values of its metric.
     admission: Option<(AdmissionTable, bool)>,
     blind: Option<String>,
@@ -60,7 +54,7 @@ pub struct ScxEngine {
     turned: Nanos,
 }
 
-fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
     now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
@@ -282,7 +276,7 @@ impl ScxEngine {
     }
 
     /// Takes in what the kernel told; whether a thread ended.
-    fn listen(&mut self) -> bool {
+    pub(super) fn listen(&mut self) -> bool {
         let Self { kernel, roster, .. } = self;
         let told = kernel.listen();
         told.iter().for_each(|t| roster.hear(t));
@@ -500,104 +494,5 @@ impl Engine for ScxEngine {
             self.admit_by(table)?;
         }
         Ok(applied)
-    }
-}
-
-impl LiveEngine for ScxEngine {
-    fn admit(&mut self, root: &Root) -> Result<(), ScxError> {
-        if self
-            .roster
-            .threads
-            .get(&root.pid)
-            .is_some_and(|k| k.pid == root.pid)
-        {
-            // It was born to one that is followed.
-            return Ok(());
-        }
-        let program = root.program.0;
-        self.roster.name(program, Arc::clone(&root.name));
-        let mut done = BTreeSet::new();
-        loop {
-            // A thread that is born meanwhile is followed already if its parent was.
-            let new: Vec<u32> = task::threads(root.pid)
-                .into_iter()
-                .filter(|t| done.insert(*t))
-                .collect();
-            if new.is_empty() {
-                return if done.is_empty() {
-                    Err(ScxError::Gone(root.pid))
-                } else {
-                    Ok(())
-                };
-            }
-            let admit = |tid: &u32| types::command {
-                tid: *tid,
-                kind: shared::COMMAND_ADMIT,
-                program,
-                ..types::command::default()
-            };
-            let commands: Vec<_> = new.iter().map(admit).collect();
-            let Self {
-                kernel,
-                roster,
-                config,
-                ..
-            } = self;
-            kernel.obey(&commands, |command, _| {
-                if command.result == 0 {
-                    if config.mode == Mode::Partial {
-                        tasks::give(command.tid);
-                    }
-                    roster.meet(now_ns(), command.tid, root.pid, program, command.cpu);
-                }
-            })?;
-        }
-    }
-
-    fn dismiss(&mut self, root: &Root) -> Result<(), ScxError> {
-        // Threads that are born meanwhile have been told of by the next round.
-        for _ in 0..DISMISSING_ROUNDS {
-            self.listen();
-            let gone = self.roster.of(root.program, root.pid);
-            if gone.is_empty() {
-                break;
-            }
-            let dismiss = |tid: &u32| types::command {
-                tid: *tid,
-                kind: shared::COMMAND_DISMISS,
-                ..types::command::default()
-            };
-            self.kernel
-                .obey(&gone.iter().map(dismiss).collect::<Vec<_>>(), |_, _| {})?;
-            for tid in gone {
-                tasks::take_back(tid);
-                self.roster.leave(now_ns(), tid);
-            }
-        }
-        Ok(())
-    }
-
-    fn wake_on(&mut self, file: OwnedFd) {
-        self.wakers.push(file);
-    }
-
-    fn process_of(&self, thread: ThreadId) -> Option<u32> {
-        self.roster.threads.get(&thread.0).map(|k| k.pid)
-    }
-}
-
-impl Drop for ScxEngine {
-    fn drop(&mut self) {
-        if self.config.mode == Mode::Full {
-            return;
-        }
-        // Threads that are born meanwhile inherit the class.
-        let processes: BTreeSet<u32> = self.roster.threads.values().map(|k| k.pid).collect();
-        for _ in 0..10 {
-            let threads = processes.iter().flat_map(|pid| task::threads(*pid));
-            if threads.filter(|tid| tasks::take_back(*tid)).count() == 0 {
-                break;
-            }
-        }
     }
 }

@@ -13,6 +13,7 @@ pub mod follow;
 mod kernel;
 pub mod latency;
 mod probe;
+mod processes;
 mod roster;
 mod targets;
 mod tasks;

@@ -4,6 +4,8 @@
 //! placements, affinity, CPUs that go offline. It ends with a message where the kernel would end the scheduler, and where the
 //! scheduler's books contradict what is.
 
+#![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

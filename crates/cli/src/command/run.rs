@@ -121,6 +121,11 @@ fn waits(program: &ProgramTally, measured: bool) -> Vec<String> {
 
 /// The summary for people.
 fn text(summary: &Summary, args: &Args) -> String {
+    programs_table(summary, args) + &decisions(summary, args)
+}
+
+/// A row per program.
+fn programs_table(summary: &Summary, args: &Args) -> String {
     let mut head = vec!["program", "threads", "time s"];
     let types: Vec<String> = summary
         .core_types
@@ -166,7 +171,11 @@ fn text(summary: &Summary, args: &Args) -> String {
             }));
             row
         });
-    let mut text = table::plain(&head, rows);
+    table::plain(&head, rows)
+}
+
+/// What the policy decided, and what came of it.
+fn decisions(summary: &Summary, args: &Args) -> String {
     let changed = summary.changed;
     let decisions = summary.decisions;
     let would = if args.dry_run || args.observe {
@@ -174,7 +183,7 @@ fn text(summary: &Summary, args: &Args) -> String {
     } else {
         "were"
     };
-    text += &format!("{decisions} decisions; affinities {would} changed {changed} times");
+    let mut text = format!("{decisions} decisions; affinities {would} changed {changed} times");
     if summary.refused > 0 {
         text += &format!(", {} times they could not be", summary.refused);
     }

@@ -7,11 +7,14 @@
 //! A *tree* is a thread that was there first (its root) and all its descendants. The kernel tells
 //! the counts of descendants when they end; of the root it tells only the tree's total, so the root's own is the difference.
 
+mod thread;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::units::{CpuId, Nanos};
 
 use super::reading::{Owner, Reading, Readings};
+use thread::{Slot, TIMES, Thread, advance};
 
 /// Threads of no tree: all that is known of them is what they are told to have counted.
 pub const NO_TREE: u32 = u32::MAX;
@@ -30,48 +33,10 @@ pub struct Cumulative<'a> {
     pub values: &'a [u64],
 }
 
-/// Counts of one thread on one CPU by one set.
-#[derive(Clone, Debug, Default)]
-struct Slot {
-    cpu: u32,
-    set: u32,
-    tree: u32,
-    /// The thread is the tree's root.
-    own: bool,
-    core_type: u32,
-    /// A bit per event of the set that is counted on the CPU.
-    present: u64,
-    dirty: bool,
-    at: Nanos,
-    reported_at: Nanos,
-    seen_on: CpuId,
-    /// enabled, running, then values: as told, then as reported. Side by side, since they are read together, of thousands of
-    /// threads, each time from memory.
-    counts: Vec<u64>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Ended,
     All,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Thread {
-    owner: Option<Owner>,
-    born: Nanos,
-    ended: bool,
-    /// Its final counts were told, its end was not: with the next flush both are.
-    leaving: bool,
-    /// It counted before its birth was told.
-    unannounced: bool,
-    /// A reading has said that it ended.
-    farewelled: bool,
-    /// It has something to report, and is in the list of those.
-    dirty: bool,
-    slots: Vec<Slot>,
-    /// Trees whose root had this number before: what of their totals is the root's is not this thread's.
-    heir_of: Vec<u32>,
 }
 
 /// What each thread has counted so far.
@@ -94,35 +59,6 @@ pub struct Ledger {
     limbo: Vec<Thread>,
     /// Slots of threads that ended, to be used again.
     spare: Vec<Slot>,
-}
-
-/// Times before the values in a slot.
-const TIMES: usize = 2;
-
-/// Takes in what is known now of counts that only grow, and of those that these are part of; whether it is more.
-#[inline]
-fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
-    let mut grew = 0;
-    let mut grow = |(known, now): (&mut u64, &u64)| {
-        let more = now.saturating_sub(*known);
-        *known += more;
-        grew |= more;
-        more
-    };
-    let counts = known.iter_mut().zip(now);
-    match sums {
-        Some(sums) => counts
-            .zip(sums)
-            .for_each(|(count, sum)| *sum += grow(count)),
-        None => counts.for_each(|count| _ = grow(count)),
-    }
-    grew > 0
-}
-
-/// What was told and is reported now.
-#[inline]
-const fn news(told: &u64, reported: &mut u64) -> u64 {
-    *told - std::mem::replace(reported, *told)
 }
 
 impl Ledger {
@@ -525,91 +461,6 @@ impl Ledger {
         if let Some(thread) = self.threads.remove(&tid) {
             self.spare.extend(thread.slots);
         }
-    }
-}
-
-impl Thread {
-    /// Where it counts for a tree, or where the root of the tree does whose number it has.
-    #[inline]
-    fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
-        let heir = self.heir_of.contains(&tree);
-        let is =
-            |s: &Slot| (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!heir || s.own == of_root);
-        self.slots.iter().position(is)
-    }
-
-    /// Reports what is new.
-    #[inline]
-    fn report(&mut self, into: &mut Readings) {
-        self.dirty = false;
-        for slot in self.slots.iter_mut().filter(|s| s.dirty) {
-            slot.report(self.owner.unwrap_or(Owner::Rest), self.ended, into);
-            self.farewelled |= self.ended;
-        }
-    }
-
-    /// Says that it ended, where no reading has: it has counted nothing since its last one.
-    fn final_counts(&mut self, into: &mut Readings) {
-        if self.farewelled {
-            return;
-        }
-        if let Some(last) = self.slots.iter_mut().max_by_key(|slot| slot.at) {
-            last.dirty = true;
-            self.report(into);
-        }
-    }
-}
-
-impl Slot {
-    fn reset(&mut self, (cpu, set, tree): (u32, u32, u32), values: usize, at: Nanos) {
-        (self.cpu, self.set, self.tree, self.dirty) = (cpu, set, tree, false);
-        (self.at, self.reported_at) = (at, at);
-        self.counts.clear();
-        self.counts.resize(2 * (TIMES + values), 0);
-    }
-
-    /// The same with nothing to report.
-    fn as_told(&self, at: Nanos) -> Self {
-        let mut same = Self {
-            dirty: false,
-            at,
-            reported_at: at,
-            ..self.clone()
-        };
-        let half = same.counts.len() / 2;
-        let (told, reported) = same.counts.split_at_mut(half);
-        reported.copy_from_slice(told);
-        same
-    }
-
-    #[inline]
-    fn report(&mut self, owner: Owner, last: bool, into: &mut Readings) {
-        let half = self.counts.len() / 2;
-        let (told, reported) = self.counts.split_at_mut(half);
-        let (times, values) = told.split_at(TIMES);
-        let (reported_times, reported_values) = reported.split_at_mut(TIMES);
-        let [enabled, running] =
-            [0, 1].map(|time| Nanos(news(&times[time], &mut reported_times[time])));
-        let reading = Reading {
-            owner,
-            cpu: Some(self.seen_on),
-            core_type: self.core_type,
-            set: self.set,
-            start: self.reported_at,
-            end: self.at,
-            enabled,
-            running,
-            present: self.present,
-            last,
-        };
-        into.push(
-            reading,
-            values
-                .iter()
-                .zip(reported_values)
-                .map(|(told, reported)| news(told, reported)),
-        );
-        (self.reported_at, self.dirty) = (self.at, false);
     }
 }
 

@@ -12,12 +12,13 @@
 //!   by [`restore`].
 
 mod leave;
+mod place;
+mod processes;
 mod recount;
 mod roster;
 mod scan;
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -28,13 +29,12 @@ use countersteer_core::engine::{
     self, Applied, Engine, Observation, ThreadEvent, ThreadEventKind, Watched,
 };
 use countersteer_core::metric::MetricBank;
-use countersteer_core::placement::{AdmissionTable, Placement, Target};
+use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::sample::Sample;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
 use crate::counters::{CoreTypes, CounterError, Fate, Watch};
-use crate::live::{LiveEngine, Root};
 
 use crate::task;
 use crate::undo::journal::{self, Journal};
@@ -42,6 +42,7 @@ use crate::undo::{JournalError, Restored, restore};
 pub use recount::{Counters, Recount};
 
 use leave::Ignored;
+use place::may_renice;
 use roster::Roster;
 use scan::Scan;
 
@@ -286,16 +287,6 @@ impl AffinityEngine {
         Ok(())
     }
 
-    /// Places a new thread by the admission table.
-    fn admit_thread(&mut self, tid: u32) -> Result<(), AffinityError> {
-        let Some((table, bank)) = &self.admission else {
-            return Ok(());
-        };
-        let group = table.choose(bank.get(ThreadId(tid), &table.metric));
-        let Some(group) = group else { return Ok(()) };
-        self.place(tid, &Target::Group(group), &mut Applied::default())
-    }
-
     /// The readings of the period as samples; who ran where.
     fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, AffinityError> {
         let Self {
@@ -339,104 +330,6 @@ impl AffinityEngine {
             samples.sort_by_key(|s| (s.thread, s.at));
         }
         Ok(samples)
-    }
-
-    /// Confines a thread to what of the target it may use.
-    fn place(
-        &mut self,
-        tid: u32,
-        target: &Target,
-        applied: &mut Applied,
-    ) -> Result<(), AffinityError> {
-        let Some(member) = self.roster.members.get(&tid) else {
-            applied.gone += 1;
-            return Ok(());
-        };
-        let wanted = match target {
-            Target::Anywhere => member.before.cpus.clone(),
-            other => self
-                .config
-                .numbers
-                .os_set(&other.cpus(&self.config.topology))
-                .intersection(&member.before.cpus),
-        };
-        let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
-        if wanted.is_empty() {
-            applied.refused += 1;
-            return Ok(());
-        }
-        if wanted == *current {
-            return Ok(());
-        }
-        if self.config.dry {
-            applied.changed += 1;
-            return Ok(());
-        }
-        self.confine(tid, &wanted, applied)
-    }
-
-    fn confine(
-        &mut self,
-        tid: u32,
-        wanted: &CpuSet,
-        applied: &mut Applied,
-    ) -> Result<(), AffinityError> {
-        let Some(member) = self.roster.members.get(&tid) else {
-            return Ok(());
-        };
-        let Ok(found) = task::mask(tid) else {
-            applied.gone += 1;
-            return Ok(());
-        };
-        let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
-        if found != *current {
-            // The policy sees at its next decision what is allowed now.
-            self.roster.overruled(tid, found);
-            applied.refused += 1;
-            return Ok(());
-        }
-        if member.placed.is_none() && member.nice.is_none() {
-            self.journal.before(&member.before)?;
-        }
-        self.journal.mask(wanted)?;
-        match task::confine(tid, wanted) {
-            Ok(()) => {
-                // A cpuset may leave less than was asked for.
-                let got = task::mask(tid).unwrap_or_else(|_| wanted.clone());
-                if got != *wanted {
-                    self.journal.mask(&got)?;
-                }
-                self.roster.placed(tid, &got);
-                applied.changed += 1;
-            }
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => applied.gone += 1,
-            Err(_) => applied.refused += 1,
-        }
-        Ok(())
-    }
-
-    /// Gives a thread the nice value of a weight, where it can be taken back.
-    fn weigh(&mut self, tid: u32, weight: u32) -> Result<(), AffinityError> {
-        let Some(member) = self
-            .roster
-            .members
-            .get_mut(&tid)
-            .filter(|_| self.renices && !self.config.dry)
-        else {
-            return Ok(());
-        };
-        let nice = nice_of(weight);
-        if nice == member.nice.unwrap_or(member.before.nice) {
-            return Ok(());
-        }
-        if member.placed.is_none() && member.nice.is_none() {
-            self.journal.before(&member.before)?;
-        }
-        self.journal.nice(tid, nice)?;
-        if task::renice(tid, nice).is_ok() {
-            member.nice = Some(nice).filter(|n| *n != member.before.nice);
-        }
-        Ok(())
     }
 
     /// Puts everything back, and what was born to confined threads meanwhile.
@@ -551,88 +444,6 @@ impl Engine for AffinityEngine {
     }
 }
 
-impl LiveEngine for AffinityEngine {
-    fn admit(&mut self, root: &Root) -> Result<(), AffinityError> {
-        // A birth may have been told since.
-        self.watch.listen();
-        self.follow()?;
-        if self.roster.knows(root.pid) {
-            // It was born to one that is steered.
-            return Ok(());
-        }
-        self.ignored.take_back(root.pid);
-        // One that was let go and comes back may be counted still.
-        let counted = self.counting
-            && match if self.watch.knows(root.pid) {
-                Ok(())
-            } else {
-                self.watch.add(root.pid)
-            } {
-                Ok(()) => true,
-                Err(error @ CounterError::Gone { .. }) => return Err(error.into()),
-                Err(error) => {
-                    self.blind.get_or_insert_with(|| error.to_string());
-                    false
-                }
-            };
-        let at = self.watch.now();
-        let tids = task::threads(root.pid);
-        if tids.is_empty() {
-            return Err(CounterError::Gone {
-                what: "process",
-                id: root.pid,
-            }
-            .into());
-        }
-        for tid in tids {
-            if !counted {
-                self.scan.knows(root.pid, tid);
-            }
-            self.events.push(ThreadEvent {
-                at,
-                thread: ThreadId(tid),
-                kind: ThreadEventKind::New,
-            });
-            self.take_in(
-                (root.pid, tid),
-                (root.program, Arc::clone(&root.name)),
-                None,
-            )?;
-            if !self.roster.members.contains_key(&tid) {
-                // It had ended before, and nobody will say so.
-                self.events.push(ThreadEvent {
-                    at,
-                    thread: ThreadId(tid),
-                    kind: ThreadEventKind::Exit,
-                });
-            }
-            if let Some(member) = self.roster.members.get(&tid) {
-                self.owns
-                    .entry(root.program)
-                    .or_insert_with(|| (member.before.cpus.clone(), member.before.nice));
-            }
-        }
-        Ok(())
-    }
-
-    fn dismiss(&mut self, root: &Root) -> Result<(), AffinityError> {
-        self.let_go(root);
-        Ok(())
-    }
-
-    fn wake_on(&mut self, file: OwnedFd) {
-        self.watch.wake_on(file);
-    }
-
-    fn process_of(&self, thread: ThreadId) -> Option<u32> {
-        self.roster.members.get(&thread.0).map(|m| m.before.pid)
-    }
-
-    fn is_dry(&self) -> bool {
-        self.config.dry
-    }
-}
-
 impl Drop for AffinityEngine {
     fn drop(&mut self) {
         self.release();
@@ -648,19 +459,6 @@ fn in_order(readings: &[Reading]) -> Vec<usize> {
     let mut keys: Vec<(u32, Nanos, usize)> = readings.iter().enumerate().filter_map(key).collect();
     keys.sort_unstable();
     keys.into_iter().map(|(.., place)| place).collect()
-}
-
-/// Whether a nice value that was raised can be lowered again.
-fn may_renice() -> bool {
-    use nix::sys::resource::{Resource, getrlimit};
-    nix::unistd::geteuid().is_root()
-        || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= 40)
-}
-
-/// The nice value whose weight is nearest: each step is a factor of 1.25.
-fn nice_of(weight: u32) -> i8 {
-    let steps = (f64::from(weight.max(1)) / 1024.0).ln() / 1.25f64.ln();
-    (-steps).round().clamp(-20.0, 19.0) as i8
 }
 
 #[cfg(test)]
@@ -682,13 +480,5 @@ mod tests {
             reading(3, 9),
         ];
         assert_eq!(in_order(&readings), [1, 4, 3, 0]);
-    }
-
-    #[test]
-    fn weights_are_nice_values() {
-        assert_eq!(
-            [1024, 820, 1277, 15, 88761].map(nice_of),
-            [0, 1, -1, 19, -20]
-        );
     }
 }

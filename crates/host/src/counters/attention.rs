@@ -1,19 +1,16 @@
 //! What a session waits for besides time and counters: ends of processes, signals, somebody who stops it.
 //!
-//! Most waiting is for these alone, a hundred times a second, so the kernel keeps the list of them. Input: files, how long. Output:
-//! why waiting ended.
+//! Input: files, how long. Output: why waiting ended.
 
 use std::io::Read;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use countersteer_core::units::Nanos;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use rustix::event::Timespec;
-use rustix::event::epoll;
-use rustix::io::Errno;
 use signal_hook::consts::SIGTERM;
 
 use super::CounterError;
@@ -32,25 +29,14 @@ pub(super) struct Wake {
 /// What came of one file each.
 pub(super) type Came = Vec<PollFlags>;
 
-/// What the kernel calls a file when something came of it.
-const SIGNALS: u64 = 0;
-const STOP: u64 = 1;
-const FIRST_PROCESS: u64 = 2;
-/// So many things are taken note of at once; more come with the next call.
-const AT_ONCE: usize = 8;
-
 /// What ends waiting besides time and counters.
 #[derive(Debug)]
 pub(super) struct Attention {
-    set: OwnedFd,
-    /// Processes that are waited for, by what the kernel calls them.
-    processes: Vec<(u64, OwnedFd)>,
-    next: u64,
+    /// Processes that are waited for.
+    processes: Vec<OwnedFd>,
     signals: Signals,
     /// A byte here ends the session, as a signal would.
     stop: (UnixStream, UnixStream),
-    /// Why it does not wait for something.
-    trouble: Option<CounterError>,
 }
 
 impl Attention {
@@ -60,44 +46,21 @@ impl Attention {
         let stop = UnixStream::pair().map_err(&system)?;
         stop.0.set_nonblocking(true).map_err(&system)?;
         let signals = Signals::listen().map_err(&system)?;
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?;
-        let mut attention = Self {
-            set,
-            processes: Vec::new(),
-            next: FIRST_PROCESS,
+        Ok(Self {
+            processes,
             signals,
             stop,
-            trouble: None,
-        };
-        attention.heed(&attention.signals, SIGNALS)?;
-        attention.heed(&attention.stop.0, STOP)?;
-        processes
-            .into_iter()
-            .for_each(|process| attention.await_also(process));
-        Ok(attention)
+        })
     }
 
-    fn heed(&self, file: &impl AsFd, name: u64) -> Result<(), CounterError> {
-        let data = epoll::EventData::new_u64(name);
-        let added = epoll::add(&self.set, file, data, epoll::EventFlags::IN);
-        added.map_err(|e| CounterError::system("watching a file")(e.into()))
-    }
-
-    /// Waits for this one too, once. If that cannot be done, waiting says so.
+    /// Waits for this one too, once.
     pub(super) fn await_also(&mut self, process: OwnedFd) {
-        match self.heed(&process, self.next) {
-            Ok(()) => self.processes.push((self.next, process)),
-            Err(error) => self.trouble = Some(error),
-        }
-        self.next += 1;
+        self.processes.push(process);
     }
 
     /// Waits for what another one waited for.
     pub(super) fn take_over(&mut self, from: &mut Self) {
-        for (_, process) in std::mem::take(&mut from.processes) {
-            ignore(&from.set, &process);
-            self.await_also(process);
-        }
+        self.processes.append(&mut from.processes);
     }
 
     /// Waits so long, or until something can be read in one of these files; what came in them.
@@ -106,72 +69,38 @@ impl Attention {
         left: Nanos,
         files: &[BorrowedFd<'_>],
     ) -> Result<(Wake, Came), CounterError> {
-        if let Some(trouble) = self.trouble.take() {
-            return Err(trouble);
-        }
-        if files.is_empty() {
-            return Ok((self.wait_for_own(left)?, Came::new()));
-        }
-        let time = timespec(left);
-        let all = files.iter().copied().chain([self.set.as_fd()]);
+        let own = [self.signals.as_fd(), self.stop.0.as_fd()];
+        let processes = self.processes.iter().map(AsFd::as_fd);
+        let all = files.iter().copied().chain(own).chain(processes);
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        let interrupted = match ppoll(
-            &mut fds,
-            Some(TimeSpec::new(time.tv_sec, time.tv_nsec)),
-            None,
-        ) {
+        let time = TimeSpec::from_duration(Duration::from_nanos(left.0));
+        let interrupted = match ppoll(&mut fds, Some(time), None) {
             Ok(_) => false,
-            Err(nix::errno::Errno::EINTR) => true,
+            Err(Errno::EINTR) => true,
             Err(e) => return Err(CounterError::system("waiting for counters")(e.into())),
         };
-        let mut came: Came = fds
-            .iter()
-            .map(|fd| fd.revents().unwrap_or(PollFlags::empty()))
-            .collect();
-        let own = came.pop().is_some_and(|own| !own.is_empty());
-        let wake = if own || interrupted {
-            self.wait_for_own(Nanos::ZERO)?
-        } else {
-            Wake::default()
+        let told = |fd: &PollFd<'_>| match fd.revents() {
+            // Of an interruption the kernel tells nothing else.
+            Some(flags) if !interrupted => flags,
+            _ => PollFlags::empty(),
+        };
+        let mut came: Came = fds.iter().map(told).collect();
+        let mut own = came
+            .split_off(files.len())
+            .into_iter()
+            .map(|f| !f.is_empty());
+        let signalled = own.next() == Some(true) || interrupted;
+        let stopped = own.next() == Some(true) || interrupted;
+        let before = self.processes.len();
+        self.processes.retain(|_| own.next() != Some(true));
+        let signal = signalled.then(|| self.signals.pending()).flatten();
+        let stopped = stopped && self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0);
+        let wake = Wake {
+            ended: before > 0 && self.processes.is_empty(),
+            signal: signal.or(stopped.then_some((SIGTERM, true))),
+            file: self.processes.len() < before,
         };
         Ok((wake, came))
-    }
-
-    /// The same, for nothing else.
-    fn wait_for_own(&mut self, left: Nanos) -> Result<Wake, CounterError> {
-        let mut events = [MaybeUninit::uninit(); AT_ONCE];
-        let waited = match epoll::wait(&self.set, &mut events, Some(&timespec(left))) {
-            // Before Linux 5.11 time is told in milliseconds.
-            Err(Errno::NOSYS) => {
-                let left = Nanos(left.0.div_ceil(1_000_000).saturating_mul(1_000_000));
-                epoll::wait(&self.set, &mut events, Some(&timespec(left)))
-            }
-            waited => waited,
-        };
-        let (came, interrupted) = match waited {
-            Ok((came, _)) => (&*came, false),
-            Err(Errno::INTR) => (&[][..], true),
-            Err(e) => return Err(CounterError::system("waiting for counters")(e.into())),
-        };
-        let heard = |name: u64| came.iter().any(|event| event.data.u64() == name);
-        let before = self.processes.len();
-        for (_, process) in self.processes.extract_if(.., |(name, _)| heard(*name)) {
-            ignore(&self.set, &process);
-        }
-        let ended = before > 0 && self.processes.is_empty();
-        let signal = if interrupted || heard(SIGNALS) {
-            self.signals.pending()
-        } else {
-            None
-        };
-        let stopped =
-            (interrupted || heard(STOP)) && self.stop.0.read(&mut [0]).is_ok_and(|n| n > 0);
-        let file = self.processes.len() < before;
-        Ok(Wake {
-            ended,
-            signal: signal.or(stopped.then_some((SIGTERM, true))),
-            file,
-        })
     }
 
     /// Where a byte ends the session.
@@ -181,19 +110,6 @@ impl Attention {
             .try_clone()
             .map_err(CounterError::system("preparing the end of counting"))
     }
-}
-
-const fn timespec(time: Nanos) -> Timespec {
-    Timespec {
-        tv_sec: (time.0 / 1_000_000_000) as i64,
-        tv_nsec: (time.0 % 1_000_000_000) as i64,
-    }
-}
-
-/// Closing a file would not do as long as it is open under another number.
-fn ignore(set: &OwnedFd, file: &OwnedFd) {
-    // It is one of the set.
-    let _ = epoll::delete(set, file);
 }
 
 #[cfg(test)]
@@ -219,20 +135,12 @@ mod tests {
             .for_each(|file| attention.await_also(file.into()));
         let last = mine.pop().unwrap();
         drop(mine);
-        // All of those at once are more than are taken note of at once.
-        let mut rounds = 0;
-        while attention.processes.len() > 1 {
-            let (wake, _) = attention.wait(LONG, &[]).unwrap();
-            assert_eq!(
-                wake,
-                Wake {
-                    file: true,
-                    ..Wake::default()
-                }
-            );
-            rounds += 1;
-        }
-        assert_eq!(rounds, 3);
+        let some = Wake {
+            file: true,
+            ..Wake::default()
+        };
+        assert_eq!(attention.wait(LONG, &[]).unwrap().0, some);
+        assert_eq!(attention.processes.len(), 1);
         let short = Nanos::from_millis(2);
         let begun = Instant::now();
         assert_eq!(attention.wait(short, &[]).unwrap().0, Wake::default());
@@ -297,16 +205,5 @@ mod tests {
         let short = Nanos::from_millis(2);
         assert_eq!(attention.wait(short, &[]).unwrap().0, Wake::default());
         assert!(begun.elapsed().as_nanos() >= short.0.into());
-    }
-
-    #[test]
-    fn what_cannot_be_waited_for_is_an_error() {
-        let plain = tempfile::tempfile().unwrap();
-        let mut attention = Attention::new(vec![plain.into()]).unwrap();
-        let error = attention.wait(Nanos::ZERO, &[]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "watching a file failed: Operation not permitted (os error 1)"
-        );
     }
 }

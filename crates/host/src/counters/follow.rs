@@ -171,54 +171,59 @@ impl Follower {
                 self.befell(note, Fate::Ended);
                 self.ended.push(tid);
             }
-            What::Counted {
-                pid,
-                id,
-                last,
-                enabled,
-                running,
-                cpu,
-                ..
-            } => {
-                let Some((group, says)) = backend.group_of(id) else {
-                    return;
-                };
-                let Some(group) = backend.groups().get(group) else {
-                    return;
-                };
-                self.final_counts += u64::from(last);
-                if values.len() != group.places.members() {
-                    self.partial += u64::from(last);
-                    return;
-                }
-                if tid == pid
-                    && !last
-                    && !self.ledger.is_alive(tid)
-                    && self.ledger.survivor(pid).is_some()
-                {
-                    // It has the number of the first one already, and the program that it starts has not begun.
-                    return;
-                }
-                let owner = Owner::Thread { pid, tid };
-                let at = Nanos(note.at);
-                // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
-                let enabled = cpu.map_or(running, |_| enabled);
-                let unknown = self.tell(group, owner, at, (enabled, running, cpu), values);
-                if unknown {
-                    self.names.entry(tid).or_insert_with(|| name_of(tid));
-                }
-                if unknown && last {
-                    self.late += 1;
-                    // Nothing told of its birth, or its end was not to wait for this: nobody will say that it ended.
-                    self.ledger.exit(tid);
-                    self.ended.push(tid);
-                } else if last || says == Says::Ends {
-                    self.ledger.leaves(tid);
-                }
-                if self.each_sample && says == Says::Due && !last {
-                    self.ledger.flush(Which::All, &mut self.readings);
-                }
-            }
+            What::Counted { .. } => self.counted(backend, note, values),
+        }
+    }
+
+    /// Takes in what a thread has counted.
+    fn counted(&mut self, backend: &(impl Backend + ?Sized), note: &Note, values: &[u64]) {
+        let tid = note.tid;
+        let What::Counted {
+            pid,
+            id,
+            last,
+            enabled,
+            running,
+            cpu,
+            ..
+        } = note.what
+        else {
+            return;
+        };
+        let Some((group, says)) = backend.group_of(id) else {
+            return;
+        };
+        let Some(group) = backend.groups().get(group) else {
+            return;
+        };
+        self.final_counts += u64::from(last);
+        if values.len() != group.places.members() {
+            self.partial += u64::from(last);
+            return;
+        }
+        if tid == pid && !last && !self.ledger.is_alive(tid) && self.ledger.survivor(pid).is_some()
+        {
+            // It has the number of the first one already, and the program that it starts has not begun.
+            return;
+        }
+        let owner = Owner::Thread { pid, tid };
+        let at = Nanos(note.at);
+        // A group of one CPU only tells how long it counted, and others of the same thread how long that ran.
+        let enabled = cpu.map_or(running, |_| enabled);
+        let unknown = self.tell(group, owner, at, (enabled, running, cpu), values);
+        if unknown {
+            self.names.entry(tid).or_insert_with(|| name_of(tid));
+        }
+        if unknown && last {
+            self.late += 1;
+            // Nothing told of its birth, or its end was not to wait for this: nobody will say that it ended.
+            self.ledger.exit(tid);
+            self.ended.push(tid);
+        } else if last || says == Says::Ends {
+            self.ledger.leaves(tid);
+        }
+        if self.each_sample && says == Says::Due && !last {
+            self.ledger.flush(Which::All, &mut self.readings);
         }
     }
 

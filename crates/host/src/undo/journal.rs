@@ -286,72 +286,60 @@ pub(super) fn told(text: &str, boot: &str) -> Told {
         .and_then(|ticks| ticks.parse().ok())
         .unwrap_or_default();
     for line in lines {
-        let words: Vec<&str> = line.split(' ').collect();
-        let path = |nth: usize| line.splitn(nth + 1, ' ').nth(nth).map(PathBuf::from);
-        let _: Option<()> = (|| {
-            match *words.as_slice() {
-                ["thread", pid, tid, started, session, nice, cpus] => {
-                    let tid = tid.parse().ok()?;
-                    let pid = pid.parse().ok()?;
-                    let started = started.parse().ok()?;
-                    let session = session.parse().ok()?;
-                    let nice = nice.parse().ok()?;
-                    let cpus = cpus.parse().ok()?;
-                    told.before.insert(
-                        tid,
-                        Before {
-                            pid,
-                            tid,
-                            started,
-                            session,
-                            nice,
-                            cpus,
-                        },
-                    );
-                }
-                ["mask", cpus] => {
-                    told.masks.insert(cpus.parse().ok()?);
-                }
-                ["nice", tid, nice] => {
-                    told.nices.insert(tid.parse().ok()?, nice.parse().ok()?);
-                }
-                ["hinted", pid, tid, started, session, least, most] => {
-                    let pid = pid.parse().ok()?;
-                    let tid = tid.parse().ok()?;
-                    let clamp = clamp(least, most)?;
-                    let started = started.parse().ok()?;
-                    let session = session.parse().ok()?;
-                    told.hinted.insert(
-                        tid,
-                        Hinted {
-                            pid,
-                            tid,
-                            started,
-                            session,
-                            clamp,
-                        },
-                    );
-                }
-                ["clamp", least, most] => {
-                    told.clamps.insert(clamp(least, most)?);
-                }
-                ["group", _, ..] => {
-                    told.groups.insert(path(1)?);
-                }
-                ["preference", before, set, _, ..] => {
-                    let known = told.preferences.entry(path(3)?).or_default();
-                    if known.set.is_empty() {
-                        before.clone_into(&mut known.before);
-                    }
-                    known.set.insert(set.to_owned());
-                }
-                // Of another version.
-                _ => {}
-            }
-            Some(())
-        })();
+        let _: Option<()> = take_line(&mut told, line);
     }
     told
+}
+
+/// Takes in a line; one that is malformed says nothing.
+fn take_line(told: &mut Told, line: &str) -> Option<()> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let path = |nth: usize| line.splitn(nth + 1, ' ').nth(nth).map(PathBuf::from);
+    match *words.as_slice() {
+        ["thread", pid, tid, started, session, nice, cpus] => {
+            let before = Before {
+                pid: pid.parse().ok()?,
+                tid: tid.parse().ok()?,
+                started: started.parse().ok()?,
+                session: session.parse().ok()?,
+                nice: nice.parse().ok()?,
+                cpus: cpus.parse().ok()?,
+            };
+            told.before.insert(before.tid, before);
+        }
+        ["mask", cpus] => {
+            told.masks.insert(cpus.parse().ok()?);
+        }
+        ["nice", tid, nice] => {
+            told.nices.insert(tid.parse().ok()?, nice.parse().ok()?);
+        }
+        ["hinted", pid, tid, started, session, least, most] => {
+            let hinted = Hinted {
+                pid: pid.parse().ok()?,
+                tid: tid.parse().ok()?,
+                started: started.parse().ok()?,
+                session: session.parse().ok()?,
+                clamp: clamp(least, most)?,
+            };
+            told.hinted.insert(hinted.tid, hinted);
+        }
+        ["clamp", least, most] => {
+            told.clamps.insert(clamp(least, most)?);
+        }
+        ["group", _, ..] => {
+            told.groups.insert(path(1)?);
+        }
+        ["preference", before, set, _, ..] => {
+            let known = told.preferences.entry(path(3)?).or_default();
+            if known.set.is_empty() {
+                before.clone_into(&mut known.before);
+            }
+            known.set.insert(set.to_owned());
+        }
+        // Of another version.
+        _ => {}
+    }
+    Some(())
 }
 
 fn clamp(least: &str, most: &str) -> Option<Clamp> {

@@ -5,7 +5,6 @@ use std::io::Write;
 use countersteer_core::printable::printable_lines;
 use countersteer_core::units::Nanos;
 
-use super::number::{append, decimal, whole};
 use super::{Row, VirtualValue, Writer};
 
 pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
@@ -35,7 +34,7 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
 
 /// A row of its own: only time, place and the value's column are filled.
 pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
-    append(into, |letters| decimal::<9>(at.0, letters));
+    time(at, into);
     commas(2, into);
     number(value.tid.map(u64::from), into);
     text(value.place, into);
@@ -49,9 +48,9 @@ pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, in
 
 pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
     let r = row.reading;
-    append(into, |letters| decimal::<9>(row.end.0, letters));
+    time(row.end, into);
     into.push(b',');
-    append(into, |letters| decimal::<9>(row.start.0, letters));
+    time(row.start, into);
     number(row.pid.map(u64::from), into);
     number(row.tid.map(u64::from), into);
     text(row.name, into);
@@ -77,11 +76,16 @@ fn commas(number: usize, into: &mut Vec<u8>) {
     into.resize(into.len() + number, b',');
 }
 
+/// Seconds, to the nanosecond.
+fn time(at: Nanos, into: &mut Vec<u8>) {
+    let _ = write!(into, "{}.{:09}", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
+}
+
 /// A field behind its comma, like all that follow.
 fn number(value: Option<u64>, into: &mut Vec<u8>) {
     into.push(b',');
     if let Some(value) = value {
-        append(into, |letters| whole(value, letters));
+        let _ = write!(into, "{value}");
     }
 }
 

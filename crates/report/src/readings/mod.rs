@@ -5,7 +5,6 @@
 
 mod csv;
 mod json;
-mod number;
 mod table;
 
 use countersteer_core::counters::{

@@ -10,7 +10,7 @@ use countersteer_core::driver::Recorder;
 use countersteer_core::engine::{Applied, Observation, ProgramInfo};
 use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{AdmissionTable, CacheClass, Placement, ThreadPlacement};
-use countersteer_core::score::{Outcome, Score};
+use countersteer_core::score::Outcome;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId};
 
@@ -166,9 +166,9 @@ impl Collector {
         }
     }
 
-    /// The record of the run that has ended. The score is not stored, since it follows from the outcome.
+    /// The record of the run that has ended; its score follows from the outcome.
     #[must_use]
-    pub fn finish(mut self, outcome: &Outcome, _score: &Score) -> Record {
+    pub fn finish(mut self, outcome: &Outcome) -> Record {
         self.record.manifest.outcome = outcome.clone();
         self.record
     }

@@ -275,7 +275,7 @@ fn hints_and_cache_partitions_are_kept_and_compared() {
         &mut PolicyRng::seed_from_u64(1),
     )
     .unwrap();
-    let record = collector.finish(&sample.manifest.outcome, &sample.score());
+    let record = collector.finish(&sample.manifest.outcome);
     let dir = scratch.0.join("hints.rec");
     record.save(&dir).unwrap();
     let loaded = Record::load(&dir).unwrap();
@@ -447,7 +447,7 @@ fn a_live_record_is_what_a_collected_one_is() {
     let (live, collected) = (scratch.0.join("live.rec"), scratch.0.join("collected.rec"));
     let mut one = Collector::new(record.manifest.clone(), Detail::Everything);
     again(&record, &mut one);
-    one.finish(&record.manifest.outcome, &record.score())
+    one.finish(&record.manifest.outcome)
         .save(&collected)
         .unwrap();
     let mut other =

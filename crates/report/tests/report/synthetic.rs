@@ -16,7 +16,7 @@ use countersteer_core::machine::Machine;
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
 use countersteer_core::sample::{Counts, Event, Sample};
-use countersteer_core::score::{Outcome, ProgramOutcome, Score};
+use countersteer_core::score::{Outcome, ProgramOutcome};
 use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_report::record::{
@@ -436,8 +436,7 @@ fn run(machine_text: &str, policy: &str, programs: usize, seed: u64, detail: Det
     )
     .unwrap();
     let outcome = room.outcome();
-    let score = Score::of(&outcome);
-    collector.finish(&outcome, &score)
+    collector.finish(&outcome)
 }
 
 /// One table for each kind of program.

@@ -8,7 +8,6 @@ use countersteer_core::engine::{Applied, Engine, Observation, Watch};
 use countersteer_core::machine::Machine;
 use countersteer_core::placement::Placement;
 use countersteer_core::policy::PolicyRng;
-use countersteer_core::score::Score;
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
@@ -78,8 +77,7 @@ fn recorded() -> Record {
     )
     .unwrap();
     let outcome = engine.0.outcome();
-    let score = Score::of(&outcome);
-    collector.finish(&outcome, &score)
+    collector.finish(&outcome)
 }
 
 /// Decisions that a replay of the record does not share.

@@ -1,0 +1,156 @@
+//! What one thread has counted, on each CPU and by each set, as told and as reported.
+
+use super::super::reading::{Owner, Reading, Readings};
+use crate::units::{CpuId, Nanos};
+
+/// Counts of one thread on one CPU by one set.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Slot {
+    pub(super) cpu: u32,
+    pub(super) set: u32,
+    pub(super) tree: u32,
+    /// The thread is the tree's root.
+    pub(super) own: bool,
+    pub(super) core_type: u32,
+    /// A bit per event of the set that is counted on the CPU.
+    pub(super) present: u64,
+    pub(super) dirty: bool,
+    pub(super) at: Nanos,
+    pub(super) reported_at: Nanos,
+    pub(super) seen_on: CpuId,
+    /// enabled, running, then values: as told, then as reported. Side by side, since they are read together, of thousands of
+    /// threads, each time from memory.
+    pub(super) counts: Vec<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Thread {
+    pub(super) owner: Option<Owner>,
+    pub(super) born: Nanos,
+    pub(super) ended: bool,
+    /// Its final counts were told, its end was not: with the next flush both are.
+    pub(super) leaving: bool,
+    /// It counted before its birth was told.
+    pub(super) unannounced: bool,
+    /// A reading has said that it ended.
+    pub(super) farewelled: bool,
+    /// It has something to report, and is in the list of those.
+    pub(super) dirty: bool,
+    pub(super) slots: Vec<Slot>,
+    /// Trees whose root had this number before: what of their totals is the root's is not this thread's.
+    pub(super) heir_of: Vec<u32>,
+}
+
+/// Times before the values in a slot.
+pub(super) const TIMES: usize = 2;
+
+/// Takes in what is known now of counts that only grow, and of those that these are part of; whether it is more.
+#[inline]
+pub(super) fn advance(known: &mut [u64], now: &[u64], sums: Option<&mut [u64]>) -> bool {
+    let mut grew = 0;
+    let mut grow = |(known, now): (&mut u64, &u64)| {
+        let more = now.saturating_sub(*known);
+        *known += more;
+        grew |= more;
+        more
+    };
+    let counts = known.iter_mut().zip(now);
+    match sums {
+        Some(sums) => counts
+            .zip(sums)
+            .for_each(|(count, sum)| *sum += grow(count)),
+        None => counts.for_each(|count| _ = grow(count)),
+    }
+    grew > 0
+}
+
+/// What was told and is reported now.
+#[inline]
+const fn news(told: &u64, reported: &mut u64) -> u64 {
+    *told - std::mem::replace(reported, *told)
+}
+
+impl Thread {
+    /// Where it counts for a tree, or where the root of the tree does whose number it has.
+    #[inline]
+    pub(super) fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
+        let heir = self.heir_of.contains(&tree);
+        let is =
+            |s: &Slot| (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!heir || s.own == of_root);
+        self.slots.iter().position(is)
+    }
+
+    /// Reports what is new.
+    #[inline]
+    pub(super) fn report(&mut self, into: &mut Readings) {
+        self.dirty = false;
+        for slot in self.slots.iter_mut().filter(|s| s.dirty) {
+            slot.report(self.owner.unwrap_or(Owner::Rest), self.ended, into);
+            self.farewelled |= self.ended;
+        }
+    }
+
+    /// Says that it ended, where no reading has: it has counted nothing since its last one.
+    pub(super) fn final_counts(&mut self, into: &mut Readings) {
+        if self.farewelled {
+            return;
+        }
+        if let Some(last) = self.slots.iter_mut().max_by_key(|slot| slot.at) {
+            last.dirty = true;
+            self.report(into);
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn reset(&mut self, (cpu, set, tree): (u32, u32, u32), values: usize, at: Nanos) {
+        (self.cpu, self.set, self.tree, self.dirty) = (cpu, set, tree, false);
+        (self.at, self.reported_at) = (at, at);
+        self.counts.clear();
+        self.counts.resize(2 * (TIMES + values), 0);
+    }
+
+    /// The same with nothing to report.
+    pub(super) fn as_told(&self, at: Nanos) -> Self {
+        let mut same = Self {
+            dirty: false,
+            at,
+            reported_at: at,
+            ..self.clone()
+        };
+        let half = same.counts.len() / 2;
+        let (told, reported) = same.counts.split_at_mut(half);
+        reported.copy_from_slice(told);
+        same
+    }
+
+    #[inline]
+    pub(super) fn report(&mut self, owner: Owner, last: bool, into: &mut Readings) {
+        let half = self.counts.len() / 2;
+        let (told, reported) = self.counts.split_at_mut(half);
+        let (times, values) = told.split_at(TIMES);
+        let (reported_times, reported_values) = reported.split_at_mut(TIMES);
+        let [enabled, running] =
+            [0, 1].map(|time| Nanos(news(&times[time], &mut reported_times[time])));
+        let reading = Reading {
+            owner,
+            cpu: Some(self.seen_on),
+            core_type: self.core_type,
+            set: self.set,
+            start: self.reported_at,
+            end: self.at,
+            enabled,
+            running,
+            present: self.present,
+            last,
+        };
+        into.push(
+            reading,
+            values
+                .iter()
+                .zip(reported_values)
+                .map(|(told, reported)| news(told, reported)),
+        );
+        (self.reported_at, self.dirty) = (self.at, false);
+    }
+}

@@ -1,0 +1,145 @@
+//! Placing a thread: its affinity mask, and its nice value.
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::Applied;
+use countersteer_core::placement::Target;
+use countersteer_core::units::ThreadId;
+
+use super::{AffinityEngine, AffinityError};
+use crate::task;
+
+impl AffinityEngine {
+    /// Places a new thread by the admission table.
+    pub(super) fn admit_thread(&mut self, tid: u32) -> Result<(), AffinityError> {
+        let Some((table, bank)) = &self.admission else {
+            return Ok(());
+        };
+        let group = table.choose(bank.get(ThreadId(tid), &table.metric));
+        let Some(group) = group else { return Ok(()) };
+        self.place(tid, &Target::Group(group), &mut Applied::default())
+    }
+
+    /// Confines a thread to what of the target it may use.
+    pub(super) fn place(
+        &mut self,
+        tid: u32,
+        target: &Target,
+        applied: &mut Applied,
+    ) -> Result<(), AffinityError> {
+        let Some(member) = self.roster.members.get(&tid) else {
+            applied.gone += 1;
+            return Ok(());
+        };
+        let wanted = match target {
+            Target::Anywhere => member.before.cpus.clone(),
+            other => self
+                .config
+                .numbers
+                .os_set(&other.cpus(&self.config.topology))
+                .intersection(&member.before.cpus),
+        };
+        let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
+        if wanted.is_empty() {
+            applied.refused += 1;
+            return Ok(());
+        }
+        if wanted == *current {
+            return Ok(());
+        }
+        if self.config.dry {
+            applied.changed += 1;
+            return Ok(());
+        }
+        self.confine(tid, &wanted, applied)
+    }
+
+    fn confine(
+        &mut self,
+        tid: u32,
+        wanted: &CpuSet,
+        applied: &mut Applied,
+    ) -> Result<(), AffinityError> {
+        let Some(member) = self.roster.members.get(&tid) else {
+            return Ok(());
+        };
+        let Ok(found) = task::mask(tid) else {
+            applied.gone += 1;
+            return Ok(());
+        };
+        let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
+        if found != *current {
+            // The policy sees at its next decision what is allowed now.
+            self.roster.overruled(tid, found);
+            applied.refused += 1;
+            return Ok(());
+        }
+        if member.placed.is_none() && member.nice.is_none() {
+            self.journal.before(&member.before)?;
+        }
+        self.journal.mask(wanted)?;
+        match task::confine(tid, wanted) {
+            Ok(()) => {
+                // A cpuset may leave less than was asked for.
+                let got = task::mask(tid).unwrap_or_else(|_| wanted.clone());
+                if got != *wanted {
+                    self.journal.mask(&got)?;
+                }
+                self.roster.placed(tid, &got);
+                applied.changed += 1;
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => applied.gone += 1,
+            Err(_) => applied.refused += 1,
+        }
+        Ok(())
+    }
+
+    /// Gives a thread the nice value of a weight, where it can be taken back.
+    pub(super) fn weigh(&mut self, tid: u32, weight: u32) -> Result<(), AffinityError> {
+        let Some(member) = self
+            .roster
+            .members
+            .get_mut(&tid)
+            .filter(|_| self.renices && !self.config.dry)
+        else {
+            return Ok(());
+        };
+        let nice = nice_of(weight);
+        if nice == member.nice.unwrap_or(member.before.nice) {
+            return Ok(());
+        }
+        if member.placed.is_none() && member.nice.is_none() {
+            self.journal.before(&member.before)?;
+        }
+        self.journal.nice(tid, nice)?;
+        if task::renice(tid, nice).is_ok() {
+            member.nice = Some(nice).filter(|n| *n != member.before.nice);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a nice value that was raised can be lowered again.
+pub(super) fn may_renice() -> bool {
+    use nix::sys::resource::{Resource, getrlimit};
+    nix::unistd::geteuid().is_root()
+        || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= 40)
+}
+
+/// The nice value whose weight is nearest: each step is a factor of 1.25.
+fn nice_of(weight: u32) -> i8 {
+    let steps = (f64::from(weight.max(1)) / 1024.0).ln() / 1.25f64.ln();
+    (-steps).round().clamp(-20.0, 19.0) as i8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_nice_values() {
+        assert_eq!(
+            [1024, 820, 1277, 15, 88761].map(nice_of),
+            [0, 1, -1, 19, -20]
+        );
+    }
+}

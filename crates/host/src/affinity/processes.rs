@@ -1,0 +1,94 @@
+//! Processes that the engine steers: attached when they are to be steered, and let go.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_core::units::ThreadId;
+
+use super::{AffinityEngine, AffinityError};
+use crate::counters::CounterError;
+use crate::live::{LiveEngine, Root};
+use crate::task;
+
+impl LiveEngine for AffinityEngine {
+    fn admit(&mut self, root: &Root) -> Result<(), AffinityError> {
+        // A birth may have been told since.
+        self.watch.listen();
+        self.follow()?;
+        if self.roster.knows(root.pid) {
+            // It was born to one that is steered.
+            return Ok(());
+        }
+        self.ignored.take_back(root.pid);
+        // One that was let go and comes back may be counted still.
+        let counted = self.counting
+            && match if self.watch.knows(root.pid) {
+                Ok(())
+            } else {
+                self.watch.add(root.pid)
+            } {
+                Ok(()) => true,
+                Err(error @ CounterError::Gone { .. }) => return Err(error.into()),
+                Err(error) => {
+                    self.blind.get_or_insert_with(|| error.to_string());
+                    false
+                }
+            };
+        let at = self.watch.now();
+        let tids = task::threads(root.pid);
+        if tids.is_empty() {
+            return Err(CounterError::Gone {
+                what: "process",
+                id: root.pid,
+            }
+            .into());
+        }
+        for tid in tids {
+            if !counted {
+                self.scan.knows(root.pid, tid);
+            }
+            self.events.push(ThreadEvent {
+                at,
+                thread: ThreadId(tid),
+                kind: ThreadEventKind::New,
+            });
+            self.take_in(
+                (root.pid, tid),
+                (root.program, Arc::clone(&root.name)),
+                None,
+            )?;
+            if !self.roster.members.contains_key(&tid) {
+                // It had ended before, and nobody will say so.
+                self.events.push(ThreadEvent {
+                    at,
+                    thread: ThreadId(tid),
+                    kind: ThreadEventKind::Exit,
+                });
+            }
+            if let Some(member) = self.roster.members.get(&tid) {
+                self.owns
+                    .entry(root.program)
+                    .or_insert_with(|| (member.before.cpus.clone(), member.before.nice));
+            }
+        }
+        Ok(())
+    }
+
+    fn dismiss(&mut self, root: &Root) -> Result<(), AffinityError> {
+        self.let_go(root);
+        Ok(())
+    }
+
+    fn wake_on(&mut self, file: OwnedFd) {
+        self.watch.wake_on(file);
+    }
+
+    fn process_of(&self, thread: ThreadId) -> Option<u32> {
+        self.roster.members.get(&thread.0).map(|m| m.before.pid)
+    }
+
+    fn is_dry(&self) -> bool {
+        self.config.dry
+    }
+}
