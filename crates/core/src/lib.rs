@@ -4,6 +4,7 @@
 //! applies it, and everything is recorded. Each module is one noun of that sentence.
 
 pub mod bounds;
+pub mod by_id;
 pub mod counters;
 pub mod cpunumbers;
 pub mod cpuset;

@@ -2,8 +2,7 @@
 //!
 //! Input: observations with samples. Output: what policies account by; it is the same on every engine and in a replay.
 
-use std::collections::BTreeMap;
-
+use crate::by_id::{ById, ByThread, Reader};
 use crate::observation::{Observation, ThreadEventKind};
 use crate::sample::{Event, Sample};
 use crate::units::{CoreTypeId, ProgramId, ThreadId};
@@ -76,8 +75,8 @@ impl Usage {
 /// The usage of every thread that is alive and of every program.
 #[derive(Default)]
 pub struct UsageBank {
-    threads: BTreeMap<ThreadId, Usage>,
-    programs: BTreeMap<ProgramId, Usage>,
+    threads: ByThread<Usage>,
+    programs: ById<ProgramId, Usage>,
 }
 
 impl UsageBank {
@@ -85,15 +84,18 @@ impl UsageBank {
     pub fn update(&mut self, observation: &Observation) {
         self.threads.values_mut().for_each(Usage::begin_interval);
         self.programs.values_mut().for_each(Usage::begin_interval);
+        let mut near = 0;
         for sample in &observation.samples {
-            self.threads.entry(sample.thread).or_default().add(sample);
-            if let Some(program) = program_of(observation, sample.thread) {
-                self.programs.entry(program).or_default().add(sample);
+            self.threads
+                .entry(sample.thread, Usage::default)
+                .add(sample);
+            if let Some(program) = program_of(observation, sample.thread, &mut near) {
+                self.programs.entry(program, Usage::default).add(sample);
             }
         }
         for event in &observation.events {
             if event.kind == ThreadEventKind::Exit {
-                self.threads.remove(&event.thread);
+                self.threads.remove(event.thread);
             }
         }
     }
@@ -101,20 +103,31 @@ impl UsageBank {
     /// A thread's usage; none before its first sample.
     #[must_use]
     pub fn thread(&self, thread: ThreadId) -> Option<&Usage> {
-        self.threads.get(&thread)
+        self.threads.get(thread)
+    }
+
+    /// The usage of one thread after the other; cheapest in the order of threads.
+    #[must_use]
+    pub const fn read_threads(&self) -> Reader<'_, ThreadId, Usage> {
+        self.threads.reader()
     }
 
     /// A program's usage, threads that have exited included.
     #[must_use]
     pub fn program(&self, program: ProgramId) -> Option<&Usage> {
-        self.programs.get(&program)
+        self.programs.get(program)
     }
 }
 
-fn program_of(observation: &Observation, thread: ThreadId) -> Option<ProgramId> {
+/// The program of a thread; `near` is the row of [`Observation::threads`] that is tried first, and moved on.
+fn program_of(observation: &Observation, thread: ThreadId, near: &mut usize) -> Option<ProgramId> {
     let threads = &observation.threads;
-    let alive = threads.binary_search_by_key(&thread, |t| t.id);
-    let alive = alive.ok().map(|row| threads[row].program);
+    if threads.get(*near).is_none_or(|t| t.id != thread) {
+        *near = threads.partition_point(|t| t.id < thread);
+    }
+    let alive = threads.get(*near).filter(|t| t.id == thread);
+    let alive = alive.map(|t| t.program);
+    *near += usize::from(alive.is_some());
     let ended = || observation.ended.iter().find(|(id, _)| *id == thread);
     alive.or_else(|| ended().map(|(_, program)| *program))
 }

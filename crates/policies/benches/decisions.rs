@@ -1,26 +1,28 @@
-//! Cost of a decision, from what was seen to the placement, by policy and number of threads.
+//! Cost of a decision, from what was seen to the placement, and of the metrics that it reads, by policy and number of threads.
 //!
 //! `cargo bench -p countersteer-policies --bench decisions`
+//!
+//! Machines have a CPU for each thread, 1,024 at most: half of them big, eight to a last-level cache. Two threads make a
+//! program; each yields a sample every period. Policies decide for five periods before the first that counts.
 
 #![allow(clippy::unwrap_used)] // a benchmark that cannot set itself up has failed
 
 use std::cell::RefCell;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use countersteer_core::engine::{Engine, Observation, Watch};
-use countersteer_core::metric::MetricBank;
+use countersteer_core::engine::{Observation, ProgramInfo, ThreadInfo};
+use countersteer_core::machine::Machine;
+use countersteer_core::metric::{MetricBank, events_on_any};
 use countersteer_core::placement::Placement;
 use countersteer_core::policy::{Policy, PolicyRng, View};
+use countersteer_core::sample::{Counts, Event, Sample};
 use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
-use countersteer_policies::parse;
+use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
+use countersteer_policies::{POLICIES, parse};
 use divan::Bencher;
+use rand::RngExt as _;
 use rand_pcg::rand_core::SeedableRng;
-use toy::{Life, Toy};
-
-#[allow(dead_code)]
-#[path = "../tests/toy/mod.rs"]
-mod toy;
 
 fn main() {
     divan::main();
@@ -29,24 +31,76 @@ fn main() {
 const PERIOD: Nanos = Nanos::from_millis(100);
 /// Periods before the first that counts, in which policies have got to know the threads.
 const WARM: u64 = 5;
+const MOST_CPUS: usize = 1_024;
+const CPUS_PER_LLC: usize = 8;
 
 const THREADS: [usize; 4] = [16, 128, 1_024, 10_000];
-const POLICIES: [&str; 9] = [
-    "aarr",
-    "hsf",
+/// Policies that are also measured with other parameters.
+const VARIANTS: [&str; 5] = [
+    "hsf:sf=steps",
     "hsf:sf=sampled",
-    "mpi",
-    "capacity",
-    "capacity+mpi",
-    "ef",
-    "prim",
-    "greedy-energy",
+    "hsf:sf=history",
+    "hsf:sf=td",
+    "hsf:tlp=thread",
 ];
+/// Bounds: the search of one is exact, the other reads a forecast, and there is none here.
+const LEFT_OUT: [&str; 2] = ["best-static", "static"];
 
-/// An engine on which little happens, with a policy at work on it.
+/// A policy and a number of threads.
+struct Case {
+    spec: String,
+    threads: usize,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.spec, self.threads)
+    }
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    let named = POLICIES.iter().map(|p| p.name);
+    let named = named.filter(|name| !LEFT_OUT.contains(name));
+    named.chain(VARIANTS).flat_map(|spec| {
+        THREADS.map(|threads| Case {
+            spec: spec.to_owned(),
+            threads,
+        })
+    })
+}
+
+fn machine(cpus: usize) -> Arc<Topology> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let text = std::fs::read_to_string(format!("{root}/machines/i9-12900k-8p8e.toml")).unwrap();
+    let mut text = text[..text.find("[[cores]]").unwrap()].to_owned();
+    for first in (0..cpus).step_by(CPUS_PER_LLC) {
+        let (half, last) = (first + CPUS_PER_LLC / 2, first + CPUS_PER_LLC - 1);
+        let big = half - 1;
+        write!(
+            text,
+            "[[cores]]\ntype = \"golden-cove\"\ncpus = \"{first}-{big}\"\n[[cores]]\ntype = \"gracemont\"\n\
+             cpus = \"{half}-{last}\"\n[[cache]]\nlevel = 3\ncpus = \"{first}-{last}\"\nsize_kib = 16384\nways = 16\n\
+             latency_ns = 15\n"
+        )
+        .unwrap();
+    }
+    let last = cpus - 1;
+    write!(
+        text,
+        "[[memory]]\ncpus = \"0-{last}\"\nlatency_ns = 90\nbandwidth_gb_s = 400\n"
+    )
+    .unwrap();
+    Arc::new(Topology::new(&Machine::parse("made", &text).unwrap()))
+}
+
+/// Threads of steady programs, with a policy at work on them.
 struct Work {
     topology: Arc<Topology>,
-    engine: Toy,
+    threads: Vec<ThreadInfo>,
+    programs: Vec<ProgramInfo>,
+    /// Instructions per cycle and misses per 1,000 instructions of each thread.
+    kinds: Vec<(f64, f64)>,
+    events: Vec<Event>,
     policy: Box<dyn Policy>,
     metrics: MetricBank,
     rng: PolicyRng,
@@ -55,16 +109,28 @@ struct Work {
 }
 
 impl Work {
-    fn new(spec: &str, threads: usize) -> Self {
-        let topology = toy::machines()
-            .into_iter()
-            .find(|machine| machine.name == "server-12llc")
-            .unwrap();
-        let changes = false;
-        let policy = parse(spec, &topology).unwrap();
+    fn new(case: &Case) -> Self {
+        let topology = machine(case.threads.next_multiple_of(CPUS_PER_LLC).min(MOST_CPUS));
+        let policy = parse(&case.spec, &topology).unwrap();
+        let mut rng = PolicyRng::seed_from_u64(1);
+        let thread = |row: usize| ThreadInfo {
+            id: ThreadId::from_index(row),
+            program: ProgramId::from_index(row / 2),
+            name: "p".into(),
+            cpu: CpuId::from_index(row % topology.cpus.len()),
+            runnable: true,
+            nice: 0,
+            allowed: Arc::clone(&topology.groups[0].cpus),
+            told: None,
+        };
+        let kind = |_| (0.3 + 3.0 * rng.random::<f64>(), 30.0 * rng.random::<f64>());
+        let metrics = &policy.needs().metrics;
         let mut work = Self {
-            engine: Toy::new(&topology, Life { threads, changes }, 3),
-            metrics: MetricBank::new(&topology, &policy.needs().metrics),
+            threads: (0..case.threads).map(thread).collect(),
+            programs: Vec::new(),
+            kinds: (0..case.threads).map(kind).collect(),
+            events: events_on_any(&topology, metrics),
+            metrics: MetricBank::new(&topology, metrics),
             rng: PolicyRng::seed_from_u64(1),
             policy,
             placement: Placement::default(),
@@ -73,6 +139,7 @@ impl Work {
         };
         for _ in 0..WARM {
             let seen = work.look();
+            work.metrics.update(&seen);
             work.decide(&seen);
         }
         work
@@ -80,18 +147,67 @@ impl Work {
 
     /// A period goes by, with a sample of each thread.
     fn look(&mut self) -> Observation {
-        self.engine.apply(&self.placement).unwrap();
-        let at = Nanos(PERIOD.0 * self.period);
+        for placed in std::mem::take(&mut self.placement).threads {
+            let cpus = placed.target.cpus(&self.topology);
+            let info = &mut self.threads[placed.thread.index()];
+            if !cpus.contains(info.cpu) {
+                let nth = info.id.index() % cpus.len().max(1);
+                info.cpu = cpus.iter().nth(nth).unwrap();
+            }
+            info.allowed = cpus;
+        }
         self.period += 1;
-        let seen = self.engine.observe(&Watch::default(), at).unwrap();
-        self.metrics.update(&seen);
-        seen
+        let at = Nanos(PERIOD.0 * self.period);
+        let rows = 0..self.threads.len();
+        let samples = rows.map(|row| self.sample(row, at)).collect();
+        Observation {
+            at,
+            threads: self.threads.clone(),
+            programs: self.programs.clone(),
+            samples,
+            ..Observation::default()
+        }
+    }
+
+    fn sample(&mut self, row: usize, at: Nanos) -> Sample {
+        let info = &self.threads[row];
+        let core_type = self.topology.core_type_of(info.cpu);
+        let (ipc, mpki) = self.kinds[row];
+        let cycles = 3e8;
+        let instructions = cycles * ipc / (1.0 + core_type.index() as f64);
+        let mut counts = Counts::default();
+        for event in [Event::Instructions, Event::Cycles]
+            .iter()
+            .chain(&self.events)
+        {
+            let exact = match event {
+                Event::Instructions => instructions,
+                Event::Cycles => cycles,
+                Event::SfTrue => ipc,
+                Event::TdClass => (row % 4) as f64,
+                _ => instructions * mpki * 1e-3,
+            };
+            let noise = 0.98 + 0.04 * self.rng.random::<f64>();
+            let noise = if *event == Event::TdClass { 1.0 } else { noise };
+            counts.set(*event, exact * noise);
+        }
+        Sample {
+            thread: info.id,
+            cpu: info.cpu,
+            core_type,
+            at,
+            set: 0,
+            sets: 1,
+            enabled: PERIOD,
+            running: PERIOD,
+            counts,
+        }
     }
 
     fn decide(&mut self, seen: &Observation) {
         let mut view = View {
             group: None,
-            programs: &[],
+            programs: &seen.programs,
             now: seen.at,
             topology: &self.topology,
             threads: &seen.threads,
@@ -103,10 +219,24 @@ impl Work {
     }
 }
 
-#[divan::bench(args = POLICIES, consts = THREADS, max_time = 1, sample_size = 1)]
-fn decision<const N: usize>(bencher: Bencher<'_, '_>, spec: &str) {
-    let work = RefCell::new(Work::new(spec, N));
+#[divan::bench(args = cases(), max_time = 0.3, sample_size = 1)]
+fn decision(bencher: Bencher<'_, '_>, case: &Case) {
+    let work = RefCell::new(Work::new(case));
+    let look = || {
+        let mut work = work.borrow_mut();
+        let seen = work.look();
+        work.metrics.update(&seen);
+        seen
+    };
+    bencher
+        .with_inputs(look)
+        .bench_local_refs(|seen| work.borrow_mut().decide(seen));
+}
+
+#[divan::bench(args = cases(), max_time = 0.3, sample_size = 1)]
+fn metrics(bencher: Bencher<'_, '_>, case: &Case) {
+    let work = RefCell::new(Work::new(case));
     bencher
         .with_inputs(|| work.borrow_mut().look())
-        .bench_local_refs(|seen| work.borrow_mut().decide(seen));
+        .bench_local_refs(|seen| work.borrow_mut().metrics.update(seen));
 }

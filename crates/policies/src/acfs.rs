@@ -139,7 +139,7 @@ impl Policy for Acfs {
             let Some(usage) = view.usage(info.id) else {
                 continue;
             };
-            let credits = programs.get(&info.program).map(|p| self.credits(p));
+            let credits = programs.get(info.program).map(|p| self.credits(p));
             let done: f64 = self
                 .types
                 .types

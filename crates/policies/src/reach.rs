@@ -74,6 +74,20 @@ pub fn is_bound(spec: &str) -> bool {
         || reach(spec).is_some_and(|r| r.foresees)
 }
 
+/// What a policy reads that only a simulator offers, as far as it says so by its parameters, and what a real machine lacks for it.
+#[must_use]
+pub fn lacking(spec: &str) -> Option<&'static str> {
+    let params = spec.split_once(':').map_or("", |(_, params)| params);
+    let director = |pair: &str| {
+        let pair = pair.split_once('=').map(|(k, v)| (k.trim(), v.trim()));
+        [("sf", "td"), ("history", "td")].map(Some).contains(&pair)
+    };
+    params.split(',').any(director).then_some(
+        "Thread Director's class of a thread: Linux has no interface for it (its driver intel_hfi reads the table of \
+         performances for class 0 alone, and classification stays off)",
+    )
+}
+
 /// Why a policy lets Linux choose among all CPUs of a machine, if it does. It may still place threads anew, so scores can differ.
 #[must_use]
 pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
@@ -100,6 +114,15 @@ mod tests {
             assert!(rows.contains(name), "{name} has no row in reach.rs");
         }
         assert_eq!(names.len(), rows.len());
+    }
+
+    #[test]
+    fn who_asks_thread_director_asks_in_vain() {
+        for spec in ["hsf:sf=td", "hsf:sf=history, history=td"] {
+            assert!(lacking(spec).is_some_and(|why| why.contains("intel_hfi")));
+            assert!(!is_bound(spec), "{spec} knows no more than hardware would");
+        }
+        assert_eq!(lacking("hsf:sf=history"), None);
     }
 
     #[test]

@@ -3,8 +3,7 @@
 //! Source: the formulas that PMCTrack, section 4.1.1, takes from earlier work (Saez et al., EuroSys 2010 and TOCS 2012);
 //! `dynamic` is that of a program whose threads share work dynamically and take turns on the big cores.
 
-use std::collections::BTreeMap;
-
+use countersteer_core::by_id::ById;
 use countersteer_core::engine::ThreadInfo;
 use countersteer_core::policy::HintClass;
 use countersteer_core::units::ProgramId;
@@ -40,31 +39,35 @@ pub(crate) fn utility(sf: f64, threads: usize, big: usize) -> f64 {
 pub(crate) struct Active {
     /// Threads that are active and do not wait by their own word.
     pub threads: usize,
-    /// Their mean SF; the mean of all programs where none is known.
+    /// Their mean SF; the mean of all threads where none is known.
     pub sf: f64,
+    known: usize,
 }
 
 /// Every program with active threads; `sf` gives each thread's, in the order of `threads`.
-pub(crate) fn programs(threads: &[&ThreadInfo], sf: &[Option<f64>]) -> BTreeMap<ProgramId, Active> {
-    let known: Vec<f64> = sf.iter().flatten().copied().collect();
-    let mean = if known.is_empty() {
-        1.0
-    } else {
-        known.iter().sum::<f64>() / known.len() as f64
-    };
-    let mut sums: BTreeMap<ProgramId, (usize, f64, usize)> = BTreeMap::new();
+pub(crate) fn programs(threads: &[&ThreadInfo], sf: &[Option<f64>]) -> ById<ProgramId, Active> {
+    let mut programs: ById<ProgramId, Active> = ById::default();
+    let (mut sum, mut known) = (0.0, 0usize);
     for (info, sf) in threads.iter().zip(sf) {
-        let (count, sum, known) = sums.entry(info.program).or_default();
-        *count += usize::from(HintClass::of(info, None, false, 0.0) != HintClass::Waiting);
-        *sum += sf.unwrap_or(0.0);
-        *known += usize::from(sf.is_some());
+        let program = programs.entry(info.program, Active::default);
+        program.threads += usize::from(HintClass::of(info, None, false, 0.0) != HintClass::Waiting);
+        if let Some(sf) = sf {
+            program.sf += sf;
+            program.known += 1;
+            sum += sf;
+            known += 1;
+        }
     }
-    let active = |(program, (threads, sum, known)): (ProgramId, (usize, f64, usize))| {
-        let sf = if known > 0 { sum / known as f64 } else { mean };
-        let threads = threads.max(1);
-        (program, Active { threads, sf })
-    };
-    sums.into_iter().map(active).collect()
+    let mean = if known > 0 { sum / known as f64 } else { 1.0 };
+    for program in programs.values_mut() {
+        program.threads = program.threads.max(1);
+        program.sf = if program.known > 0 {
+            program.sf / program.known as f64
+        } else {
+            mean
+        };
+    }
+    programs
 }
 
 #[cfg(test)]

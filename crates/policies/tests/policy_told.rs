@@ -153,7 +153,8 @@ impl Bench {
     }
 }
 
-const HSF: &str = "hsf:sf=oracle";
+/// All threads are of few programs here, and each is ranked by its own factor.
+const HSF: &str = "hsf:sf=oracle,tlp=thread";
 
 #[test]
 fn who_spins_leaves_its_fast_core_at_once_and_gets_it_back() {

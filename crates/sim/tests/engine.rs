@@ -645,6 +645,26 @@ fn a_mix_of_serial_and_parallel_programs_has_the_scores_that_follow_by_hand() {
     }
 }
 
+/// The mix of before, with everything that costs time: `hsf` finds by itself the mapping that the paper set by hand, since serial
+/// programs come before the parallel one however high its threads' factors are.
+#[test]
+fn serial_programs_get_the_big_cores_as_in_the_published_mapping() {
+    let topology = machine("opteron-2425-2b-10s");
+    let names = [("gzip", 1, 10.0), ("gcc", 1, 10.0), ("perl", 10, 100.0)];
+    let programs =
+        names.map(|(name, threads, scale)| program(name, &recorded(name), threads, scale));
+    let plan = Plan {
+        programs: programs.into(),
+    };
+    let asp = |policy| score(&topology, &plan, policy, config(false, 1)).asp;
+    let published = asp("static:gzip=cpu0,gcc=cpu6,perl=1-5+7-11");
+    let (hsf, by_thread) = (asp("hsf"), asp("hsf:tlp=thread"));
+    assert!(
+        hsf >= 0.95 * published && by_thread < 0.9 * published,
+        "published {published}, hsf {hsf}, ranked by thread {by_thread}"
+    );
+}
+
 /// Time alone of one thread on a fast core over that on a slow one.
 fn alone_ratio(topology: &Arc<Topology>, profile: &Arc<Profile>) -> f64 {
     let plan = Plan {

@@ -1,7 +1,10 @@
 //! What models are worth to a policy: `cargo run -p countersteer-train --example mixes -- [MIXES]`.
 //!
 //! Models are trained on every other family of recorded programs; mixes are of programs of the rest, one for each core. Printed
-//! for each machine: the part of what `hsf` with true speed-up factors gains over `aarr` (ASP) that other policies gain.
+//! for each machine: the part of what `hsf` with true speed-up factors gains over `aarr` (ASP) that other policies gain. Then, of the
+//! gain of the same decisions taken ten times as often where neither moves nor samples cost anything, what the default loses to
+//! sampling and phase lag (true factors, but every 100 ms only), to factors that are not the true ones, and to costs. All mixes'
+//! gains are added up for that.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -32,13 +35,46 @@ const MACHINES: [&str; 5] = [
     "juno-2-4",
     "apple-m1",
 ];
-const POLICIES: [&str; 5] = [
+const POLICIES: [&str; 8] = [
     "linux",
     "hsf",
     "hsf:sf=steps",
     "hsf:sf=sampled",
-    "hsf:sf=oracle,margin=0,patience=1",
+    "hsf:sf=td",
+    "hsf:sf=history,history=td",
+    "hsf:sf=history",
+    ORACLE,
 ];
+const ORACLE: &str = "hsf:sf=oracle,margin=0,patience=1";
+
+/// How a run goes.
+#[derive(Clone, Copy)]
+struct Setup {
+    period: Nanos,
+    /// Moves and samples take time.
+    costs: bool,
+}
+
+const AS_EVER: Setup = Setup {
+    period: Nanos::from_millis(100),
+    costs: true,
+};
+const FREE: Setup = Setup {
+    costs: false,
+    ..AS_EVER
+};
+const FREE_AND_OFTEN: Setup = Setup {
+    period: Nanos::from_millis(10),
+    ..FREE
+};
+
+/// What a mix of programs yields.
+struct Yield {
+    /// By policy, its part of the oracle's gain, and its speed over that of `linux`, less 1.
+    shares: Vec<(f64, f64)>,
+    /// Gains over `aarr`: of the oracle, free and often; of the oracle, free; of the default, free; of the default.
+    gains: [f64; 4],
+}
 /// Instructions of a run: programs are repeated to last some seconds.
 const LENGTH: f64 = 10e9;
 
@@ -47,6 +83,7 @@ type Programs = Vec<(String, Arc<Profile>)>;
 fn main() -> Result<(), Box<dyn Error>> {
     let mixes: usize = std::env::args().nth(1).map_or(Ok(60), |n| n.parse())?;
     let programs = programs()?;
+    let mut losses = Vec::new();
     println!(
         "| machine | policy | median | 5 % | least | more than 2 % below linux |\n|---|---|---|---|---|---|"
     );
@@ -55,8 +92,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let text = std::fs::read_to_string(&path)?;
         let mut topology = Topology::new(&Machine::parse(&path.display().to_string(), &text)?);
         let unseen = train_on_half(&mut topology, &programs)?;
-        run(&Arc::new(topology), &unseen, mixes)?;
+        losses.push(run(&Arc::new(topology), &unseen, mixes)?);
     }
+    println!(
+        "\n| machine | part gained | lost to lag | to the model | to costs |\n|---|---|---|---|---|"
+    );
+    losses.iter().for_each(|row| println!("{row}"));
     Ok(())
 }
 
@@ -91,54 +132,84 @@ fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Program
     Ok(of.cloned().collect())
 }
 
-fn run(topology: &Arc<Topology>, programs: &Programs, mixes: usize) -> Result<(), Box<dyn Error>> {
-    let cores = topology.groups_by(GroupBy::Core).len();
-    let shares = |mix: usize| -> Result<Vec<(f64, f64)>, String> {
-        let mut rng = rand_pcg::Pcg64::seed_from_u64(mix as u64);
-        let mut plan = Plan::default();
-        for i in 0..cores {
-            let (_, profile) = &programs[rng.random_range(0..programs.len())];
-            plan.programs.push(PlannedProgram {
-                name: format!("p{i}").into(),
-                profile: Arc::clone(profile),
-                threads: 1,
-                serial_share: 0.0,
-                nice: 0,
-                start: Nanos::ZERO,
-                bursts: None,
-                launch_on: None,
-                scale: LENGTH / profile.instructions() as f64,
-            });
-        }
-        let asp =
-            |policy: &str| asp(topology, &plan, policy, mix as u64).map_err(|e| e.to_string());
-        let base = asp("aarr")?;
-        let all: Vec<f64> = POLICIES.iter().map(|p| asp(p)).collect::<Result<_, _>>()?;
-        let gain = all.last().map_or(0.0, |oracle| oracle - base);
-        let linux = all[0] + cores as f64;
-        Ok(all
-            .iter()
-            .map(|asp| ((asp - base) / gain, (asp + cores as f64) / linux - 1.0))
-            .collect())
-    };
-    let all: Vec<Vec<(f64, f64)>> = (0..mixes)
+/// Prints a row for each policy; the row of losses.
+fn run(
+    topology: &Arc<Topology>,
+    programs: &Programs,
+    mixes: usize,
+) -> Result<String, Box<dyn Error>> {
+    let of_mix = |mix| yield_of(topology, programs, mix).map_err(|e| e.to_string());
+    let all: Vec<Yield> = (0..mixes)
         .into_par_iter()
-        .map(shares)
+        .map(of_mix)
         .collect::<Result<_, _>>()?;
     for (nth, policy) in POLICIES.iter().enumerate() {
-        let mut of: Vec<f64> = all.iter().map(|mix| mix[nth].0).collect();
+        let mut of: Vec<f64> = all.iter().map(|mix| mix.shares[nth].0).collect();
         of.sort_by(f64::total_cmp);
-        let below = all.iter().filter(|mix| mix[nth].1 < -0.02).count();
+        let below = all.iter().filter(|mix| mix.shares[nth].1 < -0.02).count();
         let at = |share: f64| of[(share * (of.len() - 1) as f64).round() as usize];
         println!(
-            "| {} | {policy} | {:.2} | {:.2} | {:.2} | {below} of {mixes} |",
+            "| {} | `{policy}` | {:.2} | {:.2} | {:.2} | {below} of {mixes} |",
             topology.name,
             at(0.5),
             at(0.05),
             at(0.0),
         );
     }
-    Ok(())
+    let sum = |nth: usize| all.iter().map(|mix| mix.gains[nth]).sum::<f64>();
+    let [ideal, rarely, by_model, paid] = [0, 1, 2, 3].map(sum);
+    let part = |gain: f64| 100.0 * gain / ideal;
+    Ok(format!(
+        "| {} | {:.0} % | {:.0} % | {:.0} % | {:.0} % |",
+        topology.name,
+        part(paid),
+        part(ideal - rarely),
+        part(rarely - by_model),
+        part(by_model - paid),
+    ))
+}
+
+fn yield_of(
+    topology: &Arc<Topology>,
+    programs: &Programs,
+    mix: usize,
+) -> Result<Yield, Box<dyn Error>> {
+    let cores = topology.groups_by(GroupBy::Core).len();
+    let mut rng = rand_pcg::Pcg64::seed_from_u64(mix as u64);
+    let mut plan = Plan::default();
+    for i in 0..cores {
+        let (_, profile) = &programs[rng.random_range(0..programs.len())];
+        plan.programs.push(PlannedProgram {
+            name: format!("p{i}").into(),
+            profile: Arc::clone(profile),
+            threads: 1,
+            serial_share: 0.0,
+            nice: 0,
+            start: Nanos::ZERO,
+            bursts: None,
+            launch_on: None,
+            scale: LENGTH / profile.instructions() as f64,
+        });
+    }
+    let asp = |policy: &str, setup| asp(topology, &plan, policy, mix as u64, setup);
+    let base = asp("aarr", AS_EVER)?;
+    let of = |p: &&str| asp(p, AS_EVER);
+    let all: Vec<f64> = POLICIES.iter().map(of).collect::<Result<_, _>>()?;
+    let gain = all.last().map_or(0.0, |oracle| oracle - base);
+    let linux = all[0] + cores as f64;
+    let free_base = asp("aarr", FREE)?;
+    Ok(Yield {
+        gains: [
+            asp(ORACLE, FREE_AND_OFTEN)? - free_base,
+            asp(ORACLE, FREE)? - free_base,
+            asp("hsf", FREE)? - free_base,
+            all[1] - base,
+        ],
+        shares: all
+            .iter()
+            .map(|asp| ((asp - base) / gain, (asp + cores as f64) / linux - 1.0))
+            .collect(),
+    })
 }
 
 fn asp(
@@ -146,6 +217,7 @@ fn asp(
     plan: &Plan,
     spec: &str,
     seed: u64,
+    setup: Setup,
 ) -> Result<f64, Box<dyn Error>> {
     let config = SimConfig {
         seed,
@@ -153,9 +225,16 @@ fn asp(
             seed,
             ..LinuxConfig::default()
         },
-        progress: ProgressConfig::default(),
+        progress: ProgressConfig {
+            costs: setup.costs,
+            ..ProgressConfig::default()
+        },
         counter_noise: 0.01,
-        sample_cost: Nanos::from_micros(2),
+        sample_cost: if setup.costs {
+            Nanos::from_micros(2)
+        } else {
+            Nanos::ZERO
+        },
         rounds: 3,
         trace: false,
         governor: None,
@@ -164,7 +243,7 @@ fn asp(
     let mut simulation = Simulation::new(Arc::clone(topology), plan, config)?;
     let mut rng = PolicyRng::seed_from_u64(seed);
     let driver = DriverConfig {
-        period: Nanos::from_millis(100),
+        period: setup.period,
         until: Nanos::NEVER,
     };
     drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng)?;

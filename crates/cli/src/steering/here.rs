@@ -89,6 +89,13 @@ impl Here {
             );
             return Err(told(Kind::Usage, why));
         }
+        if let Some(what) = reach::lacking(spec) {
+            let why = format!(
+                "`{spec}` is unavailable on this machine, which lacks {what}; use it with `steer sim` or `steer compare`, or \
+                 hsf with sf=model, sf=sampled or sf=history here"
+            );
+            return Err(told(Kind::Usage, why));
+        }
         if let Some(why) = reach::idle_on(spec, &self.topology) {
             eprintln!(
                 "steer: {spec} has nothing to tell apart on this machine: {why}; Linux chooses among all CPUs"

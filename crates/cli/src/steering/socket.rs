@@ -45,6 +45,11 @@ static KEYS: &[Key] = &[
             if countersteer_policies::reach::is_bound(spec) {
                 return Err(format!("only a simulator can run `{spec}`"));
             }
+            if let Some(what) = countersteer_policies::reach::lacking(spec) {
+                return Err(format!(
+                    "`{spec}` is unavailable on this machine, which lacks {what}"
+                ));
+            }
             shared.pending = Some(spec.to_owned());
             Ok(json!(spec))
         },

@@ -88,5 +88,6 @@ events! {
     LlcOccupancyBytes "llc_occupancy_bytes" [],                                      "B" Source::Virtual { counter: "llc_occupancy_bytes", factor: 1 }, "bytes held in the last-level cache at the sample's end";
     SfTrue            "sf_true"           [],                                        "ratio" Source::Simulator, "true speed-up factor of the current phase; only a simulator knows it";
     EfTrue            "ef_true"           [],                                        "ratio" Source::Simulator, "true efficiency factor of the current phase; only a simulator knows it";
+    TdClass           "td_class"          [],                                        "" Source::Simulator, "class (0 to 3) that Intel's Thread Director gives the thread; drawn by the simulator, no kernel says it";
     Work              "work"              [],                                        "" Source::Program, "units of work that the program says are done; in a simulator, instructions";
 }

@@ -4,7 +4,9 @@
 //! events, by name or spelled out, or a source of its own. A policy is architecture-independent; a metric source is not.
 //! Several sources run at once.
 
+mod director;
 mod formula;
+mod history;
 mod registry;
 mod round;
 mod sf;
@@ -12,10 +14,10 @@ pub mod steps;
 mod trained;
 mod work;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::by_id::{ByThread, Reader};
 use crate::model::{Model, Target};
 use crate::observation::{Observation, ThreadEventKind};
 use crate::sample::Event;
@@ -32,6 +34,11 @@ pub use round::Round;
 pub trait MetricSource: Send {
     /// The metric after the newest sample of this round; `None` when that cannot tell.
     fn read(&mut self, round: &Round<'_>) -> Option<f64>;
+
+    /// A second metric that came of the last reading, where the table has one ([`ReadBy::Beside`]).
+    fn beside(&self) -> Option<f64> {
+        None
+    }
 
     /// Forgets a thread that ended.
     fn forget(&mut self, _thread: ThreadId) {}
@@ -57,6 +64,8 @@ pub enum ReadBy {
     Formula(&'static Computed),
     /// By a source of its own, made for a machine: what remembers something, or knows core types.
     Source(fn(&Arc<Topology>) -> Box<dyn MetricSource>),
+    /// By the source of another metric, which comes by both at once.
+    Beside(&'static str),
 }
 
 impl MetricDef {
@@ -72,7 +81,15 @@ impl MetricDef {
         let target = TRAINED.iter().find(|(name, _)| *name == self.name);
         let model = target.and_then(|(_, target)| models?.of(*target));
         let more = model.map_or_else(|| self.helps.to_vec(), Model::events);
-        self.needs.iter().copied().chain(more).collect()
+        let mut events: Vec<Event> = self.needs.iter().copied().chain(more).collect();
+        if history::by_model(self.name) && core_type == topology.extremes().0 {
+            events.extend(
+                models
+                    .and_then(|m| m.sf.as_ref())
+                    .map_or_else(|| trained::SF_MODEL.helps.to_vec(), Model::events),
+            );
+        }
+        events
     }
 }
 
@@ -85,14 +102,59 @@ const TRAINED: [(&str, Target); 4] = [
 ];
 
 impl MetricDef {
-    /// Starts to read it.
-    #[must_use]
-    pub fn source(&self, topology: &Arc<Topology>) -> Box<dyn MetricSource> {
+    /// Starts to read it; none where it stands beside a metric that is not in the table.
+    fn source(&self, topology: &Arc<Topology>) -> Option<Box<dyn MetricSource>> {
         match self.read_by {
-            ReadBy::Formula(computed) => Box::new(formula::Evaluated::new(computed)),
-            ReadBy::Source(make) => make(topology),
+            ReadBy::Formula(computed) => Some(Box::new(formula::Evaluated::new(computed))),
+            ReadBy::Source(make) => Some(make(topology)),
+            ReadBy::Beside(other) => by_name(other)?.source(topology),
         }
     }
+
+    /// The metric whose source it is read by.
+    fn read_with(&self) -> &'static str {
+        match self.read_by {
+            ReadBy::Beside(other) => other,
+            _ => self.name,
+        }
+    }
+}
+
+/// A source and the columns that it fills.
+struct Reading {
+    metric: &'static str,
+    source: Box<dyn MetricSource>,
+    own: Option<usize>,
+    beside: Option<usize>,
+}
+
+/// The sources of metrics in columns: one where two come of the same.
+fn readings(rows: &[&MetricDef], topology: &Arc<Topology>) -> Vec<Reading> {
+    let mut all: Vec<Reading> = Vec::new();
+    for (column, metric) in rows.iter().enumerate() {
+        let name = metric.read_with();
+        let row = match all.iter().position(|r| r.metric == name) {
+            Some(row) => row,
+            None => {
+                let Some(source) = metric.source(topology) else {
+                    continue;
+                };
+                all.push(Reading {
+                    metric: name,
+                    source,
+                    own: None,
+                    beside: None,
+                });
+                all.len() - 1
+            }
+        };
+        let place = match metric.read_by {
+            ReadBy::Beside(_) => &mut all[row].beside,
+            _ => &mut all[row].own,
+        };
+        *place = Some(column);
+    }
+    all
 }
 
 /// The events behind these metrics, each once, in the order in which they are first needed, but for those that trained models
@@ -153,9 +215,9 @@ pub fn groups_on_any(topology: &Topology, names: &[&str]) -> Vec<Vec<Event>> {
 /// The metrics that somebody asked for, with their latest values per thread.
 pub struct MetricBank {
     names: Vec<&'static str>,
-    sources: Vec<Box<dyn MetricSource>>,
+    readings: Vec<Reading>,
     rounds: Rounds,
-    values: BTreeMap<ThreadId, Box<[Option<f64>]>>,
+    values: ByThread<Box<[Option<f64>]>>,
     usage: UsageBank,
 }
 
@@ -174,9 +236,9 @@ impl MetricBank {
         rows.retain(|m| seen.insert(m.name));
         Self {
             names: rows.iter().map(|m| m.name).collect(),
-            sources: rows.iter().map(|m| m.source(topology)).collect(),
+            readings: readings(&rows, topology),
             rounds: Rounds::new(Arc::clone(topology)),
-            values: BTreeMap::new(),
+            values: ByThread::default(),
             usage: UsageBank::default(),
         }
     }
@@ -185,20 +247,24 @@ impl MetricBank {
     pub fn update(&mut self, observation: &Observation) {
         self.usage.update(observation);
         for sample in &observation.samples {
-            let row = self
-                .values
-                .entry(sample.thread)
-                .or_insert_with(|| vec![None; self.names.len()].into());
+            let row = (self.values).entry(sample.thread, || vec![None; self.names.len()].into());
             let round = self.rounds.add(sample);
-            for (value, source) in row.iter_mut().zip(&mut self.sources) {
-                *value = source.read(&round).or(*value);
+            for reading in &mut self.readings {
+                let read = reading.source.read(&round);
+                if let Some(column) = reading.own {
+                    row[column] = read.or(row[column]);
+                }
+                if let Some(column) = reading.beside {
+                    row[column] = reading.source.beside().or(row[column]);
+                }
             }
         }
         for event in &observation.events {
             if event.kind == ThreadEventKind::Exit {
-                self.values.remove(&event.thread);
+                self.values.remove(event.thread);
                 self.rounds.forget(event.thread);
-                self.sources.iter_mut().for_each(|s| s.forget(event.thread));
+                let sources = self.readings.iter_mut().map(|r| &mut r.source);
+                sources.for_each(|s| s.forget(event.thread));
             }
         }
     }
@@ -227,7 +293,7 @@ impl MetricBank {
     /// The latest value of the metric in a column.
     #[must_use]
     pub fn at(&self, thread: ThreadId, column: usize) -> Option<f64> {
-        self.values.get(&thread)?[column]
+        self.values.get(thread)?[column]
     }
 
     /// The latest value of a metric.
@@ -245,6 +311,30 @@ impl MetricBank {
     /// All values of a thread, in column order.
     #[must_use]
     pub fn row(&self, thread: ThreadId) -> Option<&[Option<f64>]> {
-        self.values.get(&thread).map(AsRef::as_ref)
+        self.values.get(thread).map(AsRef::as_ref)
+    }
+
+    /// One metric of many threads, by a name that is looked up once.
+    #[must_use]
+    pub fn read_column(&self, name: &str) -> Column<'_> {
+        Column {
+            rows: self.values.reader(),
+            column: self.column(name),
+        }
+    }
+}
+
+/// Reads one metric of one thread after the other; cheapest in the order of threads.
+#[derive(Debug)]
+pub struct Column<'a> {
+    rows: Reader<'a, ThreadId, Box<[Option<f64>]>>,
+    column: Option<usize>,
+}
+
+impl Column<'_> {
+    /// The latest value.
+    pub fn get(&mut self, thread: ThreadId) -> Option<f64> {
+        let column = self.column?;
+        self.rows.get(thread)?[column]
     }
 }

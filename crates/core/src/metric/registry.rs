@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 use super::formula::Computed;
-use super::{MetricDef, ReadBy, sf, steps, trained, work};
+use super::{MetricDef, ReadBy, director, history, sf, steps, trained, work};
 use crate::counters::{Metric, MetricGroup};
 
 /// The files of metrics, with their texts.
@@ -39,6 +39,11 @@ static SOURCES: &[MetricDef] = &[
     sf::SF_ORACLE,
     sf::EF_ORACLE,
     steps::SF_STEPS,
+    director::SF_TD,
+    history::SF_HISTORY,
+    history::SF_HISTORY_MISSES,
+    history::SF_TD_HISTORY,
+    history::SF_TD_HISTORY_MISSES,
 ];
 
 /// The metrics of the files.

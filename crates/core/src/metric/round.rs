@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::steps::{is_away, step_models};
+use crate::by_id::ByThread;
 use crate::machine::FixedModel;
 use crate::sample::{Event, Sample};
 use crate::topology::Topology;
@@ -72,26 +73,26 @@ pub(super) struct Rounds {
     topology: Arc<Topology>,
     /// By core type, once something takes turns.
     models: Vec<FixedModel>,
-    threads: BTreeMap<ThreadId, BTreeMap<CoreTypeId, Known>>,
+    threads: ByThread<BTreeMap<CoreTypeId, Known>>,
 }
 
 impl Rounds {
-    pub(super) const fn new(topology: Arc<Topology>) -> Self {
+    pub(super) fn new(topology: Arc<Topology>) -> Self {
         Self {
             topology,
             models: Vec::new(),
-            threads: BTreeMap::new(),
+            threads: ByThread::default(),
         }
     }
 
     pub(super) fn forget(&mut self, thread: ThreadId) {
-        self.threads.remove(&thread);
+        self.threads.remove(thread);
     }
 
     /// The round to which a sample belongs.
     pub(super) fn add<'a>(&'a mut self, sample: &'a Sample) -> Round<'a> {
         if sample.sets <= 1 {
-            self.threads.remove(&sample.thread);
+            self.threads.remove(sample.thread);
             return Round::of(sample);
         }
         if self.models.is_empty() {
@@ -109,12 +110,8 @@ impl Rounds {
         if tells.is_some() && ratio.is_none() {
             return Round::of(sample);
         }
-        let known = self
-            .threads
-            .entry(sample.thread)
-            .or_default()
-            .entry(sample.core_type)
-            .or_default();
+        let of_thread = self.threads.entry(sample.thread, BTreeMap::new);
+        let known = of_thread.entry(sample.core_type).or_default();
         let other_sets = known
             .parts
             .first()

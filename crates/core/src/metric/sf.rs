@@ -3,10 +3,10 @@
 //! Three sources (PMCSched, section 4; PMCTrack, section 4.1): a model over counters of the core type the thread runs on, trained
 //! ([`super::trained`]) or, for core types without one, the untrained one here; its own speeds, measured when it last ran on each type ("IPC sampling"); and the truth, which only a simulator has.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{MetricDef, MetricSource, ReadBy, Round};
+use crate::by_id::ByThread;
 use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
@@ -50,14 +50,14 @@ impl MetricSource for Oracle {
 pub(super) struct Sampled {
     topology: Arc<Topology>,
     /// Instructions per second by core type.
-    speeds: BTreeMap<ThreadId, Vec<Option<f64>>>,
+    speeds: ByThread<Box<[Option<f64>]>>,
 }
 
 impl Sampled {
     pub(super) fn new(topology: &Arc<Topology>) -> Self {
         Self {
             topology: Arc::clone(topology),
-            speeds: BTreeMap::new(),
+            speeds: ByThread::default(),
         }
     }
 }
@@ -67,10 +67,7 @@ impl MetricSource for Sampled {
         let sample = round.sample;
         let seconds = sample.running.as_secs_f64();
         let types = self.topology.core_types.len();
-        let speeds = self
-            .speeds
-            .entry(sample.thread)
-            .or_insert_with(|| vec![None; types]);
+        let speeds = (self.speeds).entry(sample.thread, || vec![None; types].into());
         if seconds > 0.0 {
             let ips = sample.counts.get(Event::Instructions).map(|i| i / seconds);
             let slot = &mut speeds[sample.core_type.index()];
@@ -81,7 +78,7 @@ impl MetricSource for Sampled {
     }
 
     fn forget(&mut self, thread: ThreadId) {
-        self.speeds.remove(&thread);
+        self.speeds.remove(thread);
     }
 }
 

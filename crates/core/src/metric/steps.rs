@@ -32,18 +32,32 @@ impl FixedModel {
     /// The speed-up factor from a round; none of a thread that did nothing. A feature whose events are not counted adds nothing.
     #[must_use]
     pub fn factor_q16(&self, round: &Round<'_>) -> Option<u64> {
-        self.features.first()?.read_q20(round)?;
-        let add = |f: &FixedFeature| {
-            let value = f.read_q20(round)?;
-            let reached = f.steps.partition_point(|(least, _)| *least <= value);
-            Some(f.steps[reached.checked_sub(1)?].1)
-        };
-        let sum: i64 = self.base_q16 + self.features.iter().filter_map(add).sum::<i64>();
-        Some(sum.max(1) as u64)
+        self.evaluate(round).map(|(factor, _)| factor)
+    }
+
+    /// The same, and whether every feature could be read.
+    #[must_use]
+    pub fn evaluate(&self, round: &Round<'_>) -> Option<(u64, bool)> {
+        let (first, others) = self.features.split_first()?;
+        let mut sum = self.base_q16 + first.addition(first.read_q20(round)?);
+        let mut complete = true;
+        for feature in others {
+            match feature.read_q20(round) {
+                Some(value) => sum += feature.addition(value),
+                None => complete = false,
+            }
+        }
+        Some((sum.max(1) as u64, complete))
     }
 }
 
 impl FixedFeature {
+    /// What a value of the ratio adds: nothing below the least step.
+    fn addition(&self, value: u64) -> i64 {
+        let reached = self.steps.partition_point(|(least, _)| *least <= value);
+        reached.checked_sub(1).map_or(0, |row| self.steps[row].1)
+    }
+
     /// The ratio in the newest sample of a round that has both events.
     #[must_use]
     pub fn read_q20(&self, round: &Round<'_>) -> Option<u64> {

@@ -130,6 +130,18 @@ impl Seats {
         }
     }
 
+    /// The same of many threads, in order of id.
+    #[must_use]
+    pub fn present_of(&self, threads: &[&ThreadInfo]) -> Vec<(usize, bool)> {
+        let mut held = self.held.iter().peekable();
+        let present = |info: &&ThreadInfo| {
+            while held.next_if(|h| h.thread < info.id).is_some() {}
+            let given = held.peek().filter(|h| h.thread == info.id);
+            given.map_or_else(|| (self.rank_of(info.cpu), false), |h| (h.rank, true))
+        };
+        threads.iter().map(present).collect()
+    }
+
     /// Gives each thread, in order of id, a seat on its rank; returns who has to be told (row in `wanted`) what.
     ///
     /// Threads that stay on their rank keep their core. With `lenient`, a thread that something else confined to its

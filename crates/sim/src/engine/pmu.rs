@@ -2,7 +2,8 @@
 //!
 //! Input: cumulative counters at the ends of intervals. Output: [`Sample`]s with the noise that real readings have. Only what a
 //! policy reads is counted, beside instructions and cycles, and it is multiplexed where a core type has too few counters: each
-//! core type has event sets of its own. Energy, occupancy and what programs report take no counter and are always there.
+//! core type has event sets of its own. Energy, occupancy and what programs report take no counter and are always there. So does
+//! Thread Director's class, once it is read: it is there on the fastest core type, and drawn for each phase of each program.
 
 use countersteer_core::counters::divide;
 use countersteer_core::events::{EVENTS, Event};
@@ -41,7 +42,7 @@ fn sets_of(core_type: &CoreType, groups: &[Vec<Event>]) -> Vec<Vec<Event>> {
     let fixed = &FIXED[..(core_type.fixed_counters as usize).min(FIXED.len())];
     let fits = |set: &[Event]| {
         let programmable = set.iter().filter(|event| !fixed.contains(event)).count();
-        programmable <= core_type.counters as usize && set.len() + VIRTUAL.len() + 2 <= Counts::MOST
+        programmable <= core_type.counters as usize && set.len() + VIRTUAL.len() + 4 <= Counts::MOST
     };
     let exists = |event: &&Event| core_type.counts(**event);
     let existing = |group: &Vec<Event>| group.iter().filter(exists).copied().collect();
@@ -63,6 +64,9 @@ pub(super) struct Pmu {
     /// True efficiency factors are read.
     wants_ef: bool,
     period: usize,
+    /// Core type on which threads have classes, while somebody reads them; what these are drawn by.
+    classes_on: Option<CoreTypeId>,
+    seed: u64,
 }
 
 /// What only a simulator knows of a thread's current phase.
@@ -95,6 +99,8 @@ impl Pmu {
             always: Vec::new(),
             wants_ef: false,
             period: 0,
+            classes_on: None,
+            seed,
         };
         pmu.count(topology, |_| Vec::new());
         pmu
@@ -106,7 +112,15 @@ impl Pmu {
             .iter()
             .flatten()
             .any(|e| *e == Event::EfTrue);
-        let without_counter = |event: &Event| VIRTUAL.contains(event) || *event == Event::Work;
+        const WITHOUT_COUNTER: [Event; 2] = [Event::Work, Event::TdClass];
+        let without_counter =
+            |event: &Event| VIRTUAL.contains(event) || WITHOUT_COUNTER.contains(event);
+        let fast = topology.extremes().0;
+        let mut classes_read = read(fast)
+            .into_iter()
+            .flatten()
+            .chain(self.always.iter().copied());
+        self.classes_on = classes_read.any(|e| e == Event::TdClass).then_some(fast);
         let sets = |(row, core_type): (usize, &CoreType)| {
             let mut groups = read(CoreTypeId::from_index(row));
             groups.extend(self.always.iter().map(|event| vec![*event]));
@@ -199,6 +213,10 @@ impl Pmu {
         if let Some(ef) = truth.ef {
             counts.set(Event::EfTrue, ef);
         }
+        if self.classes_on == Some(core_type) {
+            let class = class_of(self.seed, truth.sf);
+            counts.set(Event::TdClass, f64::from(class));
+        }
         counts.set(Event::Work, now.instructions - last.instructions);
         self.samples.push(Sample {
             thread,
@@ -221,9 +239,49 @@ impl Pmu {
     }
 }
 
+/// Thread Director's class of a phase, which is known by its speed-up factor to the last bit: all classes are as likely whatever
+/// the factor, and the same phase of a program keeps its own for a whole run.
+fn class_of(seed: u64, sf_true: f64) -> u32 {
+    let bytes = sf_true
+        .to_bits()
+        .to_le_bytes()
+        .into_iter()
+        .chain(seed.to_le_bytes());
+    // FNV-1a, and its upper half mixed in since the lowest bits are the weakest.
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    ((hash ^ hash >> 32) % 4) as u32
+}
+
 /// A deviate of mean 0 and standard deviation 1, bell-shaped as far as noise needs it.
 fn deviate(rng: &mut rand_pcg::Pcg64) -> f64 {
     // The sum of three uniforms (Irwin-Hall) has variance 1/4.
     let sum: f64 = (0..3).map(|_| rng.random::<f64>()).sum();
     (sum - 1.5) * 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_phases_have_nothing_to_do_with_their_factors() {
+        let phases = (0..4000u32).map(|i| {
+            let sf = 1.0 + f64::from(i) / 2000.0;
+            (f64::from(class_of(1, sf)), sf)
+        });
+        let phases: Vec<(f64, f64)> = phases.collect();
+        let n = phases.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| phases.iter().map(of).sum::<f64>() / n;
+        let (class, sf) = (mean(|p| p.0), mean(|p| p.1));
+        let sum = |of: &dyn Fn(&(f64, f64)) -> f64| phases.iter().map(of).sum::<f64>();
+        let both = sum(&|p| (p.0 - class) * (p.1 - sf));
+        let r = both / (sum(&|p| (p.0 - class).powi(2)) * sum(&|p| (p.1 - sf).powi(2))).sqrt();
+        assert!(r.abs() < 0.05, "{r}");
+        for wanted in 0..4 {
+            let share = sum(&|p| f64::from(u8::from(p.0 == f64::from(wanted)))) / n;
+            assert!((share - 0.25).abs() < 0.03, "class {wanted}: {share}");
+        }
+    }
 }

@@ -1,0 +1,352 @@
+//! Speed-up factors of big cores, kept by phase, for use on small cores.
+//!
+//! Source: PMCSched, section 4: HSF/B (`sf_history`: the trained model of the big core) and HSF/TD (`sf_td_history`: Thread
+//! Director); the idea after Garcia-Garcia et al. (2018). Each thread has a table of phases. A phase is known by its signature:
+//! branches, loads, floating-point and vector operations, and misses of the last-level cache (as `log2(1 + x)`), all per 1,000
+//! instructions, which hardly depend on the core type. On the big core the estimate goes into the table; on a small one the
+//! factor is that of the nearest phase. A small core without a phase near enough is a *miss*: the factor stays what it was, and
+//! `sf_history_misses` counts misses in a row, so that a policy can send the thread to a big core to be estimated there.
+//!
+//! Decided here, since the papers give no numbers: 16 phases; a phase is the same within a mean relative difference of .15;
+//! an estimate moves the entry by .65; the least recently used one is dropped. Tables are per thread, not per program. The model's
+//! estimate is taken as it is: the paper's models do not abstain. A core type without a trained model has the untrained one.
+//! Assumes that a phase has one SF. Loses: programs with more phases than the table has, and phases that differ in nothing that the
+//! signature sees.
+
+use std::sync::Arc;
+
+use super::director::Director;
+use super::sf::Model as Untrained;
+use super::{MetricDef, MetricSource, ReadBy, Round};
+use crate::by_id::ByThread;
+use crate::sample::Event;
+use crate::topology::Topology;
+use crate::units::{CoreTypeId, ThreadId};
+
+const SIGNATURE: &[Event] = &[
+    Event::Branches,
+    Event::Loads,
+    Event::FpOperations,
+    Event::SimdOperations,
+    Event::LlcMisses,
+];
+
+pub(super) const SF_HISTORY: MetricDef = MetricDef {
+    name: "sf_history",
+    unit: "ratio",
+    prose: "speed-up factor by the big core's model, on small cores that of the same phase by a history table",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: SIGNATURE,
+    read_by: ReadBy::Source(|topology| History::boxed(topology, Estimate::model)),
+};
+
+pub(super) const SF_HISTORY_MISSES: MetricDef = MetricDef {
+    name: "sf_history_misses",
+    unit: "",
+    prose: "samples in a row on small cores whose phase is not in the history table of sf_history",
+    read_by: ReadBy::Beside(SF_HISTORY.name),
+    ..SF_HISTORY
+};
+
+pub(super) const SF_TD_HISTORY: MetricDef = MetricDef {
+    name: "sf_td_history",
+    unit: "ratio",
+    prose: "speed-up factor by Thread Director on big cores, on small ones that of the same phase by a history table; only in the simulator",
+    needs: &[Event::Instructions, Event::TdClass],
+    helps: SIGNATURE,
+    read_by: ReadBy::Source(|topology| History::boxed(topology, Estimate::director)),
+};
+
+pub(super) const SF_TD_HISTORY_MISSES: MetricDef = MetricDef {
+    name: "sf_td_history_misses",
+    unit: "",
+    prose: "samples in a row on small cores whose phase is not in the history table of sf_td_history",
+    read_by: ReadBy::Beside(SF_TD_HISTORY.name),
+    ..SF_TD_HISTORY
+};
+
+/// Whether a metric reads, on the fastest core type, what its model of SF reads.
+pub(super) fn by_model(metric: &str) -> bool {
+    [SF_HISTORY.name, SF_HISTORY_MISSES.name].contains(&metric)
+}
+
+/// Phases of a thread that are remembered.
+const MOST_PHASES: usize = 16;
+/// A phase is the same up to this mean relative difference of its ratios.
+const SAME: f64 = 0.15;
+/// What is left of an entry when another estimate of its phase comes.
+const KEPT: f64 = 0.35;
+
+/// Ratios per 1,000 instructions, of those that are counted.
+type Signature = [Option<f64>; 4];
+
+/// The signature of a round; none of one that is not whole or counts nothing of it.
+fn signature(round: &Round<'_>) -> Option<Signature> {
+    if !round.is_whole() {
+        return None;
+    }
+    let ratio = |event| Some(1e3 * round.ratio(event, Event::Instructions)?);
+    let [fp, simd] = [Event::FpOperations, Event::SimdOperations].map(ratio);
+    let signature = [
+        ratio(Event::Branches),
+        ratio(Event::Loads),
+        fp.zip(simd).map(|(fp, simd)| fp + simd),
+        ratio(Event::LlcMisses).map(|misses| (1.0 + misses).log2()),
+    ];
+    signature.iter().any(Option::is_some).then_some(signature)
+}
+
+/// Mean relative difference of the ratios that both have; ratios below 1 are taken as 1, since they weigh nothing.
+fn distance(a: &Signature, b: &Signature) -> f64 {
+    let both = a.iter().zip(b).filter_map(|(a, b)| (*a).zip(*b));
+    let (sum, count) = both.fold((0.0, 0u32), |(sum, count), (a, b)| {
+        (sum + (a - b).abs() / a.max(b).max(1.0), count + 1)
+    });
+    if count > 0 {
+        sum / f64::from(count)
+    } else {
+        f64::INFINITY
+    }
+}
+
+/// Where estimates on the big core come from.
+enum Estimate {
+    Model {
+        topology: Arc<Topology>,
+        untrained: Untrained,
+    },
+    Director(Director),
+}
+
+impl Estimate {
+    fn model(topology: &Arc<Topology>) -> Self {
+        Self::Model {
+            topology: Arc::clone(topology),
+            untrained: Untrained::new(topology),
+        }
+    }
+
+    fn director(topology: &Arc<Topology>) -> Self {
+        Self::Director(Director::new(topology))
+    }
+
+    /// An estimate, where the thread runs on the fastest core type.
+    fn read(&mut self, round: &Round<'_>, fast: bool) -> Option<f64> {
+        match self {
+            Self::Director(director) => director.factor(round),
+            Self::Model { .. } if !fast => None,
+            Self::Model {
+                topology,
+                untrained,
+            } => {
+                let models = topology.models.get(round.sample.core_type.index());
+                match models.and_then(|models| models.sf.as_ref()) {
+                    Some(model) => Some(model.predict(round)?.factor),
+                    None => untrained.read(round),
+                }
+            }
+        }
+    }
+}
+
+/// What is known of a thread.
+#[derive(Default)]
+struct Known {
+    /// Signatures and factors, most recently used first.
+    phases: Vec<(Signature, f64)>,
+    factor: Option<f64>,
+    misses: u32,
+}
+
+impl Known {
+    /// The nearest phase, moved to the front, if it is near enough.
+    fn recall(&mut self, signature: &Signature) -> Option<&mut f64> {
+        let distances = self
+            .phases
+            .iter()
+            .map(|(known, _)| distance(known, signature));
+        let nearest = distances
+            .enumerate()
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .filter(|(_, distance)| *distance <= SAME)?;
+        self.phases[..=nearest.0].rotate_right(1);
+        self.phases.first_mut().map(|(_, factor)| factor)
+    }
+
+    fn estimated(&mut self, signature: &Signature, estimate: f64) {
+        let factor = match self.recall(signature) {
+            Some(factor) => {
+                *factor = KEPT * *factor + (1.0 - KEPT) * estimate;
+                *factor
+            }
+            None => {
+                self.phases.truncate(MOST_PHASES - 1);
+                self.phases.insert(0, (*signature, estimate));
+                estimate
+            }
+        };
+        self.factor = Some(factor);
+    }
+}
+
+struct History {
+    fast: CoreTypeId,
+    estimate: Estimate,
+    threads: ByThread<Known>,
+    /// Misses of the thread that was read last.
+    misses: u32,
+}
+
+impl History {
+    fn boxed(
+        topology: &Arc<Topology>,
+        estimate: fn(&Arc<Topology>) -> Estimate,
+    ) -> Box<dyn MetricSource> {
+        Box::new(Self {
+            fast: topology.extremes().0,
+            estimate: estimate(topology),
+            threads: ByThread::default(),
+            misses: 0,
+        })
+    }
+}
+
+impl MetricSource for History {
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        let fast = round.sample.core_type == self.fast;
+        let estimate = self.estimate.read(round, fast);
+        let signature = signature(round);
+        let known = self.threads.entry(round.sample.thread, Known::default);
+        if fast {
+            known.misses = 0;
+            if let Some((signature, estimate)) = signature.zip(estimate) {
+                known.estimated(&signature, estimate);
+            }
+        } else if let Some(signature) = signature {
+            match known.recall(&signature) {
+                Some(factor) => {
+                    known.factor = Some(*factor);
+                    known.misses = 0;
+                }
+                None => known.misses += 1,
+            }
+        }
+        self.misses = known.misses;
+        known.factor
+    }
+
+    fn beside(&self) -> Option<f64> {
+        Some(f64::from(self.misses))
+    }
+
+    fn forget(&mut self, thread: ThreadId) {
+        self.threads.remove(thread);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Counts, Sample};
+    use crate::testing;
+    use crate::units::{CpuId, Nanos};
+
+    /// A sample with branches and misses per 1,000 instructions.
+    fn sample(core_type: u32, branches: f64, misses: f64, class: Option<f64>) -> Sample {
+        let mut counts = Counts::default();
+        counts.set(Event::Instructions, 1e6);
+        counts.set(Event::Branches, branches * 1e3);
+        counts.set(Event::LlcMisses, misses * 1e3);
+        class
+            .into_iter()
+            .for_each(|class| counts.set(Event::TdClass, class));
+        let ran = Nanos::from_millis(100);
+        Sample {
+            thread: ThreadId(1),
+            cpu: CpuId(0),
+            core_type: CoreTypeId(core_type),
+            at: ran,
+            set: 0,
+            sets: 1,
+            enabled: ran,
+            running: ran,
+            counts,
+        }
+    }
+
+    /// Factors and misses after each sample.
+    fn shown(samples: &[Sample]) -> Vec<(Option<f64>, Option<f64>)> {
+        let topology = testing::topology(testing::SMT);
+        let mut source = History::boxed(&topology, Estimate::director);
+        let mut read = |sample| (source.read(&Round::of(sample)), source.beside());
+        samples.iter().map(&mut read).collect()
+    }
+
+    #[test]
+    fn small_cores_recall_what_the_big_core_said_of_the_same_phase() {
+        let big = |branches, class| sample(0, branches, 1.0, Some(class));
+        let small = |branches| sample(1, branches, 1.0, None);
+        // Two phases on a big core; then the second phase, the first, one never seen, and the first once more.
+        let mut samples = vec![big(200.0, 2.0), big(50.0, 3.0)];
+        samples.extend([
+            small(52.0),
+            small(190.0),
+            small(110.0),
+            small(110.0),
+            small(205.0),
+        ]);
+        let told = shown(&samples);
+        let expected = [
+            (Some(1.56), Some(0.0)),
+            (Some(2.14), Some(0.0)),
+            (Some(2.14), Some(1.0)),
+            (Some(2.14), Some(2.0)),
+            (Some(2.14), Some(0.0)),
+        ];
+        assert_eq!(told[2..], expected);
+    }
+
+    #[test]
+    fn the_least_recently_used_phase_is_dropped() {
+        let mut known = Known::default();
+        let of = |step: usize| [Some(1.5f64.powi(step as i32 + 1)), None, None, None];
+        for step in 0..MOST_PHASES {
+            known.estimated(&of(step), step as f64);
+        }
+        assert!(known.recall(&of(0)).is_some());
+        known.estimated(&of(MOST_PHASES), 0.0);
+        assert_eq!(known.phases.len(), MOST_PHASES);
+        assert!(known.recall(&of(0)).is_some(), "it was just used");
+        assert!(known.recall(&of(1)).is_none(), "it was not");
+    }
+
+    #[test]
+    fn estimates_of_a_phase_are_averaged() {
+        let mut known = Known::default();
+        let phase = [Some(100.0), None, None, Some(2.0)];
+        known.estimated(&phase, 2.0);
+        known.estimated(&phase, 1.0);
+        assert_eq!(known.factor, Some(0.35 * 2.0 + 0.65));
+    }
+
+    #[test]
+    fn the_big_cores_model_is_read_there_and_its_events_are_counted_there_only() {
+        let text = include_str!("../../../../machines/i9-12900k-8p8e.toml");
+        let machine = crate::machine::Machine::parse("i9", text).unwrap();
+        let topology = Arc::new(Topology::new(&machine));
+        let events = |core_type| {
+            super::super::events_on(&topology, CoreTypeId(core_type), &[SF_HISTORY.name])
+        };
+        let model = topology.models[0].sf.as_ref().unwrap();
+        assert!(model.events().iter().all(|e| events(0).contains(e)));
+        assert!(SIGNATURE.iter().all(|e| events(1).contains(e)));
+        assert!(events(1).len() < events(0).len());
+        let mut source = History::boxed(&topology, Estimate::model);
+        let mut busy = sample(0, 100.0, 1.0, None);
+        busy.counts.set(Event::Cycles, 4e5);
+        let factor = source.read(&Round::of(&busy)).unwrap();
+        assert!((1.0..4.0).contains(&factor), "{factor}");
+        busy.core_type = CoreTypeId(1);
+        assert_eq!(source.read(&Round::of(&busy)), Some(factor));
+    }
+}

@@ -1,0 +1,75 @@
+//! The table by which threads that come or wake between decisions are let onto core types.
+
+use countersteer_core::placement::AdmissionTable;
+use countersteer_core::policy::HintClass;
+use countersteer_core::units::GroupId;
+
+use super::Hsf;
+use super::candidate::Candidate;
+
+impl Hsf {
+    /// The table, if it changed.
+    pub(super) fn admission(
+        &mut self,
+        all: &[Candidate<'_>],
+        ranks: &[usize],
+        quota: &[usize],
+    ) -> Option<AdmissionTable> {
+        if all.iter().any(|c| c.sent.is_some()) {
+            return None;
+        }
+        let rows = self.rows(all, ranks, quota);
+        let table = AdmissionTable {
+            metric: self.source.metric.into(),
+            rows,
+        };
+        let close = |a: &(f64, GroupId), b: &(f64, GroupId)| {
+            a.1 == b.1 && (a.0 - b.0).abs() <= self.margin.max(0.01) * b.0
+        };
+        let same = self.table.as_ref().is_some_and(|old| {
+            old.rows.len() == table.rows.len()
+                && old.rows.iter().zip(&table.rows).all(|(a, b)| close(a, b))
+        });
+        if same {
+            return None;
+        }
+        self.table = Some(table.clone());
+        Some(table)
+    }
+
+    fn rows(&self, all: &[Candidate<'_>], ranks: &[usize], quota: &[usize]) -> Vec<(f64, GroupId)> {
+        let seats = self.seats.ranks();
+        // As long as a core is free, whoever comes takes the fastest free one.
+        let free = seats
+            .iter()
+            .zip(quota)
+            .position(|(r, q)| *q < r.cores.len());
+        let last = free.unwrap_or(seats.len() - 1);
+        let mut rows: Vec<(f64, GroupId)> = Vec::with_capacity(last + 1);
+        for (rank, seat) in seats.iter().enumerate().take(last) {
+            let (mut inside, mut outside) = (f64::INFINITY, 0.0f64);
+            // The table is compared with threads' own factors.
+            let counts =
+                |c: &Candidate<'_>| c.sf.is_some() && c.class == HintClass::Full && c.alone;
+            for (c, own) in all.iter().zip(ranks).filter(|(c, _)| counts(c)) {
+                if *own == rank {
+                    inside = inside.min(c.key);
+                } else if *own > rank {
+                    outside = outside.max(c.key);
+                }
+            }
+            if inside.is_finite() {
+                // Halfway between the last one in and the first one out, so that noise on either side changes nothing.
+                let least = if inside > outside {
+                    (inside + outside) / 2.0
+                } else {
+                    inside * (1.0 - self.margin)
+                };
+                let least = rows.last().map_or(least, |above| least.min(above.0));
+                rows.push((least.max(0.0), seat.group));
+            }
+        }
+        rows.push((0.0, seats[last].group));
+        rows
+    }
+}

@@ -1,0 +1,154 @@
+//! Threads that are sent to a core type to learn what they gain there.
+
+use countersteer_core::policy::HintClass;
+use countersteer_core::units::{Nanos, ThreadId};
+
+use super::Hsf;
+use super::candidate::{Candidate, Trip};
+
+/// How many times as often those may be measured that have begun another phase.
+const SOONER: u64 = 4;
+
+/// Doublings, at most, of the time after which a thread is tried again without success.
+const MOST_PATIENCE: u32 = 6;
+
+/// Decisions for which a thread stays on the big core where its phase is put into its table.
+const VISIT: u32 = 3;
+/// Phase misses in a row after which a thread is sent.
+const MISSES: f64 = 2.0;
+/// Time after which a thread may be sent again, at first and at most.
+const LEAST_GAP: Nanos = Nanos::from_millis(2_000);
+const MOST_GAP: Nanos = Nanos::from_millis(32_000);
+
+/// A thread that was sent to a big core because its phase is in no table.
+#[derive(Clone, Copy)]
+pub(super) struct Visit {
+    thread: ThreadId,
+    /// Decisions that it has left there; with none it is ranked again.
+    left: u32,
+}
+
+impl Hsf {
+    /// Sends threads that have to be measured to the type they were not on.
+    pub(super) fn explore(&mut self, all: &mut [Candidate<'_>], now: Nanos, quota: &[usize]) {
+        let last = quota.len() - 1;
+        for c in all.iter_mut() {
+            let end = c
+                .seat
+                .and_then(|seat| [0, last].iter().position(|r| *r == seat));
+            if let Some(end) = end {
+                c.memory.been[end] = Some(now);
+            }
+        }
+        if quota[0] == 0 || quota[last] == 0 {
+            return;
+        }
+        for c in all.iter_mut().filter(|c| is_measured(c)) {
+            match c.memory.been {
+                _ if c.sf.is_some() => {}
+                [None, _] => c.send(Trip::Measure, f64::INFINITY),
+                [Some(_), None] => c.send(Trip::Measure, f64::NEG_INFINITY),
+                _ => {}
+            }
+        }
+        if all.iter().all(|c| c.sent.is_none()) {
+            self.measure_again(all, now);
+        }
+    }
+
+    /// Sends the thread whose measurement is the oldest.
+    fn measure_again(&mut self, all: &mut [Candidate<'_>], now: Nanos) {
+        let since = now.since(self.last_refresh).0;
+        if since < self.refresh.0 / SOONER {
+            return;
+        }
+        let due = since >= self.refresh.0;
+        let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
+        // Who has been on both types without a measure slept there, or has none to give: it is tried again less and less often.
+        let patient = |c: &Candidate<'_>| {
+            let tried = oldest(c).unwrap_or_default();
+            now.since(tried).0 >= self.refresh.0 << c.memory.fruitless.min(MOST_PATIENCE)
+        };
+        let wanted = |c: &&mut Candidate<'_>| match c.sf {
+            Some(_) => due || c.memory.changed,
+            None => due && patient(c),
+        };
+        let stale = all.iter_mut().filter(|c| is_measured(c)).filter(wanted);
+        if let Some(c) = stale.min_by_key(|c| (!c.memory.changed, oldest(c), c.info.id)) {
+            c.memory.changed = false;
+            c.memory.fruitless = if c.sf.is_some() {
+                0
+            } else {
+                c.memory.fruitless + 1
+            };
+            self.last_refresh = now;
+            let [fast, slow] = c.memory.been;
+            let to_fast = if fast <= slow { 1.0 } else { -1.0 };
+            c.send(Trip::Measure, to_fast * f64::INFINITY);
+        }
+    }
+
+    /// Sends one thread at a time, whose phase is in no table, to the big core of the thread that gains least there.
+    pub(super) fn refresh_history(
+        &mut self,
+        all: &mut [Candidate<'_>],
+        now: Nanos,
+        quota: &[usize],
+    ) {
+        if quota.len() < 2 || quota[0] == 0 {
+            return;
+        }
+        if let Some(visit) = &mut self.visit {
+            let row = all.binary_search_by_key(&visit.thread, |c| c.info.id);
+            let Ok(row) = row else {
+                self.visit = None;
+                return;
+            };
+            if visit.left > 0 {
+                visit.left -= 1;
+                all[row].send(Trip::Refresh, f64::INFINITY);
+            } else {
+                all[row].visits = true;
+            }
+            return;
+        }
+        let lost = |c: &&mut Candidate<'_>| {
+            let waited = c
+                .memory
+                .forced
+                .is_none_or(|at| now.since(at) >= c.memory.gap);
+            c.misses >= MISSES && waited && c.seat != Some(0) && c.class == HintClass::Full
+        };
+        let next = all
+            .iter_mut()
+            .filter(lost)
+            .min_by_key(|c| (c.sf.is_some(), c.memory.forced, c.info.id));
+        if let Some(c) = next {
+            c.memory.forced = Some(now);
+            c.memory.gap = c.memory.gap.max(LEAST_GAP);
+            c.send(Trip::Refresh, f64::INFINITY);
+            self.visit = Some(Visit {
+                thread: c.info.id,
+                left: VISIT - 1,
+            });
+        }
+    }
+
+    /// Ends a visit once its thread was ranked again: one that changes nothing makes the next one wait longer.
+    pub(super) fn end_visit(&mut self, all: &mut [Candidate<'_>], ranks: &[usize]) {
+        let ended = all.iter().position(|c| c.visits);
+        if let Some(row) = ended {
+            let gap = &mut all[row].memory.gap;
+            *gap = if ranks[row] == 0 {
+                LEAST_GAP
+            } else {
+                Nanos(gap.0 * 2).min(MOST_GAP)
+            };
+            self.visit = None;
+        }
+    }
+}
+
+fn is_measured(c: &Candidate<'_>) -> bool {
+    c.measured && c.class == HintClass::Full
+}

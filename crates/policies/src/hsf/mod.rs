@@ -1,0 +1,313 @@
+//! `hsf`: the threads with the highest speed-up factors run on the fastest cores.
+//!
+//! Idea: aggregate speed-up is the sum over threads on big cores of SF - 1, so it is greatest when the big cores go to the
+//! highest SFs. Threads are ranked by SF and seated by core type, fastest first. Threads of one application are ranked by what big
+//! cores are worth to the application (`tlp`), so that a serial phase comes before a parallel one.
+//!
+//! Source: "HSP" in PMCTrack, section 4.1.1; "HSF" in PMCSched, section 4 (after Koufaty et al., EuroSys 2010, and Saez et
+//! al., TOCS 2012). PMCSched's variants: HSF/BS is `hsf`, HSF/B is `hsf:sf=history`, HSF/TD is `hsf:sf=history,history=td`.
+//!
+//! Assumes: one thread's speed does not depend on where the others are. Loses: when shared caches or bandwidth decide, when
+//! fairness matters (the slowest threads never see a big core), and with threads of a parallel program that wait for each
+//! other. `sf=td` is close to chance, since Thread Director's factors do not correlate with the true ones; `sf=history` loses to
+//! moves where phases are many and short.
+//!
+//! What the papers leave open, and was decided here:
+//!
+//! - Hysteresis: who sits on a faster type keeps its seat against a challenger that is ahead by less than `margin`, unless its
+//!   own SF has ranked it lower for `patience` decisions in a row; so real differences win however small, and noise rarely
+//!   does. A thread that was moved lately is held to twice the margin and patience for each move, which ends the ping-pong of a
+//!   model that disagrees with itself across core types.
+//! - Threads without SF count as average. `sf=sampled` and `sf=work`, and `sf=model` for threads on which the model abstains, need a
+//!   run on the fastest and on the slowest type: threads without are sent to the type they have not been on, and every `refresh_ms`
+//!   the one with the oldest measurement is sent again. With `phases=on` those go first that have begun another phase since they were
+//!   measured, and need not wait for `refresh_ms` to pass but for a quarter of it.
+//! - With `sf=history` a thread on a slow core whose phase was in no table at two samples is sent to a big core for three decisions, in
+//!   exchange for the thread that gains least there, and then ranked again without a claim to that seat. One thread at a time;
+//!   the same one not within 2 s, twice as long after each visit that changed nothing (at most 32 s). PMCSched names such a throttle
+//!   and no numbers. These moves have a reason of their own in the record.
+//! - The formulas of applications are taken with the SF of each thread in place of the mean of all, which is the same where threads
+//!   are alike. Threads whose SF is within `margin` of the mean take turns on the big cores that these got, every `turn_ms`; turns
+//!   make no difference to the application's worth.
+//! - What programs tell about their threads: a priority weighs the thread's SF, against those of its own program's threads only. A
+//!   thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
+//!   own word (`qos_permille`); neither is sent to be measured.
+//! - With `clamp=on` the frequency follows the seat: a thread that comes to a fast core is asked for in full at once, instead of
+//!   when its load has grown there, and one that was seated low does not hold up clocks that it gains little from.
+
+mod admission;
+mod candidate;
+mod explore;
+mod rank;
+mod source;
+mod speeds;
+
+use std::sync::Arc;
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::placement::{
+    AdmissionTable, Clamp, Placement, Reason, Target, ThreadPlacement,
+};
+use countersteer_core::policy::{
+    HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, Seats, View,
+};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{GroupId, Nanos};
+
+use candidate::{Candidate, Memory, Trip};
+use explore::Visit;
+use source::{Learns, Source};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "hsf",
+    summary: "high speed-up factor first: fastest cores to the threads that gain most",
+    source: "PMCTrack, section 4.1.1 (HSP); PMCSched, section 4 (HSF)",
+    params: &[
+        ParamDef {
+            key: "sf",
+            default: "model",
+            prose: "where speed-up factors come from: model (counters where the thread runs; measured like sampled where the model abstains), steps (the same as the \
+                    engine in the kernel computes it), sampled (its own speed on \
+                    either type), td (Thread Director's classes on big cores, 2.5 elsewhere; simulator only), history (estimates on big cores, \
+                    kept by phase for use on small ones), work (the same by the work that programs say they do, sleep included, where nothing \
+                    counts instructions or they tell little), oracle (the truth; simulator only)",
+        },
+        ParamDef {
+            key: "history",
+            default: "model",
+            prose: "with sf=history: where estimates on big cores come from, model (counters) or td (Thread Director; simulator only)",
+        },
+        ParamDef {
+            key: "tlp",
+            default: "speedup",
+            prose: "what threads are ranked by: thread (their own SF, as PMCSched), speedup (what big cores are worth to their \
+                    application, as PMCTrack: a serial phase comes before parallel ones), camp (CAMP's utility factor), per-core \
+                    (what one big core adds to the application)",
+        },
+        ParamDef {
+            key: "turn_ms",
+            default: "200",
+            prose: "with tlp other than thread: time between turns of an application's threads on its big cores, in ms",
+        },
+        ParamDef {
+            key: "margin",
+            default: "0.05",
+            prose: "a challenger must be ahead by this fraction to take a seat at once",
+        },
+        ParamDef {
+            key: "patience",
+            default: "10",
+            prose: "decisions in a row after which a thread that is ranked lower loses its seat to any challenger",
+        },
+        ParamDef {
+            key: "refresh_ms",
+            default: "2000",
+            prose: "sf=sampled, sf=work and threads on which the model abstains: time between profiling moves once every thread is measured, in ms",
+        },
+        ParamDef {
+            key: "phases",
+            default: "off",
+            prose: "on, with sf=sampled: threads that begin another phase are measured again first, and up to four times as often",
+        },
+        ParamDef {
+            key: "clamp",
+            default: "off",
+            prose: "on: threads on the fastest cores are taken to ask for all of them, those on slower ones for no more than \
+                    a slower core can give, so that frequencies follow the seats (uclamp and energy preferences of real \
+                    machines; the simulator does not heed it)",
+        },
+    ],
+    make: |params, topology| Ok(Box::new(Hsf::new(params, topology)?)),
+};
+
+/// What threads are ranked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tlp {
+    Thread,
+    Speedup,
+    Camp,
+    PerCore,
+}
+
+struct Hsf {
+    needs: Needs,
+    source: Source,
+    tlp: Tlp,
+    turn: Nanos,
+    /// When the threads of applications last took turns.
+    turned: Nanos,
+    margin: f64,
+    patience: f64,
+    refresh: Nanos,
+    seats: Seats,
+    memory: Vec<Memory>,
+    last_refresh: Nanos,
+    /// The thread that is on a big core to have its phase put into its table.
+    visit: Option<Visit>,
+    /// Somebody was sent to be measured at the last decision: moves back are no sign of indecision.
+    exploring: bool,
+    table: Option<AdmissionTable>,
+    /// Frequency hint of each rank; none where they are not wanted or there is one core type.
+    clamps: Vec<Clamp>,
+    /// Speed of each rank between the slowest (0) and the fastest (1), for predictions on types in between.
+    between: Vec<f64>,
+}
+
+impl Hsf {
+    fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
+        let source = Source::new(params)?;
+        let kinds = [
+            ("thread", Tlp::Thread),
+            ("speedup", Tlp::Speedup),
+            ("camp", Tlp::Camp),
+            ("per-core", Tlp::PerCore),
+        ];
+        let phases = params.choice("phases", &[("off", false), ("on", true)])?;
+        let phases = phases && source.metric == "sf_sampled";
+        let mut metrics: Vec<&'static str> =
+            [source.metric].into_iter().chain(source.beside).collect();
+        if phases {
+            // Phases are derived from its counters.
+            metrics.push("sf_steps");
+        }
+        Ok(Self {
+            needs: Needs {
+                metrics,
+                phases,
+                ..Needs::NOTHING
+            },
+            source,
+            tlp: params.choice("tlp", &kinds)?,
+            turn: Nanos::from_secs_f64(params.number("turn_ms", 1.0)? * 1e-3),
+            turned: Nanos::ZERO,
+            margin: params.number("margin", 0.0)?,
+            patience: params.number("patience", 1.0)?,
+            refresh: Nanos::from_secs_f64(params.number("refresh_ms", 1.0)? * 1e-3),
+            clamps: if params.choice("clamp", &[("off", false), ("on", true)])? {
+                speeds::clamps(topology)
+            } else {
+                Vec::new()
+            },
+            between: speeds::between(topology),
+            seats: Seats::new(topology),
+            memory: Vec::new(),
+            last_refresh: Nanos::ZERO,
+            visit: None,
+            exploring: false,
+            table: None,
+        })
+    }
+
+    /// Keeps what the next decision needs; moves of threads that took turns are no sign of indecision.
+    fn remember(&mut self, all: &[Candidate<'_>], ranks: &[usize], turned: bool) {
+        let sent = turned || all.iter().any(|c| c.sent.is_some() || c.visits);
+        let explored = std::mem::replace(&mut self.exploring, sent) || sent;
+        self.memory = all
+            .iter()
+            .zip(ranks)
+            .map(|(c, rank)| {
+                // Half is forgotten in about 23 decisions.
+                let moved = c.seat.is_some_and(|seat| seat != *rank) && !explored;
+                Memory {
+                    restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)),
+                    ..c.memory
+                }
+            })
+            .collect();
+    }
+
+    fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
+        let rule = match (c.sent, c.sf, c.seat) {
+            (Some(Trip::Measure), ..) => "sent to be measured on this core type",
+            (Some(Trip::Refresh), ..) => {
+                "sent to a big core since its phase is not in its history table"
+            }
+            _ if rank > 0 && c.class != HintClass::Full => c.class.rule().unwrap_or_default(),
+            (_, None, _) => "no speed-up factor yet: taken as the average of the others",
+            (.., Some(seat)) if seat == rank => "keeps its core type",
+            (.., Some(seat)) if seat < rank && c.visits => {
+                "was on a big core for its history table, and others gain more there"
+            }
+            (.., Some(seat)) if seat < rank => "others gain more from its faster core",
+            (.., Some(_)) => "gains more from a faster core than who had it",
+            _ => "ranked by speed-up factor",
+        };
+        let ranks = self.seats.ranks().iter().zip(&self.between);
+        let predicted =
+            c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
+        Reason::rule(rule)
+            .saw(self.source.metric, c.sf)
+            .saw(
+                "priority",
+                c.info
+                    .told
+                    .filter(|t| t.priority != 0)
+                    .map(|t| t.priority.into()),
+            )
+            .against(
+                "times the speed on the slowest type",
+                predicted.into_iter().flatten(),
+            )
+    }
+}
+
+impl Policy for Hsf {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
+        let new = Self::new(params, topology)?;
+        // Hints that were given would stay.
+        if new.clamps.is_empty() != self.clamps.is_empty() {
+            return Err(PolicyError::Fixed);
+        }
+        *self = Self {
+            turned: self.turned,
+            memory: std::mem::take(&mut self.memory),
+            last_refresh: self.last_refresh,
+            exploring: self.exploring,
+            table: self.table.take(),
+            ..new
+        };
+        Ok(())
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        let (mut all, programs) = self.candidates(view);
+        let quota = self.seats.quota(all.len());
+        if quota.is_empty() {
+            return Placement::default();
+        }
+        match self.source.learns {
+            Learns::Nothing => {}
+            Learns::ByMeasuring => self.explore(&mut all, view.now, &quota),
+            Learns::OnBigCores => self.refresh_history(&mut all, view.now, &quota),
+        }
+        self.doubt(&mut all, &quota);
+        let mut ranks = self.rank(&all, &quota);
+        self.end_visit(&mut all, &ranks);
+        let admission = self.admission(&all, &ranks, &quota);
+        let turned = self.take_turns(view, &all, &programs, &mut ranks);
+        let wanted: Vec<(&ThreadInfo, usize)> =
+            all.iter().zip(&ranks).map(|(c, r)| (c.info, *r)).collect();
+        let told = self.seats.seat(&wanted, true);
+        let place = |(row, group): (usize, GroupId)| {
+            let c = &all[row];
+            let rank = ranks[row];
+            let placed =
+                ThreadPlacement::new(c.info.id, Target::Group(group), self.reason(c, rank));
+            ThreadPlacement {
+                clamp: self.clamps.get(rank).copied(),
+                ..placed
+            }
+        };
+        let threads = told.into_iter().map(place).collect();
+        self.remember(&all, &ranks, turned);
+        Placement {
+            threads,
+            admission,
+            caches: None,
+        }
+    }
+}

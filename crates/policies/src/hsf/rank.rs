@@ -1,0 +1,143 @@
+//! Who gets which core type, with hysteresis; turns of the threads of one application.
+
+use std::cmp::Ordering;
+
+use countersteer_core::policy::{HintClass, View};
+use countersteer_core::topology::GroupBy;
+
+use super::candidate::{Candidate, Programs};
+use super::{Hsf, Tlp};
+
+/// What a thread offers for a seat.
+struct Bid {
+    row: usize,
+    key: f64,
+    /// Its offer for a rank that it holds already, or for a slower one.
+    held: f64,
+    /// The rank it holds; beyond all when it has to compete like anybody else.
+    holds_from: usize,
+    here: usize,
+}
+
+impl Hsf {
+    /// Brings doubts up to date: who would sit lower if SFs alone decided?
+    pub(super) fn doubt(&self, all: &mut [Candidate<'_>], quota: &[usize]) {
+        if quota.len() < 2 {
+            return;
+        }
+        let mut rest: Vec<(f64, usize, usize)> = all
+            .iter()
+            .enumerate()
+            .map(|(row, c)| (c.key, c.seat.map_or(0, |seat| seat + 1), row))
+            .collect();
+        let order = |a: &(f64, usize, usize), b: &(f64, usize, usize)| {
+            b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2)))
+        };
+        for (rank, seats) in quota.iter().enumerate() {
+            for (_, _, row) in first(&mut rest, *seats, order) {
+                let c = &mut all[row];
+                let below = c.seat.is_some_and(|seat| rank > seat);
+                c.memory.doubt = match (c.visits, below) {
+                    (true, _) => u32::MAX,
+                    (_, true) => c.memory.doubt.saturating_add(1),
+                    _ => 0,
+                };
+            }
+        }
+    }
+
+    /// The rank of every thread.
+    pub(super) fn rank(&self, all: &[Candidate<'_>], quota: &[usize]) -> Vec<usize> {
+        let mut ranks = vec![quota.len() - 1; all.len()];
+        let mut rest: Vec<Bid> = all
+            .iter()
+            .enumerate()
+            .map(|(row, c)| self.bid(row, c))
+            .collect();
+        // Whoever is left over after the other types gets the slowest.
+        for (rank, seats) in quota.iter().enumerate().take(quota.len() - 1) {
+            let worth = |b: &Bid| if b.holds_from <= rank { b.held } else { b.key };
+            let order = |a: &Bid, b: &Bid| {
+                worth(b)
+                    .total_cmp(&worth(a))
+                    .then((a.here, a.row).cmp(&(b.here, b.row)))
+            };
+            for bid in first(&mut rest, *seats, order) {
+                ranks[bid.row] = rank;
+            }
+        }
+        ranks
+    }
+
+    fn bid(&self, row: usize, c: &Candidate<'_>) -> Bid {
+        let strength = c.memory.strength();
+        let doubted = f64::from(c.memory.doubt) >= self.patience * strength;
+        Bid {
+            row,
+            key: c.key,
+            held: c.key * (1.0 + self.margin * strength),
+            holds_from: c.seat.filter(|_| !doubted).unwrap_or(usize::MAX),
+            // Without a seat of its own, a thread is best left where it happens to be.
+            here: c.seat.unwrap_or_else(|| self.seats.rank_of(c.info.cpu)),
+        }
+    }
+
+    /// Has threads of an application that are alike take turns on the big cores that these got, those first that have had them
+    /// least. Says whether a thread moves for that.
+    pub(super) fn take_turns(
+        &mut self,
+        view: &View<'_>,
+        all: &[Candidate<'_>],
+        programs: &Programs,
+        ranks: &mut [usize],
+    ) -> bool {
+        let groups = view.topology.groups_by(GroupBy::CoreType);
+        let Some(fast) = groups.first().and_then(|group| group.core_type) else {
+            return false;
+        };
+        if self.tlp == Tlp::Thread || view.now.since(self.turned) < self.turn {
+            return false;
+        }
+        self.turned = view.now;
+        let mut of_program = programs.reader();
+        let mut turns = |c: &Candidate<'_>| {
+            let program = of_program.get(c.info.program);
+            let alike = program
+                .filter(|p| p.threads > 1)
+                .is_some_and(|p| c.sf.is_none_or(|sf| (sf / p.sf - 1.0).abs() <= self.margin));
+            let own = c.info.told.is_some_and(|told| told.priority != 0);
+            alike && !own && c.sent.is_none() && c.class == HintClass::Full
+        };
+        let mut usage = view.metrics.usage().read_threads();
+        let mut rows: Vec<(usize, f64)> = Vec::new();
+        for (row, c) in all.iter().enumerate().filter(|(_, c)| turns(c)) {
+            let big_s = usage.get(c.info.id).map_or(0.0, |u| u.cpu_s(fast));
+            rows.push((row, big_s));
+        }
+        let program = |(row, _): &(usize, f64)| all[*row].info.program;
+        rows.sort_by(|a, b| program(a).cmp(&program(b)).then(a.1.total_cmp(&b.1)));
+        let mut moved = false;
+        for team in rows.chunk_by(|a, b| program(a) == program(b)) {
+            let mut given: Vec<usize> = team.iter().map(|(row, _)| ranks[*row]).collect();
+            given.sort_unstable();
+            for ((row, _), rank) in team.iter().zip(given) {
+                moved |= ranks[*row] != rank;
+                ranks[*row] = rank;
+            }
+        }
+        moved
+    }
+}
+
+/// Takes the first so many out, in any order among themselves.
+fn first<T>(
+    rest: &mut Vec<T>,
+    count: usize,
+    mut order: impl FnMut(&T, &T) -> Ordering,
+) -> std::vec::Drain<'_, T> {
+    let count = count.min(rest.len());
+    if count > 0 && count < rest.len() {
+        rest.select_nth_unstable_by(count - 1, &mut order);
+    }
+    rest.drain(..count)
+}

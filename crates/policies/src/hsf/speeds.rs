@@ -1,0 +1,43 @@
+//! What core types can give: frequency hints and nominal speeds, by rank.
+
+use countersteer_core::placement::Clamp;
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::CoreTypeId;
+
+/// The fastest type is asked for all that it has, a slower one for what it can give: a thread that was throttled by what it
+/// asked for before is not throttled on the fast core, and one that is seated low does not drive up clocks that others share.
+pub(super) fn clamps(topology: &Topology) -> Vec<Clamp> {
+    let types: Vec<_> = types(topology).collect();
+    if types.len() < 2 {
+        return Vec::new();
+    }
+    let clamp = |(rank, t): (usize, &CoreTypeId)| match rank {
+        0 => Clamp::FULL,
+        _ => Clamp::at_most(topology.core_types[t.index()].capacity),
+    };
+    types.iter().enumerate().map(clamp).collect()
+}
+
+/// Where each type's nominal speed lies between the slowest (0) and the fastest (1).
+pub(super) fn between(topology: &Topology) -> Vec<f64> {
+    let speeds: Vec<f64> = types(topology)
+        .map(|t| &topology.core_types[t.index()])
+        .map(|t| f64::from(t.capacity) * t.freq_ghz * t.dispatch_width)
+        .collect();
+    let fast = speeds.first().copied().unwrap_or(1.0);
+    let slow = speeds.last().copied().unwrap_or(1.0);
+    let last = speeds.len().saturating_sub(1);
+    let place = |(row, speed): (usize, &f64)| match row {
+        0 => 1.0,
+        _ if row == last => 0.0,
+        _ if fast > slow => ((speed - slow) / (fast - slow)).clamp(0.0, 1.0),
+        _ => 0.5,
+    };
+    speeds.iter().enumerate().map(place).collect()
+}
+
+/// Core types that have CPUs, fastest first.
+fn types(topology: &Topology) -> impl Iterator<Item = CoreTypeId> + '_ {
+    let groups = topology.groups_by(GroupBy::CoreType);
+    groups.iter().filter_map(|g| g.core_type)
+}
