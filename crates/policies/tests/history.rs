@@ -87,11 +87,12 @@ fn sent(seconds: u64, phase: impl Fn(u64) -> f64, classes: [f64; 4]) -> (Vec<Vec
 }
 
 #[test]
-fn each_thread_is_sent_once_and_the_best_stay() {
+fn one_phase_needs_one_visit_and_the_best_stay() {
     // One phase for ever; classes 2 and 1 have the highest ratios, and these threads begin on small cores.
     let (sent, on_big) = sent(20, |_| 100.0, [3.0, 0.0, 2.0, 1.0]);
     let times: Vec<usize> = sent.iter().map(Vec::len).collect();
-    assert_eq!(times, [0, 0, 1, 1], "{sent:?}");
+    // One of them comes to a big core by itself, since without a factor it counts as average.
+    assert!(times == [0, 0, 0, 1] || times == [0, 0, 1, 0], "{sent:?}");
     assert_eq!(on_big, [2, 3]);
 }
 
