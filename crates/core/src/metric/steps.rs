@@ -32,17 +32,18 @@ impl FixedModel {
     /// The speed-up factor from a round; none of a thread that did nothing. A feature whose events are not counted adds nothing.
     #[must_use]
     pub fn factor_q16(&self, round: &Round<'_>) -> Option<u64> {
-        self.evaluate(round).map(|(factor, _)| factor)
+        self.evaluate(|row| self.features[row].read_q20(round))
+            .map(|(factor, _)| factor)
     }
 
-    /// The same, and whether every feature could be read.
+    /// The same of features that somebody reads, and whether every one could be read.
     #[must_use]
-    pub fn evaluate(&self, round: &Round<'_>) -> Option<(u64, bool)> {
+    pub fn evaluate(&self, mut read: impl FnMut(usize) -> Option<u64>) -> Option<(u64, bool)> {
         let (first, others) = self.features.split_first()?;
-        let mut sum = self.base_q16 + first.addition(first.read_q20(round)?);
+        let mut sum = self.base_q16 + first.addition(read(0)?);
         let mut complete = true;
-        for feature in others {
-            match feature.read_q20(round) {
+        for (feature, row) in others.iter().zip(1..) {
+            match read(row) {
                 Some(value) => sum += feature.addition(value),
                 None => complete = false,
             }

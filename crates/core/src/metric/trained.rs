@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::sf::{Model as Untrained, Sampled};
 use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::by_id::ByThread;
-use crate::machine::FACTOR_BITS;
+use crate::machine::{FACTOR_BITS, MAX_FEATURES};
 use crate::model::{Model, Prediction, Target, UNKNOWN_WIDTH};
 use crate::sample::Event;
 use crate::topology::Topology;
@@ -116,9 +116,18 @@ impl Model {
         }
         let from = |q16: u64| q16 as f64 / f64::from(1u32 << FACTOR_BITS);
         let (least, most) = self.target.bounds();
-        let (factor, complete) = self.factor.evaluate(round)?;
+        // Each ratio is read once, though both tables have it.
+        let mut read = [None; MAX_FEATURES];
+        for (value, feature) in read.iter_mut().zip(&self.factor.features) {
+            *value = feature.read_q20(round);
+        }
+        let (factor, complete) = self.factor.evaluate(|row| *read.get(row)?)?;
         let factor = from(factor).clamp(least, most);
-        let width = match self.width.evaluate(round) {
+        let of_width = |row: usize| match self.shared[row] {
+            Some(shared) => *read.get(shared)?,
+            None => self.width.features[row].read_q20(round),
+        };
+        let width = match self.width.evaluate(of_width) {
             Some((width, true)) if complete => from(width).max(self.least_width),
             _ => UNKNOWN_WIDTH,
         };

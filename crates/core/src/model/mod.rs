@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
-use crate::machine::{FixedModel, StepModel};
+use crate::machine::{FixedFeature, FixedModel, StepModel};
 use crate::textfile::{TextError, parse_toml};
 
 pub use shipped::{for_machine, shipped, shipped_for};
@@ -161,6 +161,8 @@ pub struct Model {
     pub target: Target,
     pub factor: FixedModel,
     pub width: FixedModel,
+    /// By row of `width`, the row of `factor` with the same ratio.
+    pub shared: Vec<Option<usize>>,
     /// The least that the width is.
     pub least_width: f64,
     pub constant: Constant,
@@ -187,10 +189,16 @@ impl Prediction {
 impl Model {
     #[must_use]
     pub fn new(file: &ModelFile) -> Self {
+        let (factor, width) = (file.factor.fixed(), file.width.fixed());
+        let in_factor = |f: &FixedFeature| {
+            let same = |other: &FixedFeature| (other.above, other.below) == (f.above, f.below);
+            factor.features.iter().position(same)
+        };
         Self {
             target: file.target,
-            factor: file.factor.fixed(),
-            width: file.width.fixed(),
+            shared: width.features.iter().map(in_factor).collect(),
+            factor,
+            width,
             least_width: file.least_width,
             constant: file.constant,
         }

@@ -209,11 +209,12 @@ impl Seats {
     }
 
     fn is_confined(&self, info: &ThreadInfo, target: GroupId, rank: usize, lenient: bool) -> bool {
-        info.allowed.is_subset(&self.topology.group(target).cpus)
-            || (lenient
-                && info
-                    .allowed
-                    .is_subset(&self.topology.group(self.ranks[rank].group).cpus))
+        let inside = |group: GroupId| {
+            let cpus = &self.topology.group(group).cpus;
+            // Most often it is the same set, and not a copy.
+            Arc::ptr_eq(&info.allowed, cpus) || info.allowed.is_subset(cpus)
+        };
+        inside(target) || (lenient && inside(self.ranks[rank].group))
     }
 
     /// A core for each thread whose rank has one for everybody.
