@@ -9,7 +9,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm test-python wheel fuzz mutants lint words bench build install setup setup-demo profiles reproduce bless deb clean
+.PHONY: demo test test-vm test-python wheel fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -66,6 +66,10 @@ bench: setup build
 # Runs the papers' experiments again.
 reproduce: build
 	$(STEER) reproduce all --markdown docs/reproduction.md
+
+# Writes docs/policies.md anew, from the heads of the policies' files.
+manual:
+	$(CARGO) run --quiet -p countersteer -- policy manual >docs/policies.md.new && mv docs/policies.md.new docs/policies.md
 
 build:
 	$(CARGO) build --release --quiet -p countersteer -p countersteer-capture -p countersteer-capi

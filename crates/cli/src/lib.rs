@@ -25,7 +25,7 @@ mod waits;
 
 /// What the guide shows compiles.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/policies.md")]
+#[doc = include_str!("../../../docs/writing-policies.md")]
 mod guide {}
 
 use std::process::ExitCode;

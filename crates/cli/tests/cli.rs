@@ -195,7 +195,6 @@ fn a_record_replays_to_the_same_decisions_and_answers_why() {
         "hsf:clamp=on",
         "aarr",
         "best-static",
-        "contention:by=capacity,ways=split",
         "contention:ways=split",
     ] {
         let machine = if policy.contains("contention") {

@@ -105,6 +105,11 @@ pub trait Forecast {
     fn signature(&mut self, _thread: ThreadId) -> Option<Signature> {
         None
     }
+
+    /// The signature of the part of its program that a thread is in; the whole program's where nobody marks parts.
+    fn phase_signature(&mut self, thread: ThreadId) -> Option<Signature> {
+        self.signature(thread)
+    }
 }
 
 /// Predicted speed of a thread.

@@ -3,12 +3,13 @@
 //! Source: HASS, section 3. Input: a miss curve, taken once on any machine. Output: the completion time on a core class, up to
 //! a factor that is the same for all classes.
 
-use crate::topology::Topology;
+use crate::topology::{Cache, Topology};
 use crate::units::CpuId;
 
 /// Cache sizes of a signature: 16 KiB to 16 MiB by powers of two.
 pub const SIZES: usize = 11;
-const SMALLEST_BYTES: f64 = 16384.0;
+/// Bytes of the smallest cache.
+pub const SMALLEST_BYTES: f64 = 16384.0;
 /// Lines of the smallest cache.
 pub const SMALLEST_LINES: u64 = 256;
 /// Associativities of a signature.
@@ -17,7 +18,8 @@ pub const WAYS: [u32; 4] = [4, 8, 16, 32];
 pub const PER_INSTRUCTIONS: f64 = 4096.0;
 /// Cycles per instruction without misses: the paper's constant.
 const BASE_CPI: f64 = 1.5;
-const LINE_BYTES: f64 = 64.0;
+/// Bytes of a cache line.
+pub const LINE_BYTES: f64 = 64.0;
 
 /// Misses per 4,096 instructions, by cache size and associativity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +53,17 @@ impl Signature {
         &self.misses
     }
 
+    /// Misses per 4,096 instructions by size, with the associativity nearest to this one.
+    #[must_use]
+    pub fn by_size(&self, ways: u32) -> [f64; SIZES] {
+        let column = nearest(ways);
+        self.misses.map(|row| f64::from(row[column]))
+    }
+
     /// Misses per 4,096 instructions in a cache: between sizes by the logarithm of the size, of the nearest associativity.
     #[must_use]
     pub fn misses(&self, bytes: f64, ways: u32) -> f64 {
-        let column = (0..WAYS.len()).min_by_key(|c| WAYS[*c].abs_diff(ways));
-        let column = column.unwrap_or_default();
+        let column = nearest(ways);
         let place = (bytes / SMALLEST_BYTES).log2();
         let place = place.clamp(0.0, (SIZES - 1) as f64);
         let below = place.floor() as usize;
@@ -64,38 +72,129 @@ impl Signature {
         cell(below) + (cell(above) - cell(below)) * (place - below as f64)
     }
 
-    /// Seconds per instruction on a CPU's core; `shared` divides the last-level cache by the cores under it, otherwise the last
-    /// cache that the core has to itself counts.
+    /// Seconds per instruction on a core, as published: what misses the last cache that the core has to itself waits for memory.
     #[must_use]
-    pub fn seconds_per_instruction(&self, topology: &Topology, cpu: CpuId, shared: bool) -> f64 {
-        let row = &topology.cpus[cpu.index()];
-        let clock_hz = topology.core_types[row.core_type.index()].freq_ghz * 1e9;
-        let latency_s = topology.memory[row.memory as usize].latency_ns * 1e-9;
-        let (bytes, ways) = cache_of(topology, cpu, shared);
-        BASE_CPI / clock_hz + self.misses(bytes, ways) / PER_INSTRUCTIONS * latency_s
+    pub fn seconds(&self, core: &CoreTraits) -> f64 {
+        let (bytes, ways) = core.own;
+        let far = self.misses(bytes, ways) * core.memory_latency_s;
+        BASE_CPI / core.clock_hz + far / PER_INSTRUCTIONS
+    }
+
+    /// Seconds per instruction with so many bytes of the last-level cache: what it serves waits for its latency, the rest for
+    /// memory, whose latency is `queue` times that of idle memory.
+    #[must_use]
+    pub fn seconds_with(&self, core: &CoreTraits, bytes: f64, queue: f64) -> f64 {
+        let near = self.misses(core.inner.0, core.inner.1);
+        let far = self.far_misses(core, bytes);
+        let waits =
+            (near - far).max(0.0) * core.last.latency_s + far * core.memory_latency_s * queue;
+        BASE_CPI / core.clock_hz + waits / PER_INSTRUCTIONS
+    }
+
+    /// Misses per 4,096 instructions that go to memory, with so many bytes of the last-level cache.
+    #[must_use]
+    pub fn far_misses(&self, core: &CoreTraits, bytes: f64) -> f64 {
+        let (own, ways) = core.inner;
+        let far = self.misses(bytes.max(own), core.last.ways);
+        far.min(self.misses(own, ways))
     }
 }
 
-/// Bytes and ways of the cache that a signature is looked up for.
-fn cache_of(topology: &Topology, cpu: CpuId, shared: bool) -> (f64, u32) {
-    let row = &topology.cpus[cpu.index()];
-    let cores_under = |cache: &crate::topology::Cache| {
-        let mut cores: Vec<u32> = cache
-            .cpus
+/// The column of an associativity.
+fn nearest(ways: u32) -> usize {
+    let column = (0..WAYS.len()).min_by_key(|c| WAYS[*c].abs_diff(ways));
+    column.unwrap_or_default()
+}
+
+/// What of a core and its caches a signature is looked up for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CoreTraits {
+    /// Cycles per second.
+    pub clock_hz: f64,
+    /// What a miss of the last-level cache waits for, in seconds.
+    pub memory_latency_s: f64,
+    /// Bytes per second that memory gives the last-level cache: its cores' part of their memory domain.
+    pub memory_bytes_per_s: f64,
+    /// Bytes and ways of the last cache that the core has to itself.
+    pub own: (f64, u32),
+    /// Bytes and ways of what lies before the last-level cache; of caches that few cores share, the core's part.
+    pub inner: (f64, u32),
+    /// The last-level cache.
+    pub last: LastCache,
+}
+
+/// A last-level cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LastCache {
+    /// Size in bytes.
+    pub bytes: f64,
+    /// Associativity.
+    pub ways: u32,
+    /// What a hit waits for, in seconds.
+    pub latency_s: f64,
+    /// Cores that share it.
+    pub cores: usize,
+}
+
+impl CoreTraits {
+    /// Those of a CPU's core.
+    #[must_use]
+    pub fn of(topology: &Topology, cpu: CpuId) -> Self {
+        let row = &topology.cpus[cpu.index()];
+        let core_type = &topology.core_types[row.core_type.index()];
+        let within = core_type.l2.as_ref().unwrap_or(&core_type.l1d);
+        let within = (within.size_kib * 1024.0, within.ways);
+        let caches: Vec<&Cache> = row
+            .caches
             .iter()
-            .map(|c| topology.cpus[c.index()].core)
+            .map(|c| &topology.caches[c.index()])
             .collect();
-        cores.dedup();
-        cores.len().max(1)
-    };
-    let caches = row.caches.iter().map(|c| &topology.caches[c.index()]);
-    let candidates = caches.filter(|c| shared || cores_under(c) == 1);
-    let largest = candidates.max_by(|a, b| a.level.cmp(&b.level));
-    let core_type = &topology.core_types[row.core_type.index()];
-    let own = core_type.l2.as_ref().unwrap_or(&core_type.l1d);
-    largest.map_or((own.size_kib * 1024.0, own.ways), |c| {
-        (c.lines * LINE_BYTES / cores_under(c) as f64, c.ways)
-    })
+        let alone = |cache: &&&Cache| cores_under(topology, cache) == 1;
+        let own = caches.iter().rfind(alone);
+        let before_last = caches.len().saturating_sub(2);
+        let part = |c: &&Cache| {
+            let cores = cores_under(topology, c) as f64;
+            (c.lines * LINE_BYTES / cores, c.ways)
+        };
+        let inner = (caches.len() > 1).then(|| part(&caches[before_last]));
+        let last = caches.last().map_or(
+            LastCache {
+                bytes: within.0,
+                ways: within.1,
+                latency_s: 0.0,
+                cores: 1,
+            },
+            |c| LastCache {
+                bytes: c.lines * LINE_BYTES,
+                ways: c.ways,
+                latency_s: c.latency_ns * 1e-9,
+                cores: cores_under(topology, c),
+            },
+        );
+        let memory = &topology.memory[row.memory as usize];
+        let of_last = caches.last().map_or(1, |c| c.cpus.len());
+        let part_of_domain = of_last as f64 / memory.cpus.len().max(1) as f64;
+        Self {
+            clock_hz: core_type.freq_ghz * 1e9,
+            memory_latency_s: memory.latency_ns * 1e-9,
+            memory_bytes_per_s: memory.bandwidth_gb_s * 1e9 * part_of_domain.min(1.0),
+            own: own.map_or(within, |c| (c.lines * LINE_BYTES, c.ways)),
+            inner: inner.filter(|i| i.0 > within.0).unwrap_or(within),
+            last,
+        }
+    }
+}
+
+/// Cores under a cache.
+fn cores_under(topology: &Topology, cache: &Cache) -> usize {
+    let mut cores: Vec<u32> = cache
+        .cpus
+        .iter()
+        .map(|c| topology.cpus[c.index()].core)
+        .collect();
+    cores.sort_unstable();
+    cores.dedup();
+    cores.len().max(1)
 }
 
 #[cfg(test)]

@@ -35,29 +35,39 @@ mod static_mapping;
 
 use countersteer_core::policy::PolicyDef;
 
-pub use registry::{add, all, by_name, names, params, parse, with_param};
+pub use registry::{add, all, by_name, head, names, params, parse, with_param};
 
-/// Every policy of this crate.
-pub static POLICIES: &[PolicyDef] = &[
-    linux::DEF,
-    random_static::DEF,
-    static_mapping::DEF,
-    best_static::DEF,
-    rr::DEF,
-    aarr::DEF,
-    aarr::IDEAL_RR,
-    adwrr::DEF,
-    eqp::DEF,
-    acfs::DEF,
-    hsf::DEF,
-    ef::DEF,
-    prim::DEF,
-    greedy_energy::DEF,
-    hass::DEF,
-    ipc_driven::DEF,
-    mpi::DEF,
-    capacity::DEF,
-    capacity_mpi::DEF,
-    contention::DEF,
-    joint::DEF,
-];
+/// Makes the table of policies, and that of the files whose heads say what each does.
+macro_rules! policies {
+    ($($def:path: $file:literal,)*) => {
+        /// Every policy of this crate.
+        pub static POLICIES: &[PolicyDef] = &[$($def),*];
+
+        /// Name and file of every policy of this crate.
+        const FILES: &[(&str, &str)] = &[$(($def.name, include_str!($file))),*];
+    };
+}
+
+policies! {
+    linux::DEF: "linux.rs",
+    random_static::DEF: "random_static.rs",
+    static_mapping::DEF: "static_mapping.rs",
+    best_static::DEF: "best_static/mod.rs",
+    rr::DEF: "rr.rs",
+    aarr::DEF: "aarr.rs",
+    aarr::IDEAL_RR: "aarr.rs",
+    adwrr::DEF: "adwrr.rs",
+    eqp::DEF: "eqp.rs",
+    acfs::DEF: "acfs.rs",
+    hsf::DEF: "hsf/mod.rs",
+    ef::DEF: "ef.rs",
+    prim::DEF: "prim.rs",
+    greedy_energy::DEF: "greedy_energy/mod.rs",
+    hass::DEF: "hass/mod.rs",
+    ipc_driven::DEF: "ipc_driven.rs",
+    mpi::DEF: "mpi.rs",
+    capacity::DEF: "capacity.rs",
+    capacity_mpi::DEF: "capacity_mpi.rs",
+    contention::DEF: "contention/mod.rs",
+    joint::DEF: "joint/mod.rs",
+}

@@ -4,7 +4,10 @@
 //! never run at the same time; "global", groups go to the last-level caches in turn. Source: CMPSched$im, section 4 and
 //! figure 10, whose drawing is lost: that groups go round the caches is inferred from the mappings that the text reports.
 //!
-//! Decided here: equal caches, and equal cores under one, are relabelled so that as few threads as possible move.
+//! Decided here: equal caches, and equal cores under one, are relabelled so that as few threads as possible move. Threads that
+//! are told apart (`capacity+mpi`) stay where they are as long as poison and vulnerable are the same: the paper's figure 13 shows a
+//! mapping that stays, while the order of those that hold least changes with every sample. With one last-level cache and a CPU
+//! for each thread, threads stay where they were launched.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +40,7 @@ pub(crate) enum Order {
 /// The cores under each last-level cache.
 struct Machine {
     caches: Vec<Vec<GroupId>>,
+    cpus: usize,
 }
 
 impl Machine {
@@ -48,6 +52,7 @@ impl Machine {
         };
         Self {
             caches: topology.groups_by(GroupBy::Llc).iter().map(under).collect(),
+            cpus: topology.cpus.len(),
         }
     }
 
@@ -66,6 +71,8 @@ pub(crate) struct Published {
     /// Latest metrics, kept for threads that did not run.
     seen: BTreeMap<ThreadId, (f64, f64)>,
     spots: BTreeMap<ThreadId, Spot>,
+    /// The classes that threads were last mapped by: poison, vulnerable.
+    classes: Option<[Vec<ThreadId>; 2]>,
 }
 
 impl Published {
@@ -90,6 +97,7 @@ impl Published {
             machine: Machine::new(topology),
             seen: BTreeMap::new(),
             spots: BTreeMap::new(),
+            classes: None,
         }))
     }
 
@@ -108,21 +116,42 @@ impl Published {
         threads.iter().map(latest).collect()
     }
 
-    /// The rows of threads by cache and core.
-    fn deal(&self, measured: &[(f64, f64)]) -> Vec<Vec<Vec<usize>>> {
+    /// Threads by what they are ordered by, the most first.
+    fn order(&self, measured: &[(f64, f64)]) -> Vec<usize> {
         let by = |row: &usize| match self.order {
             Order::Misses => measured[*row].1,
             _ => measured[*row].0,
         };
         let mut order: Vec<usize> = (0..measured.len()).collect();
         order.sort_by(|a, b| by(b).total_cmp(&by(a)).then(a.cmp(b)));
-        let per_core = measured.len().div_ceil(self.machine.cores().max(1)).max(1);
-        if let Order::Poison { mpki } = self.order
-            && let Some(dealt) = self.apart(&order, measured, mpki, per_core)
-        {
-            return dealt;
-        }
-        self.round(&order, per_core)
+        order
+    }
+
+    /// The rows of poison and of the vulnerable, where threads are told apart and there are both.
+    fn classify(&self, order: &[usize], measured: &[(f64, f64)]) -> Option<[Vec<usize>; 2]> {
+        let Order::Poison { mpki } = self.order else {
+            return None;
+        };
+        let top = &order[..order.len().div_ceil(2)];
+        let (poison, vulnerable): (Vec<usize>, Vec<usize>) =
+            top.iter().partition(|row| measured[**row].1 > mpki);
+        let both = !poison.is_empty() && !vulnerable.is_empty() && self.machine.caches.len() > 1;
+        both.then_some([poison, vulnerable])
+    }
+
+    /// Whether threads are of the classes that they were last mapped by; remembers the new ones.
+    fn settled(&mut self, classes: Option<&[Vec<usize>; 2]>, threads: &[&ThreadInfo]) -> bool {
+        let named = classes.map(|c| {
+            c.each_ref().map(|rows| {
+                let mut ids: Vec<ThreadId> = rows.iter().map(|row| threads[*row].id).collect();
+                ids.sort_unstable();
+                ids
+            })
+        });
+        let known = threads.iter().all(|t| self.spots.contains_key(&t.id));
+        let same = named.is_some() && known && named == self.classes;
+        self.classes = named;
+        same && self.spots.len() == threads.len()
     }
 
     fn empty(&self) -> Vec<Vec<Vec<usize>>> {
@@ -146,21 +175,14 @@ impl Published {
         dealt
     }
 
-    /// Poison in as few caches as hold it, the vulnerable in the others with those that hold least for company; none where
-    /// there is no poison or nothing to protect from it.
+    /// Poison in as few caches as hold it, the vulnerable in the others with those that hold least for company.
     fn apart(
         &self,
+        [poison, vulnerable]: [Vec<usize>; 2],
         order: &[usize],
-        measured: &[(f64, f64)],
-        mpki: f64,
         per_core: usize,
-    ) -> Option<Vec<Vec<Vec<usize>>>> {
-        let (top, low) = order.split_at(order.len().div_ceil(2));
-        let (poison, vulnerable): (Vec<usize>, Vec<usize>) =
-            top.iter().partition(|row| measured[**row].1 > mpki);
-        if poison.is_empty() || vulnerable.is_empty() || self.machine.caches.len() < 2 {
-            return None;
-        }
+    ) -> Vec<Vec<Vec<usize>>> {
+        let low = &order[order.len().div_ceil(2)..];
         let room = |cache: &Vec<GroupId>| cache.len() * per_core;
         let mut held = 0;
         let mut poisoned = 0;
@@ -199,7 +221,7 @@ impl Published {
                 core.push(row);
             }
         }
-        Some(dealt)
+        dealt
     }
 
     /// Relabels equal caches and cores so that as few threads as possible move; the spot of each row.
@@ -256,12 +278,25 @@ impl Policy for Published {
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
         let threads = active(view);
+        if self.machine.caches.len() < 2 && threads.len() <= self.machine.cpus {
+            // All share one cache, at the same time: where threads were launched is as good as anywhere else.
+            return Placement::default();
+        }
         let measured = self.measure(view, &threads);
         if measured.iter().all(|(held, missed)| held + missed == 0.0) {
             // Nothing was measured yet: threads stay where they were launched.
             return Placement::default();
         }
-        let dealt = self.deal(&measured);
+        let order = self.order(&measured);
+        let classes = self.classify(&order, &measured);
+        if self.settled(classes.as_ref(), &threads) {
+            return Placement::default();
+        }
+        let per_core = threads.len().div_ceil(self.machine.cores().max(1)).max(1);
+        let dealt = match classes {
+            Some(classes) => self.apart(classes, &order, per_core),
+            None => self.round(&order, per_core),
+        };
         let spots = self.relabel(&threads, &dealt);
         let mut placement = Placement::default();
         for ((info, spot), (held, missed)) in threads.iter().zip(spots).zip(measured) {
@@ -297,16 +332,19 @@ mod tests {
             order,
             machine: Machine {
                 caches: vec![cores(0), cores(2)],
+                cpus: 4,
             },
             seen: BTreeMap::new(),
             spots: BTreeMap::new(),
+            classes: None,
         }
     }
 
     #[test]
     fn groups_of_two_go_round_the_caches() {
         let misses: Vec<(f64, f64)> = (0..8).map(|row| (0.0, 8.0 - f64::from(row))).collect();
-        let dealt = published(Order::Misses).deal(&misses);
+        let policy = published(Order::Misses);
+        let dealt = policy.round(&policy.order(&misses), 2);
         assert_eq!(dealt, [[vec![0, 1], vec![4, 5]], [vec![2, 3], vec![6, 7]]]);
     }
 
@@ -323,7 +361,10 @@ mod tests {
             (2.0, 0.1),
             (1.0, 0.1),
         ];
-        let dealt = published(Order::Poison { mpki: 10.0 }).deal(&measured);
+        let policy = published(Order::Poison { mpki: 10.0 });
+        let order = policy.order(&measured);
+        let classes = policy.classify(&order, &measured).unwrap();
+        let dealt = policy.apart(classes, &order, 2);
         let cache = |row: usize| dealt.iter().position(|c| c.concat().contains(&row));
         assert_eq!(cache(0), cache(2));
         assert_eq!(cache(1), cache(3));

@@ -93,8 +93,9 @@ pub fn lacking(spec: &str) -> Option<&'static str> {
 pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
     let one = |by| topology.groups_by(by).len() < 2;
     let splits_ways = spec.contains("ways=split");
+    let sees_caches = spec.contains("shared-cache=on") && !one(GroupBy::Llc);
     match reach(spec)?.apart {
-        Apart::CoreTypes if one(GroupBy::CoreType) => Some("all cores are alike"),
+        Apart::CoreTypes if one(GroupBy::CoreType) && !sees_caches => Some("all cores are alike"),
         Apart::LastLevelCaches if one(GroupBy::Llc) && !splits_ways => {
             Some("all cores share one last-level cache")
         }
@@ -142,7 +143,7 @@ mod tests {
             "ef:ef=static,factors=art/2.1",
             "hsf:sf=steps",
             "of-another-package",
-            "contention:by=capacity",
+            "contention:ways=split",
         ] {
             assert!(!is_bound(spec), "{spec}");
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use countersteer_core::policy::{Params, Policy, PolicyDef, PolicyError};
 use countersteer_core::topology::Topology;
 
-use crate::POLICIES;
+use crate::{FILES, POLICIES};
 
 /// Policies of other packages.
 static ADDED: RwLock<Vec<&'static PolicyDef>> = RwLock::new(Vec::new());
@@ -46,6 +46,15 @@ pub fn names() -> Vec<&'static str> {
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static PolicyDef> {
     all().into_iter().find(|p| p.name == name)
+}
+
+/// What the head of a policy's file says: idea, source, what was decided, when it loses. None for policies of other packages.
+#[must_use]
+pub fn head(name: &str) -> Option<String> {
+    let (_, file) = FILES.iter().find(|(known, _)| *known == name)?;
+    let lines = file.lines().map_while(|line| line.strip_prefix("//!"));
+    let lines: Vec<&str> = lines.map(|l| l.strip_prefix(' ').unwrap_or(l)).collect();
+    Some(lines.join("\n").trim().to_owned())
 }
 
 /// Makes the policy that a specification names: `name` or `name:key=value,key=value`.

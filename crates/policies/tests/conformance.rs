@@ -17,6 +17,7 @@ use countersteer_core::placement::{Placement, Reason};
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_policies::reach::idle_on;
 use countersteer_policies::{POLICIES, parse};
 use rand_pcg::rand_core::SeedableRng;
 
@@ -131,13 +132,18 @@ fn check(context: &str, reason: &Reason, topology: &Topology) {
     );
 }
 
+/// Whether a policy looks at shared caches alone and all cores share one: then threads stay where they were launched.
+fn shares_all_caches(name: &str, topology: &Topology) -> bool {
+    idle_on(name, topology).is_some_and(|why| why.contains("last-level"))
+}
+
 fn run(name: &str, topology: &Arc<Topology>, life: Life, seed: u64) -> String {
     let context = format!("{name} on {}, {life:?}, seed {seed}", topology.name);
     let mut engine = Toy::new(topology, life, seed);
     let mut policy = parse(&spec(name), topology).unwrap_or_else(|e| panic!("{context}: {e}"));
     let mut judge = Judge {
         context,
-        places: name != "linux",
+        places: name != "linux" && !shares_all_caches(name, topology),
         ..Judge::default()
     };
     let config = DriverConfig {

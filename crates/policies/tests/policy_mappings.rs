@@ -129,7 +129,7 @@ fn hints_follow_the_seats_where_they_are_wanted() {
     );
     assert!(
         parse("hsf:clamp=maybe", &topology).is_err()
-            && parse("contention:by=capacity,ways=half", &topology).is_err()
+            && parse("contention:ways=half", &topology).is_err()
     );
 }
 

@@ -1,6 +1,9 @@
-//! `steer policy list|show`.
+//! `steer policy list|show|manual`.
 
-use countersteer_core::policy::PolicyDef;
+use std::fmt::Write as _;
+
+use countersteer_core::policy::{Needs, PolicyDef};
+use countersteer_policies::reach::is_bound;
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -15,7 +18,7 @@ pub enum Args {
         #[arg(long)]
         json: bool,
     },
-    /// Show a policy and its parameters
+    /// Show a policy: what it does, its parameters and needs
     Show {
         /// Name
         policy: String,
@@ -23,6 +26,8 @@ pub enum Args {
         #[arg(long)]
         json: bool,
     },
+    /// Print all of them as a Markdown document
+    Manual,
 }
 
 #[derive(Serialize)]
@@ -30,7 +35,12 @@ struct Row {
     name: &'static str,
     summary: &'static str,
     source: &'static str,
+    /// Idea, decisions, when it loses; none for policies of other packages.
+    head: Option<String>,
+    /// It knows what only a simulator can know.
+    bound: bool,
     params: Vec<Param>,
+    needs: Option<NeedsRow>,
 }
 
 #[derive(Serialize)]
@@ -38,6 +48,28 @@ struct Param {
     key: &'static str,
     default: &'static str,
     prose: &'static str,
+}
+
+/// What it needs with its defaults.
+#[derive(Serialize)]
+struct NeedsRow {
+    metrics: Vec<&'static str>,
+    events: bool,
+    phases: bool,
+    period_ms: Option<f64>,
+    groups: Option<countersteer_core::topology::GroupBy>,
+}
+
+impl From<&Needs> for NeedsRow {
+    fn from(needs: &Needs) -> Self {
+        Self {
+            metrics: needs.metrics.clone(),
+            events: needs.events,
+            phases: needs.phases,
+            period_ms: needs.period.map(|p| p.as_secs_f64() * 1e3),
+            groups: needs.groups,
+        }
+    }
 }
 
 impl From<&PolicyDef> for Row {
@@ -51,8 +83,48 @@ impl From<&PolicyDef> for Row {
             name: def.name,
             summary: def.summary,
             source: def.source,
+            head: countersteer_policies::head(def.name),
+            bound: is_bound(def.name),
             params: params.collect(),
+            needs: needs(def.name),
         }
+    }
+}
+
+/// A machine on which every policy has something to tell apart.
+const MACHINE: &str = "opteron-8356-12-4";
+
+/// What a policy needs with its defaults; `static` is the one that has no default mapping.
+fn needs(name: &str) -> Option<NeedsRow> {
+    let machine = countersteer_lab::experiment::machine(MACHINE).ok()?;
+    let make = |spec: &str| countersteer_policies::parse(spec, &machine.topology);
+    let policy = make(name).or_else(|_| make(&format!("{name}:*=0"))).ok()?;
+    Some(NeedsRow::from(policy.needs()))
+}
+
+impl NeedsRow {
+    fn words(&self) -> String {
+        let mut words = Vec::new();
+        if !self.metrics.is_empty() {
+            let names: Vec<String> = self.metrics.iter().map(|m| format!("`{m}`")).collect();
+            words.push(format!("metrics {}", names.join(", ")));
+        }
+        if self.events {
+            words.push("decisions at thread events".into());
+        }
+        if self.phases {
+            words.push("changes of phase".into());
+        }
+        if let Some(period_ms) = self.period_ms {
+            words.push(format!("a decision every {period_ms} ms"));
+        }
+        if let Some(by) = self.groups {
+            words.push(format!("one decision per core group (`{by:?}`)"));
+        }
+        if words.is_empty() {
+            return "nothing but the list of threads".into();
+        }
+        words.join("; ")
     }
 }
 
@@ -86,25 +158,123 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             if json {
                 print_json(&Row::from(def))
             } else {
-                print(&describe(def))
+                print(&describe(&Row::from(def)))
             }
         }
+        Args::Manual => print(&manual()),
     }
 }
 
-fn describe(def: &PolicyDef) -> String {
-    let rows = def
+const BOUND: &str = "It knows what only a simulator can know: a bound for others, and none to use.";
+
+fn describe(row: &Row) -> String {
+    let rows = row
         .params
         .iter()
         .map(|p| vec![p.key.to_owned(), p.default.to_owned(), p.prose.to_owned()]);
-    let params = countersteer_report::table::plain(&["parameter", "default", "what"], rows);
-    let params = if def.params.is_empty() {
-        "It has no parameters.".into()
+    let params = if row.params.is_empty() {
+        "It has no parameters.\n".into()
     } else {
-        params
+        countersteer_report::table::plain(&["parameter", "default", "what"], rows)
     };
-    format!(
-        "{}: {}\nsource: {}\n\n{params}",
-        def.name, def.summary, def.source
-    )
+    let mut text = format!("{}: {}\nsource: {}\n", row.name, row.summary, row.source);
+    if row.bound {
+        let _ = writeln!(text, "{BOUND}");
+    }
+    if let Some(head) = &row.head {
+        let _ = writeln!(text, "\n{head}");
+    }
+    let _ = write!(text, "\n{params}");
+    if let Some(needs) = &row.needs {
+        let _ = writeln!(text, "\nneeds: {}", needs.words());
+    }
+    text
+}
+
+const MANUAL: &str = "# Policies
+
+Made by `make manual` (`steer policy manual`); do not edit. Each section is the head of the policy's file. How to write one of your
+own: [writing-policies.md](writing-policies.md). How they compare: [benchmarks.md](benchmarks.md),
+[reproduction.md](reproduction.md).
+
+| policy | what | source |
+|---|---|---|
+";
+
+/// All policies as Markdown.
+fn manual() -> String {
+    let rows: Vec<Row> = countersteer_policies::POLICIES
+        .iter()
+        .map(Row::from)
+        .collect();
+    let mut text = MANUAL.to_owned();
+    for row in &rows {
+        let bound = if row.bound { " (bound)" } else { "" };
+        let _ = writeln!(
+            text,
+            "| `{}`{bound} | {} | {} |",
+            row.name, row.summary, row.source
+        );
+    }
+    for row in &rows {
+        section(&mut text, row);
+    }
+    text
+}
+
+fn section(text: &mut String, row: &Row) {
+    let _ = writeln!(text, "\n## `{}`", row.name);
+    if row.bound {
+        let _ = writeln!(text, "\n**Bound.** {BOUND}");
+    }
+    if let Some(head) = &row.head {
+        let _ = writeln!(text, "\n{head}");
+    }
+    if !row.params.is_empty() {
+        text.push_str("\n| parameter | default | what |\n|---|---|---|\n");
+    }
+    for param in &row.params {
+        let default = if param.default.is_empty() {
+            String::new()
+        } else {
+            format!("`{}`", param.default)
+        };
+        let prose = param.prose.replace('|', "\\|");
+        let _ = writeln!(text, "| `{}` | {default} | {prose} |", param.key);
+    }
+    if let Some(needs) = &row.needs {
+        let _ = writeln!(text, "\nNeeds: {}.", needs.words());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
+        let made = manual();
+        if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
+            std::fs::write(path, &made).unwrap();
+        }
+        let kept = std::fs::read_to_string(path).unwrap();
+        assert!(
+            made == kept,
+            "docs/policies.md is not what `make manual` makes of the policies' heads"
+        );
+    }
+
+    #[test]
+    fn every_policy_says_what_it_does_and_when_it_loses() {
+        for def in countersteer_policies::POLICIES {
+            let row = Row::from(def);
+            let text = describe(&row);
+            assert!(row.needs.is_some(), "{}", def.name);
+            assert!(text.contains("Loses"), "{}", def.name);
+            for param in def.params {
+                assert!(text.contains(param.key), "{}: {}", def.name, param.key);
+            }
+        }
+    }
 }

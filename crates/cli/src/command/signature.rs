@@ -141,7 +141,8 @@ fn of_input(path: &Path) -> anyhow::Result<Carried> {
 fn of_profile(path: &Path) -> anyhow::Result<Carried> {
     let text = library::read(path)?;
     let profile = Profile::parse(&text.path, &text.text)?;
-    let signature = countersteer_sim::progress::signature(&profile).ok_or_else(|| {
+    let whole = 0.0..profile.instructions() as f64;
+    let signature = countersteer_sim::progress::signature(&profile, whole).ok_or_else(|| {
         let why = format!(
             "{}: a tabulated profile says nothing about other caches than those it was measured on",
             text.path

@@ -90,6 +90,14 @@ pub enum Method {
         programs: Vec<String>,
         sizes_kib: Vec<f64>,
     },
+    /// What signatures of one program, made from several inputs, say about a fast and a slow core. Rows are programs; arms are
+    /// profiles and `inputs`.
+    Inputs {
+        /// Names of shipped recorded profiles by program.
+        profiles: BTreeMap<String, Vec<String>>,
+        /// The fast group first.
+        groups: [String; 2],
+    },
     /// Nothing is run.
     NotAttempted { reason: String },
 }

@@ -9,6 +9,7 @@ use countersteer_core::topology::Topology;
 use rayon::prelude::*;
 
 use super::case::{Case, Method};
+use super::inputs::inputs;
 use super::programs::{Cast, Member, short};
 use super::slices::Slices;
 use super::values::Values;
@@ -45,6 +46,7 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
             programs,
             sizes_kib,
         } => cache_sizes(&machine()?, &cast.expand(programs), sizes_kib, cast),
+        Method::Inputs { profiles, groups } => inputs(&machine()?.topology, profiles, groups),
         Method::NotAttempted { .. } => Ok(Values::default()),
     }
 }
@@ -164,7 +166,26 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
             }
         }
     }
+    add_spread(&mut values, &runs, &finished);
     Ok(values)
+}
+
+/// How far completion times of runs that differ in the seed alone lie apart.
+fn add_spread(values: &mut Values, runs: &[Run<'_>], finished: &[(Finished, Slices)]) {
+    let mut times: BTreeMap<(String, &str), Vec<f64>> = BTreeMap::new();
+    for (run, (finished, _)) in runs.iter().zip(finished) {
+        for program in &finished.score.programs {
+            let base = program.name.split('#').next().unwrap_or_default();
+            let row = (format!("{}/{base}", run.row), run.arm);
+            times.entry(row).or_default().push(program.completion_s);
+        }
+    }
+    for ((row, arm), times) in times.iter().filter(|(_, times)| times.len() > 1) {
+        let n = times.len() as f64;
+        let mean = times.iter().sum::<f64>() / n;
+        let variance = times.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        values.add(row, arm, "spread", 100.0 * variance.sqrt() / mean);
+    }
 }
 
 fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &Topology) {

@@ -2,6 +2,7 @@
 
 mod case;
 mod document;
+mod inputs;
 mod judge;
 mod measure;
 mod models;
@@ -158,7 +159,7 @@ impl Catalogue {
             | Method::CacheSizes { programs, .. } => {
                 self.cast.expand(programs).into_iter().collect()
             }
-            Method::NotAttempted { .. } => BTreeSet::new(),
+            Method::Inputs { .. } | Method::NotAttempted { .. } => BTreeSet::new(),
         };
         programs
             .iter()
@@ -206,6 +207,7 @@ mod tests {
                 let pair = |a: &String| all.iter().map(|b| format!("{a}+{b}")).collect::<Vec<_>>();
                 all.iter().flat_map(pair).collect()
             }
+            Method::Inputs { profiles, .. } => profiles.keys().cloned().collect(),
             Method::NotAttempted { .. } => BTreeSet::new(),
         }
     }
@@ -220,6 +222,10 @@ mod tests {
             }
             Method::Pairs { .. } => ["pair".to_owned()].into(),
             Method::CacheSizes { sizes_kib, .. } => sizes_kib.iter().map(f64::to_string).collect(),
+            Method::Inputs { profiles, .. } => {
+                let names = profiles.values().flatten().cloned();
+                names.chain(["inputs".to_owned()]).collect()
+            }
             Method::NotAttempted { .. } => BTreeSet::new(),
         }
     }

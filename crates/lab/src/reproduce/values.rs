@@ -139,6 +139,18 @@ pub const MEASURES: &[Measure] = &[
         "power on the fast core over power on the slow core, the idle machine's subtracted",
     ),
     measure("slowdown", "time in a pair over time alone"),
+    measure(
+        "spread",
+        "standard deviation of completion times over runs with other seeds, in per cent of their mean",
+    ),
+    measure(
+        "rating",
+        "speed on the fast core over that on the slow core, as a signature promises",
+    ),
+    measure(
+        "rating_range",
+        "largest over smallest rating of a program's inputs, less one, in per cent",
+    ),
 ];
 
 const fn measure(name: &'static str, prose: &'static str) -> Measure {

@@ -19,12 +19,9 @@ const SAME_ROOM: f64 = 1.2;
 const NEW_PHASE: f64 = 2.0;
 /// Misses per kilo-instruction too few to tell phases apart by.
 const FEW: f64 = 1.0;
-/// Intervals after which a suspect that was never seen with more room is given some.
-const SUSPECT_INTERVALS: u8 = 2;
+
 /// Part of a thread's speed that room is taken to be worth as long as nobody knows.
 const UNSEEN: f64 = 0.1;
-/// Intervals for which it is.
-const PROBATION_INTERVALS: u8 = 2;
 
 /// How a thread and a shared cache get along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,9 +59,6 @@ pub(super) struct Evidence {
     samples: u32,
     least: Option<Use>,
     most: Option<Use>,
-    suspected: u8,
-    /// Intervals of probation left; `None` when it was not tried yet.
-    probation: Option<u8>,
 }
 
 impl Evidence {
@@ -84,8 +78,6 @@ impl Evidence {
             samples: 0,
             least: None,
             most: None,
-            suspected: 0,
-            probation: None,
         }
     }
 
@@ -148,7 +140,6 @@ impl Evidence {
 
     fn start_over(&mut self, seen: Use) {
         (self.least, self.most) = (Some(seen), Some(seen));
-        (self.suspected, self.probation) = (0, None);
     }
 
     /// The extremes, when they are far enough apart to prove anything.
@@ -187,43 +178,20 @@ impl Evidence {
         self.last.map_or(0.0, |l| l.mpki * l.ipc)
     }
 
-    /// Decides the class; `may_try` allows a suspect to be given room to prove itself. Says whether that was used up.
-    pub fn classify(&mut self, threshold: f64, may_try: bool) -> bool {
+    /// Decides the class.
+    pub fn classify(&mut self, threshold: f64) {
         let mpki = self.last.map_or(0.0, |l| l.mpki);
-        let mut tried = false;
+        let missed_less = self.least.is_some_and(|l| l.mpki > threshold);
         self.class = match (mpki > threshold, self.elasticity()) {
             (true, Some(e)) if e < ELASTIC => Class::Poison,
             (true, Some(_)) => Class::Vulnerable,
+            (true, None) if self.large => Class::Poison,
             // It misses a lot and holds little: robbed, as far as anyone knows.
-            (true, None) if !self.large => Class::Vulnerable,
-            (true, None) => {
-                tried = self.try_room(may_try);
-                if self.probation.is_some_and(|left| left > 0) {
-                    Class::Vulnerable
-                } else {
-                    Class::Poison
-                }
-            }
-            (false, Some(e)) if e >= ELASTIC && self.least.is_some_and(|l| l.mpki > threshold) => {
-                Class::Vulnerable
-            }
+            (true, None) => Class::Vulnerable,
+            (false, Some(e)) if e >= ELASTIC && missed_less => Class::Vulnerable,
             (false, _) if self.large => Class::Vulnerable,
             _ => Class::Neutral,
         };
-        tried
-    }
-
-    /// Moves a suspect through suspicion and probation; says whether it is on probation.
-    fn try_room(&mut self, may_try: bool) -> bool {
-        self.suspected = self.suspected.saturating_add(1);
-        match &mut self.probation {
-            Some(left) => *left = left.saturating_sub(1),
-            none if may_try && self.suspected > SUSPECT_INTERVALS => {
-                *none = Some(PROBATION_INTERVALS)
-            }
-            _ => {}
-        }
-        self.probation.is_some_and(|left| left > 0)
     }
 
     /// What decided its class, in words.
@@ -235,9 +203,6 @@ impl Evidence {
             Class::Poison if proven => "poison: misses as much however much it holds",
             Class::Poison => "poison: holds much and misses much",
             Class::Vulnerable if proven => "vulnerable: missed less when it had room",
-            Class::Vulnerable if misses && self.large => {
-                "suspected poison: given room to see whether it helps"
-            }
             Class::Vulnerable if misses => "vulnerable: misses much and holds little",
             Class::Vulnerable => "vulnerable: holds much and hits",
             Class::Neutral => "neutral: holds little and misses little",
@@ -261,7 +226,7 @@ mod tests {
             evidence.close();
         }
         evidence.large = large;
-        evidence.classify(10.0, true);
+        evidence.classify(10.0);
         evidence
     }
 
@@ -296,22 +261,6 @@ mod tests {
             after(&[(0.3, 30.0)], false).class,
             Class::Vulnerable,
             "robbed"
-        );
-    }
-
-    #[test]
-    fn a_suspect_gets_one_chance() {
-        let mut evidence = after(&[(3.0, 30.0)], true);
-        let classes: Vec<Class> = (0..6)
-            .map(|_| {
-                evidence.classify(10.0, true);
-                evidence.class
-            })
-            .collect();
-        use Class::{Poison, Vulnerable};
-        assert_eq!(
-            classes,
-            [Poison, Vulnerable, Vulnerable, Poison, Poison, Poison]
         );
     }
 

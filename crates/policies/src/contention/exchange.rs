@@ -1,260 +1,185 @@
-//! Which exchange of two threads to try next.
+//! Which exchange to try next: of two threads, or of all threads of two seats, of different caches.
 //!
-//! Input: who is where, what each thread stands to lose and what it does to its neighbours, and what earlier trials
-//! brought. Output: the most promising exchanges, one per pair of caches, so that they can be tried at the same time and
-//! told apart.
-//!
-//! What was tried counts by what it brought, and counts for more again as that gets old. What was not is judged by a
-//! simple model: a thread loses its stake in proportion to the lines that the others of its cache bring in, those of its
-//! own seat excepted, which never run at the same time.
-
-use std::collections::BTreeMap;
-
-use rand::RngExt;
+//! Input: who is where, what each thread stands to lose, and the lines that it brings in. Output: the mapping after the exchange
+//! that saves most, by a simple model: a thread loses its stake in proportion to the lines that the others of its cache bring in,
+//! those of its own seat excepted, which never run at the same time.
 
 use super::mapping::{Caches, Spot};
-use countersteer_core::policy::PolicyRng;
-use countersteer_core::units::ThreadId;
 
-/// What an exchange that nobody tried may gain, as far as anybody knows.
-const HOPE: f64 = 0.05;
-/// By how much what was tried regains promise per interval.
-const AGEING: f64 = 0.001;
-/// Threads per cache of which exchanges are considered.
-const PER_CACHE: usize = 16;
-/// Exchanges remembered per thread.
-const REMEMBERED: usize = 64;
+/// Part of the loss that an exchange must promise to save for each thread that it moves.
+const PROMISE: f64 = 0.05;
+/// Threads that would leave a cache, and threads that would come for them, at most.
+const FEW: usize = 16;
 
-/// What is known about the threads.
-pub(super) struct Threads<'a> {
-    pub ids: &'a [ThreadId],
-    /// IPC that each stands to lose to its neighbours.
-    pub stake: &'a [f64],
-    /// Lines that each brings in.
-    pub pressure: &'a [f64],
+/// A thread as the model sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Habits {
+    /// Speed that it stands to lose to its neighbours.
+    pub stake: f64,
+    /// Lines that it brings in.
+    pub pressure: f64,
 }
 
-/// What earlier trials brought, by pair of threads.
-#[derive(Default)]
-pub(super) struct Memory {
-    /// Gain and time of the trial.
-    tried: BTreeMap<(ThreadId, ThreadId), (f64, f64)>,
-}
-
-impl Memory {
-    /// Takes in what an exchange would bring from now on.
-    pub fn learn(&mut self, a: ThreadId, b: ThreadId, gain: f64, at: f64) {
-        self.tried.insert((a.min(b), a.max(b)), (gain, at));
-    }
-
-    /// Forgets what is oldest when there is too much.
-    pub fn limit(&mut self, threads: usize) {
-        if self.tried.len() > threads * REMEMBERED {
-            let mut times: Vec<f64> = self.tried.values().map(|t| t.1).collect();
-            let middle = times.len() / 2;
-            let (_, median, _) = times.select_nth_unstable_by(middle, f64::total_cmp);
-            let median = *median;
-            self.tried.retain(|_, t| t.1 > median);
-        }
-    }
-
-    fn promise(&self, a: ThreadId, b: ThreadId, model: impl FnOnce() -> f64, at: f64) -> f64 {
-        let tried = self.tried.get(&(a.min(b), a.max(b)));
-        tried.map_or_else(
-            || HOPE * (1.0 + model().clamp(-1.0, 1.0)),
-            |(gain, then)| gain + AGEING * (at - then),
-        )
-    }
-}
-
-/// The exchanges to try, at most one per pair of caches.
-pub(super) fn pick(
-    threads: &Threads<'_>,
+/// The most promising mapping that is one exchange away and not `refused`.
+pub(super) fn best(
+    habits: &[Habits],
     spots: &[Spot],
     caches: &Caches,
-    crowded: bool,
-    (memory, at): (&Memory, f64),
-    rng: &mut PolicyRng,
-) -> Vec<(usize, usize)> {
-    let board = Board::new(threads, spots, caches);
-    let mut order: Vec<usize> = (0..caches.rows.len()).collect();
-    for i in (1..order.len()).rev() {
-        order.swap(i, rng.random_range(0..=i));
-    }
-    let mut picked = Vec::new();
-    for pair in order.chunks(2) {
-        let mut best: Option<(f64, usize, usize)> = None;
-        let mut see = |a: usize, b: usize| {
-            let promise = memory.promise(threads.ids[a], threads.ids[b], || board.gain(a, b), at);
-            if promise > best.map_or(0.0, |b| b.0) {
-                best = Some((promise, a, b));
-            }
+    refused: &[Vec<Spot>],
+) -> Option<Vec<Spot>> {
+    let board = Board::new(habits, spots, caches);
+    let present: f64 = (0..caches.rows.len())
+        .map(|row| board.loss(row, spots))
+        .sum();
+    let threads = board.pairs_of_threads().into_iter().map(|(a, b)| {
+        let mut other = spots.to_vec();
+        other.swap(a, b);
+        (other, [spots[a].0, spots[b].0])
+    });
+    let seats = board.pairs_of_seats().into_iter().map(|(from, to)| {
+        let moved = |spot: &Spot| match *spot {
+            spot if spot == from => to,
+            spot if spot == to => from,
+            spot => spot,
         };
-        if let [x, y] = *pair {
-            board.few[x]
-                .iter()
-                .for_each(|a| board.few[y].iter().for_each(|b| see(*a, *b)));
-        }
-        for cache in pair.iter().filter(|_| crowded) {
-            let few = &board.few[*cache];
-            for (i, a) in few.iter().enumerate() {
-                few[i + 1..]
-                    .iter()
-                    .filter(|b| spots[**b].1 != spots[*a].1)
-                    .for_each(|b| see(*a, *b));
-            }
-        }
-        picked.extend(best.map(|(_, a, b)| (a, b)));
-    }
-    picked
+        (spots.iter().map(moved).collect(), [from.0, to.0])
+    });
+    let worth = |(other, rows): (Vec<Spot>, [usize; 2])| {
+        let change = rows.map(|row| board.loss(row, spots) - board.loss(row, &other));
+        let moved = other.iter().zip(spots).filter(|(new, old)| new != old);
+        let cost = PROMISE * present * moved.count() as f64;
+        (change.iter().sum::<f64>() - cost, other)
+    };
+    let promising = |(worth, other): &(f64, Vec<Spot>)| *worth > 0.0 && !refused.contains(other);
+    let all = threads.chain(seats).map(worth).filter(promising);
+    all.reduce(|best, next| if next.0 > best.0 { next } else { best })
+        .map(|(_, other)| other)
 }
 
-/// The simple model's sums.
 struct Board<'a> {
-    threads: &'a Threads<'a>,
+    habits: &'a [Habits],
     spots: &'a [Spot],
-    /// By cache, the threads with most and with least at stake.
-    few: Vec<Vec<usize>>,
-    /// By cache: stake and pressure of all.
-    cache: Vec<[f64; 2]>,
-    /// By cache and seat.
-    seats: Vec<Vec<[f64; 2]>>,
-    /// By cache.
-    lines: Vec<f64>,
+    caches: &'a Caches,
+    /// By cache: sums over its threads.
+    sums: Vec<Habits>,
 }
 
 impl<'a> Board<'a> {
-    fn new(threads: &'a Threads<'a>, spots: &'a [Spot], caches: &Caches) -> Self {
-        let rows = caches.rows.len();
-        let mut board = Self {
-            threads,
-            spots,
-            few: vec![Vec::new(); rows],
-            cache: vec![[0.0; 2]; rows],
-            seats: caches
-                .rows
-                .iter()
-                .map(|r| vec![[0.0; 2]; r.seats.len()])
-                .collect(),
-            lines: caches.rows.iter().map(|r| r.lines.max(1.0)).collect(),
+    fn new(habits: &'a [Habits], spots: &'a [Spot], caches: &'a Caches) -> Self {
+        let none = Habits {
+            stake: 0.0,
+            pressure: 0.0,
         };
-        let mut by_stake: Vec<usize> = (0..spots.len()).collect();
-        by_stake.sort_by(|a, b| {
-            threads.stake[*b]
-                .total_cmp(&threads.stake[*a])
-                .then(a.cmp(b))
-        });
-        for thread in by_stake {
-            let (row, seat) = spots[thread];
-            board.few[row].push(thread);
-            for (k, value) in board.traits(thread).into_iter().enumerate() {
-                board.cache[row][k] += value;
-                board.seats[row][seat][k] += value;
+        let mut sums = vec![none; caches.rows.len()];
+        for (spot, own) in spots.iter().zip(habits) {
+            sums[spot.0].stake += own.stake;
+            sums[spot.0].pressure += own.pressure;
+        }
+        Self {
+            habits,
+            spots,
+            caches,
+            sums,
+        }
+    }
+
+    /// What the threads of a cache lose with this mapping.
+    fn loss(&self, row: usize, spots: &[Spot]) -> f64 {
+        let seats = self.caches.rows[row].seats.len();
+        let mut of_seat = vec![(0.0, 0.0); seats];
+        for ((at, seat), own) in spots.iter().zip(self.habits) {
+            if *at == row {
+                of_seat[*seat].0 += own.stake;
+                of_seat[*seat].1 += own.pressure;
             }
         }
-        for few in board.few.iter_mut().filter(|f| f.len() > PER_CACHE) {
-            few.drain(PER_CACHE / 2..few.len() - PER_CACHE / 2);
-        }
-        board
+        let stake: f64 = of_seat.iter().map(|s| s.0).sum();
+        let pressure: f64 = of_seat.iter().map(|s| s.1).sum();
+        let own: f64 = of_seat.iter().map(|s| s.0 * s.1).sum();
+        (stake * pressure - own) / self.caches.rows[row].lines.max(1.0)
     }
 
-    fn traits(&self, thread: usize) -> [f64; 2] {
-        [self.threads.stake[thread], self.threads.pressure[thread]]
-    }
-
-    /// What is lost in the caches of two threads, with them exchanged or not.
-    fn loss(&self, a: usize, b: usize, exchanged: bool) -> f64 {
-        let from = self.spots[a];
-        let to = self.spots[b];
-        let ta = self.traits(a);
-        let tb = self.traits(b);
-        let moved = |sums: [f64; 2], has: (bool, bool)| -> [f64; 2] {
-            let sign = |has: bool| if has && exchanged { 1.0 } else { 0.0 };
-            [0, 1].map(|k| sums[k] + (tb[k] - ta[k]) * (sign(has.0) - sign(has.1)))
+    /// Those that lose or hurt most where they are, each with those of other caches that lose and hurt least.
+    fn pairs_of_threads(&self) -> Vec<(usize, usize)> {
+        let harm = |thread: &usize| {
+            let row = self.spots[*thread].0;
+            let own = self.habits[*thread];
+            let lost = own.stake * (self.sums[row].pressure - own.pressure);
+            let done = own.pressure * (self.sums[row].stake - own.stake);
+            lost.max(done) / self.caches.rows[row].lines.max(1.0)
         };
-        let mut loss = 0.0;
-        for row in if from.0 == to.0 {
-            vec![from.0]
-        } else {
-            vec![from.0, to.0]
-        } {
-            let [stake, pressure] = moved(self.cache[row], (row == from.0, row == to.0));
-            let own = |(seat, sums): (usize, &[f64; 2])| {
-                let here = (row, seat);
-                let [stake, pressure] = moved(*sums, (here == from, here == to));
-                stake * pressure
-            };
-            let met = stake * pressure - self.seats[row].iter().enumerate().map(own).sum::<f64>();
-            loss += met / self.lines[row];
-        }
-        loss
+        let mut order: Vec<usize> = (0..self.spots.len()).collect();
+        order.sort_by(|a, b| harm(b).total_cmp(&harm(a)).then(a.cmp(b)));
+        let most = order.iter().take(FEW);
+        let least: Vec<usize> = order.iter().rev().take(2 * FEW).copied().collect();
+        let mut pairs: Vec<(usize, usize)> = most
+            .flat_map(|a| least.iter().map(|b| (*a.min(b), *a.max(b))))
+            .filter(|(a, b)| self.spots[*a].0 != self.spots[*b].0)
+            .collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
     }
 
-    /// Part of the loss that an exchange saves.
-    fn gain(&self, a: usize, b: usize) -> f64 {
-        let before = self.loss(a, b, false);
-        if before > 0.0 {
-            1.0 - self.loss(a, b, true) / before
-        } else {
-            0.0
+    /// Seats that several threads share, in different caches.
+    fn pairs_of_seats(&self) -> Vec<(Spot, Spot)> {
+        let mut seats = self.spots.to_vec();
+        seats.sort_unstable();
+        seats.dedup();
+        if seats.len() == self.spots.len() || seats.len() > 2 * FEW {
+            return Vec::new();
         }
+        let pairs = seats
+            .iter()
+            .enumerate()
+            .flat_map(|(row, a)| seats[row + 1..].iter().map(|b| (*a, *b)));
+        pairs.filter(|(a, b)| a.0 != b.0).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersteer_core::policy::PolicyRng;
     use countersteer_core::testing;
-    use rand::SeedableRng;
 
-    /// The exchange picked among four threads, two per cache, a seat each.
-    fn picked(memory: &Memory, at: f64) -> Vec<(usize, usize)> {
-        let caches = Caches::new(&testing::topology(testing::TWO_LLCS));
-        let ids: Vec<ThreadId> = (0..4).map(ThreadId).collect();
+    fn caches() -> Caches {
+        Caches::new(&testing::topology(testing::TWO_LLCS))
+    }
+
+    fn habits(rows: &[(f64, f64)]) -> Vec<Habits> {
+        let each = rows.iter().map(|(stake, pressure)| Habits {
+            stake: *stake,
+            pressure: *pressure,
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn the_hurt_leave_those_who_hurt() {
         // 0 is hurt by 1; 2 and 3 neither hurt nor are hurt much.
-        let threads = Threads {
-            ids: &ids,
-            stake: &[1.0, 0.0, 0.1, 0.0],
-            pressure: &[0.1, 1.0, 0.05, 0.1],
-        };
+        let rows = habits(&[(1.0, 0.1), (0.0, 1.0), (0.1, 0.05), (0.0, 0.1)]);
         let spots = [(0, 0), (0, 1), (1, 0), (1, 1)];
-        let mut rng = PolicyRng::seed_from_u64(1);
-        let sorted = |(a, b): (usize, usize)| (a.min(b), a.max(b));
-        pick(&threads, &spots, &caches, false, (memory, at), &mut rng)
-            .into_iter()
-            .map(sorted)
-            .collect()
+        let found = best(&rows, &spots, &caches(), &[]).unwrap();
+        let beside = (1..4).find(|t| found[*t].0 == found[0].0);
+        assert!(beside == Some(2) || beside == Some(3), "{found:?}");
+        let next = best(&rows, &spots, &caches(), std::slice::from_ref(&found));
+        assert_ne!(next, Some(found));
     }
 
     #[test]
-    fn at_first_the_hurt_leave_those_who_hurt() {
-        // Either exchange leaves 0 with 2, who brings in least, and 1 with 3, who has nothing to lose.
-        let first = picked(&Memory::default(), 0.0);
-        assert!([[(0, 3)], [(1, 2)]].contains(&[first[0]]), "{first:?}");
-    }
-
-    #[test]
-    fn what_was_tried_in_vain_waits_until_it_is_old() {
-        let mut memory = Memory::default();
-        memory.learn(ThreadId(0), ThreadId(3), -0.1, 0.0);
-        assert_ne!(picked(&memory, 1.0), [(0, 3)]);
-        for (a, b) in [(0, 2), (1, 2), (1, 3)] {
-            memory.learn(ThreadId(a), ThreadId(b), -0.2, 0.0);
-        }
-        assert_eq!(picked(&memory, 1.0), []);
-        assert_eq!(picked(&memory, 150.0), [(0, 3)]);
-    }
-
-    #[test]
-    fn what_is_remembered_has_a_limit() {
-        let mut memory = Memory::default();
-        (1..200).for_each(|t| memory.learn(ThreadId(0), ThreadId(t), 0.0, f64::from(t)));
-        memory.limit(2);
-        assert!(memory.tried.len() <= 2 * REMEMBERED);
-        assert!(
-            memory.tried.contains_key(&(ThreadId(0), ThreadId(199))),
-            "the newest stays"
+    fn seats_change_caches_with_all_their_threads() {
+        // Two that are hurt share a seat beside two that hurt; the other cache holds four that do neither.
+        let rows = habits(&[(1.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 1.0)]);
+        let rows = [rows, habits(&[(0.0, 0.0); 4])].concat();
+        let spots = [0, 0, 1, 1, 2, 2, 3, 3].map(|seat| (seat / 2, seat % 2));
+        let found = best(&rows, &spots, &caches(), &[]).unwrap();
+        assert_eq!(found[0], found[1]);
+        assert_eq!(found[2], found[3]);
+        assert_ne!(found[0].0, found[2].0);
+        assert_eq!(
+            best(&rows, &found, &caches(), &[]),
+            None,
+            "nothing is left to save"
         );
     }
 }

@@ -102,26 +102,6 @@ impl Caches {
         self.rows.iter().zip(quota).map(spread).collect()
     }
 
-    /// Whether every seat has about its share of the threads.
-    pub fn balanced(&self, spots: &[Spot]) -> bool {
-        let share = |part: usize, of: usize, threads: usize| {
-            threads as f64 * part as f64 / of.max(1) as f64
-        };
-        self.rows.iter().enumerate().all(|(row, cache)| {
-            let mut loads = vec![0; cache.seats.len()];
-            spots
-                .iter()
-                .filter(|s| s.0 == row)
-                .for_each(|s| loads[s.1] += 1);
-            let here: usize = loads.iter().sum();
-            let fair = share(cache.seats.len(), self.seats, spots.len());
-            let even = loads
-                .iter()
-                .all(|n| (*n as f64 - share(1, loads.len(), here)).abs() < 1.0);
-            (here as f64 - fair).abs() < 1.0 && even
-        })
-    }
-
     /// Deals threads, highest demand first, seat by seat to the cache with the least demand so far.
     pub fn even(&self, order: &[usize], demand: &[f64]) -> Mapping {
         let mut table = Table::new(self.rooms(order.len()));
@@ -131,14 +111,13 @@ impl Caches {
     }
 
     /// Keeps poison in as few caches as hold it, the smallest first; the vulnerable get the other caches, together with
-    /// those that take least. With `swapped`, those that take least keep poison company instead.
+    /// those that take least.
     pub fn apart(
         &self,
         poison: &[usize],
         vulnerable: &[usize],
         rest: &[usize],
         stake: &[f64],
-        swapped: bool,
     ) -> Mapping {
         let mut table = Table::new(self.rooms(poison.len() + vulnerable.len() + rest.len()));
         let mut caches: Vec<usize> = (0..self.rows.len()).collect();
@@ -159,10 +138,7 @@ impl Caches {
         let left_over = table.deal(vulnerable, stake, clean);
         // Those in between go where the poison is: they lose less than the vulnerable would by their company.
         let room: usize = clean.iter().map(|row| table.room(*row)).sum();
-        let mut lightest_first: Vec<usize> = rest.iter().rev().copied().collect();
-        if swapped {
-            lightest_first.reverse();
-        }
+        let lightest_first: Vec<usize> = rest.iter().rev().copied().collect();
         let (with_vulnerable, with_poison) = lightest_first.split_at(room.min(rest.len()));
         let mut by_stake = clean.to_vec();
         by_stake.sort_by(|a, b| table.demand[*b].total_cmp(&table.demand[*a]).then(a.cmp(b)));
@@ -319,15 +295,10 @@ mod tests {
     #[test]
     fn poison_goes_with_the_mild_and_the_vulnerable_with_the_neutral() {
         // CMPSched$im, figure 7b: 0 and 1 poison, 2 and 3 vulnerable, 4 and 5 less so, 6 and 7 neutral.
-        let mapping = caches().apart(&[0, 1], &[2, 3], &[4, 5, 6, 7], &[0.0; 8], false);
+        let mapping = caches().apart(&[0, 1], &[2, 3], &[4, 5, 6, 7], &[0.0; 8]);
         assert_eq!(
             mapping,
             [[vec![0, 1], vec![5, 4]], [vec![2, 3], vec![7, 6]]]
-        );
-        let swapped = caches().apart(&[0, 1], &[2, 3], &[4, 5, 6, 7], &[0.0; 8], true);
-        assert_eq!(
-            swapped,
-            [[vec![0, 1], vec![6, 7]], [vec![2, 3], vec![4, 5]]]
         );
     }
 
@@ -340,7 +311,7 @@ mod tests {
                     let all: Vec<usize> = (0..n).collect();
                     let (p, others) = all.split_at(poison);
                     let (v, rest) = others.split_at(vulnerable);
-                    let mapping = caches.apart(p, v, rest, &vec![1.0; n], false);
+                    let mapping = caches.apart(p, v, rest, &vec![1.0; n]);
                     let mut placed: Vec<usize> =
                         mapping.iter().flatten().flatten().copied().collect();
                     placed.sort_unstable();

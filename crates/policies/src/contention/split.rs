@@ -10,10 +10,9 @@
 use std::collections::BTreeMap;
 
 use super::mapping::Caches;
-use super::{PolicyError, Topology};
 use countersteer_core::placement::{CacheClass, CacheShare, Members, Ways};
-use countersteer_core::policy::Params;
-use countersteer_core::topology::GroupBy;
+use countersteer_core::policy::{Params, PolicyError};
+use countersteer_core::topology::{GroupBy, Topology};
 use countersteer_core::units::{GroupId, ProgramId};
 
 /// Part of the ways that all poison has together.
@@ -44,8 +43,6 @@ struct Program {
 
 /// Who has which ways.
 pub(super) struct Split {
-    /// Misses per kilo-instruction above which a thread may be poison.
-    pub mpki: f64,
     /// Group and ways, by row of the caches.
     caches: Vec<(GroupId, u32)>,
     last: Vec<CacheClass>,
@@ -58,12 +55,9 @@ impl Split {
         caches: &Caches,
         topology: &Topology,
     ) -> Result<Option<Self>, PolicyError> {
-        if params.text("ways").is_empty()
-            || !params.choice("ways", &[("off", false), ("split", true)])?
-        {
+        if !params.choice("ways", &[("off", false), ("split", true)])? {
             return Ok(None);
         }
-        let mpki = params.number("mpki", 0.0)?;
         let ways = |group: GroupId| {
             let llc = topology
                 .group(group)
@@ -80,7 +74,6 @@ impl Split {
             .map(|row| (row.group, ways(row.group)))
             .collect();
         Ok(Some(Self {
-            mpki,
             caches,
             last: Vec::new(),
         }))
@@ -247,7 +240,6 @@ mod tests {
         let caches = Caches::new(&topology);
         let caches = caches.rows.iter().map(|row| (row.group, 16)).collect();
         Split {
-            mpki: 10.0,
             caches,
             last: Vec::new(),
         }

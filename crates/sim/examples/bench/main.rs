@@ -9,6 +9,7 @@ mod joint;
 mod kernel;
 mod mixes;
 mod runner;
+mod signatures;
 mod silicon;
 mod speed;
 mod yardstick;
@@ -19,12 +20,13 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 11] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
     ("contention", contention::run),
     ("joint", joint::run),
+    ("signatures", signatures::run),
     ("silicon", silicon::run),
     ("yardstick", yardstick::run),
     ("evidence", evidence::run),

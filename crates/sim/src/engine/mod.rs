@@ -10,6 +10,7 @@ mod frequency;
 mod hints;
 mod pmu;
 mod program;
+mod signatures;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,12 +28,10 @@ use countersteer_core::metric::{MetricBank, groups_on};
 use countersteer_core::placement::{AdmissionTable, Clamp, Placement, Target};
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Outcome;
-use countersteer_core::signature::Signature;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CacheId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
 use self::alone::Alone;
-use self::forecast::SteadyState;
 use self::frequency::Clocks;
 use self::pmu::Pmu;
 pub use self::program::{Plan, PlannedProgram};
@@ -111,6 +110,8 @@ pub struct Simulation {
     runs_once: bool,
     watched: Watched,
     models: Vec<(Arc<Profile>, ModelId)>,
+    /// Those asked for so far, of whole programs and of parts.
+    signatures: Vec<signatures::Known>,
     /// By program.
     infos: Vec<ProgramInfo>,
     programs: Vec<Program>,
@@ -207,6 +208,7 @@ impl Simulation {
             runs_once: false,
             watched: Watched::default(),
             models: Vec::new(),
+            signatures: Vec::new(),
             infos: Vec::new(),
             programs: Vec::new(),
             threads: Vec::new(),
@@ -776,29 +778,5 @@ impl Simulation {
             start,
             end: self.now,
         }));
-    }
-}
-
-impl Forecast for Simulation {
-    fn steady_state(
-        &mut self,
-        threads: &[ThreadId],
-        assignment: &[CpuId],
-    ) -> Vec<countersteer_core::engine::ThreadForecast> {
-        let models: Vec<_> = threads
-            .iter()
-            .map(|t| self.programs[self.threads[t.index()].program].model)
-            .collect();
-        SteadyState {
-            topology: &self.topology,
-            progress: &*self.progress,
-        }
-        .forecast(&models, assignment)
-    }
-
-    fn signature(&mut self, thread: ThreadId) -> Option<Signature> {
-        let model = self.programs[self.threads[thread.index()].program].model;
-        let (profile, _) = self.models.iter().find(|(_, known)| *known == model)?;
-        crate::progress::signature(profile)
     }
 }

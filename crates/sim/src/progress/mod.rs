@@ -136,6 +136,9 @@ pub trait ProgressModel {
     /// is that of the core while it runs the thread, and of its cache and memory accesses.
     fn true_ef(&self, thread: ThreadId) -> f64;
 
+    /// How far along its profile's timeline a thread is, in instructions.
+    fn position(&self, thread: ThreadId) -> f64;
+
     /// Instructions per second of a whole run alone on an otherwise idle machine.
     fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64;
 

@@ -486,6 +486,12 @@ impl ProgressModel for Analytic {
         self.efficiency_factor(ModelId(t.model), t.behaviour(model))
     }
 
+    fn position(&self, thread: ThreadId) -> f64 {
+        let t = &self.threads[thread.index()];
+        let model = self.models.get(t.model as usize);
+        model.map_or(0.0, |model| t.position(model))
+    }
+
     fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
         let model = &self.models[model.0 as usize];
         model.alone_ips(model.average(), core_type.index())

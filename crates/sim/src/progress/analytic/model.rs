@@ -164,6 +164,11 @@ impl Model {
     pub fn behaviour(&self, segment: u32) -> u32 {
         self.behaviours[segment as usize]
     }
+
+    /// Where a segment of the timeline ends, in instructions.
+    pub fn end(&self, segment: u32) -> f64 {
+        self.ends[segment as usize]
+    }
 }
 
 fn add_recorded(

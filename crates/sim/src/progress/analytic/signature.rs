@@ -1,32 +1,35 @@
-//! Signatures of recorded profiles: misses of the whole run in caches of every size and associativity.
+//! Signatures of recorded profiles: misses in caches of every size and associativity, of the whole run or a part of it.
+
+use std::ops::Range;
 
 use countersteer_core::profile::{MissCurve, Profile};
 use countersteer_core::signature::Signature;
 
 use super::curves::private_misses;
 
-/// The signature of a profile; none for tabulated ones, which say nothing about other caches.
-pub fn signature(profile: &Profile) -> Option<Signature> {
+/// The signature of a part of a profile's timeline, in instructions; none for tabulated ones, which say nothing about other
+/// caches.
+pub fn signature(profile: &Profile, part: Range<f64>) -> Option<Signature> {
     let Profile::Recorded(recorded) = profile else {
         return None;
     };
-    let curves: Vec<MissCurve> = recorded
-        .behaviours
-        .iter()
-        .map(|b| MissCurve::from_locality(&b.locality))
-        .collect();
-    let total: f64 = recorded
-        .timeline
-        .iter()
-        .map(|s| s.instructions as f64)
-        .sum();
+    let mut weights = vec![0.0; recorded.behaviours.len()];
+    let mut start = 0.0;
+    for segment in &recorded.timeline {
+        let end = start + segment.instructions as f64;
+        let within = end.min(part.end) - start.max(part.start);
+        weights[segment.behaviour as usize] += within.max(0.0);
+        start = end;
+    }
+    let curve = |b: &countersteer_core::profile::Behaviour| MissCurve::from_locality(&b.locality);
+    let curves: Vec<MissCurve> = recorded.behaviours.iter().map(curve).collect();
+    let total: f64 = weights.iter().sum();
     let misses = |lines: f64, ways: u32| {
-        let segments = recorded.timeline.iter();
-        let weighted = segments.map(|s| {
-            let curve = &curves[s.behaviour as usize];
-            s.instructions as f64 * private_misses(curve, lines, ways)
-        });
-        weighted.sum::<f64>() / total.max(1.0)
+        let each = weights.iter().zip(&curves).filter(|(w, _)| **w > 0.0);
+        let sum: f64 = each
+            .map(|(w, curve)| w * private_misses(curve, lines, ways))
+            .sum();
+        sum / total.max(1.0)
     };
     Some(Signature::new(misses))
 }

@@ -168,6 +168,12 @@ impl Thread {
         model.behaviour(self.segment)
     }
 
+    /// Instructions along the timeline.
+    pub fn position(&self, model: &Model) -> f64 {
+        let left = (self.segment_end - self.done) * self.stride;
+        (model.end(self.segment) - left.max(0.0)).max(0.0)
+    }
+
     /// The thread is switched in; nothing retires before `stall_until`.
     pub fn enter(&mut self, cpu: u32, now: u64, stall_ns: f64) {
         self.cpu = cpu;

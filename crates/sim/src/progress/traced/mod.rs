@@ -374,6 +374,10 @@ impl ProgressModel for Traced {
             .efficiency_factor(ModelId(t.program), behaviour)
     }
 
+    fn position(&self, thread: ThreadId) -> f64 {
+        self.threads[thread.index()].position
+    }
+
     fn alone_ips(&self, model: ModelId, core_type: CoreTypeId) -> f64 {
         self.analytic.alone_ips(model, core_type)
     }

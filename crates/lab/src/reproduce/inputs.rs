@@ -1,0 +1,60 @@
+//! What signatures of one program, made from several inputs, say about two cores.
+
+use std::collections::BTreeMap;
+
+use countersteer_core::signature::{CoreTraits, Signature};
+use countersteer_core::topology::Topology;
+
+use super::values::Values;
+use crate::error::{Kind, told};
+
+/// Ratings by program and profile, and how far those of a program's inputs lie apart.
+pub fn inputs(
+    topology: &Topology,
+    profiles: &BTreeMap<String, Vec<String>>,
+    groups: &[String; 2],
+) -> anyhow::Result<Values> {
+    let core = |group: &String| -> anyhow::Result<CoreTraits> {
+        let cpus = crate::plan::cpus_of(group, topology).map_err(|e| told(Kind::BadInput, e))?;
+        let cpu = cpus.lowest();
+        let cpu = cpu.ok_or_else(|| told(Kind::BadInput, format!("`{group}` has no CPU")))?;
+        Ok(CoreTraits::of(topology, cpu))
+    };
+    let fast = core(&groups[0])?;
+    let slow = core(&groups[1])?;
+    let mut values = Values::default();
+    for (program, names) in profiles {
+        values.add_row(program);
+        let mut ratings = Vec::new();
+        for name in names {
+            let signature = signature(name)?;
+            let rating = signature.seconds(&slow) / signature.seconds(&fast);
+            values.add(program, name, "rating", rating);
+            ratings.push(rating);
+        }
+        let most = ratings.iter().copied().fold(f64::MIN, f64::max);
+        let least = ratings.iter().copied().fold(f64::MAX, f64::min);
+        values.add(
+            program,
+            "inputs",
+            "rating_range",
+            100.0 * (most / least - 1.0),
+        );
+    }
+    Ok(values)
+}
+
+/// The signature of a shipped recorded profile.
+fn signature(name: &str) -> anyhow::Result<Signature> {
+    let path = format!("recorded/{name}.json");
+    let text = crate::library::shipped_profile(&path).ok_or_else(|| {
+        told(
+            Kind::Missing,
+            format!("there is no shipped profile `{path}`"),
+        )
+    })?;
+    let profile = countersteer_core::profile::Profile::parse(&text.path, &text.text)?;
+    let whole = 0.0..profile.instructions() as f64;
+    countersteer_sim::progress::signature(&profile, whole)
+        .ok_or_else(|| told(Kind::BadInput, format!("`{path}` is not recorded")))
+}

@@ -1,0 +1,186 @@
+//! Settling: how long a mapping is held, and whether another one helped.
+//!
+//! Input: at each interval who is here; when one is due, the present mapping, the speeds reached with it, and the next one to
+//! try. Output: whether to go on with it. Another mapping is first tried for two intervals and kept only for a clear gain:
+//! programs have phases, and what a phase does must not pass for what the mapping did. After some more time it must prove
+//! itself again. Each one that was not kept makes the next wait eight times as long, so threads are moved a few times at the start
+//! and hardly ever after.
+
+use super::mapping::Spot;
+use countersteer_core::units::ThreadId;
+
+/// Longest time that a mapping is held, in intervals.
+const LONGEST: u32 = 256;
+/// Length of a trial, in intervals.
+const TRIAL: u32 = 2;
+/// Intervals after which a mapping that was kept is looked at again: it must still be faster than the one before.
+const PROOF: u32 = 8;
+/// How many times as long the next trial waits after one in vain.
+const PATIENCE: u32 = 8;
+/// Mean gain of speed from which another mapping is kept.
+const GAIN: f64 = 0.03;
+/// Most that a thread's gain or loss counts for, as a logarithm: one thread's phase must not decide.
+const MOST: f64 = 1.5;
+
+/// What became of a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// None was under way.
+    Nothing,
+    Kept,
+    /// To this mapping.
+    Back(Vec<Spot>),
+}
+
+/// What is remembered between mappings.
+#[derive(Default)]
+pub(super) struct Settle {
+    alive: Vec<ThreadId>,
+    seated: Vec<ThreadId>,
+    fresh: bool,
+    /// Intervals that a mapping is held for, and how many of them are left.
+    hold: u32,
+    left: u32,
+    /// While another mapping is tried, and until that is proven: the one before, and the speeds reached with it.
+    before: Option<(Vec<Spot>, Vec<Option<f64>>)>,
+    proving: bool,
+    /// Mappings tried in vain.
+    refused: Vec<Vec<Spot>>,
+}
+
+impl Settle {
+    /// Moves on by an interval; says whether it is time to look. `alive` are all threads, `seated` those that run: others
+    /// begin everything anew, others that run end a trial.
+    pub fn due(&mut self, alive: &[ThreadId], seated: &[ThreadId]) -> bool {
+        if self.alive != alive {
+            *self = Self {
+                alive: alive.to_vec(),
+                hold: 1,
+                fresh: true,
+                ..Self::default()
+            };
+        }
+        if self.seated != seated {
+            self.seated = seated.to_vec();
+            self.refused.clear();
+            (self.before, self.proving) = (None, false);
+        }
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+
+    /// Whether a mapping is being tried; says whether it is kept, and what to go back to if not.
+    pub fn judge(&mut self, present: &[Spot], speeds: &[Option<f64>]) -> Verdict {
+        let Some((spots, old)) = self.before.take() else {
+            return Verdict::Nothing;
+        };
+        let proving = std::mem::take(&mut self.proving);
+        if change(&old, speeds) > if proving { 0.0 } else { GAIN } {
+            self.left = self.hold.max(PROOF);
+            if !proving {
+                (self.before, self.proving) = (Some((spots, old)), true);
+            }
+            return Verdict::Kept;
+        }
+        self.hold = (self.hold * PATIENCE).min(LONGEST);
+        self.left = self.hold;
+        self.refused.push(present.to_vec());
+        Verdict::Back(spots)
+    }
+
+    /// Mappings tried in vain.
+    pub fn refused(&self) -> &[Vec<Spot>] {
+        &self.refused
+    }
+
+    /// Whether no mapping was tried for these threads yet.
+    pub const fn is_new(&self) -> bool {
+        self.fresh
+    }
+
+    /// Another mapping is tried from now on, or the present one held.
+    pub fn attempt(&mut self, present: &[Spot], speeds: &[Option<f64>], other: Option<&[Spot]>) {
+        self.fresh = false;
+        self.left = self.hold;
+        if other.is_some_and(|other| other != present) {
+            self.before = Some((present.to_vec(), speeds.to_vec()));
+            self.left = TRIAL;
+        }
+    }
+}
+
+/// Mean of how much faster threads became, as logarithms.
+fn change(old: &[Option<f64>], new: &[Option<f64>]) -> f64 {
+    let each = old.iter().zip(new);
+    let ratios: Vec<f64> = each
+        .filter_map(|(old, new)| Some((new.as_ref()? / old.as_ref()?).ln()))
+        .filter(|ratio| ratio.is_finite())
+        .map(|ratio| ratio.clamp(-MOST, MOST))
+        .collect();
+    ratios.iter().sum::<f64>() / ratios.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDS: [ThreadId; 2] = [ThreadId(0), ThreadId(1)];
+    const HERE: [Spot; 2] = [(0, 0), (1, 0)];
+    const THERE: [Spot; 2] = [(1, 0), (0, 0)];
+
+    /// Changes of the mapping in so many intervals, when the other one is always proposed, and where threads are at the end.
+    fn run(intervals: u32, speed: impl Fn(&[Spot]) -> f64) -> (u32, Vec<Spot>) {
+        let mut settle = Settle::default();
+        let mut spots = HERE.to_vec();
+        let mut changes = 0;
+        for _ in 0..intervals {
+            if !settle.due(&IDS, &IDS) {
+                continue;
+            }
+            let speeds = [Some(speed(&spots)), Some(1.0)];
+            let other = if spots == HERE { THERE } else { HERE }.to_vec();
+            let next = match settle.judge(&spots, &speeds) {
+                Verdict::Back(before) => before,
+                Verdict::Kept => spots.clone(),
+                Verdict::Nothing => {
+                    let open = !settle.refused().contains(&other);
+                    let next = if open { other } else { spots.clone() };
+                    settle.attempt(&spots, &speeds, Some(&next));
+                    next
+                }
+            };
+            changes += u32::from(next != spots);
+            spots = next;
+        }
+        (changes, spots)
+    }
+
+    #[test]
+    fn what_did_not_help_is_undone_and_not_tried_again() {
+        let worth = |spots: &[Spot]| if spots == HERE { 1.0 } else { 0.8 };
+        assert_eq!(run(250, worth), (2, HERE.to_vec()));
+        // The gain must be of all threads, on average.
+        let worth = |spots: &[Spot]| if spots == HERE { 1.0 } else { 1.02 };
+        assert_eq!(run(250, worth), (2, HERE.to_vec()));
+    }
+
+    #[test]
+    fn what_helps_is_kept() {
+        let worth = |spots: &[Spot]| if spots == HERE { 1.0 } else { 1.2 };
+        // The way back is tried once, too.
+        assert_eq!(run(250, worth), (3, THERE.to_vec()));
+    }
+
+    #[test]
+    fn other_threads_are_looked_at_soon() {
+        let mut settle = Settle::default();
+        for _ in 0..20 {
+            if settle.due(&IDS, &IDS) && settle.judge(&THERE, &[Some(1.0); 2]) == Verdict::Nothing {
+                settle.attempt(&HERE, &[Some(1.0); 2], Some(&THERE));
+            }
+        }
+        settle.left = 10;
+        assert!(!settle.due(&IDS, &IDS));
+        assert!(settle.due(&IDS[..1], &IDS[..1]));
+    }
+}

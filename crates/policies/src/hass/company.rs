@@ -1,0 +1,198 @@
+//! What threads under one last-level cache leave each other of it, by their signatures alone.
+//!
+//! Input: signatures, cores, and the share of a core that each thread has. Output: each thread's part of the cache, and its
+//! speed with it.
+//!
+//! A cache that evicts what was not used for longest holds the lines touched within some age, the same for all sharers. How
+//! long a thread takes to touch so many bytes follows from its misses in smaller caches: with b bytes held, it brings in new
+//! ones at the rate of its misses in a cache of b. The age is where what all have touched fills the cache (Xiang et al.,
+//! HOTL, ASPLOS 2013). What all miss together loads memory, whose latency grows. Speeds depend on parts and latency and the
+//! other way round, so they are found in turns.
+
+use countersteer_core::signature::{
+    CoreTraits, LINE_BYTES, PER_INSTRUCTIONS, SIZES, SMALLEST_BYTES, Signature,
+};
+
+/// Turns of parts and speeds.
+const TURNS: usize = 5;
+/// Halvings of the search for the age.
+const HALVINGS: usize = 18;
+/// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times that of idle memory, as loaded-latency measurements show.
+const QUEUE: f64 = 0.15;
+/// Utilisation beyond which the queue is not followed.
+const FULL: f64 = 0.95;
+/// Ages searched, in seconds: from a few misses to what counts as no pressure.
+const AGES_S: (f64, f64) = (1e-7, 1e4);
+
+/// A thread beside others.
+pub(super) struct Sharer<'a> {
+    pub signature: Option<&'a Signature>,
+    pub core: &'a CoreTraits,
+    /// Its share of a core.
+    pub load: f64,
+}
+
+/// Seconds per instruction of each; none for threads without a signature, which are taken to hold nothing.
+pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
+    let at = |parts: &[f64], queue: f64| -> Vec<Option<f64>> {
+        let each = sharers.iter().zip(parts);
+        each.map(|(s, part)| Some(s.signature?.seconds_with(s.core, *part, queue)))
+            .collect()
+    };
+    let mut parts = vec![bytes; sharers.len()];
+    let mut queue = 1.0;
+    for _ in 0..TURNS {
+        let speeds = at(&parts, queue);
+        let fills: Vec<Fill> = sharers
+            .iter()
+            .zip(&speeds)
+            .map(|(s, seconds)| Fill::new(s, *seconds))
+            .collect();
+        let age = age(&fills, bytes);
+        for (part, fill) in parts.iter_mut().zip(&fills) {
+            // Half-way: a part and the speed that it allows support each other.
+            *part = f64::midpoint(*part, fill.bytes(age).min(bytes));
+        }
+        queue = f64::midpoint(queue, wait(sharers, &parts, &speeds));
+    }
+    at(&parts, queue)
+}
+
+/// Latency of memory over that of idle memory, at what all ask of it.
+fn wait(sharers: &[Sharer<'_>], parts: &[f64], seconds: &[Option<f64>]) -> f64 {
+    let asked = |((s, part), seconds): ((&Sharer<'_>, &f64), &Option<f64>)| {
+        let misses = s.signature?.far_misses(s.core, *part) / PER_INSTRUCTIONS;
+        Some(misses * LINE_BYTES * s.load / (*seconds)?)
+    };
+    let each = sharers.iter().zip(parts).zip(seconds);
+    let bytes_per_s: f64 = each.filter_map(asked).sum();
+    let offered = sharers.first().map_or(1.0, |s| s.core.memory_bytes_per_s);
+    let used = (bytes_per_s / offered.max(1.0)).min(FULL);
+    1.0 + QUEUE * used * used / (1.0 - used)
+}
+
+/// The age at which all have together touched as many bytes as there are.
+fn age(fills: &[Fill], bytes: f64) -> f64 {
+    let touched = |age: f64| fills.iter().map(|f| f.bytes(age)).sum::<f64>();
+    let (mut low, mut high) = (AGES_S.0.ln(), AGES_S.1.ln());
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if touched(middle.exp()) > bytes {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    low.exp()
+}
+
+/// How a thread fills a cache: bytes by time.
+struct Fill {
+    /// When it has touched as many bytes as each size of the signature, in seconds.
+    reached_s: [f64; SIZES],
+    /// Bytes per second beyond the largest.
+    beyond: f64,
+}
+
+impl Fill {
+    fn new(sharer: &Sharer<'_>, seconds: Option<f64>) -> Self {
+        let mut fill = Self {
+            reached_s: [f64::INFINITY; SIZES],
+            beyond: 0.0,
+        };
+        let (Some(signature), Some(seconds)) = (sharer.signature, seconds) else {
+            return fill;
+        };
+        let per_miss = LINE_BYTES * sharer.load / seconds / PER_INSTRUCTIONS;
+        let misses = signature.by_size(sharer.core.last.ways);
+        let mut at_s = 0.0;
+        for size in 0..SIZES {
+            let smaller = size.saturating_sub(1);
+            let from = if size == 0 { 0.0 } else { size_bytes(smaller) };
+            let rate = f64::midpoint(misses[smaller], misses[size]) * per_miss;
+            at_s += (size_bytes(size) - from) / rate;
+            fill.reached_s[size] = at_s;
+        }
+        fill.beyond = misses[SIZES - 1] * per_miss;
+        fill
+    }
+
+    /// Bytes touched within so many seconds.
+    fn bytes(&self, age_s: f64) -> f64 {
+        let after = self.reached_s.partition_point(|at| *at <= age_s);
+        let (from_s, from) = match after {
+            0 => (0.0, 0.0),
+            n => (self.reached_s[n - 1], size_bytes(n - 1)),
+        };
+        let Some(to_s) = self.reached_s.get(after).filter(|to| to.is_finite()) else {
+            return from + self.beyond * (age_s - from_s);
+        };
+        from + (size_bytes(after) - from) * (age_s - from_s) / (to_s - from_s)
+    }
+}
+
+fn size_bytes(size: usize) -> f64 {
+    SMALLEST_BYTES * (size as f64).exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::testing;
+    use countersteer_core::units::CpuId;
+
+    const MIB: f64 = 1048576.0;
+
+    fn core() -> CoreTraits {
+        CoreTraits::of(&testing::topology(testing::TWO_LLCS), CpuId(0))
+    }
+
+    /// Misses per instruction whatever the size, and those below a size as well.
+    fn signature(always: f64, below: f64, mib: f64) -> Signature {
+        Signature::new(|lines, _| {
+            always
+                + if lines * LINE_BYTES < mib * MIB {
+                    below
+                } else {
+                    0.0
+                }
+        })
+    }
+
+    fn times(signatures: &[&Signature], bytes: f64) -> Vec<f64> {
+        let core = core();
+        let sharers: Vec<Sharer<'_>> = signatures
+            .iter()
+            .map(|s| Sharer {
+                signature: Some(s),
+                core: &core,
+                load: 1.0,
+            })
+            .collect();
+        seconds(&sharers, bytes)
+            .into_iter()
+            .map(Option::unwrap)
+            .collect()
+    }
+
+    #[test]
+    fn equal_sharers_have_equal_parts_and_one_alone_has_all() {
+        let fits = signature(0.0, 0.02, 2.0);
+        let alone = times(&[&fits], 4.0 * MIB)[0];
+        let two = times(&[&fits, &fits], 4.0 * MIB);
+        assert!((two[0] / two[1] - 1.0).abs() < 1e-9);
+        assert!((two[0] / alone - 1.0).abs() < 0.05, "both fit: {two:?}");
+        let four = times(&[&fits; 4], 4.0 * MIB);
+        assert!(four[0] > 1.5 * alone, "they do not fit: {four:?} {alone}");
+    }
+
+    #[test]
+    fn a_stream_takes_the_cache_from_those_who_use_it() {
+        let fits = signature(0.0, 0.02, 3.0);
+        let stream = signature(0.03, 0.0, 0.0);
+        let quiet = signature(0.0, 0.0, 0.0);
+        let beside = |other: &Signature| times(&[&fits, other], 4.0 * MIB)[0];
+        assert!((beside(&quiet) / times(&[&fits], 4.0 * MIB)[0] - 1.0).abs() < 0.01);
+        assert!(beside(&stream) > 1.2 * beside(&quiet));
+    }
+}

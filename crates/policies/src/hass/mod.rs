@@ -1,0 +1,69 @@
+//! `hass`: architectural signatures, partitions, local decisions.
+//!
+//! Idea: a signature carried by the program says how fast it would run on each class of cores. A thread moves by itself to the
+//! partition where it expects to run fastest, given how many threads run there. Once in a while it also tries to swap with
+//! a random thread of a better partition where both together would gain.
+//!
+//! Source: HASS (Shelepov et al., 2009), sections 3 and 4. What its authors left open is here as an option each:
+//! - `shared-cache=on` (section 3 names shared caches as the limit): the cores of a class under one last-level cache are a
+//!   partition of their own. Signatures say how fast each thread fills a cache, so they say what part of it each of its
+//!   sharers comes to hold (footprint composition: Xiang et al., HOTL, ASPLOS 2013) and what each then misses. Moves and swaps
+//!   need a gain of all threads under the caches concerned, and partners are looked for in every other partition. Hits of the
+//!   last-level cache cost their latency, and memory answers later the more of its bandwidth they all use.
+//! - `signatures=phase` (section 6): the signature of the part of the program that the thread is in. A simulation knows an eighth
+//!   of each recorded run apart; programs on real machines carry no marks, so theirs stay those of the whole run.
+//! - `priorities=on` (section 5): a thread with a lower nice value may take the place of one with a higher one for its own
+//!   gain, regardless of the sum; not the other way round. A thread expects its weight's part of an overloaded partition.
+//!
+//! Decided here: the refresh period, 3 probes, a margin of 2 %, and that a core that falls idle is filled at the next
+//! decision. A thread does not count itself when it looks for partitions with a free core: otherwise the last one to look would
+//! leave its core idle to share a fast one.
+//!
+//! Assumes: the signature holds for the whole run, or part; misses wait for memory one by one. By default also: caches are
+//! not shared; hits of the last-level cache cost nothing. Loses: shared caches (by default), phases, memory without bandwidth
+//! to spare, programs that live in a slow last-level cache, and homogeneous work, where there is nothing to gain.
+
+mod company;
+mod partitions;
+mod policy;
+
+use countersteer_core::policy::{ParamDef, PolicyDef};
+
+pub(crate) const DEF: PolicyDef = PolicyDef {
+    name: "hass",
+    summary: "signatures: each thread moves to the partition where its signature promises most",
+    source: "HASS, sections 3 and 4",
+    params: &[
+        ParamDef {
+            key: "refresh_ms",
+            default: "1000",
+            prose: "CPU time in a partition after which a thread looks for a better one, in ms",
+        },
+        ParamDef {
+            key: "probes",
+            default: "3",
+            prose: "random threads of the best partition that it compares itself with at each refresh; 0: none",
+        },
+        ParamDef {
+            key: "margin",
+            default: "0.02",
+            prose: "a move must promise more by this fraction",
+        },
+        ParamDef {
+            key: "shared-cache",
+            default: "off",
+            prose: "on: what the threads under a last-level cache leave each other of it counts, for all of them; off: the last cache that a core has to itself",
+        },
+        ParamDef {
+            key: "signatures",
+            default: "program",
+            prose: "program: one of the whole run; phase: that of the part of the program that a thread is in (simulator only)",
+        },
+        ParamDef {
+            key: "priorities",
+            default: "off",
+            prose: "on: nice values count; a thread may displace one of lower priority for its own gain alone",
+        },
+    ],
+    make: |params, topology| Ok(Box::new(policy::Hass::new(params, topology)?)),
+};

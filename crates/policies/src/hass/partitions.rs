@@ -1,0 +1,86 @@
+//! Partitions: cores of one class, and, where shared caches count, under one last-level cache.
+
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::placement::Target;
+use countersteer_core::signature::CoreTraits;
+use countersteer_core::topology::{Group, GroupBy, Topology};
+use countersteer_core::units::GroupId;
+
+/// Cores of one class.
+pub(super) struct Partition {
+    pub target: Target,
+    /// The group that stands for it in reasons.
+    pub group: GroupId,
+    pub cores: f64,
+    pub traits: CoreTraits,
+    /// Speed without regard to programs, for threads without a signature.
+    pub capacity: f64,
+    /// Partitions with the same number share a last-level cache.
+    pub cache: usize,
+}
+
+impl Partition {
+    fn new(group: &Group, cpus: &Arc<CpuSet>, cache: usize, topology: &Topology) -> Option<Self> {
+        let cpu = cpus.lowest()?;
+        let row = &topology.cpus[cpu.index()];
+        let mut cores: Vec<u32> = cpus.iter().map(|c| topology.cpus[c.index()].core).collect();
+        cores.sort_unstable();
+        cores.dedup();
+        let clock = topology.core_types[row.core_type.index()].freq_ghz;
+        Some(Self {
+            target: if cpus.len() == group.cpus.len() {
+                Target::Group(group.id)
+            } else {
+                Target::Cpus(Arc::clone(cpus))
+            },
+            group: group.id,
+            cores: cores.len() as f64,
+            traits: CoreTraits::of(topology, cpu),
+            capacity: f64::from(row.capacity.max(1)) * clock,
+            cache,
+        })
+    }
+}
+
+/// The partitions of a machine, fastest class first; with `shared`, one for each class and last-level cache of several cores.
+pub(super) fn partitions(topology: &Topology, shared: bool) -> Vec<Partition> {
+    let mut found = Vec::new();
+    for class in topology.groups_by(GroupBy::CoreType) {
+        if !shared {
+            found.extend(Partition::new(class, &class.cpus, found.len(), topology));
+            continue;
+        }
+        let mut alone = CpuSet::default();
+        for (cache, llc) in topology.groups_by(GroupBy::Llc).iter().enumerate() {
+            let cpus = class.cpus.intersection(&llc.cpus);
+            if llc.cores == 1 {
+                cpus.iter().for_each(|cpu| alone.insert(cpu));
+                continue;
+            }
+            let whole = cpus.len() == llc.cpus.len() && cpus.len() < class.cpus.len();
+            let group = if whole { llc } else { class };
+            found.extend(Partition::new(group, &Arc::new(cpus), cache, topology));
+        }
+        let own = topology.groups_by(GroupBy::Llc).len() + found.len();
+        found.extend(Partition::new(class, &Arc::new(alone), own, topology));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::testing;
+
+    #[test]
+    fn a_class_is_one_partition_unless_its_caches_count() {
+        let topology = testing::topology(testing::TWO_LLCS);
+        assert_eq!(partitions(&topology, false).len(), 1);
+        let apart = partitions(&topology, true);
+        let cores: Vec<f64> = apart.iter().map(|p| p.cores).collect();
+        assert_eq!(cores, [2.0, 2.0]);
+        assert_ne!(apart[0].cache, apart[1].cache);
+    }
+}

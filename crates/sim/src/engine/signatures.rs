@@ -1,0 +1,61 @@
+//! What policies may ask the simulator: forecasts of static mappings, and signatures of programs and of parts of their runs.
+
+use countersteer_core::engine::{Forecast, ThreadForecast};
+use countersteer_core::signature::Signature;
+use countersteer_core::units::{CpuId, ThreadId};
+
+use super::Simulation;
+use super::forecast::SteadyState;
+use crate::progress::ModelId;
+
+/// Parts of a run that have a signature each.
+const PHASES: usize = 8;
+
+/// A program, a part of its run or the whole of it, and its signature if it has one.
+pub(super) type Known = (ModelId, Option<usize>, Option<Signature>);
+
+impl Forecast for Simulation {
+    fn steady_state(&mut self, threads: &[ThreadId], assignment: &[CpuId]) -> Vec<ThreadForecast> {
+        let models: Vec<_> = threads
+            .iter()
+            .map(|t| self.programs[self.threads[t.index()].program].model)
+            .collect();
+        SteadyState {
+            topology: &self.topology,
+            progress: &*self.progress,
+        }
+        .forecast(&models, assignment)
+    }
+
+    fn signature(&mut self, thread: ThreadId) -> Option<Signature> {
+        self.signature_of(thread, None)
+    }
+
+    fn phase_signature(&mut self, thread: ThreadId) -> Option<Signature> {
+        let model = self.programs[self.threads[thread.index()].program].model;
+        let (profile, _) = self.models.iter().find(|(_, known)| *known == model)?;
+        let share = self.progress.position(thread) / profile.instructions() as f64;
+        let part = (share.rem_euclid(1.0) * PHASES as f64) as usize;
+        self.signature_of(thread, Some(part.min(PHASES - 1)))
+    }
+}
+
+impl Simulation {
+    /// The signature of a thread's program, or of one of [`PHASES`] equal parts of its run.
+    fn signature_of(&mut self, thread: ThreadId, part: Option<usize>) -> Option<Signature> {
+        let model = self.programs[self.threads[thread.index()].program].model;
+        let known = |k: &&Known| (k.0, k.1) == (model, part);
+        if let Some((_, _, known)) = self.signatures.iter().find(known) {
+            return known.clone();
+        }
+        let (profile, _) = self.models.iter().find(|(_, known)| *known == model)?;
+        let total = profile.instructions() as f64;
+        let bounds = part.map_or(0.0..total, |part| {
+            let each = total / PHASES as f64;
+            part as f64 * each..(part + 1) as f64 * each
+        });
+        let made = crate::progress::signature(profile, bounds);
+        self.signatures.push((model, part, made.clone()));
+        made
+    }
+}
