@@ -323,7 +323,7 @@ mod tests {
             ("event^-1 J", vec!["energy_j"])
         );
         let error = bound("energy_j+instructions", vec![energy(), Operand::Event(0)]).unwrap_err();
-        assert!(error.to_string().contains("joins J and event"), "{error}");
+        assert!(error.to_string().contains("not J and event"), "{error}");
         let mut readings = Readings::default();
         let row = Reading {
             present: 1,
