@@ -1,13 +1,13 @@
 //! `aarr`: asymmetry-aware round-robin, an equal share of every core type for every thread.
 //!
-//! Idea: threads stand in a ring; the ring's seats are the core types in order, as many seats as each type takes threads.
-//! Every turn the ring moves on by as many seats as the greatest common divisor of the types' seat counts, so each thread
+//! Idea: threads stand in a ring; the ring's core slots are the core types in order, as many core slots as each type takes threads.
+//! Every turn the ring moves on by as many core slots as the greatest common divisor of the types' core slot counts, so each thread
 //! sits through every type for the same number of turns per rotation, changes type as rarely as that allows, and exactly as
 //! many threads move as must. A thread that leaves shortens the ring; a new one joins at its end.
 //!
 //! Source: "RR" in PMCTrack, section 4.1.1, and "AARR" in PMCSched, section 4 (both after Li et al., HPCA 2010).
 //!
-//! Threads that spin or are blocked, by their program's word, keep their places in the ring but get what seats are left over.
+//! Threads that spin or are blocked, by their program's word, keep their places in the ring but get what core slots are left over.
 //!
 //! Assumes: an equal share of core types is fair. Loses: throughput, whenever speed-up factors differ (`hsf`), and
 //! fairness too, since equal time on big cores is not equal slowdown; and it moves threads all the time.

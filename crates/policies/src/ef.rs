@@ -61,12 +61,12 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "margin",
             default: "0.05",
-            prose: "a challenger must be ahead by this fraction to take a seat at once (not with ef=static)",
+            prose: "a challenger must be ahead by this fraction to take a core slot at once (not with ef=static)",
         },
         ParamDef {
             key: "patience",
             default: "10",
-            prose: "decisions in a row after which a thread that is ranked lower loses its seat to any challenger (not with ef=static)",
+            prose: "decisions in a row after which a thread that is ranked lower loses its core slot to any challenger (not with ef=static)",
         },
         ParamDef {
             key: "idle",

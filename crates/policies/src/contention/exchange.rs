@@ -1,8 +1,8 @@
-//! Which exchange to try next: of two threads, or of all threads of two seats, of different caches.
+//! Which exchange to try next: of two threads, or of all threads of two core slots, of different caches.
 //!
 //! Input: who is where, what each thread stands to lose, and the lines that it brings in. Output: the mapping after the exchange
 //! that saves most, by a simple model: a thread loses its stake in proportion to the lines that the others of its cache bring in,
-//! those of its own seat excepted, which never run at the same time.
+//! those of its own core slot excepted, which never run at the same time.
 
 use super::mapping::{Caches, Spot};
 

@@ -1,7 +1,7 @@
 //! Mappings of threads to last-level caches and, where threads share CPUs, to CPUs.
 //!
-//! Input: threads in order of what they demand. Output: per cache, per seat, who goes there. A seat is a CPU; threads of one
-//! seat never run at the same time, so those that hurt each other most are put together ("local optimisation"); seats are
+//! Input: threads in order of what they demand. Output: per cache, per core slot, who goes there. A core slot is a CPU; threads of one
+//! core slot never run at the same time, so those that hurt each other most are put together ("local optimisation"); core slots are
 //! dealt to caches so that demands even out or poison stays apart ("global optimisation").
 
 use countersteer_core::topology::{GroupBy, Topology};

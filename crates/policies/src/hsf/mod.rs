@@ -14,7 +14,7 @@
 //!
 //! What the papers leave open, and was decided here:
 //!
-//! - Hysteresis: who sits on a faster type keeps its seat against a challenger that is ahead by less than `margin`, unless its
+//! - Hysteresis: who sits on a faster type keeps its core slot against a challenger that is ahead by less than `margin`, unless its
 //!   own SF has ranked it lower for `patience` decisions in a row; so real differences win however small, and noise rarely
 //!   does. A thread that was moved lately is held to twice the margin and patience for each move, which ends the ping-pong of a
 //!   model that disagrees with itself across core types.
@@ -23,7 +23,7 @@
 //!   the one with the oldest measurement is sent again. With `phases=on` those go first that have begun another phase since they were
 //!   measured, and need not wait for `refresh_ms` to pass but for a quarter of it.
 //! - With `sf=history` a thread on a slow core whose phase was in no table at two samples is sent to a big core for three decisions, in
-//!   exchange for the thread that gains least there, and then ranked again without a claim to that seat. One thread at a time;
+//!   exchange for the thread that gains least there, and then ranked again without a claim to that core slot. One thread at a time;
 //!   the same one not within 2 s, twice as long after each visit that changed nothing (at most 32 s). PMCSched names such a throttle
 //!   and no numbers. These moves have a reason of their own in the record.
 //! - The formulas of applications are taken with the SF of each thread in place of the mean of all, which is the same where threads
@@ -32,7 +32,7 @@
 //! - What programs tell about their threads: a priority weighs the thread's SF, against those of its own program's threads only. A
 //!   thread that spins or is blocked is ranked last, and before it come those for which the slowest type is fast enough by their
 //!   own word (`qos_permille`); neither is sent to be measured.
-//! - With `clamp=on` the frequency follows the seat: a thread that comes to a fast core is asked for in full at once, instead of
+//! - With `clamp=on` the frequency follows the core slot: a thread that comes to a fast core is asked for in full at once, instead of
 //!   when its load has grown there, and one that was seated low does not hold up clocks that it gains little from.
 
 mod admission;
@@ -92,12 +92,12 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "margin",
             default: "0.05",
-            prose: "a challenger must be ahead by this fraction to take a seat at once",
+            prose: "a challenger must be ahead by this fraction to take a core slot at once",
         },
         ParamDef {
             key: "patience",
             default: "10",
-            prose: "decisions in a row after which a thread that is ranked lower loses its seat to any challenger",
+            prose: "decisions in a row after which a thread that is ranked lower loses its core slot to any challenger",
         },
         ParamDef {
             key: "refresh_ms",
