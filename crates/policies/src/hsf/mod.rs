@@ -113,8 +113,8 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             key: "clamp",
             default: "off",
             prose: "on: threads on the fastest cores are taken to ask for all of them, those on slower ones for no more than \
-                    a slower core can give, so that frequencies follow the seats (uclamp and energy preferences of real \
-                    machines; the simulator does not heed it)",
+                    a slower core can give, so that frequencies follow the core slots (uclamp and energy preferences of \
+                    real machines; in the simulator with the governor `schedutil`)",
         },
     ],
     make: |params, topology| Ok(Box::new(Hsf::new(params, topology)?)),
