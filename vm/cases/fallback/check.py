@@ -8,7 +8,7 @@ import counted
 auto, scx, stat = sys.stdin.read().split("case ")[1:]
 lacks = "this kernel has no sched_ext"
 said = [line for line in auto.splitlines() if line.startswith("said: ")]
-assert len(said) == 1 and lacks in said[0] and "masks" in said[0], said
+assert len(said) == 1 and lacks in said[0] and "CPU affinity" in said[0], said
 run = json.loads(auto[auto.index("{"):auto.rindex("}") + 1])
 wrong, told = run["misplaced"]
 assert told > 20 and wrong <= 0.01 * told and "code: 0" in auto, auto

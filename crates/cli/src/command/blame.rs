@@ -144,11 +144,15 @@ fn remedies(found: &Blame) -> String {
             .iter()
             .map(|p| row(p.policy.clone(), &p.slowdown)),
     );
-    if let Some(partition) = &found.partition {
-        let ways: Vec<String> = partition.ways.iter().map(u32::to_string).collect();
-        rows.push(row(format!("ways {}", ways.join("+")), &partition.slowdown));
-    }
-    plain(&head, rows)
+    let places = plain(&head, rows);
+    let Some(partition) = &found.partition else {
+        return places;
+    };
+    // Of another kind than the rows above, where programs share CPUs and bandwidth too.
+    head[0] = "ways alone";
+    let ways: Vec<String> = partition.ways.iter().map(u32::to_string).collect();
+    let rows = vec![row(ways.join("+"), &partition.slowdown)];
+    format!("{places}\n\n{}", plain(&head, rows))
 }
 
 /// The pair that matters most, and what helps its victim most.
@@ -170,14 +174,7 @@ fn sentence(found: &Blame) -> String {
         .places
         .iter()
         .map(|p| (p.policy.clone(), p.slowdown[victim]));
-    let ways = found.partition.iter().map(|p| {
-        let what = format!(
-            "{} of {} ways for {}",
-            p.ways[victim], p.of_ways, programs[victim]
-        );
-        (what, p.slowdown[victim])
-    });
-    let best = places.chain(ways).min_by(|a, b| a.1.total_cmp(&b.1));
+    let best = places.min_by(|a, b| a.1.total_cmp(&b.1));
     let help = match best {
         Some((what, slowdown)) if slowdown < found.slowdown[victim] - WORTH => format!(
             "{what} would bring its slowdown from {} to {}.",
@@ -186,11 +183,21 @@ fn sentence(found: &Blame) -> String {
         ),
         _ => "nothing of what was tried ends it.".to_owned(),
     };
+    let partition = found.partition.iter().map(|p| {
+        format!(
+            " With {} of {} ways, and CPU and bandwidth to itself, {} would be {} slower than with the whole cache.",
+            p.ways[victim],
+            p.of_ways,
+            programs[victim],
+            percent(p.slowdown[victim] - 1.0)
+        )
+    });
     format!(
-        "\n\n{} slows {} most, by {}: {help}",
+        "\n\n{} slows {} most, by {}: {help}{}",
         programs[cause],
         programs[victim],
-        percent(more)
+        percent(more),
+        partition.collect::<String>()
     )
 }
 
