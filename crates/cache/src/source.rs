@@ -35,6 +35,16 @@ pub trait Stream: Send {
     /// The next block; after the thread's last one, the first of the next run.
     fn next_block(&mut self) -> Block;
 
+    /// Leaves out whole blocks from the next one on, of so many instructions up to half a block; of how many they were.
+    fn pass(&mut self, instructions: f64) -> f64 {
+        let (mut gone, mut last) = (0.0, 0.0);
+        while gone + last * 0.5 < instructions {
+            last = f64::from(self.next_block().head.instructions.max(1));
+            gone += last;
+        }
+        gone
+    }
+
     /// A piece of work begins at this share of the run; the reader is `behind` instructions into the last block. Whether that
     /// is somewhere else, so that the rest of the block is left out.
     fn begin(&mut self, share: f64, behind: u32) -> bool;

@@ -36,7 +36,8 @@ pub struct SimArgs {
     #[arg(long)]
     no_costs: bool,
     /// Where misses come from: `analytic` expects them from profiles, `traced` takes programs' accesses through simulated
-    /// caches (each program's `profile` names a trace then, or it is a `command`, which runs meanwhile).
+    /// caches (each program's `profile` names a trace then, or it is a `command`, which runs meanwhile), `sampled` only samples of
+    /// them, with intervals
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = fidelity)]
     fidelity: Fidelity,
     /// Who chooses frequencies of machines with operating points: `performance` or `schedutil`, which heeds utilisation clamps;
@@ -75,7 +76,7 @@ fn fidelity(text: &str) -> Result<Fidelity, String> {
     let known = Fidelity::ALL.iter().find(|(name, _)| *name == text);
     known
         .map(|(_, value)| *value)
-        .ok_or_else(|| "it is one of analytic, traced".into())
+        .ok_or_else(|| "it is one of analytic, traced, sampled".into())
 }
 
 fn governor(text: &str) -> Result<Governor, String> {

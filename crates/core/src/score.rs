@@ -5,6 +5,18 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How well figures of a program are known, of whose run only samples were simulated in detail: half widths of 95 % intervals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// Of its instructions per cycle, as a share.
+    pub ipc_half_width: f64,
+    /// Last-level misses per kilo-instruction.
+    pub llc_mpki: f64,
+    pub llc_mpki_half_width: f64,
+    /// Share of the instructions that were simulated in detail.
+    pub detailed: f64,
+}
+
 /// What became of one program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramOutcome {
@@ -23,6 +35,9 @@ pub struct ProgramOutcome {
     pub instructions: f64,
     /// Cycles while not halted.
     pub cycles: f64,
+    /// Where the run was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<Sampled>,
 }
 
 /// What became of a workload.
@@ -61,6 +76,9 @@ pub struct ProgramScore {
     pub ipc: f64,
     /// Finished runs.
     pub runs: usize,
+    /// Where the run was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<Sampled>,
 }
 
 /// Scores of a workload.
@@ -173,6 +191,7 @@ fn score(p: &ProgramOutcome, elapsed_s: f64) -> ProgramScore {
             0.0
         },
         runs,
+        sampled: p.sampled,
     }
 }
 
@@ -189,6 +208,7 @@ mod tests {
             alone_slow_s: 4.0,
             instructions: 1e9,
             cycles: 5e8,
+            sampled: None,
         }
     }
 

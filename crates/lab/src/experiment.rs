@@ -65,12 +65,17 @@ pub enum Fidelity {
     Analytic,
     /// From the programs: accesses, recorded or of programs that run meanwhile, go through simulated caches.
     Traced,
+    /// The same, but only samples of the run go through them; between them, rates go by what was measured of each phase.
+    Sampled,
 }
 
 impl Fidelity {
     /// By name.
-    pub const ALL: [(&'static str, Self); 2] =
-        [("analytic", Self::Analytic), ("traced", Self::Traced)];
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("analytic", Self::Analytic),
+        ("traced", Self::Traced),
+        ("sampled", Self::Sampled),
+    ];
 
     /// Its name.
     #[must_use]
@@ -354,6 +359,9 @@ impl Experiment {
             Fidelity::Analytic => Simulation::new(topology, &plan, config),
             Fidelity::Traced => {
                 Simulation::traced(topology, &plan, config, workload.traces.clone())
+            }
+            Fidelity::Sampled => {
+                Simulation::sampled(topology, &plan, config, workload.traces.clone())
             }
         };
         let mut events = options.events();

@@ -134,6 +134,25 @@ impl Stream for Reading {
         block
     }
 
+    fn pass(&mut self, instructions: f64) -> f64 {
+        let blocks = &self.source.threads[self.thread];
+        // Whole turns are left out at once.
+        let mut gone = (instructions / self.length).floor() * self.length;
+        loop {
+            if self.next >= blocks.len() {
+                (self.next, self.after) = (0, 0.0);
+            }
+            let length = f64::from(blocks[self.next].head.instructions);
+            if gone + length * 0.5 >= instructions {
+                return gone;
+            }
+            gone += length;
+            self.next += 1;
+            self.start = self.after;
+            self.after += length;
+        }
+    }
+
     fn begin(&mut self, share: f64, behind: u32) -> bool {
         let wanted = share * self.length;
         let at = (self.start + f64::from(behind)) % self.length;

@@ -108,9 +108,13 @@ fn program(name: &str, lines: u64) -> (Arc<Profile>, Arc<dyn TraceSource>) {
 }
 
 fn topology(name: &str) -> Arc<Topology> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../machines/{name}.toml"));
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = machine(name);
     Arc::new(Topology::new(&Machine::parse(name, &text).unwrap()))
+}
+
+fn machine(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../machines/{name}.toml"));
+    std::fs::read_to_string(path).unwrap()
 }
 
 fn config() -> SimConfig {
@@ -146,7 +150,11 @@ fn plan(programs: &[(Arc<Profile>, u32, &str)]) -> Plan {
     }
 }
 
-fn run(mut simulation: Simulation, topology: &Arc<Topology>) -> Vec<ProgramUsage> {
+fn run(simulation: Simulation, topology: &Arc<Topology>) -> Vec<ProgramUsage> {
+    finished(simulation, topology).usage()
+}
+
+fn finished(mut simulation: Simulation, topology: &Arc<Topology>) -> Simulation {
     let mut policy = countersteer_policies::parse("linux", topology).unwrap();
     let driver = DriverConfig {
         period: Nanos::from_millis(100),
@@ -154,7 +162,7 @@ fn run(mut simulation: Simulation, topology: &Arc<Topology>) -> Vec<ProgramUsage
     };
     let mut rng = PolicyRng::seed_from_u64(1);
     drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng).unwrap();
-    simulation.usage()
+    simulation
 }
 
 /// Evictions that programs suffered and caused, from all samples.
@@ -298,4 +306,58 @@ fn threads_that_write_the_same_lines_take_them_from_each_other() {
     // On two chips, with a last-level cache each.
     let shared = misses(2, "0,2");
     assert!(shared > 0.15, "{shared}");
+}
+
+#[test]
+fn samples_tell_what_the_whole_run_tells() {
+    let text = machine("core2-quad").replace("size_kib = 4096", "size_kib = 512");
+    let topology = Arc::new(Topology::new(&Machine::parse("small", &text).unwrap()));
+    let (small, large) = (program("small", 5000), program("large", 11_000));
+    let traces = Traces(vec![small.clone(), large.clone()]);
+    let plan = plan(&[(small.0, 1, "0"), (large.0, 1, "1")]);
+    let config = SimConfig {
+        rounds: 10,
+        ..config()
+    };
+    let whole = Simulation::traced(Arc::clone(&topology), &plan, config.clone(), traces.clone());
+    let whole = run(whole.unwrap(), &topology);
+    let sampled = || {
+        let simulation =
+            Simulation::sampled(Arc::clone(&topology), &plan, config.clone(), traces.clone());
+        let mut simulation = finished(simulation.unwrap(), &topology);
+        (simulation.usage(), simulation.outcome())
+    };
+    let (usage, outcome) = sampled();
+    for ((w, s), program) in whole.iter().zip(&usage).zip(&outcome.programs) {
+        eprintln!(
+            "{} {} {} {} {} {:?}",
+            program.name,
+            ips(w),
+            ips(s),
+            mpki(w),
+            mpki(s),
+            program.sampled
+        );
+        let speed = ips(s) / ips(w) - 1.0;
+        assert!(speed.abs() < 0.02, "{}: IPC off by {speed}", program.name);
+        let misses = mpki(s) / mpki(w) - 1.0;
+        assert!(
+            misses.abs() < 0.05,
+            "{}: misses off by {misses}",
+            program.name
+        );
+        let known = program.sampled.unwrap();
+        assert!(known.detailed < 0.5, "{known:?}");
+        assert!(
+            known.ipc_half_width > 0.0 && known.ipc_half_width < 0.05,
+            "{known:?}"
+        );
+        assert!(
+            (known.llc_mpki - mpki(s)).abs() < 0.02 * mpki(s),
+            "{known:?}"
+        );
+    }
+    let lost: u64 = outcome.evicted.iter().flatten().sum();
+    assert!(lost > 0);
+    assert_eq!(sampled(), (usage, outcome));
 }

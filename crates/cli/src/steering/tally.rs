@@ -149,6 +149,7 @@ impl Tally {
             alone_slow_s: 0.0,
             instructions: p.instructions,
             cycles: p.cycles,
+            sampled: None,
         });
         let outcome = Outcome {
             programs: programs.collect(),

@@ -62,6 +62,23 @@ pub struct CompareProgram {
     pub alone_slow_s: f64,
     /// Completion over alone on the whole machine.
     pub slowdown: f64,
+    /// Instructions per cycle and last-level misses with intervals, where the run was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<CompareSampled>,
+}
+
+/// Figures of a sampled run with half widths of their 95 % intervals.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompareSampled {
+    /// Instructions per cycle.
+    pub ipc: f64,
+    pub ipc_half_width: f64,
+    /// Last-level misses per kilo-instruction.
+    pub llc_mpki: f64,
+    pub llc_mpki_half_width: f64,
+    /// Share of the instructions that were simulated in detail.
+    pub detailed: f64,
 }
 
 impl Comparison {
@@ -100,6 +117,13 @@ impl CompareRun {
                     alone_fast_s: p.alone_fast_s,
                     alone_slow_s: p.alone_slow_s,
                     slowdown: p.slowdown,
+                    sampled: p.sampled.map(|s| CompareSampled {
+                        ipc: p.ipc,
+                        ipc_half_width: p.ipc * s.ipc_half_width,
+                        llc_mpki: s.llc_mpki,
+                        llc_mpki_half_width: s.llc_mpki_half_width,
+                        detailed: s.detailed,
+                    }),
                 })
                 .collect(),
         }

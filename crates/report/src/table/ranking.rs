@@ -355,6 +355,7 @@ mod tests {
             alone_fast_s: 1.0,
             alone_slow_s: 1.0,
             slowdown: time,
+            sampled: None,
         };
         let programs: Vec<_> = names.into_iter().zip(times).map(program).collect();
         CompareRun {

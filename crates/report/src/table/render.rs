@@ -253,7 +253,33 @@ pub fn programs(run: &CompareRun) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     fit(&mut table);
-    text_of(&table) + &spread(run)
+    text_of(&table) + &spread(run) + &sampled(run)
+}
+
+/// Figures of a sampled run, with their intervals.
+fn sampled(run: &CompareRun) -> String {
+    let mut table = bare();
+    table.set_header(["program", "IPC", "LLC MPKI", "in detail"].map(bold));
+    let mut any = false;
+    for p in &run.programs {
+        let Some(s) = &p.sampled else { continue };
+        any = true;
+        let between = |value, half| format!("{} ± {}", number(value, 4), number(half, 2));
+        table.add_row([
+            p.name.clone(),
+            between(s.ipc, s.ipc_half_width),
+            between(s.llc_mpki, s.llc_mpki_half_width),
+            format!("{:.1} %", s.detailed * 100.0),
+        ]);
+    }
+    if !any {
+        return String::new();
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    fit(&mut table);
+    format!("Sampled, with 95 % intervals:\n{}", text_of(&table))
 }
 
 /// What the ratio of times alone is worth, if it is one of unequal cores.

@@ -242,6 +242,7 @@ mod tests {
             alone_fast_s: alone,
             alone_slow_s: alone,
             slowdown: completion_s / alone,
+            sampled: None,
         };
         let run = |known: f64| CompareRun {
             machine: "m".into(),

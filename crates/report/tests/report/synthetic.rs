@@ -243,6 +243,7 @@ impl Room {
                 alone_slow_s: t.kind.4 / t.kind.2,
                 instructions: t.instructions,
                 cycles: t.cycles,
+                sampled: None,
             });
         let elapsed_s = self.now as f64 * 1e-9;
         let power =

@@ -188,6 +188,29 @@ impl Simulation {
         traces: Traces,
     ) -> Result<Self, SimError> {
         let traced = Traced::new(Arc::clone(&topology), config.progress.clone(), traces);
+        Self::with_traced(topology, plan, config, traced)
+    }
+
+    /// The same where only samples go through the caches.
+    ///
+    /// # Errors
+    /// A program that was not traced.
+    pub fn sampled(
+        topology: Arc<Topology>,
+        plan: &Plan,
+        config: SimConfig,
+        traces: Traces,
+    ) -> Result<Self, SimError> {
+        let traced = Traced::new(Arc::clone(&topology), config.progress.clone(), traces).sampled();
+        Self::with_traced(topology, plan, config, traced)
+    }
+
+    fn with_traced(
+        topology: Arc<Topology>,
+        plan: &Plan,
+        config: SimConfig,
+        traced: Traced,
+    ) -> Result<Self, SimError> {
         let mut sim = Self::with_model(topology, plan, config, Box::new(traced))?;
         // That model knows no frequencies but `freq_ghz`.
         sim.clocks = None;
@@ -363,6 +386,8 @@ impl Simulation {
         let (alone_fast_s, alone_slow_s) = (alone.fast_s(program), alone.slow_s(program));
         let mut instructions = 0.0;
         let mut cycles = 0.0;
+        let first = program.threads().next();
+        let sampled = first.and_then(|id| self.progress.sampled(id));
         for id in program.threads() {
             let counters = self.progress.counters(id, self.now);
             instructions += counters.instructions;
@@ -376,6 +401,7 @@ impl Simulation {
             alone_slow_s,
             instructions,
             cycles,
+            sampled,
         }
     }
 

@@ -69,6 +69,35 @@ impl Detail {
 }
 
 impl Counters {
+    /// Adds a part of what another one counted; evictions stay.
+    #[must_use]
+    pub fn plus(&self, other: &Self, part: f64) -> Self {
+        let add = |of: fn(&Self) -> f64| of(self) + of(other) * part;
+        Self {
+            instructions: add(|c| c.instructions),
+            cycles: add(|c| c.cycles),
+            l2_misses: add(|c| c.l2_misses),
+            llc_references: add(|c| c.llc_references),
+            llc_misses: add(|c| c.llc_misses),
+            branch_instructions: add(|c| c.branch_instructions),
+            branch_misses: add(|c| c.branch_misses),
+            energy_nj: add(|c| c.energy_nj),
+            run_ns: add(|c| c.run_ns),
+            detail: Detail {
+                instructions: add(|c| c.detail.instructions),
+                loads: add(|c| c.detail.loads),
+                stores: add(|c| c.detail.stores),
+                fp_operations: add(|c| c.detail.fp_operations),
+                simd_operations: add(|c| c.detail.simd_operations),
+                l1d_misses: add(|c| c.detail.l1d_misses),
+                stall_memory: add(|c| c.detail.stall_memory),
+                stall_branches: add(|c| c.detail.stall_branches),
+                stall_other: add(|c| c.detail.stall_other),
+            },
+            evictions: self.evictions,
+        }
+    }
+
     /// What the model tells of an event; `None` where it cannot, or where a thread's profile says nothing of it.
     #[must_use]
     pub fn event(&self, event: Event) -> Option<f64> {

@@ -12,6 +12,7 @@ pub mod traced;
 use std::sync::Arc;
 
 use countersteer_core::profile::Profile;
+use countersteer_core::score::Sampled;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
@@ -124,6 +125,11 @@ pub trait ProgressModel {
     /// [`Self::begin_program`]; nothing where lines are not simulated.
     fn evicted(&self) -> Vec<Vec<u64>> {
         Vec::new()
+    }
+
+    /// How well the figures of a thread's program are known, where only samples of the run were simulated in detail.
+    fn sampled(&self, _thread: ThreadId) -> Option<Sampled> {
+        None
     }
 
     /// Energy of the whole machine since time zero, in joules.

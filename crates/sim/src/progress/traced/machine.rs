@@ -161,6 +161,16 @@ impl Machine {
         self.nodes.get(cache.index()).copied().flatten()
     }
 
+    /// Lines of all programs in the last-level caches behind cores.
+    pub fn last_level_lines(&self, programs: u16) -> f64 {
+        let caches = self.last.iter().map(|node| self.shared.cache(*node));
+        let held = caches.map(|cache| {
+            let lines = (1..=programs).map(|owner| cache.tally(usize::from(owner)).lines);
+            lines.sum::<u64>()
+        });
+        held.sum::<u64>() as f64
+    }
+
     /// Lines of a program in a cache of the topology; a core's own last level where it is listed among them.
     pub fn lines(&self, cache: CacheId, owner: u16, core: Option<usize>) -> f64 {
         let owner = usize::from(owner);

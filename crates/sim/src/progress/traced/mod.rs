@@ -17,7 +17,9 @@
 //! the timing, not in the caches.
 
 mod account;
+mod gaps;
 mod machine;
+mod sampling;
 mod thread;
 mod weave;
 
@@ -26,12 +28,14 @@ use std::sync::Arc;
 
 use countersteer_cache::source::{ProgramCopy, TraceSource};
 use countersteer_core::profile::Profile;
+use countersteer_core::score::Sampled;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 use super::analytic::{Analytic, Beside, Cpu, MemoryDomain};
 use super::{Counters, Evictions, ModelError, ModelId, ProgressConfig, ProgressModel, Rates};
 use machine::Machine;
+use sampling::{Sampling, Situation};
 use thread::{Place, Program, Thread};
 
 /// A step at most.
@@ -82,6 +86,8 @@ pub struct Traced {
     finished: Vec<u32>,
     spent: account::Spent,
     clock: u64,
+    /// Where not all goes through the caches.
+    sampling: Option<Sampling>,
 }
 
 impl Traced {
@@ -111,6 +117,7 @@ impl Traced {
             copy: None,
             finished: Vec::new(),
             clock: 0,
+            sampling: None,
         }
     }
 
@@ -121,9 +128,42 @@ impl Traced {
 
     /// Lets everything run for so many nanoseconds.
     fn step(&mut self, ns: u64) {
-        let until = self.clock + ns;
         let working: Vec<(usize, u32)> = self.working().collect();
-        for (row, id) in &working {
+        let mut sampling = self.sampling.take();
+        if let Some(sampling) = &mut sampling {
+            let situations: Vec<Situation> = working
+                .iter()
+                .map(|(row, id)| self.situation(*row, *id))
+                .collect();
+            let (now_ns, programs) = (self.clock as f64, self.instances);
+            if sampling.leaves_out(now_ns, &situations, &self.machine, programs) {
+                self.leave_out(ns, &working, situations, sampling);
+            } else {
+                let before: Vec<Counters> = working
+                    .iter()
+                    .map(|(_, id)| self.threads[*id as usize].counted)
+                    .collect();
+                self.in_detail(ns, &working);
+                let rows = working.iter().zip(situations).zip(&before);
+                for (((_, id), situation), before) in rows {
+                    let thread = &self.threads[*id as usize];
+                    let (counted, cost_ns) = thread.counted_since(before);
+                    sampling.detailed(thread.owner, situation, &counted, cost_ns);
+                }
+                sampling.pass(ns as f64, true);
+            }
+        } else {
+            self.in_detail(ns, &working);
+        }
+        self.sampling = sampling;
+        self.spent
+            .pass(&self.topology, &self.cpus, &self.on_cpu, ns);
+        self.clock += ns;
+    }
+
+    /// Lets everything run through the caches.
+    fn in_detail(&mut self, ns: u64, working: &[(usize, u32)]) {
+        for (row, id) in working {
             let thread = &mut self.threads[*id as usize];
             thread.run(*row, ns as f64, &mut self.machine);
         }
@@ -138,7 +178,7 @@ impl Traced {
             memory.slope *= 1.0 - DAMPING;
         }
         let beside: Vec<Beside> = working.iter().map(|(row, _)| self.beside(*row)).collect();
-        for ((row, id), beside) in working.into_iter().zip(&beside) {
+        for ((row, id), beside) in working.iter().copied().zip(&beside) {
             let cpu = &self.cpus[row];
             let place = Place {
                 cpu,
@@ -168,9 +208,6 @@ impl Traced {
                 memory.factor += DAMPING * (wanted - memory.factor);
             }
         }
-        self.spent
-            .pass(&self.topology, &self.cpus, &self.on_cpu, ns);
-        self.clock = until;
     }
 
     /// What the SMT siblings of a CPU took of the core in the step before.
@@ -329,18 +366,31 @@ impl ProgressModel for Traced {
         self.advance(now);
         let t = &self.threads[thread.index()];
         let (suffered, caused) = self.machine.evictions(t.owner, self.instances);
+        let (more_suffered, more_caused) = self.expected_evictions(t.owner);
         let part = 1.0 / self.sharers(t.owner) as f64;
         Counters {
             evictions: Some(Evictions {
-                suffered: suffered as f64 * part,
-                caused: caused as f64 * part,
+                suffered: (suffered as f64 + more_suffered) * part,
+                caused: (caused as f64 + more_caused) * part,
             }),
             ..t.counted
         }
     }
 
     fn evicted(&self) -> Vec<Vec<u64>> {
-        self.machine.evicted(self.instances)
+        let mut evicted = self.machine.evicted(self.instances);
+        let expected = self.sampling.as_ref().map_or(&[][..], Sampling::expected);
+        for (counts, expected) in evicted.iter_mut().zip(expected) {
+            for (count, expected) in counts.iter_mut().zip(expected) {
+                *count += *expected as u64;
+            }
+        }
+        evicted
+    }
+
+    fn sampled(&self, thread: ThreadId) -> Option<Sampled> {
+        let sampling = self.sampling.as_ref()?;
+        sampling.sampled(self.threads[thread.index()].owner)
     }
 
     fn occupancy_lines(&self, thread: ThreadId, cache: CacheId) -> f64 {

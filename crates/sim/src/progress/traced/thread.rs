@@ -11,6 +11,7 @@ use countersteer_core::profile::{Mix, Recorded};
 use super::NOBODY;
 use super::account::Energy;
 use super::machine::{Held, Machine, Served};
+use super::sampling::Known;
 use crate::progress::Counters;
 use crate::progress::analytic::{Beside, Cpu, Cycles, MAX_LEVELS, Measured, Timing};
 
@@ -91,6 +92,8 @@ pub struct Thread {
     /// Instructions of the block that are behind.
     behind: u32,
     pending: Option<Event>,
+    /// Instructions that were left out and that the stream does not know of yet; negative if it left out more.
+    passed: f64,
     did: Did,
 }
 
@@ -119,19 +122,77 @@ impl Thread {
             at: Position::default(),
             behind: 0,
             pending: None,
+            passed: 0.0,
             did: Did::default(),
         }
     }
 
     /// New work, from a position of the timeline on.
     pub fn begin(&mut self, program: &Program, offset: f64, instructions: f64, stride: f64) {
+        self.catch_up();
         (self.left, self.position, self.stride) = (instructions, offset, stride);
         let share = offset % program.total() / program.total();
         let stream = self.stream.as_mut();
         if stream.is_some_and(|stream| stream.begin(share, self.behind)) {
-            (self.current, self.behind, self.pending) = (None, 0, None);
-            self.at = Position::default();
+            self.leave_block();
+            self.passed = 0.0;
         }
+    }
+
+    fn leave_block(&mut self) {
+        (self.current, self.behind, self.pending) = (None, 0, None);
+        self.at = Position::default();
+    }
+
+    /// Takes the stream to where the thread is, but for half a block.
+    fn catch_up(&mut self) {
+        if self.passed <= 0.0 {
+            return;
+        }
+        if let Some(block) = &self.current {
+            let rest = f64::from(block.head.instructions.saturating_sub(self.behind));
+            if self.passed < rest * 0.5 {
+                return;
+            }
+            self.passed -= rest;
+            self.leave_block();
+        }
+        if let Some(stream) = self.stream.as_mut() {
+            self.passed -= stream.pass(self.passed);
+        }
+    }
+
+    /// Lets a step pass at known rates; what was counted but for time, and what it cost.
+    pub fn pass(&mut self, cpu: &Cpu, ns: f64, known: &Known) -> (Counters, f64) {
+        self.counted.run_ns += ns;
+        self.counted.cycles += ns * cpu.freq;
+        let free = ns - self.debt_ns;
+        if free <= 0.0 {
+            self.debt_ns -= ns;
+            return (Counters::default(), 0.0);
+        }
+        self.debt_ns = 0.0;
+        self.each_ns = known.each_ns();
+        let n = (free / self.each_ns).min(self.left);
+        let counted = known.counters(n);
+        self.counted = self.counted.plus(&counted, 1.0);
+        self.left -= n;
+        self.position += n * self.stride;
+        self.passed += n;
+        if self.left < 1.0 {
+            self.left = 0.0;
+        }
+        (counted, n * self.each_ns)
+    }
+
+    /// What the last step in detail counted beyond `before` but for time, and what it cost.
+    pub fn counted_since(&self, before: &Counters) -> (Counters, f64) {
+        let counted = Counters {
+            run_ns: 0.0,
+            cycles: 0.0,
+            ..self.counted.plus(before, -1.0)
+        };
+        (counted, self.did.instructions * self.each_ns)
     }
 
     /// When it ends its work at the present rate, or as good as never.
@@ -150,6 +211,7 @@ impl Thread {
         }
         self.did.owed_ns = self.debt_ns;
         self.debt_ns = 0.0;
+        self.catch_up();
         let wanted = (free / self.each_ns).min(self.left).max(1.0);
         self.execute(row, wanted as u32, machine);
     }
