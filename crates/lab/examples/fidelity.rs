@@ -154,6 +154,8 @@ fn measure(
         seed: 1,
         options: SimOptions {
             rounds: 1,
+            // Traces are short: policies decide often enough to matter.
+            period_ms: 10.0,
             fidelity,
             ..SimOptions::default()
         },
