@@ -436,6 +436,38 @@ fn waits_are_measured_one_by_one_where_bpf_programs_may_be_loaded() {
     assert_eq!(others.count(), 0, "only the program is: {errors}");
 }
 
+/// As percentiles in `top`; where that cannot be, a line says why.
+#[test]
+fn top_shows_percentiles_of_waits_or_says_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("({BUSY}) & {BUSY}; {BUSY}; wait");
+    let columns = "name,wait99_ms,wake50_ms,wake99_ms";
+    let top = |bpf| {
+        let start = ["top", "--json", "--bpf", bpf, "-i", "100ms", "--columns"];
+        let program = [columns, "sh", "-c", &script];
+        steer(&[&start[..], &program[..]].concat(), dir.path())
+    };
+    let refused = top("never");
+    let errors = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(4), "{errors}");
+    assert!(errors.contains("--bpf never rules out"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+
+    let output = top("auto");
+    let errors = text(&output.stderr);
+    if !output.status.success() {
+        assert!(errors.contains("BPF programs") || errors.contains("waits cannot"));
+        countersteer_fuzz::skipped("BPF programs may not be loaded");
+        return;
+    }
+    let told: Vec<f64> = text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter_map(|line| line["columns"]["wait99_ms"].as_f64())
+        .collect();
+    assert!(!told.is_empty() && told.iter().all(|ms| (0.0..10_000.0).contains(ms)));
+}
+
 #[test]
 fn a_process_that_only_sleeps_is_said_to_have_done_nothing() {
     let dir = tempfile::tempdir().unwrap();

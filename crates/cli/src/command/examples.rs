@@ -4,7 +4,7 @@ use clap::{Command, CommandFactory};
 
 use super::Cli;
 
-/// By subcommand, as they are typed after `steer`.
+/// By command and command of a command, as they are typed after `steer`.
 pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("try", ["try -- ./a", "try --live -- ./a --fast -- ./b"]),
     (
@@ -96,6 +96,119 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
             "why run.rec --program thread7 --at 0.5 --json",
         ],
     ),
+    ("model", ["model list", "model eval quickia"]),
+    ("model list", ["model list", "model list --json"]),
+    (
+        "model show",
+        ["model show model.toml", "model show model.toml --json"],
+    ),
+    (
+        "model train",
+        [
+            "model train quickia -o models",
+            "model train --from fast.rec slow.rec -o models",
+        ],
+    ),
+    (
+        "model rules",
+        ["model rules", "model rules quickia -o models"],
+    ),
+    ("model eval", ["model eval", "model eval quickia"]),
+    (
+        "signature",
+        [
+            "signature make xz.trace -o xz.signature.json",
+            "signature read /usr/bin/xz",
+        ],
+    ),
+    (
+        "signature make",
+        [
+            "signature make xz.trace -o xz.signature.json",
+            "signature make small.json large.json --name xz",
+        ],
+    ),
+    (
+        "signature show",
+        [
+            "signature show xz.signature.json",
+            "signature show xz.signature.json --json",
+        ],
+    ),
+    (
+        "signature compare",
+        [
+            "signature compare small.signature.json large.signature.json",
+            "signature compare old.signature.json new.signature.json",
+        ],
+    ),
+    (
+        "signature embed",
+        [
+            "signature embed xz.signature.json ./xz",
+            "signature embed xz.signature.json ./xz --inside -o xz-signed",
+        ],
+    ),
+    (
+        "signature read",
+        ["signature read 4711", "signature read ./xz --json"],
+    ),
+    (
+        "trace record",
+        [
+            "trace record -- xz -c file",
+            "trace record --max-instructions 1G -o xz.trace -- xz -c file",
+        ],
+    ),
+    (
+        "trace info",
+        ["trace info xz.trace", "trace info xz.trace --json"],
+    ),
+    (
+        "trace import",
+        [
+            "trace import --format champsim mcf.champsim",
+            "trace import --format champsim --name mcf -o mcf.trace -",
+        ],
+    ),
+    (
+        "profile show",
+        ["profile show xz.json", "profile show xz.json --json"],
+    ),
+    ("machine list", ["machine list", "machine list --json"]),
+    (
+        "machine show",
+        [
+            "machine show ryzen-7950x3d",
+            "machine show --toml ryzen-7950x3d",
+        ],
+    ),
+    (
+        "machine detect",
+        ["machine detect", "machine detect -o here.toml"],
+    ),
+    ("policy list", ["policy list", "policy list --json"]),
+    (
+        "policy show",
+        ["policy show hsf", "policy show joint --json"],
+    ),
+    ("policy manual", ["policy manual", "policy show hsf"]),
+    ("workload list", ["workload list", "workload list --json"]),
+    (
+        "workload show",
+        [
+            "workload show unequal-cores",
+            "workload show mix.toml --json",
+        ],
+    ),
+    ("ctl list", ["ctl list", "ctl list --json"]),
+    ("ctl status", ["ctl status", "ctl status --json"]),
+    ("ctl get", ["ctl get", "ctl get --json"]),
+    (
+        "ctl set",
+        ["ctl set policy=hsf:margin=0.1", "ctl set period=50ms"],
+    ),
+    ("ctl why", ["ctl why 4711", "ctl why 4711 --json"]),
 ];
 
 /// The command line's definition, with examples.
@@ -104,8 +217,16 @@ pub fn command() -> Command {
         .iter()
         .fold(Cli::command(), |cli, (name, [first, second])| {
             let text = format!("Examples:\n  steer {first}\n  steer {second}");
-            cli.mut_subcommand(name, |c| c.after_help(text))
+            with_help(cli, name, text)
         })
+}
+
+/// The help of a command, which may be one of a command's, ends with this.
+fn with_help(cli: Command, path: &str, text: String) -> Command {
+    match path.split_once(' ') {
+        Some((first, rest)) => cli.mut_subcommand(first, |c| with_help(c, rest, text)),
+        None => cli.mut_subcommand(path, |c| c.after_help(text)),
+    }
 }
 
 #[cfg(test)]
@@ -124,11 +245,33 @@ mod tests {
         line.split('\'').enumerate().flat_map(part).collect()
     }
 
+    /// Every command that is not hidden, as it is typed after `steer`.
+    fn all(of: &Command, before: &str) -> Vec<String> {
+        let seen = of.get_subcommands().filter(|c| !c.is_hide_set());
+        seen.flat_map(|c| {
+            let path = format!("{before}{}", c.get_name());
+            let below = all(c, &format!("{path} "));
+            std::iter::once(path).chain(below).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn no_command_lacks_examples() {
+        let missing: Vec<String> = all(&command(), "")
+            .into_iter()
+            .filter(|path| EXAMPLES.iter().all(|(name, _)| name != path))
+            .collect();
+        assert!(missing.is_empty(), "without examples: {missing:?}");
+    }
+
     #[test]
     fn helps_end_with_two_examples_that_are_understood() {
         for (name, lines) in EXAMPLES {
             let cli = command();
-            let sub = cli.find_subcommand(name).unwrap();
+            let sub = name
+                .split(' ')
+                .fold(&cli, |c, part| c.find_subcommand(part).unwrap());
             let help = sub.get_after_help().unwrap().to_string();
             assert!(lines.iter().all(|line| help.contains(line)), "{help}");
         }

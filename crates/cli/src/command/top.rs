@@ -15,11 +15,12 @@ use crate::inside::{Bpf, inside};
 use crate::library;
 use crate::output::check_unused;
 use crate::session::{self, About, time};
-use crate::top::columns::{self, base_metrics, columns, silent};
+use crate::top::columns::{self, Column, Measure, base_metrics, columns, silent};
 use crate::top::live::{self, Outcome};
 use crate::top::plain;
 use crate::top::sample::{Sampler, Taker};
 use crate::top::state::State;
+use crate::top::tails::Tails;
 use crate::virtuals::{Bank, Wanted};
 
 /// Show what threads do to the hardware, interval by interval: of a program that is started, of processes, or of every process
@@ -117,18 +118,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         derived: &[],
     };
     let counted = counted::plan(&asked, &pmus, Some(args.interval))?;
-    let (mut columns, measures) = columns(&counted, args.events.len(), hybrid, &silent(&args.root));
-    if !args.columns.is_empty() {
-        columns::only(&mut columns, &args.columns)?;
-    }
-    let of_virtuals = wanted
-        .columns
-        .iter()
-        .map(|c| c.name)
-        .chain(wanted.derived.iter().map(|m| m.name));
-    of_virtuals
-        .into_iter()
-        .try_for_each(|name| columns::show(&mut columns, name))?;
+    let (columns, measures) = shown(args, &counted, hybrid, &wanted)?;
     let mut state = State::new(columns, &measures, core_types.names.clone());
     state.by_process = args.per == LinePer::Process;
     state.set_sort(columns::find(&state.columns, &args.sort)?);
@@ -156,11 +146,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
     let recorder = args.record.as_ref().map(keep).transpose()?;
-    let read = Wanted::find(&state.reads())?;
+    let mut tails = Tails::default();
+    let read = Wanted::find(&tails.turn_to(&state.reads())?)?;
     let bank = Bank::open(&args.root, &read, &counted)?;
     let taker = Taker {
         sampler: Sampler::new(measures, args.interval),
         bank,
+        tails,
         recorder,
     };
     let outcome = if std::io::stdout().is_terminal() && !args.json {
@@ -182,6 +174,29 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         session::exit_code(&summary)
     })
+}
+
+/// The columns, those shown that were asked for, and what is measured for them.
+fn shown(
+    args: &Args,
+    counted: &Counted,
+    hybrid: bool,
+    wanted: &Wanted,
+) -> anyhow::Result<(Vec<Column>, Vec<Measure>)> {
+    let silent = silent(&args.root, args.bpf);
+    let (mut columns, measures) = columns(counted, args.events.len(), hybrid, &silent);
+    if !args.columns.is_empty() {
+        columns::only(&mut columns, &args.columns)?;
+    }
+    let of_virtuals = wanted
+        .columns
+        .iter()
+        .map(|c| c.name)
+        .chain(wanted.derived.iter().map(|m| m.name));
+    of_virtuals
+        .into_iter()
+        .try_for_each(|name| columns::show(&mut columns, name))?;
+    Ok((columns, measures))
 }
 
 /// Who is looked at, if that is somebody.

@@ -80,7 +80,7 @@ pub fn show(
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone();
-            snapshot.note = taker.bank.turn_to(&names).err().map(|why| why.to_string());
+            snapshot.note = taker.turn_to(&names).err().map(|why| why.to_string());
             // Nobody looks any more when the end is near; it comes as a signal does, with everything counted.
             let _ = send.send(snapshot);
             std::ops::ControlFlow::Continue(())

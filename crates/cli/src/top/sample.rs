@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use countersteer_core::counters::{Fold, Outside, Owner, Per, Readings};
+use countersteer_core::counters::{Fold, Outside, Owner, Per, Reading, Readings};
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::Tick;
 use countersteer_report::record::CountingRecorder;
 
 use super::columns::Measure;
+use super::tails::Tails;
 use crate::session;
 use crate::virtuals::Bank;
 
@@ -52,20 +53,29 @@ pub struct Snapshot {
 pub struct Taker {
     pub sampler: Sampler,
     pub bank: Bank,
+    pub tails: Tails,
     pub recorder: Option<CountingRecorder>,
 }
 
 impl Taker {
     pub fn take(&mut self, tick: &Tick<'_>) -> Snapshot {
         self.bank.read(tick.readings);
+        self.tails.read();
         session::keep(self.recorder.as_mut(), tick, Some(&self.bank));
+        let of_bank = self.bank.outside();
+        let outside = |name: &str, row: &Reading| {
+            let tail = self.tails.value(name, row.owner);
+            tail.or_else(|| of_bank(name, row))
+        };
         let times = (tick.number, tick.origin, tick.at);
-        self.sampler.take(
-            times,
-            tick.readings,
-            |tid| tick.name(tid),
-            &*self.bank.outside(),
-        )
+        self.sampler
+            .take(times, tick.readings, |tid| tick.name(tid), &outside)
+    }
+
+    /// Reads these from now on, beside what is counted.
+    pub fn turn_to(&mut self, names: &[&'static str]) -> anyhow::Result<()> {
+        let others = self.tails.turn_to(names)?;
+        Ok(self.bank.turn_to(&others)?)
     }
 }
 
@@ -246,7 +256,6 @@ fn measured(
 
 #[cfg(test)]
 mod tests {
-    use countersteer_core::counters::Reading;
     use countersteer_core::units::CpuId;
 
     use super::*;

@@ -7,6 +7,7 @@ use countersteer_host::virtuals::PROVIDERS;
 use super::columns::{Silent, columns};
 use super::sample::{Key, Measured, Snapshot};
 use super::state::State;
+use super::tails;
 use crate::counted::Counted;
 
 /// `context_switches` as a metric of the table and `clock_share` as one of the user's, of one set.
@@ -49,7 +50,9 @@ pub fn counted() -> Counted {
 pub fn silent() -> Silent {
     PROVIDERS
         .iter()
-        .map(|p| (p.name, "there is none".to_owned()))
+        .map(|p| p.name)
+        .chain([tails::PROVIDER])
+        .map(|name| (name, "there is none".to_owned()))
         .collect()
 }
 

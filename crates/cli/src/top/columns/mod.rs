@@ -3,10 +3,13 @@
 //! Input: metrics and events as planned, which virtual counters this machine offers. Output: columns, and what to measure for
 //! them.
 
+mod measure;
+mod table;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use countersteer_core::counters::{BoundMetric, Metric, Outside, PlannedEvent, Readings};
+use countersteer_core::counters::{BoundMetric, Metric, PlannedEvent};
 use countersteer_core::events::EventDef;
 use countersteer_core::metric::MetricDef;
 use countersteer_host::counters::{Pmus, Probe, probe_event};
@@ -15,140 +18,11 @@ use countersteer_host::virtuals::{self, Kind, PROVIDERS, ProviderDef, column_of}
 use crate::counted::Counted;
 use crate::derivable::derivable;
 use crate::error::{self, told};
-
-/// A row of the table of columns.
-struct ColumnDef {
-    name: &'static str,
-    width: u16,
-    of: Of,
-    shown: bool,
-    prose: &'static str,
-}
-
-enum Of {
-    /// Something that is known without counting it.
-    Known(Source),
-    /// Counts of this metric per second of the interval.
-    Rate(&'static str),
-    /// This metric as it is.
-    Value(&'static str),
-    /// This virtual counter: per second if it tells what happened, else as it is.
-    Virtual(&'static str),
-}
-
-const fn def(
-    name: &'static str,
-    width: u16,
-    of: Of,
-    shown: bool,
-    prose: &'static str,
-) -> ColumnDef {
-    ColumnDef {
-        name,
-        width,
-        of,
-        shown,
-        prose,
-    }
-}
-
-/// Every column, in order; the metrics among them are counted together.
-static COLUMNS: &[ColumnDef] = &[
-    def("pid", 7, Of::Known(Source::Pid), true, "the process"),
-    def("tid", 7, Of::Known(Source::Tid), true, "the thread"),
-    def(
-        "name",
-        16,
-        Of::Known(Source::Name),
-        true,
-        "the name of the thread",
-    ),
-    def(
-        "cpu",
-        4,
-        Of::Known(Source::Cpu),
-        true,
-        "the CPU it ran on last",
-    ),
-    def(
-        "type",
-        9,
-        Of::Known(Source::CoreType),
-        true,
-        "the type of core it ran on most",
-    ),
-    def(
-        "cpu%",
-        6,
-        Of::Known(Source::Share),
-        true,
-        "time on a CPU, in percent of one",
-    ),
-    def("ipc", 6, Of::Value("ipc"), true, "instructions per cycle"),
-    def(
-        "llc_mpki",
-        8,
-        Of::Value("llc_mpki"),
-        true,
-        "misses of the last-level cache per kilo-instruction",
-    ),
-    def(
-        "cs/s",
-        7,
-        Of::Rate("context_switches"),
-        true,
-        "times per second that it left a CPU",
-    ),
-    def(
-        "faults/s",
-        8,
-        Of::Rate("page_faults"),
-        true,
-        "page faults per second",
-    ),
-    def(
-        "wait_ms",
-        9,
-        Of::Virtual("runqueue_wait_ms"),
-        true,
-        "milliseconds per second that it could have run and waited for a CPU",
-    ),
-    def(
-        "migr/s",
-        7,
-        Of::Rate("cpu_migrations"),
-        false,
-        "times per second that it came to another CPU",
-    ),
-    def(
-        "sf",
-        6,
-        Of::Value("sf"),
-        true,
-        "speed-up factor: its speed on the fastest type of core over that on the slowest",
-    ),
-    def(
-        "energy%",
-        7,
-        Of::Virtual("energy_share_percent"),
-        true,
-        "its share of the packages' energy, by time on their CPUs",
-    ),
-    def(
-        "watts",
-        7,
-        Of::Virtual("thread_energy_j"),
-        false,
-        "that share, in watts",
-    ),
-    def(
-        "history",
-        20,
-        Of::Known(Source::History),
-        true,
-        "cpu% over the last intervals, the newest at the right",
-    ),
-];
+use crate::inside::Bpf;
+use crate::top::tails::{self, Tail};
+pub use measure::Measure;
+use measure::What;
+use table::{COLUMNS, ColumnDef, Of};
 
 /// Where a column's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,68 +52,14 @@ pub struct Column {
     pub absent: Option<String>,
 }
 
-/// Something that is computed from counts, or read beside them.
-#[derive(Clone, Debug)]
-pub struct Measure {
-    what: What,
-    /// A rate: divided by the time of the interval.
-    pub per_second: bool,
-}
-
-#[derive(Clone, Debug)]
-enum What {
-    Metric(BoundMetric),
-    Event {
-        set: u32,
-        place: usize,
-        scale: f64,
-    },
-    Virtual {
-        column: &'static virtuals::Column,
-        by_thread: bool,
-    },
-}
-
-impl Measure {
-    /// The set it is counted by; none if it is not counted.
-    pub const fn set(&self) -> Option<u32> {
-        match &self.what {
-            What::Metric(metric) => Some(metric.set),
-            What::Event { set, .. } => Some(*set),
-            What::Virtual { .. } => None,
-        }
-    }
-
-    /// Whether it is zero for who did not run.
-    pub fn rests(&self) -> bool {
-        match &self.what {
-            // What a thread holds it keeps; its part in what happened is none.
-            What::Virtual { column, by_thread } => {
-                *by_thread && (self.per_second || column.unit == "%")
-            }
-            What::Metric(_) | What::Event { .. } => self.per_second,
-        }
-    }
-
-    /// Its value for a row of its set.
-    pub fn value(&self, readings: &Readings, row: usize, outside: &Outside<'_>) -> Option<f64> {
-        match &self.what {
-            What::Metric(metric) => metric.value(readings, row, outside),
-            What::Event { place, scale, .. } => {
-                readings.value(row, *place).map(|v| v as f64 * scale)
-            }
-            What::Virtual { column, .. } => outside(column.name, readings.rows().get(row)?),
-        }
-    }
-}
-
 /// Why providers have nothing to tell here, by their names.
 pub type Silent = BTreeMap<&'static str, String>;
 
-pub fn silent(root: &Path) -> Silent {
+pub fn silent(root: &Path, bpf: Bpf) -> Silent {
     PROVIDERS
         .iter()
         .filter_map(|p| Some((p.name, (p.open)(root).err()?.to_string())))
+        .chain(tails::silent(bpf).map(|why| (tails::PROVIDER, why)))
         .collect()
 }
 
@@ -402,6 +222,23 @@ fn of_virtual(
     )
 }
 
+/// Where a percentile of waits comes from.
+fn of_tail(
+    tail: Tail,
+    silent: &Silent,
+    measures: &mut Vec<Measure>,
+) -> (Source, Vec<&'static str>, Option<String>) {
+    if let Some(why) = silent.get(tails::PROVIDER) {
+        return (Source::Measure(None), Vec::new(), Some(why.clone()));
+    }
+    measures.push(Measure {
+        what: What::Tail(tail),
+        per_second: false,
+    });
+    let source = Source::Measure(Some(measures.len() - 1));
+    (source, vec![tail.name()], None)
+}
+
 /// The place of a column among others, by its own name or that of the virtual counter it shows.
 pub fn find(columns: &[Column], name: &str) -> anyhow::Result<usize> {
     let of_counter = |(_, counter): (&ProviderDef, &virtuals::Column)| {
@@ -470,6 +307,7 @@ fn column(
     let (source, reads, absent) = match def.of {
         Of::Known(source) => (source, Vec::new(), None),
         Of::Virtual(name) => of_virtual(name, silent, measures),
+        Of::Tail(tail) => of_tail(tail, silent, measures),
         Of::Rate(name) | Of::Value(name) => match counted.metrics.iter().find(|m| m.name == name) {
             Some(metric) => {
                 let per_second = matches!(def.of, Of::Rate(_));
@@ -526,15 +364,6 @@ fn width(name: &str) -> u16 {
     u16::try_from(name.chars().count())
         .unwrap_or(u16::MAX)
         .clamp(7, 26)
-}
-
-impl Of {
-    const fn metric(&self) -> Option<&'static str> {
-        match self {
-            Self::Known(_) | Self::Virtual(_) => None,
-            Self::Rate(name) | Self::Value(name) => Some(name),
-        }
-    }
 }
 
 impl Column {

@@ -1,0 +1,177 @@
+//! The table of columns: each has a row, in the order in which they are shown.
+
+use super::Source;
+use crate::top::tails::Tail;
+
+/// A row of the table of columns.
+pub(super) struct ColumnDef {
+    pub(super) name: &'static str,
+    pub(super) width: u16,
+    pub(super) of: Of,
+    pub(super) shown: bool,
+    pub(super) prose: &'static str,
+}
+
+pub(super) enum Of {
+    /// Something that is known without counting it.
+    Known(Source),
+    /// Counts of this metric per second of the interval.
+    Rate(&'static str),
+    /// This metric as it is.
+    Value(&'static str),
+    /// This virtual counter: per second if it tells what happened, else as it is.
+    Virtual(&'static str),
+    /// This percentile of waits for a CPU, of which each is measured.
+    Tail(Tail),
+}
+
+const fn def(
+    name: &'static str,
+    width: u16,
+    of: Of,
+    shown: bool,
+    prose: &'static str,
+) -> ColumnDef {
+    ColumnDef {
+        name,
+        width,
+        of,
+        shown,
+        prose,
+    }
+}
+
+/// Every column, in order; the metrics among them are counted together.
+pub(super) static COLUMNS: &[ColumnDef] = &[
+    def("pid", 7, Of::Known(Source::Pid), true, "the process"),
+    def("tid", 7, Of::Known(Source::Tid), true, "the thread"),
+    def(
+        "name",
+        16,
+        Of::Known(Source::Name),
+        true,
+        "the name of the thread",
+    ),
+    def(
+        "cpu",
+        4,
+        Of::Known(Source::Cpu),
+        true,
+        "the CPU it ran on last",
+    ),
+    def(
+        "type",
+        9,
+        Of::Known(Source::CoreType),
+        true,
+        "the type of core it ran on most",
+    ),
+    def(
+        "cpu%",
+        6,
+        Of::Known(Source::Share),
+        true,
+        "time on a CPU, in percent of one",
+    ),
+    def("ipc", 6, Of::Value("ipc"), true, "instructions per cycle"),
+    def(
+        "llc_mpki",
+        8,
+        Of::Value("llc_mpki"),
+        true,
+        "misses of the last-level cache per kilo-instruction",
+    ),
+    def(
+        "cs/s",
+        7,
+        Of::Rate("context_switches"),
+        true,
+        "times per second that it left a CPU",
+    ),
+    def(
+        "faults/s",
+        8,
+        Of::Rate("page_faults"),
+        true,
+        "page faults per second",
+    ),
+    def(
+        "wait_ms",
+        9,
+        Of::Virtual("runqueue_wait_ms"),
+        true,
+        "milliseconds per second that it could have run and waited for a CPU",
+    ),
+    def(
+        "wait50_ms",
+        9,
+        Of::Tail(Tail::Wait50),
+        false,
+        "the median of its waits for a CPU, in ms",
+    ),
+    def(
+        "wait99_ms",
+        9,
+        Of::Tail(Tail::Wait99),
+        false,
+        "99 % of its waits for a CPU were at most that, in ms",
+    ),
+    def(
+        "wake50_ms",
+        9,
+        Of::Tail(Tail::Wake50),
+        false,
+        "the median of its wake-up latencies, in ms",
+    ),
+    def(
+        "wake99_ms",
+        9,
+        Of::Tail(Tail::Wake99),
+        false,
+        "99 % of its wake-up latencies were at most that, in ms",
+    ),
+    def(
+        "migr/s",
+        7,
+        Of::Rate("cpu_migrations"),
+        false,
+        "times per second that it came to another CPU",
+    ),
+    def(
+        "sf",
+        6,
+        Of::Value("sf"),
+        true,
+        "speed-up factor: its speed on the fastest type of core over that on the slowest",
+    ),
+    def(
+        "energy%",
+        7,
+        Of::Virtual("energy_share_percent"),
+        true,
+        "its share of the packages' energy, by time on their CPUs",
+    ),
+    def(
+        "watts",
+        7,
+        Of::Virtual("thread_energy_j"),
+        false,
+        "that share, in watts",
+    ),
+    def(
+        "history",
+        20,
+        Of::Known(Source::History),
+        true,
+        "cpu% over the last intervals, the newest at the right",
+    ),
+];
+
+impl Of {
+    pub(super) const fn metric(&self) -> Option<&'static str> {
+        match self {
+            Self::Known(_) | Self::Virtual(_) | Self::Tail(_) => None,
+            Self::Rate(name) | Self::Value(name) => Some(name),
+        }
+    }
+}
