@@ -72,7 +72,7 @@ fn event(text: &str) -> Result<String, String> {
     known.ok_or_else(|| "there is no such event; `steer events` lists them".into())
 }
 
-fn fidelity(text: &str) -> Result<Fidelity, String> {
+pub fn fidelity(text: &str) -> Result<Fidelity, String> {
     let known = Fidelity::ALL.iter().find(|(name, _)| *name == text);
     known
         .map(|(_, value)| *value)

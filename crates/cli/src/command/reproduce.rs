@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use countersteer_lab::experiment::Fidelity;
 use countersteer_lab::reproduce::{self, Catalogue, Reproduced, Verdict};
 use countersteer_report::write_atomically;
 
@@ -20,6 +21,14 @@ pub struct Args {
     /// Write the verdicts as a self-contained HTML page
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
+    /// Where misses come from: `analytic`; or `traced` or `sampled`, from traces of the stand-ins in simulated caches, beside the
+    /// analytic values. Programs run a hundredth as long there, in one round
+    #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = crate::sim_args::fidelity)]
+    fidelity: Fidelity,
+    /// Folder of the stand-ins' traces, `chase.trace` for the program `chase` of demo/programs.tsv; without one, programs are left
+    /// out of pairs, and mixes fail
+    #[arg(long, value_name = "FOLDER", required_if_eq_any([("fidelity", "traced"), ("fidelity", "sampled")]))]
+    traces: Option<PathBuf>,
     /// As JSON: an array of cases
     #[arg(long)]
     json: bool,
@@ -34,12 +43,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for path in args.markdown.iter().chain(&args.report) {
         crate::output::check_writable(path)?;
     }
+    let traced = match &args.traces {
+        Some(folder) if args.fidelity != Fidelity::Analytic => {
+            Some(Catalogue::shipped()?.traced(args.fidelity, folder.clone()))
+        }
+        _ => None,
+    };
     let cases = catalogue.named(&args.names)?;
     let bar = progress::bar(cases.len() as u64, "reproducing");
     let mut done = Vec::new();
     for (paper, case) in cases {
         bar.set_message(case.name.clone());
         done.push(catalogue.run(paper, case)?);
+        if let Some(traced) = &traced {
+            done.push(traced.run(paper, case)?);
+        }
         bar.inc(1);
     }
     bar.finish_and_clear();

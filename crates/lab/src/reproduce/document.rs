@@ -109,8 +109,12 @@ pub fn section(text: &mut String, case: &Reproduced) {
     if !case.machine.is_empty() {
         let _ = writeln!(
             text,
-            "Machine: `{}`. Verdict: **{}**.",
+            "Machine: `{}`{}. Verdict: **{}**.",
             case.machine,
+            match case.fidelity {
+                "analytic" => String::new(),
+                fidelity => format!(", {fidelity} caches"),
+            },
             case.verdict.words()
         );
     }

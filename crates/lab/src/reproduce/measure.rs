@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::case::{Case, Method};
 use super::inputs::inputs;
-use super::programs::{Cast, Member, short};
+use super::programs::{Cast, Member, lone, pinned, short};
 use super::slices::Slices;
 use super::values::Values;
 use super::{models, windows};
@@ -48,15 +48,6 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
         } => cache_sizes(&machine()?, &cast.expand(programs), sizes_kib, cast),
         Method::Inputs { profiles, groups } => inputs(&machine()?.topology, profiles, groups),
         Method::NotAttempted { .. } => Ok(Values::default()),
-    }
-}
-
-pub(super) fn options(rounds: u32, period_ms: f64) -> SimOptions {
-    SimOptions {
-        period_ms,
-        rounds,
-        max_seconds: 20_000.0,
-        ..SimOptions::default()
     }
 }
 
@@ -142,12 +133,13 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
             }));
         }
     }
-    let options = options(if *once { 1 } else { 3 }, *period_ms);
+    let options = cast.options(if *once { 1 } else { 3 }, *period_ms);
+    let period_s = options.period_ms * 1e-3;
     let events = events(slices_of)?;
     let finished: Vec<(Finished, Slices)> = runs
         .par_iter()
         .map(|r| {
-            let mut slices = Slices::new(&machine.topology, *period_ms * 1e-3);
+            let mut slices = Slices::new(&machine.topology, period_s);
             let onlooker = Onlooker {
                 recorder: Some(&mut slices),
                 events: &events,
@@ -233,28 +225,6 @@ fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &T
     }
 }
 
-/// The first CPU of a core group or list.
-fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<String> {
-    let cpus = crate::plan::cpus_of(place, topology).map_err(|why| told(Kind::BadInput, why))?;
-    let first = cpus.iter().next();
-    let first = first.ok_or_else(|| told(Kind::BadInput, format!("`{place}` has no CPU")))?;
-    Ok(first.to_string())
-}
-
-pub(super) fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
-    Ok(format!("static:*={}", first_cpu(topology, place)?))
-}
-
-pub(super) fn lone(cast: &Cast, program: &str) -> anyhow::Result<Arc<Loaded>> {
-    let member = Member {
-        program,
-        threads: 1,
-        copies: 1,
-        launch_on: None,
-    };
-    cast.workload(program, &[member])
-}
-
 fn alone(
     machine: &Arc<LoadedMachine>,
     programs: &[String],
@@ -265,7 +235,7 @@ fn alone(
         pinned(&machine.topology, &groups[0])?,
         pinned(&machine.topology, &groups[1])?,
     ];
-    let options = options(1, 100.0);
+    let options = cast.options(1, 100.0);
     let idle_w = idle_power_w(&machine.topology);
     let measured: Vec<[Finished; 2]> = programs
         .par_iter()
@@ -369,7 +339,7 @@ fn pairs(
     let [first, second] = places.as_slice() else {
         return Err(told(Kind::BadInput, "pairs need two CPUs"));
     };
-    let options = options(1, 100.0);
+    let options = cast.options(1, 100.0);
     let alone: BTreeMap<&String, f64> = programs
         .par_iter()
         .map(|program| {
@@ -437,7 +407,7 @@ fn cache_sizes(
     sizes_kib: &[f64],
     cast: &Cast,
 ) -> anyhow::Result<Values> {
-    let options = options(1, 100.0);
+    let options = cast.options(1, 100.0);
     let mut values = Values::default();
     programs.iter().for_each(|program| values.add_row(program));
     for size_kib in sizes_kib {

@@ -12,6 +12,7 @@ mod values;
 mod windows;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -19,8 +20,9 @@ use serde::Serialize;
 use self::case::{Case, CaseFile, Method};
 pub use self::document::{html, markdown, section};
 pub use self::judge::{Judged, Verdict};
-use self::programs::Cast;
+use self::programs::{Cast, Traced};
 use crate::error::{Kind, told};
+use crate::experiment::Fidelity;
 use crate::library;
 
 /// All cases and what they are made of.
@@ -40,6 +42,8 @@ pub struct Reproduced {
     pub item: String,
     pub title: String,
     pub machine: String,
+    /// Where misses come from.
+    pub fidelity: &'static str,
     pub note: String,
     /// `program: profile`, for every program of the case.
     pub stand_ins: Vec<String>,
@@ -95,6 +99,13 @@ impl Catalogue {
         self.cases.iter().map(listed).collect()
     }
 
+    /// The same with traces of the stand-ins from a folder, in simulated caches.
+    #[must_use]
+    pub fn traced(mut self, fidelity: Fidelity, folder: PathBuf) -> Self {
+        self.cast.traced = Some(Traced { fidelity, folder });
+        self
+    }
+
     /// The cases whose name is, or begins with, one of `names`; all for `all`.
     ///
     /// # Errors
@@ -135,11 +146,17 @@ impl Catalogue {
             item: case.item.clone(),
             title: case.title.clone(),
             machine: case.machine.clone(),
+            fidelity: self.fidelity().name(),
             note,
             stand_ins: self.stand_ins(case)?,
             verdict,
             findings,
         })
+    }
+
+    fn fidelity(&self) -> Fidelity {
+        let traced = self.cast.traced.as_ref();
+        traced.map_or(Fidelity::Analytic, |traced| traced.fidelity)
     }
 
     fn stand_ins(&self, case: &Case) -> anyhow::Result<Vec<String>> {

@@ -4,17 +4,39 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use countersteer_core::profile::Profile;
+use countersteer_core::topology::Topology;
 use serde::Deserialize;
 
 use crate::error::{Kind, told};
+use crate::experiment::{Fidelity, SimOptions};
 use crate::plan::{self, Loaded};
 
 /// Instructions that every thread of a program runs between start and completion. The papers' programs run for minutes;
 /// recorded ones run for a second or less, so they are stretched, phases and all.
 const INSTRUCTIONS_PER_THREAD: f64 = 20e9;
+
+/// By how much shorter programs and periods are where traces are simulated: they take a thousand times as long.
+const SHORTER: f64 = 100.0;
+
+/// Traces of the stand-ins, and how they are simulated.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    pub fidelity: Fidelity,
+    /// A folder with a trace for each profile, by its name: `chase.trace`.
+    pub folder: PathBuf,
+}
+
+impl Traced {
+    fn trace(&self, by: &StandIn) -> PathBuf {
+        let name = Path::new(&by.profile).file_stem().unwrap_or_default();
+        self.folder.join(name).with_extension("trace")
+    }
+}
 
 /// A program of a paper and who plays it.
 #[derive(Clone, Debug, Deserialize)]
@@ -66,6 +88,8 @@ pub struct Cast {
     programs: BTreeMap<String, StandIn>,
     mixes: BTreeMap<String, Mix>,
     groups: BTreeMap<String, Group>,
+    /// Where traces are simulated.
+    pub traced: Option<Traced>,
 }
 
 /// One member of a workload to be made.
@@ -86,6 +110,7 @@ impl Cast {
             programs: programs.program,
             mixes: mixes.mix,
             groups: mixes.group,
+            traced: None,
         })
     }
 
@@ -112,8 +137,20 @@ impl Cast {
         })
     }
 
-    /// Programs by name, groups of programs replaced by their members.
+    /// Programs by name, groups of programs replaced by their members; only those that were traced where traces are simulated.
     pub fn expand(&self, names: &[String]) -> Vec<String> {
+        let all = self.members(names);
+        let Some(traced) = &self.traced else {
+            return all;
+        };
+        let has = |name: &String| {
+            let by = self.programs.get(name);
+            by.is_some_and(|by| traced.trace(by).is_file())
+        };
+        all.into_iter().filter(has).collect()
+    }
+
+    fn members(&self, names: &[String]) -> Vec<String> {
         let members = |name: &String| match self.groups.get(name) {
             Some(group) => group.programs.clone(),
             None => vec![name.clone()],
@@ -121,17 +158,58 @@ impl Cast {
         names.iter().flat_map(members).collect()
     }
 
+    /// Options of a case's simulations.
+    pub fn options(&self, rounds: u32, period_ms: f64) -> SimOptions {
+        let traced = self.traced.as_ref();
+        let shorter = traced.map_or(1.0, |_| SHORTER);
+        SimOptions {
+            period_ms: period_ms / shorter,
+            rounds: traced.map_or(rounds, |_| 1),
+            max_seconds: 20_000.0,
+            fidelity: traced.map_or(Fidelity::Analytic, |traced| traced.fidelity),
+            ..SimOptions::default()
+        }
+    }
+
+    /// What plays a program, as a workload names it, and how often its timeline is run.
+    fn source(&self, by: &StandIn, threads: u32) -> anyhow::Result<(String, f64)> {
+        let work = INSTRUCTIONS_PER_THREAD * f64::from(threads);
+        if let Some(traced) = &self.traced {
+            let path = traced.trace(by);
+            let shown = path.display();
+            if !path.is_file() {
+                let why = format!(
+                    "{shown} is missing: record the program of demo/programs.tsv with that name by `steer trace record -o {shown} -- COMMAND`"
+                );
+                return Err(told(Kind::Missing, why));
+            }
+            let path = std::path::absolute(&path)?;
+            let text = crate::traces::open(&path)?.0;
+            let profile = Profile::parse(&text.path, &text.text)?;
+            let scale = work / SHORTER / profile.instructions() as f64;
+            return Ok((path.display().to_string(), scale));
+        }
+        let text = crate::library::shipped_profile(&by.profile).ok_or_else(|| {
+            let why = format!("there is no shipped profile `{}`", by.profile);
+            told(Kind::Missing, why)
+        })?;
+        let profile = Profile::parse(&text.path, &text.text)?;
+        Ok((
+            format!("../profiles/{}", by.profile),
+            work / profile.instructions() as f64,
+        ))
+    }
+
     /// The workload of some members; programs are named without their suite.
     pub fn workload(&self, name: &str, members: &[Member<'_>]) -> anyhow::Result<Arc<Loaded>> {
         let mut text = String::new();
         for member in members {
             let stand_in = self.stand_in(member.program)?;
-            let scale = scale(stand_in, member.threads)?;
+            let (profile, scale) = self.source(stand_in, member.threads)?;
             let short = short(member.program);
-            let profile = &stand_in.profile;
             write!(
                 text,
-                "[[program]]\nname = \"{short}\"\nprofile = \"../profiles/{profile}\"\nthreads = {}\ncopies = {}\nscale = {scale}\n",
+                "[[program]]\nname = \"{short}\"\nprofile = \"{profile}\"\nthreads = {}\ncopies = {}\nscale = {scale}\n",
                 member.threads, member.copies
             )?;
             if member.threads > 1 {
@@ -149,16 +227,26 @@ impl Cast {
     }
 }
 
+/// A workload of one program with one thread.
+pub fn lone(cast: &Cast, program: &str) -> anyhow::Result<Arc<Loaded>> {
+    let member = Member {
+        program,
+        threads: 1,
+        copies: 1,
+        launch_on: None,
+    };
+    cast.workload(program, &[member])
+}
+
+/// A policy that keeps everything on the first CPU of a core group or list.
+pub fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
+    let cpus = plan::cpus_of(place, topology).map_err(|why| told(Kind::BadInput, why))?;
+    let first = cpus.iter().next();
+    let first = first.ok_or_else(|| told(Kind::BadInput, format!("`{place}` has no CPU")))?;
+    Ok(format!("static:*={first}"))
+}
+
 /// A program's name without its suite: `mcf` of `cpu2006.mcf`.
 pub fn short(program: &str) -> &str {
     program.split_once('.').map_or(program, |(_, name)| name)
-}
-
-fn scale(stand_in: &StandIn, threads: u32) -> anyhow::Result<f64> {
-    let text = crate::library::shipped_profile(&stand_in.profile).ok_or_else(|| {
-        let why = format!("there is no shipped profile `{}`", stand_in.profile);
-        told(Kind::Missing, why)
-    })?;
-    let profile = countersteer_core::profile::Profile::parse(&text.path, &text.text)?;
-    Ok(INSTRUCTIONS_PER_THREAD * f64::from(threads) / profile.instructions() as f64)
 }

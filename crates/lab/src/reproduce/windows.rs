@@ -13,8 +13,7 @@ use countersteer_core::placement::Placement;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 
-use super::measure::{lone, options, pinned};
-use super::programs::Cast;
+use super::programs::{Cast, lone, pinned};
 use super::values::Values;
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
 
@@ -83,7 +82,7 @@ pub fn measure(
         let mut edp = Vec::new();
         for group in groups {
             let mut readings = Readings::default();
-            let mut options = options(1, PERIOD_MS);
+            let mut options = cast.options(1, PERIOD_MS);
             options.counter_noise = 0.0;
             let experiment = Experiment {
                 machine: Arc::clone(machine),
