@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
     /// Where misses come from: `analytic`; or `traced` or `sampled`, from traces of the stand-ins in simulated caches, beside the
-    /// analytic values. Programs run a hundredth as long there, in one round
+    /// analytic values. Programs run a 400th as long there, in one round with one seed
     #[arg(long, default_value = "analytic", value_name = "HOW", value_parser = crate::sim_args::fidelity)]
     fidelity: Fidelity,
     /// Folder of the stand-ins' traces, `chase.trace` for the program `chase` of demo/programs.tsv; without one, programs are left

@@ -124,7 +124,7 @@ fn mixes(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Resu
     let mut runs = Vec::new();
     for (row, workload) in &workloads {
         for (arm, policy) in arms.iter().filter(|(arm, _)| !unavailable.contains(arm)) {
-            runs.extend((1..=*seeds).map(|seed| Run {
+            runs.extend((1..=cast.seeds(*seeds)).map(|seed| Run {
                 row,
                 arm,
                 policy,

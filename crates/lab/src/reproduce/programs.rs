@@ -20,8 +20,8 @@ use crate::plan::{self, Loaded};
 /// recorded ones run for a second or less, so they are stretched, phases and all.
 const INSTRUCTIONS_PER_THREAD: f64 = 20e9;
 
-/// By how much shorter programs and periods are where traces are simulated: they take a thousand times as long.
-const SHORTER: f64 = 100.0;
+/// By how much shorter programs and periods are where traces are simulated, which takes much longer.
+const SHORTER: f64 = 400.0;
 
 /// Traces of the stand-ins, and how they are simulated.
 #[derive(Clone, Debug)]
@@ -169,6 +169,11 @@ impl Cast {
             fidelity: traced.map_or(Fidelity::Analytic, |traced| traced.fidelity),
             ..SimOptions::default()
         }
+    }
+
+    /// Seeds of a case: one where traces are simulated.
+    pub fn seeds(&self, asked: u64) -> u64 {
+        self.traced.as_ref().map_or(asked, |_| 1)
     }
 
     /// What plays a program, as a workload names it, and how often its timeline is run.
