@@ -47,3 +47,5 @@ mod ffi;
 mod live_plugin;
 #[cfg(not(test))]
 mod plugin;
+#[cfg(not(test))]
+mod translation;

@@ -20,8 +20,8 @@ use crate::block::Block;
 use crate::ffi;
 use crate::layout::LIFELINE_SUFFIX;
 use crate::live::LiveThread;
-use crate::plugin::{FORKS, become_qemu, end, translated};
 use crate::stream::out_of_the_way;
+use crate::translation::{FORKS, become_qemu, end, translated};
 
 /// Threads of one process at a time, at most.
 const THREADS: usize = 1 << 16;

@@ -86,6 +86,22 @@ fn desc<'data, R: ReadRef<'data>>(
     None
 }
 
+/// A section that is not loaded.
+fn note_section(name: u32, at: u64, size: u64) -> SectionHeader64<object::LittleEndian> {
+    SectionHeader64 {
+        sh_name: U32::new(LE, name),
+        sh_type: U32::new(LE, SHT_NOTE),
+        sh_flags: U64::new(LE, elf::SectionFlags(0)),
+        sh_addr: U64::new(LE, 0),
+        sh_offset: U64::new(LE, at),
+        sh_size: U64::new(LE, size),
+        sh_link: U32::new(LE, 0),
+        sh_info: U32::new(LE, 0),
+        sh_addralign: U64::new(LE, 4),
+        sh_entsize: U64::new(LE, 0),
+    }
+}
+
 /// The binary with the signature inside; one that is there already gives way.
 ///
 /// # Errors
@@ -143,18 +159,7 @@ pub fn embed(binary: &[u8], carried: &Carried) -> Result<Vec<u8>, String> {
             name
         }
     };
-    let section = SectionHeader64 {
-        sh_name: U32::new(LE, name),
-        sh_type: U32::new(LE, SHT_NOTE),
-        sh_flags: U64::new(LE, elf::SectionFlags(0)),
-        sh_addr: U64::new(LE, 0),
-        sh_offset: U64::new(LE, at),
-        sh_size: U64::new(LE, bytes.len() as u64),
-        sh_link: U32::new(LE, 0),
-        sh_info: U32::new(LE, 0),
-        sh_addralign: U64::new(LE, 4),
-        sh_entsize: U64::new(LE, 0),
-    };
+    let section = note_section(name, at, bytes.len() as u64);
     match known {
         Some(row) => headers[row] = section,
         None => headers.push(section),
