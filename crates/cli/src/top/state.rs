@@ -56,6 +56,8 @@ pub struct State {
     pub at: Nanos,
     /// By measure, whether it is zero for who did not run.
     rests: Vec<bool>,
+    /// By measure, whether its last value says nothing once the interval is over.
+    passes: Vec<bool>,
     threads: BTreeMap<Key, Line>,
     processes: BTreeMap<Key, Line>,
     selected: Option<Key>,
@@ -79,6 +81,7 @@ impl State {
             notes: Vec::new(),
             at: Nanos::ZERO,
             rests: measures.iter().map(Measure::rests).collect(),
+            passes: measures.iter().map(Measure::passes).collect(),
             threads: BTreeMap::new(),
             processes: BTreeMap::new(),
             selected: None,
@@ -94,6 +97,9 @@ impl State {
         self.at = snapshot.at;
         age(&mut self.threads);
         age(&mut self.processes);
+        for lines in [&mut self.threads, &mut self.processes] {
+            forget(lines, &self.passes);
+        }
         snapshot
             .threads
             .into_iter()
@@ -294,6 +300,16 @@ fn still(lines: &mut BTreeMap<Key, Line>, rests: &[bool]) {
     }
 }
 
+/// What was of the interval before only is known no longer.
+fn forget(lines: &mut BTreeMap<Key, Line>, passes: &[bool]) {
+    for line in lines.values_mut() {
+        let values = line.values.iter_mut().zip(passes);
+        values
+            .filter(|(_, passes)| **passes)
+            .for_each(|(value, _)| *value = None);
+    }
+}
+
 fn update(lines: &mut BTreeMap<Key, Line>, new: Measured) {
     let line = lines.entry(new.key).or_insert_with(|| Line {
         key: new.key,
@@ -438,6 +454,26 @@ mod tests {
         assert_eq!(names(&state), ["beta"]);
         state.apply(Action::Cancel);
         assert_eq!(names(&state).len(), 3);
+    }
+
+    #[test]
+    fn percentiles_are_of_their_interval_and_other_values_stand() {
+        let (columns, measures) = columns(&testing::counted(), 0, false, &Silent::new());
+        let place = |name: &str| match columns[find(&columns, name).unwrap()].source {
+            Source::Measure(Some(nth)) => nth,
+            other => unreachable!("{other:?}"),
+        };
+        let (tail, count) = (place("wait99_ms"), place("clock_share"));
+        let mut state = State::new(columns, &measures, vec!["cpu".into()]);
+        let of = |value| Measured {
+            values: vec![value; measures.len()],
+            ..measured(1, 10, "one", 1.0, 2.0)
+        };
+        state.ingest(snapshot(0, vec![of(Some(4.0))]));
+        assert_eq!(state.visible()[0].values[tail], Some(4.0));
+        state.ingest(snapshot(1, vec![of(None)]));
+        let line = state.visible()[0];
+        assert_eq!((line.values[tail], line.values[count]), (None, Some(4.0)));
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl Measure {
         }
     }
 
+    /// Whether it is of one interval only: what was before says nothing of now.
+    pub const fn passes(&self) -> bool {
+        matches!(self.what, What::Tail(_))
+    }
+
     /// Its value for a row of its set.
     pub fn value(&self, readings: &Readings, row: usize, outside: &Outside<'_>) -> Option<f64> {
         match &self.what {
