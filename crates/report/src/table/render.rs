@@ -253,7 +253,7 @@ pub fn programs(run: &CompareRun) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     fit(&mut table);
-    text_of(&table) + &spread(run) + &sampled(run)
+    text_of(&table) + &spread(run) + &swapped(run) + &sampled(run)
 }
 
 /// Figures of a sampled run, with their intervals.
@@ -296,6 +296,24 @@ fn spread(run: &CompareRun) -> String {
     } = SfSpread::KNOWN;
     format!(
         "Alone slow over alone fast is a simulated speed-up factor; for recorded programs, the measured one is {low} to {high} times as large in nine cases of ten ({programs} programs, {on}).\n"
+    )
+}
+
+/// Which programs the fast cores do not serve best: where types differ in caches too, a slowdown is against the lesser cores.
+fn swapped(run: &CompareRun) -> String {
+    let swapped = |p: &&CompareProgram| p.alone_slow_s < p.alone_fast_s * (1.0 - EQUAL);
+    let names: Vec<&str> = run
+        .programs
+        .iter()
+        .filter(swapped)
+        .map(|p| p.name.as_str())
+        .collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(
+        "Faster alone on the cores called slow, which have the lower clock but may have more cache: {}. Their slowdown can be below 1.\n",
+        names.join(", ")
     )
 }
 

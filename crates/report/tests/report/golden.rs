@@ -63,6 +63,16 @@ fn comparison_tables() {
 }
 
 #[test]
+fn programs_that_the_slow_cores_serve_better_are_named() {
+    let mut run = runs().swap_remove(0);
+    assert!(!table::programs(&run).contains("Faster alone"));
+    let program = &mut run.programs[1];
+    program.alone_slow_s = program.alone_fast_s * 0.8;
+    let text = table::programs(&run);
+    assert!(text.contains("more cache: 505.mcf_r. Their"), "{text}");
+}
+
+#[test]
 fn comparison_json_has_exactly_its_fields_and_comes_back() {
     let comparison = Comparison::new(runs()[..1].to_vec());
     let text = serde_json::to_string_pretty(&comparison).unwrap();
