@@ -257,6 +257,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_alike_has_one_name_in_all_commands() {
+        for line in [
+            "run -P hsf --pid 4711 --output a",
+            "trial -P hsf --pid 4711 --output a",
+            "stat --pid 4711 --output a",
+            "top --pid 4711 --output a",
+        ] {
+            let all = std::iter::once("steer".to_owned()).chain(words(line));
+            let parsed = command().try_get_matches_from(all);
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        }
+    }
+
+    #[test]
     fn no_command_lacks_examples() {
         let missing: Vec<String> = all(&command(), "")
             .into_iter()

@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "/dev/null")]
     to: PathBuf,
     /// Keep everything that was read in a record: a folder of Parquet files
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, visible_alias = "output", value_name = "DIR")]
     record: Option<PathBuf>,
     /// Replace a record that is there already
     #[arg(long, requires = "record")]

@@ -21,7 +21,13 @@ pub struct Whom {
     #[arg(short, long, value_name = "FILE")]
     workload: Option<String>,
     /// Processes that run, with all their threads and what they start
-    #[arg(short = 'p', long, value_name = "PID", value_delimiter = ',')]
+    #[arg(
+        visible_alias = "pid",
+        short = 'p',
+        long,
+        value_name = "PID",
+        value_delimiter = ','
+    )]
     attach: Vec<u32>,
     /// A control group: whatever is in its folder, now or later
     #[arg(long, value_name = "PATH")]
