@@ -50,6 +50,8 @@ export -f options try
 
 folders=()
 for folder in ${@:-vm/cases/*}; do
+    [[ $folder = */* ]] || folder=vm/cases/$folder
+    [ -f "$folder/command" ] || { echo "vm/test.sh: there is no case $folder; \`ls vm/cases\` shows all" >&2 && exit 2; }
     folders=("${folder%/}" "${folders[@]}")
     options "$folder"
     if [ ! -d "$scratch/programs/$arch" ]; then
