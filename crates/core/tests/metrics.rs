@@ -77,6 +77,34 @@ fn formulas_are_read_by_their_text_from_the_set_that_has_their_events() {
 }
 
 #[test]
+fn a_column_shows_what_a_look_up_by_name_shows_of_every_thread() {
+    let mut bank = MetricBank::new(&topology(), &["ipc", "branch_mpki"]);
+    let of = |thread, instructions, misses| Sample {
+        thread: ThreadId(thread),
+        ..sample(
+            0,
+            1,
+            &[
+                (Event::Instructions, instructions),
+                (Event::Cycles, 1e9),
+                (Event::BranchMisses, misses),
+            ],
+        )
+    };
+    bank.update(&seen(vec![
+        of(3, 2e9, 4e6),
+        of(5, 1e9, 8e6),
+        of(9, 5e8, 1e6),
+    ]));
+    let mut column = bank.read_column("branch_mpki");
+    // Two have no counts; one of them stands between others.
+    let read: Vec<Option<f64>> = [3, 4, 5, 9, 11].map(|t| column.get(ThreadId(t))).into();
+    assert_eq!(read, [Some(2.0), None, Some(8.0), Some(2.0), None]);
+    let mut unknown = bank.read_column("no such metric");
+    assert_eq!(unknown.get(ThreadId(3)), None);
+}
+
+#[test]
 fn figures_are_in_the_unit_of_the_table() {
     let counted = [
         (Event::Instructions, 2e9),
