@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use countersteer_core::counters::{Owner, Plan, PlannedEvent, PlannedSet, Reading, Readings};
 use countersteer_core::driver::{DriverConfig, Recorder, drive};
+use countersteer_core::engine::ThreadEventKind;
+use countersteer_core::machine::Machine;
 use countersteer_core::placement::{
     CacheClass, CacheShare, Clamp, Members, Placement, Target, Ways,
 };
 use countersteer_core::policy::{Needs, Policy, PolicyRng, View};
-use countersteer_core::topology::GroupBy;
-use countersteer_core::units::{Nanos, ProgramId};
+use countersteer_core::sample::Event;
+use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_core::units::{CpuId, Nanos, ProgramId};
 use countersteer_report::ReportError;
 use countersteer_report::record::{
-    Collector, Detail, Differences, LiveCollector, Record, ReplayEngine, compare_decisions,
-    compare_shares,
+    Collector, CountingRecorder, Detail, Differences, LiveCollector, Record, ReplayEngine,
+    compare_decisions, compare_shares,
 };
 use rand::SeedableRng;
 
@@ -516,4 +520,76 @@ fn a_live_record_that_cannot_be_written_says_so_once_and_the_run_goes_on() {
         live.finish(&record.manifest.outcome, BTreeMap::new(), None)
             .is_err()
     );
+}
+
+#[test]
+fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
+    let scratch = Scratch::new("counting");
+    let dir = scratch.0.join("counted.rec");
+    let machine = Machine::parse("machine.toml", HYBRID).unwrap();
+    let topology = Topology::new(&machine);
+    let os_cpus: Vec<CpuId> = (0..topology.cpus.len()).map(CpuId::from_index).collect();
+    let event = PlannedEvent {
+        name: "instructions".into(),
+        unit: String::new(),
+        scale: 1.0,
+        event: Some(Event::Instructions),
+    };
+    let plan = Plan::new(
+        vec![PlannedSet {
+            events: vec![event],
+        }],
+        None,
+    )
+    .unwrap();
+    let manifest = sample_record().manifest;
+    let core_types = vec!["any".to_owned()];
+    let mut recorder = CountingRecorder::begin(
+        &dir,
+        manifest,
+        (topology, &os_cpus),
+        (plan, Vec::new()),
+        core_types,
+    )
+    .unwrap();
+    let owner = Owner::Thread { pid: 41, tid: 42 };
+    for period in 1..=2u64 {
+        let mut readings = Readings::default();
+        let row = Reading {
+            start: Nanos::from_millis(period * 100 - 100),
+            end: Nanos::from_millis(period * 100),
+            enabled: Nanos::from_millis(50),
+            running: Nanos::from_millis(50),
+            present: 1,
+            last: period == 2,
+            ..Reading::new(owner, Some(CpuId(1)), 0, 0)
+        };
+        readings.push(row, [period * 1_000]);
+        let at = Nanos::from_millis(period * 100);
+        let outside = |_: &str, _: &Reading| None;
+        recorder.period(
+            Nanos::ZERO,
+            at,
+            period == 2,
+            &readings,
+            |_| "sorter",
+            &outside,
+        );
+        assert_eq!(recorder.done(), None);
+    }
+    recorder.finish(Nanos::from_millis(200)).unwrap();
+    let record = Record::load(&dir).unwrap();
+    let rows = record.readings.iter();
+    let counted: Vec<_> = rows.map(|r| (r.step, r.counts[0], r.last)).collect();
+    assert_eq!(counted, [(0, Some(1_000), false), (1, Some(2_000), true)]);
+    let kinds: Vec<_> = record.events.iter().map(|e| (e.step, e.kind)).collect();
+    assert_eq!(
+        kinds,
+        [(0, ThreadEventKind::New), (1, ThreadEventKind::Exit)]
+    );
+    let samples = record.samples.iter();
+    let instructions: Vec<_> = samples
+        .map(|s| s.sample.counts.get(Event::Instructions))
+        .collect();
+    assert_eq!(instructions, [Some(1e3), Some(2e3)]);
 }
