@@ -3,6 +3,7 @@
 //! Input: batches, or the path of a file. Output: the file, or rows. Nothing here knows which tables make a record.
 
 use std::fs::{self, File};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
@@ -196,6 +197,29 @@ pub(super) fn read_table(
     record: &mut Record,
     words: &mut Words,
 ) -> Result<u64, ReportError> {
+    guarded(path, || read_rows(table, path, record, words))
+}
+
+/// A file whose bytes were changed makes the Parquet reader panic in places: that is damage like any other. What was read by
+/// then is thrown away by whoever gets the error.
+fn guarded<T>(
+    path: &Path,
+    read: impl FnOnce() -> Result<T, ReportError>,
+) -> Result<T, ReportError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        Err(ReportError::damaged(
+            path,
+            "its pages contradict each other",
+        ))
+    })
+}
+
+fn read_rows(
+    table: &Table,
+    path: &Path,
+    record: &mut Record,
+    words: &mut Words,
+) -> Result<u64, ReportError> {
     let damaged = |e: &dyn std::fmt::Display| ReportError::damaged(path, e);
     let reader = read_batches(path)?;
     let schema = reader.schema();
@@ -211,4 +235,24 @@ pub(super) fn read_table(
         (table.decode)(record, words, &empty).map_err(|e| damaged(&e))?;
     }
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_panics_tells_of_a_damaged_file() {
+        let fallen: Result<u64, _> = guarded(Path::new("run.rec/events.parquet"), || {
+            let none: [u64; 0] = [];
+            Ok(none
+                .iter()
+                .copied()
+                .max()
+                .expect("offset + len out of bounds"))
+        });
+        let told = fallen.unwrap_err().to_string();
+        assert!(told.contains("events.parquet"), "{told}");
+        assert_eq!(guarded(Path::new("a"), || Ok(7)).unwrap(), 7);
+    }
 }
