@@ -19,7 +19,7 @@ use countersteer_core::metric::MetricBank;
 use countersteer_core::placement::{Placement, Target, ThreadPlacement};
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::{Nanos, ThreadId};
+use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 use countersteer_policies::{POLICIES, parse};
 use rand_pcg::rand_core::SeedableRng;
 
@@ -30,7 +30,8 @@ const IN_FULL: Nanos = Nanos::from_millis(500);
 const UNTIL: Nanos = Nanos::from_millis(10_000);
 
 /// Parameters that decide by other rules than the default ones.
-const VARIANTS: [&str; 9] = [
+const VARIANTS: [&str; 10] = [
+    "best-static:objective=edp",
     "hsf:sf=sampled,phases=on",
     "hsf:sf=history",
     "hsf:sf=oracle,tlp=camp",
@@ -125,6 +126,10 @@ fn decided(spec: &str) -> String {
 
 fn on(spec: &str, topology: &Arc<Topology>, life: Life) -> String {
     let mut engine = Toy::new(topology, life, 7);
+    // Programs have two threads each, those that are born later one.
+    for thread in &mut engine.threads {
+        thread.info.program = ProgramId(thread.info.id.0 / 2);
+    }
     let mut policy = parse(spec, topology).unwrap();
     let mut log = Log::default();
     let config = DriverConfig {
