@@ -37,7 +37,8 @@ pub trait Stream: Send {
 
     /// Leaves out whole blocks from the next one on, of so many instructions up to half a block; of how many they were.
     fn pass(&mut self, instructions: f64) -> f64 {
-        let (mut gone, mut last) = (0.0, 0.0);
+        let mut gone = 0.0;
+        let mut last = 0.0;
         while gone + last * 0.5 < instructions {
             last = f64::from(self.next_block().head.instructions.max(1));
             gone += last;

@@ -41,7 +41,9 @@ fn main() -> anyhow::Result<()> {
     let machine = experiment::machine(machine)?;
     let policies: Vec<&str> = policies.split(',').collect();
     let mut rng = experiment::policy_rng(1);
-    let (mut errors, mut misses, mut taus) = (Vec::new(), Vec::new(), Vec::new());
+    let mut errors = Vec::new();
+    let mut misses = Vec::new();
+    let mut taus = Vec::new();
     let mut speeds_of = [(0.0, 0.0); 2];
     for _ in 0..mixes {
         let mut rest: Vec<&String> = traces.iter().collect();
@@ -94,7 +96,8 @@ fn compare(policy: &str, a: &Measured, b: &Measured, errors: &mut Vec<f64>, miss
     let programs = a.finished.score.programs.iter();
     for (row, (p, q)) in programs.zip(&b.finished.score.programs).enumerate() {
         let error = p.ipc / q.ipc - 1.0;
-        let (mpki, of) = (a.mpki(row), b.mpki(row));
+        let mpki = a.mpki(row);
+        let of = b.mpki(row);
         let detailed = p.sampled.map_or(100.0, |s| s.detailed * 100.0);
         let half = p.sampled.map_or(0.0, |s| s.ipc_half_width * 100.0);
         println!(

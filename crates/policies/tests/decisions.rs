@@ -126,7 +126,7 @@ fn decided(spec: &str) -> String {
 
 fn on(spec: &str, topology: &Arc<Topology>, life: Life) -> String {
     let mut engine = Toy::new(topology, life, 7);
-    // Programs have two threads each, those that are born later one.
+    // Programs have two threads each at the start; each later thread is a program of its own.
     for thread in &mut engine.threads {
         thread.info.program = ProgramId(thread.info.id.0 / 2);
     }

@@ -312,7 +312,8 @@ fn threads_that_write_the_same_lines_take_them_from_each_other() {
 fn samples_tell_what_the_whole_run_tells() {
     let text = machine("core2-quad").replace("size_kib = 4096", "size_kib = 512");
     let topology = Arc::new(Topology::new(&Machine::parse("small", &text).unwrap()));
-    let (small, large) = (program("small", 5000), program("large", 11_000));
+    let small = program("small", 5000);
+    let large = program("large", 11_000);
     let traces = Traces(vec![small.clone(), large.clone()]);
     let plan = plan(&[(small.0, 1, "0"), (large.0, 1, "1")]);
     let config = SimConfig {
@@ -329,15 +330,6 @@ fn samples_tell_what_the_whole_run_tells() {
     };
     let (usage, outcome) = sampled();
     for ((w, s), program) in whole.iter().zip(&usage).zip(&outcome.programs) {
-        eprintln!(
-            "{} {} {} {} {} {:?}",
-            program.name,
-            ips(w),
-            ips(s),
-            mpki(w),
-            mpki(s),
-            program.sampled
-        );
         let speed = ips(s) / ips(w) - 1.0;
         assert!(speed.abs() < 0.02, "{}: IPC off by {speed}", program.name);
         let misses = mpki(s) / mpki(w) - 1.0;

@@ -463,7 +463,8 @@ mod tests {
             Source::Measure(Some(nth)) => nth,
             other => unreachable!("{other:?}"),
         };
-        let (tail, count) = (place("wait99_ms"), place("clock_share"));
+        let tail = place("wait99_ms");
+        let count = place("clock_share");
         let mut state = State::new(columns, &measures, vec!["cpu".into()]);
         let of = |value| Measured {
             values: vec![value; measures.len()],

@@ -14,7 +14,7 @@
 //!
 //! What the papers leave open, and was decided here:
 //!
-//! - Hysteresis: who sits on a faster type keeps its core slot against a challenger that is ahead by less than `margin`, unless its
+//! - Hysteresis: a thread on a faster type keeps its core slot against a challenger that is ahead by less than `margin`, unless its
 //!   own SF has ranked it lower for `patience` decisions in a row; so real differences win however small, and noise rarely
 //!   does. A thread that was moved lately is held to twice the margin and patience for each move, which ends the ping-pong of a
 //!   model that disagrees with itself across core types.

@@ -251,8 +251,8 @@ mod tests {
                 .max()
                 .expect("offset + len out of bounds"))
         });
-        let told = fallen.unwrap_err().to_string();
-        assert!(told.contains("events.parquet"), "{told}");
+        let message = fallen.unwrap_err().to_string();
+        assert!(message.contains("events.parquet"), "{message}");
         assert_eq!(guarded(Path::new("a"), || Ok(7)).unwrap(), 7);
     }
 }

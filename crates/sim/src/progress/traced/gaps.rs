@@ -66,7 +66,8 @@ impl Traced {
         let at = |victim: usize, by: usize| expected.get(victim).and_then(|row| row.get(by));
         let others = (0..expected.len()).filter(|other| *other != own);
         others.fold((0.0, 0.0), |(suffered, caused), other| {
-            let (lost, taken) = (at(own, other), at(other, own));
+            let lost = at(own, other);
+            let taken = at(other, own);
             (
                 suffered + lost.unwrap_or(&0.0),
                 caused + taken.unwrap_or(&0.0),

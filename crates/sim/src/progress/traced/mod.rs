@@ -135,7 +135,8 @@ impl Traced {
                 .iter()
                 .map(|(row, id)| self.situation(*row, *id))
                 .collect();
-            let (now_ns, programs) = (self.clock as f64, self.instances);
+            let now_ns = self.clock as f64;
+            let programs = self.instances;
             if sampling.leaves_out(now_ns, &situations, &self.machine, programs) {
                 self.leave_out(ns, &working, situations, sampling);
             } else {

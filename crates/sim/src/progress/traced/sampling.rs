@@ -286,7 +286,8 @@ impl Sampling {
     /// How well the figures of a copy of a program are known.
     pub fn sampled(&self, owner: u16) -> Option<Sampled> {
         let executed = self.executed.get(&owner)?;
-        let (mut time, mut misses) = (0.0, 0.0);
+        let mut time = 0.0;
+        let mut misses = 0.0;
         for (situation, n) in &executed.left_out {
             let known = self.known(situation);
             time += n * n * known.time.variance();
