@@ -17,6 +17,7 @@ pub mod blame;
 pub mod error;
 pub mod experiment;
 pub mod grid;
+pub mod import;
 pub mod library;
 pub mod plan;
 pub mod replay;

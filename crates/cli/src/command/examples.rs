@@ -51,7 +51,10 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         ["machine show ryzen-7950x3d", "machine detect -o here.toml"],
     ),
     ("policy", ["policy list", "policy show hsf"]),
-    ("workload", ["workload list", "workload show unequal-cores"]),
+    (
+        "workload",
+        ["workload list", "workload import perf.data -o desktop.toml"],
+    ),
     (
         "sim",
         [
@@ -199,6 +202,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         [
             "workload show unequal-cores",
             "workload show mix.toml --json",
+        ],
+    ),
+    (
+        "workload import",
+        [
+            "workload import perf.data -o desktop.toml",
+            "workload import game.json --profile stockfish --profile-of audio=lame",
         ],
     ),
     ("ctl list", ["ctl list", "ctl list --json"]),

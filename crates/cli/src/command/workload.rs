@@ -1,11 +1,18 @@
-//! `steer workload list|show`.
+//! `steer workload list|show|import`.
 
+use std::io::Read;
+use std::path::PathBuf;
+
+use anyhow::Context;
 use countersteer_core::profile::Profile;
 use countersteer_core::workload::Workload;
+use countersteer_lab::import::{self, FORMATS, Options};
+use countersteer_report::write_atomically;
 use serde::Serialize;
 
 use super::profile::load_workload;
 use super::{print, print_json, print_raw};
+use crate::error::{Kind, told};
 use crate::library;
 
 /// Workloads.
@@ -25,6 +32,62 @@ pub enum Args {
         #[arg(long)]
         json: bool,
     },
+    /// Make a workload of what another tool recorded: who ran and slept, and for how long
+    Import(Import),
+}
+
+/// What to read, and what stands for what it does not say.
+#[derive(Debug, clap::Args)]
+pub struct Import {
+    /// perf.data, JSON of rt-app, text of ftrace, a Perfetto trace, or - for standard input
+    file: PathBuf,
+    /// Kind of file; found by looking when absent
+    #[arg(long, value_parser = FORMATS.iter().map(|f| f.name).collect::<Vec<_>>())]
+    format: Option<String>,
+    /// Profile of what the threads execute: a recorded program's name, or a file
+    #[arg(long, default_value = "mix")]
+    profile: String,
+    /// Profile of the threads of one name
+    #[arg(long, value_name = "THREAD=PROFILE", value_parser = pair)]
+    profile_of: Vec<(String, String)>,
+    /// Million instructions that a thread executes per second of CPU time
+    #[arg(long, default_value_t = 2000.0, value_parser = positive)]
+    mips: f64,
+    /// Leave out threads with a smaller share of all CPU time
+    #[arg(long, value_name = "SHARE", default_value_t = 0.001, value_parser = share)]
+    min_share: f64,
+    /// Write the workload here instead of to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Replace a file that is there already
+    #[arg(long, requires = "output")]
+    force: bool,
+    /// The workload as JSON
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (thread, profile) = text
+        .rsplit_once('=')
+        .ok_or_else(|| format!("`{text}` is not THREAD=PROFILE"))?;
+    Ok((thread.into(), profile.into()))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    let sound = (1.0..=1e6).contains(&number);
+    sound
+        .then_some(number)
+        .ok_or_else(|| "a core executes 1 to 1,000,000".into())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    let sound = (0.0..=1.0).contains(&number);
+    sound
+        .then_some(number)
+        .ok_or_else(|| "a share is 0 to 1".into())
 }
 
 #[derive(Serialize)]
@@ -49,7 +112,56 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 print_raw(&text.text)
             }
         }
+        Args::Import(args) => import(args),
     }
+}
+
+fn import(args: Import) -> anyhow::Result<()> {
+    if let Some(path) = args.output.as_deref().filter(|p| !args.force && p.exists()) {
+        let shown = path.display();
+        let why =
+            format!("{shown} is there already: name another file, or replace it with --force");
+        return Err(told(Kind::Usage, why));
+    }
+    let (name, bytes) = bytes_of(&args.file)?;
+    let options = Options {
+        format: args.format,
+        profile: args.profile,
+        profile_of: args.profile_of.into_iter().collect(),
+        mips: args.mips,
+        min_share: args.min_share,
+    };
+    let imported = import::import(&name, bytes, &options)?;
+    for warning in &imported.warnings {
+        eprintln!("steer: {warning}");
+    }
+    let Some(path) = &args.output else {
+        return if args.json {
+            print_json(&imported.workload)
+        } else {
+            print_raw(&imported.text)
+        };
+    };
+    write_atomically(path, imported.text.as_bytes())?;
+    let programs = imported.workload.program.len();
+    let shown = path.display();
+    eprintln!(
+        "steer: {programs} programs in {shown}; compare policies on them with `steer compare -m MACHINE -w {shown} -P linux,hsf`"
+    );
+    Ok(())
+}
+
+fn bytes_of(file: &std::path::Path) -> anyhow::Result<(String, Vec<u8>)> {
+    if file.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin()
+            .read_to_end(&mut bytes)
+            .context("cannot read standard input")?;
+        return Ok(("standard input".into(), bytes));
+    }
+    let shown = file.display().to_string();
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {shown}"))?;
+    Ok((shown, bytes))
 }
 
 fn list(json: bool) -> anyhow::Result<()> {

@@ -1,0 +1,274 @@
+//! Workloads from what other tools recorded: who ran, slept and woke.
+//!
+//! Input: a file of one of [`FORMATS`]. Output: a [`Workload`] whose programs run and sleep as the threads in that file did. Such a
+//! file does not say *what* a thread executed, so a profile stands for it, and a rate turns CPU time into instructions. Who woke
+//! whom is not kept: a program of a workload sleeps by the clock.
+
+mod ftrace;
+mod perf_data;
+mod perfetto;
+mod rt_app;
+mod timeline;
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use countersteer_core::printable::printable;
+use countersteer_core::profile::Profile;
+use countersteer_core::textfile::TextError;
+use countersteer_core::workload::{Workload, WorkloadProgram};
+
+use crate::error::{Kind, told};
+use crate::library;
+
+/// What one thread, or several that behave alike, did.
+#[derive(Clone, Debug, PartialEq)]
+struct Task {
+    name: String,
+    /// CPU time of each.
+    cpu_s: f64,
+    /// Sleeps of each that ended.
+    sleeps: f64,
+    /// Mean length of a sleep.
+    sleep_s: f64,
+    start_s: f64,
+    copies: u32,
+    nice: i8,
+    /// CPUs that it was bound to, as a list.
+    cpus: Option<String>,
+}
+
+/// What a file says.
+#[derive(Debug, Default)]
+struct Tasks {
+    tasks: Vec<Task>,
+    /// Sentences about what could not be kept.
+    warnings: Vec<String>,
+}
+
+/// A kind of file that can be read.
+pub struct Format {
+    pub name: &'static str,
+    pub what: &'static str,
+    detects: fn(&[u8]) -> bool,
+    read: fn(&str, Vec<u8>) -> Result<Tasks, TextError>,
+}
+
+/// All kinds, in the order in which they are tried.
+pub static FORMATS: [Format; 4] = [
+    Format {
+        name: "perf",
+        what: "perf.data of `perf sched record` or `perf record --switch-events`",
+        detects: perf_data::detects,
+        read: perf_data::read,
+    },
+    Format {
+        name: "rt-app",
+        what: "JSON of rt-app, or of its workgen",
+        detects: rt_app::detects,
+        read: rt_app::read,
+    },
+    Format {
+        name: "ftrace",
+        what: "text of ftrace, `trace-cmd report` or `perf script` with sched_switch",
+        detects: ftrace::detects,
+        read: ftrace::read,
+    },
+    Format {
+        name: "perfetto",
+        what: "Perfetto trace with sched_switch of linux.ftrace",
+        detects: perfetto::detects,
+        read: perfetto::read,
+    },
+];
+
+/// What stands for what the file does not say.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of a [`Format`]; found by looking when absent.
+    pub format: Option<String>,
+    /// Profile of every thread: a shipped program's name, or a file.
+    pub profile: String,
+    /// Profiles of the threads of these names.
+    pub profile_of: BTreeMap<String, String>,
+    /// Instructions that a thread executes in a second of CPU time, in millions.
+    pub mips: f64,
+    /// Threads with a smaller share of all CPU time are left out.
+    pub min_share: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            format: None,
+            profile: "mix".into(),
+            profile_of: BTreeMap::new(),
+            mips: 2000.0,
+            min_share: 0.001,
+        }
+    }
+}
+
+/// A workload, and what should be known about it.
+#[derive(Debug)]
+pub struct Imported {
+    pub workload: Workload,
+    /// The workload as a file.
+    pub text: String,
+    pub warnings: Vec<String>,
+}
+
+/// Makes a workload of a file's bytes.
+///
+/// # Errors
+/// The file is of no known kind, damaged, or has no thread that ran; or a profile is not there.
+pub fn import(path: &str, bytes: Vec<u8>, options: &Options) -> anyhow::Result<Imported> {
+    let format = find(path, &bytes, options.format.as_deref())?;
+    let read = (format.read)(path, bytes)?;
+    let mut warnings = read.warnings;
+    let tasks = keep_large(read.tasks, options.min_share, &mut warnings);
+    if tasks.is_empty() {
+        let why = format!("no thread runs in this file ({})", format.what);
+        return Err(TextError::value(path, why).into());
+    }
+    let mut program = Vec::new();
+    for task in tasks {
+        program.push(task.program(options)?);
+    }
+    let workload = Workload {
+        name: String::new(),
+        title: format!("Threads that run and sleep as in {}", printable(path)),
+        program,
+    };
+    let text = as_file(&workload, options)?;
+    Workload::parse(path, &text).context("the workload that was made is not valid")?;
+    Ok(Imported {
+        workload,
+        text,
+        warnings,
+    })
+}
+
+fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static Format> {
+    let found = match name {
+        Some(name) => FORMATS.iter().find(|f| f.name == name),
+        None => FORMATS.iter().find(|f| (f.detects)(bytes)),
+    };
+    found.ok_or_else(|| {
+        let known: Vec<_> = FORMATS
+            .iter()
+            .map(|f| format!("{} ({})", f.name, f.what))
+            .collect();
+        let known = known.join("; ");
+        match name {
+            Some(name) => told(
+                Kind::Usage,
+                format!("there is no format `{name}`; known are {known}"),
+            ),
+            None => told(
+                Kind::BadInput,
+                format!("{path} is of no kind that can be read: {known}"),
+            ),
+        }
+    })
+}
+
+/// The tasks with their share of the CPU time at least; a sentence about the others.
+fn keep_large(tasks: Vec<Task>, min_share: f64, warnings: &mut Vec<String>) -> Vec<Task> {
+    let time = |t: &Task| t.cpu_s * f64::from(t.copies);
+    let all: f64 = tasks.iter().map(time).sum();
+    let (large, small): (Vec<Task>, Vec<Task>) = tasks
+        .into_iter()
+        .partition(|t| t.cpu_s > 0.0 && time(t) >= min_share * all);
+    let threads: u32 = small.iter().map(|t| t.copies).sum();
+    if threads > 0 {
+        let percent = 100.0 * small.iter().map(time).sum::<f64>() / all.max(f64::MIN_POSITIVE);
+        warnings.push(format!(
+            "{threads} threads with {percent:.2} % of the CPU time are left out (`--min-share` says from which share on one is kept)"
+        ));
+    }
+    large
+}
+
+impl Task {
+    fn program(self, options: &Options) -> anyhow::Result<WorkloadProgram> {
+        let profile = options
+            .profile_of
+            .get(&self.name)
+            .unwrap_or(&options.profile);
+        let (path, instructions) = profile_named(profile)?;
+        let work_mi = self.cpu_s * options.mips;
+        let sleeps = self.sleeps > 0.0 && self.sleep_s > 0.0;
+        Ok(WorkloadProgram {
+            name: Some(printable(&self.name).into_owned()),
+            profile: Some(path),
+            threads: Some(1),
+            copies: self.copies,
+            nice: self.nice,
+            start_s: rounded(self.start_s),
+            burst_mi: sleeps.then(|| rounded(work_mi / (self.sleeps + 1.0))),
+            sleep_ms: sleeps.then(|| rounded(self.sleep_s * 1e3)),
+            launch_on: self.cpus,
+            scale: rounded(work_mi * 1e6 / instructions as f64),
+            ..WorkloadProgram::default()
+        })
+    }
+}
+
+/// Six digits: more are noise, and a file is read by people.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+/// A profile's path in a workload file, and the instructions of one run.
+fn profile_named(name: &str) -> anyhow::Result<(String, u64)> {
+    let shipped = format!("recorded/{name}.json");
+    let (path, text) = match library::shipped_profile(&shipped) {
+        Some(text) => (shipped, text),
+        None => (name.to_owned(), read_profile(name)?),
+    };
+    let profile = Profile::parse(&text.path, &text.text)
+        .map_err(|e| library::PROFILE.explain(&text, e.into()))?;
+    Ok((path, profile.instructions()))
+}
+
+fn read_profile(name: &str) -> anyhow::Result<library::Text> {
+    if std::path::Path::new(name).is_file() {
+        return library::read(name.as_ref());
+    }
+    let shipped = library::recorded();
+    let stem = |t: &library::Text| {
+        let file = t.path.strip_prefix("profiles/recorded/")?;
+        file.strip_suffix(".json").map(str::to_owned)
+    };
+    let known: Vec<_> = shipped.iter().filter_map(stem).collect();
+    let why = format!(
+        "there is no profile `{name}`: name a file, or one of {}",
+        known.join(", ")
+    );
+    Err(told(Kind::Missing, why))
+}
+
+/// The file: only what differs from a program's defaults, under a sentence about its origin.
+fn as_file(workload: &Workload, options: &Options) -> anyhow::Result<String> {
+    let usual = toml::to_string(&WorkloadProgram::default())?;
+    let usual: Vec<&str> = usual.lines().collect();
+    let mut text = format!(
+        "# What the threads executed is not known: profiles stand for it, at {} million instructions per second of CPU time.\n\
+         title = {}\n",
+        options.mips,
+        toml::Value::from(workload.title.as_str())
+    );
+    for program in &workload.program {
+        text.push_str("\n[[program]]\n");
+        let lines = toml::to_string(program)?;
+        for line in lines.lines().filter(|line| !usual.contains(line)) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

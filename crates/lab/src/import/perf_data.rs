@@ -1,0 +1,164 @@
+//! `perf.data`, by the crate `linux-perf-data`: samples of `sched:sched_switch` and wake-ups, or switch records.
+
+use std::panic::catch_unwind;
+
+use countersteer_core::textfile::TextError;
+use linux_perf_data::linux_perf_event_reader::{
+    CommonData, ContextSwitchRecord, EventRecord, RawData, SampleRecord, TaskWasPreempted,
+};
+use linux_perf_data::{Endianness, PerfFileReader, PerfFileRecord};
+
+use super::Tasks;
+use super::timeline::{Timeline, What};
+
+mod header;
+
+pub fn detects(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PERFILE2") || bytes.starts_with(b"2ELIFREP")
+}
+
+pub fn read(path: &str, mut bytes: Vec<u8>) -> Result<Tasks, TextError> {
+    let names = header::names_of_events(&mut bytes).map_err(|why| TextError::value(path, why))?;
+    // Changed bytes make the library multiply beyond 64 bits in places: that is damage like any other.
+    catch_unwind(|| read_records(path, bytes, &names)).unwrap_or_else(|_| {
+        let why = "damaged perf.data: its figures contradict each other";
+        Err(TextError::value(path, why))
+    })
+}
+
+fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, TextError> {
+    let damaged =
+        |e: &dyn std::fmt::Display| TextError::value(path, format!("damaged perf.data: {e}"));
+    let PerfFileReader {
+        mut perf_file,
+        mut record_iter,
+    } = PerfFileReader::parse_file(std::io::Cursor::new(bytes)).map_err(|e| damaged(&e))?;
+    let mut reader = Reader {
+        little_endian: perf_file.endian() == Endianness::LittleEndian,
+        ..Reader::default()
+    };
+    while let Some(record) = record_iter
+        .next_record(&mut perf_file)
+        .map_err(|e| damaged(&e))?
+    {
+        let PerfFileRecord::EventRecord { attr_index, record } = record else {
+            continue;
+        };
+        let common = record.common_data().map_err(|e| damaged(&e))?;
+        let parsed = record.parse().map_err(|e| damaged(&e))?;
+        let event = names.get(attr_index).map_or("", String::as_str);
+        reader.see(event, &common, parsed);
+    }
+    if reader.timeline.is_empty() {
+        let why = "no switch of a thread is in this file: record with `perf sched record` or `perf record --switch-events`";
+        return Err(TextError::value(path, why));
+    }
+    let mut warnings = Vec::new();
+    if reader.lost > 0 {
+        warnings.push(format!(
+            "{} records were lost while this was recorded: times are too short",
+            reader.lost
+        ));
+    }
+    if reader.unread > 0 {
+        warnings.push(format!("{} samples could not be read", reader.unread));
+    }
+    Ok(reader.timeline.tasks(warnings))
+}
+
+#[derive(Default)]
+struct Reader {
+    timeline: Timeline,
+    little_endian: bool,
+    lost: u64,
+    /// Samples without a time or with fewer fields than the kernel writes.
+    unread: u64,
+}
+
+impl Reader {
+    fn see(&mut self, event: &str, common: &CommonData, record: EventRecord<'_>) {
+        match record {
+            EventRecord::Comm(comm) => {
+                let name = comm.name.as_slice();
+                self.timeline.name(comm.tid, &text(&name));
+            }
+            EventRecord::Fork(fork) => self.inherit(fork.ptid, fork.tid),
+            // A thread that is counted alone has no switch at its end.
+            EventRecord::Exit(exit) => {
+                self.timeline
+                    .push(exit.timestamp, exit.tid, What::Out { sleeps: false });
+            }
+            EventRecord::Lost(lost) => self.lost = self.lost.saturating_add(lost.count),
+            EventRecord::ContextSwitch(switch) => {
+                if let (Some(time_ns), Some(tid)) = (common.timestamp, common.tid) {
+                    self.timeline.push(time_ns, tid, what(&switch));
+                }
+            }
+            EventRecord::Sample(sample) => {
+                self.unread += u64::from(self.sample(event, &sample).is_none());
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread is called as its parent until it says otherwise.
+    fn inherit(&mut self, parent: i32, child: i32) {
+        if let Some(name) = self.timeline.name_of(parent) {
+            self.timeline.name(child, &name);
+        }
+    }
+
+    /// A tracepoint. Fields lie where the kernel has had them since 2.6.32; the first eight bytes are common to all events.
+    fn sample(&mut self, event: &str, sample: &SampleRecord<'_>) -> Option<()> {
+        let time_ns = sample.timestamp?;
+        let raw = sample.raw?;
+        match event {
+            "sched:sched_switch" => {
+                let prev = self.int(raw, 24)?;
+                let next = self.int(raw, 56)?;
+                // The low half of 64 bits.
+                let state = self.int(raw, if self.little_endian { 32 } else { 36 })?;
+                self.timeline.name(prev, &comm(raw, 8)?);
+                self.timeline.name(next, &comm(raw, 40)?);
+                let sleeps = state & 0xff != 0;
+                self.timeline.push(time_ns, prev, What::Out { sleeps });
+                self.timeline.push(time_ns, next, What::In);
+            }
+            "sched:sched_waking" | "sched:sched_wakeup" | "sched:sched_wakeup_new" => {
+                let tid = self.int(raw, 24)?;
+                self.timeline.name(tid, &comm(raw, 8)?);
+                self.timeline.push(time_ns, tid, What::Woken);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn int(&self, raw: RawData<'_>, at: usize) -> Option<i32> {
+        let bytes: [u8; 4] = raw.get(at..at + 4)?.as_slice().as_ref().try_into().ok()?;
+        Some(if self.little_endian {
+            i32::from_le_bytes(bytes)
+        } else {
+            i32::from_be_bytes(bytes)
+        })
+    }
+}
+
+fn what(switch: &ContextSwitchRecord) -> What {
+    match switch {
+        ContextSwitchRecord::In { .. } => What::In,
+        ContextSwitchRecord::Out { preempted, .. } => What::Out {
+            sleeps: *preempted == TaskWasPreempted::No,
+        },
+    }
+}
+
+fn comm(raw: RawData<'_>, at: usize) -> Option<String> {
+    Some(text(&raw.get(at..at + 16)?.as_slice()))
+}
+
+/// Text up to the first zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

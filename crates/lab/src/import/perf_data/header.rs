@@ -1,0 +1,134 @@
+//! The header of a perf.data file, looked at before a library reads the file.
+//!
+//! The library reserves what counts in the optional sections ask for, however large. So only the names of events are read from
+//! there, here, and the header then says that there are no such sections.
+
+/// Where the header says how long it is, and where its parts lie; each is an offset and a size of 64 bits.
+const HEADER_SIZE_AT: usize = 8;
+const ATTR_SIZE_AT: usize = 16;
+const ATTRS_AT: usize = 24;
+const DATA_AT: usize = 40;
+const EVENT_TYPES_AT: usize = 56;
+const FEATURES_AT: usize = 72;
+const END: usize = 104;
+/// Bits of sections.
+const EVENT_DESC: usize = 12;
+const COMPRESSED: usize = 27;
+/// Type of a record that another size of data follows than its header says.
+const AUXTRACE: usize = 71;
+
+/// Names of the events in the order of their attributes; the header's optional sections are blanked.
+pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
+    let little_endian = bytes.starts_with(b"PERFILE2");
+    let file = View {
+        bytes,
+        little_endian,
+    };
+    let damaged = || "damaged perf.data: its header points outside the file".to_owned();
+    if file.word(HEADER_SIZE_AT) == Some(16) {
+        return Err(
+            "this perf.data was written to a pipe: write it to a file with `perf record -o FILE`"
+                .into(),
+        );
+    }
+    let (_, attrs_size) = file.section(ATTRS_AT).ok_or_else(damaged)?;
+    // An attribute of the first kernels has 64 bytes, and a section follows it.
+    let attr_size = file
+        .word(ATTR_SIZE_AT)
+        .filter(|size| (80..=attrs_size as u64).contains(size));
+    attr_size.ok_or_else(damaged)?;
+    let (data_at, data_size) = file.section(DATA_AT).ok_or_else(damaged)?;
+    file.check_records(data_at, data_at + data_size)?;
+    let features = file.word(FEATURES_AT).ok_or_else(damaged)?;
+    let has = |bit: usize| features >> bit & 1 == 1;
+    if has(COMPRESSED) {
+        return Err("this perf.data is compressed: record without `-z`".into());
+    }
+    let mut names = Vec::new();
+    if has(EVENT_DESC) {
+        let before = (features & ((1 << EVENT_DESC) - 1)).count_ones() as usize;
+        let (at, size) = file
+            .section(data_at + data_size + 16 * before)
+            .ok_or_else(damaged)?;
+        names = file.names(at, at + size).ok_or_else(damaged)?;
+    }
+    bytes[EVENT_TYPES_AT..END].fill(0);
+    Ok(names)
+}
+
+struct View<'a> {
+    bytes: &'a [u8],
+    little_endian: bool,
+}
+
+impl View<'_> {
+    fn word(&self, at: usize) -> Option<u64> {
+        let bytes: [u8; 8] = self.bytes.get(at..at.checked_add(8)?)?.try_into().ok()?;
+        Some(if self.little_endian {
+            u64::from_le_bytes(bytes)
+        } else {
+            u64::from_be_bytes(bytes)
+        })
+    }
+
+    fn half(&self, at: usize) -> Option<usize> {
+        let bytes: [u8; 4] = self.bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
+        let half = if self.little_endian {
+            u32::from_le_bytes(bytes)
+        } else {
+            u32::from_be_bytes(bytes)
+        };
+        usize::try_from(half).ok()
+    }
+
+    /// Offset and size of a section that lies within the file.
+    fn section(&self, at: usize) -> Option<(usize, usize)> {
+        let offset = usize::try_from(self.word(at)?).ok()?;
+        let size = usize::try_from(self.word(at + 8)?).ok()?;
+        (offset.checked_add(size)? <= self.bytes.len()).then_some((offset, size))
+    }
+
+    /// Follows the records by their sizes: type, flags and size, 8 bytes, begin each.
+    fn check_records(&self, mut at: usize, end: usize) -> Result<(), String> {
+        while at < end {
+            let size = self.half(at + 4).map(|half| {
+                if self.little_endian {
+                    half >> 16
+                } else {
+                    half & 0xffff
+                }
+            });
+            let next = at + size.unwrap_or(0);
+            if next < at + 8 || next > end {
+                return Err(format!(
+                    "damaged perf.data: its record at byte {at} has no sound size"
+                ));
+            }
+            if self.half(at) == Some(AUXTRACE) {
+                return Err("this perf.data has traces of instructions: record without `-e intel_pt` and the like".into());
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Number of events and size of an attribute; for each event its attribute, number of ids, name with its length, ids.
+    fn names(&self, mut at: usize, end: usize) -> Option<Vec<String>> {
+        let events = self.half(at)?;
+        let attr_size = self.half(at + 4)?;
+        at += 8;
+        let mut names = Vec::new();
+        for _ in 0..events {
+            at += attr_size;
+            let ids = self.half(at)?;
+            let length = self.half(at + 4)?;
+            let name = self.bytes.get(at + 8..at + 8 + length)?;
+            names.push(super::text(name));
+            at += 8 + length + 8 * ids;
+            if at > end {
+                return None;
+            }
+        }
+        Some(names)
+    }
+}

@@ -1,0 +1,264 @@
+//! Perfetto traces with `sched_switch` and wake-ups of the data source `linux.ftrace`, in full or compact form.
+//!
+//! Field numbers and types are those of `protos/perfetto/trace/` in Perfetto's repository; all other fields are skipped.
+
+use countersteer_core::textfile::TextError;
+use prost::Message;
+
+use super::Tasks;
+use super::timeline::{Timeline, What};
+
+#[derive(Clone, PartialEq, Message)]
+struct Trace {
+    #[prost(message, repeated, tag = "1")]
+    packet: Vec<Packet>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Packet {
+    #[prost(message, optional, tag = "1")]
+    ftrace_events: Option<Bundle>,
+    #[prost(bytes = "vec", optional, tag = "50")]
+    compressed_packets: Option<Vec<u8>>,
+}
+
+/// Events of one CPU.
+#[derive(Clone, PartialEq, Message)]
+struct Bundle {
+    #[prost(uint32, optional, tag = "1")]
+    cpu: Option<u32>,
+    #[prost(message, repeated, tag = "2")]
+    event: Vec<Event>,
+    #[prost(bool, optional, tag = "3")]
+    lost_events: Option<bool>,
+    #[prost(message, optional, tag = "4")]
+    compact_sched: Option<Compact>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Event {
+    #[prost(uint64, optional, tag = "1")]
+    timestamp: Option<u64>,
+    #[prost(message, optional, tag = "4")]
+    sched_switch: Option<Switch>,
+    #[prost(message, optional, tag = "17")]
+    sched_wakeup: Option<Wakeup>,
+    #[prost(message, optional, tag = "20")]
+    sched_waking: Option<Wakeup>,
+    #[prost(message, optional, tag = "114")]
+    sched_wakeup_new: Option<Wakeup>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Switch {
+    #[prost(string, optional, tag = "1")]
+    prev_comm: Option<String>,
+    #[prost(int32, optional, tag = "2")]
+    prev_pid: Option<i32>,
+    #[prost(int64, optional, tag = "4")]
+    prev_state: Option<i64>,
+    #[prost(string, optional, tag = "5")]
+    next_comm: Option<String>,
+    #[prost(int32, optional, tag = "6")]
+    next_pid: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Wakeup {
+    #[prost(string, optional, tag = "1")]
+    comm: Option<String>,
+    #[prost(int32, optional, tag = "2")]
+    pid: Option<i32>,
+}
+
+/// A column per field; times are differences to the row before.
+#[derive(Clone, PartialEq, Message)]
+struct Compact {
+    #[prost(uint64, repeated, tag = "1")]
+    switch_timestamp: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    switch_prev_state: Vec<i64>,
+    #[prost(int32, repeated, tag = "3")]
+    switch_next_pid: Vec<i32>,
+    #[prost(string, repeated, tag = "5")]
+    intern_table: Vec<String>,
+    #[prost(uint32, repeated, tag = "6")]
+    switch_next_comm_index: Vec<u32>,
+    #[prost(uint64, repeated, tag = "7")]
+    waking_timestamp: Vec<u64>,
+    #[prost(int32, repeated, tag = "8")]
+    waking_pid: Vec<i32>,
+}
+
+/// The states below this bit wait for something; the bit itself marks a thread that was preempted.
+const PREEMPTED: i64 = 0x100;
+
+fn sleeps(prev_state: i64) -> bool {
+    prev_state & (PREEMPTED - 1) != 0
+}
+
+pub fn detects(bytes: &[u8]) -> bool {
+    // A trace is packets: field 1, length-delimited. Text never starts with a line feed and has no such length.
+    bytes.first() == Some(&0x0a) && Trace::decode(bytes).is_ok()
+}
+
+pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
+    let trace = Trace::decode(&*bytes)
+        .map_err(|e| TextError::value(path, format!("this is no whole Perfetto trace: {e}")))?;
+    if trace.packet.iter().any(|p| p.compressed_packets.is_some()) {
+        let why = "its packets are compressed: record without `compression_type`, or unpack it with `traceconv decompress_packets`";
+        return Err(TextError::value(path, why));
+    }
+    let bundles: Vec<Bundle> = trace
+        .packet
+        .into_iter()
+        .filter_map(|p| p.ftrace_events)
+        .collect();
+    let mut timeline = Timeline::default();
+    let lost = bundles.iter().any(|b| b.lost_events == Some(true));
+    let mut running: Vec<Option<i32>> = Vec::new();
+    for bundle in bundles {
+        for event in bundle.event {
+            see(&mut timeline, event);
+        }
+        if let Some(compact) = bundle.compact_sched {
+            let cpu = bundle.cpu.unwrap_or(0) as usize;
+            if cpu >= countersteer_core::bounds::CPUS.most as usize {
+                return Err(TextError::value(path, format!("there is no CPU {cpu}")));
+            }
+            running.resize(running.len().max(cpu + 1), None);
+            unpack(&mut timeline, &compact, &mut running[cpu]);
+        }
+    }
+    if timeline.is_empty() {
+        let why = "there is no `sched_switch` in this trace: record with the data source linux.ftrace and the event sched/sched_switch";
+        return Err(TextError::value(path, why));
+    }
+    let lost = lost.then(|| "events were lost while this was recorded: times are too short".into());
+    Ok(timeline.tasks(lost.into_iter().collect()))
+}
+
+fn see(timeline: &mut Timeline, event: Event) {
+    let time_ns = event.timestamp.unwrap_or(0);
+    if let Some(switch) = event.sched_switch {
+        let prev = switch.prev_pid.unwrap_or(0);
+        let next = switch.next_pid.unwrap_or(0);
+        timeline.name(prev, switch.prev_comm.as_deref().unwrap_or_default());
+        timeline.name(next, switch.next_comm.as_deref().unwrap_or_default());
+        let sleeps = sleeps(switch.prev_state.unwrap_or(0));
+        timeline.push(time_ns, prev, What::Out { sleeps });
+        timeline.push(time_ns, next, What::In);
+    }
+    let woken = event
+        .sched_waking
+        .or(event.sched_wakeup)
+        .or(event.sched_wakeup_new);
+    if let Some(woken) = woken {
+        let tid = woken.pid.unwrap_or(0);
+        timeline.name(tid, woken.comm.as_deref().unwrap_or_default());
+        timeline.push(time_ns, tid, What::Woken);
+    }
+}
+
+/// A compact row names only the next thread: the previous one is the next of the row before on this CPU.
+fn unpack(timeline: &mut Timeline, compact: &Compact, running: &mut Option<i32>) {
+    let mut time_ns = 0_u64;
+    for (row, delta) in compact.switch_timestamp.iter().enumerate() {
+        time_ns = time_ns.saturating_add(*delta);
+        let next = compact.switch_next_pid.get(row).copied().unwrap_or(0);
+        let name = compact.switch_next_comm_index.get(row);
+        if let Some(name) = name.and_then(|&at| compact.intern_table.get(at as usize)) {
+            timeline.name(next, name);
+        }
+        let state = compact.switch_prev_state.get(row).copied().unwrap_or(0);
+        if let Some(prev) = running.replace(next) {
+            let sleeps = sleeps(state);
+            timeline.push(time_ns, prev, What::Out { sleeps });
+        }
+        timeline.push(time_ns, next, What::In);
+    }
+    let mut time_ns = 0_u64;
+    for (delta, tid) in compact.waking_timestamp.iter().zip(&compact.waking_pid) {
+        time_ns = time_ns.saturating_add(*delta);
+        timeline.push(time_ns, *tid, What::Woken);
+    }
+}
+
+/// A trace with whole events; of a switch: time, previous thread with its state, next thread.
+#[cfg(test)]
+pub(super) fn full<'a>(
+    switches: impl Iterator<Item = (u64, (i32, &'a str, i64), (i32, &'a str))>,
+    wakes: impl IntoIterator<Item = (u64, i32)>,
+) -> impl Message {
+    let switch = |(time_ns, (prev, prev_comm, state), (next, next_comm)): (
+        u64,
+        (i32, &str, i64),
+        (i32, &str),
+    )| Event {
+        timestamp: Some(time_ns),
+        sched_switch: Some(Switch {
+            prev_comm: Some(prev_comm.into()),
+            prev_pid: Some(prev),
+            prev_state: Some(state),
+            next_comm: Some(next_comm.into()),
+            next_pid: Some(next),
+        }),
+        ..Event::default()
+    };
+    let wake = |(time_ns, tid)| Event {
+        timestamp: Some(time_ns),
+        sched_waking: Some(Wakeup {
+            comm: None,
+            pid: Some(tid),
+        }),
+        ..Event::default()
+    };
+    let event = wakes
+        .into_iter()
+        .map(wake)
+        .chain(switches.map(switch))
+        .collect();
+    of_bundle(Bundle {
+        event,
+        ..Bundle::default()
+    })
+}
+
+/// A trace in compact form; of a switch: time, state of the previous thread, next thread.
+#[cfg(test)]
+pub(super) fn compact<'a>(
+    switches: impl Iterator<Item = (u64, i64, i32, &'a str)>,
+    wakes: impl IntoIterator<Item = (u64, i32)>,
+) -> impl Message {
+    let mut compact = Compact::default();
+    let mut last_ns = 0;
+    for (row, (time_ns, state, next, name)) in switches.enumerate() {
+        compact.switch_timestamp.push(time_ns - last_ns);
+        compact.switch_prev_state.push(state);
+        compact.switch_next_pid.push(next);
+        compact.intern_table.push(name.into());
+        compact.switch_next_comm_index.push(row as u32);
+        last_ns = time_ns;
+    }
+    let mut last_ns = 0;
+    for (time_ns, tid) in wakes {
+        compact.waking_timestamp.push(time_ns - last_ns);
+        compact.waking_pid.push(tid);
+        last_ns = time_ns;
+    }
+    of_bundle(Bundle {
+        compact_sched: Some(compact),
+        ..Bundle::default()
+    })
+}
+
+#[cfg(test)]
+fn of_bundle(bundle: Bundle) -> Trace {
+    let packet = Packet {
+        ftrace_events: Some(bundle),
+        compressed_packets: None,
+    };
+    Trace {
+        packet: vec![packet],
+    }
+}

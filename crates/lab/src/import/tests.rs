@@ -1,0 +1,323 @@
+use std::fmt::Write as _;
+
+use prost::Message;
+
+use super::*;
+use crate::Experiment;
+
+/// `worker` runs 10 ms and sleeps 30 ms, three times; `hog` is preempted by it and never sleeps. Times in ms.
+const SWITCHES: [(u64, i32, char, i32); 6] = [
+    (10, 7, 'S', 8),
+    (40, 8, 'R', 7),
+    (50, 7, 'S', 8),
+    (80, 8, 'R', 7),
+    (90, 7, 'S', 8),
+    (120, 8, 'R', 7),
+];
+const WAKES_MS: [u64; 3] = [40, 80, 120];
+const END_MS: u64 = 130;
+
+fn name(tid: i32) -> &'static str {
+    match tid {
+        0 => "swapper/0",
+        7 => "worker",
+        _ => "hog of CPUs",
+    }
+}
+
+fn ftrace_text() -> String {
+    let mut text = String::from("# tracer: nop\n");
+    let head = "          <...>-7     [000] d..2.   100.";
+    for at in WAKES_MS {
+        writeln!(
+            text,
+            "{head}{:06}: sched_waking: comm=worker pid=7 prio=120 target_cpu=000",
+            at * 1000 - 1
+        )
+        .unwrap();
+    }
+    writeln!(text, "{head}000000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=worker next_pid=7 next_prio=120").unwrap();
+    for (at, prev, state, next) in SWITCHES {
+        writeln!(
+            text,
+            "{head}{:06}: sched_switch: prev_comm={} prev_pid={prev} prev_prio=120 prev_state={state} ==> next_comm={} next_pid={next} next_prio=120",
+            at * 1000, name(prev), name(next)
+        )
+        .unwrap();
+    }
+    writeln!(text, "{head}{:06}: sched_switch: prev_comm=worker prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120", END_MS * 1000).unwrap();
+    text
+}
+
+fn tasks(format: &str, bytes: &[u8]) -> Tasks {
+    let format = FORMATS.iter().find(|f| f.name == format).unwrap();
+    assert!((format.detects)(bytes), "{} is not detected", format.name);
+    (format.read)("x", bytes.to_vec()).unwrap()
+}
+
+/// Worker: 40 ms of CPU time in four bursts; three sleeps of 30 ms. Hog: 90 ms without a sleep.
+fn check(tasks: &Tasks, what: &str) {
+    let [hog, worker] = &tasks.tasks[..] else {
+        panic!("{what}: {tasks:?}");
+    };
+    assert_eq!(
+        (&*hog.name, &*worker.name),
+        ("hog of CPUs", "worker"),
+        "{what}"
+    );
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-5, "{what}: {a} is not {b}");
+    near(hog.cpu_s, 0.09);
+    near(hog.sleeps, 0.0);
+    near(hog.start_s, 0.01);
+    near(worker.cpu_s, 0.04);
+    near(worker.sleeps, 3.0);
+    near(worker.sleep_s, 0.03);
+    near(worker.start_s, 0.0);
+}
+
+#[test]
+fn text_of_ftrace_gives_bursts_and_sleeps() {
+    check(&tasks("ftrace", ftrace_text().as_bytes()), "ftrace");
+    // The short form of `trace-cmd report` and `perf script`.
+    let mut short = String::new();
+    for at in WAKES_MS {
+        writeln!(
+            short,
+            "  x  7 [000]  5.{:09}: sched:sched_waking: worker:7 [120] CPU:000",
+            at * 1_000_000
+        )
+        .unwrap();
+    }
+    let mut switch = |at: u64, prev: i32, state: char, next: i32| {
+        let (p, n) = (name(prev), name(next));
+        writeln!(short, "  x  7 [000]  5.{:09}: sched:sched_switch: {p}:{prev} [120] {state} ==> {n}:{next} [120]", at * 1_000_000).unwrap();
+    };
+    switch(0, 0, 'R', 7);
+    SWITCHES
+        .into_iter()
+        .for_each(|(at, prev, state, next)| switch(at, prev, state, next));
+    switch(END_MS, 7, 'S', 0);
+    check(&tasks("ftrace", short.as_bytes()), "trace-cmd");
+    let broken = "x-1 [000] 1.000001: sched_switch: what\n";
+    let error = ftrace::read("t.txt", broken.into()).unwrap_err();
+    assert_eq!(error.line, Some(1), "{error}");
+}
+
+fn state_of(letter: char) -> i64 {
+    i64::from(letter == 'S')
+}
+
+#[test]
+fn both_forms_of_perfetto_give_what_ftrace_does() {
+    let all = || {
+        let first = (0, 0, 'R', 7);
+        let last = (END_MS, 7, 'S', 0);
+        std::iter::once(first).chain(SWITCHES).chain([last])
+    };
+    let ns = |ms: u64| 5_000_000_000 + ms * 1_000_000;
+    let full = perfetto::full(
+        all().map(|(at, prev, s, next)| {
+            (ns(at), (prev, name(prev), state_of(s)), (next, name(next)))
+        }),
+        WAKES_MS.map(|at| (ns(at), 7)),
+    );
+    check(&tasks("perfetto", &full.encode_to_vec()), "full");
+    let compact = perfetto::compact(
+        all().map(|(at, _, s, next)| (ns(at), state_of(s), next, name(next))),
+        WAKES_MS.map(|at| (ns(at), 7)),
+    );
+    check(&tasks("perfetto", &compact.encode_to_vec()), "compact");
+}
+
+/// A perf.data with one event, `sched:sched_switch`, whose samples have a time and the raw fields.
+fn perf_data() -> Vec<u8> {
+    const TIME: u64 = 1 << 2;
+    const RAW: u64 = 1 << 10;
+    let mut records = Vec::new();
+    let first = (0, 0, 'R', 7);
+    let last = (END_MS, 7, 'S', 0);
+    for (at, prev, state, next) in std::iter::once(first).chain(SWITCHES).chain([last]) {
+        let mut raw = vec![0; 8];
+        let comm = |tid: i32| {
+            let mut bytes = [0; 16];
+            bytes[..name(tid).len()].copy_from_slice(name(tid).as_bytes());
+            bytes
+        };
+        raw.extend(comm(prev));
+        raw.extend(prev.to_le_bytes());
+        raw.extend(120_i32.to_le_bytes());
+        raw.extend(state_of(state).to_le_bytes());
+        raw.extend(comm(next));
+        raw.extend(next.to_le_bytes());
+        raw.extend(120_i32.to_le_bytes());
+        // perf pads raw data to eight bytes, its own size included.
+        raw.extend([0; 4]);
+        records.extend(9_u32.to_le_bytes());
+        records.extend(0_u16.to_le_bytes());
+        records.extend(((8 + 8 + 4 + raw.len()) as u16).to_le_bytes());
+        records.extend((5_000_000_000 + at * 1_000_000).to_le_bytes());
+        records.extend((raw.len() as u32).to_le_bytes());
+        records.extend(raw);
+    }
+    let mut attr = vec![0; 128];
+    attr[0..4].copy_from_slice(&2_u32.to_le_bytes());
+    attr[4..8].copy_from_slice(&128_u32.to_le_bytes());
+    attr[24..32].copy_from_slice(&(TIME | RAW).to_le_bytes());
+    let name = b"sched:sched_switch\0\0\0\0\0\0";
+    // EVENT_DESC: number of events, size of an attribute; each: attribute, number of ids, name.
+    let mut description = Vec::new();
+    description.extend(1_u32.to_le_bytes());
+    description.extend(128_u32.to_le_bytes());
+    description.extend(&attr);
+    description.extend(0_u32.to_le_bytes());
+    description.extend((name.len() as u32).to_le_bytes());
+    description.extend(name);
+    let attrs_at = 104_u64;
+    let data_at = attrs_at + 144;
+    let feature_at = data_at + records.len() as u64;
+    let mut file = b"PERFILE2".to_vec();
+    for word in [
+        104,
+        144,
+        attrs_at,
+        144,
+        data_at,
+        records.len() as u64,
+        0,
+        0,
+        1 << 12,
+        0,
+        0,
+        0,
+    ] {
+        file.extend(u64::to_le_bytes(word));
+    }
+    file.extend(attr);
+    file.extend([0; 16]);
+    file.extend(records);
+    file.extend((feature_at + 16).to_le_bytes());
+    file.extend((description.len() as u64).to_le_bytes());
+    file.extend(description);
+    file
+}
+
+#[test]
+fn tracepoints_of_perf_give_what_ftrace_does() {
+    let tasks = tasks("perf", &perf_data());
+    assert!(
+        tasks.warnings[0].contains("no wake-ups"),
+        "{:?}",
+        tasks.warnings
+    );
+    check(&tasks, "perf");
+}
+
+const RT_APP: &str = r#"{
+    /* two kinds of threads */
+    "global": { "duration": 2 },
+    "tasks": {
+        "frame": { "instance": 2, "delay": 500000, "priority": -5, "cpus": [0, 1], "phases": {
+            "light": { "loop": 3, "run": 1000, "timer": { "ref": "unique", "period": 10000 } },
+            "heavy": { "run": 5000, "timer": { "ref": "unique", "period": 20000 } },
+        } },
+        "batch": { "loop": 4, "run0": 1000, "sleep": 2000, "run1": 3000, "sleep": 4000, "lock": "m" },
+    }
+}"#;
+
+#[test]
+fn phases_of_rt_app_are_gone_through() {
+    let read = tasks("rt-app", RT_APP.as_bytes());
+    let [frame, batch] = &read.tasks[..] else {
+        panic!("{read:?}");
+    };
+    assert_eq!(
+        (frame.copies, frame.nice, frame.cpus.as_deref()),
+        (2, -5, Some("0,1"))
+    );
+    // A pass is 50 ms with 8 ms of CPU time and four sleeps; 1.5 s remain after the delay.
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} is not {b}");
+    near(frame.cpu_s, 30.0 * 0.008);
+    near(frame.sleeps, 30.0 * 4.0 - 1.0);
+    near(frame.sleep_s, 0.042 / 4.0);
+    near(batch.cpu_s, 4.0 * 0.004);
+    near(batch.sleep_s, 0.003);
+    assert_eq!(read.warnings, ["not kept: `lock`"]);
+    let text = RT_APP.replace("\"run\": 5000", "\"run\": \"x\"");
+    let error = rt_app::read("t.json", text.into()).unwrap_err();
+    assert_eq!(error.line, Some(7), "{error}");
+}
+
+#[test]
+fn an_imported_workload_sleeps_as_long_as_its_origin() {
+    let options = Options::default();
+    let imported = import("w.txt", ftrace_text().into(), &options).unwrap();
+    let worker = &imported.workload.program[1];
+    assert_eq!(
+        (worker.burst_mi, worker.sleep_ms),
+        (Some(20.0), Some(29.999))
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("w.toml");
+    std::fs::write(&file, imported.text).unwrap();
+    let mut experiment =
+        Experiment::named("quickia-2b-2s", file.to_str().unwrap(), "linux").unwrap();
+    experiment.options.rounds = 1;
+    let finished = experiment.run().unwrap();
+    let worker = finished
+        .score
+        .programs
+        .iter()
+        .find(|p| p.name == "worker")
+        .unwrap();
+    // It has a core for itself: three sleeps of 30 ms and 80 million instructions.
+    let expected_s = 0.09 + 80e6 / (worker.ipc * 1e9 * 3.0);
+    assert!(
+        (0.09..2.0 * expected_s).contains(&worker.completion_s),
+        "{worker:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let error = import("x", b"nothing".to_vec(), &Options::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("of no kind") && error.contains("rt-app"),
+        "{error}"
+    );
+    let unknown = Options {
+        profile: "nosuch".into(),
+        ..Options::default()
+    };
+    let error = import("x", ftrace_text().into(), &unknown)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("nosuch") && error.contains("gzip"),
+        "{error}"
+    );
+    for format in &FORMATS {
+        assert!((format.read)("x", Vec::new()).is_err(), "{}", format.name);
+    }
+}
+
+#[test]
+fn no_input_makes_a_reader_panic() {
+    let perf = perf_data();
+    let ftrace = ftrace_text();
+    let compact =
+        perfetto::compact([(1, 0, 7, "a"), (2, 1, 8, "b")].into_iter(), [(3, 7)]).encode_to_vec();
+    let examples: [(&str, &[u8]); 4] = [
+        ("perf", &perf),
+        ("rt-app", RT_APP.as_bytes()),
+        ("ftrace", ftrace.as_bytes()),
+        ("perfetto", &compact),
+    ];
+    for (name, example) in examples {
+        let format = FORMATS.iter().find(|f| f.name == name).unwrap();
+        countersteer_fuzz::storm(name, &[example], 1.0, |bytes| {
+            let _ = (format.read)("x", bytes.to_vec());
+        });
+    }
+}
