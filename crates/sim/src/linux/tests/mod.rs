@@ -10,6 +10,7 @@ use countersteer_core::machine::Machine;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos, ThreadId};
 
+use super::entity::NONE;
 use super::*;
 
 /// A machine file from this repository.

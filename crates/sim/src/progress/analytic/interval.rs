@@ -17,8 +17,9 @@ use countersteer_core::profile::{Behaviour, MissCurve};
 use super::class::Class;
 use super::core_bounds::{Bounds, Demand, bounds};
 use super::curves;
+use super::limit::limit;
 use super::siblings::{Beside, Shares};
-use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table, limit};
+use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table};
 
 /// A miss finds the window on average half full, so half a window covers it (between none for the oldest instruction and
 /// all for the youngest, Karkhanis and Smith section 4.3).

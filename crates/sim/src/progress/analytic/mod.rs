@@ -19,6 +19,7 @@ mod cores;
 mod curves;
 mod efficiency;
 mod interval;
+mod limit;
 mod measured;
 mod memory;
 mod model;
@@ -28,6 +29,7 @@ mod running;
 mod shared;
 mod siblings;
 mod signature;
+mod spent;
 mod steady;
 mod switching;
 pub mod synthetic;
@@ -59,6 +61,8 @@ pub(super) use class::Cpu;
 pub(super) use interval::{Cycles, Measured, Timing};
 pub(super) use siblings::Beside;
 pub use signature::signature;
+pub use spent::Energy;
+use spent::Spent;
 pub(super) use table::MAX_LEVELS;
 
 use super::{Counters, ModelError, ModelId, ProgressModel, Rates};
@@ -87,33 +91,6 @@ impl Default for ProgressConfig {
             migration_ns: 3_000.0,
         }
     }
-}
-
-/// Where energy went, in joules since time zero.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Energy {
-    /// Cores while they ran threads, by core type.
-    pub core_j: Vec<f64>,
-    /// Cores while idle, by core type.
-    pub idle_j: Vec<f64>,
-    pub cache_j: f64,
-    pub memory_j: f64,
-    /// The rest of the package.
-    pub static_j: f64,
-}
-
-impl Energy {
-    #[must_use]
-    pub fn total_j(&self) -> f64 {
-        let cores: f64 = self.core_j.iter().chain(&self.idle_j).sum();
-        cores + self.cache_j + self.memory_j + self.static_j
-    }
-}
-
-struct Spent {
-    core_nj: Vec<f64>,
-    cache_nj: f64,
-    memory_nj: f64,
 }
 
 pub struct Analytic {
@@ -259,38 +236,6 @@ impl Analytic {
             .filter(|t| **t == id)
             .for_each(|t| *t = NONE);
         self.finished.retain(|t| *t != id);
-    }
-
-    pub fn energy(&mut self, now: Nanos) -> Energy {
-        self.advance(now);
-        for row in 0..self.on_cpu.len() {
-            if self.on_cpu[row] != NONE {
-                self.close(self.on_cpu[row]);
-            }
-        }
-        let mut idle_j = vec![0.0; self.topology.core_types.len()];
-        for cpu in self
-            .topology
-            .cpus
-            .iter()
-            .filter(|c| self.cpus[c.id.index()].siblings.iter().all(|s| *s > c.id.0))
-        {
-            let core = &self.cores[cpu.core as usize];
-            let of = &self.topology.core_types[cpu.core_type.index()];
-            let since = if core.busy == 0 {
-                (self.clock - core.idle_since) as f64
-            } else {
-                0.0
-            };
-            idle_j[cpu.core_type.index()] += (core.idle_nj + of.idle_nj(since)) * 1e-9;
-        }
-        Energy {
-            core_j: self.spent.core_nj.iter().map(|nj| nj * 1e-9).collect(),
-            idle_j,
-            cache_j: self.spent.cache_nj * 1e-9,
-            memory_j: self.spent.memory_nj * 1e-9,
-            static_j: self.topology.static_power_w * self.now().as_secs_f64(),
-        }
     }
 
     /// Seconds of a whole run by one thread alone on an otherwise idle machine, at unloaded memory latency.

@@ -7,7 +7,7 @@
 
 use countersteer_core::machine::MAX_PORT_SETS;
 
-use super::table::limit;
+use super::limit::limit;
 
 /// Parts of a core that siblings share: dispatch, taken branches, sets of ports.
 pub const SHARED_PARTS: usize = 2 + MAX_PORT_SETS;

@@ -1,0 +1,149 @@
+//! Lives of programs: start, work, sleeps, the parallel part, restart.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use countersteer_core::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_core::units::{CpuId, ThreadId};
+
+use super::program::Step;
+use super::{Simulation, Timer};
+
+impl Simulation {
+    /// Handles threads whose work ended now.
+    pub(super) fn finish_work(&mut self) {
+        let mut finished = std::mem::take(&mut self.finished_buffer);
+        self.progress.take_finished(&mut finished);
+        for id in finished.drain(..) {
+            let row = self.threads[id.index()].program;
+            let now = self.now;
+            match self.programs[row].work_done(id, now) {
+                Step::Work => self.give_work(row, id),
+                Step::Sleep(length) => {
+                    self.timers
+                        .push(Reverse((now + length, Timer::Wake { thread: id })));
+                    self.block(id);
+                }
+                Step::Wait => self.block(id),
+                Step::Parallel => {
+                    for sibling in self.programs[row].threads() {
+                        self.give_work(row, sibling);
+                        self.wake(sibling, Some(self.threads[id.index()].cpu));
+                    }
+                }
+                Step::Restart if self.runs_once => self.block(id),
+                Step::Restart => self.restart(row, id),
+            }
+        }
+        self.finished_buffer = finished;
+    }
+
+    pub(super) fn fire_timers(&mut self) {
+        while let Some(Reverse((_, timer))) = self
+            .timers
+            .peek()
+            .copied()
+            .filter(|Reverse((at, _))| *at <= self.now)
+        {
+            self.timers.pop();
+            match timer {
+                Timer::Start { program } => self.start(program),
+                Timer::Wake { thread } => {
+                    self.give_work(self.threads[thread.index()].program, thread);
+                    self.wake(thread, None);
+                }
+            }
+        }
+    }
+
+    /// Launches a program: those of its threads that have something to do come to life.
+    fn start(&mut self, row: usize) {
+        self.programs[row].begin_run(self.now);
+        let mut parent = None;
+        for id in self.programs[row].threads() {
+            if self.programs[row].has_work(id) {
+                self.give_work(row, id);
+                self.fork(row, id, parent);
+                parent = parent.or(Some(self.threads[id.index()].cpu));
+            }
+        }
+    }
+
+    /// A thread comes to life where the admission table, the workload's launch place or the kernel says.
+    fn fork(&mut self, row: usize, id: ThreadId, parent: Option<CpuId>) {
+        let now = self.now;
+        let by_table = self.admission_target(id);
+        let thread = &mut self.threads[id.index()];
+        thread.confined = by_table.unwrap_or_else(|| Arc::clone(&thread.allowed));
+        let launch = self.programs[row].launch_on.as_ref();
+        thread.cpu = self.linux.fork(
+            id,
+            self.programs[row].nice,
+            launch.unwrap_or(&thread.confined),
+            parent,
+            now,
+        );
+        if launch.is_some() {
+            self.linux.set_affinity(id, &thread.confined, now);
+        }
+        thread.alive = true;
+        thread.runnable = true;
+        self.event(id, ThreadEventKind::New);
+    }
+
+    /// A program ran to its end: the same threads run it again, as a shell's loop with exec would.
+    fn restart(&mut self, row: usize, last: ThreadId) {
+        let now = self.now;
+        self.programs[row].begin_run(now);
+        let waker = self.threads[last.index()].cpu;
+        for id in self.programs[row].threads() {
+            self.event(id, ThreadEventKind::Exec);
+            self.give_work(row, id);
+            if self.programs[row].has_work(id) {
+                self.wake(id, Some(waker));
+            } else {
+                self.block(id);
+            }
+        }
+    }
+
+    fn give_work(&mut self, row: usize, id: ThreadId) {
+        if let Some(work) = self.programs[row].next_work(id) {
+            self.progress
+                .set_work(id, work.offset, work.instructions, work.stride, self.now);
+        }
+    }
+
+    fn block(&mut self, id: ThreadId) {
+        let thread = &mut self.threads[id.index()];
+        if thread.runnable {
+            thread.runnable = false;
+            self.linux.block(id, self.now);
+            self.event(id, ThreadEventKind::Sleep);
+        }
+    }
+
+    fn wake(&mut self, id: ThreadId, waker: Option<CpuId>) {
+        if self.threads[id.index()].runnable {
+            return;
+        }
+        if !self.threads[id.index()].alive {
+            let row = self.threads[id.index()].program;
+            return self.fork(row, id, waker);
+        }
+        self.threads[id.index()].runnable = true;
+        if let Some(cpus) = self.admission_target(id) {
+            self.confine(id, &cpus);
+        }
+        self.linux.wake(id, waker, self.now);
+        self.event(id, ThreadEventKind::Wake);
+    }
+
+    pub(super) fn event(&mut self, thread: ThreadId, kind: ThreadEventKind) {
+        self.events.push(ThreadEvent {
+            at: self.now,
+            thread,
+            kind,
+        });
+    }
+}

@@ -1,0 +1,153 @@
+//! The simulation as an [`Engine`]: what a policy observes, and what becomes of its placements.
+
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::engine::{
+    Applied, Engine, Forecast, Observation, ProgramInfo, ThreadInfo, Watch,
+};
+use countersteer_core::metric::{MetricBank, groups_on};
+use countersteer_core::placement::{Placement, Target};
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{Nanos, ProgramId, ThreadId};
+
+use super::{SimError, Simulation};
+
+impl Engine for Simulation {
+    type Error = SimError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, SimError> {
+        if self.watched.changes(watch) {
+            self.pmu.count(&self.topology, |core_type| {
+                groups_on(&self.topology, core_type, watch.metrics)
+            });
+        }
+        self.admit_by(watch.values);
+        self.run(until, watch.events)?;
+        let finished = self.finished();
+        let mut threads = Vec::with_capacity(self.threads.len());
+        for row in 0..self.threads.len() {
+            let id = ThreadId::from_index(row);
+            if !self.threads[row].alive {
+                continue;
+            }
+            self.sample(id);
+            let thread = &self.threads[row];
+            if thread.running_since.is_some() && self.config.sample_cost > Nanos::ZERO {
+                self.progress.charge(id, self.config.sample_cost, self.now);
+            }
+            let program = &self.programs[thread.program];
+            threads.push(ThreadInfo {
+                id,
+                program: ProgramId::from_index(thread.program),
+                name: Arc::clone(&program.name),
+                cpu: thread.cpu,
+                runnable: thread.runnable,
+                nice: program.nice,
+                allowed: Arc::clone(&thread.confined),
+                told: None,
+            });
+        }
+        if finished {
+            (0..self.threads.len()).for_each(|row| self.close_span(row));
+        }
+        if self.now >= until && until > Nanos::ZERO {
+            self.pmu.turn();
+        }
+        Ok(Observation {
+            at: self.now,
+            programs: self.programs_of(&threads),
+            threads,
+            events: std::mem::take(&mut self.events),
+            samples: self.pmu.take_samples(),
+            spans: std::mem::take(&mut self.spans),
+            finished,
+            ..Observation::default()
+        })
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, SimError> {
+        let mut applied = Applied::default();
+        for entry in &placement.threads {
+            self.place(entry.thread, &entry.target, &mut applied);
+            let unheeded = |c| !self.clamp(entry.thread, c);
+            applied.unheeded += u32::from(entry.clamp.is_some_and(unheeded));
+            if let Some(weight) = entry.weight {
+                self.linux.set_weight(entry.thread, weight, self.now);
+            }
+        }
+        if let Some(classes) = &placement.caches {
+            applied.unheeded += self.divide(classes);
+        }
+        if let Some(table) = &placement.admission {
+            self.admission = Some(table.clone());
+        }
+        self.forward_switches();
+        self.govern(true);
+        Ok(applied)
+    }
+
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        Some(self)
+    }
+}
+
+impl Simulation {
+    fn programs_of(&self, threads: &[ThreadInfo]) -> Vec<ProgramInfo> {
+        let mut alive = vec![false; self.infos.len()];
+        for thread in threads {
+            alive[thread.program.index()] = true;
+        }
+        let infos = self.infos.iter().zip(alive);
+        let infos = infos.filter(|(_, alive)| *alive);
+        infos.map(|(info, _)| info.clone()).collect()
+    }
+
+    /// Where the admission table sends a thread, if there is a table.
+    pub(super) fn admission_target(&self, id: ThreadId) -> Option<Arc<CpuSet>> {
+        let group = (*self.admission_groups.get(id.index())?)?;
+        Some(Arc::clone(&self.topology.group(group).cpus))
+    }
+
+    /// Looks up where threads are sent that come or wake before the next observation.
+    pub(super) fn admit_by(&mut self, values: Option<&MetricBank>) {
+        let Some(table) = &self.admission else {
+            return;
+        };
+        let column = values.and_then(|bank| Some((bank, bank.column(&table.metric)?)));
+        let value = |id| column.and_then(|(bank, column)| bank.at(id, column));
+        let ids = (0..self.threads.len()).map(ThreadId::from_index);
+        self.admission_groups = ids.map(|id| table.choose(value(id))).collect();
+    }
+
+    /// Confines a thread; says whether that changed anything.
+    pub(super) fn confine(&mut self, id: ThreadId, cpus: &Arc<CpuSet>) -> bool {
+        let thread = &mut self.threads[id.index()];
+        if *thread.confined == **cpus {
+            return false;
+        }
+        thread.confined = Arc::clone(cpus);
+        self.linux.set_affinity(id, cpus, self.now);
+        true
+    }
+
+    pub(super) fn place(&mut self, id: ThreadId, target: &Target, applied: &mut Applied) {
+        let Some(thread) = self.threads.get(id.index()).filter(|t| t.alive) else {
+            applied.gone += 1;
+            return;
+        };
+        let wanted = match target {
+            Target::Anywhere => Arc::clone(&thread.allowed),
+            other => other.cpus(&self.topology),
+        };
+        if !wanted.intersects(&thread.allowed) {
+            applied.refused += 1;
+        } else if self.confine(id, &wanted) {
+            applied.changed += 1;
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What follows from a switch: where threads ran, how long, and what their counters show.
+
+use countersteer_core::engine::{Span, ThreadEventKind};
+use countersteer_core::units::{CpuId, ThreadId};
+
+use super::{Simulation, pmu};
+
+impl Simulation {
+    /// Tells the progress model who runs where, and notes moves and stretches of running.
+    pub(super) fn forward_switches(&mut self) -> bool {
+        let mut switches = std::mem::take(&mut self.switch_buffer);
+        switches.extend(self.linux.take_switches());
+        let any = !switches.is_empty();
+        for switch in switches.drain(..) {
+            self.switches += 1;
+            if let Some(prev) = switch.prev {
+                self.switched_out(prev);
+            }
+            if let Some(next) = switch.next {
+                self.switched_in(next, switch.cpu);
+            }
+            self.progress.set_running(switch.cpu, switch.next, self.now);
+        }
+        self.switch_buffer = switches;
+        any
+    }
+
+    fn switched_out(&mut self, id: ThreadId) {
+        let thread = &mut self.threads[id.index()];
+        let llc = self.topology.llc_of(thread.cpu);
+        self.pmu
+            .switched_out(id, self.progress.occupancy_lines(id, llc));
+        let start = thread.running_since.take();
+        if let Some(start) = start {
+            let row = self.topology.core_type_of(thread.cpu).index();
+            thread.ran_by_type[row] += self.now.since(start);
+        }
+        let start = start.filter(|start| self.config.trace && self.now > *start);
+        self.spans.extend(start.map(|start| Span {
+            thread: id,
+            cpu: thread.cpu,
+            start,
+            end: self.now,
+        }));
+    }
+
+    fn switched_in(&mut self, id: ThreadId, cpu: CpuId) {
+        let from = self.threads[id.index()].cpu;
+        if from != cpu {
+            self.migrations += 1;
+            self.event(id, ThreadEventKind::Migrate { from, to: cpu });
+            if self.topology.core_type_of(from) != self.topology.core_type_of(cpu) {
+                self.sample(id);
+            }
+        }
+        let thread = &mut self.threads[id.index()];
+        thread.cpu = cpu;
+        thread.running_since = Some(self.now);
+    }
+
+    /// Closes a thread's counting interval.
+    pub(super) fn sample(&mut self, id: ThreadId) {
+        let cpu = self.threads[id.index()].cpu;
+        let counters = self.progress.counters(id, self.now);
+        let lines = self.progress.occupancy_lines(id, self.topology.llc_of(cpu));
+        let truth = pmu::Truth {
+            sf: self.progress.true_sf(id),
+            ef: self.pmu.wants_ef().then(|| self.progress.true_ef(id)),
+        };
+        self.pmu.sample(
+            id,
+            cpu,
+            self.topology.core_type_of(cpu),
+            self.now,
+            &counters,
+            lines,
+            truth,
+        );
+    }
+
+    pub(super) fn close_span(&mut self, row: usize) {
+        let thread = &mut self.threads[row];
+        let start = thread
+            .running_since
+            .filter(|start| self.config.trace && self.now > *start);
+        let id = ThreadId::from_index(row);
+        let cpu = thread.cpu;
+        self.spans.extend(start.map(|start| Span {
+            thread: id,
+            cpu,
+            start,
+            end: self.now,
+        }));
+    }
+}
