@@ -226,19 +226,27 @@ impl Published {
 
     /// Relabels equal caches and cores so that as few threads as possible move; the spot of each row.
     fn relabel(&self, threads: &[&ThreadInfo], dealt: &[Vec<Vec<usize>>]) -> Vec<Spot> {
-        let was = |row: &usize| self.spots.get(&threads[*row].id).copied();
+        let was: Vec<Option<Spot>> = threads
+            .iter()
+            .map(|t| self.spots.get(&t.id).copied())
+            .collect();
+        // Threads of each new group by the cache under which they were.
+        let mut stay = vec![vec![0; dealt.len()]; dealt.len()];
+        for (from, cores) in dealt.iter().enumerate() {
+            for row in cores.iter().flatten() {
+                if let Some((cache, _)) = was[*row] {
+                    stay[from][cache] += 1;
+                }
+            }
+        }
         let mut spots = vec![(0, 0); threads.len()];
-        let stay = |rows: &mut dyn Iterator<Item = &usize>, cache: usize| {
-            rows.filter(|row| was(row).is_some_and(|spot| spot.0 == cache))
-                .count()
-        };
         let caches = matched(dealt.len(), |from, to| {
             let same_size = dealt[from].len() == self.machine.caches[to].len();
-            same_size.then(|| stay(&mut dealt[from].iter().flatten(), to))
+            same_size.then(|| stay[from][to])
         });
         for (from, cache) in caches.into_iter().enumerate() {
             let cores = matched(dealt[from].len(), |core, to| {
-                let here = |row: &&usize| was(row) == Some((cache, to));
+                let here = |row: &&usize| was[**row] == Some((cache, to));
                 Some(dealt[from][core].iter().filter(here).count())
             });
             for (core, to) in cores.into_iter().enumerate() {

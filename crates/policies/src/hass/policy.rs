@@ -48,6 +48,8 @@ pub(super) struct Hass {
     members: BTreeMap<ThreadId, Member>,
     /// Active threads of each partition, by id.
     rooms: Vec<Vec<ThreadId>>,
+    /// The sum of their weights.
+    weights: Vec<f64>,
 }
 
 impl Hass {
@@ -63,6 +65,7 @@ impl Hass {
             phases: params.choice("signatures", &[("program", false), ("phase", true)])?,
             priorities: switch("priorities")?,
             rooms: vec![Vec::new(); partitions.len()],
+            weights: vec![0.0; partitions.len()],
             partitions,
             members: BTreeMap::new(),
         })
@@ -193,11 +196,11 @@ impl Hass {
     }
 
     /// Speed that a thread expects on a partition once it is there.
-    fn expected(&self, id: ThreadId, member: &Member, partition: usize) -> f64 {
-        let others = self.rooms[partition].iter().filter(|other| **other != id);
-        let others = others.filter_map(|other| self.members.get(other));
-        let sum: f64 = others.map(|m| m.weight).sum();
-        let share = self.partitions[partition].cores * member.weight / (sum + member.weight);
+    fn expected(&self, member: &Member, partition: usize) -> f64 {
+        let there = member.active && member.home == partition;
+        let more = if there { 0.0 } else { member.weight };
+        let sum = self.weights[partition] + more;
+        let share = self.partitions[partition].cores * member.weight / sum;
         member.ratings[partition] * share.min(1.0)
     }
 
@@ -217,14 +220,14 @@ impl Hass {
         } else if self.shared {
             self.margin * member.ratings[member.home]
         } else {
-            self.expected(id, member, best) * (1.0 + self.margin)
+            self.expected(member, best) * (1.0 + self.margin)
         };
         let open = |p: &usize| *p != member.home && (free(*p) || !any_free);
         for partition in (0..self.partitions.len()).filter(open) {
             let promise = if self.shared {
                 self.change(&[(id, partition)]).all
             } else {
-                self.expected(id, member, partition)
+                self.expected(member, partition)
             };
             if promise > most {
                 (best, most) = (partition, promise);
@@ -291,17 +294,19 @@ impl Hass {
         spared && gain.all > self.margin * present * heavier
     }
 
-    fn leave(&mut self, id: ThreadId, home: usize) {
+    fn leave(&mut self, id: ThreadId, home: usize, weight: f64) {
         if let Some(room) = self.rooms.get_mut(home)
             && let Ok(row) = room.binary_search(&id)
         {
             room.remove(row);
+            self.weights[home] -= weight;
         }
     }
 
-    fn enter(&mut self, id: ThreadId, home: usize) {
+    fn enter(&mut self, id: ThreadId, home: usize, weight: f64) {
         if let Err(row) = self.rooms[home].binary_search(&id) {
             self.rooms[home].insert(row, id);
+            self.weights[home] += weight;
         }
     }
 
@@ -311,9 +316,10 @@ impl Hass {
         };
         let from = std::mem::replace(&mut member.home, to);
         member.told &= from == to;
+        let weight = member.weight;
         if from != to {
-            self.leave(id, from);
-            self.enter(id, to);
+            self.leave(id, from, weight);
+            self.enter(id, to, weight);
         }
     }
 
@@ -339,6 +345,7 @@ impl Hass {
         self.members.retain(|id, _| alive(id));
         self.members.values_mut().for_each(|m| m.active = false);
         self.rooms.iter_mut().for_each(Vec::clear);
+        self.weights.fill(0.0);
         let is_exec = |e: &&countersteer_core::engine::ThreadEvent| e.kind == ThreadEventKind::Exec;
         let mut replaced: Vec<ThreadId> = view
             .events
@@ -355,6 +362,7 @@ impl Hass {
             if let Some(member) = self.members.get_mut(&info.id) {
                 member.active = true;
                 self.rooms[member.home].push(info.id);
+                self.weights[member.home] += member.weight;
             }
         }
         for info in present {
