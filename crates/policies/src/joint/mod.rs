@@ -25,5 +25,6 @@ mod places;
 mod policy;
 mod predict;
 mod search;
+mod visit;
 
 pub(crate) use policy::DEF;

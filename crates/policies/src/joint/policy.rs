@@ -67,10 +67,6 @@ pub(super) const METRICS: [&str; 7] = [
     "energy_per_instruction",
     "llc_apki",
 ];
-/// Intervals that an exploring mapping holds: the first has the move in it.
-const VISIT: u32 = 3;
-/// More exchanges of everybody than this are not worth what is learnt.
-const MOST_VISITS: usize = 16;
 /// Threads that want a CPU for a smaller part of the time are the kernel's.
 const HEAVY: f64 = 0.5;
 /// Rows solved per search.
@@ -101,7 +97,7 @@ pub(super) struct Joint {
     margin: f64,
     every: Nanos,
     horizon: Nanos,
-    explore: bool,
+    pub(super) explore: bool,
     pub(super) places: Places,
     pub(super) threads: BTreeMap<ThreadId, Estimate>,
     /// Core of each thread that was told one, and since when.
@@ -114,8 +110,8 @@ pub(super) struct Joint {
     pub(super) bans: BTreeMap<(ThreadId, (usize, usize)), (Nanos, u64)>,
     searched: Nanos,
     pub(super) last: Nanos,
-    visits: usize,
-    visiting: u32,
+    pub(super) visits: usize,
+    pub(super) visiting: u32,
     /// Lines that threads hold in the shared cache before the last one, as last predicted.
     pub(super) inner: BTreeMap<ThreadId, f64>,
     /// Factor on memory latency, by domain, in the last interval.
@@ -210,57 +206,6 @@ impl Joint {
                 self.told.insert(info.id, (spot, now));
             }
         }
-    }
-
-    /// Has everybody change places, so that each thread is measured on each kind of core; says whether that goes on.
-    fn visit(&mut self, heavy: &[&ThreadInfo], now: Nanos) -> bool {
-        if !self.explore {
-            return false;
-        }
-        self.visiting += 1;
-        if self.visiting < VISIT {
-            return true;
-        }
-        self.visiting = 0;
-        let wants =
-            |id: &ThreadId, kind: usize| self.threads.get(id).is_some_and(|e| !e.knows(kind));
-        let kinds = self.places.kinds.len();
-        let missing = heavy.iter().any(|t| (0..kinds).any(|k| wants(&t.id, k)));
-        if !missing || self.visits >= MOST_VISITS {
-            self.explore = false;
-            return false;
-        }
-        self.visits += 1;
-        // Cores in use go round among the threads, those first that lack the kind.
-        let mut free: Vec<usize> = self.told.values().map(|(spot, _)| *spot).collect();
-        free.sort_by_key(|spot| (self.places.spots[*spot].kind, *spot));
-        let mut left: Vec<ThreadId> = self.told.keys().copied().collect();
-        // Kinds of few cores choose first.
-        let scarce = |spot: &usize| self.places.kinds[self.places.spots[*spot].kind].cores;
-        free.sort_by_key(scarce);
-        for spot in free {
-            let kind = self.places.spots[spot].kind;
-            let known = |id: &ThreadId| (0..kinds).filter(|k| !wants(id, *k)).count();
-            let at = |id: &ThreadId| self.told.get(id).map(|t| t.0);
-            let best = left
-                .iter()
-                .position(|id| at(id) == Some(spot) && wants(id, kind));
-            let key = |row: &usize| {
-                (
-                    !wants(&left[*row], kind),
-                    known(&left[*row]),
-                    at(&left[*row]) != Some(spot),
-                )
-            };
-            let Some(row) = best.or_else(|| (0..left.len()).min_by_key(key)) else {
-                break;
-            };
-            let id = left.remove(row);
-            if at(&id) != Some(spot) {
-                self.told.insert(id, (spot, now));
-            }
-        }
-        true
     }
 
     /// The threads as predictions take them; none while somebody is unknown.

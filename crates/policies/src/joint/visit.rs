@@ -1,0 +1,122 @@
+//! Exploration: everybody changes places, so that each thread is measured on each kind of core.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use countersteer_core::engine::ThreadInfo;
+use countersteer_core::units::{Nanos, ThreadId};
+
+use super::policy::Joint;
+
+/// Intervals that an exploring mapping holds: the first has the move in it.
+const INTERVALS: u32 = 3;
+/// More exchanges of everybody than this are not worth what is learnt.
+const MOST_VISITS: usize = 16;
+
+impl Joint {
+    /// Says whether exploration goes on.
+    pub(super) fn visit(&mut self, heavy: &[&ThreadInfo], now: Nanos) -> bool {
+        if !self.explore {
+            return false;
+        }
+        self.visiting += 1;
+        if self.visiting < INTERVALS {
+            return true;
+        }
+        self.visiting = 0;
+        let kinds = self.places.kinds.len();
+        let lacks =
+            |id: &ThreadId, kind: usize| self.threads.get(id).is_some_and(|e| !e.knows(kind));
+        let missing = heavy.iter().any(|t| (0..kinds).any(|k| lacks(&t.id, k)));
+        if !missing || self.visits >= MOST_VISITS {
+            self.explore = false;
+            return false;
+        }
+        self.visits += 1;
+        let rows = self.told.iter().map(|(id, (spot, _))| Row {
+            id: *id,
+            at: *spot,
+            lacks: (0..kinds).map(|kind| lacks(id, kind)).collect(),
+        });
+        let mut left = Left::new(rows.collect(), kinds);
+        // Cores in use go round among the threads, those first that lack the kind; kinds of few cores choose first.
+        let mut free: Vec<usize> = self.told.values().map(|(spot, _)| *spot).collect();
+        free.sort_by_key(|spot| {
+            let kind = self.places.spots[*spot].kind;
+            (self.places.kinds[kind].cores, kind, *spot)
+        });
+        for spot in free {
+            let Some(row) = left.take(spot, self.places.spots[spot].kind) else {
+                break;
+            };
+            if row.at != spot {
+                self.told.insert(row.id, (spot, now));
+            }
+        }
+        true
+    }
+}
+
+/// A thread that has no core in the next mapping yet.
+struct Row {
+    id: ThreadId,
+    /// Its core now.
+    at: usize,
+    /// By kind of core: it was not measured there.
+    lacks: Vec<bool>,
+}
+
+impl Row {
+    fn known(&self) -> usize {
+        self.lacks.iter().filter(|lacks| !**lacks).count()
+    }
+}
+
+/// Threads in the order in which cores choose them: those that know fewer kinds first.
+struct Left {
+    rows: Vec<Row>,
+    /// By kind: kinds known and row, of the threads that lack the kind, and of the others.
+    order: Vec<[BTreeSet<(usize, usize)>; 2]>,
+    /// Rows by their core now.
+    at: BTreeMap<usize, BTreeSet<usize>>,
+}
+
+impl Left {
+    fn new(rows: Vec<Row>, kinds: usize) -> Self {
+        let mut left = Self {
+            order: vec![Default::default(); kinds],
+            at: BTreeMap::new(),
+            rows,
+        };
+        for (nth, row) in left.rows.iter().enumerate() {
+            left.at.entry(row.at).or_default().insert(nth);
+            for (order, lacks) in left.order.iter_mut().zip(&row.lacks) {
+                order[usize::from(!lacks)].insert((row.known(), nth));
+            }
+        }
+        left
+    }
+
+    /// The thread that a core of a kind gets: one that lacks the kind, better one that is there already.
+    fn take(&mut self, spot: usize, kind: usize) -> Option<&Row> {
+        let here = self.at.get(&spot);
+        let wants = |nth: &usize| self.rows[*nth].lacks[kind];
+        let lacking = here.and_then(|rows| rows.iter().copied().find(wants));
+        let first = |order: usize| self.order[kind][order].first().copied();
+        let nth = lacking
+            .or_else(|| first(0).map(|(_, nth)| nth))
+            .or_else(|| {
+                let (known, nth) = first(1)?;
+                let alike = |nth: &usize| self.rows[*nth].known() == known;
+                let stays = here.and_then(|rows| rows.iter().copied().find(alike));
+                Some(stays.unwrap_or(nth))
+            })?;
+        let row = &self.rows[nth];
+        if let Some(rows) = self.at.get_mut(&row.at) {
+            rows.remove(&nth);
+        }
+        for (order, lacks) in self.order.iter_mut().zip(&row.lacks) {
+            order[usize::from(!lacks)].remove(&(row.known(), nth));
+        }
+        Some(row)
+    }
+}
