@@ -89,6 +89,9 @@ fn summary(cases: &[Reproduced]) -> String {
     for case in cases {
         if cases.len() <= 3 {
             reproduce::section(&mut text, case);
+            for line in &case.on_this_host {
+                text.push_str(&format!("\nOn this host: {line}.\n"));
+            }
             continue;
         }
         let held = case.findings.iter();

@@ -243,6 +243,15 @@ impl MetricBank {
         }
     }
 
+    /// The same where samples of different phases are put together, for measuring what looking for phases is worth.
+    #[must_use]
+    pub fn blind_to_phases(self) -> Self {
+        Self {
+            rounds: self.rounds.blind(),
+            ..self
+        }
+    }
+
     /// Takes in an observation: new samples update values, threads that are gone are forgotten.
     pub fn update(&mut self, observation: &Observation) {
         self.usage.update(observation);

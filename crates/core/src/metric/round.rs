@@ -73,6 +73,8 @@ pub(super) struct Rounds {
     topology: Arc<Topology>,
     /// By core type, once something takes turns.
     models: Vec<FixedModel>,
+    /// Samples of different phases belong together as well.
+    blind: bool,
     threads: ByThread<BTreeMap<CoreTypeId, Known>>,
 }
 
@@ -81,7 +83,16 @@ impl Rounds {
         Self {
             topology,
             models: Vec::new(),
+            blind: false,
             threads: ByThread::default(),
+        }
+    }
+
+    /// The same without looking for changes of phase.
+    pub(super) fn blind(self) -> Self {
+        Self {
+            blind: true,
+            ..self
         }
     }
 
@@ -116,9 +127,10 @@ impl Rounds {
             .parts
             .first()
             .is_some_and(|part| part.sets != sample.sets);
-        let broken = ratio
-            .zip(known.began_q20)
-            .is_some_and(|(ratio, began)| is_away(ratio, began));
+        let broken = !self.blind
+            && ratio
+                .zip(known.began_q20)
+                .is_some_and(|(ratio, began)| is_away(ratio, began));
         if other_sets || broken {
             *known = Known::default();
         }
@@ -171,7 +183,10 @@ mod tests {
 
     /// After each sample, whether its round is whole, and what misses and mispredictions it knows.
     fn told(samples: &[Sample]) -> Vec<(bool, Option<f64>, Option<f64>)> {
-        let mut rounds = Rounds::new(topology(SMT));
+        told_by(Rounds::new(topology(SMT)), samples)
+    }
+
+    fn told_by(mut rounds: Rounds, samples: &[Sample]) -> Vec<(bool, Option<f64>, Option<f64>)> {
         let mut tell = |sample: &Sample| {
             let round = rounds.add(sample);
             let per_mega = |event| {
@@ -226,6 +241,13 @@ mod tests {
         let whole: Vec<bool> = told(&samples).iter().map(|t| t.0).collect();
         assert_eq!(whole, [false, false, true, true]);
         assert_eq!(told(&samples)[1], (false, None, Some(3.0)));
+    }
+
+    #[test]
+    fn without_the_check_phases_are_mixed() {
+        let samples = [sample(0, 0, 1.0, 5.0), sample(1, 0, 2.0, 3.0)];
+        let mixed = told_by(Rounds::new(topology(SMT)).blind(), &samples);
+        assert_eq!(mixed[1], (true, Some(5.0), Some(3.0)));
     }
 
     #[test]

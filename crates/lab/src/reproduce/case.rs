@@ -98,6 +98,32 @@ pub enum Method {
         /// The fast group first.
         groups: [String; 2],
     },
+    /// Each program alone on the first of some CPUs, by several readers of its counters. Rows are programs; arms are the readers.
+    Readers { programs: Vec<String>, cpus: String },
+    /// Each program alone on one CPU of each of two core groups, while sets of events take turns. Rows are programs; arms say whether
+    /// changes of phase are looked for.
+    Turns {
+        programs: Vec<String>,
+        /// The fast group first.
+        groups: [String; 2],
+        period_ms: f64,
+    },
+    /// Each program alone on one CPU of each of two core groups, period by period. Rows are programs; arms are the groups.
+    OverTime {
+        programs: Vec<String>,
+        /// The fast group first.
+        groups: [String; 2],
+        period_ms: f64,
+    },
+    /// Mixes on some CPUs, whose share of the last-level cache is read. Rows are `mix/program`; arms are readers: of every period,
+    /// and of each tenth.
+    Occupancy {
+        mixes: Vec<String>,
+        cpus: String,
+        period_ms: f64,
+    },
+    /// How fast the simulator itself is, with one program of a mix and with all. Rows are `one` and `mix`; the arm is `host`.
+    Speed { mix: String },
     /// Nothing is run.
     NotAttempted { reason: String },
 }
@@ -162,6 +188,8 @@ pub enum Expect {
     Value,
     /// Every row within the range.
     Within,
+    /// Every row at least `value`. Only whether it is goes into documents: for what differs from host to host.
+    AtLeast,
     /// The largest row.
     Maximum,
     /// Share of rows within the range, in per cent.

@@ -115,6 +115,7 @@ fn find(finding: &Finding, values: &Values) -> Found {
                 .reduce(f64::max)?;
             number(finding, largest)
         }
+        Expect::AtLeast => at_least(finding, &column(finding, values, rows)?),
         Expect::Within => within(finding, &column(finding, values, rows)?),
         Expect::Share => share(finding, &column(finding, values, rows)?),
         Expect::Correlation => correlation(finding, values, rows),
@@ -255,6 +256,19 @@ fn within(finding: &Finding, column: &[f64]) -> Found {
     let most = column.iter().copied().reduce(f64::max)?;
     let (count, verdict) = in_rows(finding, held, column.len())?;
     Some((format!("{least:.2} to {most:.2}, {count}"), verdict))
+}
+
+/// The words are the same on every host where the statement holds.
+fn at_least(finding: &Finding, column: &[f64]) -> Found {
+    let wanted = finding.value?;
+    let holds = column.iter().all(|v| *v >= wanted);
+    let words = if holds { "at least" } else { "less than" };
+    let verdict = if holds {
+        Verdict::Reproduced
+    } else {
+        Verdict::Not
+    };
+    Some((format!("{words} {wanted}"), verdict))
 }
 
 fn share(finding: &Finding, column: &[f64]) -> Found {

@@ -13,7 +13,7 @@ use super::inputs::inputs;
 use super::programs::{Cast, Member, lone, pinned, short};
 use super::slices::Slices;
 use super::values::Values;
-use super::{models, windows};
+use super::{models, occupancy, over_time, speed, tools, turns, windows};
 use crate::error::{Kind, told};
 use crate::experiment::{self, Experiment, Finished, LoadedMachine, Onlooker, SimOptions};
 use crate::plan::Loaded;
@@ -47,6 +47,37 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
             sizes_kib,
         } => cache_sizes(&machine()?, &cast.expand(programs), sizes_kib, cast),
         Method::Inputs { profiles, groups } => inputs(&machine()?.topology, profiles, groups),
+        Method::Readers { programs, cpus } => {
+            tools::measure(&machine()?, &cast.expand(programs), cpus, cast)
+        }
+        Method::Turns {
+            programs,
+            groups,
+            period_ms,
+        } => turns::measure(
+            &machine()?,
+            &cast.expand(programs),
+            groups,
+            *period_ms,
+            cast,
+        ),
+        Method::OverTime {
+            programs,
+            groups,
+            period_ms,
+        } => over_time::measure(
+            &machine()?,
+            &cast.expand(programs),
+            groups,
+            *period_ms,
+            cast,
+        ),
+        Method::Occupancy {
+            mixes,
+            cpus,
+            period_ms,
+        } => occupancy::measure(&machine()?, mixes, cpus, *period_ms, cast),
+        Method::Speed { mix } => speed::measure(&machine()?, mix, cast),
         Method::NotAttempted { .. } => Ok(Values::default()),
     }
 }

@@ -6,9 +6,15 @@ mod inputs;
 mod judge;
 mod measure;
 mod models;
+mod occupancy;
+mod over_time;
 mod programs;
 mod slices;
+mod speed;
+mod tools;
+mod turns;
 mod values;
+mod watch;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -49,6 +55,9 @@ pub struct Reproduced {
     pub stand_ins: Vec<String>,
     pub verdict: Verdict,
     pub findings: Vec<Judged>,
+    /// What depends on the host, which documents leave out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on_this_host: Vec<String>,
 }
 
 /// A line of the list of cases.
@@ -151,6 +160,7 @@ impl Catalogue {
             stand_ins: self.stand_ins(case)?,
             verdict,
             findings,
+            on_this_host: speed::words(case, &values),
         })
     }
 
@@ -159,20 +169,27 @@ impl Catalogue {
         traced.map_or(Fidelity::Analytic, |traced| traced.fidelity)
     }
 
+    /// The programs of some mixes.
+    fn members(&self, mixes: &[String]) -> anyhow::Result<BTreeSet<String>> {
+        let mut all = BTreeSet::new();
+        for mix in mixes {
+            let members = &self.cast.mix(mix)?.members;
+            all.extend(members.iter().map(|(program, _)| program.clone()));
+        }
+        Ok(all)
+    }
+
     fn stand_ins(&self, case: &Case) -> anyhow::Result<Vec<String>> {
         let programs: BTreeSet<String> = match &case.method {
-            Method::Mixes { mixes, .. } => {
-                let mut all = BTreeSet::new();
-                for mix in mixes {
-                    let members = &self.cast.mix(mix)?.members;
-                    all.extend(members.iter().map(|(program, _)| program.clone()));
-                }
-                all
-            }
+            Method::Mixes { mixes, .. } | Method::Occupancy { mixes, .. } => self.members(mixes)?,
+            Method::Speed { mix } => self.members(std::slice::from_ref(mix))?,
             Method::Models { .. } => BTreeSet::new(),
             Method::Windows { programs, .. }
             | Method::Alone { programs, .. }
             | Method::Pairs { programs, .. }
+            | Method::Readers { programs, .. }
+            | Method::Turns { programs, .. }
+            | Method::OverTime { programs, .. }
             | Method::CacheSizes { programs, .. } => {
                 self.cast.expand(programs).into_iter().collect()
             }
@@ -200,7 +217,7 @@ mod tests {
     /// The rows that a case has.
     fn rows(catalogue: &Catalogue, case: &Case) -> BTreeSet<String> {
         match &case.method {
-            Method::Mixes { mixes, .. } => {
+            Method::Mixes { mixes, .. } | Method::Occupancy { mixes, .. } => {
                 let mut rows = BTreeSet::new();
                 for mix in mixes {
                     rows.insert(mix.clone());
@@ -211,6 +228,9 @@ mod tests {
             }
             Method::Alone { programs, .. }
             | Method::Windows { programs, .. }
+            | Method::Readers { programs, .. }
+            | Method::Turns { programs, .. }
+            | Method::OverTime { programs, .. }
             | Method::CacheSizes { programs, .. } => {
                 catalogue.cast.expand(programs).into_iter().collect()
             }
@@ -225,6 +245,7 @@ mod tests {
                 all.iter().flat_map(pair).collect()
             }
             Method::Inputs { profiles, .. } => profiles.keys().cloned().collect(),
+            Method::Speed { .. } => speed::ROWS.map(str::to_owned).into(),
             Method::NotAttempted { .. } => BTreeSet::new(),
         }
     }
@@ -237,6 +258,11 @@ mod tests {
             Method::Alone { groups, .. } => {
                 groups.iter().cloned().chain(["ratio".to_owned()]).collect()
             }
+            Method::Readers { .. } => tools::READERS.map(|r| r.arm.to_owned()).into(),
+            Method::Turns { .. } => turns::ARMS.map(str::to_owned).into(),
+            Method::OverTime { groups, .. } => groups.iter().cloned().collect(),
+            Method::Occupancy { .. } => occupancy::READERS.map(|r| r.arm.to_owned()).into(),
+            Method::Speed { .. } => [speed::ARM.to_owned()].into(),
             Method::Pairs { .. } => ["pair".to_owned()].into(),
             Method::CacheSizes { sizes_kib, .. } => sizes_kib.iter().map(f64::to_string).collect(),
             Method::Inputs { profiles, .. } => {

@@ -138,6 +138,35 @@ pub const MEASURES: &[Measure] = &[
         "power_ratio",
         "power on the fast core over power on the slow core, the idle machine's subtracted",
     ),
+    measure(
+        "sf_error",
+        "distance of the predicted from the true speed-up factor, mean over samples on both core types, in per cent of the true one",
+    ),
+    measure(
+        "sf_off",
+        "distance of the predicted factor from what the same model says where all events are counted at once, likewise",
+    ),
+    measure("sets", "sets of events that take turns"),
+    measure(
+        "ipc_range",
+        "IPC that a twentieth of the periods exceed over the one that a twentieth do not reach",
+    ),
+    measure(
+        "ipc_high",
+        "part of the time with an IPC above the middle between these two, in per cent; 0 where they are within 10 %",
+    ),
+    measure(
+        "llc_share",
+        "part of the last-level cache that a program holds, mean over time, in per cent",
+    ),
+    measure(
+        "llc_share_swing",
+        "standard deviation over mean of that part over time",
+    ),
+    measure(
+        "mips",
+        "million instructions simulated per second of the host",
+    ),
     measure("slowdown", "time in a pair over time alone"),
     measure(
         "spread",

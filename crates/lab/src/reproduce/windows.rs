@@ -13,9 +13,10 @@ use countersteer_core::placement::Placement;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 
-use super::programs::{Cast, lone, pinned};
+use super::programs::Cast;
 use super::values::Values;
-use crate::experiment::{Experiment, LoadedMachine, Onlooker};
+use super::watch::Watch;
+use crate::experiment::LoadedMachine;
 
 /// Factors this close to their mean are of one phase.
 const SAME_PHASE: f64 = 0.10;
@@ -82,22 +83,16 @@ pub fn measure(
         let mut edp = Vec::new();
         for group in groups {
             let mut readings = Readings::default();
-            let mut options = cast.options(1, PERIOD_MS);
-            options.counter_noise = 0.0;
-            let experiment = Experiment {
-                machine: Arc::clone(machine),
-                workload: lone(cast, program)?,
-                policy: pinned(&machine.topology, group)?,
-                seed: 1,
-                options,
-                detail: None,
-            };
-            experiment.run_watched(Onlooker {
-                recorder: Some(&mut readings),
+            let watch = Watch {
+                machine,
+                cast,
+                program,
+                place: group,
+                period_ms: PERIOD_MS,
+                noise: Some(0.0),
                 events: &[],
-                once: true,
-                spans: false,
-            })?;
+            };
+            watch.run(&mut readings)?;
             edp.push(readings.windows(instructions));
         }
         let factors: Vec<f64> = edp[1].iter().zip(&edp[0]).map(|(s, f)| s / f).collect();

@@ -1,0 +1,175 @@
+//! How programs share a last-level cache.
+//!
+//! Source: PMCTrack, section 4.3, figures 16 and 17. Input: the occupancy of each thread at the end of each period. Output: each program's mean
+//! share of the cache, and how far its share moves over time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use countersteer_core::driver::Recorder;
+use countersteer_core::engine::{Applied, Observation};
+use countersteer_core::events::Event;
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::Placement;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use rayon::prelude::*;
+
+use super::programs::{Cast, Member, short};
+use super::values::Values;
+use crate::error::{Kind, told};
+use crate::experiment::{Experiment, LoadedMachine, Onlooker};
+
+/// Time during which the cache fills.
+const WARMING: Nanos = Nanos::from_millis(1000);
+
+/// Occupancy of each program at each reading, in bytes.
+#[derive(Default)]
+struct Shares {
+    readings: Vec<(Nanos, BTreeMap<Arc<str>, f64>)>,
+}
+
+impl Recorder for Shares {
+    fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
+        let mut of_program = BTreeMap::new();
+        for sample in &seen.samples {
+            let thread = seen.threads.iter().find(|t| t.id == sample.thread);
+            let held = sample.counts.get(Event::LlcOccupancyBytes);
+            if let (Some(thread), Some(held)) = (thread, held) {
+                *of_program.entry(Arc::clone(&thread.name)).or_insert(0.0) += held;
+            }
+        }
+        self.readings.push((seen.at, of_program));
+    }
+
+    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
+}
+
+impl Shares {
+    /// Shares of a cache of so many bytes that a program held, in per cent, without those while it fills and those when it was not there.
+    fn of(&self, program: &str, bytes: f64, reader: &Reader) -> Vec<f64> {
+        let filled = self.readings.iter().filter(|(at, _)| *at > WARMING);
+        let read = filled.step_by(reader.each);
+        let held = read.filter_map(|(_, held)| held.get(program));
+        held.map(|h| 100.0 * h / bytes).collect()
+    }
+}
+
+/// A reader: its arm, and which of the readings it makes.
+pub struct Reader {
+    pub arm: &'static str,
+    each: usize,
+}
+
+/// Both look at the same run.
+pub const READERS: [Reader; 2] = [
+    Reader {
+        arm: "every",
+        each: 1,
+    },
+    Reader {
+        arm: "tenth",
+        each: 10,
+    },
+];
+
+/// Runs every mix on some CPUs.
+pub fn measure(
+    machine: &Arc<LoadedMachine>,
+    mixes: &[String],
+    cpus: &str,
+    period_ms: f64,
+    cast: &Cast,
+) -> anyhow::Result<Values> {
+    let done: Vec<Shares> = mixes
+        .par_iter()
+        .map(|mix| run(machine, mix, cpus, period_ms, cast))
+        .collect::<anyhow::Result<_>>()?;
+    let bytes = llc_bytes(machine)?;
+    let mut values = Values::default();
+    mixes.iter().for_each(|mix| values.add_row(mix));
+    for (mix, shares) in mixes.iter().zip(done) {
+        for (program, _) in &cast.mix(mix)?.members {
+            for reader in &READERS {
+                let seen = shares.of(short(program), bytes, reader);
+                let row = format!("{mix}/{}", short(program));
+                let mean = seen.iter().sum::<f64>() / seen.len() as f64;
+                let squares = seen.iter().map(|s| (s - mean).powi(2)).sum::<f64>();
+                let deviation = (squares / seen.len() as f64).sqrt();
+                values.add(&row, reader.arm, "llc_share", mean);
+                values.add(&row, reader.arm, "llc_share_swing", deviation / mean);
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// The size of a last-level cache.
+fn llc_bytes(machine: &LoadedMachine) -> anyhow::Result<f64> {
+    let caches = &machine.machine.cache;
+    let last = caches.iter().max_by_key(|cache| cache.level);
+    let last = last.ok_or_else(|| {
+        let why = format!("machine {} shares no cache", machine.machine.name);
+        told(Kind::BadInput, why)
+    })?;
+    Ok(last.size_kib * 1024.0)
+}
+
+fn run(
+    machine: &Arc<LoadedMachine>,
+    mix: &str,
+    cpus: &str,
+    period_ms: f64,
+    cast: &Cast,
+) -> anyhow::Result<Shares> {
+    let members = cast.mix(mix)?.members.iter();
+    let members: Vec<Member<'_>> = members
+        .map(|(program, threads)| Member {
+            program,
+            threads: *threads,
+            copies: 1,
+            launch_on: None,
+        })
+        .collect();
+    let experiment = Experiment {
+        machine: Arc::clone(machine),
+        workload: cast.workload(mix, &members)?,
+        policy: format!("static:*={cpus}"),
+        seed: 1,
+        options: cast.options(1, period_ms),
+        detail: None,
+    };
+    let mut shares = Shares::default();
+    experiment.run_watched(Onlooker {
+        recorder: Some(&mut shares),
+        ..Onlooker::default()
+    })?;
+    Ok(shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_leave_out_the_filling_and_who_is_not_there() {
+        let reading = |(second, held): (u64, Option<f64>)| {
+            let held = held.map(|h| ("a".into(), h));
+            (
+                Nanos::from_millis(1000 * second),
+                held.into_iter().collect(),
+            )
+        };
+        let held = [(1, Some(0.0)), (2, Some(50.0)), (3, None), (4, Some(150.0))];
+        let readings = held.map(reading).into();
+        let shares = Shares { readings };
+        let [every, _] = &READERS;
+        assert_eq!(shares.of("a", 200.0, every), [25.0, 75.0]);
+        assert!(shares.of("b", 200.0, every).is_empty());
+        let second = Reader {
+            arm: "second",
+            each: 2,
+        };
+        assert_eq!(shares.of("a", 200.0, &second), [25.0, 75.0], "2 s and 4 s");
+    }
+}

@@ -1,0 +1,68 @@
+//! How many instructions are simulated per second of the host.
+//!
+//! Source: CMPSched$im, section 3. The figure depends on the host, so documents have only whether it reaches what the paper states.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::case::{Case, Method};
+use super::programs::{Cast, Member};
+use super::values::Values;
+use crate::experiment::{Experiment, LoadedMachine, Onlooker};
+
+/// Rows: one program alone, all of a mix together.
+pub const ROWS: [&str; 2] = ["one", "mix"];
+/// The arm.
+pub const ARM: &str = "host";
+
+/// Times one thread of the simulator with the first program of a mix, then with the whole mix.
+pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::Result<Values> {
+    let members = cast.mix(mix)?.members.iter();
+    let members: Vec<Member<'_>> = members
+        .map(|(program, threads)| Member {
+            program,
+            threads: *threads,
+            copies: 1,
+            launch_on: None,
+        })
+        .collect();
+    let mut values = Values::default();
+    for (row, members) in ROWS.iter().zip([&members[..1], members.as_slice()]) {
+        values.add_row(row);
+        values.add(row, ARM, "mips", mips(machine, members, cast)?);
+    }
+    Ok(values)
+}
+
+/// Million instructions per second, profiles and traces read before.
+fn mips(machine: &Arc<LoadedMachine>, members: &[Member<'_>], cast: &Cast) -> anyhow::Result<f64> {
+    let experiment = Experiment {
+        machine: Arc::clone(machine),
+        workload: cast.workload("speed", members)?,
+        policy: "linux".to_owned(),
+        seed: 1,
+        options: cast.options(1, 100.0),
+        detail: None,
+    };
+    let start = Instant::now();
+    let finished = experiment.run_watched(Onlooker {
+        once: true,
+        ..Onlooker::default()
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let instructions: f64 = finished.usage.iter().map(|usage| usage.instructions).sum();
+    Ok(instructions * 1e-6 / seconds)
+}
+
+/// The figures of a case in words; none of other cases.
+pub fn words(case: &Case, values: &Values) -> Vec<String> {
+    let Method::Speed { mix } = &case.method else {
+        return Vec::new();
+    };
+    let names = ["one program", mix];
+    let figures = ROWS.iter().zip(names).filter_map(|(row, name)| {
+        let mips = values.get(row, ARM, "mips")?;
+        Some(format!("{name}: {mips:.0} million instructions per second"))
+    });
+    figures.collect()
+}

@@ -1,0 +1,173 @@
+//! What readings of counters add up to, and what reading them costs.
+//!
+//! Source: PMCTrack, figure 4: two tools read the IPC and the miss rate of the same programs. Here the readers are counts of the whole
+//! run, samples of one set of events, and samples of sets that take turns, each of which sees a part of the run.
+
+use std::sync::Arc;
+
+use countersteer_core::driver::Recorder;
+use countersteer_core::engine::{Applied, Observation};
+use countersteer_core::events::Event;
+use countersteer_core::metric::MetricBank;
+use countersteer_core::placement::Placement;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::Nanos;
+use rayon::prelude::*;
+
+use super::programs::Cast;
+use super::values::Values;
+use super::watch::Watch;
+use crate::experiment::LoadedMachine;
+
+/// A reader: its arm, how often it reads (ms), and what.
+pub struct Reader {
+    pub arm: &'static str,
+    period_ms: f64,
+    events: &'static [Event],
+}
+
+/// Longer than any program runs: nothing is read before its end.
+const NEVER_MS: f64 = 1e7;
+
+pub const READERS: [Reader; 4] = [
+    Reader {
+        arm: "counted",
+        period_ms: NEVER_MS,
+        events: &[Event::LlcMisses],
+    },
+    Reader {
+        arm: "sampled",
+        period_ms: 100.0,
+        events: &[Event::LlcMisses],
+    },
+    Reader {
+        arm: "sampled-1s",
+        period_ms: 1000.0,
+        events: &[Event::LlcMisses],
+    },
+    Reader {
+        arm: "in-turn",
+        period_ms: 100.0,
+        events: &[
+            Event::LlcMisses,
+            Event::LlcReferences,
+            Event::BranchMisses,
+            Event::Branches,
+            Event::FpOperations,
+            Event::SimdOperations,
+        ],
+    },
+];
+
+/// Sums over samples. A ratio is taken over the samples that have both of its sides.
+#[derive(Default)]
+struct Sums {
+    instructions: f64,
+    cycles: f64,
+    misses: f64,
+    /// Instructions while misses were counted.
+    beside_misses: f64,
+    /// Sets that took turns.
+    sets: u32,
+}
+
+impl Recorder for Sums {
+    fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
+        for sample in &seen.samples {
+            let counts = &sample.counts;
+            let instructions = counts.get(Event::Instructions).unwrap_or(0.0);
+            self.instructions += instructions;
+            self.cycles += counts.get(Event::Cycles).unwrap_or(0.0);
+            if let Some(misses) = counts.get(Event::LlcMisses) {
+                self.misses += misses;
+                self.beside_misses += instructions;
+            }
+            self.sets = self.sets.max(sample.sets);
+        }
+    }
+
+    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
+}
+
+/// Measures every program with every reader.
+pub fn measure(
+    machine: &Arc<LoadedMachine>,
+    programs: &[String],
+    cpus: &str,
+    cast: &Cast,
+) -> anyhow::Result<Values> {
+    let runs: Vec<(&String, &Reader)> = programs
+        .iter()
+        .flat_map(|program| READERS.iter().map(move |reader| (program, reader)))
+        .collect();
+    let done: Vec<(Sums, f64)> = runs
+        .par_iter()
+        .map(|(program, reader)| {
+            let mut sums = Sums::default();
+            let watch = Watch {
+                machine,
+                cast,
+                program,
+                place: cpus,
+                period_ms: reader.period_ms,
+                // A count of a whole run has no noise of sampling.
+                noise: (reader.period_ms >= NEVER_MS).then_some(0.0),
+                events: reader.events,
+            };
+            let finished = watch.run(&mut sums)?;
+            Ok((sums, finished.elapsed_s))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let mut values = Values::default();
+    programs.iter().for_each(|program| values.add_row(program));
+    for ((program, reader), (sums, seconds)) in runs.into_iter().zip(done) {
+        for (measure, value) in [
+            ("ipc", sums.instructions / sums.cycles),
+            ("mpki", 1e3 * sums.misses / sums.beside_misses),
+            ("time_s", seconds),
+            ("sets", f64::from(sums.sets)),
+        ] {
+            values.add(program, reader.arm, measure, value);
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::sample::{Counts, Sample};
+    use countersteer_core::testing::{SMT, topology};
+    use countersteer_core::units::{CoreTypeId, CpuId, ThreadId};
+
+    #[test]
+    fn misses_are_put_to_the_instructions_beside_which_they_were_counted() {
+        let sample = |set, counted: &[(Event, f64)]| {
+            let mut counts = Counts::default();
+            counted.iter().for_each(|(e, n)| counts.set(*e, *n));
+            Sample {
+                thread: ThreadId(1),
+                cpu: CpuId(0),
+                core_type: CoreTypeId(0),
+                at: Nanos(0),
+                set,
+                sets: 2,
+                enabled: Nanos(1),
+                running: Nanos(1),
+                counts,
+            }
+        };
+        let both = [(Event::Instructions, 1e6), (Event::Cycles, 2e6)];
+        let with_misses = [both.as_slice(), &[(Event::LlcMisses, 5e3)]].concat();
+        let seen = Observation {
+            samples: vec![sample(0, &with_misses), sample(1, &both)],
+            ..Observation::default()
+        };
+        let topology = topology(SMT);
+        let mut sums = Sums::default();
+        sums.observation(&topology, &seen, &MetricBank::new(&topology, &[]));
+        assert_eq!(sums.instructions / sums.cycles, 0.5);
+        assert_eq!(1e3 * sums.misses / sums.beside_misses, 5.0);
+        assert_eq!(sums.sets, 2);
+    }
+}

@@ -1,0 +1,160 @@
+//! How far predictions are off while sets of events take turns, with and without the check for phases.
+//!
+//! Source: PMCTrack, section 4.1.2 and figure 7. Each program runs on either core type; whatever the metric says after a sample is in
+//! force until the next. Output: mean of its distance from the true factor of that moment, and from what the same model says on a machine
+//! that counts everything at once.
+
+use std::sync::Arc;
+
+use countersteer_core::driver::Recorder;
+use countersteer_core::engine::{Applied, Observation};
+use countersteer_core::events::Event;
+use countersteer_core::metric::{MetricBank, events_on};
+use countersteer_core::placement::Placement;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CoreTypeId, Nanos};
+use rayon::prelude::*;
+
+use super::programs::Cast;
+use super::values::Values;
+use super::watch::Watch;
+use crate::error::{Kind, told};
+use crate::experiment::LoadedMachine;
+use crate::plan::cpus_of;
+
+/// The trained model alone: what the paper's scheduler reads.
+const METRIC: &str = "sf_steps";
+/// With the check and without.
+pub const ARMS: [&str; 2] = ["check", "none"];
+
+/// Counters of a core type that can count everything at once.
+const ENOUGH: u32 = 16;
+
+/// What the metric said after each sample, with and without the check, and the truth.
+struct Said {
+    banks: [MetricBank; 2],
+    samples: Vec<([Option<f64>; 2], Option<f64>)>,
+    sets: u32,
+}
+
+impl Said {
+    fn new(topology: &Arc<Topology>) -> Self {
+        let bank = || MetricBank::new(topology, &[METRIC]);
+        Self {
+            banks: [bank(), bank().blind_to_phases()],
+            samples: Vec::new(),
+            sets: 0,
+        }
+    }
+
+    /// Mean distance of what an arm said from a reference, in per cent of that, over the samples after which both are known.
+    fn off(&self, arm: usize, reference: impl Iterator<Item = Option<f64>>) -> f64 {
+        let known = self.samples.iter().zip(reference);
+        let off: Vec<f64> = known
+            .filter(|((said, _), _)| said.iter().all(Option::is_some))
+            .filter_map(|((said, _), reference)| Some((said[arm]? / reference? - 1.0).abs()))
+            .collect();
+        100.0 * off.iter().sum::<f64>() / off.len() as f64
+    }
+}
+
+impl Recorder for Said {
+    fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
+        self.banks.iter_mut().for_each(|bank| bank.update(seen));
+        for sample in &seen.samples {
+            self.sets = self.sets.max(sample.sets);
+            let said = [0, 1].map(|arm: usize| self.banks[arm].get(sample.thread, METRIC));
+            self.samples.push((said, sample.counts.get(Event::SfTrue)));
+        }
+    }
+
+    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
+}
+
+/// Measures every program on both core groups.
+pub fn measure(
+    machine: &Arc<LoadedMachine>,
+    programs: &[String],
+    groups: &[String; 2],
+    period_ms: f64,
+    cast: &Cast,
+) -> anyhow::Result<Values> {
+    let mut changed = machine.machine.clone();
+    for core_type in &mut changed.core_type {
+        core_type.counters = ENOUGH;
+    }
+    let at_once = Arc::new(LoadedMachine::of(changed)?);
+    let runs: Vec<(&String, &String)> = programs
+        .iter()
+        .flat_map(|program| groups.iter().map(move |group| (program, group)))
+        .collect();
+    let done: Vec<[Said; 2]> = runs
+        .par_iter()
+        .map(|(program, group)| {
+            let run = |machine| said(machine, program, group, period_ms, cast);
+            Ok([run(machine)?, run(&at_once)?])
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let mut values = Values::default();
+    programs.iter().for_each(|program| values.add_row(program));
+    for ((program, _), [said, at_once]) in runs.into_iter().zip(done) {
+        for (arm, name) in ARMS.into_iter().enumerate() {
+            let truth = said.samples.iter().map(|(_, truth)| *truth);
+            values.add(program, name, "sf_error", said.off(arm, truth));
+            let whole = at_once.samples.iter().map(|(said, _)| said[0]);
+            values.add(program, name, "sf_off", said.off(arm, whole));
+            values.add(program, name, "sets", f64::from(said.sets));
+        }
+    }
+    Ok(values)
+}
+
+/// What the metric says of a program on a core group.
+fn said(
+    machine: &Arc<LoadedMachine>,
+    program: &str,
+    group: &str,
+    period_ms: f64,
+    cast: &Cast,
+) -> anyhow::Result<Said> {
+    let events = events_on(&machine.topology, core_type(machine, group)?, &[METRIC]);
+    let mut said = Said::new(&machine.topology);
+    let watch = Watch {
+        machine,
+        cast,
+        program,
+        place: group,
+        period_ms,
+        noise: None,
+        events: &events,
+    };
+    watch.run(&mut said)?;
+    Ok(said)
+}
+
+/// The core type of a group.
+fn core_type(machine: &LoadedMachine, group: &str) -> anyhow::Result<CoreTypeId> {
+    let cpus = cpus_of(group, &machine.topology).map_err(|why| told(Kind::BadInput, why))?;
+    let first = cpus.iter().next();
+    let first = first.ok_or_else(|| told(Kind::BadInput, format!("`{group}` has no CPU")))?;
+    Ok(machine.topology.cpus[first.index()].core_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersteer_core::testing::{SMT, topology};
+
+    #[test]
+    fn both_arms_are_judged_by_the_same_samples() {
+        let mut said = Said::new(&topology(SMT));
+        said.samples = vec![
+            ([Some(1.1), None], Some(1.0)),
+            ([Some(1.5), Some(3.0)], Some(2.0)),
+            ([Some(1.5), Some(2.0)], None),
+        ];
+        let truth = || said.samples.iter().map(|(_, truth)| *truth);
+        assert_eq!(said.off(0, truth()), 25.0);
+        assert_eq!(said.off(1, truth()), 50.0);
+    }
+}

@@ -1,0 +1,48 @@
+//! One program alone on one CPU, with a look at its samples.
+
+use std::sync::Arc;
+
+use countersteer_core::events::Event;
+
+use super::programs::{Cast, lone, pinned};
+use crate::experiment::{Experiment, Finished, LoadedMachine, Onlooker};
+use countersteer_core::driver::Recorder;
+
+/// How a program is watched.
+pub struct Watch<'a> {
+    pub machine: &'a Arc<LoadedMachine>,
+    pub cast: &'a Cast,
+    pub program: &'a str,
+    /// Core group or CPU list; the first CPU of it is used.
+    pub place: &'a str,
+    pub period_ms: f64,
+    /// Relative noise of readings, if not the usual.
+    pub noise: Option<f64>,
+    /// Counted besides instructions and cycles.
+    pub events: &'a [Event],
+}
+
+impl Watch<'_> {
+    /// Runs the program once.
+    ///
+    /// # Errors
+    /// Those of the simulator, and of names that are unknown.
+    pub fn run(&self, recorder: &mut dyn Recorder) -> anyhow::Result<Finished> {
+        let mut options = self.cast.options(1, self.period_ms);
+        options.counter_noise = self.noise.unwrap_or(options.counter_noise);
+        let experiment = Experiment {
+            machine: Arc::clone(self.machine),
+            workload: lone(self.cast, self.program)?,
+            policy: pinned(&self.machine.topology, self.place)?,
+            seed: 1,
+            options,
+            detail: None,
+        };
+        experiment.run_watched(Onlooker {
+            recorder: Some(recorder),
+            events: self.events,
+            once: true,
+            spans: false,
+        })
+    }
+}
