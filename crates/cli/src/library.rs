@@ -1,8 +1,11 @@
-//! What commands look up: shipped files, PMUs, records.
+//! What commands look up: shipped files, machines, PMUs, records.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use countersteer_core::machine::Machine;
 use countersteer_host::counters::{Pmus, add_vendor_events, own_vendor_lists};
+use countersteer_lab::LoadedMachine;
 pub use countersteer_lab::library::*;
 use countersteer_report::record::Record;
 
@@ -17,6 +20,21 @@ pub fn record(dir: &Path) -> anyhow::Result<Record> {
         );
     }
     Ok(record)
+}
+
+/// A machine by name or file, with models that were found for it, which are said.
+pub fn loaded(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
+    let (machine, text) = machine(name)?;
+    with_models(machine, Some(text))
+}
+
+/// A machine, with its file if there is one, and with models that were found for it, which are said.
+pub fn with_models(machine: Machine, text: Option<Text>) -> anyhow::Result<Arc<LoadedMachine>> {
+    let loaded = LoadedMachine::with_models(machine, text)?;
+    for path in &loaded.models {
+        eprintln!("steer: with the model {}", path.display());
+    }
+    Ok(Arc::new(loaded))
 }
 
 /// The PMUs below a root, with events of vendors' lists: those of `lists`, or else of the user's own folder.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
+use countersteer_core::machine::Machine;
 use countersteer_core::model::{ModelFile, Target};
 use countersteer_core::profile::Profile;
 use countersteer_lab::{experiment, library};
@@ -13,6 +14,8 @@ use countersteer_report::record::Record;
 use countersteer_train::sample::samples;
 
 const MACHINE: &str = "i9-12900k-8p8e";
+/// Where models are that were trained without saying where.
+const OWN: &str = "data/countersteer/models";
 /// One of each of several families.
 const PROGRAMS: [&str; 8] = [
     "bzip2",
@@ -29,6 +32,7 @@ const EVENTS: &str = "llc_references,llc_misses,branches,branch_misses,l2_misses
 fn steer(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
     command.args(args).current_dir(dir).env("HOME", dir);
+    command.env("XDG_DATA_HOME", dir.join("data"));
     command.output().unwrap()
 }
 
@@ -74,7 +78,7 @@ fn record(dir: &Path, program: &str, core_type: &str, events: &str) -> String {
 }
 
 fn train(dir: &Path, records: &[String]) -> Output {
-    let mut args = vec!["model", "train", "-o", "models", "--from"];
+    let mut args = vec!["model", "train", "--from"];
     args.extend(records.iter().map(String::as_str));
     steer(dir, &args)
 }
@@ -110,7 +114,7 @@ fn records_of_programs_alone_train_the_model_that_the_direct_way_does() {
     let output = train(dir, &records);
     assert!(output.status.success(), "{}", told(&output));
     for core_type in ["golden-cove", "gracemont"] {
-        let path = dir.join(format!("models/{core_type}/{MACHINE}.sf.toml"));
+        let path = dir.join(format!("{OWN}/{core_type}/{MACHINE}.sf.toml"));
         let text = std::fs::read_to_string(path).unwrap();
         let file = ModelFile::parse("model", &text).unwrap();
         assert_eq!((file.target, &*file.machine), (Target::Sf, MACHINE));
@@ -154,6 +158,178 @@ fn records_of_programs_alone_train_the_model_that_the_direct_way_does() {
             "{program}: {seen} {factor}"
         );
     }
+    policies_use_them(dir);
+}
+
+/// Factors that `hsf` was shown in a simulation, and the record's folder.
+fn shown(dir: &Path, name: &str, machine: &str) -> Vec<f64> {
+    let args = [
+        "sim",
+        "-m",
+        machine,
+        "-w",
+        "unequal-cores",
+        "-P",
+        "hsf:sf=model",
+    ];
+    let output = steer(dir, &[&args[..], &["--rounds", "1", "-o", name]].concat());
+    assert!(output.status.success(), "{}", told(&output));
+    let record = Record::load(&dir.join(name)).unwrap();
+    let column = record
+        .metric_names
+        .iter()
+        .position(|n| &**n == "sf")
+        .unwrap();
+    let values = record.metrics.iter().filter_map(|row| row.values[column]);
+    values.collect()
+}
+
+/// Models that were just trained are shown to policies instead of the shipped ones, wherever the experiment goes on.
+fn policies_use_them(dir: &Path) {
+    let own = dir.join(format!("{OWN}/golden-cove/{MACHINE}.sf.toml"));
+    let listed = String::from_utf8(steer(dir, &["model", "list"]).stdout).unwrap();
+    assert!(listed.contains(&own.display().to_string()), "{listed}");
+    let with = shown(dir, "with.rec", MACHINE);
+    // Once they are away, replays of the record decide the same, and new simulations differ.
+    std::fs::rename(dir.join("data"), dir.join("away")).unwrap();
+    let replayed = steer(dir, &["replay", "with.rec"]);
+    assert!(replayed.status.success(), "{}", told(&replayed));
+    let without = shown(dir, "without.rec", MACHINE);
+    std::fs::rename(dir.join("away"), dir.join("data")).unwrap();
+    let apart = with.iter().zip(&without).map(|(a, b)| (a / b - 1.0).abs());
+    let apart = apart.sum::<f64>() / with.len().min(without.len()) as f64;
+    assert!(with.len() > 50 && apart > 0.01, "{} {apart}", with.len());
+    // Machines that they are not for do not change.
+    let said = told(&steer(
+        dir,
+        &[
+            "sim",
+            "-m",
+            "core2-quad",
+            "-w",
+            "unequal-cores",
+            "--rounds",
+            "1",
+        ],
+    ));
+    assert!(!said.contains("with the model"), "{said}");
+}
+
+#[test]
+fn damaged_models_are_refused_with_file_and_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let folder = dir.join(OWN).join("golden-cove");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("mine.sf.toml");
+    let path = format!("models/golden-cove/{MACHINE}.sf.toml");
+    let sound = std::fs::read_to_string(root().join(path)).unwrap();
+    let simulated = || {
+        let output = steer(
+            dir,
+            &["sim", "-m", MACHINE, "-w", "unequal-cores", "--rounds", "1"],
+        );
+        (output.status.code(), told(&output))
+    };
+    let line = 1 + sound.lines().position(|l| l.starts_with("base")).unwrap();
+    let at = |line: usize| format!("mine.sf.toml:{line}: ");
+    for (text, wanted) in [
+        (sound.replacen("base = 1.", "base = inf #", 1), at(line)),
+        (sound.replace("golden-cove", "golden cove"), at(3)),
+        (sound[..40].to_owned(), at(2)),
+        ("x = 1\n".repeat(100_000), "no model is larger".into()),
+        (
+            sound.replace("core_type = \"golden-cove\"", "core_type = \"zen4\""),
+            "move it to".into(),
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (code, why) = simulated();
+        assert_eq!(code, Some(3), "{why}");
+        assert!(
+            why.contains(&wanted) && why.contains("mine.sf.toml"),
+            "{why}"
+        );
+    }
+    std::fs::write(&file, [0xff, 0xfe]).unwrap();
+    assert!(simulated().1.contains("no text file"));
+    std::fs::remove_file(&file).unwrap();
+    assert!(
+        Command::new("mkfifo")
+            .arg(&file)
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(simulated().1.contains("this is no file"));
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, sound).unwrap();
+    let (code, said) = simulated();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("with the model"), "{said}");
+}
+
+/// On this machine, taken for one with two core types.
+#[test]
+fn live_engines_have_own_models_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let here = String::from_utf8(steer(dir, &["machine", "detect"]).stdout).unwrap();
+    let mut machine = Machine::parse("here", &here).unwrap();
+    let big = &mut machine.core_type[0];
+    let mut small = big.clone();
+    small.name = "small".into();
+    small.capacity = 512;
+    let big = big.name.clone();
+    // One core of the type that there is not.
+    let mut cores = machine.cores[0].clone();
+    cores.core_type = small.name.clone();
+    let first = machine.cores[0].split(&small).unwrap()[0].clone();
+    cores.cpus = first.into_iter().collect();
+    machine.cores[0].cpus = machine.cores[0]
+        .cpus
+        .iter()
+        .filter(|c| !cores.cpus.contains(*c))
+        .collect();
+    if machine.cores[0].cpus.is_empty() {
+        eprintln!("skipped: this machine has one core");
+        return;
+    }
+    machine.cores.push(cores);
+    machine.core_type.push(small);
+    std::fs::write(dir.join("two.toml"), machine.to_toml().unwrap()).unwrap();
+    let path = format!("models/golden-cove/{MACHINE}.sf.toml");
+    let mut model =
+        ModelFile::parse(&path, &std::fs::read_to_string(root().join(&path)).unwrap()).unwrap();
+    (model.core_type, model.machine) = (big.clone(), machine.name.clone());
+    (model.fast, model.slow, model.clock_ratio) = (big.clone(), "small".into(), 1.0);
+    std::fs::create_dir_all(dir.join(OWN).join(&big)).unwrap();
+    std::fs::write(
+        dir.join(OWN).join(&big).join("mine.toml"),
+        model.to_toml().unwrap(),
+    )
+    .unwrap();
+    let run = [
+        "run",
+        "--machine",
+        "two.toml",
+        "-P",
+        "hsf",
+        "-o",
+        "live.rec",
+        "--",
+        "sleep",
+        "0.3",
+    ];
+    let output = steer(dir, &run);
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(told(&output).contains("mine.toml"), "{}", told(&output));
+    let topology = Record::load(&dir.join("live.rec"))
+        .unwrap()
+        .topology()
+        .unwrap();
+    let known = topology.models[0].sf.as_ref().unwrap();
+    assert_eq!(known.constant, model.constant);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Input: the text of a TOML or JSON file. Output: the typed value, or a [`TextError`] that names file and line and shows it.
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 
 /// What is wrong with a text file, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +82,19 @@ pub fn parse_json<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
         };
         TextError::at_line(path, text, e.line().max(1), message)
     })
+}
+
+/// Reads a value and says what is wrong with it, if anything; the parser knows its line. For `deserialize_with`.
+pub(crate) fn checked<'de, D, T>(
+    from: D,
+    fault: impl FnOnce(&T) -> Option<String>,
+) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let value = T::deserialize(from)?;
+    fault(&value).map_or(Ok(value), |why| Err(D::Error::custom(why)))
 }
 
 /// The line (from 1) of the `nth` (from 0) `[[table]]` or `[table]` header in TOML text.

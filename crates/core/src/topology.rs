@@ -132,6 +132,16 @@ pub struct Group {
     pub core_type: Option<CoreTypeId>,
 }
 
+/// The models of each core type: those that the machine's file has, else shipped ones.
+fn models(machine: &Machine, core_types: &[CoreType]) -> Vec<Models> {
+    model::for_machine(&machine.name, core_types, |core_type| {
+        let own = machine.model.iter().filter(|m| m.core_type == core_type);
+        let mut files = model::shipped_for(core_type);
+        files.extend(own.cloned());
+        files
+    })
+}
+
 impl Topology {
     /// Derives the tables.
     #[must_use]
@@ -147,7 +157,7 @@ impl Topology {
             linux: machine.linux,
             hz: machine.hz,
             cpus: cpus(machine, &core_types),
-            models: model::for_machine(&machine.name, &core_types, model::shipped_for),
+            models: models(machine, &core_types),
             core_types,
             caches: Vec::new(),
             memory: machine.memory.clone(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use countersteer_core::counters::{Formula, MetricGroup, parse_count, parse_duration, parse_set};
 use countersteer_core::machine::Machine;
+use countersteer_core::model::{Model, ModelFile};
 use countersteer_core::profile::{MissCurve, Profile};
 use countersteer_core::rules::{Process, Rules};
 use countersteer_core::topology::Topology;
@@ -50,6 +51,16 @@ fn machine_files() {
                 Machine::parse("m", &machine.to_toml().unwrap()).unwrap(),
                 machine
             );
+        }
+    });
+}
+
+#[test]
+fn model_files() {
+    fuzz("model", &files("models/zen4", ".toml", 2), 0.3, |text| {
+        if let Ok(file) = ModelFile::parse("m", text) {
+            let _ = Model::new(&file).events();
+            let _ = ModelFile::parse("m", &file.to_toml().unwrap()).unwrap();
         }
     });
 }

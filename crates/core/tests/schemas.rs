@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::counters::MetricGroup;
 use countersteer_core::machine::Machine;
+use countersteer_core::model::ModelFile;
 use countersteer_core::profile::{Recorded, Tabulated};
 use countersteer_core::rules::Rules;
 use countersteer_core::workload::Workload;
@@ -17,9 +18,10 @@ use schemars::{Schema, schema_for};
 type Row = (&'static str, fn() -> Schema);
 
 /// One row per schema.
-const SCHEMAS: [Row; 6] = [
+const SCHEMAS: [Row; 7] = [
     ("machine.schema.json", || schema_for!(Machine)),
     ("metrics.schema.json", || schema_for!(MetricGroup)),
+    ("model.schema.json", || schema_for!(ModelFile)),
     ("profile.schema.json", || schema_for!(Recorded)),
     ("rules.schema.json", || schema_for!(Rules)),
     ("table.schema.json", || schema_for!(Tabulated)),

@@ -9,11 +9,9 @@ use std::time::Duration;
 use anyhow::Context;
 use countersteer_core::driver::{DriverConfig, Recorder, drive};
 use countersteer_core::events::Event;
-use countersteer_core::machine::{Governor, Machine};
+use countersteer_core::machine::Governor;
 use countersteer_core::policy;
 use countersteer_core::score::Score;
-use countersteer_core::textfile::TextError;
-use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
 use countersteer_report::table::CompareRun;
@@ -25,7 +23,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Kind, told};
-use crate::library::{self, Text};
+pub use crate::loaded::{LoadedMachine, machine};
 use crate::plan::{self, Loaded};
 
 /// How experiments are simulated.
@@ -101,92 +99,6 @@ impl Default for SimOptions {
             count: Vec::new(),
         }
     }
-}
-
-/// A machine with what is derived from it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(into = "MachineText", try_from = "MachineText")]
-pub struct LoadedMachine {
-    /// Checked.
-    pub machine: Machine,
-    /// Its file.
-    pub text: Text,
-    /// Derived.
-    pub topology: Arc<Topology>,
-}
-
-/// A machine as it is kept: its file.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MachineText {
-    path: String,
-    text: String,
-}
-
-impl From<LoadedMachine> for MachineText {
-    fn from(loaded: LoadedMachine) -> Self {
-        let Text { path, text, .. } = loaded.text;
-        Self { path, text }
-    }
-}
-
-impl TryFrom<MachineText> for LoadedMachine {
-    type Error = TextError;
-
-    fn try_from(kept: MachineText) -> Result<Self, TextError> {
-        let MachineText { path, text } = kept;
-        let machine = Machine::parse(&path, &text)?;
-        let topology = Arc::new(Topology::new(&machine));
-        let shipped = false;
-        Ok(Self {
-            machine,
-            text: Text {
-                path,
-                text,
-                shipped,
-            },
-            topology,
-        })
-    }
-}
-
-impl LoadedMachine {
-    /// A machine by its file's name and text, as a record holds it.
-    ///
-    /// # Errors
-    /// A text that is no machine, with the line.
-    pub fn of_text(path: &str, text: &str) -> Result<Self, TextError> {
-        Self::try_from(MachineText {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        })
-    }
-
-    /// A machine that no file describes yet.
-    ///
-    /// # Errors
-    /// A value that TOML cannot hold.
-    pub fn of(machine: Machine) -> anyhow::Result<Self> {
-        let text = machine
-            .to_toml()
-            .context("the machine cannot be written as TOML")?;
-        let path = format!("{}.toml", machine.name);
-        Ok(Self::try_from(MachineText { path, text })?)
-    }
-}
-
-/// Reads a machine by name or file.
-///
-/// # Errors
-/// A file that is not there or is no machine, with the line.
-pub fn machine(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
-    let (machine, text) = library::machine(name)?;
-    let topology = Arc::new(Topology::new(&machine));
-    Ok(Arc::new(LoadedMachine {
-        machine,
-        text,
-        topology,
-    }))
 }
 
 /// One policy on one machine with one workload and one seed.

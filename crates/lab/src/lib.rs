@@ -19,6 +19,8 @@ pub mod experiment;
 pub mod grid;
 pub mod import;
 pub mod library;
+mod loaded;
+pub mod models;
 pub mod plan;
 pub mod replay;
 pub mod reproduce;

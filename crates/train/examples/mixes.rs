@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::machine::Machine;
-use countersteer_core::model::{Judged, ModelFile, Target, for_machine};
+use countersteer_core::model::{ModelFile, Target, for_machine};
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Score;
@@ -22,9 +22,8 @@ use countersteer_core::units::Nanos;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::ProgressConfig;
-use countersteer_train::data::{Data, most_events};
+use countersteer_train::export;
 use countersteer_train::sample::{crossed, samples};
-use countersteer_train::{export, train};
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
@@ -103,33 +102,26 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Gives a machine models of every other family; the programs of the rest.
 fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Programs, Box<dyn Error>> {
+    let mut families: Vec<&String> = programs.iter().map(|(family, _)| family).collect();
+    families.sort();
+    families.dedup();
+    let held: Vec<&String> = families.into_iter().step_by(2).collect();
+    let (unseen, seen): (Programs, Programs) = programs
+        .iter()
+        .cloned()
+        .partition(|(family, _)| held.contains(&family));
     let machine = Arc::new(topology.clone());
-    let mut all = samples(&machine, programs)?;
-    all.extend(crossed(&machine, programs, 6, 1)?);
-    let mut files: Vec<ModelFile> = Vec::new();
-    let mut held: Vec<String> = Vec::new();
-    for (row, core_type) in topology.core_types.iter().enumerate() {
-        let data = Data::new(&all, row, core_type, Target::Sf);
-        let left_out: Vec<usize> = (0..data.families.len()).step_by(2).collect();
-        held = left_out.iter().map(|f| data.families[*f].clone()).collect();
-        let trained =
-            train::train(&data, &left_out, most_events(core_type)).ok_or("too few samples")?;
-        let judged = Judged::default();
-        files.push(export::file(
-            topology,
-            row,
-            &data,
-            &trained,
-            String::new(),
-            judged,
-        ));
-    }
+    let mut all = samples(&machine, &seen)?;
+    all.extend(crossed(&machine, &seen, 6, 1)?);
+    let files = (0..topology.core_types.len())
+        .map(|row| export::model(topology, row, &all, Target::Sf, String::new()))
+        .collect::<Option<Vec<ModelFile>>>()
+        .ok_or("too few samples")?;
     topology.models = for_machine(&topology.name, &topology.core_types, |core_type| {
         let of = files.iter().filter(|f| f.core_type == core_type);
         of.cloned().collect()
     });
-    let of = programs.iter().filter(|(family, _)| held.contains(family));
-    Ok(of.cloned().collect())
+    Ok(unseen)
 }
 
 /// Prints a row for each policy; the row of losses.

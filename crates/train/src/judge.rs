@@ -5,11 +5,12 @@
 //! which show what a model that need not be a sum would reach.
 
 use countersteer_core::metric::Round;
-use countersteer_core::model::{Judged, Model, Prediction};
+use countersteer_core::model::{Judged, Model, Prediction, abstains};
 use countersteer_core::sample::{Counts, Sample as Counted};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, Nanos};
 use rayon::prelude::*;
+use serde::Serialize;
 use smartcore::linalg::basic::matrix::DenseMatrix;
 use smartcore::linear::ridge_regression::{RidgeRegression, RidgeRegressionParameters};
 use smartcore::xgboost::xgb_regressor::{XGRegressor, XGRegressorParameters};
@@ -23,13 +24,13 @@ use crate::train::train;
 const FOLDS: usize = 8;
 
 /// A row of the table of models.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Line {
     pub name: &'static str,
     /// Correlation of predicted and true factors over all samples.
     pub r: f64,
     /// Mean relative error; families weigh alike.
-    pub mape: f64,
+    pub error: f64,
 }
 
 /// A table of models on unseen families.
@@ -37,6 +38,8 @@ pub struct Line {
 pub struct Verdict {
     pub lines: Vec<Line>,
     pub judged: Judged,
+    /// Share of true factors in the constant's interval.
+    pub constant_coverage: f64,
     pub families: usize,
     pub samples: usize,
 }
@@ -49,6 +52,8 @@ struct Predicted {
     /// Half-width of the interval, relative; and whether the model abstains.
     width: f64,
     abstains: bool,
+    /// Half-width of the constant's interval.
+    constant_width: f64,
 }
 
 /// The models of the table.
@@ -101,7 +106,7 @@ pub fn judge(
         Line {
             name,
             r: correlation(&pairs),
-            mape: mape(&pairs),
+            error: mape(&pairs),
         }
     };
     let lines: Vec<Line> = NAMES.iter().enumerate().map(line).collect();
@@ -111,16 +116,20 @@ pub fn judge(
         held.map(|p| data.rows[p.row].weight).sum::<f64>() / total
     };
     let steps = lines.last()?;
+    let within = |p: &Predicted, by: usize, width: f64| {
+        (data.rows[p.row].truth / p.by[by] - 1.0).abs() <= width
+    };
     let judged = Judged {
         r: steps.r,
-        mape: steps.mape,
-        constant_mape: lines[0].mape,
-        coverage: share(&|p| (data.rows[p.row].truth / p.by[4] - 1.0).abs() <= p.width),
+        mape: steps.error,
+        constant_mape: lines[0].error,
+        coverage: share(&|p| within(p, NAMES.len() - 1, p.width)),
         abstains: share(&|p| p.abstains),
     };
     Some(Verdict {
         lines,
         judged,
+        constant_coverage: share(&|p| within(p, 0, p.constant_width)),
         families: real.len(),
         samples: predicted.len(),
     })
@@ -174,7 +183,8 @@ fn predict(
                 row,
                 by: by.map(|factor| factor.clamp(least, most)),
                 width: told.width,
-                abstains: told.doubt > 1.0,
+                abstains: abstains(told.doubt),
+                constant_width: trained.constant.width,
             })
         })
         .collect()

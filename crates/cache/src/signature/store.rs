@@ -23,27 +23,31 @@ fn hex(build_id: &[u8]) -> String {
     build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn own_folder() -> Option<PathBuf> {
+/// Where the user's own data are: `~/.local/share`, or what XDG_DATA_HOME names.
+#[must_use]
+pub fn own_data() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_DATA_HOME")
         .map(PathBuf::from)
         .filter(|p| p.is_absolute());
     named.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")))
 }
 
-fn folders() -> Vec<PathBuf> {
+/// The data directories: the user's own first, then the system's.
+#[must_use]
+pub fn data_folders() -> Vec<PathBuf> {
     let system = std::env::var_os("XDG_DATA_DIRS").filter(|dirs| !dirs.is_empty());
     let system = system.unwrap_or_else(|| "/usr/local/share:/usr/share".into());
     let system: Vec<PathBuf> = std::env::split_paths(&system)
         .filter(|p| p.is_absolute())
         .collect();
-    own_folder().into_iter().chain(system).collect()
+    own_data().into_iter().chain(system).collect()
 }
 
 /// The user's side file for a build-id; none where there is no home.
 #[must_use]
 pub fn side_file(build_id: &[u8]) -> Option<PathBuf> {
     Some(
-        own_folder()?
+        own_data()?
             .join(FOLDER)
             .join(format!("{}.json", hex(build_id))),
     )
@@ -80,7 +84,7 @@ pub fn of_binary(path: &Path) -> Result<Option<(Carried, Found)>, SignatureError
         return Ok(None);
     };
     let name = format!("{}.json", hex(&build_id));
-    let files = folders().into_iter();
+    let files = data_folders().into_iter();
     let mut files = files.map(|folder| folder.join(FOLDER).join(&name));
     if let Some(file) = files.find(|file| file.is_file()) {
         return Ok(Some((read(&file)?, Found::Beside(file))));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use countersteer_lab::blame::{self, Blame};
-use countersteer_lab::{Experiment, LoadedMachine, experiment, plan};
+use countersteer_lab::{Experiment, LoadedMachine, plan};
 use countersteer_report::number;
 use countersteer_report::table::{percent, plain};
 
@@ -60,7 +60,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     let mut experiment = match (&args.record, &args.machine, &args.workload) {
         (Some(record), ..) => of_record(record)?,
         (None, Some(machine), Some(workload)) => Experiment {
-            machine: experiment::machine(machine)?,
+            machine: library::loaded(machine)?,
             workload: Arc::new(load_workload(workload)?),
             policy: "linux".into(),
             seed: 1,

@@ -13,8 +13,8 @@ use countersteer_report::write_atomically;
 use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::check_unused;
-use crate::progress;
 use crate::sim_args::SimArgs;
+use crate::{library, progress};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn sweep(args: &Args) -> anyhow::Result<Sweep> {
-    let machines = args.machines.iter().map(|m| experiment::machine(m));
+    let machines = args.machines.iter().map(|m| library::loaded(m));
     let load = |w: &String| -> anyhow::Result<Arc<Loaded>> { Ok(Arc::new(load_workload(w)?)) };
     Ok(Sweep {
         machines: machines.collect::<Result<_, _>>()?,

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::Context;
 use countersteer_core::machine::SfSpread;
 use countersteer_core::topology::{GroupBy, Topology};
-use countersteer_lab::experiment;
 use countersteer_report::write_atomically;
 use serde::Serialize;
 
@@ -93,12 +92,12 @@ fn list(json: bool) -> anyhow::Result<()> {
 }
 
 fn row(name: &str) -> anyhow::Result<Row> {
-    let loaded = experiment::machine(name)?;
-    let topology = &loaded.topology;
+    let (machine, _) = library::machine(name)?;
+    let topology = Topology::new(&machine);
     let types = topology.groups_by(GroupBy::CoreType).iter();
     Ok(Row {
-        name: loaded.machine.name.clone(),
-        title: loaded.machine.title.clone(),
+        name: machine.name,
+        title: machine.title,
         cpus: topology.cpus.len(),
         core_types: types.map(|g| format!("{} {}", g.cores, g.name)).collect(),
         llcs: topology.groups_by(GroupBy::Llc).len(),
@@ -106,21 +105,21 @@ fn row(name: &str) -> anyhow::Result<Row> {
 }
 
 fn show(name: &str, json: bool, toml: bool) -> anyhow::Result<()> {
-    let loaded = experiment::machine(name)?;
+    let (machine, text) = library::machine(name)?;
     if json {
-        return print_json(&loaded.machine);
+        return print_json(&machine);
     }
     if toml {
-        return print_raw(&loaded.text.text);
+        return print_raw(&text.text);
     }
-    let machine = &loaded.machine;
+    let topology = Topology::new(&machine);
     print(&format!(
         "{}: {}\n{}\n\n{}\n{}",
         machine.name,
         machine.title,
         machine.source.trim(),
-        picture(&loaded.topology),
-        drawing(&loaded.topology)
+        picture(&topology),
+        drawing(&topology)
     ))
 }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use countersteer_lab::{Experiment, experiment};
+use countersteer_lab::Experiment;
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
 use super::profile::load_workload;
 use super::{print, print_json};
+use crate::library;
 use crate::output::RecordOut;
 use crate::sim_args::SimArgs;
 
@@ -39,7 +40,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let dir = args.record.place()?;
     let experiment = Experiment {
-        machine: experiment::machine(&args.machine)?,
+        machine: library::loaded(&args.machine)?,
         workload: Arc::new(load_workload(&args.workload)?),
         policy: args.policy.clone(),
         seed: args.seed,

@@ -16,8 +16,8 @@ use countersteer_report::table::{self, CompareRun, Ranking, Verdict};
 use countersteer_report::write_atomically;
 
 use super::{print, print_json};
-use crate::progress;
 use crate::session::time;
+use crate::{library, progress};
 
 /// Say which policy these programs should run under on this machine, and by how much it helps.
 ///
@@ -55,10 +55,11 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let commands = split(&args.commands)?;
     let machine = match &args.machine {
-        Some(name) => experiment::machine(name)?,
-        None => Arc::new(LoadedMachine::of(countersteer_host::topology::detect(
-            Path::new("/"),
-        )?)?),
+        Some(name) => library::loaded(name)?,
+        None => {
+            let machine = countersteer_host::topology::detect(Path::new("/"))?;
+            library::with_models(machine, None)?
+        }
     };
     let policies = policies(args, &machine);
     if policies.len() == 1 {

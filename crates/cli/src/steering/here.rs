@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
 use countersteer_core::counters::{Plan, PlannedSet, divide, parse_set};
 use countersteer_core::cpunumbers::CpuNumbers;
 use countersteer_core::events::{Event, Source};
@@ -43,19 +42,14 @@ impl Here {
     /// Looks at this machine, or takes a file's word for it.
     pub fn look(file: Option<&str>) -> anyhow::Result<Self> {
         let pmus = library::pmus(Path::new("/"), None)?;
-        let (machine, text) = match file {
-            Some(name) => {
-                let (machine, text) = library::machine(name)?;
-                (machine, text.text)
-            }
+        let loaded = match file {
+            Some(name) => library::loaded(name)?,
             None => {
                 let machine = countersteer_host::topology::detect(Path::new("/"))?;
-                let text = machine
-                    .to_toml()
-                    .context("this machine cannot be written as TOML")?;
-                (machine, text)
+                library::with_models(machine, None)?
             }
         };
+        let machine = &loaded.machine;
         let os = machine.os_cpu_numbers();
         if let Some(cpu) = os.iter().find(|cpu| !pmus.online.contains(**cpu)) {
             let name = &machine.name;
@@ -66,13 +60,11 @@ impl Here {
             );
             return Err(told(Kind::Usage, why));
         }
-        let topology = Arc::new(Topology::new(&machine));
-        let numbers = CpuNumbers::new(os);
         Ok(Self {
-            machine,
-            text,
-            topology,
-            numbers,
+            machine: machine.clone(),
+            text: loaded.text.text.clone(),
+            topology: Arc::clone(&loaded.topology),
+            numbers: CpuNumbers::new(os),
             pmus,
         })
     }

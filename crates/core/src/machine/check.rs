@@ -2,7 +2,6 @@
 //!
 //! Input: a [`Machine`] just read. Output: nothing, or the first [`Problem`], which knows its table and key in the file.
 
-use super::StepModel;
 use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
 use crate::bounds::{self, Bounds, check_all};
 use crate::cpuset::CpuSet;
@@ -103,10 +102,27 @@ pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
     let cores = cores(machine)?;
     caches(machine, &cores)?;
     memory(machine, &cores)?;
-    os_cpus(machine)
+    os_cpus(machine)?;
+    models(machine)
 }
 
-fn is_name(name: &str) -> bool {
+fn models(machine: &Machine) -> Result<(), Problem> {
+    let known = |name: &str| machine.core_type.iter().any(|t| t.name == name);
+    for (nth, model) in machine.model.iter().enumerate() {
+        for (key, name) in [
+            ("core_type", &model.core_type),
+            ("fast", &model.fast),
+            ("slow", &model.slow),
+        ] {
+            if !known(name) {
+                return problem("model", nth, key, format!("there is no core type `{name}`"));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn is_name(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(fine)
 }
@@ -170,9 +186,6 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
         let unknown = |name: &&String| Event::by_name(name).is_none();
         if let Some(name) = t.uncounted.iter().find(unknown) {
             return fail("uncounted", &format!("there is no event `{name}`"));
-        }
-        if let Some(fault) = t.sf_steps.as_ref().and_then(StepModel::fault) {
-            return fail("sf_steps", &fault);
         }
     }
     if machine.core_type.iter().all(|t| t.capacity != 1024) {

@@ -3,7 +3,7 @@
 //! Input: TOML text. Output: a checked [`Machine`]; the topology is derived from it and is what policies
 //! and schedulers look at.
 
-mod check;
+pub(crate) mod check;
 mod frequency;
 mod held;
 mod pipeline;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
 use crate::events::Event;
+use crate::model::ModelFile;
 use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
 
@@ -67,6 +68,9 @@ pub struct Machine {
     pub cache: Vec<SharedCache>,
     /// Memory domains; each CPU belongs to one.
     pub memory: Vec<Memory>,
+    /// Trained models of speed-up and energy factors, which go before those that are shipped; the last of several that fit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub model: Vec<ModelFile>,
 }
 
 /// Which of Linux's ways to treat unequal cores applies.

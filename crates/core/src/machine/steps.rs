@@ -1,10 +1,11 @@
 //! Step tables as a machine file carries them; the metric `sf_steps` evaluates them.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::{self, check_all};
 use crate::events::Event;
+use crate::textfile::checked;
 
 /// Features of a model at most.
 pub const MAX_FEATURES: usize = 8;
@@ -20,8 +21,10 @@ pub const FACTOR_BITS: u32 = 16;
 #[serde(deny_unknown_fields)]
 pub struct StepModel {
     /// The speed-up factor to which features add.
+    #[serde(deserialize_with = "factor")]
     pub base: f64,
     /// At most 8. What the first one is a ratio of tells phases apart.
+    #[serde(deserialize_with = "features")]
     pub features: Vec<StepFeature>,
 }
 
@@ -30,51 +33,53 @@ pub struct StepModel {
 #[serde(deny_unknown_fields)]
 pub struct StepFeature {
     /// Event of the numerator.
+    #[serde(deserialize_with = "event")]
     pub above: String,
     /// Event of the denominator; that of the first feature tells how much a thread did.
+    #[serde(deserialize_with = "event")]
     pub below: String,
     /// Pairs of (least value, what is added from there to the next), ascending; below the first nothing is added. At most 64.
+    #[serde(deserialize_with = "steps")]
     pub steps: Vec<(f64, f64)>,
 }
 
-impl StepModel {
-    /// What is wrong with it, if anything.
-    #[must_use]
-    pub fn fault(&self) -> Option<String> {
-        if self.features.is_empty() || self.features.len() > MAX_FEATURES {
+fn factor<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    checked(from, |base| bounds::FACTOR.check("base", *base).err())
+}
+
+fn features<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<StepFeature>, D::Error> {
+    checked(from, |features: &Vec<StepFeature>| {
+        let number = features.len();
+        let fine = (1..=MAX_FEATURES).contains(&number);
+        (!fine).then(|| format!("a model has 1 to {MAX_FEATURES} features, not {number}"))
+    })
+}
+
+fn event<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    checked(from, |name: &String| {
+        let unknown = Event::by_name(name).is_none();
+        unknown.then(|| format!("there is no event `{name}`"))
+    })
+}
+
+fn steps<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(f64, f64)>, D::Error> {
+    checked(from, |steps: &Vec<(f64, f64)>| {
+        if steps.len() > MAX_STEPS {
+            let number = steps.len();
             return Some(format!(
-                "a model has 1 to {MAX_FEATURES} features, not {}",
-                self.features.len()
+                "a feature has at most {MAX_STEPS} steps, not {number}"
             ));
         }
-        for feature in &self.features {
-            if let Some(name) = [&feature.above, &feature.below]
-                .into_iter()
-                .find(|n| Event::by_name(n).is_none())
-            {
-                return Some(format!("there is no event `{name}`"));
-            }
-            if feature.steps.len() > MAX_STEPS {
-                return Some(format!(
-                    "a feature has at most {MAX_STEPS} steps, not {}",
-                    feature.steps.len()
-                ));
-            }
-            for (least, add) in &feature.steps {
-                let figures = [
-                    ("steps", bounds::RATIO, *least),
-                    ("steps", bounds::FACTOR, *add),
-                ];
-                if let Err((_, why)) = check_all(figures) {
-                    return Some(why);
-                }
-            }
-            if !feature.steps.is_sorted_by(|a, b| a.0 < b.0) {
-                return Some("least values of steps ascend".into());
-            }
-        }
-        bounds::FACTOR.check("base", self.base).err()
-    }
+        let figures = steps.iter().flat_map(|(least, add)| {
+            [
+                ("steps", bounds::RATIO, *least),
+                ("steps", bounds::FACTOR, *add),
+            ]
+        });
+        let ascending = steps.is_sorted_by(|a, b| a.0 < b.0);
+        let disorder = (!ascending).then(|| "least values of steps ascend".into());
+        check_all(figures).err().map(|(_, why)| why).or(disorder)
+    })
 }
 
 /// A model in whole numbers.

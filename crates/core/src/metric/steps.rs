@@ -222,6 +222,7 @@ fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::textfile::parse_toml;
     use rand::RngExt as _;
 
     fn sample(values: &[(Event, f64)]) -> Sample {
@@ -338,16 +339,16 @@ mod tests {
         let fault = |change: fn(&mut StepModel)| {
             let mut model = toy();
             change(&mut model);
-            model.fault()
+            let text = toml::to_string(&model).unwrap();
+            let read = parse_toml::<StepModel>("m", &text);
+            read.err().map(|e| e.to_string())
         };
         assert_eq!(fault(|_| {}), None);
-        assert!(fault(|m| m.features.clear()).is_some_and(|f| f.contains("1 to 8")));
-        assert!(
-            fault(|m| m.features[0].above = "cycle".into()).is_some_and(|f| f.contains("`cycle`"))
-        );
-        assert!(fault(|m| m.features[0].steps.swap(0, 1)).is_some_and(|f| f.contains("ascend")));
-        assert!(
-            fault(|m| m.features[1].steps = vec![(0.0, 0.0); 65]).is_some_and(|f| f.contains("65"))
-        );
+        let named = |change, part: &str| fault(change).is_some_and(|f| f.contains(part));
+        assert!(named(|m| m.features.clear(), "1 to 8"));
+        assert!(named(|m| m.features[0].above = "cycle".into(), "`cycle`"));
+        assert!(named(|m| m.features[0].steps.swap(0, 1), "ascend"));
+        assert!(named(|m| m.features[1].steps = vec![(0.0, 0.0); 65], "65"));
+        assert!(named(|m| m.base = f64::NAN, "`base` is NaN"));
     }
 }

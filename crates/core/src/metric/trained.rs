@@ -46,7 +46,7 @@ pub(super) const SF_MODEL: MetricDef = MetricDef {
 pub(super) const SF_DOUBT: MetricDef = MetricDef {
     name: "sf_doubt",
     unit: "ratio",
-    prose: "width of the trained model's interval over that of the constant; above 1 the model abstains and sf is measured",
+    prose: "width of the trained model's interval over that of the constant; from 1 on the model abstains and sf is measured",
     needs: &[Event::Instructions, Event::Cycles],
     helps: &[],
     read_by: ReadBy::Beside(SF_MODEL.name),

@@ -7,11 +7,13 @@ mod shipped;
 pub mod swaps;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::bounds;
 use crate::events::Event;
-use crate::machine::{FixedFeature, FixedModel, StepModel};
-use crate::textfile::{TextError, parse_toml};
+use crate::machine::check::is_name;
+use crate::machine::{CoreType, FixedFeature, FixedModel, StepModel};
+use crate::textfile::{TextError, checked, parse_toml};
 
 pub use shipped::{for_machine, shipped, shipped_for};
 
@@ -63,20 +65,27 @@ impl Target {
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
     /// `countersteer.model/1`.
+    #[serde(deserialize_with = "schema")]
     pub schema: String,
     pub target: Target,
     /// The core type on which the counts are taken.
+    #[serde(deserialize_with = "name")]
     pub core_type: String,
     /// The machine it was trained for.
+    #[serde(deserialize_with = "name")]
     pub machine: String,
     /// The core types whose speeds or energies the factor compares.
+    #[serde(deserialize_with = "name")]
     pub fast: String,
+    #[serde(deserialize_with = "name")]
     pub slow: String,
     /// Frequency of the fast one over that of the slow one.
+    #[serde(deserialize_with = "ratio")]
     pub clock_ratio: f64,
     /// What it was trained on, in words.
     pub trained_on: String,
     /// The least that the width is.
+    #[serde(deserialize_with = "ratio")]
     pub least_width: f64,
     /// The factor that is best taken for any thread, and how far 9 of 10 factors are from it at most, relative to it.
     pub constant: Constant,
@@ -92,8 +101,28 @@ pub struct ModelFile {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
+    #[serde(deserialize_with = "ratio")]
     pub factor: f64,
+    #[serde(deserialize_with = "ratio")]
     pub width: f64,
+}
+
+fn schema<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    checked(from, |schema: &String| {
+        let other = schema != SCHEMA;
+        other.then(|| format!("schema is `{schema}`, this version reads `{SCHEMA}`"))
+    })
+}
+
+fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    checked(from, |name: &String| {
+        let why = "a name is lower-case letters, digits, dots and dashes";
+        (!is_name(name)).then(|| why.into())
+    })
+}
+
+fn ratio<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    checked(from, |value| bounds::RATIO.check("value", *value).err())
 }
 
 /// How a model did on families of programs that it was not trained on.
@@ -111,23 +140,21 @@ pub struct Judged {
     pub abstains: f64,
 }
 
+impl Judged {
+    /// Whether the model errs less than the constant.
+    #[must_use]
+    pub fn beats_constant(&self) -> bool {
+        self.mape < self.constant_mape
+    }
+}
+
 impl ModelFile {
     /// Parses and checks a model file.
     ///
     /// # Errors
     /// Syntax, unknown fields, another schema, or an impossible table.
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
-        let file: Self = parse_toml(path, text)?;
-        if file.schema != SCHEMA {
-            let why = format!("schema is `{}`, this version reads `{SCHEMA}`", file.schema);
-            return Err(TextError::value(path, why));
-        }
-        for (name, table) in [("factor", &file.factor), ("width", &file.width)] {
-            if let Some(fault) = table.fault() {
-                return Err(TextError::value(path, format!("`{name}`: {fault}")));
-            }
-        }
-        Ok(file)
+        parse_toml(path, text)
     }
 
     /// The file's text.
@@ -138,11 +165,16 @@ impl ModelFile {
         toml::to_string(self)
     }
 
-    /// Whether it is for these core types at these frequencies.
-    fn fits(&self, target: Target, core_type: &str, pair: &Pair<'_>) -> bool {
-        self.target == target
-            && self.core_type == core_type
-            && self.fast == pair.fast
+    /// Whether it is for a machine with these core types, fastest first.
+    #[must_use]
+    pub fn is_for(&self, core_types: &[CoreType]) -> bool {
+        let known = core_types.iter().any(|t| t.name == self.core_type);
+        known && Pair::of(core_types).is_some_and(|pair| self.fits(&pair))
+    }
+
+    /// Whether it compares these core types at these frequencies.
+    fn fits(&self, pair: &Pair<'_>) -> bool {
+        self.fast == pair.fast
             && self.slow == pair.slow
             && (self.clock_ratio / pair.clock_ratio - 1.0).abs() <= SAME_CLOCKS
     }
@@ -153,6 +185,20 @@ struct Pair<'a> {
     fast: &'a str,
     slow: &'a str,
     clock_ratio: f64,
+}
+
+impl<'a> Pair<'a> {
+    /// Of a machine's core types, fastest first; none where all are alike.
+    fn of(core_types: &'a [CoreType]) -> Option<Self> {
+        let [fast, .., slow] = core_types else {
+            return None;
+        };
+        Some(Self {
+            fast: &fast.name,
+            slow: &slow.name,
+            clock_ratio: fast.freq_ghz / slow.freq_ghz,
+        })
+    }
 }
 
 /// A model, ready to be evaluated.
@@ -174,15 +220,21 @@ pub struct Prediction {
     pub factor: f64,
     /// How far 9 of 10 factors are from it at most, relative to it.
     pub width: f64,
-    /// [`Self::width`] over that of the constant; above 1 the counters tell less than nothing, and the model abstains.
+    /// [`Self::width`] over that of the constant.
     pub doubt: f64,
+}
+
+/// Whether a model abstains that is so much in doubt: its interval is no narrower than that of the constant, so counters tell nothing.
+#[must_use]
+pub fn abstains(doubt: f64) -> bool {
+    doubt >= 1.0
 }
 
 impl Prediction {
     /// The factor, unless the model abstains.
     #[must_use]
     pub fn confident(&self) -> Option<f64> {
-        (self.doubt <= 1.0).then_some(self.factor)
+        (!abstains(self.doubt)).then_some(self.factor)
     }
 }
 

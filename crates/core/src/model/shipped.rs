@@ -46,27 +46,21 @@ pub(super) fn swaps() -> Vec<SwapFile> {
 }
 
 /// The models for each of a machine's core types, fastest first, out of what `files` gives for a core type: those trained for this
-/// machine, else for the same core types at the same ratio of frequencies.
+/// machine, else for the same core types at the same ratio of frequencies; of several, the last.
 #[must_use]
 pub fn for_machine(
     machine: &str,
     core_types: &[CoreType],
     files: impl Fn(&str) -> Vec<ModelFile>,
 ) -> Vec<Models> {
-    let [fast, .., slow] = core_types else {
+    let Some(pair) = Pair::of(core_types) else {
         return vec![Models::default(); core_types.len()];
-    };
-    let pair = Pair {
-        fast: &fast.name,
-        slow: &slow.name,
-        clock_ratio: fast.freq_ghz / slow.freq_ghz,
     };
     let of = |core_type: &CoreType| {
         let files = files(&core_type.name);
         let find = |target: Target| {
-            let fitting = files
-                .iter()
-                .filter(|f| f.fits(target, &core_type.name, &pair));
+            let of_type = |f: &&ModelFile| f.target == target && f.core_type == core_type.name;
+            let fitting = files.iter().filter(of_type).filter(|f| f.fits(&pair));
             fitting.max_by_key(|f| f.machine == machine).map(Model::new)
         };
         Models {

@@ -51,6 +51,7 @@ pub(super) fn machine(
         static_power_w: 0.0,
         governor: Governor::default(),
         power_limit: None,
+        model: Vec::new(),
         os_cpus: (!here.is_identity()).then(|| cpus.online.clone()),
         core_type: types.collect(),
         cores: cores(tree, &here, &cpus.list, classes)?,

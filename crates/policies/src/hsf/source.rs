@@ -1,5 +1,6 @@
 //! Where speed-up factors come from: the metrics behind `sf` and `history`.
 
+use countersteer_core::model::abstains;
 use countersteer_core::policy::{Params, PolicyError};
 
 /// How a thread comes by a factor.
@@ -54,7 +55,7 @@ impl Source {
     /// Whether a thread has to be measured, by the value of the second metric.
     pub(super) fn is_measured(&self, beside: Option<f64>) -> bool {
         match self.learns {
-            Learns::ByMeasuring if self.beside.is_some() => beside.is_some_and(|d| d > 1.0),
+            Learns::ByMeasuring if self.beside.is_some() => beside.is_some_and(abstains),
             learns => learns == Learns::ByMeasuring,
         }
     }

@@ -4,6 +4,7 @@ use countersteer_core::sample::{Counts, Event, Sample as Counted};
 use countersteer_core::units::{CoreTypeId, Nanos};
 use countersteer_train::data::Data;
 use countersteer_train::export;
+use countersteer_train::judge::judge;
 use countersteer_train::train::{Trained, train};
 
 use crate::{additive, made_up, topology};
@@ -180,4 +181,40 @@ fn what_was_never_seen_is_in_doubt() {
             .confident()
             .is_none()
     );
+}
+
+/// The rule by which models are shipped: no counter of these programs tells anything of the factor.
+#[test]
+fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
+    let topology = topology();
+    let samples = made_up(12, 1, |_, rng| 1.8 * (1.0 + 0.1 * crate::normal(rng)));
+    let data = Data::new(&samples, 0, &topology.core_types[0], Target::Sf);
+    let tried = judge(&topology, 0, &samples, &data, 6, false).unwrap();
+    assert!(tried.judged.mape >= tried.judged.constant_mape);
+    let file = export::model(&topology, 0, &samples, Target::Sf, String::new()).unwrap();
+    assert!(!file.judged.beats_constant());
+    assert_eq!((file.judged.abstains, file.judged.r), (1.0, 0.0));
+    assert!((file.judged.coverage - 0.9).abs() < 0.05);
+    // It goes through its file, and abstains whatever is counted.
+    let model = Model::new(&ModelFile::parse("constant", &file.to_toml().unwrap()).unwrap());
+    let trained = train(&data, &[], 6).unwrap();
+    let made = Made {
+        data,
+        trained,
+        file,
+    };
+    for row in &made.data.rows {
+        let of = &made.trained.factor.features;
+        let logarithms: Vec<f64> = of.iter().map(|f| row.logarithms[*f]).collect();
+        let told = model.predict(&Round::of(&counted(&made, &logarithms)));
+        let told = told.unwrap();
+        assert!((told.factor - made.file.constant.factor).abs() < 1e-4);
+        assert!((told.width - made.file.constant.width).abs() < 1e-4);
+        assert_eq!(told.confident(), None);
+    }
+    // One that counters tell something of is exported as it was trained.
+    let samples = made_up(12, 1, additive_with_noise);
+    let file = export::model(&topology, 0, &samples, Target::Sf, String::new()).unwrap();
+    assert!(file.judged.beats_constant() && file.judged.abstains < 0.5);
+    assert!(file.factor.features.len() > 1);
 }

@@ -92,13 +92,13 @@ fn a_model_without_noise_is_right_by_all_yardsticks() {
     let verdict = verdict(&samples);
     let line = |name: &str| verdict.lines.iter().find(|l| l.name == name).unwrap();
     // The ridge pulls towards the mean.
-    assert!(line("additive").r > 0.995 && line("additive").mape < 0.01);
+    assert!(line("additive").r > 0.995 && line("additive").error < 0.01);
     // Steps are some percent of a feature's range wide.
     assert!(line("additive, as step tables").r > 0.995);
-    assert!(line("additive, as step tables").mape < 0.015);
+    assert!(line("additive, as step tables").error < 0.015);
     assert!(line("ridge regression").r > 0.9);
     assert!(line("boosted trees").r > 0.9);
-    assert!(line("constant").r < 0.2 && line("constant").mape > 0.1);
+    assert!(line("constant").r < 0.2 && line("constant").error > 0.1);
 }
 
 /// Noise that is as it is said to be, the same for all, or larger where cycles are many.

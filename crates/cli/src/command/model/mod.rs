@@ -11,13 +11,13 @@ use anyhow::Context;
 use countersteer_core::model::{Judged, ModelFile, Target, shipped};
 use countersteer_core::profile::Profile;
 use countersteer_core::topology::Topology;
-use countersteer_lab::experiment;
+use countersteer_lab::{experiment, models};
 use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
 use countersteer_train::data::{Data, missing, most_events};
 use countersteer_train::records::pair;
 use countersteer_train::sample::{Sample, crossed, samples};
-use countersteer_train::{export, judge, train};
+use countersteer_train::{export, judge};
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -27,7 +27,7 @@ use crate::library;
 /// Models of speed-up and energy factors.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// List the shipped models
+    /// List your own models, which go before shipped ones of the same machine, and the shipped ones
     List {
         /// As JSON: an array of objects with `path`, `target`, `machine`, `core_type` and `judged`
         #[arg(long)]
@@ -49,9 +49,10 @@ pub enum Args {
         /// Train on these records instead (`steer stat -o`, `steer sim -o`): of programs that ran alone, once on each core type
         #[arg(long, value_name = "RECORD", num_args = 1..)]
         from: Vec<PathBuf>,
-        /// Folder that gets a folder per core type
-        #[arg(short, long, default_value = "models", value_name = "DIR")]
-        output: PathBuf,
+        /// Folder that gets a folder per core type; your own (`~/.local/share/countersteer/models`), where policies find models, when
+        /// absent
+        #[arg(short, long, value_name = "DIR")]
+        output: Option<PathBuf>,
     },
     /// Induce rules for exchanges of threads (policy `prim`) from recorded programs
     Rules {
@@ -64,7 +65,14 @@ pub enum Args {
     /// Judge models on families of programs that they have not seen, beside yardsticks
     Eval {
         /// Names or files; every shipped machine with several core types when absent
+        #[arg(conflicts_with = "from")]
         machines: Vec<String>,
+        /// Judge models trained on these records instead, as `steer model train --from` takes them
+        #[arg(long, value_name = "RECORD", num_args = 1..)]
+        from: Vec<PathBuf>,
+        /// As JSON: an array of objects with `machine`, `core_type`, `target`, `models` (`name`, `r` and `error` of each), `judged` and `beats_constant`
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -77,18 +85,27 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             machines,
             from,
             output,
-        } if from.is_empty() => train_all(&machines, &output),
-        Args::Train { from, output, .. } => train_from(&from, &output),
+        } => {
+            let output = output.map_or_else(models::own_folder, Ok)?;
+            materials(&machines, &from)?.try_for_each(|material| {
+                let material = material?;
+                material.train(&output, material.targets())
+            })
+        }
         Args::Rules { machines, output } => {
             rules::run(&self::machines(&machines), &programs()?, &output)
         }
-        Args::Eval { machines } => eval(&machines),
+        Args::Eval {
+            machines,
+            from,
+            json,
+        } => eval(materials(&machines, &from)?, json),
     }
 }
 
 #[derive(Serialize)]
 struct Row<'a> {
-    path: &'a str,
+    path: String,
     target: Target,
     machine: &'a str,
     core_type: &'a str,
@@ -96,11 +113,11 @@ struct Row<'a> {
 }
 
 fn list(json: bool) -> anyhow::Result<()> {
-    let models = shipped();
+    let models = known()?;
     let rows: Vec<Row<'_>> = models
         .iter()
         .map(|(path, file)| Row {
-            path,
+            path: path.clone(),
             target: file.target,
             machine: &file.machine,
             core_type: &file.core_type,
@@ -113,7 +130,7 @@ fn list(json: bool) -> anyhow::Result<()> {
     let cells = rows.iter().map(|row| {
         let judged = &row.judged;
         vec![
-            row.path.to_owned(),
+            row.path.clone(),
             row.target.name().to_owned(),
             format!("{:.2}", judged.r),
             percent(judged.mape),
@@ -134,14 +151,18 @@ fn list(json: bool) -> anyhow::Result<()> {
     print(&plain(&heads, cells))
 }
 
+/// Own models, then shipped ones, by path.
+fn known() -> anyhow::Result<Vec<(String, ModelFile)>> {
+    let own = models::all()?.into_iter();
+    let own = own.map(|found| (found.path.display().to_string(), found.file));
+    Ok(own.chain(shipped()).collect())
+}
+
 fn show(name: &str, json: bool) -> anyhow::Result<()> {
-    let known = shipped().into_iter().find(|(path, _)| path == name);
-    let file = match known {
+    let shipped = shipped().into_iter().find(|(path, _)| path == name);
+    let file = match shipped {
         Some((_, file)) => file,
-        None if Path::new(name).is_file() => {
-            let text = library::read(Path::new(name))?;
-            ModelFile::parse(&text.path, &text.text)?
-        }
+        None if Path::new(name).exists() => models::read(Path::new(name))?,
         None => {
             let why =
                 format!("there is no model `{name}`; `steer model list` prints those there are");
@@ -240,19 +261,22 @@ fn machines(named: &[String]) -> Vec<String> {
     }
 }
 
-fn train_all(named: &[String], output: &Path) -> anyhow::Result<()> {
-    for machine in machines(named) {
-        if let Some(material) = Material::new(&machine)? {
-            material.train(output, &Target::ALL)?;
-        }
+/// What models of machines are trained on, or of the machine of records.
+fn materials(
+    named: &[String],
+    records: &[PathBuf],
+) -> anyhow::Result<Box<dyn Iterator<Item = anyhow::Result<Material>>>> {
+    if !records.is_empty() {
+        return Ok(Box::new(std::iter::once(from_records(records))));
     }
-    Ok(())
+    let of = |machine: String| Material::new(&machine).transpose();
+    Ok(Box::new(machines(named).into_iter().filter_map(of)))
 }
 
 /// Families of programs that a model is trained on at least: the width of its intervals needs some that it has not seen.
 const LEAST_FAMILIES: usize = 4;
 
-fn train_from(records: &[PathBuf], output: &Path) -> anyhow::Result<()> {
+fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
     let read = passes::read(records)?;
     let paired = pair(&read.topology, &read.passes);
     let lists = [Ok(&read.left_out), paired.as_ref().map(|p| &p.left_out)];
@@ -286,13 +310,13 @@ fn train_from(records: &[PathBuf], output: &Path) -> anyhow::Result<()> {
         trained_on,
         samples: paired.samples,
     };
-    let targets = material.targets();
-    material.train(output, targets)
+    material.say_missing();
+    Ok(material)
 }
 
 impl Material {
-    /// What there can be models of; says what was not counted.
-    fn targets(&self) -> &'static [Target] {
+    /// Says what records lack.
+    fn say_missing(&self) {
         for (row, core_type) in self.topology.core_types.iter().enumerate() {
             let missing = missing(&self.samples, row, core_type);
             if !missing.is_empty() {
@@ -304,13 +328,20 @@ impl Material {
                 );
             }
         }
-        if self.samples.iter().any(|s| s.energy_factor().is_finite()) {
-            return &Target::ALL;
+        if !self.targets().contains(&Target::Ef) {
+            eprintln!(
+                "steer: no models of ef: `energy_nj` was not counted on both the fastest and the slowest core type"
+            );
         }
-        eprintln!(
-            "steer: no models of ef: `energy_nj` was not counted on both the fastest and the slowest core type"
-        );
-        &[Target::Sf]
+    }
+
+    /// What there can be models of.
+    fn targets(&self) -> &'static [Target] {
+        if self.samples.iter().any(|s| s.energy_factor().is_finite()) {
+            &Target::ALL
+        } else {
+            &[Target::Sf]
+        }
     }
 
     /// Writes a model for each core type and target.
@@ -318,70 +349,108 @@ impl Material {
         let topology = &self.topology;
         for (row, core_type) in topology.core_types.iter().enumerate() {
             for target in targets {
-                let data = Data::new(&self.samples, row, core_type, *target);
-                let most = most_events(core_type);
-                let enough = || format!("{}: too few samples on {}", topology.name, core_type.name);
-                let trained = train::train(&data, &[], most).with_context(enough)?;
-                let judged = judge::judge(topology, row, &self.samples, &data, most, false)
-                    .with_context(enough)?
-                    .judged;
                 let trained_on = self.trained_on.clone();
-                let file = export::file(topology, row, &data, &trained, trained_on, judged);
+                let file = export::model(topology, row, &self.samples, *target, trained_on)
+                    .with_context(|| self.too_few(row))?;
                 let folder = output.join(&core_type.name);
                 std::fs::create_dir_all(&folder)
                     .with_context(|| format!("cannot make {}", folder.display()))?;
                 let path = folder.join(format!("{}.{}.toml", topology.name, target.name()));
                 write_atomically(&path, file.to_toml()?.as_bytes())?;
-                eprintln!(
-                    "steer: {}: r {:.2}, error {} (constant {})",
-                    path.display(),
-                    judged.r,
-                    percent(judged.mape),
-                    percent(judged.constant_mape),
-                );
+                let judged = file.judged;
+                let what = if file.judged.beats_constant() {
+                    format!("r {:.2}, error {}", judged.r, percent(judged.mape))
+                } else {
+                    "the constant only, since the model erred no less".into()
+                };
+                let constant = percent(judged.constant_mape);
+                eprintln!("steer: {}: {what} (constant {constant})", path.display());
             }
         }
         Ok(())
     }
+
+    fn too_few(&self, core_type: usize) -> String {
+        let Topology {
+            name, core_types, ..
+        } = &*self.topology;
+        format!("{name}: too few samples on {}", core_types[core_type].name)
+    }
 }
 
-fn eval(named: &[String]) -> anyhow::Result<()> {
-    let mut cells = Vec::new();
-    for machine in machines(named) {
-        let Some(material) = Material::new(&machine)? else {
-            continue;
-        };
-        let topology = &material.topology;
-        for target in Target::ALL {
-            for (row, core_type) in topology.core_types.iter().enumerate() {
-                let data = Data::new(&material.samples, row, core_type, target);
-                let most = most_events(core_type);
-                let verdict = judge::judge(topology, row, &material.samples, &data, most, true)
-                    .with_context(|| format!("{machine}: too few samples"))?;
-                cells.push(line(&machine, &core_type.name, target, &verdict));
-            }
-        }
+/// A model that was judged, beside yardsticks.
+#[derive(Serialize)]
+struct Evaluated {
+    machine: String,
+    core_type: String,
+    target: Target,
+    models: Vec<judge::Line>,
+    judged: Judged,
+    /// Else the constant is exported in its place.
+    beats_constant: bool,
+}
+
+fn eval(
+    materials: impl Iterator<Item = anyhow::Result<Material>>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    for material in materials {
+        rows.extend(material?.evaluate()?);
+    }
+    if json {
+        return print_json(&rows);
     }
     let heads: Vec<&str> = ["machine", "core type", "target"]
         .into_iter()
         .chain(judge::NAMES)
-        .chain(["in interval", "abstains"])
+        .chain(["in interval", "abstains", "exported"])
         .collect();
-    print(&plain(&heads, cells))
+    print(&plain(&heads, rows.iter().map(Evaluated::cells)))
 }
 
-fn line(machine: &str, core_type: &str, target: Target, verdict: &judge::Verdict) -> Vec<String> {
-    let models = verdict
-        .lines
-        .iter()
-        .map(|l| format!("{:.2}, {}", l.r, percent(l.mape)));
-    [machine, core_type, target.name()]
-        .into_iter()
-        .map(str::to_owned)
-        .chain(models)
-        .chain([
-            percent(verdict.judged.coverage),
-            percent(verdict.judged.abstains),
-        ])
-        .collect()
+impl Material {
+    fn evaluate(&self) -> anyhow::Result<Vec<Evaluated>> {
+        let topology = &self.topology;
+        let mut rows = Vec::new();
+        for target in self.targets() {
+            for (row, core_type) in topology.core_types.iter().enumerate() {
+                let data = Data::new(&self.samples, row, core_type, *target);
+                let most = most_events(core_type);
+                let verdict = judge::judge(topology, row, &self.samples, &data, most, true)
+                    .with_context(|| self.too_few(row))?;
+                rows.push(Evaluated {
+                    machine: topology.name.clone(),
+                    core_type: core_type.name.clone(),
+                    target: *target,
+                    beats_constant: verdict.judged.beats_constant(),
+                    judged: verdict.judged,
+                    models: verdict.lines,
+                });
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl Evaluated {
+    fn cells(&self) -> Vec<String> {
+        let models = self.models.iter();
+        let models = models.map(|l| format!("{:.2}, {}", l.r, percent(l.error)));
+        let exported = if self.beats_constant {
+            "model"
+        } else {
+            "constant"
+        };
+        [&self.machine, &self.core_type, self.target.name()]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(models)
+            .chain([
+                percent(self.judged.coverage),
+                percent(self.judged.abstains),
+                exported.into(),
+            ])
+            .collect()
+    }
 }

@@ -1,0 +1,118 @@
+//! Machines as experiments have them: the file, what is derived from it, and trained models that were found for it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use countersteer_core::machine::Machine;
+use countersteer_core::textfile::TextError;
+use countersteer_core::topology::Topology;
+use serde::{Deserialize, Serialize};
+
+use crate::library::{self, Text};
+use crate::models;
+
+/// A machine with what is derived from it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "MachineText", try_from = "MachineText")]
+pub struct LoadedMachine {
+    /// Checked.
+    pub machine: Machine,
+    /// Its file.
+    pub text: Text,
+    /// Derived.
+    pub topology: Arc<Topology>,
+    /// Files of models that were found for it.
+    pub models: Vec<PathBuf>,
+}
+
+const NO_TOML: &str = "the machine cannot be written as TOML";
+
+/// A machine as it is kept: its file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MachineText {
+    path: String,
+    text: String,
+}
+
+impl From<LoadedMachine> for MachineText {
+    fn from(loaded: LoadedMachine) -> Self {
+        let Text { path, text, .. } = loaded.text;
+        Self { path, text }
+    }
+}
+
+impl TryFrom<MachineText> for LoadedMachine {
+    type Error = TextError;
+
+    fn try_from(kept: MachineText) -> Result<Self, TextError> {
+        let MachineText { path, text } = kept;
+        let machine = Machine::parse(&path, &text)?;
+        let topology = Arc::new(Topology::new(&machine));
+        let shipped = false;
+        Ok(Self {
+            machine,
+            text: Text {
+                path,
+                text,
+                shipped,
+            },
+            topology,
+            models: Vec::new(),
+        })
+    }
+}
+
+impl LoadedMachine {
+    /// A machine by its file's name and text, as a record holds it.
+    ///
+    /// # Errors
+    /// A text that is no machine, with the line.
+    pub fn of_text(path: &str, text: &str) -> Result<Self, TextError> {
+        Self::try_from(MachineText {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        })
+    }
+
+    /// A machine that no file describes yet.
+    ///
+    /// # Errors
+    /// A value that TOML cannot hold.
+    pub fn of(machine: Machine) -> anyhow::Result<Self> {
+        let text = machine.to_toml().context(NO_TOML)?;
+        let path = format!("{}.toml", machine.name);
+        Ok(Self::try_from(MachineText { path, text })?)
+    }
+
+    /// A machine, with its file if there is one, and with the models that were trained for it and not shipped.
+    ///
+    /// # Errors
+    /// A file that is no model, with the line.
+    pub fn with_models(mut machine: Machine, text: Option<Text>) -> anyhow::Result<Self> {
+        let models = models::add(&mut machine)?;
+        let loaded = match text {
+            Some(text) if models.is_empty() => Self {
+                topology: Arc::new(Topology::new(&machine)),
+                machine,
+                text,
+                models,
+            },
+            _ => Self {
+                models,
+                ..Self::of(machine)?
+            },
+        };
+        Ok(loaded)
+    }
+}
+
+/// Reads a machine by name or file, with the models that were trained for it and not shipped.
+///
+/// # Errors
+/// A file that is not there, is no machine or no model, with the line.
+pub fn machine(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
+    let (machine, text) = library::machine(name)?;
+    Ok(Arc::new(LoadedMachine::with_models(machine, Some(text))?))
+}

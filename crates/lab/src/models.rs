@@ -1,0 +1,133 @@
+//! Trained models that were not shipped: files in `countersteer/models/CORE-TYPE/` below the data directories of the XDG base directory
+//! specification, the user's own first (`~/.local/share`), then the system's. `steer model train` writes them there.
+//!
+//! Input: a machine. Output: the same with the models that are for it, which its text then holds: records, replays and experiments
+//! that run elsewhere have the same ones.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use countersteer_cache::signature::store::{data_folders, own_data};
+use countersteer_core::machine::Machine;
+use countersteer_core::model::ModelFile;
+use countersteer_core::topology::Topology;
+
+use crate::error::{Kind, told};
+
+const FOLDER: &str = "countersteer/models";
+/// Bytes of a model file at most: eight ratios of 64 steps take a tenth of it.
+const MOST_BYTES: u64 = 1 << 18;
+
+/// A model and the file that it was found in.
+pub struct Found {
+    pub path: PathBuf,
+    pub file: ModelFile,
+}
+
+/// Where the user's own models are.
+///
+/// # Errors
+/// There is no home.
+pub fn own_folder() -> anyhow::Result<PathBuf> {
+    let data = own_data().ok_or_else(|| {
+        let why = "neither XDG_DATA_HOME nor HOME is set: name a folder for models with -o";
+        told(Kind::Usage, why)
+    })?;
+    Ok(data.join(FOLDER))
+}
+
+/// Gives a machine the models that are for it, behind those that its own file has; where they were found.
+///
+/// # Errors
+/// A file that cannot be read or is no model, with its line.
+pub fn add(machine: &mut Machine) -> anyhow::Result<Vec<PathBuf>> {
+    let types = Topology::new(machine).core_types;
+    let mut found = Vec::new();
+    // The last of several goes first.
+    for folder in data_folders().iter().rev() {
+        for core_type in &types {
+            found.extend(of_core_type(&folder.join(FOLDER), &core_type.name)?);
+        }
+    }
+    found.retain(|found| found.file.is_for(&types));
+    let (paths, files): (Vec<_>, Vec<_>) = found.into_iter().map(|f| (f.path, f.file)).unzip();
+    machine.model.splice(0..0, files);
+    Ok(paths)
+}
+
+/// All models in the data directories.
+///
+/// # Errors
+/// As [`add`].
+pub fn all() -> anyhow::Result<Vec<Found>> {
+    let mut all = Vec::new();
+    for folder in data_folders() {
+        let folder = folder.join(FOLDER);
+        for core_type in entries(&folder)? {
+            if let Some(name) = core_type.file_name().and_then(|name| name.to_str()) {
+                all.extend(of_core_type(&folder, name)?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn of_core_type(folder: &Path, core_type: &str) -> anyhow::Result<Vec<Found>> {
+    let is_toml = |path: &PathBuf| path.extension().is_some_and(|e| e == "toml");
+    let files = entries(&folder.join(core_type))?.into_iter();
+    let read = |path: PathBuf| {
+        let file = read(&path)?;
+        if file.core_type != core_type {
+            let of = &file.core_type;
+            let why = format!(
+                "{}: this is a model of {of}: move it to {}",
+                path.display(),
+                folder.join(of).display()
+            );
+            return Err(told(Kind::BadInput, why));
+        }
+        Ok(Found { path, file })
+    };
+    files.filter(is_toml).map(read).collect()
+}
+
+/// What is in a folder, in order; nothing where there is none.
+fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let cannot = || format!("cannot read {}", folder.display());
+    let listed = std::fs::read_dir(folder).with_context(cannot)?;
+    let mut paths: Vec<PathBuf> = listed
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .with_context(cannot)?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Reads a model file.
+///
+/// # Errors
+/// It cannot be read, or is no model, with its line.
+pub fn read(path: &Path) -> anyhow::Result<ModelFile> {
+    let shown = path.display().to_string();
+    let cannot = || format!("cannot read {shown}");
+    // Opening a pipe would wait for its other end.
+    if !std::fs::metadata(path).with_context(cannot)?.is_file() {
+        return Err(told(Kind::BadInput, format!("{shown}: this is no file")));
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).with_context(cannot)?;
+    file.take(MOST_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .with_context(cannot)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let why = format!("{shown}: no model is larger than {MOST_BYTES} bytes");
+        return Err(told(Kind::BadInput, why));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|_| told(Kind::BadInput, format!("{shown}: this is no text file")))?;
+    Ok(ModelFile::parse(&shown, &text)?)
+}
