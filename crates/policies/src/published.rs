@@ -261,14 +261,15 @@ impl Published {
 
 /// Pairs of equal things, those with most in common first; `common` is none for pairs that are not equal.
 fn matched(count: usize, common: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
-    let mut pairs: Vec<(usize, usize, usize)> = (0..count)
-        .flat_map(|from| (0..count).map(move |to| (from, to)))
+    let all = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+    // Most pairs have nothing in common and need no sorting.
+    let (mut pairs, strangers): (Vec<_>, Vec<_>) = all
         .filter_map(|(from, to)| Some((common(from, to)?, from, to)))
-        .collect();
-    pairs.sort_by(|a, b| b.0.cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        .partition(|pair| pair.0 > 0);
+    pairs.sort_by_key(|(common, ..)| std::cmp::Reverse(*common));
     let mut target = vec![None; count];
     let mut taken = vec![false; count];
-    for (_, from, to) in pairs {
+    for (_, from, to) in pairs.into_iter().chain(strangers) {
         if target[from].is_none() && !taken[to] {
             target[from] = Some(to);
             taken[to] = true;

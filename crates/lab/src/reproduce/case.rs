@@ -100,7 +100,7 @@ pub enum Method {
     },
     /// Each program alone on the first of some CPUs, by several readers of its counters. Rows are programs; arms are the readers.
     Readers { programs: Vec<String>, cpus: String },
-    /// Each program alone on one CPU of each of two core groups, while sets of events take turns. Rows are programs; arms say whether
+    /// Each program alone on one CPU of each of two core groups, while event sets are multiplexed. Rows are programs; arms say whether
     /// changes of phase are looked for.
     Turns {
         programs: Vec<String>,

@@ -1,7 +1,7 @@
 //! What readings of counters add up to, and what reading them costs.
 //!
 //! Source: PMCTrack, figure 4: two tools read the IPC and the miss rate of the same programs. Here the readers are counts of the whole
-//! run, samples of one set of events, and samples of sets that take turns, each of which sees a part of the run.
+//! run, samples of one event set, and samples of multiplexed event sets, each of which sees a part of the run.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub const READERS: [Reader; 4] = [
         events: &[Event::LlcMisses],
     },
     Reader {
-        arm: "in-turn",
+        arm: "multiplexed",
         period_ms: 100.0,
         events: &[
             Event::LlcMisses,
@@ -67,7 +67,7 @@ struct Sums {
     misses: f64,
     /// Instructions while misses were counted.
     beside_misses: f64,
-    /// Sets that took turns.
+    /// Event sets that were multiplexed.
     sets: u32,
 }
 

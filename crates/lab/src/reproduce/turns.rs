@@ -1,4 +1,4 @@
-//! How far predictions are off while sets of events take turns, with and without the check for phases.
+//! How far predictions are off while event sets are multiplexed, with and without the check for phases.
 //!
 //! Source: PMCTrack, section 4.1.2 and figure 7. Each program runs on either core type; whatever the metric says after a sample is in
 //! force until the next. Output: mean of its distance from the true factor of that moment, and from what the same model says on a machine

@@ -146,7 +146,7 @@ pub const MEASURES: &[Measure] = &[
         "sf_off",
         "distance of the predicted factor from what the same model says where all events are counted at once, likewise",
     ),
-    measure("sets", "sets of events that take turns"),
+    measure("sets", "event sets that are multiplexed"),
     measure(
         "ipc_range",
         "IPC that a twentieth of the periods exceed over the one that a twentieth do not reach",

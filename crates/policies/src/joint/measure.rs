@@ -15,6 +15,9 @@ const WHOLE: f64 = 0.95;
 /// A cache with at least this part free has room to spare.
 const ROOMY: f64 = 0.1;
 
+/// Where each metric stands in a row.
+type Columns = [Option<usize>; METRICS.len()];
+
 /// Metrics of a thread in the last interval.
 #[derive(Clone, Copy, Default)]
 struct Reading {
@@ -32,11 +35,10 @@ struct Reading {
 }
 
 impl Joint {
-    fn read(&self, view: &View<'_>, thread: ThreadId) -> Option<Reading> {
+    fn read(&self, view: &View<'_>, columns: &Columns, thread: ThreadId) -> Option<Reading> {
         let row = view.metrics.row(thread)?;
-        let column = |name| view.metrics.names().iter().position(|n| *n == name);
         let value = |nth: usize| {
-            row.get(column(METRICS[nth])?)
+            row.get(columns[nth]?)
                 .copied()
                 .flatten()
                 .filter(|v| v.is_finite())
@@ -75,6 +77,7 @@ impl Joint {
         self.bans.retain(|(id, _), _| alive(id));
         let passed_s = view.now.since(self.last).as_secs_f64();
         let kinds = self.places.kinds.len();
+        let columns = METRICS.map(|name| view.metrics.column(name));
         let mut readings = BTreeMap::new();
         for info in view.threads {
             let active = stirred.binary_search_by_key(&info.id, |t| t.id).is_ok();
@@ -83,7 +86,7 @@ impl Joint {
                 .entry(info.id)
                 .or_insert_with(|| Estimate::new(kinds));
             estimate.stirred(info, active);
-            if let Some(reading) = self.read(view, info.id).filter(|r| r.ran_s > 0.0) {
+            if let Some(reading) = self.read(view, &columns, info.id).filter(|r| r.ran_s > 0.0) {
                 readings.insert(info.id, reading);
             }
         }
