@@ -9,7 +9,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm test-python wheel fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
+.PHONY: demo test test-vm test-python wheel artifact fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -36,6 +36,10 @@ wheel:
 	@scripts/install.sh python3 python3-venv
 	python3 -m venv target/wheel-venv && target/wheel-venv/bin/pip install --quiet 'maturin>=1.9.4,<2'
 	target/wheel-venv/bin/maturin build --release --manifest-path crates/python/Cargo.toml --out target/wheels
+
+# What a reviewer needs to check our claims offline: wheel, profiles, a record, the claims and a script that runs them.
+artifact: wheel
+	packaging/artifact/make.sh $$(ls -t target/wheels/*.whl | head -1) out/countersteer-artifact.tar.gz
 
 # Every parser of outside input on changed examples: FUZZ runs of each (those that simulate or read folders get a part of that).
 FUZZ ?= 1000000
