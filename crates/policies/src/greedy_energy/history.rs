@@ -80,6 +80,8 @@ pub(super) struct History {
     tolerance: f64,
     threads: BTreeMap<ThreadId, VecDeque<Slice>>,
     pub caches: Vec<Cache>,
+    /// By CPU, the caches that it is under.
+    above: Vec<Vec<usize>>,
     programs: BTreeMap<ProgramId, Sharing>,
 }
 
@@ -104,12 +106,19 @@ const FADE: f64 = 0.1;
 
 impl History {
     pub fn new(topology: &Topology, k: usize, j: usize, tolerance: f64) -> Self {
+        let caches = caches(topology);
+        let above = |cpu: usize| {
+            (0..caches.len())
+                .filter(|row| caches[*row].cpus[cpu])
+                .collect()
+        };
         Self {
             k,
             j,
             tolerance,
             threads: BTreeMap::new(),
-            caches: caches(topology),
+            above: (0..topology.cpus.len()).map(above).collect(),
+            caches,
             programs: BTreeMap::new(),
         }
     }
@@ -172,25 +181,23 @@ impl History {
 
     /// Takes in the caches' miss rates of a slice: `places` has each thread that ran, its program and its CPU.
     pub fn push_caches(&mut self, places: &[(ThreadId, ProgramId, usize)]) {
-        for row in 0..self.caches.len() {
-            let level = self.caches[row].level;
-            let inside = places
-                .iter()
-                .filter(|(.., cpu)| self.caches[row].cpus[*cpu]);
-            let sums = inside
-                .filter_map(|(id, ..)| {
-                    let slice = self.latest(*id)?;
-                    let (accesses, misses) = slice.rates.at_level(level)?;
-                    Some((slice.used * accesses, slice.used * misses))
-                })
-                .fold((0.0, 0.0), |(a, m), (accesses, misses)| {
-                    (a + accesses, m + misses)
-                });
-            if sums.0 > 0.0 {
-                let rates = &mut self.caches[row].rates;
-                rates.push_back(sums.1 / sums.0);
-                while rates.len() > self.k + self.j {
-                    rates.pop_front();
+        let mut sums = vec![(0.0, 0.0); self.caches.len()];
+        for (id, _, cpu) in places {
+            let Some(slice) = self.latest(*id) else {
+                continue;
+            };
+            for cache in &self.above[*cpu] {
+                if let Some((accesses, misses)) = slice.rates.at_level(self.caches[*cache].level) {
+                    sums[*cache].0 += slice.used * accesses;
+                    sums[*cache].1 += slice.used * misses;
+                }
+            }
+        }
+        for (cache, (accesses, misses)) in self.caches.iter_mut().zip(sums) {
+            if accesses > 0.0 {
+                cache.rates.push_back(misses / accesses);
+                while cache.rates.len() > self.k + self.j {
+                    cache.rates.pop_front();
                 }
             }
         }
@@ -199,8 +206,8 @@ impl History {
 
     fn push_sharing(&mut self, places: &[(ThreadId, ProgramId, usize)]) {
         let cache_of = |cpu: usize| {
-            let last = |c: &Cache| c.level == LEVELS - 1 && c.cpus[cpu];
-            self.caches.iter().position(last)
+            let mut above = self.above[cpu].iter().copied();
+            above.find(|cache| self.caches[*cache].level == LEVELS - 1)
         };
         let mut count: BTreeMap<(ProgramId, Option<usize>), usize> = BTreeMap::new();
         for (_, program, cpu) in places {
@@ -225,6 +232,11 @@ impl History {
             };
             *mean = Some(mean.map_or(rate, |old| old + FADE * (rate - old)));
         }
+    }
+
+    /// The caches that a CPU is under.
+    pub fn above(&self, cpu: usize) -> &[usize] {
+        &self.above[cpu]
     }
 
     /// Whether a cache misses more than it did by the tolerance.

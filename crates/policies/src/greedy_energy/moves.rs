@@ -57,9 +57,9 @@ impl Search<'_> {
     /// How much a thread misses on another CPU over what it does now.
     fn misses(&self, from: usize, to: usize) -> f64 {
         let contended = |cpu: usize, other: usize| {
-            let caches = self.history.caches.iter().enumerate();
-            let mut apart = caches.filter(|(_, c)| c.cpus[cpu] && !c.cpus[other]);
-            apart.any(|(row, _)| self.history.is_contended(row))
+            let above = self.history.above(cpu).iter();
+            let mut apart = above.filter(|row| !self.history.caches[**row].cpus[other]);
+            apart.any(|row| self.history.is_contended(*row))
         };
         match (contended(from, to), contended(to, from)) {
             (true, false) => 1.0 - self.tolerance,
