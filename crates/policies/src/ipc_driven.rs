@@ -230,3 +230,91 @@ impl Policy for IpcDriven {
         placement
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use countersteer_core::testing::{SMT, topology};
+
+    use super::*;
+
+    const NOW: Nanos = Nanos::from_millis(10_000);
+
+    /// A policy that knows two threads at home on the fast and on the slow type, by the ratios of their speeds.
+    fn knowing(ratios: [f64; 2]) -> IpcDriven {
+        let topology = topology(SMT);
+        let seats = Seats::new(&topology);
+        let known = |home: usize| {
+            let known = Known {
+                home,
+                at: home,
+                ips: vec![Some(ratios[home] * 1e9), Some(1e9)],
+                ipc: Some(1.0),
+                ..Known::default()
+            };
+            (ThreadId::from_index(home), known)
+        };
+        IpcDriven {
+            needs: Needs::NOTHING,
+            threshold: 0.1,
+            inactivity: Nanos::from_millis(1_000),
+            types: Types::new(&topology, &seats),
+            seats,
+            threads: [known(0), known(1)].into(),
+        }
+    }
+
+    fn homes(policy: &IpcDriven) -> Vec<usize> {
+        policy.threads.values().map(|k| k.home).collect()
+    }
+
+    #[test]
+    fn a_ratio_is_the_speed_on_the_faster_type_over_that_on_the_slower() {
+        let mut known = Known {
+            ips: vec![Some(3e9), Some(2e9)],
+            ..Known::default()
+        };
+        assert_eq!(known.ratio(0, 1), Some(1.5));
+        assert_eq!(known.ratio(0, 2), None, "there is no such type");
+        known.ips[1] = Some(0.0);
+        assert_eq!(known.ratio(0, 1), None);
+        known.ips[1] = None;
+        assert_eq!(known.ratio(0, 1), None);
+    }
+
+    #[test]
+    fn the_lowest_ratio_on_fast_cores_gives_way_to_a_higher_one() {
+        let mut policy = knowing([1.2, 2.0]);
+        policy.swap(NOW);
+        assert_eq!(homes(&policy), [1, 0]);
+        for known in policy.threads.values() {
+            assert_eq!(
+                (known.at, known.arrived, known.ipc),
+                (known.home, NOW, None)
+            );
+        }
+        for ratios in [[2.0, 1.2], [1.5, 1.5]] {
+            let mut policy = knowing(ratios);
+            policy.swap(NOW);
+            assert_eq!(homes(&policy), [0, 1], "{ratios:?}");
+        }
+    }
+
+    #[test]
+    fn who_came_lately_or_is_on_a_visit_is_not_swapped() {
+        for thread in [0, 1] {
+            let mut policy = knowing([1.2, 2.0]);
+            let late = policy.threads.get_mut(&ThreadId(thread)).unwrap();
+            late.arrived = Nanos::from_millis(9_001);
+            policy.swap(NOW);
+            assert_eq!(homes(&policy), [0, 1]);
+            policy.swap(Nanos::from_millis(10_001));
+            assert_eq!(homes(&policy), [1, 0], "it has rested for a second");
+
+            let mut policy = knowing([1.2, 2.0]);
+            let away = policy.threads.get_mut(&ThreadId(thread)).unwrap();
+            away.at = 1 - away.home;
+            policy.swap(NOW);
+            assert_eq!(homes(&policy), [0, 1]);
+        }
+    }
+}

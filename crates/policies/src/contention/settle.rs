@@ -183,4 +183,66 @@ mod tests {
         assert!(!settle.due(&IDS, &IDS));
         assert!(settle.due(&IDS[..1], &IDS[..1]));
     }
+
+    /// Intervals until it is time to look again.
+    fn wait(settle: &mut Settle) -> u32 {
+        let mut intervals = 1;
+        while !settle.due(&IDS, &IDS) {
+            intervals += 1;
+        }
+        intervals
+    }
+
+    #[test]
+    fn each_trial_in_vain_makes_the_next_wait_eight_times_as_long() {
+        let mut settle = Settle::default();
+        let speeds = [Some(1.0); 2];
+        assert_eq!(wait(&mut settle), 1);
+        let mut waits = Vec::new();
+        for _ in 0..4 {
+            settle.attempt(&HERE, &speeds, Some(&THERE));
+            assert_eq!(wait(&mut settle), TRIAL);
+            let verdict = settle.judge(&THERE, &speeds);
+            assert_eq!(verdict, Verdict::Back(HERE.to_vec()));
+            waits.push(wait(&mut settle));
+        }
+        assert_eq!(waits, [8, 64, 256, 256]);
+        assert_eq!(settle.refused().len(), 4);
+        // Holding the present mapping waits as long.
+        settle.attempt(&HERE, &speeds, Some(&HERE));
+        assert_eq!(wait(&mut settle), 256);
+    }
+
+    #[test]
+    fn a_gain_is_kept_if_it_is_clear_and_proven_later_by_any() {
+        let reached = |gain: f64| [Some(1.0), Some(gain)];
+        // Half of the logarithm of 1.061 and of 1.063 are on either side of 3 %.
+        for (gain, kept) in [(1.061, false), (1.063, true)] {
+            let mut settle = Settle::default();
+            wait(&mut settle);
+            settle.attempt(&HERE, &reached(1.0), Some(&THERE));
+            wait(&mut settle);
+            let verdict = settle.judge(&THERE, &reached(gain));
+            assert_eq!(verdict == Verdict::Kept, kept, "{gain}");
+            if kept {
+                assert_eq!(wait(&mut settle), PROOF);
+                assert_eq!(settle.judge(&THERE, &reached(1.001)), Verdict::Kept);
+                assert_eq!(settle.judge(&THERE, &reached(1.0)), Verdict::Nothing);
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_counts_for_no_more_than_the_most() {
+        let old = [Some(1.0), Some(1.0), None, Some(0.0)];
+        assert_eq!(
+            change(&old, &[Some(1e9), Some(1.0), Some(2.0), Some(2.0)]),
+            0.75
+        );
+        assert_eq!(
+            change(&old, &[Some(1e-9), Some(1.0), Some(2.0), None]),
+            -0.75
+        );
+        assert_eq!(change(&[None], &[None]), 0.0);
+    }
 }

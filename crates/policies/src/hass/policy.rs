@@ -464,3 +464,6 @@ impl Policy for Hass {
         placement
     }
 }
+
+#[cfg(test)]
+mod tests;
