@@ -1,0 +1,121 @@
+//! What policies say beside places is heeded by the simulator, and shows in what comes of a run.
+
+#![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+
+use std::path::Path;
+use std::sync::Arc;
+
+use countersteer_core::engine::{Engine, Watch};
+use countersteer_core::machine::Governor;
+use countersteer_core::placement::{AdmissionTable, Placement};
+use countersteer_core::topology::GroupBy;
+use countersteer_core::units::Nanos;
+use countersteer_lab::{Experiment, Finished, SimOptions, plan};
+use countersteer_report::record::{Detail, Record};
+use countersteer_sim::engine::Simulation;
+
+fn run(machine: &str, workload: &str, policy: &str, governor: Option<Governor>) -> Finished {
+    let mut experiment = Experiment::named(machine, workload, policy).unwrap();
+    experiment.options.rounds = 1;
+    experiment.options.governor = governor;
+    experiment.detail = Some(Detail::Everything);
+    experiment.run().unwrap()
+}
+
+fn unheeded(finished: &Finished) -> u32 {
+    let record: &Record = finished.record.as_ref().unwrap();
+    record.steps.iter().map(|step| step.unheeded).sum()
+}
+
+/// Completion time of the first program of a name.
+fn seconds(finished: &Finished, program: &str) -> f64 {
+    let mut programs = finished.score.programs.iter();
+    programs.find(|p| &*p.name == program).unwrap().completion_s
+}
+
+#[test]
+fn way_masks_of_a_policy_keep_poison_small() {
+    let of = |policy| run("i9-12900k-8p8e", "shared-caches", policy, None);
+    let together = of("contention");
+    let split = of("contention:ways=split");
+    assert_eq!((unheeded(&together), unheeded(&split)), (0, 0));
+    // One cache: nothing but the ways can differ.
+    let faster = |program| seconds(&together, program) / seconds(&split, program);
+    assert!(faster("xz") > 1.5, "{}", faster("xz"));
+    assert!(faster("sieve") < 0.95, "{}", faster("sieve"));
+    assert!(split.score.stp > 1.05 * together.score.stp);
+}
+
+/// Programs that sleep most of the time look small to a governor.
+const SLEEPERS: &str = r#"
+title = "two that sleep"
+[[program]]
+profile = "PROFILES/gzip.json"
+threads = 1
+burst_mi = 5.0
+sleep_ms = 30.0
+[[program]]
+profile = "PROFILES/perl.json"
+threads = 1
+burst_mi = 5.0
+sleep_ms = 30.0
+"#;
+
+fn sleepers(dir: &Path, more: &str) -> String {
+    let profiles = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded");
+    let path = dir.join("sleepers.toml");
+    std::fs::write(&path, SLEEPERS.replace("PROFILES", profiles) + more).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn frequency_hints_of_a_policy_make_fast_cores_fast_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let workload = sleepers(dir.path(), "");
+    let of = |policy, governor| run("juno-2-4", &workload, policy, Some(governor));
+    let free = of("hsf", Governor::Schedutil);
+    let hinted = of("hsf:clamp=on", Governor::Schedutil);
+    assert_eq!(unheeded(&hinted), 0);
+    for program in ["gzip", "perl"] {
+        let faster = seconds(&free, program) / seconds(&hinted, program);
+        assert!(faster > 1.1, "{program} {faster}");
+    }
+    assert!(unheeded(&of("hsf:clamp=on", Governor::Performance)) > 0);
+}
+
+/// A program that starts long before the policy decides again is where the table says, not where Linux would start it.
+#[test]
+fn admission_tables_place_threads_between_decisions() {
+    let dir = tempfile::tempdir().unwrap();
+    let workload = sleepers(dir.path(), "start_s = 0.01\n");
+    let experiment = Experiment::named("juno-2-4", &workload, "linux").unwrap();
+    let topology = &experiment.machine.topology;
+    let plan = plan::plan(&experiment.workload, topology).unwrap();
+    for group in topology.groups_by(GroupBy::CoreType) {
+        let config = SimOptions::default().config(1, false);
+        let mut simulation = Simulation::new(Arc::clone(topology), &plan, config).unwrap();
+        let watch = Watch::default();
+        simulation.observe(&watch, Nanos::from_millis(1)).unwrap();
+        let table = AdmissionTable {
+            metric: "sf".into(),
+            rows: vec![(f64::NEG_INFINITY, group.id)],
+        };
+        let placement = Placement {
+            admission: Some(table),
+            ..Placement::default()
+        };
+        simulation.apply(&placement).unwrap();
+        let seen = simulation.observe(&watch, Nanos::from_millis(12)).unwrap();
+        let late = seen
+            .threads
+            .iter()
+            .find(|t| t.program.index() == 1)
+            .unwrap();
+        assert!(
+            group.cpus.contains(late.cpu),
+            "{} {:?}",
+            group.name,
+            late.cpu
+        );
+    }
+}
