@@ -2,7 +2,8 @@
 //!
 //! Input: names, seed and [`Score`]. Output: [`Comparison`], whose fields other programs rely on.
 
-use countersteer_core::score::Score;
+use countersteer_core::machine::SfSpread;
+use countersteer_core::score::{ProgramScore, Score};
 use serde::{Deserialize, Serialize};
 
 use crate::record::Record;
@@ -60,6 +61,10 @@ pub struct CompareProgram {
     pub alone_fast_s: f64,
     /// Alone on the slowest cores only.
     pub alone_slow_s: f64,
+    /// Where nine of ten measured speed-up factors are, by the simulated one (alone on slow over alone on fast cores); absent where
+    /// cores are alike to the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sf_interval: Option<(f64, f64)>,
     /// Completion over alone on the whole machine.
     pub slowdown: f64,
     /// Instructions per cycle and last-level misses with intervals, where the run was sampled.
@@ -116,6 +121,7 @@ impl CompareRun {
                     completion_s: p.completion_s,
                     alone_fast_s: p.alone_fast_s,
                     alone_slow_s: p.alone_slow_s,
+                    sf_interval: sf_interval(p),
                     slowdown: p.slowdown,
                     sampled: p.sampled.map(|s| CompareSampled {
                         ipc: p.ipc,
@@ -140,5 +146,35 @@ impl CompareRun {
             m.seed,
             &record.score(),
         )
+    }
+}
+
+/// Times alone that are no further apart are alike.
+const EQUAL: f64 = 1e-6;
+
+fn sf_interval(p: &ProgramScore) -> Option<(f64, f64)> {
+    let sf = p.alone_slow_s / p.alone_fast_s;
+    (sf > 1.0 + EQUAL).then(|| SfSpread::KNOWN.interval(sf))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simulated_factors_have_the_spread_of_the_model() {
+        let alone = |slow: f64| ProgramScore {
+            name: "p".into(),
+            completion_s: 3.0,
+            alone_fast_s: 2.0,
+            alone_slow_s: slow,
+            slowdown: 1.5,
+            ipc: 1.0,
+            runs: 3,
+            sampled: None,
+        };
+        let SfSpread { low, high, .. } = SfSpread::KNOWN;
+        assert_eq!(sf_interval(&alone(4.0)), Some((2.0 * low, 2.0 * high)));
+        assert_eq!(sf_interval(&alone(2.0)), None);
     }
 }

@@ -354,6 +354,7 @@ mod tests {
             completion_s: time,
             alone_fast_s: 1.0,
             alone_slow_s: 1.0,
+            sf_interval: None,
             slowdown: time,
             sampled: None,
         };

@@ -284,8 +284,7 @@ fn sampled(run: &CompareRun) -> String {
 
 /// What the ratio of times alone is worth, if it is one of unequal cores.
 fn spread(run: &CompareRun) -> String {
-    let unequal = |p: &CompareProgram| p.alone_slow_s > p.alone_fast_s * (1.0 + EQUAL);
-    if !run.programs.iter().any(unequal) {
+    if run.programs.iter().all(|p| p.sf_interval.is_none()) {
         return String::new();
     }
     let SfSpread {

@@ -241,6 +241,7 @@ mod tests {
             completion_s,
             alone_fast_s: alone,
             alone_slow_s: alone,
+            sf_interval: None,
             slowdown: completion_s / alone,
             sampled: None,
         };

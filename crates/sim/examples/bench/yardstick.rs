@@ -1,8 +1,9 @@
-//! Cycles per instruction of the hot loops of small programs, between misses, beside LLVM's scheduling models.
+//! Cycles per instruction of the hot loops of small programs, between misses, beside LLVM's scheduling models and OSACA.
 //!
 //! The programs are those of `demo/kernels.c`, whose recordings are in `profiles/recorded`. The model's figure is that of the
-//! longest phase of the recording, branches and misses left out; `llvm-mca` has the loop itself, compiled here, out of the first
-//! level of the cache. Both are models, so a difference says where to look, not who is right.
+//! longest phase of the recording, branches and misses left out; `llvm-mca` and `osaca` have the loop itself, compiled here, out of the
+//! first level of the cache. All are models, so a difference says where to look, not who is right: OSACA takes the busiest port
+//! or the longest loop-carried dependence, whichever is longer, and knows no width and no window.
 
 use std::error::Error;
 use std::path::Path;
@@ -17,10 +18,10 @@ use super::runner::{machine, profiles, quantile, root};
 
 /// Programs of `demo/kernels.c` whose time is in one innermost loop.
 const KERNELS: [&str; 6] = ["stream", "stencil", "matmul", "sieve", "chase", "mix"];
-/// Core types: machine, name there, name in LLVM.
-const CORES: [(&str, &str, &str); 2] = [
-    ("i9-12900k-8p8e", "golden-cove", "alderlake"),
-    ("ryzen-7950x3d", "zen4", "znver4"),
+/// Core types: machine, name there, name in LLVM, name in OSACA.
+const CORES: [(&str, &str, &str, &str); 2] = [
+    ("i9-12900k-8p8e", "golden-cove", "alderlake", "SPR"),
+    ("ryzen-7950x3d", "zen4", "znver4", "ZEN4"),
 ];
 /// Releases of `llvm-mca` that know these core types, best first.
 const TOOLS: [&str; 6] = [
@@ -35,7 +36,7 @@ const TOOLS: [&str; 6] = [
 /// Prints the section, or why not.
 pub fn run() -> Result<(), Box<dyn Error>> {
     println!(
-        "\n### Hot loops beside LLVM's scheduling models: cycles per instruction between misses\n"
+        "\n### Hot loops beside LLVM's scheduling models and OSACA: cycles per instruction between misses\n"
     );
     let Some(tool) = TOOLS.into_iter().find(|tool| works(tool)) else {
         println!(
@@ -54,37 +55,55 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             return Ok(());
         }
     };
-    println!("{tool}; gcc -O2. model/`llvm-mca`.\n");
-    println!(
-        "| loop | instructions | {} | {} |\n|---|---|---|---|",
-        CORES[0].1, CORES[1].1
-    );
-    let mut errors = [Vec::new(), Vec::new()];
-    for (kernel, block) in &loops {
+    table(tool, &loops)
+}
+
+/// Prints the table: rows are loops, columns core types and yardsticks.
+fn table(tool: &str, loops: &[(&str, Vec<String>)]) -> Result<(), Box<dyn Error>> {
+    let with_osaca = osaca("SPR", &["addq %rax, %rbx".to_owned()]).is_ok();
+    let missing = if with_osaca {
+        ""
+    } else {
+        ", which is not installed"
+    };
+    println!("gcc -O2. Model/`{tool}`, model/OSACA{missing}.\n");
+    let heads = CORES.map(|(_, core, ..)| format!("{core}, LLVM | {core}, OSACA"));
+    println!("| loop | instructions | {} |", heads.join(" | "));
+    println!("|---|---|---|---|---|---|");
+    let mut errors: [Vec<f64>; 2 * CORES.len()] = Default::default();
+    for (kernel, block) in loops {
         let mut cells = Vec::new();
-        for ((machine, core, cpu), errors) in CORES.iter().zip(&mut errors) {
-            let (ours, theirs) = (base(machine, core, kernel)?, mca(tool, cpu, block)?);
-            errors.push((ours / theirs - 1.0).abs());
-            cells.push(format!(
-                "{ours:.3}/{theirs:.3} {:+.0} %",
-                (ours / theirs - 1.0) * 100.0
-            ));
+        for (machine, core, cpu, arch) in CORES {
+            let ours = base(machine, core, kernel)?;
+            let theirs = [mca(tool, cpu, block).map(Some)?, osaca(arch, block).ok()];
+            for theirs in theirs {
+                let differs = theirs.map(|theirs| ours / theirs - 1.0);
+                errors[cells.len()].extend(differs.map(f64::abs));
+                cells.push(match (theirs, differs) {
+                    (Some(theirs), Some(by)) => {
+                        format!("{ours:.3}/{theirs:.3} {:+.0} %", by * 100.0)
+                    }
+                    _ => String::new(),
+                });
+            }
         }
         println!("| {kernel} | {} | {} |", block.len(), cells.join(" | "));
     }
-    for ((_, core, _), errors) in CORES.iter().zip(&mut errors) {
+    let medians = errors.iter_mut().map(|errors| {
         errors.sort_by(f64::total_cmp);
-        println!(
-            "\nMedian difference on {core}: {:.0} %.",
-            quantile(errors, 0.5) * 100.0
-        );
-    }
+        match errors.is_empty() {
+            true => String::new(),
+            false => format!("{:.0} %", quantile(errors, 0.5) * 100.0),
+        }
+    });
+    let medians: Vec<String> = medians.collect();
+    println!("| median difference | | {} |", medians.join(" | "));
     Ok(())
 }
 
 fn works(tool: &str) -> bool {
     let known = |cpu: &str| mca(tool, cpu, &["addq %rax, %rbx".to_owned()]).is_ok();
-    CORES.iter().all(|(_, _, cpu)| known(cpu))
+    CORES.iter().all(|(_, _, cpu, _)| known(cpu))
 }
 
 /// Output of a command, or what went wrong.
@@ -180,8 +199,8 @@ fn hottest(code: &[(u64, String)]) -> Option<Vec<String>> {
     )
 }
 
-/// Cycles per instruction of a loop by `llvm-mca`.
-fn mca(tool: &str, cpu: &str, block: &[String]) -> Result<f64, String> {
+/// What a tool says of a loop: `.Lstart`, the loop, and a jump back to it.
+fn analysed(tool: &str, arguments: &[&str], block: &[String]) -> Result<String, String> {
     let lines = block.iter().map(|text| match target(text) {
         Some(_) => {
             text.split_whitespace()
@@ -193,16 +212,17 @@ fn mca(tool: &str, cpu: &str, block: &[String]) -> Result<f64, String> {
         None => text.clone(),
     });
     let source = format!(".Lstart:\n{}\n", lines.collect::<Vec<_>>().join("\n"));
-    let file =
-        std::env::temp_dir().join(format!("countersteer-loop-{}-{cpu}.s", std::process::id()));
+    let file = std::env::temp_dir().join(format!("countersteer-loop-{}.s", std::process::id()));
     std::fs::write(&file, source).map_err(|e| e.to_string())?;
-    let mut command = Command::new(tool);
-    command
-        .args(["-march=x86-64", &format!("-mcpu={cpu}"), "-iterations=1000"])
-        .arg(&file);
-    let text = output(&mut command);
+    let text = output(Command::new(tool).args(arguments).arg(&file));
     std::fs::remove_file(&file).map_err(|e| e.to_string())?;
-    let text = text?;
+    text
+}
+
+/// Cycles per instruction of a loop by `llvm-mca`.
+fn mca(tool: &str, cpu: &str, block: &[String]) -> Result<f64, String> {
+    let cpu = format!("-mcpu={cpu}");
+    let text = analysed(tool, &["-march=x86-64", &cpu, "-iterations=1000"], block)?;
     let figure = |key: &str| -> Option<f64> {
         let line = text.lines().find(|line| line.starts_with(key))?;
         line[key.len()..].trim().parse().ok()
@@ -211,6 +231,20 @@ fn mca(tool: &str, cpu: &str, block: &[String]) -> Result<f64, String> {
     cycles
         .map(|(cycles, n)| cycles / n)
         .ok_or(format!("`{tool}` did not say how many cycles"))
+}
+
+/// Cycles per instruction of a loop by `osaca`: the busiest port, or the longest dependence from one turn to the next.
+fn osaca(arch: &str, block: &[String]) -> Result<f64, String> {
+    let arguments = ["--arch", arch, "--syntax", "ATT", "--ignore-unknown"];
+    let text = analysed("osaca", &arguments, block)?;
+    // The sums below the table: each port, the critical path, and the loop-carried dependence.
+    let sums = text.lines().find_map(|line| {
+        let figures: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
+        figures.ok().filter(|figures| figures.len() > 4)
+    });
+    let mut sums = sums.ok_or("`osaca` printed no sums")?;
+    sums.remove(sums.len() - 2);
+    Ok(sums.into_iter().fold(0.0, f64::max) / block.len() as f64)
 }
 
 /// Cycles per instruction of the longest phase of a recorded program, without those for branches and misses.
