@@ -11,7 +11,8 @@
 //! Assumes: equal big-core time is fair. Loses: throughput when SFs differ (`hsf`), fairness because equal time is not equal
 //! slowdown (`acfs`), and an application with many threads gains little from its share.
 
-use std::collections::BTreeMap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use countersteer_core::placement::{Placement, Reason};
@@ -90,23 +91,30 @@ impl RoundRobin {
                     .then(b.cmp(a))
             });
         }
-        let mut projected: BTreeMap<ProgramId, (f64, f64)> = queues
-            .iter()
-            .map(|(program, rows)| {
-                let nice = entries[rows[0]].info.nice;
-                let step = self.turn.as_secs_f64() / nice_weight(nice);
-                (*program, (self.used_s(view, *program, nice), step))
-            })
-            .collect();
+        let waiting = |program: ProgramId, used_s: f64, rows: &[usize]| {
+            let next = *rows.last()?;
+            let off_big = !on_big(next);
+            Some(Reverse(Waiting {
+                used_s,
+                off_big,
+                program,
+            }))
+        };
+        let used = queues.iter().filter_map(|(program, rows)| {
+            let used_s = self.used_s(view, *program, entries[rows[0]].info.nice);
+            waiting(*program, used_s, rows)
+        });
+        let mut applications: BinaryHeap<Reverse<Waiting>> = used.collect();
         self.order.clear();
-        while let Some(program) = next_program(&projected, &queues, entries) {
-            let Some(row) = queues.get_mut(&program).and_then(Vec::pop) else {
-                break;
+        while let Some(Reverse(next)) = applications.pop() {
+            let Some(rows) = queues.get_mut(&next.program) else {
+                continue;
             };
-            self.order.insert(entries[row].info.id, self.order.len());
-            if let Some((used, step)) = projected.get_mut(&program) {
-                *used += *step;
+            let step = self.turn.as_secs_f64() / nice_weight(entries[rows[0]].info.nice);
+            if let Some(row) = rows.pop() {
+                self.order.insert(entries[row].info.id, self.order.len());
             }
+            applications.extend(waiting(next.program, next.used_s + step, rows));
         }
     }
 
@@ -132,21 +140,36 @@ impl RoundRobin {
     }
 }
 
-/// The application with the least projected big-core time that has a thread left; one with a thread on a big core before
-/// others of the same time.
-fn next_program(
-    projected: &BTreeMap<ProgramId, (f64, f64)>,
-    queues: &BTreeMap<ProgramId, Vec<usize>>,
-    entries: &[Entry<'_>],
-) -> Option<ProgramId> {
-    let waiting = projected.iter().filter_map(|(program, (used, _))| {
-        let next = *queues.get(program)?.last()?;
-        Some((*used, entries[next].held != Some(0), *program))
-    });
-    waiting
-        .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)))
-        .map(|(_, _, program)| program)
+/// An application that has a thread left. The first is the one with least projected big-core time; of equals, one whose next thread is
+/// on a big core.
+struct Waiting {
+    used_s: f64,
+    off_big: bool,
+    program: ProgramId,
 }
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.used_s
+            .total_cmp(&other.used_s)
+            .then(self.off_big.cmp(&other.off_big))
+            .then(self.program.cmp(&other.program))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Waiting {}
 
 impl Policy for RoundRobin {
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
