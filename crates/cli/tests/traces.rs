@@ -83,6 +83,42 @@ fn an_imported_trace_has_the_miss_curve_of_its_program() {
     );
 }
 
+/// Of the profiles that are shipped.
+fn recorded(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded");
+    folder.join(name).to_string_lossy().into_owned()
+}
+
+#[test]
+fn programs_together_leave_each_other_parts_of_a_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let (user, stream) = (recorded("gzip.json"), recorded("stream.json"));
+    let sizes = ["mrc", "--json", "-m", "core2-quad", "--sizes", "64K,64M"];
+    let found = json(&[&sizes[..], &[&user, &stream]].concat(), dir.path(), "");
+    let part = |size: usize, program: usize, key: &str| {
+        found["sizes"][size]["parts"][program][key]
+            .as_f64()
+            .unwrap()
+    };
+    let held: f64 = (0..2).map(|program| part(0, program, "bytes")).sum();
+    assert!(
+        (held / 65536.0 - 1.0).abs() < 0.01,
+        "the small one is full: {found:#}"
+    );
+    assert!(part(0, 0, "mpki") > part(0, 0, "mpki_alone"), "{found:#}");
+    assert!(part(0, 0, "mpki") > part(1, 0, "mpki"), "{found:#}");
+    let alone = json(&[&sizes[..], &[&user]].concat(), dir.path(), "");
+    let of = &alone["sizes"][0]["parts"][0];
+    assert_eq!(of["mpki"], of["mpki_alone"]);
+    assert_eq!(of["mpki"].as_f64().unwrap(), part(0, 0, "mpki_alone"));
+    let without = steer(&["mrc", &user, &stream], dir.path(), "");
+    assert_eq!(
+        without.status.code(),
+        Some(2),
+        "how fast they run is not known"
+    );
+}
+
 #[test]
 fn what_is_no_trace_is_refused_with_its_place() {
     let dir = tempfile::tempdir().unwrap();

@@ -14,6 +14,7 @@
 //! ```
 
 pub mod blame;
+pub mod company;
 pub mod error;
 pub mod experiment;
 pub mod grid;

@@ -17,12 +17,12 @@ use countersteer_core::placement::Placement;
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::profile::Profile;
 use countersteer_core::topology::Topology;
-use countersteer_core::units::Nanos;
+use countersteer_core::units::{CpuId, Nanos};
 use countersteer_sim::engine::{
     Plan, PlannedProgram, ProgramUsage, SimConfig, SimError, Simulation,
 };
 use countersteer_sim::linux::LinuxConfig;
-use countersteer_sim::progress::{ProgressConfig, Traces, synthetic};
+use countersteer_sim::progress::{Analytic, ProgressConfig, ProgressModel, Traces, synthetic};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -154,14 +154,28 @@ fn run(simulation: Simulation, topology: &Arc<Topology>) -> Vec<ProgramUsage> {
     finished(simulation, topology).usage()
 }
 
-fn finished(mut simulation: Simulation, topology: &Arc<Topology>) -> Simulation {
+fn finished(simulation: Simulation, topology: &Arc<Topology>) -> Simulation {
+    watched(simulation, topology, Nanos::from_millis(100), &mut [])
+}
+
+fn watched(
+    mut simulation: Simulation,
+    topology: &Arc<Topology>,
+    period: Nanos,
+    recorders: &mut [&mut dyn Recorder],
+) -> Simulation {
     let mut policy = countersteer_policies::parse("linux", topology).unwrap();
-    let driver = DriverConfig {
-        period: Nanos::from_millis(100),
-        until: Nanos::NEVER,
-    };
+    let until = Nanos::NEVER;
+    let driver = DriverConfig { period, until };
     let mut rng = PolicyRng::seed_from_u64(1);
-    drive(&mut simulation, policy.as_mut(), &mut [], driver, &mut rng).unwrap();
+    drive(
+        &mut simulation,
+        policy.as_mut(),
+        recorders,
+        driver,
+        &mut rng,
+    )
+    .unwrap();
     simulation
 }
 
@@ -195,23 +209,14 @@ fn who_evicts_whom_is_counted_by_program_and_sampled() {
         ..config()
     };
     let simulation = Simulation::traced(Arc::clone(&topology), &plan, config, traces);
-    let mut simulation = simulation.unwrap().counting_events(&events);
-    let mut policy = countersteer_policies::parse("linux", &topology).unwrap();
-    let driver = DriverConfig {
-        period: Nanos::from_millis(1),
-        until: Nanos::NEVER,
-    };
-    let mut rng = PolicyRng::seed_from_u64(1);
+    let simulation = simulation.unwrap().counting_events(&events);
     let mut seen = Seen::default();
-    let recorders: &mut [&mut dyn Recorder] = &mut [&mut seen];
-    drive(
-        &mut simulation,
-        policy.as_mut(),
-        recorders,
-        driver,
-        &mut rng,
-    )
-    .unwrap();
+    let mut simulation = watched(
+        simulation,
+        &topology,
+        Nanos::from_millis(1),
+        &mut [&mut seen],
+    );
     let evicted = simulation.outcome().evicted;
     let near = |row: usize, by: usize| evicted[row][by];
     for (row, neighbour) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
@@ -262,6 +267,78 @@ fn alone_and_in_pairs_both_models_agree_where_profiles_say_all() {
                 (speed - 1.0).abs() < 0.15,
                 "speed {speed}, misses {misses:?}"
             );
+        }
+    }
+}
+
+/// What two programs did while both ran and the cache was warm: instructions, misses, and bytes held at each sample.
+#[derive(Default)]
+struct Together([[f64; 3]; 2], [f64; 2]);
+
+impl Recorder for Together {
+    fn observation(&mut self, _: &Topology, observation: &Observation, _: &MetricBank) {
+        if observation.at < Nanos::from_millis(10) || observation.threads.len() < 2 {
+            return;
+        }
+        for thread in observation.threads.iter() {
+            let program = usize::from(&*thread.name == "p1");
+            for sample in observation.samples.iter().filter(|s| s.thread == thread.id) {
+                let events = [
+                    Event::Instructions,
+                    Event::LlcMisses,
+                    Event::LlcOccupancyBytes,
+                ];
+                for (sum, event) in self.0[program].iter_mut().zip(events) {
+                    *sum += sample.counts.get(event).unwrap();
+                }
+                self.1[program] += 1.0;
+            }
+        }
+    }
+
+    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
+}
+
+#[test]
+fn footprint_composition_tells_what_sharers_of_a_cache_hold_and_miss() {
+    let programs = [program("small", 9000), program("large", 30_000)];
+    for kib in [512.0, 1024.0] {
+        // One cache, lest the kernel moves one of them to the other.
+        let mut machine = Machine::parse("shared", &machine("core2-quad")).unwrap();
+        machine.cache.truncate(1);
+        machine.cache[0].cpus = "0-3".parse().unwrap();
+        machine.cache[0].size_kib = kib;
+        let topology = Arc::new(Topology::new(&machine));
+        let mut model = Analytic::new(Arc::clone(&topology), ProgressConfig::default());
+        let row = |(n, (profile, _)): (u32, &(Arc<Profile>, _))| {
+            let id = model.add_program(Arc::clone(profile)).unwrap();
+            (id, CpuId(n), 1.0)
+        };
+        let rows: Vec<_> = (0..).zip(&programs).map(row).collect();
+        let predicted = model.steady_state(&rows);
+        let config = SimConfig {
+            rounds: 3,
+            ..config()
+        };
+        let cpus = [
+            (programs[0].0.clone(), 1, "0"),
+            (programs[1].0.clone(), 1, "1"),
+        ];
+        let traces = Traces(programs.to_vec());
+        let traced = Simulation::traced(Arc::clone(&topology), &plan(&cpus), config, traces);
+        let traced = traced.unwrap().counting_events(&[
+            Event::Instructions,
+            Event::LlcMisses,
+            Event::LlcOccupancyBytes,
+        ]);
+        let mut seen = Together::default();
+        watched(traced, &topology, Nanos::from_millis(1), &mut [&mut seen]);
+        for (row, p) in predicted.iter().enumerate() {
+            let [instructions, misses, bytes] = seen.0[row];
+            let parts = [p.llc_lines / 16.0, bytes / seen.1[row] / 1024.0].map(|part| part / kib);
+            let misses = [p.llc_mpki, misses / instructions * 1000.0];
+            assert!((parts[0] - parts[1]).abs() < 0.03, "{parts:?} of {kib} KiB");
+            assert!((misses[0] - misses[1]).abs() < 5.0, "{misses:?} of 250");
         }
     }
 }

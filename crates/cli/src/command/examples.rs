@@ -18,7 +18,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
             "trace info xz.trace",
         ],
     ),
-    ("mrc", ["mrc xz.json", "mrc xz.trace --json"]),
+    (
+        "mrc",
+        [
+            "mrc xz.trace",
+            "mrc -m core2-quad --sizes 1M,4M xz.json gcc.json",
+        ],
+    ),
     (
         "stat",
         ["stat ls", "stat -i 100ms -m ipc,llc_mpki -- ./program"],

@@ -10,6 +10,8 @@ use countersteer_core::profile::{MissCurve, Profile};
 use countersteer_report::{number, profile_view, write_atomically};
 use serde::Serialize;
 
+mod company;
+
 use super::{print, print_json};
 use crate::error::{Kind, told};
 use crate::library;
@@ -18,11 +20,16 @@ use crate::library;
 const WAYS: [u32; 4] = [4, 8, 16, 32];
 const LINE_BYTES: u64 = 64;
 
-/// Show misses against cache size, of a profile, a trace or addresses
+/// Show misses against cache size, of a profile, a trace or addresses; or of programs that share a cache
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A profile, a trace, or - for standard input: a trace, or one address per line (0x... or decimal)
-    input: PathBuf,
+    /// A profile, a trace, or - for standard input: a trace, or one address per line (0x... or decimal). With a machine:
+    /// profiles, and traces that carry one, of programs that run together
+    #[arg(required = true, value_name = "INPUT")]
+    inputs: Vec<PathBuf>,
+    /// What the programs leave each other of a last-level cache of each size, a core of this machine for each program
+    #[arg(short, long, conflicts_with_all = ["side", "sample", "plot"])]
+    machine: Option<String>,
     /// Cache sizes (K, M and G are understood); powers of two from 16K to 16M have set-associative columns
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size)]
     sizes: Vec<u64>,
@@ -92,14 +99,21 @@ struct Table {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(machine) = &args.machine {
+        return company::run(args, machine);
+    }
+    let [input] = args.inputs.as_slice() else {
+        let why = "how several programs share a cache depends on how fast they run: name a machine (-m core2-quad)";
+        return Err(told(Kind::Usage, why));
+    };
     let sizes = if args.sizes.is_empty() {
         (4..=14).map(|log| 1024 << log).collect()
     } else {
         args.sizes.clone()
     };
-    let table = match of_profile(args, &sizes)? {
+    let table = match of_profile(input, &sizes)? {
         Some(table) => table,
-        None => of_stream(args, &sizes)?,
+        None => of_stream(input, args, &sizes)?,
     };
     if let Some(path) = &args.plot {
         let points = table
@@ -120,12 +134,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// The table of a profile; none if the input is something else.
-fn of_profile(args: &Args, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
-    let extension = args.input.extension().and_then(|e| e.to_str());
+fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
+    let extension = input.extension().and_then(|e| e.to_str());
     if !matches!(extension, Some("json" | "toml")) {
         return Ok(None);
     }
-    let text = library::read(&args.input)?;
+    let text = library::read(input)?;
     let profile = Profile::parse(&text.path, &text.text)?;
     let curve = profile.miss_curve().ok_or_else(|| {
         let why = format!(
@@ -148,22 +162,21 @@ fn of_profile(args: &Args, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
     }))
 }
 
-fn of_stream(args: &Args, sizes: &[u64]) -> anyhow::Result<Table> {
-    let shown = args.input.display().to_string();
-    let mut input: Box<dyn BufRead> = if shown == "-" {
+fn of_stream(input: &Path, args: &Args, sizes: &[u64]) -> anyhow::Result<Table> {
+    let shown = input.display().to_string();
+    let mut stream: Box<dyn BufRead> = if shown == "-" {
         Box::new(std::io::stdin().lock())
     } else {
-        let file =
-            std::fs::File::open(&args.input).with_context(|| format!("cannot read {shown}"))?;
+        let file = std::fs::File::open(input).with_context(|| format!("cannot read {shown}"))?;
         Box::new(BufReader::with_capacity(1 << 20, file))
     };
     let mut curve = Curve::new(args.side, Some(args.sample.unwrap_or(1.0)), true);
-    let front = input.fill_buf()?;
+    let front = stream.fill_buf()?;
     let name = if front.starts_with(&MAGIC[..front.len().clamp(1, 8)]) {
-        traced(&shown, input, &mut curve)?
+        traced(&shown, stream, &mut curve)?
     } else {
-        addresses(&shown, input, &mut curve)?;
-        stem(&args.input)
+        addresses(&shown, stream, &mut curve)?;
+        stem(input)
     };
     let row = |bytes: &u64| {
         let lines = bytes / LINE_BYTES;

@@ -56,6 +56,8 @@ pub struct Rates {
     pub ipc: f64,
     /// Last-level misses per kilo-instruction.
     pub llc_mpki: f64,
+    /// Lines that it holds of a last-level cache behind the cores.
+    pub llc_lines: f64,
     /// Mean power attributed to it, its share of the CPU included.
     pub power_w: f64,
 }

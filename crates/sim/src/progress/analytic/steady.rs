@@ -328,6 +328,7 @@ impl<'a> Search<'a> {
             ips: row.speed * row.share * 1e9,
             ipc: row.speed / place.freq,
             llc_mpki: self.misses(row) * 1000.0,
+            llc_lines: row.lines[..place.levels].last().map_or(0.0, |lines| *lines),
             power_w: row.share * (table.active_w + row.speed * nj),
         }
     }

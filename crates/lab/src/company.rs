@@ -1,0 +1,177 @@
+//! What programs that run together leave each other of one last-level cache, at any size.
+//!
+//! Input: profiles, a machine and sizes. Output: by size and program, the part of the cache that it holds, its misses and its
+//! speed, from the steady state of the analytic model: footprint composition, where each program's speed and what all ask of
+//! memory decide how fast it touches lines. Each has a core of the machine's fastest type; caches between a core's own and the
+//! last level are left out.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::machine::{Cores, Machine, Memory, SharedCache};
+use countersteer_core::profile::Profile;
+use countersteer_core::units::CpuId;
+use countersteer_sim::progress::{Analytic, ModelId, ProgressConfig, ProgressModel, Rates};
+use serde::Serialize;
+
+use crate::error::{Kind, told};
+use crate::experiment::LoadedMachine;
+use crate::{library, traces};
+
+/// Bytes of a line.
+const LINE_BYTES: f64 = 64.0;
+/// Lines in a KiB.
+const LINES_PER_KIB: f64 = 16.0;
+
+/// The answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Company {
+    pub machine: String,
+    pub core_type: String,
+    pub programs: Vec<String>,
+    pub sizes: Vec<Shared>,
+}
+
+/// A cache of some size, and what each program has of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shared {
+    pub bytes: u64,
+    pub parts: Vec<Part>,
+}
+
+/// A program in company and alone.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Part {
+    /// Bytes that it holds.
+    pub bytes: f64,
+    pub mpki: f64,
+    pub ipc: f64,
+    /// With the whole cache and memory to itself.
+    pub mpki_alone: f64,
+    pub ipc_alone: f64,
+}
+
+/// The profile in a file: a profile, or a trace that carries one.
+///
+/// # Errors
+/// A file that is neither, or a trace without a profile.
+pub fn profile(path: &Path) -> anyhow::Result<Arc<Profile>> {
+    let text = if traces::is_trace(&path.to_string_lossy()) {
+        traces::open(path)?.0
+    } else {
+        library::read(path)?
+    };
+    Ok(Arc::new(Profile::parse(&text.path, &text.text)?))
+}
+
+/// The machine's fastest cores, so many, behind one last-level cache of another size.
+///
+/// # Errors
+/// A machine without a shared cache, or a size that no cache of its ways has.
+pub fn behind_one_cache(
+    machine: &LoadedMachine,
+    cores: u32,
+    bytes: u64,
+) -> anyhow::Result<LoadedMachine> {
+    let topology = &machine.topology;
+    let fastest = &topology.cpus[fastest(machine).index()];
+    let last = &topology.caches[topology.llc_of(fastest.id).index()];
+    if last.private {
+        let why = format!(
+            "machine {} has no cache that cores share; `steer machine list` shows others",
+            machine.machine.name
+        );
+        return Err(told(Kind::BadInput, why));
+    }
+    let mut core_type = topology.core_types[fastest.core_type.index()].clone();
+    core_type.smt = 1;
+    let cpus = CpuSet::first(cores);
+    LoadedMachine::of(Machine {
+        os_cpus: None,
+        cores: vec![Cores {
+            core_type: core_type.name.clone(),
+            cpus: cpus.clone(),
+            sibling_step: 1,
+            threads: None,
+            socket: 0,
+        }],
+        core_type: vec![core_type],
+        cache: vec![SharedCache {
+            level: last.level,
+            cpus: cpus.clone(),
+            size_kib: bytes as f64 / LINE_BYTES / LINES_PER_KIB,
+            ways: last.ways,
+            latency_ns: last.latency_ns,
+            access_nj: last.access_nj,
+        }],
+        memory: vec![Memory {
+            cpus,
+            ..topology.memory[fastest.memory as usize].clone()
+        }],
+        ..machine.machine.clone()
+    })
+}
+
+fn fastest(machine: &LoadedMachine) -> CpuId {
+    let (fast, _) = machine.topology.extremes();
+    let cpus = &machine.topology.cpus;
+    let first = cpus.iter().find(|cpu| cpu.core_type == fast);
+    first.map_or(CpuId(0), |cpu| cpu.id)
+}
+
+/// Bytes of the last-level cache of the machine's fastest cores.
+#[must_use]
+pub fn own_size(machine: &LoadedMachine) -> u64 {
+    let topology = &machine.topology;
+    let last = topology.llc_of(fastest(machine));
+    (topology.caches[last.index()].lines * LINE_BYTES) as u64
+}
+
+/// What each program has of caches of these sizes when all run at once.
+///
+/// # Errors
+/// Those of [`behind_one_cache`], and a profile that the machine cannot run.
+pub fn company(
+    machine: &LoadedMachine,
+    programs: &[Arc<Profile>],
+    sizes: &[u64],
+) -> anyhow::Result<Company> {
+    let shared = |bytes: &u64| {
+        let parts = parts(
+            &behind_one_cache(machine, programs.len() as u32, *bytes)?,
+            programs,
+        )?;
+        let bytes = *bytes;
+        anyhow::Ok(Shared { bytes, parts })
+    };
+    let fast = machine.topology.extremes().0;
+    Ok(Company {
+        machine: machine.machine.name.clone(),
+        core_type: machine.topology.core_types[fast.index()].name.clone(),
+        programs: programs.iter().map(|p| p.name().to_owned()).collect(),
+        sizes: sizes.iter().map(shared).collect::<Result<_, _>>()?,
+    })
+}
+
+fn parts(machine: &LoadedMachine, programs: &[Arc<Profile>]) -> anyhow::Result<Vec<Part>> {
+    let mut model = Analytic::new(Arc::clone(&machine.topology), ProgressConfig::default());
+    let add = |(cpu, profile): (usize, &Arc<Profile>)| {
+        let id = model.add_program(Arc::clone(profile))?;
+        anyhow::Ok((id, CpuId(cpu as u32), 1.0))
+    };
+    let rows = programs.iter().enumerate().map(add);
+    let rows = rows.collect::<Result<Vec<(ModelId, CpuId, f64)>, _>>()?;
+    let together = model.steady_state(&rows);
+    let part = |(row, rates): (&(ModelId, CpuId, f64), Rates)| {
+        let alone = model.steady_state(std::slice::from_ref(row));
+        Part {
+            bytes: rates.llc_lines * LINE_BYTES,
+            mpki: rates.llc_mpki,
+            ipc: rates.ipc,
+            mpki_alone: alone[0].llc_mpki,
+            ipc_alone: alone[0].ipc,
+        }
+    };
+    Ok(rows.iter().zip(together).map(part).collect())
+}
