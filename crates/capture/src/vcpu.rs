@@ -25,6 +25,8 @@ use crate::shared::Control;
 use crate::stream::Stream;
 use crate::streams::Streams;
 
+mod streamed;
+
 /// Instructions between two updates of the record.
 const SLICE: i64 = 1 << 16;
 /// Instructions between two captures, on average, in a long run.
@@ -153,77 +155,6 @@ impl Vcpu {
             self.slow_block(block)
         } else {
             Verdict::Go
-        }
-    }
-
-    /// Sends the thread's events from now on.
-    pub fn connect(&mut self, directory: &Path, filter_sets: u32) -> io::Result<()> {
-        let stream = Stream::connect(directory, self.file.ordinal() as u32, filter_sets)?;
-        self.stream = Some(Box::new(stream));
-        Ok(())
-    }
-
-    /// As [`Self::block`], and sends it.
-    pub fn streamed_block(&mut self, block: &'static Block) -> Verdict {
-        let again =
-            block.starts_repeat && self.previous.ends_repeat == block.pc && block.ends_repeat != 0;
-        let wrong = self.branches.wrong;
-        let verdict = self.block(block);
-        let mispredicted = self.branches.wrong > wrong;
-        let control = self.control;
-        let Some(stream) = &mut self.stream else {
-            return verdict;
-        };
-        let sent = stream.block(block, mispredicted, again, || control.instructions());
-        if verdict == Verdict::Stop {
-            self.send_last(false);
-        }
-        self.sent(sent, verdict)
-    }
-
-    pub fn streamed_memory<const WIDE: bool>(
-        &mut self,
-        info: u32,
-        address: u64,
-        datum: usize,
-        split: bool,
-    ) {
-        if let Some(stream) = &mut self.stream {
-            let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
-            stream.data(address >> 6, last, info >> WRITE_SHIFT & 1 != 0);
-        }
-        if split {
-            self.split_memory::<WIDE>(info, address, datum);
-        } else {
-            self.memory::<WIDE>(info, address, datum);
-        }
-    }
-
-    /// A reader that is gone ends the program; one whose socket the program closed does not.
-    fn sent(&mut self, result: io::Result<()>, verdict: Verdict) -> Verdict {
-        match result {
-            Ok(()) => verdict,
-            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
-                self.stream = None;
-                verdict
-            }
-            Err(_) => {
-                self.control.stop();
-                Verdict::Stop
-            }
-        }
-    }
-
-    /// The thread is about to enter the kernel, or to end.
-    pub fn send_last(&mut self, ends: bool) {
-        let stamp = self.control.instructions();
-        if let Some(stream) = &mut self.stream {
-            let sent = if ends {
-                stream.enter_kernel(true, stamp)
-            } else {
-                stream.send(0, stamp)
-            };
-            let _ = self.sent(sent, Verdict::Go);
         }
     }
 
@@ -536,120 +467,4 @@ impl Vcpu {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LOAD_8: u32 = 3 << SIZE_SHIFT | 1 << READ_SHIFT;
-
-    fn vcpu(name: &str) -> (Vcpu, std::path::PathBuf) {
-        let directory =
-            std::env::temp_dir().join(format!("steer-vcpu-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let control: &'static Control = Box::leak(Box::new(Control::create_for_test(&directory)));
-        (Vcpu::new(&directory, control, true).unwrap(), directory)
-    }
-
-    fn block(count: u32) -> &'static Block {
-        Box::leak(Box::new(Block {
-            pc: 0x1000,
-            count,
-            insns: vec![Default::default(); count as usize].into(),
-            ..Block::default()
-        }))
-    }
-
-    #[test]
-    fn counts_of_a_sweep_are_exact() {
-        let (mut vcpu, directory) = vcpu("sweep");
-        let block = block(4);
-        for i in 0..40_000u64 {
-            assert_eq!(vcpu.block(block), Verdict::Go);
-            vcpu.memory::<false>(
-                LOAD_8,
-                0x10_0000 + i % 8000 * 8,
-                MemoryUse {
-                    index: 1,
-                    parts: 1,
-                    repeat: false,
-                }
-                .pack(),
-            );
-        }
-        assert_eq!(vcpu.enter_call(), Verdict::Go);
-        let record = *vcpu.file.record();
-        assert_eq!(record[record::INSTRUCTIONS], 160_000);
-        assert_eq!(record[record::LOADS], 40_000);
-        assert_eq!(record[record::COLD], 1000);
-        assert_eq!(record[record::STACK + LogHistogram::bucket(999)], 4000);
-        assert_eq!(record[record::NEAR], 35_000);
-        assert_eq!(record[record::NEAR_STACK], 35_000);
-        assert_eq!(record[record::REUSE + LogHistogram::bucket(7993)], 4000);
-        assert!(record[record::SAMPLED] > 0);
-        std::fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn parts_of_one_access_count_once_and_touch_every_line() {
-        let (mut vcpu, directory) = vcpu("parts");
-        let datum = MemoryUse {
-            index: 0,
-            parts: 4,
-            repeat: false,
-        }
-        .pack();
-        for access in 0..2u64 {
-            for part in 0..4 {
-                vcpu.split_memory::<false>(LOAD_8, 0x1030 + access * 32 + part * 8, datum);
-            }
-        }
-        let _ = vcpu.settle();
-        assert_eq!(vcpu.file.record()[record::LOADS], 2);
-        assert_eq!(vcpu.file.record()[record::COLD], 2);
-        std::fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn a_repeated_string_instruction_is_one() {
-        let (mut vcpu, directory) = vcpu("repeat");
-        let insns = vec![Default::default()].into();
-        let block = Block {
-            pc: 0x1000,
-            count: 1,
-            starts_repeat: true,
-            ends_repeat: 0x1000,
-            insns,
-            ..Block::default()
-        };
-        let block: &'static Block = Box::leak(Box::new(block));
-        for i in 0..256 {
-            let _ = vcpu.block(block);
-            vcpu.split_memory::<false>(
-                1 << WRITE_SHIFT,
-                0x2000 + i,
-                MemoryUse {
-                    index: 0,
-                    parts: 1,
-                    repeat: true,
-                }
-                .pack(),
-            );
-        }
-        let _ = vcpu.settle();
-        assert_eq!(vcpu.file.record()[record::INSTRUCTIONS], 1);
-        assert_eq!(vcpu.file.record()[record::STORES], 4);
-        std::fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn the_limit_stops_at_the_block_that_reaches_it() {
-        let (mut vcpu, directory) = vcpu("limit");
-        vcpu.control.set_limit_for_test(10_001);
-        vcpu.schedule();
-        let block = block(10);
-        let blocks = (1..)
-            .take_while(|_| vcpu.block(block) == Verdict::Go)
-            .count();
-        assert_eq!(blocks, 1000);
-        std::fs::remove_dir_all(directory).unwrap();
-    }
-}
+mod tests;
