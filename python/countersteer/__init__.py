@@ -32,11 +32,12 @@ from ._countersteer import (
 )
 from .counting import count
 from .policy import View, policy
+from .program import Run, run, steer
 from .sweep import sweep
 
 __all__ = [
-    "Comparison", "CountersteerError", "Experiment", "Machine", "Record", "Table", "View", "Workload",
-    "cases", "compare", "count", "machines", "policies", "policy", "read_record", "reproduce", "sweep", "workloads",
+    "Comparison", "CountersteerError", "Experiment", "Machine", "Record", "Run", "Table", "View", "Workload",
+    "cases", "compare", "count", "machines", "policies", "policy", "read_record", "reproduce", "run", "steer", "sweep", "workloads",
 ]
 
 

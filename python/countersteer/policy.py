@@ -1,6 +1,7 @@
 """Policies: classes that decide where threads run.
 
-A policy is a class with a method ``decide``. It runs in the simulator, and by ``countersteer.steer`` on real threads::
+A policy is a class with a method ``decide``. It runs in the simulator, by
+``countersteer.run`` on real threads, and in a program that calls ``countersteer.steer``::
 
     import numpy as np
     import countersteer as cs
@@ -19,11 +20,12 @@ A policy is a class with a method ``decide``. It runs in the simulator, and by `
 from __future__ import annotations
 
 import re
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from . import _countersteer
+
+if TYPE_CHECKING:  # numpy takes longer to import than all else here
+    import numpy as np
 
 
 class View:
@@ -43,6 +45,8 @@ class View:
         self._rows = rows
         self._columns = columns
         self._metrics = metrics
+        import numpy as np
+
         kind = lambda wanted: np.array([id for id, _, by, _ in groups if by == wanted], dtype=np.int64)
         self.types, self.llcs, self.nodes = kind("core-type"), kind("llc"), kind("node")
 
@@ -52,6 +56,8 @@ class View:
     def __getattr__(self, name: str) -> np.ndarray:
         if name.startswith("_") or name not in self._columns:
             raise AttributeError(f"a view has no `{name}`; columns are {', '.join(self._columns)}")
+        import numpy as np
+
         values = np.frombuffer(self._columns[name], dtype=np.int64)
         return values.astype(bool) if name == "runnable" else values
 
@@ -59,11 +65,15 @@ class View:
         """The latest value for each thread; NaN where nothing was counted. The policy must list the name in ``metrics``."""
         if name not in self._metrics:
             raise KeyError(f"the policy does not list `{name}` in `metrics`")
+        import numpy as np
+
         return np.frombuffer(self._metrics[name], dtype=np.float64)
 
     @property
     def stay(self) -> np.ndarray:
         """An answer in which every thread stays where it was placed."""
+        import numpy as np
+
         return np.full(self._rows, -1, dtype=np.int64)
 
 
@@ -71,6 +81,8 @@ class _Decider:
     """One instance of a policy on one machine: checks what the class returns."""
 
     def __init__(self, cls, groups, params):
+        import numpy as np
+
         self._groups = groups
         self._known = np.array(sorted(group[0] for group in groups), dtype=np.int64)
         self._object = cls.__new__(cls)
@@ -80,6 +92,8 @@ class _Decider:
         self._rule = (cls.__doc__ or cls.__name__).strip().splitlines()[0]
 
     def _decide(self, now_s, rows, columns, metrics, programs):
+        import numpy as np
+
         view = View(now_s, rows, columns, metrics, programs, self._groups)
         answer = self._object.decide(view)
         places, rule = answer if isinstance(answer, tuple) else (answer, self._rule)
@@ -121,6 +135,7 @@ def policy(cls):
         [(key, str(default)) for key, default in _params(cls).items()],
         events=bool(getattr(cls, "events", False)),
         period_ms=getattr(cls, "period_ms", None),
+        limit_s=float(getattr(cls, "limit_s", 5)),
     )
     cls.policy_name = name
     return cls

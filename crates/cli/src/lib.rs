@@ -28,6 +28,7 @@ mod waits;
 #[doc = include_str!("../../../docs/writing-policies.md")]
 mod guide {}
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use countersteer_core::printable::printable_lines;
@@ -35,6 +36,7 @@ use countersteer_core::printable::printable_lines;
 pub use countersteer_core::{
     counters, cpuset, engine, metric, placement, policy, sample, told, topology, units, usage,
 };
+pub use countersteer_host::own;
 pub use countersteer_lab as lab;
 
 use error::{kind_of, paragraph};
@@ -52,18 +54,35 @@ pub fn steer_with(
     policies: &'static [policy::PolicyDef],
     metrics: &'static [metric::MetricDef],
 ) -> ExitCode {
-    if command::internal::guarded() {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let added = metric::add(metrics).map_err(anyhow::Error::from);
+    match added.and_then(|()| Ok(countersteer_policies::add(policies)?)) {
+        Ok(()) => steer_words(&words),
+        Err(error) => complain(&error),
+    }
+}
+
+/// The same for a command line in words, the first of which is this program's name: for programs that have this one inside.
+/// [`own::give`] says before how this one is started.
+pub fn steer_words(words: &[OsString]) -> ExitCode {
+    if command::internal::guarded(words) {
         return ExitCode::SUCCESS;
     }
     // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
     countersteer_host::signals::default_sigpipe();
-    let added = metric::add(metrics).map_err(anyhow::Error::from);
-    let added = added.and_then(|()| Ok(countersteer_policies::add(policies)?));
-    match added.and_then(|()| command::dispatch(command::parse())) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("steer: {}", printable_lines(&paragraph(&error)));
-            ExitCode::from(kind_of(&error) as u8)
-        }
-    }
+    let cli = command::parse(words).unwrap_or_else(|error| error.exit());
+    command::dispatch(cli).unwrap_or_else(|error| complain(&error))
+}
+
+/// Does what a command line in words asks for, within a process that goes on afterwards.
+///
+/// # Errors
+/// Those of the command, and words that are none.
+pub fn call(words: &[OsString]) -> anyhow::Result<ExitCode> {
+    command::dispatch(command::parse(words)?)
+}
+
+fn complain(error: &anyhow::Error) -> ExitCode {
+    eprintln!("steer: {}", printable_lines(&paragraph(error)));
+    ExitCode::from(kind_of(error) as u8)
 }

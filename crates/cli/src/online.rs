@@ -20,6 +20,7 @@ use countersteer_host::online::duty::{Brake, Duty};
 use countersteer_host::online::undo::{Step, Undo};
 use countersteer_host::online::ways::Ways;
 use countersteer_host::online::{Curves, Point, Schedule, Source as _, Squeeze, sweep};
+use countersteer_host::own;
 use countersteer_host::virtuals::Meters;
 use countersteer_report::write_atomically;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -134,7 +135,7 @@ pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     if let Some(output) = online.output {
         crate::output::check_writable(output)?;
     }
-    let mut keeper = Command::new(std::env::current_exe()?);
+    let mut keeper = own::command()?;
     keeper.args(["internal", "undo"]);
     let mut undo = Undo::start(keeper)?;
     let mut program = Program::find(online)?;
@@ -248,7 +249,7 @@ fn duty(
         .count();
     let bytes = (2.0 * 1024.0 * llc_kib) as usize;
     for _ in 1..sharers.clamp(2, 5) {
-        let mut filler = Command::new(std::env::current_exe()?);
+        let mut filler = own::command()?;
         filler.args(["internal", "fill", &bytes.to_string()]);
         let child = filler.spawn().context("cannot start a co-runner")?;
         let pid = child.id();

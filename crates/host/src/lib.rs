@@ -7,6 +7,7 @@ pub mod hints;
 pub mod keeper;
 pub mod live;
 pub mod online;
+pub mod own;
 pub mod page;
 pub mod record_run;
 mod resctrl;

@@ -1,5 +1,8 @@
 //! Errors of the core as Python exceptions.
 
+use std::any::Any;
+
+use countersteer_core::policy::panic_text;
 use pyo3::exceptions::PyException;
 use pyo3::{PyErr, create_exception};
 
@@ -9,6 +12,16 @@ create_exception!(
     PyException,
     "What went wrong, where, and what to do about it."
 );
+
+/// What a policy's failure left, as the exception that the run raises.
+pub fn failure(payload: Box<dyn Any + Send>) -> PyErr {
+    let payload = match payload.downcast::<PyErr>() {
+        Ok(error) => return *error,
+        Err(payload) => payload,
+    };
+    let text = panic_text(payload.as_ref()).unwrap_or("a policy panicked");
+    CountersteerError::new_err(text.to_owned())
+}
 
 /// An error of the core with all its causes.
 pub fn raised(error: impl Into<anyhow::Error>) -> PyErr {

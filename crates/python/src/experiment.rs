@@ -11,8 +11,7 @@ use countersteer_report::table::{self, CompareRun, Ranking, program_columns, sco
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::error::raised;
-use crate::policy;
+use crate::error::{failure, raised};
 use crate::record::Record;
 use crate::table::Table;
 
@@ -286,7 +285,7 @@ fn run_all(py: Python<'_>, experiments: &[lab::Experiment]) -> PyResult<Comparis
         all => experiment::run_all(all, &|| ()),
     };
     let finished = py.detach(|| catch_unwind(AssertUnwindSafe(run)));
-    let finished = finished.map_err(policy::failure)?.map_err(raised)?;
+    let finished = finished.map_err(failure)?.map_err(raised)?;
     let runs = experiments.iter().zip(&finished);
     let runs = runs.map(|(one, finished)| one.scored(finished)).collect();
     let records = finished.into_iter().filter_map(|one| one.record);

@@ -6,8 +6,10 @@
 mod counting;
 mod error;
 mod experiment;
+mod mind;
 mod papers;
 mod policy;
+mod program;
 mod record;
 mod sweep;
 mod table;
@@ -26,6 +28,8 @@ mod _countersteer {
     use super::papers::{cases, reproduce};
     #[pymodule_export]
     use super::policy::{add_policy, policies};
+    #[pymodule_export]
+    use super::program::{call, give_own, main};
     #[pymodule_export]
     use super::record::{Record, read_record};
     #[pymodule_export]

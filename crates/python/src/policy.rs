@@ -1,11 +1,12 @@
 //! Policies that are written in Python.
 //!
-//! Input: an object that makes deciders, and what the driver sees, as arrays. Output: placements. A decider that raises, or returns
-//! anything but a place for each thread, ends its run with the traceback, as a policy in Rust that panics does.
+//! Input: an object that makes deciders, and what the driver sees, as arrays. Output: placements. A decider that raises, takes too
+//! long, or returns anything but a place for each thread, is dropped with the traceback, as a policy in Rust that panics is: the
+//! simulation ends, and real threads are left to Linux.
 
-use std::any::Any;
 use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use countersteer_core::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_core::policy::{
@@ -14,9 +15,10 @@ use countersteer_core::policy::{
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{GroupId, Nanos};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 
-use crate::error::{CountersteerError, raised};
+use crate::error::raised;
+use crate::mind::{Failure, Mind, Question, traceback};
 
 /// Policies in Python that one process may have: [`MakePolicy`] is a function without memory, so each has a function of its own.
 const SLOTS: usize = 32;
@@ -29,6 +31,8 @@ struct Added {
     /// Called with the topology's core types and the parameters as text; returns a decider.
     factory: Py<PyAny>,
     needs: Needs,
+    /// How long a decision may take.
+    limit: Duration,
 }
 
 /// Names, summaries and sources of all policies.
@@ -40,7 +44,7 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
 
 /// Adds a policy, or replaces one that was added under this name before.
 #[pyfunction]
-#[pyo3(signature = (name, summary, factory, metrics, params, *, events = false, period_ms = None))]
+#[pyo3(signature = (name, summary, factory, metrics, params, *, events = false, period_ms = None, limit_s = 5.0))]
 pub fn add_policy(
     name: &str,
     summary: &str,
@@ -49,7 +53,9 @@ pub fn add_policy(
     params: Vec<(String, String)>,
     events: bool,
     period_ms: Option<f64>,
+    limit_s: f64,
 ) -> PyResult<()> {
+    let limit = Duration::try_from_secs_f64(limit_s).map_err(raised)?;
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     let needs = Needs {
         metrics: metrics.into_iter().map(leaked).collect(),
@@ -60,6 +66,7 @@ pub fn add_policy(
     if let Some(known) = added.iter_mut().find(|known| known.name == name) {
         known.factory = factory;
         known.needs = needs;
+        known.limit = limit;
         return Ok(());
     }
     let make = MAKERS.get(added.len()).copied().ok_or_else(|| {
@@ -85,6 +92,7 @@ pub fn add_policy(
         name,
         factory,
         needs,
+        limit,
     });
     Ok(())
 }
@@ -94,19 +102,9 @@ fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// What a decider's failure left, as the exception that the run raises.
-pub fn failure(payload: Box<dyn Any + Send>) -> PyErr {
-    let text = payload.downcast_ref::<String>().cloned().or_else(|| {
-        payload
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-    });
-    CountersteerError::new_err(text.unwrap_or_else(|| "a policy panicked".into()))
-}
-
 /// A policy that asks a Python object.
 struct Decider {
-    object: Py<PyAny>,
+    mind: Mind,
     name: &'static str,
     needs: Needs,
 }
@@ -129,7 +127,7 @@ fn make<const SLOT: usize>(
         why,
     })?;
     Ok(Box::new(Decider {
-        object,
+        mind: Mind::new(object, row.limit),
         name: row.name,
         needs: row.needs.clone(),
     }))
@@ -167,48 +165,15 @@ impl Policy for Decider {
     }
 
     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
-        let decided =
-            Python::attach(|py| self.ask(py, view).map_err(|error| traceback(py, &error)));
-        match decided {
-            Ok(placement) => placement,
+        let asked = Question::new(view, &self.needs.metrics);
+        match self.mind.ask(asked) {
+            Ok((places, rule)) => placement(view, &places, &rule),
             // Without the message of a panic in Rust, which would name this line.
-            Err(why) => resume_unwind(Box::new(format!("policy `{}`: {why}", self.name))),
+            Err(Failure::Raised(why)) => {
+                resume_unwind(Box::new(format!("policy `{}`: {why}", self.name)))
+            }
+            Err(Failure::Interrupted(error)) => resume_unwind(Box::new(error)),
         }
-    }
-}
-
-impl Decider {
-    fn ask(&self, py: Python<'_>, view: &View<'_>) -> PyResult<Placement> {
-        let threads = view.threads;
-        let ints = |of: &dyn Fn(&countersteer_core::engine::ThreadInfo) -> i64| {
-            let bytes: Vec<u8> = threads.iter().flat_map(|t| of(t).to_ne_bytes()).collect();
-            PyBytes::new(py, &bytes)
-        };
-        let columns = PyDict::new(py);
-        columns.set_item("thread", ints(&|t| i64::from(t.id.0)))?;
-        columns.set_item("program", ints(&|t| i64::from(t.program.0)))?;
-        columns.set_item("cpu", ints(&|t| i64::from(t.cpu.0)))?;
-        columns.set_item("runnable", ints(&|t| i64::from(t.runnable)))?;
-        columns.set_item("nice", ints(&|t| i64::from(t.nice)))?;
-        let of_core_type = |cpu| i64::from(view.topology.core_type_of(cpu).0);
-        columns.set_item("core_type", ints(&|t| of_core_type(t.cpu)))?;
-        let metrics = PyDict::new(py);
-        for name in &self.needs.metrics {
-            let column = view.metrics.column(name);
-            let value = |thread| view.metrics.at(thread, column?);
-            let values = threads.iter().map(|t| value(t.id).unwrap_or(f64::NAN));
-            let bytes: Vec<u8> = values.flat_map(f64::to_ne_bytes).collect();
-            metrics.set_item(*name, PyBytes::new(py, &bytes))?;
-        }
-        let programs: Vec<(u32, &str)> = view.programs.iter().map(|p| (p.id.0, &*p.name)).collect();
-        let now_s = view.now.as_secs_f64();
-        let answer = (self.object).call_method1(
-            py,
-            "_decide",
-            (now_s, threads.len(), columns, metrics, programs),
-        )?;
-        let (places, rule): (Vec<i64>, String) = answer.extract(py)?;
-        Ok(placement(view, &places, &rule))
     }
 }
 
@@ -228,11 +193,6 @@ fn placement(view: &View<'_>, places: &[i64], rule: &str) -> Placement {
         threads: threads.collect(),
         ..Placement::default()
     }
-}
-
-fn traceback(py: Python<'_>, error: &PyErr) -> String {
-    let traceback = error.traceback(py).and_then(|t| t.format().ok());
-    format!("{}{error}", traceback.unwrap_or_default())
 }
 
 macro_rules! makers {

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use countersteer_lab::grid::Grid;
 use pyo3::prelude::*;
 
-use crate::error::raised;
-use crate::policy::failure;
+use crate::error::{failure, raised};
 
 /// The grid that was read last: workers run many chunks of one.
 static LAST: Mutex<Option<(String, Arc<Grid>)>> = Mutex::new(None);

@@ -2,7 +2,7 @@
 from told import cases, lines, summaries
 
 SAID = {
-    "panic": "was dropped: it panicked; Linux's own scheduler goes on",
+    "panic": "was dropped: it failed: ",
     "slow": "was dropped: 5 decisions in a row took longer than a period; Linux's own scheduler goes on",
     "stuck": "the policy does not come back from a decision; all threads are let go and this run ends",
 }

@@ -1,7 +1,8 @@
 //! `steer internal`: what this program starts of itself. Nobody else needs it.
 
+use std::ffi::OsString;
 use std::io::stdin;
-use std::path::PathBuf;
+use std::path::Path;
 
 use countersteer_host::{keeper, online::undo, undo::restore_after};
 
@@ -20,19 +21,19 @@ pub enum Args {
 /// Whether this process was started as a guardian, which waits for the end of an engine and restores what it has left behind:
 /// `steer internal guard FOLDER ENGINE`. What this needs is found without the help of a parser, whose tables would stay in memory
 /// for as long as the engine runs.
-pub fn guarded() -> bool {
-    let mut words = std::env::args_os().skip(1);
+pub fn guarded(words: &[OsString]) -> bool {
+    let mut words = words.iter().skip(1);
     if words.next().is_none_or(|w| w != "internal") || words.next().is_none_or(|w| w != "guard") {
         return false;
     }
-    let folder = words.next().map(PathBuf::from);
+    let folder = words.next().map(Path::new);
     let engine = words
         .next()
         .and_then(|engine| engine.to_str()?.parse().ok());
     if let (Some(folder), Some(engine)) = (folder, engine) {
         keeper::settle_in("steer-guardian");
         keeper::wait_for_end(engine, stdin());
-        restore_after(&folder, engine);
+        restore_after(folder, engine);
     }
     true
 }

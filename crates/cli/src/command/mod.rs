@@ -31,6 +31,7 @@ pub mod try_;
 pub mod why;
 pub mod workload;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -117,10 +118,9 @@ enum Command {
 
 pub use examples::command;
 
-/// The command line as it was typed, or the end of this process with a help or an error of usage.
-pub fn parse() -> Cli {
-    let matches = command().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+/// The command line as it was typed, with the program's name first; or a help, or an error of usage.
+pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches_from(words)?)
 }
 
 /// Runs a command; its exit code, where it has one of its own.

@@ -8,6 +8,7 @@ use anyhow::Context;
 use countersteer_core::profile::Profile;
 use countersteer_core::units::Nanos;
 use countersteer_host::online::counted::EVENTS;
+use countersteer_host::own;
 use countersteer_host::record_run::live::Live;
 use countersteer_host::record_run::{self, RecordOptions, Recording};
 use countersteer_lab::{Loaded, plan};
@@ -245,7 +246,7 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
     // A process of its own: what the program prints must not mix with what this one prints.
-    let mut recorder = std::process::Command::new(std::env::current_exe()?);
+    let mut recorder = own::command()?;
     recorder
         .arg("profile")
         .arg("--name")

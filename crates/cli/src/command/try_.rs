@@ -1,12 +1,13 @@
 //! `steer try`: record the programs for a while, simulate this machine under every policy that could help, and say what to do.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_core::units::Nanos;
+use countersteer_host::own;
 use countersteer_lab::error::{Kind, told};
 use countersteer_lab::{Loaded, LoadedMachine, SimOptions, Sweep, experiment, plan};
 use countersteer_policies::reach;
@@ -287,7 +288,7 @@ fn name_of(commands: &[Vec<String>], nth: usize) -> String {
 /// A process of its own: what the program prints must not mix with what this one prints.
 fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Child> {
     let log = std::fs::File::create(file.with_extension("log"))?;
-    let mut recorder = Command::new(std::env::current_exe()?);
+    let mut recorder = own::command()?;
     recorder
         .args(["profile", "--name", name, "--output"])
         .arg(file)

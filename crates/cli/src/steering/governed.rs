@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_core::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
-use countersteer_core::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide};
+use countersteer_core::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
 use countersteer_core::told::Told;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{GroupId, Nanos, ThreadId};
@@ -223,9 +223,13 @@ impl Governed {
         );
         let decided = catch_unwind(AssertUnwindSafe(|| decide(self.inner.as_mut(), view, rng)));
         self.busy.store(0, Ordering::Relaxed);
-        let Ok(placement) = decided else {
-            self.drop_policy("it panicked".into());
-            return everybody_anywhere(view, "the policy panicked");
+        let placement = match decided {
+            Ok(placement) => placement,
+            Err(payload) => {
+                let said = panic_text(payload.as_ref());
+                self.drop_policy(said.map_or("it panicked".into(), |t| format!("it failed: {t}")));
+                return everybody_anywhere(view, "the policy panicked");
+            }
         };
         self.late = if begun.elapsed() > self.period {
             self.late + 1

@@ -67,6 +67,8 @@ pub struct Summary {
     pub misplaced: (u64, u64),
     /// By how much faster threads would be where the policy wants them than where they are, by its speed-up factors.
     pub predicted_gain: Option<f64>,
+    /// Why the policy was dropped, if it was.
+    pub dropped: Option<String>,
 }
 
 impl Summary {

@@ -115,7 +115,11 @@ impl Tally {
         elapsed: Nanos,
     ) -> (Summary, Outcome, Option<LiveCollector>) {
         let mut summary = self.summary;
-        summary.stolen = self.control.lock().stolen;
+        {
+            let shared = self.control.lock();
+            summary.stolen = shared.stolen;
+            summary.dropped.clone_from(&shared.dropped);
+        }
         summary.programs = self.programs.into_values().collect();
         summary.elapsed_s = elapsed.as_secs_f64();
         let (here, there) = self.speeds;

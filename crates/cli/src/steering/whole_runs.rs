@@ -13,6 +13,7 @@ use anyhow::Context;
 use countersteer_core::evidence::Evidence;
 use countersteer_core::trial::Gain;
 use countersteer_core::workload::{Workload, WorkloadProgram};
+use countersteer_host::own;
 use countersteer_lab::error::{Kind, told};
 use rand::{RngExt, SeedableRng};
 
@@ -168,7 +169,7 @@ fn one_run(
     let file = scratch.join("programs.toml");
     std::fs::write(&file, toml::to_string(&workload)?)?;
     let (summary, output) = (scratch.join("summary.json"), scratch.join("output"));
-    let mut steer = Command::new(std::env::current_exe()?);
+    let mut steer = own::command()?;
     steer
         .args(["run", "-P", policy, "-w"])
         .arg(&file)

@@ -15,6 +15,7 @@ mod hint_class;
 mod params;
 mod seats;
 
+use std::any::Any;
 use std::sync::Arc;
 
 pub use groups::decide;
@@ -153,6 +154,13 @@ impl View<'_> {
     pub fn program_usage(&self, program: ProgramId) -> Option<&Usage> {
         self.metrics.usage().program(program)
     }
+}
+
+/// What a policy that panicked said.
+#[must_use]
+pub fn panic_text(payload: &(dyn Any + Send)) -> Option<&str> {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
 /// Makes a policy for a machine, or says which parameter is wrong.

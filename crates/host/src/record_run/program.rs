@@ -145,11 +145,7 @@ pub fn plugin() -> Result<PathBuf, RecordError> {
     let mut candidates: Vec<PathBuf> = Vec::new();
     if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
         candidates.push(named.into());
-    } else if let Some(own) = std::env::current_exe()
-        .ok()
-        .as_deref()
-        .and_then(Path::parent)
-    {
+    } else if let Some(own) = crate::own::folder() {
         // Examples and tests lie one folder below the build's results.
         candidates.extend([
             own.join(PLUGIN),

@@ -1,0 +1,61 @@
+//! The command that starts this program again: recorders, guardians and runs of a trial are processes of their own.
+//!
+//! Usually it is the file of this process. Where this program is a library in another (an interpreter, say), that one says here
+//! how it is started.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+struct Given {
+    words: Vec<OsString>,
+    folder: PathBuf,
+}
+
+static GIVEN: OnceLock<Given> = OnceLock::new();
+
+/// Says once, before anything is started, which words start this program, and in which folder the files lie that belong to it.
+/// Later calls change nothing.
+pub fn give(words: Vec<OsString>, folder: PathBuf) {
+    let _ = GIVEN.set(Given { words, folder });
+}
+
+/// The command that was given, if any.
+pub fn given() -> Option<Command> {
+    let (first, rest) = GIVEN.get()?.words.split_first()?;
+    let mut command = Command::new(first);
+    command.args(rest);
+    Some(command)
+}
+
+/// The command that starts this program; arguments follow.
+///
+/// # Errors
+/// The file of this process cannot be found.
+pub fn command() -> io::Result<Command> {
+    given().map_or_else(|| std::env::current_exe().map(Command::new), Ok)
+}
+
+/// The folder of what belongs to this program.
+pub fn folder() -> Option<PathBuf> {
+    if let Some(given) = GIVEN.get() {
+        return Some(given.folder.clone());
+    }
+    let own = std::env::current_exe().ok()?;
+    own.parent().map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_its_file_until_another_command_is_given() {
+        let own = std::env::current_exe().unwrap();
+        assert!(given().is_none());
+        assert_eq!(command().unwrap().get_program(), own);
+        assert_eq!(folder().as_deref(), own.parent());
+    }
+}
