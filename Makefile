@@ -28,14 +28,14 @@ test: setup lint
 test-vm:
 	CARGO=$(CARGO) vm/test.sh
 
-# The Python package: its tests with what Rust's tests have built, and a wheel with everything inside.
+# The Python package: tests of an unoptimised wheel; then a wheel with `steer` and everything inside, into target/wheels.
 test-python: setup
 	CARGO=$(CARGO) python/test.sh
 
-wheel:
+# BPF=no leaves the engine inside the kernel out, and with it the need for clang and libelf.
+wheel: $(if $(filter no,$(BPF)),,setup)
 	@scripts/install.sh python3 python3-venv
-	python3 -m venv target/wheel-venv && target/wheel-venv/bin/pip install --quiet 'maturin>=1.9.4,<2'
-	target/wheel-venv/bin/maturin build --release --manifest-path crates/python/Cargo.toml --out target/wheels
+	CARGO=$(CARGO) python/wheel.sh target/wheels --release $(if $(filter no,$(BPF)),--no-default-features)
 
 # What a reviewer needs to check our claims offline: wheel, profiles, a record, the claims and a script that runs them.
 artifact: wheel

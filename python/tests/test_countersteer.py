@@ -21,7 +21,7 @@ def test_a_comparison_is_ranked_and_its_tables_are_arrow():
     assert programs.num_rows == 4 * len(set(programs.column("program").to_pylist()))
     runs = json.loads(result.to_json())["runs"]
     assert [run["stp"] for run in runs] == scores.column("stp").to_pylist()
-    assert "aarr" in str(result) and result._repr_html_().startswith("<pre>")
+    assert "aarr" in str(result) and "<table" in result._repr_html_() and "aarr" in result._repr_html_()
 
 
 def test_the_same_experiment_gives_the_same_result_from_json():

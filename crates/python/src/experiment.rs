@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use countersteer_core::topology::GroupBy;
 use countersteer_lab::{self as lab, LoadedMachine, experiment, library, plan};
+use countersteer_report::chart::vega;
+use countersteer_report::html::answers;
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun, Ranking, program_columns, score_columns};
 use pyo3::prelude::*;
@@ -261,9 +263,34 @@ impl Comparison {
         format!("Comparison({} runs)", self.runs.len())
     }
 
+    /// Names of the charts that there are.
+    #[staticmethod]
+    fn charts() -> Vec<&'static str> {
+        vega::names().collect()
+    }
+
+    /// A chart of the report as a Vega-Lite specification, with its data inside.
+    fn chart_json(&self, name: &str) -> PyResult<String> {
+        let spec = vega::spec(name, &self.runs).ok_or_else(|| {
+            let known = Self::charts().join(", ");
+            raised(anyhow::anyhow!("there is no chart `{name}`: {known}"))
+        })?;
+        serde_json::to_string(&spec).map_err(raised)
+    }
+
+    /// A chart for altair, which must be installed.
+    #[pyo3(signature = (name = "scores"))]
+    fn chart<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let chart = py.import("altair")?.getattr("Chart")?;
+        chart.call_method1("from_json", (self.chart_json(name)?,))
+    }
+
+    /// The report's first screen: policies in per cent of `linux`.
     fn _repr_html_(&self) -> String {
-        let text = self.__str__().replace('&', "&amp;").replace('<', "&lt;");
-        format!("<pre>{text}</pre>")
+        answers(&self.runs).unwrap_or_else(|| {
+            let text = self.__str__().replace('&', "&amp;").replace('<', "&lt;");
+            format!("<pre>{text}</pre>")
+        })
     }
 }
 

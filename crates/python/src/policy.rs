@@ -43,6 +43,7 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
 }
 
 /// Adds a policy, or replaces one that was added under this name before.
+#[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
 #[pyfunction]
 #[pyo3(signature = (name, summary, factory, metrics, params, *, events = false, period_ms = None, limit_s = 5.0))]
 pub fn add_policy(

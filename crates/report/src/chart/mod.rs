@@ -11,6 +11,7 @@ mod residence;
 mod slowdowns;
 mod strips;
 mod timeline;
+pub mod vega;
 
 use std::sync::Arc;
 

@@ -114,7 +114,11 @@ fn draw(
     })
 }
 
-fn spread(summary: &Summary<'_>, program: &str, of: fn(&CompareProgram) -> f64) -> Option<Spread> {
+pub(super) fn spread(
+    summary: &Summary<'_>,
+    program: &str,
+    of: fn(&CompareProgram) -> f64,
+) -> Option<Spread> {
     let value = |run: &&CompareRun| {
         run.programs
             .iter()

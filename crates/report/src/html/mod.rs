@@ -39,6 +39,21 @@ pub struct ReportInput<'a> {
     pub axis: Axis,
 }
 
+/// What a notebook shows of runs: the answer of each experiment; nothing where there is nothing to compare with.
+#[must_use]
+pub fn answers(runs: &[CompareRun]) -> Option<String> {
+    let mut rankings = Ranking::of(runs);
+    rankings.retain(front::is_ranked);
+    let several = rankings.len() > 1;
+    let shown = html! {
+        @for r in &rankings {
+            @if several { h4 { (r.workload) " on " (r.machine) } }
+            (front::answer(r, 0, false, false))
+        }
+    };
+    (!rankings.is_empty()).then(|| shown.into_string())
+}
+
 /// Renders a report.
 ///
 /// # Errors

@@ -1,0 +1,134 @@
+//! Charts of comparisons as Vega-Lite specifications, for notebooks: the figures of the report's own charts, with data inside.
+//!
+//! Input: runs. Output: JSON that altair and every other reader of Vega-Lite draws. A chart is one row in [`SPECS`].
+
+use serde_json::{Value, json};
+
+use super::{bars, slowdowns};
+use crate::table::{Better, CompareRun, Metric, Spread, Summary, measured, summarise};
+
+const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
+
+/// A chart of comparisons, by the name of the report's.
+type Spec = (&'static str, fn(&[Summary<'_>]) -> Value);
+
+/// All of them.
+const SPECS: &[Spec] = &[
+    (bars::DEF.key, scores),
+    (slowdowns::DEF.key, slowdown_cells),
+];
+
+/// Names of the charts.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SPECS.iter().map(|(name, _)| *name)
+}
+
+/// The specification of a chart; none where there is no such chart.
+#[must_use]
+pub fn spec(name: &str, runs: &[CompareRun]) -> Option<Value> {
+    let (_, draw) = SPECS.iter().find(|(known, _)| *known == name)?;
+    let mut spec = draw(&summarise(runs));
+    spec["$schema"] = SCHEMA.into();
+    Some(spec)
+}
+
+/// What a panel is headed with: the experiment goes without saying where there is one.
+fn heading(all: &[Summary<'_>], of: &Summary<'_>, what: &str) -> String {
+    if all.iter().all(|other| other.same_experiment(of)) {
+        return what.to_owned();
+    }
+    let experiment = format!("{} on {}", of.workload, of.machine);
+    if what.is_empty() {
+        experiment
+    } else {
+        format!("{what}: {experiment}")
+    }
+}
+
+/// Bars of the medians with whiskers over seeds, a panel for each score.
+fn scores(all: &[Summary<'_>]) -> Value {
+    let metrics = measured(all);
+    let rows: Vec<Value> = all
+        .iter()
+        .flat_map(|summary| metrics.iter().map(move |metric| (summary, *metric)))
+        .map(|(summary, metric)| {
+            let Spread { median, min, max } = summary.spread(metric);
+            json!({
+                "panel": heading(all, summary, metric.label), "policy": summary.policy,
+                "median": median, "least": min, "most": max, "seeds": summary.runs.len(),
+                "role": role(all, summary, metric),
+            })
+        })
+        .collect();
+    let y = json!({"field": "policy", "type": "nominal", "sort": null, "title": null});
+    let tooltip: Vec<Value> = ["policy", "median", "least", "most", "seeds"]
+        .iter()
+        .map(|field| json!({"field": field}))
+        .collect();
+    json!({
+        "title": bars::DEF.title,
+        "data": {"values": rows},
+        "facet": {"field": "panel", "type": "nominal", "title": null, "sort": null},
+        "columns": 3,
+        "resolve": {"scale": {"x": "independent"}},
+        "spec": {"layer": [
+            {"mark": "bar", "encoding": {
+                "y": y, "x": {"field": "median", "type": "quantitative", "title": null}, "tooltip": tooltip,
+                "color": {"field": "role", "type": "nominal", "title": null,
+                    "scale": {"domain": ["best", "linux", "other"], "range": ["#2a6fbb", "#9a9a9a", "#a9c6e6"]}},
+            }},
+            {"mark": "rule", "encoding": {
+                "y": y, "x": {"field": "least", "type": "quantitative"}, "x2": {"field": "most"},
+            }},
+        ]},
+    })
+}
+
+/// How a bar is coloured.
+fn role(all: &[Summary<'_>], of: &Summary<'_>, metric: &Metric) -> &'static str {
+    let own = of.spread(metric).median;
+    let rivals: Vec<&Summary<'_>> = all.iter().filter(|s| s.same_experiment(of)).collect();
+    let is_best = metric.better != Better::Neither
+        && rivals.len() > 1
+        && rivals
+            .iter()
+            .all(|rival| !metric.beats(rival.spread(metric).median, own));
+    match of.policy {
+        _ if is_best => "best",
+        "linux" => "linux",
+        _ => "other",
+    }
+}
+
+/// A cell for each program under each policy.
+fn slowdown_cells(all: &[Summary<'_>]) -> Value {
+    let mut rows = Vec::new();
+    for summary in all {
+        let Some(first) = summary.runs.first() else {
+            continue;
+        };
+        for program in &first.programs {
+            if let Some(spread) = slowdowns::spread(summary, &program.name, |p| p.slowdown) {
+                rows.push(json!({
+                    "panel": heading(all, summary, ""), "policy": summary.policy, "program": program.name,
+                    "slowdown": spread.median, "least": spread.min, "most": spread.max,
+                }));
+            }
+        }
+    }
+    let x = json!({"field": "policy", "type": "nominal", "sort": null, "title": null});
+    let y = json!({"field": "program", "type": "nominal", "sort": null, "title": null});
+    json!({
+        "title": slowdowns::DEF.title,
+        "data": {"values": rows},
+        "facet": {"field": "panel", "type": "nominal", "title": null, "sort": null},
+        "columns": 2,
+        "spec": {"layer": [
+            {"mark": "rect", "encoding": {
+                "x": x, "y": y, "color": {"field": "slowdown", "type": "quantitative", "scale": {"domainMin": 1}},
+                "tooltip": [{"field": "program"}, {"field": "policy"}, {"field": "slowdown"}, {"field": "least"}, {"field": "most"}],
+            }},
+            {"mark": "text", "encoding": {"x": x, "y": y, "text": {"field": "slowdown", "format": ".2f"}}},
+        ]},
+    })
+}
