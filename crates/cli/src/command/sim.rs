@@ -62,9 +62,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         return print_json(&run);
     }
+    let runs = std::slice::from_ref(&run);
     print(&format!(
-        "{}\n{}",
-        table::comparison(std::slice::from_ref(&run)),
-        table::programs(&run)
+        "{}\n{}\n{}\n",
+        table::comparison(runs),
+        table::programs(&run),
+        table::meaning(table::lead(&table::summarise(runs)))
     ))
 }

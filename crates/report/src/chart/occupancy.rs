@@ -214,3 +214,77 @@ fn trimmed(value: f64) -> String {
         number(value, 2)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::record::{Manifest, SampleRow, StepRow, ThreadRow};
+    use countersteer_core::sample::{Counts, Sample};
+    use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+
+    const MACHINE: &str = include_str!("../../../../machines/core2-quad.toml");
+    const CACHE: f64 = 4.0 * (1 << 20) as f64;
+
+    /// What a thread on CPU 0 held at a time.
+    fn sampled(thread: u32, at: u64, bytes: f64) -> SampleRow {
+        let mut counts = Counts::default();
+        counts.set(Event::LlcOccupancyBytes, bytes);
+        let sample = Sample {
+            thread: ThreadId(thread),
+            cpu: CpuId(0),
+            core_type: CoreTypeId(0),
+            at: Nanos(at),
+            set: 0,
+            sets: 1,
+            enabled: Nanos(1),
+            running: Nanos(1),
+            counts,
+        };
+        SampleRow { step: 0, sample }
+    }
+
+    fn thread(thread: u32, name: &str) -> ThreadRow {
+        ThreadRow {
+            step: 0,
+            at_ns: 0,
+            thread,
+            program: thread,
+            name: name.into(),
+            cpu: 0,
+            runnable: true,
+            nice: 0,
+            allowed: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn shares_never_add_up_to_more_than_the_cache() {
+        let machine = ("core2-quad", MACHINE);
+        let manifest = Manifest::new(
+            machine,
+            ("w", ""),
+            "linux",
+            0,
+            Nanos(1),
+            [],
+            BTreeMap::new(),
+        );
+        let mut record = Record::new(manifest);
+        record.steps.push(StepRow {
+            at_ns: 1000,
+            ..StepRow::default()
+        });
+        record.threads = vec![thread(1, "a"), thread(2, "b")];
+        // Each was alone in the cache when it was sampled: what they held adds up to half as much again as there is.
+        record.samples = vec![sampled(1, 100, CACHE), sampled(2, 500, CACHE / 2.0)];
+        let topology = record.topology().unwrap();
+        let bins = held(&record, &topology, &["a".into(), "b".into()], 1000);
+        let sums = bins[0].iter().map(|held| held.iter().sum::<f64>());
+        assert!(sums.clone().all(|sum| sum <= CACHE * (1.0 + 1e-9)));
+        assert!((sums.last().unwrap() - CACHE).abs() < 1.0);
+        let last = &bins[0][BINS];
+        assert!((last[0] / last[1] - 2.0).abs() < 1e-9, "{last:?}");
+    }
+}

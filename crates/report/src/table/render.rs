@@ -10,6 +10,7 @@ use comfy_table::{
 use countersteer_core::machine::SfSpread;
 use countersteer_core::printable::printable;
 
+use super::headline::lead;
 use super::ranking::{Ranked, Ranking, percent};
 use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
 use super::{Better, CompareProgram, CompareRun};
@@ -96,13 +97,17 @@ fn ranked(r: &Ranking) -> String {
     text_of(&table)
 }
 
-/// Policies compared, for a terminal: the median over seeds with the range, the best of each column in bold.
+/// Policies compared, for a terminal: the median over seeds with the range, the best of each column in bold; the measure that
+/// fits the machine comes first.
 #[must_use]
 pub fn comparison(runs: &[CompareRun]) -> String {
     let summaries = summarise(runs);
     let mut table = bare();
     let names = names(&summaries);
-    let metrics = columns(&summaries);
+    let first = lead(&summaries);
+    let mut metrics = columns(&summaries);
+    metrics.retain(|m| m.key != first.key);
+    metrics.insert(0, first);
     let head = names
         .iter()
         .map(|n| n.0)

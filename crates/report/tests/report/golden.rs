@@ -41,6 +41,18 @@ fn runs() -> Vec<CompareRun> {
     .to_vec()
 }
 
+/// The same where slow cores are as fast as the others, so that ASP can only be negative.
+fn on_equal_cores() -> Vec<CompareRun> {
+    let mut runs = runs();
+    for run in &mut runs {
+        for program in &mut run.programs {
+            program.alone_slow_s = program.alone_fast_s;
+        }
+        run.asp = run.stp - run.programs.len() as f64;
+    }
+    runs
+}
+
 fn recorded() -> Record {
     synthetic::record(HYBRID, "fastest-first", 10, 1, Detail::Everything)
 }
@@ -49,6 +61,7 @@ fn recorded() -> Record {
 fn comparison_tables() {
     let runs = runs();
     check("table-terminal", &table::comparison(&runs));
+    check("table-equal-cores", &table::comparison(&on_equal_cores()));
     check("table-markdown", &table::markdown(&runs));
     check("table-csv", &table::csv(&runs));
     check("table-csv-summary", &table::csv_summary(&runs));
