@@ -281,9 +281,9 @@ mod tests {
         record.samples = vec![sampled(1, 100, CACHE), sampled(2, 500, CACHE / 2.0)];
         let topology = record.topology().unwrap();
         let bins = held(&record, &topology, &["a".into(), "b".into()], 1000);
-        let sums = bins[0].iter().map(|held| held.iter().sum::<f64>());
+        let mut sums = bins[0].iter().map(|held| held.iter().sum::<f64>());
         assert!(sums.clone().all(|sum| sum <= CACHE * (1.0 + 1e-9)));
-        assert!((sums.last().unwrap() - CACHE).abs() < 1.0);
+        assert!((sums.next_back().unwrap() - CACHE).abs() < 1.0);
         let last = &bins[0][BINS];
         assert!((last[0] / last[1] - 2.0).abs() < 1e-9, "{last:?}");
     }
