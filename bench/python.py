@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the Python package costs, as rows of a table: bench.py [MIXES], run by the Python that has the wheel installed.
+"""What the Python package costs, as rows of a table: python.py [MIXES], run by the Python that has the wheel installed.
 
 Times are medians. Mixes are of 16 programs under one policy; what an hour would do is extrapolated from MIXES of them (200).
 """
