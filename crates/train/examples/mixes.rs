@@ -22,7 +22,7 @@ use countersteer_core::units::Nanos;
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::ProgressConfig;
-use countersteer_train::export;
+use countersteer_train::model::model;
 use countersteer_train::sample::{crossed, samples};
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -114,7 +114,7 @@ fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Program
     let mut all = samples(&machine, &seen)?;
     all.extend(crossed(&machine, &seen, 6, 1)?);
     let files = (0..topology.core_types.len())
-        .map(|row| export::model(topology, row, &all, Target::Sf, String::new()))
+        .map(|row| model(topology, row, &all, Target::Sf, String::new()))
         .collect::<Option<Vec<ModelFile>>>()
         .ok_or("too few samples")?;
     topology.models = for_machine(&topology.name, &topology.core_types, |core_type| {

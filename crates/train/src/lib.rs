@@ -3,6 +3,7 @@ pub mod data;
 pub mod export;
 pub mod fit;
 pub mod judge;
+pub mod model;
 pub mod prim;
 pub mod records;
 pub mod sample;

@@ -3,9 +3,9 @@ use countersteer_core::model::{Judged, Model, ModelFile, Target};
 use countersteer_core::sample::{Counts, Event, Sample as Counted};
 use countersteer_core::units::{CoreTypeId, Nanos};
 use countersteer_train::data::Data;
-use countersteer_train::export;
 use countersteer_train::judge::judge;
 use countersteer_train::train::{Trained, train};
+use countersteer_train::{export, model};
 
 use crate::{additive, made_up, topology};
 
@@ -191,7 +191,7 @@ fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
     let data = Data::new(&samples, 0, &topology.core_types[0], Target::Sf);
     let tried = judge(&topology, 0, &samples, &data, 6, false).unwrap();
     assert!(tried.judged.mape >= tried.judged.constant_mape);
-    let file = export::model(&topology, 0, &samples, Target::Sf, String::new()).unwrap();
+    let file = model::model(&topology, 0, &samples, Target::Sf, String::new()).unwrap();
     assert!(!file.judged.beats_constant());
     assert_eq!((file.judged.abstains, file.judged.r), (1.0, 0.0));
     assert!((file.judged.coverage - 0.9).abs() < 0.05);
@@ -214,7 +214,7 @@ fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
     }
     // One that counters tell something of is exported as it was trained.
     let samples = made_up(12, 1, additive_with_noise);
-    let file = export::model(&topology, 0, &samples, Target::Sf, String::new()).unwrap();
+    let file = model::model(&topology, 0, &samples, Target::Sf, String::new()).unwrap();
     assert!(file.judged.beats_constant() && file.judged.abstains < 0.5);
     assert!(file.factor.features.len() > 1);
 }

@@ -17,7 +17,7 @@ use countersteer_report::write_atomically;
 use countersteer_train::data::{Data, missing, most_events};
 use countersteer_train::records::pair;
 use countersteer_train::sample::{Sample, crossed, samples};
-use countersteer_train::{export, judge};
+use countersteer_train::{judge, model};
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -350,7 +350,7 @@ impl Material {
         for (row, core_type) in topology.core_types.iter().enumerate() {
             for target in targets {
                 let trained_on = self.trained_on.clone();
-                let file = export::model(topology, row, &self.samples, *target, trained_on)
+                let file = model::model(topology, row, &self.samples, *target, trained_on)
                     .with_context(|| self.too_few(row))?;
                 let folder = output.join(&core_type.name);
                 std::fs::create_dir_all(&folder)
