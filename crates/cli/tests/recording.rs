@@ -267,3 +267,40 @@ fn virtual_counters_are_in_formulas_and_in_the_record() {
     );
     assert_eq!(record.reading_metrics.len(), 2);
 }
+
+/// The process that another one started with these words at its end, as soon as there is one.
+fn child_of(parent: u32, words: &[u8]) -> u32 {
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let has_words = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline"));
+        line.is_ok_and(|line| line.ends_with(words))
+    };
+    let mut found = None;
+    until(|| {
+        let text = std::fs::read_to_string(&children).unwrap_or_default();
+        let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+        found = pids.into_iter().find(has_words);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn a_killed_recorder_takes_its_program_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = steer(
+        &["profile", "-o", "p.json", "--", "sleep", "100"],
+        dir.path(),
+    )
+    .env("TMPDIR", dir.path())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let program = child_of(recorder.id(), b"sleep\x00100\x00");
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    until(|| {
+        let state = std::fs::read_to_string(format!("/proc/{program}/stat"));
+        state.is_ok_and(|s| s.contains(") Z ")) || !Path::new(&format!("/proc/{program}")).exists()
+    });
+}
