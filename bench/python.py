@@ -35,7 +35,7 @@ def seconds_of(code: str) -> float:
 
 @cs.policy
 class Stays:
-    """Reads its view and moves nobody, so that the simulation is that of `linux`."""
+    """Reads its view and moves no thread, so that the simulation is that of `linux`."""
 
     def decide(self, view):
         return np.where(view.core_type > len(view.types), view.types[0], view.stay)

@@ -92,7 +92,8 @@ fn recorded(name: &str) -> String {
 #[test]
 fn programs_together_leave_each_other_parts_of_a_cache() {
     let dir = tempfile::tempdir().unwrap();
-    let (user, stream) = (recorded("gzip.json"), recorded("stream.json"));
+    let user = recorded("gzip.json");
+    let stream = recorded("stream.json");
     let sizes = ["mrc", "--json", "-m", "core2-quad", "--sizes", "64K,64M"];
     let found = json(&[&sizes[..], &[&user, &stream]].concat(), dir.path(), "");
     let part = |size: usize, program: usize, key: &str| {

@@ -1,7 +1,7 @@
 //! The thread on which a policy in Python decides.
 //!
 //! Input: questions. Output: answers, or why there is none. A thread of its own can be left behind: one that does not answer in time
-//! gets an exception, whose place in the code is reported, and nobody waits for it any longer. Code that never gives back the
+//! gets an exception, whose place in the code is reported, and the run goes on without it. Code that never gives back the
 //! interpreter's lock cannot be left behind; on real threads the supervisor of policies then ends the run.
 
 use std::os::raw::c_ulong;

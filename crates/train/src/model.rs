@@ -39,8 +39,8 @@ pub fn model(
     Some(constant_only(file, verdict.constant_coverage))
 }
 
-/// The constant in the place of a model: whatever is counted, it is as wide as the constant, so it abstains. Its ratio still tells
-/// phases apart.
+/// The constant in the place of a model: whatever is counted, it is as wide as the constant, so it abstains. Its ratio still
+/// distinguishes phases.
 fn constant_only(mut file: ModelFile, coverage: f64) -> ModelFile {
     let flat = |base: f64| {
         let mut ratio = file.factor.features[0].clone();

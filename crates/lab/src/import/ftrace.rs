@@ -58,7 +58,7 @@ fn event_of(line: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// The last word before the event: `12.345678:`.
+/// The time stands right before the event: `12.345678:`.
 fn time_ns(head: &str) -> Option<u64> {
     let word = head.split_whitespace().last()?.strip_suffix(':')?;
     let (seconds, fraction) = word.split_once('.')?;

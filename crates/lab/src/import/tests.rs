@@ -89,7 +89,8 @@ fn text_of_ftrace_gives_bursts_and_sleeps() {
         .unwrap();
     }
     let mut switch = |at: u64, prev: i32, state: char, next: i32| {
-        let (p, n) = (name(prev), name(next));
+        let p = name(prev);
+        let n = name(next);
         writeln!(short, "  x  7 [000]  5.{:09}: sched:sched_switch: {p}:{prev} [120] {state} ==> {n}:{next} [120]", at * 1_000_000).unwrap();
     };
     switch(0, 0, 'R', 7);

@@ -15,7 +15,7 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::Nanos;
 use rayon::prelude::*;
 
-use super::programs::{Cast, Member, short};
+use super::programs::{Cast, short};
 use super::values::Values;
 use crate::error::{Kind, told};
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
@@ -122,15 +122,7 @@ fn run(
     period_ms: f64,
     cast: &Cast,
 ) -> anyhow::Result<Shares> {
-    let members = cast.mix(mix)?.members.iter();
-    let members: Vec<Member<'_>> = members
-        .map(|(program, threads)| Member {
-            program,
-            threads: *threads,
-            copies: 1,
-            launch_on: None,
-        })
-        .collect();
+    let members = cast.single_copies(mix)?;
     let experiment = Experiment {
         machine: Arc::clone(machine),
         workload: cast.workload(mix, &members)?,

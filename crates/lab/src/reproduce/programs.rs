@@ -129,6 +129,19 @@ impl Cast {
         known.ok_or_else(|| told(Kind::Missing, format!("mixes.toml has no mix `{name}`")))
     }
 
+    /// The programs of a mix, one copy each.
+    pub fn single_copies(&self, mix: &str) -> anyhow::Result<Vec<Member<'_>>> {
+        let members = self.mix(mix)?.members.iter();
+        Ok(members
+            .map(|(program, threads)| Member {
+                program,
+                threads: *threads,
+                copies: 1,
+                launch_on: None,
+            })
+            .collect())
+    }
+
     pub fn stand_in(&self, program: &str) -> anyhow::Result<&StandIn> {
         let known = self.programs.get(program);
         known.ok_or_else(|| {

@@ -17,15 +17,7 @@ pub const ARM: &str = "host";
 
 /// Times one thread of the simulator with the first program of a mix, then with the whole mix.
 pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::Result<Values> {
-    let members = cast.mix(mix)?.members.iter();
-    let members: Vec<Member<'_>> = members
-        .map(|(program, threads)| Member {
-            program,
-            threads: *threads,
-            copies: 1,
-            launch_on: None,
-        })
-        .collect();
+    let members = cast.single_copies(mix)?;
     let mut values = Values::default();
     for (row, members) in ROWS.iter().zip([&members[..1], members.as_slice()]) {
         values.add_row(row);

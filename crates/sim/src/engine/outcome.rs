@@ -62,7 +62,8 @@ impl Simulation {
     fn program_outcome(&mut self, row: usize) -> ProgramOutcome {
         let program = &self.programs[row];
         let alone = Alone::new(&self.topology, &*self.progress);
-        let (alone_fast_s, alone_slow_s) = (alone.fast_s(program), alone.slow_s(program));
+        let alone_fast_s = alone.fast_s(program);
+        let alone_slow_s = alone.slow_s(program);
         let mut instructions = 0.0;
         let mut cycles = 0.0;
         let first = program.threads().next();

@@ -6,7 +6,7 @@ use countersteer_core::units::{CpuId, ThreadId};
 use super::{Simulation, pmu};
 
 impl Simulation {
-    /// Tells the progress model who runs where, and notes moves and stretches of running.
+    /// Hands each CPU's running thread to the progress model, and notes migrations and spans.
     pub(super) fn forward_switches(&mut self) -> bool {
         let mut switches = std::mem::take(&mut self.switch_buffer);
         switches.extend(self.linux.take_switches());

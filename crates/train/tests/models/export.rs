@@ -183,7 +183,7 @@ fn what_was_never_seen_is_in_doubt() {
     );
 }
 
-/// The rule by which models are shipped: no counter of these programs tells anything of the factor.
+/// The rule by which models are shipped: no counter of these programs is related to the factor.
 #[test]
 fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
     let topology = topology();
