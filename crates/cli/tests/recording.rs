@@ -287,6 +287,10 @@ fn child_of(parent: u32, words: &[u8]) -> u32 {
 
 #[test]
 fn a_killed_recorder_takes_its_program_along() {
+    if let Err(missing) = countersteer_fuzz::instrumentation::ready() {
+        countersteer_fuzz::skipped(missing);
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = steer(
         &["profile", "-o", "p.json", "--", "sleep", "100"],

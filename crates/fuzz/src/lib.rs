@@ -4,6 +4,8 @@
 //! and by words (numbers made absurd, pieces removed, doubled, exchanged between examples), so that most get past the syntax.
 //! `COUNTERSTEER_FUZZ=N` sets the number of runs of each parser (`make fuzz` does), `COUNTERSTEER_FUZZ_SEED` the seed.
 
+pub mod instrumentation;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

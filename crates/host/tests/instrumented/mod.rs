@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use countersteer_fuzz::instrumentation;
 use countersteer_host::record_run::RecordOptions;
 
 /// Recordings run one after the other: one of them sends this process a signal, and machines may be small.
@@ -11,9 +12,10 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// The compiled programs, or why there are none.
 static PROGRAMS: LazyLock<Result<tempfile::TempDir, String>> = LazyLock::new(|| {
-    runs("qemu-x86_64", "--version").ok_or("qemu-x86_64 is missing: apt-get install qemu-user")?;
-    runs("cc", "--version").ok_or("cc is missing: apt-get install gcc")?;
-    build_plugin();
+    if !instrumentation::runs("cc") {
+        return Err("cc is missing: apt-get install gcc".to_owned());
+    }
+    instrumentation::ready()?;
     let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs.c");
     let program = directory.path().join("programs");
@@ -25,34 +27,6 @@ static PROGRAMS: LazyLock<Result<tempfile::TempDir, String>> = LazyLock::new(|| 
     assert!(status.unwrap().success());
     Ok(directory)
 });
-
-fn runs(program: &str, argument: &str) -> Option<()> {
-    Command::new(program)
-        .arg(argument)
-        .output()
-        .ok()
-        .filter(|o| o.status.success())
-        .map(|_| ())
-}
-
-/// Builds the plugin beside this test, where it is searched.
-fn build_plugin() {
-    let own = std::env::current_exe().unwrap();
-    let profile = own.parent().and_then(Path::parent).unwrap();
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args([
-        "build",
-        "-q",
-        "--manifest-path",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../capture/Cargo.toml"),
-        "--target-dir",
-    ]);
-    cargo.arg(profile.parent().unwrap());
-    if profile.file_name().is_some_and(|n| n == "release") {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().unwrap().success());
-}
 
 /// The programs' path and the right to record; none, with the reason printed, where that is impossible.
 pub fn programs() -> Option<(MutexGuard<'static, ()>, String)> {

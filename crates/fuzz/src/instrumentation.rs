@@ -1,0 +1,42 @@
+//! What a test needs to run programs under instrumentation: QEMU, and the plugin beside the test.
+
+use std::process::Command;
+
+/// Builds the plugin in the folder where `steer` and the library search it: the one above the running test's.
+///
+/// # Errors
+/// What is missing on this machine.
+///
+/// # Panics
+/// If the plugin does not build.
+pub fn ready() -> Result<(), String> {
+    if !runs("qemu-x86_64") {
+        return Err("qemu-x86_64 is missing: apt-get install qemu-user".to_owned());
+    }
+    let test = std::env::current_exe().expect("a test has a path");
+    let profile = test
+        .ancestors()
+        .nth(2)
+        .expect("a test is in target/PROFILE/deps");
+    let target = profile.parent().expect("a profile is a folder in target");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--quiet", "--target-dir"])
+        .arg(target)
+        .args([
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../capture/Cargo.toml"),
+        ]);
+    if profile.file_name().is_some_and(|name| name == "release") {
+        cargo.arg("--release");
+    }
+    let built = cargo.status().is_ok_and(|status| status.success());
+    assert!(built, "the instrumentation plugin does not build");
+    Ok(())
+}
+
+/// Whether a program is there and tells its version.
+pub fn runs(program: &str) -> bool {
+    let tried = Command::new(program).arg("--version").output();
+    tried.is_ok_and(|output| output.status.success())
+}
