@@ -13,12 +13,10 @@ pub fn ready() -> Result<(), String> {
     if !runs("qemu-x86_64") {
         return Err("qemu-x86_64 is missing: apt-get install qemu-user".to_owned());
     }
-    let test = std::env::current_exe().expect("a test has a path");
-    let profile = test
-        .ancestors()
-        .nth(2)
-        .expect("a test is in target/PROFILE/deps");
-    let target = profile.parent().expect("a profile is a folder in target");
+    let test = std::env::current_exe().map_err(|why| why.to_string())?;
+    // The test is target/PROFILE/deps/NAME.
+    let profile = test.ancestors().nth(2).ok_or("the test has no folder")?;
+    let target = profile.parent().ok_or("the test's folder has no parent")?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .args(["build", "--quiet", "--target-dir"])
