@@ -4,8 +4,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use countersteer_core::events::Event;
 use countersteer_core::machine::Governor;
 use countersteer_core::units::Nanos;
-use countersteer_lab::SimOptions;
 use countersteer_lab::experiment::Fidelity;
+use countersteer_lab::{LoadedMachine, SimOptions};
+use countersteer_sim::engine::not_offered;
 use countersteer_sim::linux::KERNELS;
 
 /// Options that `sim` and `compare` share.
@@ -70,6 +71,20 @@ impl SimArgs {
 fn event(text: &str) -> Result<String, String> {
     let known = Event::by_name(text).map(|event| event.def().name.to_owned());
     known.ok_or_else(|| "there is no such event; `steer events` lists them".into())
+}
+
+/// Says which events a policy reads that the simulator does not count: the metrics that need them are unavailable to it.
+pub fn warn_of_uncounted(policy: &str, machine: &LoadedMachine) -> anyhow::Result<()> {
+    let made = countersteer_policies::parse(policy, &machine.topology)?;
+    let missing = not_offered(&made.needs().metrics);
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.iter().map(|event| event.def().name).collect();
+        eprintln!(
+            "steer: policy {policy} reads events that the simulator does not count ({}); the metrics that need them have no value",
+            names.join(", ")
+        );
+    }
+    Ok(())
 }
 
 pub fn fidelity(text: &str) -> Result<Fidelity, String> {

@@ -11,7 +11,7 @@ use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events(u64);
 
-const _: () = assert!(EVENTS.len() <= u64::BITS as usize);
+const _: () = assert!(Event::ALL.len() <= u64::BITS as usize);
 
 impl Events {
     /// Adds the events that are available in a sample.
@@ -79,12 +79,10 @@ impl Counts {
 
     /// The events that are available, with their values, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (Event, f64)> {
-        let has = |row: &&EventDef| self.present.has(row.event);
-        EVENTS
-            .iter()
-            .filter(has)
+        let present = self.present;
+        let all = Event::ALL.iter().copied();
+        all.filter(move |event| present.has(*event))
             .zip(self.values)
-            .map(|(row, value)| (row.event, value))
     }
 
     /// `numerator / denominator`, when both are there and the denominator is positive.
@@ -140,7 +138,7 @@ mod tests {
     #[test]
     fn values_are_kept_in_whatever_order_they_come() {
         let mut counts = Counts::default();
-        let events: Vec<Event> = EVENTS.iter().map(|row| row.event).collect();
+        let events = Event::ALL;
         let order = |i: usize| events[i * 7 % Counts::MOST];
         (0..Counts::MOST).for_each(|i| counts.set(order(i), i as f64));
         counts.set(order(3), 30.0);

@@ -77,6 +77,18 @@ fn formulas_are_read_by_their_text_from_the_set_that_has_their_events() {
 }
 
 #[test]
+fn a_formula_may_name_an_event_that_only_one_processor_has() {
+    let formula = "uops_retired.slots / instructions";
+    let mut bank = MetricBank::new(&topology(), &[formula]);
+    let slots = Event::by_name("uops_retired.slots").unwrap();
+    bank.update(&seen(vec![sample(0, 1, &[(Event::Instructions, 2e9)])]));
+    assert_eq!(bank.get(THREAD, formula), None);
+    let counted = [(Event::Instructions, 2e9), (slots, 5e9)];
+    bank.update(&seen(vec![sample(0, 1, &counted)]));
+    assert_eq!(bank.get(THREAD, formula), Some(2.5));
+}
+
+#[test]
 fn a_column_shows_what_a_look_up_by_name_shows_of_every_thread() {
     let mut bank = MetricBank::new(&topology(), &["ipc", "branch_mpki"]);
     let of = |thread, instructions, misses| Sample {

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use countersteer_core::counters::parse_set;
+use countersteer_core::events::Event;
 use countersteer_host::counters::{CoreTypes, Pmus, Resolved, add_vendor_events, resolve};
 
 fn shown(event: &Resolved) -> String {
@@ -73,6 +74,23 @@ fn event_strings_mean_what_the_machine_says() {
             "{}: expected\n{expected}\ngot\n{got}",
             case.display()
         );
+    }
+}
+
+#[test]
+fn an_event_of_one_processor_is_the_one_that_a_formula_named() {
+    let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pmus/hybrid/tree.txt");
+    let root = tree::unpack(&std::fs::read_to_string(tree).unwrap());
+    let pmus = Pmus::read(root.path()).unwrap();
+    for text in ["r01c2", "cpu_core/event=0x2e,umask=0x41/"] {
+        let event = |pmus| {
+            resolve(text, &parse_set(text).unwrap(), pmus).unwrap()[0]
+                .planned
+                .event
+        };
+        assert_eq!(event(&pmus), None);
+        let named = Event::named(text);
+        assert!(named.is_some() && event(&pmus) == named, "{text}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use countersteer_core::metric::resolve;
 use countersteer_core::policy::{Params, Policy, PolicyDef, PolicyError};
 use countersteer_core::topology::Topology;
 
@@ -60,10 +61,18 @@ pub fn head(name: &str) -> Option<String> {
 /// Makes the policy that a specification names: `name` or `name:key=value,key=value`.
 ///
 /// # Errors
-/// Unknown names, keys and values, with those that exist.
+/// Unknown names, keys and values, with those that exist; metrics that do not exist.
 pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
     let (def, params) = params(spec)?;
-    (def.make)(&params, topology)
+    let policy = (def.make)(&params, topology)?;
+    let mut read = policy.needs().metrics.iter();
+    match read.find(|metric| resolve(metric).is_none()) {
+        Some(metric) => Err(PolicyError::NoMetric {
+            policy: def.name.to_owned(),
+            metric,
+        }),
+        None => Ok(policy),
+    }
 }
 
 /// The policy that a specification names, and its parameters.

@@ -13,7 +13,7 @@ use countersteer_report::write_atomically;
 use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::check_unused;
-use crate::sim_args::SimArgs;
+use crate::sim_args::{SimArgs, warn_of_uncounted};
 use crate::{library, progress};
 
 /// Arguments.
@@ -68,6 +68,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     sweep.check()?;
     for machine in &sweep.machines {
         tell_idle(&sweep.policies, machine);
+        for policy in &sweep.policies {
+            warn_of_uncounted(policy, machine)?;
+        }
     }
     args.report
         .as_deref()

@@ -10,7 +10,7 @@ use super::profile::load_workload;
 use super::{print, print_json};
 use crate::library;
 use crate::output::RecordOut;
-use crate::sim_args::SimArgs;
+use crate::sim_args::{SimArgs, warn_of_uncounted};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -47,6 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         options: args.options.options(),
         detail: dir.map(|_| Detail::Everything),
     };
+    warn_of_uncounted(&experiment.policy, &experiment.machine)?;
     let finished = experiment.run()?;
     if let (Some(dir), Some(record)) = (dir, &finished.record) {
         record.save(dir)?;

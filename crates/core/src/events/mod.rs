@@ -3,6 +3,7 @@
 //! One table ([`EVENTS`]). Command lines, metrics, machine files, records, `perf_event`, the virtual counters and the simulator
 //! all refer to its rows. A backend that cannot count an event leaves it out of a sample; it never counts zero.
 
+mod own;
 mod table;
 
 use std::fmt;
@@ -136,6 +137,7 @@ impl EventDef {
     #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Self> {
         let exact = EVENTS.iter().find(|row| row.name == name);
+        let exact = exact.or_else(|| own::by_name(name));
         exact.or_else(|| {
             let name = name.replace('-', "_").to_ascii_lowercase();
             EVENTS
@@ -147,14 +149,32 @@ impl EventDef {
 
 impl Event {
     #[must_use]
-    pub const fn def(self) -> &'static EventDef {
-        &EVENTS[self as usize]
+    pub fn def(self) -> &'static EventDef {
+        let row = self as usize;
+        EVENTS
+            .get(row)
+            .unwrap_or_else(|| own::def(row - EVENTS.len()))
     }
 
-    /// The event of a portable name or one of its aliases.
+    /// The event of a portable name, one of its aliases, or a string that [`Self::named`] has seen.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         EventDef::by_name(name).map(|row| row.event)
+    }
+
+    /// The event of a name, or the one that a string encodes on some processor: a raw code (`r01c2`), a PMU with terms
+    /// (`cpu/event=0x2e,umask=0x41/`), or a vendor's name, which has a dot (`uops_retired.slots`). None if it is neither, and where
+    /// a process has named more than [`Self::OWN`] such strings.
+    #[must_use]
+    pub fn named(text: &str) -> Option<Self> {
+        let row = EventDef::by_name(text).or_else(|| own::named(text));
+        row.map(|row| row.event)
+    }
+
+    /// Whether the table lacks it: it is one processor's, known by the string that encodes it.
+    #[must_use]
+    pub const fn is_own(self) -> bool {
+        self as usize >= EVENTS.len()
     }
 }
 

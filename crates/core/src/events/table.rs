@@ -10,6 +10,19 @@ macro_rules! events {
         #[repr(u8)]
         pub enum Event {
             $(#[doc = $prose] $event,)*
+            Own0, Own1, Own2, Own3, Own4, Own5, Own6, Own7,
+        }
+
+        impl Event {
+            /// Places for events that the table does not have.
+            pub const OWN: [Self; 8] = [
+                Self::Own0, Self::Own1, Self::Own2, Self::Own3, Self::Own4, Self::Own5, Self::Own6, Self::Own7,
+            ];
+            /// Every event, in order: those of the table, then [`Self::OWN`].
+            pub const ALL: &'static [Self] = &[
+                $(Self::$event,)*
+                Self::Own0, Self::Own1, Self::Own2, Self::Own3, Self::Own4, Self::Own5, Self::Own6, Self::Own7,
+            ];
         }
 
         /// Every event, in the order of [`Event`].

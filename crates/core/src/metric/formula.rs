@@ -26,8 +26,8 @@ pub struct Computed {
 }
 
 impl Computed {
-    /// Binds a metric to the table of events; none if a name in it is no event and no virtual counter that samples hold, or if
-    /// it adds unlike quantities.
+    /// Binds a metric to events; none if a name in it is no event and no virtual counter that samples hold, or if it adds unlike
+    /// quantities.
     #[must_use]
     pub fn new(metric: &Metric) -> Option<Self> {
         let bound: Vec<(Operand, Dimension)> = metric
@@ -58,13 +58,13 @@ impl Computed {
 
 const TIME: (Operand, Dimension) = (Operand::Seconds, Dimension::SECONDS);
 
-/// The event of a name, or that of a virtual counter that stands in samples as an event.
+/// The event of a name, that of a virtual counter that stands in samples as an event, or one of a processor by its encoding.
 fn operand(name: &str) -> Option<(Operand, Dimension)> {
     if let Some(event) = Event::by_name(name) {
         let (dimension, factor) = Dimension::of_unit(event.def().unit);
         return Some((Operand::Event(event, factor), dimension));
     }
-    EVENTS.iter().find_map(|row| match row.source {
+    let virtual_counter = EVENTS.iter().find_map(|row| match row.source {
         Source::Virtual { counter, factor } if counter == name => {
             let unit = counter.rsplit('_').next().unwrap_or_default();
             let unit = if unit == "j" { "J" } else { row.unit };
@@ -72,6 +72,10 @@ fn operand(name: &str) -> Option<(Operand, Dimension)> {
             Some((Operand::Event(row.event, si / factor as f64), dimension))
         }
         _ => None,
+    });
+    virtual_counter.or_else(|| {
+        let event = Event::named(name)?;
+        Some((Operand::Event(event, 1.0), Dimension::EVENTS))
     })
 }
 

@@ -178,6 +178,8 @@ mod tests {
             resolve("llc_misses / seconds").unwrap().needs,
             [Event::LlcMisses]
         );
+        let own = resolve("1000 * r01c2 / instructions").unwrap().needs;
+        assert_eq!((own[0].def().name, own[1]), ("r01c2", Event::Instructions));
         for unknown in ["sf_modle", "instructions + seconds", "(", "a,b"] {
             assert!(resolve(unknown).is_none(), "{unknown}");
         }

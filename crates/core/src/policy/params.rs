@@ -44,6 +44,17 @@ pub enum PolicyError {
         /// Every key.
         known: String,
     },
+    /// What it reads is no metric.
+    #[error(
+        "policy `{policy}` reads `{metric}`, which is neither a metric (`steer events` lists them) nor a formula over events that \
+         adds like to like"
+    )]
+    NoMetric {
+        /// The policy.
+        policy: String,
+        /// As the policy spells it.
+        metric: &'static str,
+    },
     /// A value that cannot be used.
     #[error("policy parameter `{key}={value}`: {why}")]
     BadValue {

@@ -7,7 +7,7 @@ use countersteer_core::counters::{
     EventSource, EventSpec, PlannedEvent, RawCounter, Space, SpecError, Term, TermValue,
 };
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::events::{EVENTS, EventDef, Source};
+use countersteer_core::events::{EVENTS, Event, EventDef, Source};
 use countersteer_core::units::CpuId;
 
 use super::pmu::{Pmu, Pmus, parse};
@@ -107,6 +107,15 @@ impl Resolver<'_> {
     }
 
     fn event(&self, spec: &EventSpec) -> Result<Resolved, SpecError> {
+        let mut found = self.encoded(spec)?;
+        if found.planned.event.is_none() {
+            // Formulas name events of this processor by what encodes them.
+            found.planned.event = Event::by_name(&spec.text).filter(|event| event.is_own());
+        }
+        Ok(found)
+    }
+
+    fn encoded(&self, spec: &EventSpec) -> Result<Resolved, SpecError> {
         match &spec.source {
             EventSource::Named(name) => self.named(spec, name),
             EventSource::Pmu { pmu, terms } => self.on_pmu(spec, pmu, terms),
@@ -125,7 +134,8 @@ impl Resolver<'_> {
     }
 
     fn named(&self, spec: &EventSpec, name: &str) -> Result<Resolved, SpecError> {
-        let Some(row) = EventDef::by_name(name).filter(|row| row.is_counted()) else {
+        let of_table = |row: &&EventDef| row.is_counted() && !row.event.is_own();
+        let Some(row) = EventDef::by_name(name).filter(of_table) else {
             return self.of_some_pmu(spec, name);
         };
         if !row.is_software() {
@@ -171,7 +181,7 @@ impl Resolver<'_> {
 
     fn unknown(&self, name: &str) -> String {
         match EventDef::by_name(name).map(|row| row.source) {
-            Some(Source::Processor(_)) => {
+            Some(Source::Processor(known)) if !known.is_empty() => {
                 return format!(
                     "no code for `{name}` on this processor is known; name the event that it has instead"
                 );
@@ -182,7 +192,7 @@ impl Resolver<'_> {
             Some(Source::Program | Source::Simulator) => {
                 return format!("`{name}` is no counter of this machine");
             }
-            Some(Source::Kernel { .. }) | None => {}
+            Some(Source::Kernel { .. } | Source::Processor(_)) | None => {}
         }
         let near = EVENTS
             .iter()

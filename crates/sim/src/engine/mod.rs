@@ -33,6 +33,7 @@ use countersteer_core::units::{CacheId, CpuId, GroupId, Nanos, ProgramId, Thread
 use self::frequency::Clocks;
 pub use self::outcome::ProgramUsage;
 use self::pmu::Pmu;
+pub use self::pmu::not_offered;
 use self::program::Program;
 pub use self::program::{Plan, PlannedProgram};
 use crate::linux::{Linux, LinuxConfig, Switch};

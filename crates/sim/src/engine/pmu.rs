@@ -6,8 +6,9 @@
 //! Thread Director's class, once it is read: it is there on the fastest core type, and drawn for each phase of each program.
 
 use countersteer_core::counters::divide;
-use countersteer_core::events::{EVENTS, Event};
+use countersteer_core::events::Event;
 use countersteer_core::machine::CoreType;
+use countersteer_core::metric;
 use countersteer_core::sample::{Counts, Sample};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
@@ -21,6 +22,19 @@ const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
 const FIXED: [Event; 2] = [Event::Cycles, Event::Instructions];
 /// Virtual counters that are read with every set.
 const VIRTUAL: [Event; 2] = [Event::EnergyNj, Event::LlcOccupancyBytes];
+
+/// The events of real machines that these metrics need and that the model cannot tell, whatever profiles say.
+#[must_use]
+pub fn not_offered(metrics: &[&str]) -> Vec<Event> {
+    let metrics = metrics.iter().filter_map(|name| metric::resolve(name));
+    let mut missing: Vec<Event> = metrics
+        .flat_map(|metric| metric.needs.iter().copied())
+        .filter(|event| event.def().is_counted() && !is_offered(*event))
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    missing
+}
 
 /// Whether the model can tell an event of threads whose profiles say enough.
 fn is_offered(event: Event) -> bool {
@@ -92,7 +106,7 @@ impl Pmu {
         };
         let mut pmu = Self {
             noise,
-            rngs: (0..EVENTS.len()).map(rng).collect(),
+            rngs: (0..Event::ALL.len()).map(rng).collect(),
             threads: Vec::new(),
             samples: Vec::new(),
             sets: Vec::new(),
@@ -264,6 +278,18 @@ fn deviate(rng: &mut rand_pcg::Pcg64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_that_only_real_machines_count_are_named() {
+        let metrics = [
+            "ipc",
+            "sf_td",
+            "r01c2 / instructions",
+            "dtlb_load_misses / cycles",
+        ];
+        let missing: Vec<&str> = not_offered(&metrics).iter().map(|e| e.def().name).collect();
+        assert_eq!(missing, ["dtlb_load_misses", "r01c2"]);
+    }
 
     #[test]
     fn classes_of_phases_have_nothing_to_do_with_their_factors() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use countersteer_core::events::EVENTS;
+use countersteer_core::events::Event;
 use countersteer_core::sample::{Counts, Events, Sample};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{CoreTypeId, CpuId, Nanos, ThreadId};
@@ -43,10 +43,10 @@ pub(super) fn encode_samples(
         .samples
         .iter()
         .for_each(|row| events.add(&row.sample.counts));
-    for def in EVENTS.iter().filter(|def| events.has(def.event)) {
+    for event in Event::ALL.iter().filter(|event| events.has(**event)) {
         batch = batch.maybe_f64(
-            def.name,
-            rows.iter().map(|r| r.sample.counts.get(def.event)),
+            event.def().name,
+            rows.iter().map(|r| r.sample.counts.get(*event)),
         );
     }
     batch.build(rows.len())
@@ -68,10 +68,12 @@ pub(super) fn decode_samples(
     let sets = c.newer_u32("sets")?;
     let enabled = c.u64("enabled_ns")?;
     let running = c.u64("running_ns")?;
-    // An event that a newer version counts and this record lacks is unavailable, not an error.
-    let events: Vec<_> = EVENTS
+    // An event that this version does not know is left out; one that a record lacks is unavailable, not an error.
+    let fields = batch.schema();
+    let events: Vec<_> = fields
+        .fields()
         .iter()
-        .filter_map(|d| Some((d.event, c.f64(d.name).ok()?)))
+        .filter_map(|field| Some((Event::named(field.name())?, c.f64(field.name()).ok()?)))
         .collect();
     for i in 0..batch.num_rows() {
         let mut counts = Counts::default();

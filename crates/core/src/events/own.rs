@@ -1,0 +1,102 @@
+//! Events that the table does not have: those of one processor, known by the string that encodes them (`r01c2`,
+//! `uops_retired.slots`, `cpu_core/event=0x2e,umask=0x41/`).
+//!
+//! An event gets one of a few places when a formula first names it, and keeps it for the life of the process.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::{Event, EventDef, Source};
+use crate::counters::{EventSource, parse_set};
+
+/// Those that have a place, in the order in which they were named.
+static OWN: [OnceLock<EventDef>; Event::OWN.len()] = [const { OnceLock::new() }; Event::OWN.len()];
+
+/// Held while an event gets its place.
+static NAMING: Mutex<()> = Mutex::new(());
+
+/// A place that no event has yet.
+static FREE: EventDef = EventDef {
+    event: Event::Own0,
+    name: "",
+    aliases: &[],
+    unit: "",
+    source: Source::Processor(&[]),
+    prose: "a place for an event of this processor",
+};
+
+/// The row of a place.
+pub(super) fn def(place: usize) -> &'static EventDef {
+    OWN.get(place).and_then(OnceLock::get).unwrap_or(&FREE)
+}
+
+/// The event of a string, if one was named so.
+pub(super) fn by_name(name: &str) -> Option<&'static EventDef> {
+    let named = OWN.iter().map_while(OnceLock::get);
+    named.into_iter().find(|def| def.name == name)
+}
+
+/// Whether a string encodes an event, so that it cannot be a mistyped name of the table: a raw code, a PMU with terms, or a
+/// vendor's name, which has a dot.
+fn encodes(text: &str) -> bool {
+    let set = parse_set(text).unwrap_or_default();
+    let [spec] = set.as_slice() else {
+        return false;
+    };
+    match &spec.source {
+        EventSource::Raw(_) | EventSource::Pmu { .. } => true,
+        EventSource::Named(name) => name.contains('.'),
+        EventSource::Counter(_) => false,
+    }
+}
+
+/// The event that a string encodes; none if it encodes none, or if all places are taken.
+pub(super) fn named(text: &str) -> Option<&'static EventDef> {
+    let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = by_name(text) {
+        return Some(known);
+    }
+    if !encodes(text) {
+        return None;
+    }
+    let (place, event) = OWN
+        .iter()
+        .zip(Event::OWN)
+        .find(|(place, _)| place.get().is_none())?;
+    Some(place.get_or_init(|| EventDef {
+        event,
+        name: text.to_owned().leak(),
+        ..FREE
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_encodes_an_event_has_a_place_and_keeps_it() {
+        let raw = Event::named("r01c2").unwrap();
+        assert_eq!((raw.def().name, raw.def().is_counted()), ("r01c2", true));
+        assert!(raw.is_own() && !Event::Cycles.is_own());
+        assert_eq!(Event::named("r01c2"), Some(raw));
+        assert_eq!(Event::by_name("r01c2"), Some(raw));
+        let vendor = Event::named("uops_retired.slots").unwrap();
+        let terms = Event::named("cpu_core/event=0x2e,umask=0x41/").unwrap();
+        assert!(raw != vendor && vendor != terms);
+        assert_eq!(Event::named("LLC-misses"), Some(Event::LlcMisses));
+    }
+
+    #[test]
+    fn a_mistyped_name_is_no_event() {
+        for text in [
+            "instrutions",
+            "llc_mises",
+            "",
+            "r01c2,r02c3",
+            "pmc0=0x2e",
+            "cpu/",
+        ] {
+            assert_eq!(Event::named(text), None, "{text}");
+        }
+    }
+}
