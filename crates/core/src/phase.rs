@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use crate::engine::{Observation, ThreadEvent, ThreadEventKind};
-use crate::machine::FixedModel;
 use crate::metric::steps::{is_away, step_models};
+use crate::model::FixedModel;
 use crate::sample::Sample;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};

@@ -55,6 +55,12 @@ impl TextError {
     }
 }
 
+/// Whether a name may stand for a machine or a core type: lower-case letters, digits, dots and dashes.
+pub(crate) fn is_name(name: &str) -> bool {
+    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(fine)
+}
+
 /// Parses TOML into `T`.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
-use crate::machine::{CoreType, Governor, LinuxKind, Machine, Memory, PowerLimit};
+use crate::machine::{CoreType, Governor, LinuxKind, Machine, Memory, PowerLimit, models_for};
 use crate::model::{self, Models};
 use crate::units::{CacheId, CoreTypeId, CpuId, GroupId};
 
@@ -134,7 +134,7 @@ pub struct Group {
 
 /// The models of each core type: those that the machine's file has, else shipped ones.
 fn models(machine: &Machine, core_types: &[CoreType]) -> Vec<Models> {
-    model::for_machine(&machine.name, core_types, |core_type| {
+    models_for(&machine.name, core_types, |core_type| {
         let own = machine.model.iter().filter(|m| m.core_type == core_type);
         let mut files = model::shipped_for(core_type);
         files.extend(own.cloned());

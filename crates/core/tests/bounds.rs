@@ -59,7 +59,7 @@ fn of_machines() {
     let mut machine = Machine::parse("m", &text).unwrap();
     machine.core_type[0].sf_steps = Some(
         serde_json::from_str(
-            r#"{"base": 1.5, "features": [{"above": "instructions", "below": "cycles", "steps": [[0.5, 0.25]]}]}"#,
+            r#"{"base": 1.5, "features": [{"ratio": "instructions / cycles", "steps": [[0.5, 0.25]]}]}"#,
         )
         .unwrap(),
     );

@@ -98,7 +98,7 @@ fn damaged_files_are_refused_at_the_line() {
     let line = |what: &str| 1 + sound.lines().position(|l| l.starts_with(what)).unwrap();
     let cases = [
         (
-            "countersteer.model/1",
+            "countersteer.model/2",
             "countersteer.model/9",
             "schema",
             "this version reads",
@@ -122,9 +122,9 @@ fn damaged_files_are_refused_at_the_line() {
             "must be 0",
         ),
         (
-            "above = \"cycles\"",
-            "above = \"cicles\"",
-            "above",
+            "ratio = \"cycles / instructions\"",
+            "ratio = \"cicles / instructions\"",
+            "ratio",
             "no event `cicles`",
         ),
         (

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use countersteer_cache::signature::store::{data_folders, own_data};
-use countersteer_core::machine::Machine;
+use countersteer_core::machine::{Machine, is_for};
 use countersteer_core::model::ModelFile;
 use countersteer_core::topology::Topology;
 
@@ -50,7 +50,7 @@ pub fn add(machine: &mut Machine) -> anyhow::Result<Vec<PathBuf>> {
             found.extend(of_core_type(&folder.join(FOLDER), &core_type.name)?);
         }
     }
-    found.retain(|found| found.file.is_for(&types));
+    found.retain(|found| is_for(&found.file, &types));
     let (paths, files): (Vec<_>, Vec<_>) = found.into_iter().map(|f| (f.path, f.file)).unzip();
     machine.model.splice(0..0, files);
     Ok(paths)

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_core::engine::ThreadInfo;
+use countersteer_core::machine::swaps_for;
 use countersteer_core::model::swaps::{FEATURES, Side, SwapFile};
 use countersteer_core::placement::{Placement, Reason};
 use countersteer_core::policy::{
@@ -55,7 +56,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         },
     ],
     make: |params, topology| {
-        let rules = SwapFile::for_machine(&topology.name, &topology.core_types);
+        let rules = swaps_for(&topology.name, &topology.core_types);
         Ok(Box::new(Prim::new(params, topology, rules)?))
     },
 };

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::engine::{Applied, Engine, Observation, Watch};
-use countersteer_core::machine::FACTOR_BITS;
 use countersteer_core::metric::MetricBank;
 use countersteer_core::metric::steps::step_models;
+use countersteer_core::model::FACTOR_BITS;
 use countersteer_core::placement::{AdmissionTable, Placement};
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ThreadId};

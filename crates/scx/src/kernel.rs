@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
 
 use countersteer_core::cpuset::CpuSet;
-use countersteer_core::machine::{FixedFeature, FixedModel};
+use countersteer_core::model::{FixedFeature, FixedModel};
 use countersteer_core::units::{CpuId, Nanos};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use countersteer_core::driver::{DriverConfig, drive};
 use countersteer_core::machine::Machine;
-use countersteer_core::model::{ModelFile, Target, for_machine};
+use countersteer_core::machine::models_for;
+use countersteer_core::model::{ModelFile, Target};
 use countersteer_core::policy::PolicyRng;
 use countersteer_core::profile::Profile;
 use countersteer_core::score::Score;
@@ -117,7 +118,7 @@ fn train_on_half(topology: &mut Topology, programs: &Programs) -> Result<Program
         .map(|row| model(topology, row, &all, Target::Sf, String::new()))
         .collect::<Option<Vec<ModelFile>>>()
         .ok_or("too few samples")?;
-    topology.models = for_machine(&topology.name, &topology.core_types, |core_type| {
+    topology.models = models_for(&topology.name, &topology.core_types, |core_type| {
         let of = files.iter().filter(|f| f.core_type == core_type);
         of.cloned().collect()
     });

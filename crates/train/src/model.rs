@@ -1,6 +1,6 @@
 //! Models that are worth exporting.
 
-use countersteer_core::machine::StepModel;
+use countersteer_core::model::StepModel;
 use countersteer_core::model::{Judged, ModelFile, Target};
 use countersteer_core::topology::Topology;
 

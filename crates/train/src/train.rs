@@ -1,8 +1,8 @@
 //! Training: which ratios, what each adds, how wide the interval is, and the file that says so.
 
 use countersteer_core::events::Event;
-use countersteer_core::machine::{StepFeature, StepModel};
 use countersteer_core::model::{COVERAGE, Constant};
+use countersteer_core::model::{StepFeature, StepModel};
 
 use crate::data::{Data, LEAST_RATIO};
 use crate::fit::{Fitter, Sum};
@@ -240,11 +240,8 @@ fn steps(data: &Data, sum: &Sum, times: f64, outside: f64) -> StepModel {
         if outside > 0.0 {
             steps.push(((high + MARGIN).exp(), outside));
         }
-        StepFeature {
-            above: feature.above.def().name.into(),
-            below: feature.below.def().name.into(),
-            steps: steps.into_iter().map(rounded).collect(),
-        }
+        let steps = steps.into_iter().map(rounded).collect();
+        StepFeature::new(feature.above, feature.below, steps)
     };
     StepModel {
         base: round(times * sum.intercept, 1e6),

@@ -157,6 +157,36 @@ impl Formula {
         Ok(stack.pop().unwrap_or_default())
     }
 
+    /// The factor, the variable above and the one below, of a formula that is a ratio of two variables and at most scaled, such as
+    /// `1000 * llc_misses / instructions`.
+    #[must_use]
+    pub fn as_ratio(&self) -> Option<(f64, usize, usize)> {
+        let mut stack: Vec<(f64, Option<usize>, Option<usize>)> = Vec::new();
+        for step in &self.steps {
+            match *step {
+                Step::Number(factor) => stack.push((factor, None, None)),
+                Step::Variable(nth) => stack.push((1.0, Some(nth), None)),
+                Step::Negate => stack.last_mut()?.0 *= -1.0,
+                Step::Operator(operator, _) => {
+                    let (right, right_above, right_below) = stack.pop()?;
+                    let (left, left_above, left_below) = stack.pop()?;
+                    let (factor, other_above, other_below) = match operator {
+                        '*' => (left * right, right_above, right_below),
+                        '/' => (left / right, right_below, right_above),
+                        _ => return None,
+                    };
+                    let above = one_of(left_above, other_above)?;
+                    let below = one_of(left_below, other_below)?;
+                    stack.push((factor, above, below));
+                }
+            }
+        }
+        match stack.pop()? {
+            (factor, Some(above), Some(below)) => Some((factor, above, below)),
+            _ => None,
+        }
+    }
+
     /// The value, from that of each variable; unavailable where one is, or where it would be infinite.
     #[must_use]
     pub fn evaluate(&self, of: &[Option<f64>], stack: &mut Vec<f64>) -> Option<f64> {
@@ -180,6 +210,14 @@ impl Formula {
             stack.push(value);
         }
         stack.pop().filter(|v| v.is_finite())
+    }
+}
+
+/// The one that is there, if any; none if there are two.
+const fn one_of(a: Option<usize>, b: Option<usize>) -> Option<Option<usize>> {
+    match (a, b) {
+        (Some(_), Some(_)) => None,
+        (one, None) | (None, one) => Some(one),
     }
 }
 
@@ -307,6 +345,17 @@ mod tests {
         assert_eq!(value("a / b", &[Some(1.0), None]), None);
         assert_eq!(value("a / b", &[Some(1.0), Some(0.0)]), None);
         assert_eq!(value("a / b", &[Some(0.0), Some(0.0)]), None);
+    }
+
+    #[test]
+    fn a_scaled_quotient_of_two_names_is_a_ratio() {
+        let ratio = |text: &str| Formula::parse(text).unwrap().as_ratio();
+        assert_eq!(ratio("a / b"), Some((1.0, 0, 1)));
+        assert_eq!(ratio("1000 * a / (b * 2)"), Some((500.0, 0, 1)));
+        assert_eq!(ratio("1 / (b / a)"), Some((1.0, 1, 0)));
+        for text in ["a", "3", "a * b", "a / b / c", "(a + b) / c", "a / b - 1"] {
+            assert_eq!(ratio(text), None, "{text}");
+        }
     }
 
     #[test]

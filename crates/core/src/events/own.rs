@@ -6,7 +6,6 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::{Event, EventDef, Source};
-use crate::counters::{EventSource, parse_set};
 
 /// Those that have a place, in the order in which they were named.
 static OWN: [OnceLock<EventDef>; Event::OWN.len()] = [const { OnceLock::new() }; Event::OWN.len()];
@@ -36,17 +35,21 @@ pub(super) fn by_name(name: &str) -> Option<&'static EventDef> {
 }
 
 /// Whether a string encodes an event, so that it cannot be a mistyped name of the table: a raw code, a PMU with terms, or a
-/// vendor's name, which has a dot.
+/// vendor's name, which has a dot. What it means on a machine, and whether anything, comes out where it is counted.
 fn encodes(text: &str) -> bool {
-    let set = parse_set(text).unwrap_or_default();
-    let [spec] = set.as_slice() else {
-        return false;
+    let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(in_name)
     };
-    match &spec.source {
-        EventSource::Raw(_) | EventSource::Pmu { .. } => true,
-        EventSource::Named(name) => name.contains('.'),
-        EventSource::Counter(_) => false,
-    }
+    let code = text.strip_prefix('r').unwrap_or_default();
+    let is_raw = !code.is_empty() && code.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_vendors = text.contains('.') && is_name(text);
+    let terms = text.strip_suffix('/').and_then(|rest| rest.split_once('/'));
+    let has_terms = terms.is_some_and(|(pmu, terms)| {
+        let in_terms = |c: char| in_name(c) || matches!(c, '=' | ',');
+        is_name(pmu) && !terms.is_empty() && terms.chars().all(in_terms)
+    });
+    is_raw || is_vendors || has_terms
 }
 
 /// The event that a string encodes; none if it encodes none, or if all places are taken.

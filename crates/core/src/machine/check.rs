@@ -6,7 +6,7 @@ use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCH
 use crate::bounds::{self, Bounds, check_all};
 use crate::cpuset::CpuSet;
 use crate::events::Event;
-use crate::textfile::{TextError, table_line};
+use crate::textfile::{TextError, is_name, table_line};
 use crate::units::CpuId;
 
 /// What is impossible, at a key in the `nth` table of a name; the table `""` is the top of the file.
@@ -120,11 +120,6 @@ fn models(machine: &Machine) -> Result<(), Problem> {
         }
     }
     Ok(())
-}
-
-pub(crate) fn is_name(name: &str) -> bool {
-    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(fine)
 }
 
 /// Names that core groups of other kinds have; a core type of that name could not be told from them.

@@ -3,28 +3,25 @@
 //! Input: TOML text. Output: a checked [`Machine`]; the topology is derived from it and is what policies
 //! and schedulers look at.
 
-pub(crate) mod check;
+mod check;
 mod frequency;
 mod held;
+mod models;
 mod pipeline;
-mod steps;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::CpuSet;
 use crate::events::Event;
-use crate::model::ModelFile;
+use crate::model::{ModelFile, StepModel};
 use crate::textfile::{TextError, parse_toml};
 use crate::units::CpuId;
 
 pub use frequency::{Frequencies, Governor, IdleStates, OperatingPoint, Point, PowerLimit};
 pub use held::SfSpread;
+pub use models::{is_for, models_for, swaps_for};
 pub use pipeline::{CorePipeline, Latencies, MAX_PORT_SETS, Queue, Unit, UnitSet};
-pub use steps::{
-    FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, MAX_FEATURES, MAX_STEPS, StepFeature,
-    StepModel,
-};
 
 /// The schema name that every machine file carries.
 pub const SCHEMA: &str = "countersteer.machine/1";

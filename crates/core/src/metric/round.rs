@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::steps::{is_away, step_models};
 use crate::by_id::ByThread;
-use crate::machine::FixedModel;
+use crate::model::FixedModel;
 use crate::sample::{Event, Sample};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};

@@ -7,7 +7,7 @@
 
 use super::sf::Model;
 use super::{MetricDef, MetricSource, ReadBy, Round};
-use crate::machine::{FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, StepFeature, StepModel};
+use crate::model::{FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, StepFeature, StepModel};
 use crate::sample::{Counts, Event, Sample};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, Nanos};
@@ -196,10 +196,8 @@ fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
         sum / combinations as f64
     };
     let base = mean_with(None);
-    let features = GRID.iter().enumerate().map(|(row, ratio)| StepFeature {
-        above: ratio.above.def().name.into(),
-        below: ratio.below.def().name.into(),
-        steps: (0..STEPS)
+    let features = GRID.iter().enumerate().map(|(row, ratio)| {
+        let steps = (0..STEPS)
             .map(|nth| {
                 let value = grid_value(*ratio, nth, STEPS);
                 // A step begins half-way before its value; the first holds from zero on.
@@ -210,7 +208,8 @@ fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
                 };
                 (least, mean_with(Some((row, value))) - base)
             })
-            .collect(),
+            .collect();
+        StepFeature::new(ratio.above, ratio.below, steps)
     });
     StepModel {
         base,
@@ -251,8 +250,7 @@ mod tests {
 
     fn toy() -> StepModel {
         let feature = |above: &str, steps| StepFeature {
-            above: above.into(),
-            below: "instructions".into(),
+            ratio: format!("{above} / instructions"),
             steps,
         };
         let features = vec![
@@ -346,7 +344,14 @@ mod tests {
         assert_eq!(fault(|_| {}), None);
         let named = |change, part: &str| fault(change).is_some_and(|f| f.contains(part));
         assert!(named(|m| m.features.clear(), "1 to 8"));
-        assert!(named(|m| m.features[0].above = "cycle".into(), "`cycle`"));
+        assert!(named(
+            |m| m.features[0].ratio = "cycle / instructions".into(),
+            "`cycle`"
+        ));
+        assert!(named(
+            |m| m.features[0].ratio = "cycles + 1".into(),
+            "no ratio"
+        ));
         assert!(named(|m| m.features[0].steps.swap(0, 1), "ascend"));
         assert!(named(|m| m.features[1].steps = vec![(0.0, 0.0); 65], "65"));
         assert!(named(|m| m.base = f64::NAN, "`base` is NaN"));

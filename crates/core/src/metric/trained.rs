@@ -17,8 +17,8 @@ use std::sync::Arc;
 use super::sf::{Model as Untrained, Sampled};
 use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::by_id::ByThread;
-use crate::machine::{FACTOR_BITS, MAX_FEATURES};
-use crate::model::{Model, Prediction, Target, UNKNOWN_WIDTH};
+
+use crate::model::{FACTOR_BITS, MAX_FEATURES, Model, Prediction, Target, UNKNOWN_WIDTH};
 use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{Nanos, ThreadId};

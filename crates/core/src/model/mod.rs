@@ -4,6 +4,7 @@
 //! off. Factor and width are step tables ([`crate::metric::steps`]): whole numbers, evaluated alike in user space and in the kernel.
 
 mod shipped;
+mod steps;
 pub mod swaps;
 
 use schemars::JsonSchema;
@@ -11,18 +12,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds;
 use crate::events::Event;
-use crate::machine::check::is_name;
-use crate::machine::{CoreType, FixedFeature, FixedModel, StepModel};
-use crate::textfile::{TextError, checked, parse_toml};
+use crate::textfile::{TextError, checked, is_name, parse_toml};
 
-pub use shipped::{for_machine, shipped, shipped_for};
+pub use shipped::{shipped, shipped_for, shipped_swaps};
+pub use steps::{
+    FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, MAX_FEATURES, MAX_STEPS, StepFeature,
+    StepModel,
+};
 
 /// The schema name that every model file carries.
-pub const SCHEMA: &str = "countersteer.model/1";
+pub const SCHEMA: &str = "countersteer.model/2";
 /// The share of factors that an interval holds.
 pub const COVERAGE: f64 = 0.9;
-/// Frequencies of a machine's core types may be this far from those that a model was trained for.
-const SAME_CLOCKS: f64 = 0.05;
 /// Half-width of the interval where a model cannot tell at all, relative to the factor.
 pub const UNKNOWN_WIDTH: f64 = 10.0;
 
@@ -64,7 +65,7 @@ impl Target {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
-    /// `countersteer.model/1`.
+    /// `countersteer.model/2`.
     #[serde(deserialize_with = "schema")]
     pub schema: String,
     pub target: Target,
@@ -163,41 +164,6 @@ impl ModelFile {
     /// None for a checked model.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
-    }
-
-    /// Whether it is for a machine with these core types, fastest first.
-    #[must_use]
-    pub fn is_for(&self, core_types: &[CoreType]) -> bool {
-        let known = core_types.iter().any(|t| t.name == self.core_type);
-        known && Pair::of(core_types).is_some_and(|pair| self.fits(&pair))
-    }
-
-    /// Whether it compares these core types at these frequencies.
-    fn fits(&self, pair: &Pair<'_>) -> bool {
-        self.fast == pair.fast
-            && self.slow == pair.slow
-            && (self.clock_ratio / pair.clock_ratio - 1.0).abs() <= SAME_CLOCKS
-    }
-}
-
-/// The core types that a factor compares.
-struct Pair<'a> {
-    fast: &'a str,
-    slow: &'a str,
-    clock_ratio: f64,
-}
-
-impl<'a> Pair<'a> {
-    /// Of a machine's core types, fastest first; none where all are alike.
-    fn of(core_types: &'a [CoreType]) -> Option<Self> {
-        let [fast, .., slow] = core_types else {
-            return None;
-        };
-        Some(Self {
-            fast: &fast.name,
-            slow: &slow.name,
-            clock_ratio: fast.freq_ghz / slow.freq_ghz,
-        })
     }
 }
 

@@ -5,7 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::CoreType;
 use crate::textfile::{TextError, parse_toml};
 
 /// The schema name that every file carries.
@@ -128,23 +127,6 @@ impl SwapFile {
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }
-
-    /// The shipped rules for a machine with these core types, fastest first: those of its name, else for the same core types at the same
-    /// ratio of frequencies.
-    #[must_use]
-    pub fn for_machine(machine: &str, core_types: &[CoreType]) -> Option<Self> {
-        let [fast, .., slow] = core_types else {
-            return None;
-        };
-        let ratio = fast.freq_ghz / slow.freq_ghz;
-        let fits = |f: &Self| {
-            f.fast == fast.name
-                && f.slow == slow.name
-                && (f.clock_ratio / ratio - 1.0).abs() <= super::SAME_CLOCKS
-        };
-        let files = super::shipped::swaps().into_iter().filter(fits);
-        files.max_by_key(|f| f.machine == machine)
-    }
 }
 
 #[cfg(test)]
@@ -201,7 +183,7 @@ mod tests {
 
     #[test]
     fn every_shipped_file_is_of_a_machine_and_has_its_name() {
-        for file in super::super::shipped::swaps() {
+        for file in crate::model::shipped_swaps() {
             assert!(
                 file.rule.iter().all(|r| !r.bounds.is_empty()),
                 "{}",

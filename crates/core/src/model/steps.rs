@@ -1,9 +1,10 @@
-//! Step tables as a machine file carries them; the metric `sf_steps` evaluates them.
+//! Step tables as files of models and machines carry them; [`crate::metric::steps`] evaluates them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::{self, check_all};
+use crate::counters::Formula;
 use crate::events::Event;
 use crate::textfile::checked;
 
@@ -32,15 +33,38 @@ pub struct StepModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepFeature {
-    /// Event of the numerator.
-    #[serde(deserialize_with = "event")]
-    pub above: String,
-    /// Event of the denominator; that of the first feature tells how much a thread did.
-    #[serde(deserialize_with = "event")]
-    pub below: String,
+    /// The formula of one event over another: `cycles / instructions`, `1000 * llc_misses / instructions`. The event below in the
+    /// first feature shows how much a thread did.
+    #[serde(deserialize_with = "ratio")]
+    pub ratio: String,
     /// Pairs of (least value, what is added from there to the next), ascending; below the first nothing is added. At most 64.
     #[serde(deserialize_with = "steps")]
     pub steps: Vec<(f64, f64)>,
+}
+
+/// A ratio of two events.
+struct Ratio {
+    factor: f64,
+    above: Event,
+    below: Event,
+}
+
+impl Ratio {
+    fn parse(text: &str) -> Result<Self, String> {
+        let formula = Formula::parse(text).map_err(|e| e.message)?;
+        let (factor, above, below) = formula.as_ratio().filter(|r| r.0 > 0.0).ok_or_else(|| {
+            format!("`{text}` is no ratio of two events; write it as in `1000 * llc_misses / instructions`")
+        })?;
+        let event = |nth: usize| {
+            let name = &formula.variables[nth].name;
+            Event::by_name(name).ok_or_else(|| format!("there is no event `{name}`"))
+        };
+        Ok(Self {
+            factor,
+            above: event(above)?,
+            below: event(below)?,
+        })
+    }
 }
 
 fn factor<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
@@ -55,11 +79,8 @@ fn features<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<StepFeature>, D::E
     })
 }
 
-fn event<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    checked(from, |name: &String| {
-        let unknown = Event::by_name(name).is_none();
-        unknown.then(|| format!("there is no event `{name}`"))
-    })
+fn ratio<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    checked(from, |text: &String| Ratio::parse(text).err())
 }
 
 fn steps<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(f64, f64)>, D::Error> {
@@ -102,24 +123,41 @@ pub struct FixedFeature {
     pub steps: Vec<(u64, i64)>,
 }
 
+impl StepFeature {
+    /// What `above / below` adds.
+    #[must_use]
+    pub fn new(above: Event, below: Event, steps: Vec<(f64, f64)>) -> Self {
+        Self {
+            ratio: format!("{above} / {below}"),
+            steps,
+        }
+    }
+
+    fn fixed(&self) -> Option<FixedFeature> {
+        let ratio = Ratio::parse(&self.ratio).ok()?;
+        let step = |(least, add): &(f64, f64)| {
+            let least = fixed(least / ratio.factor, FEATURE_BITS) as u64;
+            (least, fixed(*add, FACTOR_BITS))
+        };
+        Some(FixedFeature {
+            above: ratio.above,
+            below: ratio.below,
+            steps: self.steps.iter().map(step).collect(),
+        })
+    }
+}
+
 impl StepModel {
     /// In whole numbers; features of unknown events are left out.
     #[must_use]
     pub fn fixed(&self) -> FixedModel {
-        let feature = |f: &StepFeature| {
-            let steps = f
-                .steps
-                .iter()
-                .map(|(least, add)| (fixed(*least, FEATURE_BITS) as u64, fixed(*add, FACTOR_BITS)));
-            Some(FixedFeature {
-                above: Event::by_name(&f.above)?,
-                below: Event::by_name(&f.below)?,
-                steps: steps.collect(),
-            })
-        };
         FixedModel {
             base_q16: fixed(self.base, FACTOR_BITS),
-            features: self.features.iter().filter_map(feature).collect(),
+            features: self
+                .features
+                .iter()
+                .filter_map(StepFeature::fixed)
+                .collect(),
         }
     }
 }
