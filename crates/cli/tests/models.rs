@@ -134,7 +134,8 @@ fn records_of_programs_alone_train_the_model_that_the_direct_way_does() {
             file.factor
                 .features
                 .iter()
-                .all(|f| counted(&f.above) && counted(&f.below))
+                .flat_map(|f| f.ratio.split(" / "))
+                .all(counted)
         );
         assert!(file.constant.factor > 1.0 && file.constant.factor < 2.5);
     }

@@ -179,7 +179,7 @@ fn show(name: &str, json: bool) -> anyhow::Result<()> {
         let from = f.steps.get(1).map_or(0.0, |s| s.0);
         let to = f.steps.last().map_or(0.0, |s| s.0);
         vec![
-            format!("{}/{}", f.above, f.below),
+            f.ratio.clone(),
             format!("{from:.3e} to {to:.3e}"),
             format!("{least:+.2} to {most:+.2}"),
         ]
