@@ -14,7 +14,7 @@ SHELL := /bin/bash
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
 	@echo "demo: building steer and its recorder; some 4 minutes of CPU time the first time" >&2
-	$(CARGO) build --profile demo --no-default-features -p countersteer -p countersteer-capture
+	$(CARGO) build --profile demo -p countersteer -p countersteer-capture
 	demo/run.sh $(dir $(TARGET))demo/steer
 
 # At the end it shows which tests could not run here, and why. What virtual machines need is fetched meanwhile.
@@ -75,8 +75,10 @@ reproduce: build
 manual:
 	$(CARGO) run --quiet -p countersteer -- policy manual >docs/policies.md.new && mv docs/policies.md.new docs/policies.md
 
+# BPF=no leaves the engine inside the kernel out, and with it the need for clang and libelf.
 build:
-	$(CARGO) build --release --quiet -p countersteer -p countersteer-capture -p countersteer-capi
+	@[ "$(BPF)" = no ] || scripts/bpf-tools.sh
+	$(CARGO) build --release --quiet -p countersteer -p countersteer-capture -p countersteer-capi $(if $(filter no,$(BPF)),,--features countersteer/scx)
 
 # steer with its plugin; the C library with header, pkg-config file and man page. Run `make build` first, as yourself.
 install: INTO := $(DESTDIR)$(PREFIX)

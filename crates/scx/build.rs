@@ -40,7 +40,7 @@ fn clang() -> PathBuf {
     let Some(found) = names.into_iter().find(works) else {
         fail(
             "the sched_ext scheduler is compiled by clang 19 or newer, and there is none; on Debian: apt-get install clang-19 \
-             libelf-dev zlib1g-dev; or build `steer` with --no-default-features, without that scheduler",
+             libelf-dev zlib1g-dev; or build `steer` without --features scx, and so without that scheduler",
         )
     };
     found.into()

@@ -30,7 +30,7 @@ fn load(errand: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
 
 #[cfg(not(feature = "scx"))]
 fn load(_: &Errand<'_>) -> Result<Box<dyn Follow>, String> {
-    Err("this `steer` was built without them (--no-default-features)".into())
+    Err("this `steer` was built without them; build it with --features scx".into())
 }
 
 /// What measures each wait for a CPU inside the kernel.
@@ -41,5 +41,5 @@ pub fn measure(whose: &Whose) -> Result<Box<dyn Source>, String> {
 
 #[cfg(not(feature = "scx"))]
 pub fn measure(_: &Whose) -> Result<Box<dyn Source>, String> {
-    Err("this `steer` was built without them (--no-default-features)".into())
+    Err("this `steer` was built without them; build it with --features scx".into())
 }

@@ -57,7 +57,9 @@ pub fn silent(bpf: Bpf) -> Option<String> {
         return Some("each wait is measured by BPF programs, which --bpf never rules out".into());
     }
     if !cfg!(feature = "scx") {
-        return Some("this `steer` was built without BPF programs (--no-default-features)".into());
+        return Some(
+            "this `steer` was built without BPF programs; build it with --features scx".into(),
+        );
     }
     // The folder of a process belongs to who it runs as.
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
