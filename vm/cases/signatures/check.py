@@ -5,6 +5,7 @@ text = sys.stdin.read()
 lines = dict(line.split(": ", 1) for line in text.splitlines() if line.count(": ") == 1)
 for when in ("without", "forgotten"):
     assert lines[when].split() == ["4", "3", "2", "c"], text
+# On a slow machine a copy may be seen before it was executed, while it is still a shell; it then keeps its place.
 for when in ("beside", "inside"):
-    assert lines[when].split() == ["3", "3", "3", "c"], text
-assert (lines["scx-without"], lines["scx-beside"]) == ("4", "3"), text
+    assert lines[when].split() in (["3", "3", "3", "c"], ["2", "3", "4", "c"]), text
+assert lines["scx-without"] == "4" and lines["scx-beside"] in ("2", "3"), text
