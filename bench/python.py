@@ -68,7 +68,7 @@ def sweep_seconds(mixes: int, client=None) -> float:
 def main(mixes: int = 200) -> None:
     print("| what | figure |\n|---|---|")
     print(f"| `import countersteer` | {1000 * median(seconds_of('import countersteer') for _ in range(5)):.0f} ms |")
-    words = ["compare", "-m", COMPARED[0], "-w", COMPARED[1], "-P", "linux,hsf", "--seeds", "4", "--json"]
+    words = ["compare", "-M", COMPARED[0], "-w", COMPARED[1], "-P", "linux,hsf", "--seeds", "4", "--json"]
     cli = timed(lambda: subprocess.run([*STEER, *words], capture_output=True, check=True))
     own = timed(lambda: cs.compare(*COMPARED, ["linux", "hsf"], seeds=4))
     print(f"| `compare` of 8 runs from Python against `steer compare` | {own:.2f} s, {cli:.2f} s |")

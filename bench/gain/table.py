@@ -40,7 +40,7 @@ def live(path):
 
 
 def compare(machine, workload, policies, seeds):
-    told = [STEER, "compare", "--json", "-m", str(machine), "-w", str(workload), "--seeds", str(seeds)]
+    told = [STEER, "compare", "--json", "-M", str(machine), "-w", str(workload), "--seeds", str(seeds)]
     told += [flag for policy in policies for flag in ("-p", policy)]
     return json.loads(subprocess.run(told, check=True, capture_output=True, text=True).stdout)["runs"]
 

@@ -86,7 +86,7 @@ def run(
         summary = Path(scratch, "summary.json")
         words = ["steer", "run", "-P", _name(policy), "--engine", engine, "-i", f"{period_ms}ms", "--seed", str(seed)]
         words += ["--summary", str(summary)]
-        words += ["--for", f"{seconds}s"] if seconds else []
+        words += ["--duration", f"{seconds}s"] if seconds else []
         words += ["--dry-run"] if dry_run else []
         words += ["-o", fspath(record)] if record else []
         _countersteer.call([*words, *whom])

@@ -5,6 +5,7 @@
 //! A program that calls [`steer`] with policies is `steer` with these policies added to its own:
 //! `examples/big_cache.rs` is one. The modules below are what a policy works with; [`lab`] runs experiments without a command line.
 
+mod args;
 mod command;
 mod counted;
 mod derivable;

@@ -10,7 +10,7 @@ use crate::error::{Kind, told};
 #[derive(Debug, clap::Args)]
 pub struct RecordOut {
     /// Keep everything that was seen in a record: a folder of Parquet files
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, alias = "record", value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Replace a record that is there already
     #[arg(long, requires = "output")]

@@ -12,9 +12,12 @@ use countersteer_sim::linux::KERNELS;
 /// Options that `sim` and `compare` share.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SimArgs {
-    /// Time between decisions and samples.
-    #[arg(long, default_value_t = 100.0, value_name = "MS", value_parser = positive)]
-    period_ms: f64,
+    /// Time between decisions and samples
+    #[arg(short, long, value_name = "TIME", value_parser = crate::session::time, default_value = "100ms")]
+    interval: Nanos,
+    /// The former spelling of --interval: a number of milliseconds.
+    #[arg(long, hide = true, conflicts_with = "interval", value_name = "MS", value_parser = positive)]
+    period_ms: Option<f64>,
     /// Finished runs of the slowest program that end the experiment.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -53,7 +56,7 @@ pub struct SimArgs {
 impl SimArgs {
     pub fn options(&self) -> SimOptions {
         SimOptions {
-            period_ms: self.period_ms,
+            period_ms: self.period_ms.unwrap_or(self.interval.0 as f64 * 1e-6),
             rounds: self.rounds,
             max_seconds: self.max_seconds,
             max_wall: self.max_wall,

@@ -453,7 +453,7 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
         "4",
         "-v",
         "energy,thread_energy",
-        "--record",
+        "--output",
         "r",
     ];
     let output = steer(
@@ -1001,7 +1001,7 @@ fn nix_kill(pid: u32) {
 #[test]
 fn a_simulation_that_takes_too_long_ends_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let args = "sim -m i9-12900k-8p8e -w spec-16 --rounds 1000 --max-wall 100ms";
+    let args = "sim -M i9-12900k-8p8e -w spec-16 --rounds 1000 --max-wall 100ms";
     let args: Vec<&str> = args.split(' ').collect();
     let output = steer(&args, dir.path());
     let said = text(&output.stderr);
@@ -1020,7 +1020,7 @@ fn a_trial_that_is_decided_ends() {
         "100ms",
         "-i",
         "20ms",
-        "--for",
+        "--duration",
         "60s",
         "--margin",
         "90",
@@ -1043,7 +1043,7 @@ fn a_trial_that_is_decided_ends() {
 fn a_trial_reports_each_program_with_an_interval() {
     let dir = tempfile::tempdir().unwrap();
     let args = [
-        "trial", "-P", "aarr", "--block", "100ms", "-i", "20ms", "--for", "3s", "--json", "--",
+        "trial", "-P", "aarr", "--block", "100ms", "-i", "20ms", "--duration", "3s", "--json", "--",
     ];
     let args: Vec<&str> = args
         .into_iter()

@@ -80,7 +80,7 @@ fn a_record_is_replaced_only_by_force() {
     let sim = |more: &[&str]| {
         let args = [
             "sim",
-            "-m",
+            "-M",
             "core2-quad",
             "-w",
             "shared-caches",
@@ -161,7 +161,7 @@ fn policies_for_unequal_cores_or_several_caches_say_where_there_is_nothing_to_do
     let compare = |machine: &str, policies: &str| {
         let args = [
             "compare",
-            "-m",
+            "-M",
             machine,
             "-w",
             "shared-caches",
@@ -201,13 +201,13 @@ fn try_says_what_to_do_with_three_programs() {
     std::fs::write(dir.path().join("text"), words).unwrap();
     let args = [
         "try",
-        "-m",
+        "-M",
         "i9-12900k-8p8e",
         "-P",
         "aarr,hsf,best-static",
         "--seeds",
         "1",
-        "--record",
+        "--duration",
         "3s",
     ];
     let programs = [
@@ -305,7 +305,7 @@ fn tables_fit_the_terminal_without_broken_words() {
     };
     let compare = [
         "compare",
-        "-m",
+        "-M",
         "core2-quad",
         "-w",
         "shared-caches",
@@ -507,7 +507,7 @@ fn a_policy_that_is_named_twice_is_compared_once() {
     let dir = tempfile::tempdir().unwrap();
     let args = [
         "compare",
-        "-m",
+        "-M",
         "core2-quad",
         "-w",
         "shared-caches",
@@ -531,7 +531,7 @@ fn files_of_another_kind_are_called_what_they_are_not() {
         ("core2-quad", "./words.txt", "no workload file"),
         ("core2-quad", "mix.toml", "no profile file"),
     ] {
-        let output = steer(&["sim", "-m", machine, "-w", workload], dir.path());
+        let output = steer(&["sim", "-M", machine, "-w", workload], dir.path());
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{errors}");
         assert!(

@@ -57,7 +57,7 @@ fn record(dir: &Path, program: &str, core_type: &str, events: &str) -> String {
     let policy = format!("static:*={core_type}");
     let args = [
         "sim",
-        "-m",
+        "-M",
         MACHINE,
         "-w",
         &workload,
@@ -65,8 +65,8 @@ fn record(dir: &Path, program: &str, core_type: &str, events: &str) -> String {
         &policy,
         "-o",
         &name,
-        "--period-ms",
-        "4",
+        "--interval",
+        "4ms",
         "--rounds",
         "2",
         "--count",
@@ -166,7 +166,7 @@ fn records_of_programs_alone_train_the_model_that_the_direct_way_does() {
 fn shown(dir: &Path, name: &str, machine: &str) -> Vec<f64> {
     let args = [
         "sim",
-        "-m",
+        "-M",
         machine,
         "-w",
         "unequal-cores",
@@ -205,7 +205,7 @@ fn policies_use_them(dir: &Path) {
         dir,
         &[
             "sim",
-            "-m",
+            "-M",
             "core2-quad",
             "-w",
             "unequal-cores",
@@ -228,7 +228,7 @@ fn damaged_models_are_refused_with_file_and_line() {
     let simulated = || {
         let output = steer(
             dir,
-            &["sim", "-m", MACHINE, "-w", "unequal-cores", "--rounds", "1"],
+            &["sim", "-M", MACHINE, "-w", "unequal-cores", "--rounds", "1"],
         );
         (output.status.code(), told(&output))
     };
@@ -349,7 +349,7 @@ fn what_records_lack_is_said() {
     let other = dir.join("other.rec");
     let args = [
         "sim",
-        "-m",
+        "-M",
         "quickia-2b-2s",
         "-w",
         "mix.toml",

@@ -145,12 +145,12 @@ fn what_a_process_is_called_steers_nobodys_terminal() {
     };
     let steer: [&[&str]; 3] = [
         &["daemon", "--rules", "rules.toml", "--list"],
-        &["run", "-p", &pid, "--for", "200ms"],
+        &["run", "-p", &pid, "--duration", "200ms"],
         &[
             "run",
             "-p",
             &pid,
-            "--for",
+            "--duration",
             "200ms",
             "-P",
             "aarr",
@@ -159,7 +159,7 @@ fn what_a_process_is_called_steers_nobodys_terminal() {
             "rec",
         ],
     ];
-    let counted: &[&str] = &["stat", "-e", "task_clock", "-p", &pid, "--for", "200ms"];
+    let counted: &[&str] = &["stat", "-e", "task_clock", "-p", &pid, "--duration", "200ms"];
     let counting = Command::new(env!("CARGO_BIN_EXE_steer"))
         .args(["stat", "-e", "task_clock", "--", "true"])
         .output();
@@ -180,6 +180,6 @@ fn what_a_process_is_called_steers_nobodys_terminal() {
     assert!(!page.contains('\x1b'), "{page:?}");
     let page = std::fs::read_to_string(dir.path().join("page.html")).unwrap();
     assert!(page.contains("aud?[31mX") && !page.contains('\x1b'));
-    let exact = run(&["run", "-p", &pid, "--for", "200ms", "--json"]);
+    let exact = run(&["run", "-p", &pid, "--duration", "200ms", "--json"]);
     assert!(exact.contains("aud\\u001b[31mX\\n"), "{exact}");
 }

@@ -94,7 +94,7 @@ fn programs_together_leave_each_other_parts_of_a_cache() {
     let dir = tempfile::tempdir().unwrap();
     let user = recorded("gzip.json");
     let stream = recorded("stream.json");
-    let sizes = ["mrc", "--json", "-m", "core2-quad", "--sizes", "64K,64M"];
+    let sizes = ["mrc", "--json", "-M", "core2-quad", "--sizes", "64K,64M"];
     let found = json(&[&sizes[..], &[&user, &stream]].concat(), dir.path(), "");
     let part = |size: usize, program: usize, key: &str| {
         found["sizes"][size]["parts"][program][key]
@@ -185,7 +185,7 @@ fn a_program_without_a_trace_cannot_be_traced() {
     let dir = tempfile::tempdir().unwrap();
     let args = [
         "sim",
-        "-m",
+        "-M",
         "core2-quad",
         "-w",
         "shared-caches",

@@ -19,7 +19,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn it_reads_its_formula_in_the_simulator_and_replays_equal() {
     let scratch = tempfile::tempdir().unwrap();
-    let line = "sim -m i9-12900k-8p8e -w unequal-cores -P cpi-first --rounds 1 -o run.rec";
+    let line = "sim -M i9-12900k-8p8e -w unequal-cores -P cpi-first --rounds 1 -o run.rec";
     let args: Vec<&str> = line.split(' ').collect();
     let run = steer(scratch.path(), &args);
     assert!(run.status.success(), "{}", text(&run));

@@ -27,13 +27,13 @@ pub struct Args {
     #[arg(short, long, requires = "machine")]
     workload: Option<String>,
     /// Machine: name or file
-    #[arg(short, long)]
+    #[arg(short = 'M', short_alias = 'm', long)]
     machine: Option<String>,
     /// Policy under which programs slow each other; the record's when absent, or else linux
     #[arg(short = 'P', short_alias = 'p', long)]
     policy: Option<String>,
     /// Policies to try instead, separated by commas
-    #[arg(long, default_value = PLACES, value_name = "P,...")]
+    #[arg(long, default_value = PLACES, value_name = "POLICY,...")]
     instead: String,
     /// Seeds 1 to N, or from the record's on
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]

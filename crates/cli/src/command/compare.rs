@@ -20,10 +20,16 @@ use crate::{library, progress};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Machines: names or files; may be given several times
-    #[arg(short, long = "machine", required = true, value_name = "NAME|FILE")]
+    #[arg(
+        short = 'M',
+        short_alias = 'm',
+        long = "machine",
+        required = true,
+        value_name = "MACHINE"
+    )]
     machines: Vec<String>,
     /// Workloads: names or files; may be given several times
-    #[arg(short, long = "workload", required = true, value_name = "NAME|FILE")]
+    #[arg(short, long = "workload", required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
     /// Policies: names, or name:key=value; separated by commas, or given several times
     #[arg(
@@ -31,7 +37,7 @@ pub struct Args {
         short_alias = 'p',
         long = "policy",
         required = true,
-        value_name = "P,..."
+        value_name = "POLICY,..."
     )]
     policies: Vec<String>,
     /// Seeds 1 to N
@@ -41,16 +47,16 @@ pub struct Args {
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
     /// Write every run's record into this folder
-    #[arg(long, value_name = "DIR")]
-    records: Option<PathBuf>,
+    #[arg(short, long, alias = "records", value_name = "DIR")]
+    output: Option<PathBuf>,
     /// Replace records that are there already
-    #[arg(long, requires = "records")]
+    #[arg(long, requires = "output")]
     force: bool,
     /// Worker threads; as many as CPUs when 0. The result does not depend on it
     #[arg(long, default_value_t = 0, value_name = "N")]
     jobs: usize,
     /// Every score with its range over seeds, instead of changes against linux
-    #[arg(short, long)]
+    #[arg(long, short_alias = 'v')]
     verbose: bool,
     /// As JSON, one object with every run
     #[arg(long)]
@@ -78,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let experiments = sweep.experiments(|seed| {
         // Timelines are drawn for one seed; the others only need their scores.
         let drawn = args.report.is_some() && seed == 1;
-        (args.records.is_some() || drawn).then_some(Detail::Everything)
+        (args.output.is_some() || drawn).then_some(Detail::Everything)
     });
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.jobs)
@@ -181,7 +187,7 @@ fn save_records(
     experiments: &[Experiment],
     finished: &[Finished],
 ) -> anyhow::Result<()> {
-    let Some(dir) = &args.records else {
+    let Some(dir) = &args.output else {
         return Ok(());
     };
     std::fs::create_dir_all(dir)?;

@@ -13,6 +13,7 @@ use countersteer_core::trial::TrialPlan;
 use countersteer_core::units::Nanos;
 use countersteer_host::live::Crew;
 
+use crate::args::{HereArgs, PlacingArgs};
 use crate::error::{Kind, told};
 use crate::library;
 use crate::steering::contest::{Contest, Contestants};
@@ -30,8 +31,8 @@ use crate::steering::serving::Door;
 pub struct Args {
     /// Rules: whom to steer, whom never to touch, by which policy
     #[arg(
-        short,
         long,
+        short_alias = 'r',
         value_name = "FILE",
         default_value = "/etc/countersteer/rules.toml"
     )]
@@ -39,21 +40,13 @@ pub struct Args {
     /// Figures for Prometheus on this loopback address, as in 127.0.0.1:9190
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
-    /// How threads are placed
-    #[arg(long, value_enum, default_value_t = EngineName::Auto)]
-    engine: EngineName,
-    /// Let CPUs without work take threads from elsewhere where more than so many wait; the scheduler in the kernel only
-    #[arg(long, value_name = "THREADS")]
-    steal_above: Option<u32>,
+    #[command(flatten)]
+    placing: PlacingArgs,
     /// Print which processes the rules cover now, and end
     #[arg(long)]
     list: bool,
-    /// A machine file instead of what is found out about this machine
-    #[arg(long, value_name = "MACHINE")]
-    machine: Option<String>,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    here: HereArgs,
 }
 
 /// Part of a turn that is left out at its beginning.
@@ -78,10 +71,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     job::restore()?;
-    let here = Here::look(args.machine.as_deref())?;
+    let here = Here::look(args.here.machine.as_deref())?;
     let control = Control::default();
     let (policy, contest) = judged(&rules, &here, &control)?;
-    let engine = match args.engine {
+    let engine = match args.placing.engine {
         // Under the scheduler in the kernel it would not be Linux's own that the policy takes turns with.
         EngineName::Auto if rules.trust.is_some() => EngineName::Affinity,
         EngineName::Scx | EngineName::ScxFull if rules.trust.is_some() => {
@@ -96,11 +89,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let job = Job {
         spec: &spec,
         engine,
-        steal_above: args.steal_above,
+        steal_above: args.placing.steal_above,
         period,
         until: Nanos::NEVER,
         dry: false,
-        seed: args.seed,
+        seed: args.here.seed,
         record: None,
         tell: None,
         contest,

@@ -22,7 +22,7 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         "mrc",
         [
             "mrc xz.trace",
-            "mrc -m core2-quad --sizes 1M,4M xz.json gcc.json",
+            "mrc -M core2-quad --sizes 1M,4M xz.json gcc.json",
         ],
     ),
     (
@@ -32,7 +32,10 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("top", ["top", "top -p 4711 -i 200ms"]),
     (
         "run",
-        ["run -P hsf -- ./program", "run -P aarr -p 4711 --for 10s"],
+        [
+            "run -P hsf -- ./program",
+            "run -P aarr -p 4711 --duration 10s",
+        ],
     ),
     (
         "trial",
@@ -64,22 +67,22 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     (
         "sim",
         [
-            "sim -m i9-12900k-8p8e -w unequal-cores -P hsf",
-            "sim -m here.toml -w mix.toml -o run.rec",
+            "sim -M i9-12900k-8p8e -w unequal-cores -P hsf",
+            "sim -M here.toml -w mix.toml -o run.rec",
         ],
     ),
     (
         "blame",
         [
-            "blame -m core2-quad -w unequal-cores",
+            "blame -M core2-quad -w unequal-cores",
             "blame run.rec --instead mpi,joint --json",
         ],
     ),
     (
         "compare",
         [
-            "compare -m ryzen-7950x3d -w shared-caches -P linux,contention",
-            "compare -m here.toml -w mix.toml -P linux,hsf,best-static --seeds 5 --report out.html",
+            "compare -M ryzen-7950x3d -w shared-caches -P linux,contention",
+            "compare -M here.toml -w mix.toml -P linux,hsf,best-static --seeds 5 --report out.html",
         ],
     ),
     (

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
     /// What the programs leave each other of a last-level cache of each size, a core of this machine for each program
-    #[arg(short, long, conflicts_with_all = ["side", "sample", "plot"])]
+    #[arg(short = 'M', short_alias = 'm', long, conflicts_with_all = ["side", "sample", "plot"])]
     machine: Option<String>,
     /// Cache sizes (K, M and G are understood); powers of two from 16K to 16M have set-associative columns
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size)]

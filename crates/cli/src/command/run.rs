@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use countersteer_core::units::Nanos;
 use countersteer_report::{number, table};
 
 use super::print_json;
+use crate::args::{DecisionArgs, HereArgs, PlacingArgs};
 use crate::output::RecordOut;
-use crate::session::time;
-use crate::steering::engine::EngineName;
 use crate::steering::governed::Control;
 use crate::steering::here::Here;
 use crate::steering::job::{self, Job};
@@ -23,39 +21,24 @@ use crate::waits::Wait;
 #[group(skip)]
 pub struct Args {
     /// Policy: name or name:key=value,...
-    #[arg(short = 'P', long, default_value = "linux")]
+    #[arg(short = 'P', long, value_name = "POLICY", default_value = "linux")]
     policy: String,
-    /// How threads are placed
-    #[arg(long, value_enum, default_value_t = EngineName::Auto)]
-    engine: EngineName,
-    /// Let CPUs without work take threads from elsewhere where more than so many wait; the scheduler in the kernel only
-    #[arg(long, value_name = "THREADS")]
-    steal_above: Option<u32>,
+    #[command(flatten)]
+    placing: PlacingArgs,
     #[command(flatten)]
     whom: Whom,
-    /// Time between decisions
-    #[arg(short = 'i', long, value_name = "TIME", value_parser = time, default_value = "100ms")]
-    period: Nanos,
-    /// End after so long; programs that were started run on, unsteered
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
-    duration: Option<Nanos>,
+    #[command(flatten)]
+    decisions: DecisionArgs,
     /// Change nothing; tell what would be changed
     #[arg(long)]
     dry_run: bool,
     /// Change nothing; tell at the end what the policy would gain, by its own figures
     #[arg(long, conflicts_with = "dry_run")]
     observe: bool,
-    /// A machine file instead of what is found out about this machine
-    #[arg(long, value_name = "MACHINE")]
-    machine: Option<String>,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    here: HereArgs,
     #[command(flatten)]
     record: RecordOut,
-    /// Measure each wait for a CPU by BPF programs, for percentiles; without it, means come from the kernel's sums. Needs root
-    #[arg(long)]
-    latency: bool,
     /// Write the summary as JSON to this file
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
@@ -68,24 +51,24 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
     job::restore()?;
-    let here = Here::look(args.machine.as_deref())?;
+    let here = Here::look(args.here.machine.as_deref())?;
     let policy = here.policy(&args.policy)?;
     let programs = args.whom.programs(&here.topology)?;
     let job = Job {
         spec: &args.policy,
-        engine: args.engine,
-        steal_above: args.steal_above,
-        period: args.period,
-        until: args.duration.unwrap_or(Nanos::NEVER),
+        engine: args.placing.engine,
+        steal_above: args.placing.steal_above,
+        period: args.decisions.interval,
+        until: args.decisions.until(),
         dry: args.dry_run || args.observe,
-        seed: args.seed,
+        seed: args.here.seed,
         record,
         tell: args
             .dry_run
             .then(|| -> Tell { Box::new(|line| println!("{line}")) }),
         contest: None,
         sides: None,
-        latency: args.latency,
+        latency: args.decisions.latency,
         forgetful: args.whom.is_endless(),
         socket: format!("run-{}.sock", std::process::id()),
         metrics: None,
@@ -134,7 +117,7 @@ fn programs_table(summary: &Summary, args: &Args) -> String {
         .collect();
     head.extend(types.iter().map(String::as_str));
     head.push("wait ms");
-    if args.latency {
+    if args.decisions.latency {
         head.extend(["50 %", "99 %", "woken 99 %"]);
     }
     head.push("IPC");
@@ -156,7 +139,7 @@ fn programs_table(summary: &Summary, args: &Args) -> String {
                 p.elapsed_s.map_or_else(|| "-".into(), |s| number(s, 4)),
             ];
             row.extend(p.cpu_s.iter().map(|s| number(*s, 4)));
-            row.extend(waits(p, args.latency));
+            row.extend(waits(p, args.decisions.latency));
             row.push(if p.cycles > 0.0 {
                 number(p.instructions / p.cycles, 4)
             } else {

@@ -16,7 +16,7 @@ use crate::sim_args::{SimArgs, warn_of_uncounted};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Machine: name or file
-    #[arg(short, long)]
+    #[arg(short = 'M', short_alias = 'm', long)]
     machine: String,
     /// Workload: name or file
     #[arg(short, long)]

@@ -9,11 +9,12 @@ use clap::ValueEnum;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Crowd, Pmus, Request, Session, Target};
 
+use crate::args::EventArgs;
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, inside};
 use crate::library;
-use crate::output::check_unused;
+use crate::output::RecordOut;
 use crate::session::{self, About, time};
 use crate::top::columns::{self, Column, Measure, base_metrics, columns, silent};
 use crate::top::live::{self, Outcome};
@@ -27,8 +28,8 @@ use crate::virtuals::{Bank, Wanted};
 /// that may be looked at.
 ///
 /// On a terminal: q quits, h shows the other keys, c all columns and why some have nothing to show here. With stdout in a file or
-/// pipe: a table per interval. A program that is started reads nothing, what it prints goes to /dev/null unless --to names a
-/// file, and quitting ends it.
+/// pipe: a table per interval. A program that is started reads nothing, what it prints goes to /dev/null unless --stdout names
+/// a file, and quitting ends it.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
@@ -42,28 +43,11 @@ pub struct Args {
     /// End after so many intervals
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     samples: Option<u64>,
-    /// Columns with events per second; each -e takes turns with the others, an interval each
-    #[arg(short, long = "event", value_name = "EVENTS")]
-    events: Vec<String>,
-    /// Columns with metrics, by name or formula; each -m takes turns too
-    #[arg(short, long = "metric", value_name = "METRICS")]
-    metrics: Vec<String>,
-    /// More metrics: a file like those in `metrics/`
-    #[arg(long, value_name = "FILE")]
-    metric_file: Vec<PathBuf>,
-    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
-    #[arg(long, value_name = "DIR")]
-    event_lists: Option<PathBuf>,
-    /// Columns with virtual counters: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer events` lists them); what
-    /// happened is shown per second
-    #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
-    virtuals: Vec<String>,
+    #[command(flatten)]
+    counted: EventArgs,
     /// Only these columns, in this order: name,cpu%,energy%,llc_occupancy_bytes
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Read virtual counters below this folder
-    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
-    root: PathBuf,
     /// A line for what
     #[arg(long, value_name = "WHAT", default_value = "thread")]
     per: LinePer,
@@ -74,17 +58,10 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// A file for what the program prints
-    #[arg(long, value_name = "FILE", default_value = "/dev/null")]
-    to: PathBuf,
-    /// Keep everything that was read in a record: a folder of Parquet files
-    #[arg(long, visible_alias = "output", value_name = "DIR")]
-    record: Option<PathBuf>,
-    /// Replace a record that is there already
-    #[arg(long, requires = "record")]
-    force: bool,
-    /// How threads are counted: by BPF programs, which cost less and need root, or by a counter for each thread
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    bpf: Bpf,
+    #[arg(long, alias = "to", value_name = "FILE", default_value = "/dev/null")]
+    stdout: PathBuf,
+    #[command(flatten)]
+    record: RecordOut,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
@@ -98,22 +75,20 @@ enum LinePer {
 
 /// Runs the command; passes on the exit code of a program that ended by itself.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(dir) = &args.record {
-        check_unused(dir, args.force)?;
-    }
-    let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
+    let dir = args.record.place()?;
+    let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
     let core_types = CoreTypes::of(&pmus);
     let hybrid = core_types.names.len() > 1;
-    let wanted = Wanted::find(&args.virtuals)?;
-    let known = library::metrics(&args.metric_file)?;
+    let wanted = Wanted::find(&args.counted.virtuals)?;
+    let known = library::metrics(&args.counted.metric_file)?;
     let base = base_metrics(&known, hybrid, &wanted.derived, &pmus);
     let metrics: Vec<String> = std::iter::once(base)
-        .chain(args.metrics.iter().cloned())
+        .chain(args.counted.metrics.iter().cloned())
         .collect();
     let asked = Asked {
-        events: &args.events,
+        events: &args.counted.events,
         metrics: &metrics,
-        files: &args.metric_file,
+        files: &args.counted.metric_file,
         every: None,
         derived: &[],
     };
@@ -135,20 +110,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         )
     };
     let session = match target(args) {
-        Some(target) => open(target, args.bpf)?,
+        Some(target) => open(target, args.counted.bpf)?,
         None => {
-            let (session, note) = everybody(args.bpf, &open, || {
+            let (session, note) = everybody(args.counted.bpf, &open, || {
                 Crowd::gather(&counted.sets, &pmus.online)
             })?;
             state.notes.extend(note);
             session
         }
     };
-    let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
-    let recorder = args.record.as_ref().map(keep).transpose()?;
+    let keep = |dir: &Path| session::recorder(dir, &about, &counted, &core_types);
+    let recorder = dir.map(keep).transpose()?;
     let mut tails = Tails::default();
     let read = Wanted::find(&tails.turn_to(&state.reads())?)?;
-    let bank = Bank::open(&args.root, &read, &counted)?;
+    let bank = Bank::open(&args.counted.root, &read, &counted)?;
     let taker = Taker {
         sampler: Sampler::new(measures, args.interval),
         bank,
@@ -167,7 +142,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "steer: {lost} records did not fit, so some numbers are too low; a shorter interval (-i) helps"
         );
     }
-    session::save(outcome.recorder, args.record.as_deref(), &summary)?;
+    session::save(outcome.recorder, dir, &summary)?;
     // A program that was told to end has not failed.
     Ok(if outcome.stopped {
         ExitCode::SUCCESS
@@ -183,8 +158,8 @@ fn shown(
     hybrid: bool,
     wanted: &Wanted,
 ) -> anyhow::Result<(Vec<Column>, Vec<Measure>)> {
-    let silent = silent(&args.root, args.bpf);
-    let (mut columns, measures) = columns(counted, args.events.len(), hybrid, &silent);
+    let silent = silent(&args.counted.root, args.counted.bpf);
+    let (mut columns, measures) = columns(counted, args.counted.events.len(), hybrid, &silent);
     if !args.columns.is_empty() {
         columns::only(&mut columns, &args.columns)?;
     }
@@ -274,7 +249,7 @@ fn request(
         cpus: pmus.online.clone(),
         bind: None,
         total: false,
-        output: Some(args.to.clone()),
+        output: Some(args.stdout.clone()),
         core_types,
     }
 }

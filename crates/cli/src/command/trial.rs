@@ -8,6 +8,7 @@ use countersteer_core::units::Nanos;
 use countersteer_report::{number, table};
 
 use super::print_json;
+use crate::args::{DecisionArgs, HereArgs};
 use crate::output::RecordOut;
 use crate::session::time;
 use crate::steering::contest::{Contest, Contestants};
@@ -46,12 +47,8 @@ pub struct Args {
     /// Length of a turn
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
     block: Nanos,
-    /// Time between decisions
-    #[arg(short = 'i', long, value_name = "TIME", value_parser = time, default_value = "100ms")]
-    period: Nanos,
-    /// End after so long; programs that were started run on
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
-    duration: Option<Nanos>,
+    #[command(flatten)]
+    decisions: DecisionArgs,
     /// Confidence of the intervals, in percent
     #[arg(long, default_value_t = 95.0, value_name = "PERCENT")]
     confidence: f64,
@@ -61,15 +58,8 @@ pub struct Args {
     /// End as soon as a gain, a loss or no difference above the margin is certain for all programs together
     #[arg(long)]
     until_decided: bool,
-    /// A machine file instead of what is found out about this machine
-    #[arg(long, value_name = "MACHINE")]
-    machine: Option<String>,
-    /// Seed of everything random, the order of turns included
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Measure each wait for a CPU by BPF programs, for percentiles; without it, means come from the kernel's sums. Needs root
-    #[arg(long)]
-    latency: bool,
+    #[command(flatten)]
+    here: HereArgs,
     #[command(flatten)]
     record: RecordOut,
     /// As JSON
@@ -89,7 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let record = args.record.place()?;
     job::restore()?;
-    let here = Here::look(args.machine.as_deref())?;
+    let here = Here::look(args.here.machine.as_deref())?;
     let (policy, baseline) = (here.policy(&args.policy)?, here.policy(&args.baseline)?);
     let programs = args.whom.programs(&here.topology)?;
     let confidence = (args.confidence / 100.0).clamp(0.5, 0.9999);
@@ -113,15 +103,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // Under the scheduler in the kernel the baseline would not be Linux's own.
         engine: EngineName::Affinity,
         steal_above: None,
-        period: args.period,
-        until: args.duration.unwrap_or(Nanos::NEVER),
+        period: args.decisions.interval,
+        until: args.decisions.until(),
         dry: false,
-        seed: args.seed,
+        seed: args.here.seed,
         record,
         tell: None,
         contest: Some(contest.clone()),
         sides: Some([&args.policy, &args.baseline]),
-        latency: args.latency,
+        latency: args.decisions.latency,
         forgetful: args.whom.is_endless(),
         socket: format!("trial-{}.sock", std::process::id()),
         metrics: None,
@@ -169,7 +159,7 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
         ));
     }
     job::restore()?;
-    if args.machine.is_some() {
+    if args.here.machine.is_some() {
         return Err(told(
             Kind::Usage,
             "whole runs are of this machine: leave --machine out",
@@ -181,11 +171,14 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
         by: args.by.unwrap_or(By::Wall),
         score: args.score.as_deref(),
         pairs: args.pairs,
-        until: args.duration.map(|d| std::time::Duration::from_nanos(d.0)),
+        until: args
+            .decisions
+            .duration
+            .map(|d| std::time::Duration::from_nanos(d.0)),
         until_decided: args.until_decided,
         confidence: (args.confidence / 100.0).clamp(0.5, 0.9999),
         margin: args.margin / 100.0,
-        seed: args.seed,
+        seed: args.here.seed,
     };
     tell_whole_runs(&plan, args.json)
 }

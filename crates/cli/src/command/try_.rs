@@ -27,14 +27,20 @@ use crate::{library, progress};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Another machine instead of this one: name or file
-    #[arg(short, long, value_name = "NAME|FILE")]
+    #[arg(short = 'M', short_alias = 'm', long, value_name = "MACHINE")]
     machine: Option<String>,
     /// Policies instead of all that have something to do: names separated by commas
-    #[arg(short = 'P', long, value_name = "P,...", value_delimiter = ',')]
+    #[arg(
+        short = 'P',
+        long = "policy",
+        alias = "policies",
+        value_name = "POLICY,...",
+        value_delimiter = ','
+    )]
     policies: Vec<String>,
     /// Record each program for so long at most; recording is some fifteen times slower than running
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
-    record: Nanos,
+    #[arg(long, alias = "record", value_name = "TIME", value_parser = time, default_value = "20s")]
+    duration: Nanos,
     /// Seeds 1 to N
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
@@ -67,7 +73,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return nothing_to_do(args, &machine);
     }
     let scratch = Scratch::make()?;
-    let recorded = record(&commands, &scratch.0, Duration::from_nanos(args.record.0))?;
+    let recorded = record(&commands, &scratch.0, Duration::from_nanos(args.duration.0))?;
     let workload = Arc::new(workload(&scratch.0, &recorded)?);
     let sweep = Sweep {
         machines: vec![machine],
@@ -187,7 +193,7 @@ fn tell(args: &Args, rankings: &[Ranking], recorded: &[Recorded]) -> anyhow::Res
     let mut text = table::ranking(rankings);
     if !partial.is_empty() {
         text += &format!(
-            "Judged by their first seconds: {}. --record gives them more time.\n",
+            "Judged by their first seconds: {}. --duration gives them more time.\n",
             partial.join(", ")
         );
     }

@@ -146,7 +146,7 @@ fn import(args: Import) -> anyhow::Result<()> {
     let programs = imported.workload.program.len();
     let shown = path.display();
     eprintln!(
-        "steer: {programs} programs in {shown}; compare policies on them with `steer compare -m MACHINE -w {shown} -P linux,hsf`"
+        "steer: {programs} programs in {shown}; compare policies on them with `steer compare -M MACHINE -w {shown} -P linux,hsf`"
     );
     Ok(())
 }

@@ -18,17 +18,17 @@ use countersteer_lab::plan;
 #[group(id = "whom", multiple = false, required = true)]
 pub struct Whom {
     /// A workload file whose programs are commands
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "WORKLOAD")]
     workload: Option<String>,
     /// Processes that run, with all their threads and what they start
     #[arg(
-        visible_alias = "pid",
-        short = 'p',
+        short,
         long,
+        alias = "attach",
         value_name = "PID",
         value_delimiter = ','
     )]
-    attach: Vec<u32>,
+    pid: Vec<u32>,
     /// A control group: whatever is in its folder, now or later
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
@@ -46,8 +46,8 @@ impl Whom {
         if let Some(folder) = &self.cgroup {
             return cgroup(folder);
         }
-        if !self.attach.is_empty() {
-            return attached(&self.attach);
+        if !self.pid.is_empty() {
+            return attached(&self.pid);
         }
         if self.command.is_empty() {
             return Err(told(

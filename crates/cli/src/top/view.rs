@@ -230,7 +230,7 @@ fn help(frame: &mut Frame<'_>) {
         "A dash: this machine does not count that; c says why.",
     ));
     lines.push(TextLine::raw(
-        "What a program started from here prints goes to /dev/null, or to --to FILE.",
+        "What a program started from here prints goes to /dev/null, or to --stdout FILE.",
     ));
     popup(frame, "Keys", lines, 0);
 }

@@ -161,7 +161,7 @@ fn an_engine_that_only_observes_says_nothing() {
         "--observe",
         "-i",
         "20ms",
-        "--for",
+        "--duration",
         "2s",
         "--machine",
         "unequal.toml",

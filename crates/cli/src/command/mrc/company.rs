@@ -1,4 +1,4 @@
-//! `steer mrc -m MACHINE`: what programs that run together leave each other of a shared cache.
+//! `steer mrc -M MACHINE`: what programs that run together leave each other of a shared cache.
 
 use std::path::PathBuf;
 

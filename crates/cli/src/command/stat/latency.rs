@@ -20,7 +20,7 @@ pub(super) fn watch(args: &Args) -> anyhow::Result<Watch> {
             .collect(),
         all: args.all,
     };
-    Watch::start(Meter::open(&whose, args.bpf)?)
+    Watch::start(Meter::open(&whose, args.counted.bpf)?)
 }
 
 /// Tells of the waits that were read; what a record keeps of them.

@@ -14,6 +14,7 @@ use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Target};
 use countersteer_report::readings::Style;
 
+use crate::args::EventArgs;
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, inside};
@@ -29,25 +30,8 @@ use screen::{Screen, output};
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
 pub struct Args {
-    /// Events that count together; several -e take turns, one per interval
-    #[arg(short, long = "event", value_name = "EVENTS")]
-    events: Vec<String>,
-    /// Metrics by name or formula: ipc,llc_mpki,page_faults/seconds; their events form a set
-    #[arg(short, long = "metric", value_name = "METRICS")]
-    metrics: Vec<String>,
-    /// More metrics: a file like those in `metrics/`
-    #[arg(long, value_name = "FILE")]
-    metric_file: Vec<PathBuf>,
-    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
-    #[arg(long, value_name = "DIR")]
-    event_lists: Option<PathBuf>,
-    /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer
-    /// events` lists them); formulas of -m may name them too
-    #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
-    virtuals: Vec<String>,
-    /// Read virtual counters below this folder
-    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
-    root: PathBuf,
+    #[command(flatten)]
+    counted: EventArgs,
     /// Time between readings: 100ms, 1s; without it a thread is read at its end
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     interval: Option<Nanos>,
@@ -76,14 +60,11 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     samples: Option<u64>,
     /// Stop counting after so long: 10s
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long, alias = "for", value_name = "TIME", value_parser = time)]
     duration: Option<Nanos>,
     /// What a row is for; thread, or cpu where CPUs are looked at
     #[arg(long, value_name = "WHAT")]
     per: Option<RowPer>,
-    /// How threads are counted: by BPF programs, which cost less and need root, or by a counter for each thread
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    bpf: Bpf,
     /// Tell at the end how long threads waited for a CPU: by BPF programs, which measure each wait, for percentiles (root); else
     /// totals and means by the kernel's sums
     #[arg(long, conflicts_with_all = ["csv", "cgroup", "repeat"])]
@@ -135,13 +116,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(host) = &args.host {
         return Err(remote::run_there(host));
     }
-    let pmus = library::pmus(Path::new("/"), args.event_lists.as_deref())?;
+    let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
     let target = target(&args)?;
-    let wanted = Wanted::find(&args.virtuals)?;
+    let wanted = Wanted::find(&args.counted.virtuals)?;
     let asked = Asked {
-        events: &args.events,
-        metrics: &args.metrics,
-        files: &args.metric_file,
+        events: &args.counted.events,
+        metrics: &args.counted.metrics,
+        files: &args.counted.metric_file,
         every: args.every.as_deref(),
         derived: &wanted.derived,
     };
@@ -163,7 +144,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // A program that is started is one of this process's children from its first moment on.
     let waits = args.latency.then(|| latency::watch(&args)).transpose()?;
     let session = Session::open(request, inside(bpf(&args)?))?;
-    let mut bank = Bank::open(&args.root, &wanted, &counted)?;
+    let mut bank = Bank::open(&args.counted.root, &wanted, &counted)?;
     let names = bank.names().to_vec();
     let period = args.interval.unwrap_or_default();
     let about = About {
@@ -223,7 +204,7 @@ fn per(args: &Args) -> Per {
 
 /// How threads are counted. Programs inside the kernel do not tell CPUs apart.
 fn bpf(args: &Args) -> anyhow::Result<Bpf> {
-    match (args.per, args.bpf) {
+    match (args.per, args.counted.bpf) {
         (Some(RowPer::Cpu), Bpf::Always) => Err(told(
             Kind::Usage,
             "BPF programs do not tell CPUs apart: leave --per cpu out",
@@ -279,7 +260,7 @@ fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyho
         samples: args.samples,
         duration: args.duration,
         every: counted.every,
-        prompt: !args.virtuals.is_empty() || !counted.outside.is_empty(),
+        prompt: !args.counted.virtuals.is_empty() || !counted.outside.is_empty(),
         cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
         bind: args.bind.clone(),
         total: together && args.cpus.is_none(),

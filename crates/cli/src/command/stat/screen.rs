@@ -38,7 +38,8 @@ impl<'a> Screen<'a> {
     ) -> Self {
         let per = per(args);
         // With -e, or with -v's that come of counts, counts are shown too.
-        let own_events = !args.events.is_empty() || counted.sets.len() > args.metrics.len();
+        let own_events =
+            !args.counted.events.is_empty() || counted.sets.len() > args.counted.metrics.len();
         let writer = Writer::new(Form {
             style: style(args),
             plan: &counted.plan,

@@ -1,0 +1,220 @@
+//! Arguments that several commands take: each has one spelling, and stands here once.
+//!
+//! A flag that was renamed keeps its former name as a hidden alias, where the command has no other use for that name.
+
+use std::path::PathBuf;
+
+use countersteer_core::units::Nanos;
+
+use crate::inside::Bpf;
+use crate::session::time;
+use crate::steering::engine::EngineName;
+
+/// What is counted: `stat` and `top`.
+#[derive(Debug, clap::Args)]
+pub struct EventArgs {
+    /// Events that count together; several -e take turns, one per interval
+    #[arg(short, long = "event", value_name = "EVENTS")]
+    pub events: Vec<String>,
+    /// Metrics by name or formula: ipc,llc_mpki,page_faults/seconds; the events of one -m form a set
+    #[arg(short, long = "metric", value_name = "METRICS")]
+    pub metrics: Vec<String>,
+    /// More metrics: a file like those in `metrics/`
+    #[arg(long, value_name = "FILE")]
+    pub metric_file: Vec<PathBuf>,
+    /// Vendors' event lists (JSON as in Intel's perfmon); ~/.local/share/countersteer/events when absent
+    #[arg(long, value_name = "DIR")]
+    pub event_lists: Option<PathBuf>,
+    /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer
+    /// events` lists them); formulas of -m may name them too
+    #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
+    pub virtuals: Vec<String>,
+    /// Read virtual counters below this folder
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub root: PathBuf,
+    /// How threads are counted: by BPF programs, which cost less and need root, or by a counter for each thread
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub bpf: Bpf,
+}
+
+/// When it is decided, and for how long: `run` and `trial`.
+#[derive(Debug, clap::Args)]
+pub struct DecisionArgs {
+    /// Time between decisions
+    #[arg(short, long, alias = "period", value_name = "TIME", value_parser = time, default_value = "100ms")]
+    pub interval: Nanos,
+    /// End after so long; programs that were started run on, unsteered
+    #[arg(long, alias = "for", value_name = "TIME", value_parser = time)]
+    pub duration: Option<Nanos>,
+    /// Measure each wait for a CPU by BPF programs, for percentiles; without it, means come from the kernel's sums. Needs root
+    #[arg(long)]
+    pub latency: bool,
+}
+
+impl DecisionArgs {
+    /// When it ends: the time since the beginning.
+    pub fn until(&self) -> Nanos {
+        self.duration.unwrap_or(Nanos::NEVER)
+    }
+}
+
+/// How threads are placed: `run` and `daemon`.
+#[derive(Debug, clap::Args)]
+pub struct PlacingArgs {
+    /// How threads are placed
+    #[arg(long, value_enum, default_value_t = EngineName::Auto)]
+    pub engine: EngineName,
+    /// Let CPUs without work take threads from elsewhere where more than so many wait; the scheduler in the kernel only
+    #[arg(long, value_name = "THREADS")]
+    pub steal_above: Option<u32>,
+}
+
+/// What is known before a policy starts on this machine: `run`, `trial` and `daemon`.
+#[derive(Debug, clap::Args)]
+pub struct HereArgs {
+    /// A machine file instead of what is found out about this machine
+    #[arg(short = 'M', long, value_name = "MACHINE")]
+    pub machine: Option<String>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, Command};
+
+    use crate::command::command;
+
+    /// What a value is, and the flag that takes it in every command.
+    const VALUES: &[(&str, &str)] = &[
+        ("EVENTS", "event"),
+        ("MACHINE", "machine"),
+        ("METRICS", "metric"),
+        ("PID", "pid"),
+        ("TID", "tid"),
+        ("WORKLOAD", "workload"),
+    ];
+
+    /// Flags that are the same everywhere, with their letters.
+    const FLAGS: &[(&str, Option<char>)] = &[
+        ("duration", None),
+        ("event", Some('e')),
+        ("interval", Some('i')),
+        ("machine", Some('M')),
+        ("metric", Some('m')),
+        ("output", Some('o')),
+        ("pid", Some('p')),
+        ("policy", Some('P')),
+        ("workload", Some('w')),
+    ];
+
+    /// What flags were called before: shown nowhere.
+    const FORMER: &[&str] = &[
+        "attach",
+        "for",
+        "period",
+        "period-ms",
+        "policies",
+        "record",
+        "records",
+    ];
+
+    /// Command lines with former names, which are still understood.
+    const UNDERSTOOD: &[&str] = &[
+        "run -P hsf --attach 1 --period 10ms --for 1s",
+        "trial -P hsf --attach 1 --period 10ms --for 1s",
+        "stat --for 1s -- true",
+        "top --record run.rec --to printed -- true",
+        "sim -m core2-quad -w mix.toml -p hsf --period-ms 10",
+        "blame -m core2-quad -w mix.toml -p hsf",
+        "compare -m core2-quad -w mix.toml -p hsf --records runs -v",
+        "replay -p hsf run.rec",
+        "try -m core2-quad --policies hsf --record 1s -- true",
+        "mrc -m core2-quad a.json b.json",
+        "daemon -r rules.toml",
+    ];
+
+    /// Every flag that help shows, with its command.
+    fn flags(command: &Command, path: &str) -> Vec<(String, Arg)> {
+        let mut found: Vec<_> = command
+            .get_arguments()
+            .filter(|flag| !flag.is_hide_set() && flag.get_long().is_some())
+            .map(|flag| (path.to_owned(), flag.clone()))
+            .collect();
+        for inner in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+            found.extend(flags(inner, &format!("{path} {}", inner.get_name())));
+        }
+        found
+    }
+
+    fn all_flags() -> Vec<(String, Arg)> {
+        let found = flags(&command(), "steer");
+        assert!(found.len() > 150, "{}", found.len());
+        found
+    }
+
+    /// The word that help shows for a flag's value; lists lose what makes them lists.
+    fn value(flag: &Arg) -> Option<String> {
+        let name = flag.get_value_names()?.first()?;
+        let takes_value = flag.get_action().takes_values();
+        takes_value.then(|| name.trim_end_matches(",...").to_owned())
+    }
+
+    #[test]
+    fn a_flag_has_the_same_letter_in_every_command() {
+        for (path, flag) in all_flags() {
+            let long = flag.get_long().unwrap_or_default();
+            assert!(!FORMER.contains(&long), "{path} --{long} is a former name");
+            if let Some((_, letter)) = FLAGS.iter().find(|(name, _)| *name == long) {
+                assert_eq!(flag.get_short(), *letter, "{path} --{long}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_letter_stands_for_the_same_flag_in_every_command() {
+        let mut known = std::collections::BTreeMap::new();
+        for (path, flag) in all_flags() {
+            let (Some(letter), Some(long)) = (flag.get_short(), flag.get_long()) else {
+                continue;
+            };
+            let (first, place) = known
+                .entry(letter)
+                .or_insert_with(|| (long.to_owned(), path.clone()));
+            assert_eq!(*first, long, "-{letter} of {path} and of {place}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_given_by_the_same_flag_in_every_command() {
+        for (path, flag) in all_flags() {
+            let Some(value) = value(&flag) else {
+                continue;
+            };
+            if let Some((_, long)) = VALUES.iter().find(|(name, _)| *name == value) {
+                assert_eq!(flag.get_long(), Some(*long), "{path} takes {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_flag_takes_the_same_value_in_every_command() {
+        for (path, flag) in all_flags() {
+            let long = flag.get_long().unwrap_or_default();
+            if let Some((expected, _)) = VALUES.iter().find(|(_, name)| *name == long) {
+                assert_eq!(value(&flag).as_deref(), Some(*expected), "{path} --{long}");
+            }
+        }
+    }
+
+    #[test]
+    fn former_names_are_understood() {
+        for line in UNDERSTOOD {
+            let words = ["steer"].into_iter().chain(line.split(' '));
+            if let Err(error) = command().try_get_matches_from(words) {
+                panic!("steer {line}: {error}");
+            }
+        }
+    }
+}
