@@ -291,68 +291,6 @@ fn commands_that_start_programs_are_sides_of_a_trial() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
-#[test]
-fn tables_fit_the_terminal_without_broken_words() {
-    let dir = tempfile::tempdir().unwrap();
-    let shown = |columns: &str, args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-        command
-            .args(args)
-            .current_dir(dir.path())
-            .env("COLUMNS", columns)
-            .env("NO_COLOR", "1");
-        text(&command.stdin(Stdio::null()).output().unwrap().stdout)
-    };
-    let compare = [
-        "compare",
-        "-M",
-        "core2-quad",
-        "-w",
-        "shared-caches",
-        "-P",
-        "linux,mpi,best-static",
-        "--seeds",
-        "1",
-        "--max-seconds",
-        "1",
-    ];
-    for (columns, heads) in [("80", 5), ("120", 6)] {
-        for args in [
-            &["machine", "list"][..],
-            &["policy", "list"],
-            &["workload", "list"],
-            &compare,
-        ] {
-            let out = shown(columns, args);
-            let table = out.lines().filter(|l| !l.ends_with('.'));
-            let widest = table.map(|l| l.chars().count()).max().unwrap();
-            assert!(
-                widest <= columns.parse().unwrap(),
-                "{args:?} is {widest} wide\n{out}"
-            );
-        }
-        let out = shown(columns, &compare);
-        let head = out.lines().find(|l| l.starts_with("policy")).unwrap();
-        let known = [
-            "policy",
-            "throughput",
-            "mean slowdown",
-            "worst loser",
-            "seeds better",
-            "energy",
-        ];
-        assert_eq!(
-            known.iter().filter(|k| head.contains(*k)).count(),
-            heads,
-            "{out}"
-        );
-        assert!(
-            out.contains("best-static (bound)") && out.lines().last().unwrap().ends_with('.'),
-            "{out}"
-        );
-    }
-}
-
 const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
 /// What waits are without privilege: the kernel's sums, which have no percentiles, and the words that say so.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use countersteer_core::machine::SfSpread;
 use countersteer_core::topology::{GroupBy, Topology};
+use countersteer_report::table::prose;
 use countersteer_report::write_atomically;
 use serde::Serialize;
 
@@ -114,10 +115,9 @@ fn show(name: &str, json: bool, toml: bool) -> anyhow::Result<()> {
     }
     let topology = Topology::new(&machine);
     print(&format!(
-        "{}: {}\n{}\n\n{}\n{}",
-        machine.name,
-        machine.title,
-        machine.source.trim(),
+        "{}\n{}\n\n{}\n{}",
+        prose(&format!("{}: {}", machine.name, machine.title)),
+        prose(machine.source.trim()),
         picture(&topology),
         drawing(&topology)
     ))
@@ -206,8 +206,11 @@ fn spread(topology: &Topology) -> String {
     } else {
         "; no program was measured on these core types"
     };
+    let measured = prose(&format!(
+        "measured ones of recorded programs are {low} to {high} times as large in nine cases of ten ({programs} programs, {on}{of})\n"
+    ));
     format!(
-        "simulated speed-up factors, {} over {}\nmeasured ones of recorded programs are {low} to {high} times as large in nine cases of ten ({programs} programs, {on}{of})\n",
+        "simulated speed-up factors, {} over {}\n{measured}",
         fast.name, slow.name,
     )
 }

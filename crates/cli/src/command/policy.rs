@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use countersteer_core::policy::{Needs, PolicyDef};
 use countersteer_policies::reach::is_bound;
+use countersteer_report::table::prose;
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -177,16 +178,18 @@ fn describe(row: &Row) -> String {
     } else {
         countersteer_report::table::plain(&["parameter", "default", "what"], rows)
     };
-    let mut text = format!("{}: {}\nsource: {}\n", row.name, row.summary, row.source);
+    let mut text = prose(&format!("{}: {}\n", row.name, row.summary));
+    text += &prose(&format!("source: {}\n", row.source));
     if row.bound {
-        let _ = writeln!(text, "{BOUND}");
+        text += &prose(BOUND);
+        text.push('\n');
     }
     if let Some(head) = &row.head {
-        let _ = writeln!(text, "\n{head}");
+        let _ = writeln!(text, "\n{}", prose(head));
     }
     let _ = write!(text, "\n{params}");
     if let Some(needs) = &row.needs {
-        let _ = writeln!(text, "\nneeds: {}", needs.words());
+        text += &prose(&format!("\nneeds: {}\n", needs.words()));
     }
     text
 }

@@ -68,6 +68,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "{}\n{}\n{}\n",
         table::comparison(runs),
         table::programs(&run),
-        table::meaning(table::lead(&table::summarise(runs)))
+        table::prose(table::meaning(table::lead(&table::summarise(runs))))
     ))
 }

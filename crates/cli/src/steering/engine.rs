@@ -337,7 +337,8 @@ fn number_of(variable: &str) -> Option<u32> {
 
 #[cfg(not(feature = "scx"))]
 fn in_kernel(_: &AffinityConfig, _: bool, _: EngineName, _: Option<u32>) -> anyhow::Result<Inner> {
-    let why = "this `steer` was built without the scheduler in the kernel; build it with --features scx";
+    let why =
+        "this `steer` was built without the scheduler in the kernel; build it with --features scx";
     Err(crate::error::told(crate::error::Kind::Missing, why))
 }
 

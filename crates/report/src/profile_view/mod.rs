@@ -11,6 +11,7 @@ use countersteer_core::profile::{MissCurve, Profile, Source};
 
 use crate::chart::{classified, curve_plot};
 use crate::error::ReportError;
+use crate::table::{labelled, prose};
 
 #[must_use]
 pub fn text(profile: &Profile) -> String {
@@ -22,10 +23,12 @@ pub fn text(profile: &Profile) -> String {
         Some(curve) => {
             text += "\nmisses per kilo-instruction against cache size\n";
             text += &plot::columns(&curve);
-            text += &format!("class     {}\n", classified(&curve));
+            text += &labelled("class     ", &classified(&curve));
         }
         None => {
-            text += "\nno miss curve: it holds misses for fewer than two cache sizes, so it takes no part in contention\n"
+            text += &prose(
+                "\nno miss curve: it holds misses for fewer than two cache sizes, so it takes no part in contention\n",
+            );
         }
     }
     text
@@ -68,9 +71,9 @@ pub fn curve_svg(name: &str, curve: &MissCurve) -> Result<String, ReportError> {
 
 /// Where a profile comes from, as lines.
 fn source(source: &Source) -> String {
-    let mut text = format!("source    {}: {}\n", source.kind, source.detail);
+    let mut text = labelled("source    ", &format!("{}: {}", source.kind, source.detail));
     if !source.method.is_empty() {
-        text += &format!("method    {}\n", source.method);
+        text += &labelled("method    ", &source.method);
     }
     text
 }

@@ -6,6 +6,7 @@
 mod columns;
 mod compare;
 mod headline;
+mod prose;
 mod ranking;
 mod render;
 mod summary;
@@ -13,6 +14,7 @@ mod summary;
 pub use columns::{program_columns, score_columns};
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison};
 pub use headline::{lead, mean_speedup, meaning};
+pub use prose::{labelled, prose};
 pub use ranking::{Ranked, Ranking, Verdict, WORTH, percent};
 pub use render::{comparison, csv, csv_summary, markdown, plain, programs, ranking};
 pub use summary::{Better, COMPLETION, METRICS, Metric, Spread, Summary, measured, summarise};

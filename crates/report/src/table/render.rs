@@ -11,6 +11,7 @@ use countersteer_core::machine::SfSpread;
 use countersteer_core::printable::printable;
 
 use super::headline::lead;
+use super::prose::{NARROWEST, asked_columns, prose};
 use super::ranking::{Ranked, Ranking, percent};
 use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
 use super::{Better, CompareProgram, CompareRun};
@@ -50,9 +51,9 @@ pub fn ranking(rankings: &[Ranking]) -> String {
             text += &ranked(r);
         }
         if let Some(bound) = r.bound_sentence() {
-            text += &(bound + "\n");
+            text += &(prose(&bound) + "\n");
         }
-        text += &(r.sentence() + "\n");
+        text += &(prose(&r.sentence()) + "\n");
     }
     text
 }
@@ -298,9 +299,9 @@ fn spread(run: &CompareRun) -> String {
         programs,
         on,
     } = SfSpread::KNOWN;
-    format!(
+    prose(&format!(
         "Alone slow over alone fast is a simulated speed-up factor; for recorded programs, the measured one is {low} to {high} times as large in nine cases of ten ({programs} programs, {on}).\n"
-    )
+    ))
 }
 
 /// Which programs the fast cores do not serve best: where types differ in caches too, a slowdown is against the lesser cores.
@@ -315,10 +316,10 @@ fn swapped(run: &CompareRun) -> String {
     if names.is_empty() {
         return String::new();
     }
-    format!(
+    prose(&format!(
         "Faster alone on the cores called slow, which have the lower clock but may have more cache: {}. Their slowdown can be below 1.\n",
         names.join(", ")
-    )
+    ))
 }
 
 type Name = (&'static str, fn(&Summary<'_>) -> String);
@@ -336,9 +337,6 @@ fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
         .chain([policy])
         .collect()
 }
-
-/// A terminal that is narrower does not know its width, as serial lines do not.
-const NARROWEST: u16 = 40;
 
 /// Least room for a last column of words.
 const WORDS: u16 = 24;
@@ -375,9 +373,7 @@ fn fit(table: &mut Table) {
 
 fn bare() -> Table {
     let mut table = Table::new();
-    // As shells and other programs say it, for output that is looked at later.
-    let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    if let Some(columns) = asked {
+    if let Some(columns) = asked_columns() {
         table.set_width(columns);
     }
     let wide = table.width().is_none_or(|columns| columns >= NARROWEST);

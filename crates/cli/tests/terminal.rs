@@ -1,0 +1,48 @@
+//! What terminals of 80 and of 120 columns show. A case is a folder of `terminal/`: `args` (a line each), `expected.80` and
+//! `expected.120`, which `COUNTERSTEER_BLESS=1` writes anew.
+
+#![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What a terminal of so many columns shows.
+fn shown(args: &str, columns: usize) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_steer"))
+        .args(args.lines())
+        .env("COLUMNS", columns.to_string())
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn terminals_show_what_was_reviewed_and_no_line_is_wider() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/terminal");
+    let mut tried = 0;
+    for case in std::fs::read_dir(cases).unwrap() {
+        let case = case.unwrap().path();
+        let args = std::fs::read_to_string(case.join("args")).unwrap();
+        for columns in [80, 120] {
+            let got = shown(&args, columns);
+            let widest = got.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(
+                widest.chars().count() <= columns,
+                "{}: {widest}",
+                case.display()
+            );
+            let golden = case.join(format!("expected.{columns}"));
+            if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
+                std::fs::write(&golden, &got).unwrap();
+            }
+            let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+            assert_eq!(got, expected, "{} at {columns} columns", case.display());
+        }
+        tried += 1;
+    }
+    assert!(tried > 5);
+}
