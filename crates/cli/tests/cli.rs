@@ -1043,7 +1043,17 @@ fn a_trial_that_is_decided_ends() {
 fn a_trial_reports_each_program_with_an_interval() {
     let dir = tempfile::tempdir().unwrap();
     let args = [
-        "trial", "-P", "aarr", "--block", "100ms", "-i", "20ms", "--duration", "3s", "--json", "--",
+        "trial",
+        "-P",
+        "aarr",
+        "--block",
+        "100ms",
+        "-i",
+        "20ms",
+        "--duration",
+        "3s",
+        "--json",
+        "--",
     ];
     let args: Vec<&str> = args
         .into_iter()

@@ -159,7 +159,15 @@ fn what_a_process_is_called_steers_nobodys_terminal() {
             "rec",
         ],
     ];
-    let counted: &[&str] = &["stat", "-e", "task_clock", "-p", &pid, "--duration", "200ms"];
+    let counted: &[&str] = &[
+        "stat",
+        "-e",
+        "task_clock",
+        "-p",
+        &pid,
+        "--duration",
+        "200ms",
+    ];
     let counting = Command::new(env!("CARGO_BIN_EXE_steer"))
         .args(["stat", "-e", "task_clock", "--", "true"])
         .output();
