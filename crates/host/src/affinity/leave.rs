@@ -12,12 +12,10 @@ use super::AffinityEngine;
 use crate::counters::Fate;
 use crate::live::Root;
 use crate::task;
+use crate::uclamp;
 use crate::undo::Restored;
-use crate::undo::journal::Told;
-use crate::undo::restore::restore_one;
-
-/// Rounds in which threads are looked for that were born while their process was let go.
-const MOST_ROUNDS: usize = 10;
+use crate::undo::attribute::Scope;
+use crate::undo::restore::threads;
 
 /// Threads that were let go, with their processes.
 #[derive(Debug, Default)]
@@ -63,61 +61,40 @@ impl Ignored {
 impl AffinityEngine {
     /// Lets a process go, and its program with it.
     pub(super) fn let_go(&mut self, root: &Root) {
-        let members = self.roster.members.values();
-        let of = members.filter(|m| m.program == root.program || m.before.pid == root.pid);
-        let told = Told {
-            before: of.map(|m| (m.before.tid, m.before.clone())).collect(),
-            masks: self.journal.set_masks().clone(),
-            nices: self
-                .roster
-                .members
-                .iter()
-                .filter_map(|(tid, m)| Some((*tid, m.nice?)))
-                .collect(),
-            ..Told::default()
-        };
-        let at = self.watch.now();
-        let pids: BTreeSet<u32> = told
-            .before
-            .values()
-            .map(|b| b.pid)
-            .chain([root.pid])
+        let members = self.roster.members.iter();
+        let gone: BTreeMap<u32, u32> = members
+            .filter(|(_, m)| m.program == root.program || m.before.pid == root.pid)
+            .map(|(tid, m)| (*tid, m.before.pid))
             .collect();
-        for before in told.before.values() {
-            restore_one(before, &told, &mut Restored::default());
-            self.forget(before.pid, before.tid);
-            let thread = ThreadId(before.tid);
+        let changes = self.journal.changes();
+        let scope = Scope {
+            since: changes.since,
+            sessions: false,
+            of: &|_, tid| gone.contains_key(&tid),
+        };
+        threads(changes, &scope, &uclamp::Kernel, &mut Restored::default());
+        let at = self.watch.now();
+        for (tid, pid) in &gone {
+            self.forget(*pid, *tid);
             self.events.push(ThreadEvent {
                 at,
-                thread,
+                thread: ThreadId(*tid),
                 kind: ThreadEventKind::Exit,
             });
         }
         self.owns.remove(&root.program);
+        let pids: BTreeSet<u32> = gone.into_values().chain([root.pid]).collect();
         for pid in pids {
             self.scan.forget(pid);
-            let Some(own) = told.before.values().find(|b| b.pid == pid) else {
-                continue;
-            };
-            for _ in 0..MOST_ROUNDS {
-                let born = |tid: &u32| !told.before.contains_key(tid) && !self.ignored.has(*tid);
-                let born: Vec<u32> = task::threads(pid).into_iter().filter(born).collect();
-                if born.is_empty() {
-                    break;
-                }
-                for tid in born {
-                    if task::mask(tid).is_ok_and(|now| told.masks.contains(&now)) {
-                        // One that has ended is not missed.
-                        let _ = task::confine(tid, &own.cpus);
-                    }
-                    self.forget(pid, tid);
-                }
+            for tid in task::threads(pid) {
+                self.forget(pid, tid);
             }
         }
     }
 
     fn forget(&mut self, pid: u32, tid: u32) {
         self.roster.remove(tid);
+        self.journal.forget(tid);
         self.ignored.0.insert(tid, pid);
     }
 }

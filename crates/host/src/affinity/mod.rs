@@ -36,9 +36,8 @@ use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
 use crate::counters::{CoreTypes, CounterError, Fate, Watch};
 
-use crate::task;
-use crate::undo::journal::{self, Journal};
-use crate::undo::{JournalError, Restored, restore};
+use crate::undo::{Journal, JournalError, restore};
+use crate::{resctrl, uclamp};
 pub use recount::{Counters, Recount};
 
 use leave::Ignored;
@@ -218,15 +217,12 @@ impl AffinityEngine {
                 }
             }
         }
-        let members = self.roster.members.values();
-        let mut living = members.filter(|m| m.placed.is_some() || m.nice.is_some());
-        self.journal
-            .tidy(|anew| living.try_for_each(|m| anew.before(&m.before)))?;
         Ok(())
     }
 
     /// Forgets a thread, and with its last thread a program.
     fn end(&mut self, tid: u32) {
+        self.journal.forget(tid);
         let Some(program) = self.roster.remove(tid) else {
             return;
         };
@@ -265,8 +261,8 @@ impl AffinityEngine {
         own: Option<(CpuSet, i8)>,
     ) -> Result<(), AffinityError> {
         let own = own.or_else(|| self.owns.get(&of.0).cloned());
-        let journal = &self.journal;
-        let is_ours = |mask: &CpuSet| journal.has_set(mask);
+        let set = &self.journal.changes().affinity.set;
+        let is_ours = |mask: &CpuSet| set.contains(mask);
         let program = of.0;
         let added = self.roster.add(
             ids,
@@ -277,9 +273,13 @@ impl AffinityEngine {
         if added.is_none() {
             self.ended.push((ThreadId(ids.1), program));
         }
-        if let Some(member) = added.filter(|m| m.placed.is_some() || m.nice.is_some()) {
-            let before = member.before.clone();
-            self.journal.before(&before)?;
+        if let Some(member) = added {
+            if member.placed.is_some() {
+                self.journal.write(member.before.affinity())?;
+            }
+            if member.nice.is_some() {
+                self.journal.write(member.before.nice())?;
+            }
         }
         if self.admission.is_some() {
             self.admit_thread(ids.1)?;
@@ -330,32 +330,6 @@ impl AffinityEngine {
             samples.sort_by_key(|s| (s.thread, s.at));
         }
         Ok(samples)
-    }
-
-    /// Puts everything back, and what was born to confined threads meanwhile.
-    fn release(&mut self) {
-        let told = journal::Told {
-            before: self
-                .roster
-                .members
-                .values()
-                .map(|m| (m.before.tid, m.before.clone()))
-                .collect(),
-            since: task::stat(std::process::id(), std::process::id()).map_or(0, |s| s.started),
-            masks: self.journal.set_masks().clone(),
-            nices: self
-                .roster
-                .members
-                .iter()
-                .filter_map(|(tid, m)| Some((*tid, m.nice?)))
-                .collect(),
-            ..journal::Told::default()
-        };
-        let mut restored = Restored::default();
-        restore::undo(&told, false, &mut restored);
-        if restored.failed == 0 {
-            self.journal.remove();
-        }
     }
 }
 
@@ -446,7 +420,7 @@ impl Engine for AffinityEngine {
 
 impl Drop for AffinityEngine {
     fn drop(&mut self) {
-        self.release();
+        restore::close(&self.journal, (&uclamp::Kernel, &mut resctrl::Kernel));
     }
 }
 

@@ -7,6 +7,7 @@ use countersteer_core::units::ThreadId;
 
 use super::{AffinityEngine, AffinityError};
 use crate::task;
+use crate::undo::entry::Entry;
 
 impl AffinityEngine {
     /// Places a new thread by the admission table.
@@ -73,16 +74,16 @@ impl AffinityEngine {
             applied.refused += 1;
             return Ok(());
         }
-        if member.placed.is_none() && member.nice.is_none() {
-            self.journal.before(&member.before)?;
+        if member.placed.is_none() {
+            self.journal.write(member.before.affinity())?;
         }
-        self.journal.mask(wanted)?;
+        self.journal.write(Entry::AffinitySet(wanted.clone()))?;
         match task::confine(tid, wanted) {
             Ok(()) => {
                 // A cpuset may leave less than was asked for.
                 let got = task::mask(tid).unwrap_or_else(|_| wanted.clone());
                 if got != *wanted {
-                    self.journal.mask(&got)?;
+                    self.journal.write(Entry::AffinitySet(got.clone()))?;
                 }
                 self.roster.placed(tid, &got);
                 applied.changed += 1;
@@ -107,10 +108,10 @@ impl AffinityEngine {
         if nice == member.nice.unwrap_or(member.before.nice) {
             return Ok(());
         }
-        if member.placed.is_none() && member.nice.is_none() {
-            self.journal.before(&member.before)?;
+        if member.nice.is_none() {
+            self.journal.write(member.before.nice())?;
         }
-        self.journal.nice(tid, nice)?;
+        self.journal.write(Entry::NiceSet(nice))?;
         if task::renice(tid, nice).is_ok() {
             member.nice = Some(nice).filter(|n| *n != member.before.nice);
         }

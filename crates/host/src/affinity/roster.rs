@@ -11,7 +11,7 @@ use countersteer_core::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_core::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 use crate::task;
-use crate::undo::journal::Before;
+use crate::undo::entry::{Entry, Touched};
 
 /// A thread that is steered. Masks are by the kernel's numbers of CPUs.
 #[derive(Clone, Debug)]
@@ -65,6 +65,41 @@ const BUSY: f64 = 0.9;
 const HARDLY: f64 = 0.01;
 /// So many of those who slept and hardly ran or not at all are looked at each period.
 const LOOKED_AT: usize = 8;
+
+/// A thread as it was before it was touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Before {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    /// When it was started, in clock ticks since the machine started.
+    pub(super) started: u64,
+    pub(super) session: u32,
+    pub(super) nice: i8,
+    pub(super) cpus: CpuSet,
+}
+
+impl Before {
+    /// What a journal keeps before its mask is changed.
+    pub(super) fn affinity(&self) -> Entry {
+        Entry::Affinity(self.touched(self.cpus.clone()))
+    }
+
+    /// What a journal keeps before its nice value is changed.
+    pub(super) fn nice(&self) -> Entry {
+        Entry::Nice(self.touched(self.nice))
+    }
+
+    const fn touched<V>(&self, value: V) -> Touched<V> {
+        Touched {
+            pid: self.pid,
+            tid: self.tid,
+            started: self.started,
+            session: self.session,
+            value,
+        }
+    }
+}
+
 impl Roster {
     pub(super) fn new(numbers: CpuNumbers) -> Self {
         Self {

@@ -4,7 +4,7 @@
 //! the machine lets it: utilisation clamps of threads ([`crate::uclamp`]) and energy preferences of the CPUs where they run
 //! ([`preferences`]) for the frequency, control groups of resctrl ([`shares`]) for caches and bandwidth. What is missing is
 //! counted in [`Applied`] and said once. Each change is journalled before it is made, and restored when the engine is dropped
-//! or, if it was killed, with the masks ([`crate::undo::restore`]). Nothing is opened until a policy asks.
+//! or, if it was killed, with the masks ([`crate::undo`]). Nothing is opened until a policy asks.
 
 pub(crate) mod preferences;
 mod shares;
@@ -24,11 +24,8 @@ use countersteer_core::units::{Nanos, ThreadId};
 use crate::counters::process_of;
 use crate::live::{LiveEngine, Root};
 use crate::resctrl;
-use crate::task;
-use crate::undo::journal::{self, Journal, Told};
-use crate::undo::{JournalError, Restored};
-
-use crate::undo::hints::undo;
+use crate::undo::entry::Touched;
+use crate::undo::{Journal, JournalError, restore};
 
 #[cfg(test)]
 mod tests;
@@ -52,7 +49,7 @@ pub struct HintConfig {
 }
 
 struct Hint {
-    before: journal::Hinted,
+    before: Touched<Clamp>,
     set: Option<Clamp>,
     wanted: Option<Clamp>,
     /// It stands in the journal.
@@ -66,8 +63,6 @@ pub struct Hinted<E> {
     journal: Option<Journal>,
     clamps: Box<dyn Clamps>,
     hints: BTreeMap<u32, Hint>,
-    /// All clamps that were set.
-    set: BTreeSet<Clamp>,
     preferences: Preferences,
     /// `None` until a policy asks, then what there is.
     shares: Option<Option<Shares>>,
@@ -92,7 +87,6 @@ impl<E: LiveEngine> Hinted<E> {
             journal: None,
             clamps,
             hints: BTreeMap::new(),
-            set: BTreeSet::new(),
             preferences,
             shares: None,
             threads: Vec::new(),
@@ -161,15 +155,6 @@ impl<E: LiveEngine> Hinted<E> {
         for (tid, clamp) in hints {
             unheeded += self.hint(*tid, *clamp, journal)?;
         }
-        if !hints.is_empty() {
-            let living = &self.hints;
-            journal.tidy(|anew| {
-                living
-                    .values()
-                    .filter(|h| h.written)
-                    .try_for_each(|h| anew.hinted(&h.before))
-            })?;
-        }
         match caches {
             Some(classes) if !classes.is_empty() || self.shares.is_some() => {
                 Ok(unheeded + self.divide(classes, journal)?)
@@ -210,21 +195,23 @@ impl<E: LiveEngine> Hinted<E> {
     /// Takes in who is there.
     fn note(&mut self, seen: &Observation) {
         self.threads.clone_from(&seen.threads);
-        if self.journal.is_none() {
+        let Some(mut journal) = self.journal.take() else {
             return;
-        }
+        };
         let threads = &self.threads;
-        self.hints
-            .retain(|tid, _| threads.binary_search_by_key(tid, |t| t.id.0).is_ok());
+        self.hints.retain(|tid, _| {
+            let lives = threads.binary_search_by_key(tid, |t| t.id.0).is_ok();
+            if !lives {
+                journal.forget(*tid);
+            }
+            lives
+        });
         let mut refused = Refused::new();
         if let Some(Some(shares)) = &mut self.shares {
             shares.seat(threads, &mut refused);
         }
         self.owed += refused.values().sum::<u32>();
         refused.into_keys().for_each(|why| self.say(why));
-        let Some(mut journal) = self.journal.take() else {
-            return;
-        };
         if let Err(error) = self.prefer(&mut journal) {
             self.owed += self.without_journal(&error, 1);
         }
@@ -242,7 +229,10 @@ impl<E> Hinted<E> {
                     .is_some_and(|set| self.clamps.get(tid).is_ok_and(|now| now == set))
             {
                 // One that has ended is not missed.
-                let _ = self.clamps.set(tid, hint.before.clamp);
+                let _ = self.clamps.set(tid, hint.before.value);
+            }
+            if let Some(journal) = &mut self.journal {
+                journal.forget(tid);
             }
             if let Some(Some(shares)) = &mut self.shares {
                 shares.let_go(tid);
@@ -254,34 +244,9 @@ impl<E> Hinted<E> {
         let Some(journal) = self.journal.take() else {
             return;
         };
-        let of = |(tid, hint): (&u32, &Hint)| (*tid, hint.before);
-        let mut told = Told {
-            since: task::stat(std::process::id(), std::process::id()).map_or(0, |s| s.started),
-            hinted: self.hints.iter().map(of).collect(),
-            clamps: std::mem::take(&mut self.set),
-            preferences: self.preferences.changed(),
-            ..Told::default()
-        };
-        let mut restored = Restored::default();
         match &mut self.shares {
-            Some(Some(shares)) => {
-                told.groups = shares.paths();
-                undo(
-                    &told,
-                    false,
-                    (&*self.clamps, shares.groups()),
-                    &mut restored,
-                );
-            }
-            _ => undo(
-                &told,
-                false,
-                (&*self.clamps, &mut resctrl::Kernel),
-                &mut restored,
-            ),
-        }
-        if restored.failed == 0 {
-            journal.remove();
+            Some(Some(shares)) => restore::close(&journal, (&*self.clamps, shares.groups())),
+            _ => restore::close(&journal, (&*self.clamps, &mut resctrl::Kernel)),
         }
     }
 }

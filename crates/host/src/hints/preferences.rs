@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use countersteer_core::placement::Clamp;
 
-use crate::undo::JournalError;
-use crate::undo::journal::{Journal, Preference};
+use crate::undo::entry::Entry;
+use crate::undo::{Journal, JournalError};
 
 /// What the processor is asked for: as fast as possible, or rather save energy, the milder first.
 const FAST: &[&str] = &["performance"];
@@ -20,7 +20,7 @@ struct Cpu {
     file: PathBuf,
     fast: Option<String>,
     slow: Option<String>,
-    known: Preference,
+    before: String,
     now: Option<String>,
 }
 
@@ -52,15 +52,11 @@ impl Cpu {
                 .find(|w| offered.split(' ').any(|o| o == **w))
                 .map(|w| (*w).to_owned())
         };
-        let known = Preference {
-            before,
-            ..Preference::default()
-        };
         Some(Self {
             fast: choose(FAST),
             slow: choose(SLOW),
             file,
-            known,
+            before,
             now: None,
         })
     }
@@ -103,10 +99,13 @@ impl Preferences {
             if word == cpu.now {
                 continue;
             }
-            let text = word.as_ref().unwrap_or(&cpu.known.before);
+            let text = word.as_ref().unwrap_or(&cpu.before);
             if word.is_some() {
-                journal.preference(&cpu.file, &cpu.known.before, text)?;
-                cpu.known.set.insert(text.clone());
+                journal.write(Entry::Line {
+                    file: cpu.file.clone(),
+                    before: cpu.before.clone(),
+                    set: text.clone(),
+                })?;
             }
             match std::fs::write(&cpu.file, text) {
                 Ok(()) => cpu.now = word,
@@ -114,19 +113,6 @@ impl Preferences {
             }
         }
         Ok(refused)
-    }
-
-    /// What was changed, to be restored.
-    pub(super) fn changed(&self) -> BTreeMap<PathBuf, Preference> {
-        let of = |cpu: &Option<Cpu>| {
-            cpu.as_ref()
-                .map(|cpu| (cpu.file.clone(), cpu.known.clone()))
-        };
-        self.cpus
-            .values()
-            .filter_map(of)
-            .filter(|(_, known)| !known.set.is_empty())
-            .collect()
     }
 }
 

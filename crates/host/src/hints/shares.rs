@@ -14,8 +14,8 @@ use countersteer_core::topology::{Group, GroupBy, Topology};
 use countersteer_core::units::{CpuId, GroupId};
 
 use crate::resctrl::{Groups, Masks, PREFIX, mount, numbers, unavailable};
-use crate::undo::JournalError;
-use crate::undo::journal::Journal;
+use crate::undo::entry::Entry;
+use crate::undo::{Journal, JournalError};
 use crate::virtuals::Unavailable;
 
 /// What could not be done, in words that are told once, with how often.
@@ -113,7 +113,7 @@ impl Shares {
                     self.mount
                         .join(format!("{PREFIX}{}-share{}", std::process::id(), self.made));
                 self.made += 1;
-                journal.group(&path)?;
+                journal.write(Entry::Group(path.clone()))?;
                 if let Err(error) = self.groups.make(&path) {
                     refuse(refused, made_none(&self.mount, &error));
                     continue;
@@ -230,14 +230,6 @@ impl Shares {
                 format!("{} could not be removed ({error})", class.path.display()),
             );
         }
-    }
-
-    /// Groups that were made and are there.
-    pub(super) fn paths(&self) -> BTreeSet<PathBuf> {
-        self.classes
-            .values()
-            .map(|class| class.path.clone())
-            .collect()
     }
 
     pub(super) fn groups(&mut self) -> &mut dyn Groups {

@@ -308,7 +308,7 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
     engine.observe(&Watch::default(), Nanos::ZERO).unwrap();
     assert_eq!(read(root.path(), PREFERENCE), "balance_performance");
     drop(engine);
-    assert_eq!(read(root.path(), OTHER), "balance_performance");
+    assert_eq!(read(root.path(), OTHER), "balance_performance\n");
     write(
         root.path(),
         &[(PREFERENCE, "performance\n"), (OTHER, "somebody's\n")],
@@ -325,7 +325,7 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
         (1, 2, 0),
         "{restored:?}"
     );
-    assert_eq!(read(root.path(), PREFERENCE), "balance_performance");
+    assert_eq!(read(root.path(), PREFERENCE), "balance_performance\n");
     assert_eq!(read(root.path(), OTHER), "somebody's\n");
     assert!(!group.exists() && foreign.exists(), "groups of others stay");
 }

@@ -11,8 +11,8 @@ use super::{Hint, Hinted, preferences};
 use crate::counters::process_of;
 use crate::live::LiveEngine;
 use crate::task;
-use crate::undo::JournalError;
-use crate::undo::journal::{self, Journal};
+use crate::undo::entry::{Entry, Touched};
+use crate::undo::{Journal, JournalError};
 
 impl<E: LiveEngine> Hinted<E> {
     /// Sets a thread's hint; 1 if it is not heeded.
@@ -27,14 +27,14 @@ impl<E: LiveEngine> Hinted<E> {
         };
         if !self.hints.contains_key(&tid) {
             let Some(before) = self
-                .before(tid, found)
-                .filter(|b| clamp != Clamp::FREE || b.clamp != found)
+                .before(tid, found, journal)
+                .filter(|b| clamp != Clamp::FREE || b.value != found)
             else {
                 return Ok(0);
             };
-            let set = (before.clamp != found).then_some(found);
+            let set = (before.value != found).then_some(found);
             if set.is_some() {
-                journal.hinted(&before)?;
+                journal.write(Entry::Clamp(before.clone()))?;
             }
             self.hints.insert(
                 tid,
@@ -50,24 +50,23 @@ impl<E: LiveEngine> Hinted<E> {
             return Ok(0);
         };
         hint.wanted = Some(clamp).filter(|c| *c != Clamp::FREE);
-        if found != hint.set.unwrap_or(hint.before.clamp) {
+        if found != hint.set.unwrap_or(hint.before.value) {
             // Somebody else has set it: that is the thread's own from now on.
-            (hint.before.clamp, hint.set, hint.written) = (found, None, false);
+            (hint.before.value, hint.set, hint.written) = (found, None, false);
             return Ok(1);
         }
-        let wanted = hint.wanted.unwrap_or(hint.before.clamp);
+        let wanted = hint.wanted.unwrap_or(hint.before.value);
         if wanted == found {
             return Ok(0);
         }
         if !hint.written {
-            journal.hinted(&hint.before)?;
+            journal.write(Entry::Clamp(hint.before.clone()))?;
             hint.written = true;
         }
-        journal.clamp(wanted)?;
-        self.set.insert(wanted);
+        journal.write(Entry::ClampSet(wanted))?;
         match self.clamps.set(tid, wanted) {
             Ok(()) => {
-                hint.set = Some(wanted).filter(|w| *w != hint.before.clamp);
+                hint.set = Some(wanted).filter(|w| *w != hint.before.value);
                 Ok(0)
             }
             Err(error) => Ok(self.unset(clamp, &error)),
@@ -104,7 +103,7 @@ impl<E: LiveEngine> Hinted<E> {
     }
 
     /// A thread as it was before it was touched; one that was born to a hinted one inherited that hint.
-    fn before(&self, tid: u32, found: Clamp) -> Option<journal::Hinted> {
+    fn before(&self, tid: u32, found: Clamp, journal: &Journal) -> Option<Touched<Clamp>> {
         let pid = process_of(tid).ok()?;
         let stat = task::stat(pid, tid)?;
         let relative = || {
@@ -112,14 +111,15 @@ impl<E: LiveEngine> Hinted<E> {
                 .values()
                 .find(|h| h.before.pid == pid || h.before.pid == stat.parent)
         };
-        let inherited = self.set.contains(&found).then(relative).flatten();
-        let clamp = inherited.map_or(found, |relative| relative.before.clamp);
-        Some(journal::Hinted {
+        let was_set = journal.changes().clamp.set.contains(&found);
+        let inherited = was_set.then(relative).flatten();
+        let value = inherited.map_or(found, |relative| relative.before.value);
+        Some(Touched {
             pid,
             tid,
             started: stat.started,
             session: stat.session,
-            clamp,
+            value,
         })
     }
 

@@ -1,98 +1,46 @@
-//! The journal: what threads were confined to before they were touched, so that it can be restored whatever happens.
+//! The journal: what was there before each change, so that it can be restored whatever happens.
 //!
-//! Input: each change, before it is made. Output: a file that lives as long as its engine does; one whose engine is gone is
-//! undone by [`super::restore`]. A process that is killed loses nothing that it wrote, so nothing is flushed to a disk.
+//! Input: an [`Entry`] for each change, before it is made. Output: a file that lives as long as its engine does; one whose engine
+//! is gone is undone by [`super::restore`]. A process that is killed loses nothing that it wrote, so nothing is flushed to a disk.
 //!
-//! Lines: `thread PID TID STARTED SESSION NICE CPUS` before a thread's first change, `mask CPUS` before a mask is first set on
-//! any thread, `nice TID NICE` before each change; `hinted PID TID STARTED SESSION LEAST MOST` and `clamp LEAST MOST` likewise
-//! for frequency hints; `group PATH` before a group of resctrl is made; `preference BEFORE SET PATH` before a CPU's energy
-//! preference is set. The first line names the format, the start of the machine, and when the engine began. Lines that a version
-//! does not know it passes over. Threads that have ended are left out when the file has grown.
+//! The first line names the format, the start of the machine, and when the engine began; each of the others is an entry. Threads
+//! that have ended are left out when the file has grown and is written anew.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use countersteer_core::cpuset::CpuSet;
-use countersteer_core::placement::Clamp;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::JournalError;
+use super::changes::Changes;
+use super::entry::Entry;
 use super::folder::make_folder;
 use crate::task;
 
-const FORMAT: &str = "countersteer-journal/1";
+const FORMAT: &str = "countersteer-journal/2";
 /// Size at which a journal is written anew for the first time.
 const COMPACT_BYTES: usize = 1 << 20;
 
 /// A journal that is being written.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub struct Journal {
     /// Locked: whoever finds it unlocked knows that its engine is gone.
     file: Flock<File>,
     path: PathBuf,
-    masks: BTreeSet<CpuSet>,
-    /// Lines that hold for as long as the engine lives.
-    kept: BTreeSet<String>,
+    changes: Changes,
     bytes: usize,
     /// Bytes beyond which it is written anew.
     most: usize,
 }
 
-/// A thread as it was before it was touched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Before {
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
-    /// When it was born, in clock ticks since the machine started.
-    pub(crate) started: u64,
-    pub(crate) session: u32,
-    pub(crate) nice: i8,
-    pub(crate) cpus: CpuSet,
-}
-
-/// A thread's frequency hint as it was before it was touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hinted {
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
-    /// When it was born, in clock ticks since the machine started.
-    pub(crate) started: u64,
-    pub(crate) session: u32,
-    pub(crate) clamp: Clamp,
-}
-
-/// A CPU's energy preference as it was, and what was set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Preference {
-    pub(crate) before: String,
-    pub(crate) set: BTreeSet<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
-    /// Threads that were touched, by number.
-    pub(crate) before: BTreeMap<u32, Before>,
-    /// When the engine began, in clock ticks since the machine started.
-    pub(crate) since: u64,
-    /// All masks that were set.
-    pub(crate) masks: BTreeSet<CpuSet>,
-    /// Nice values that were set last.
-    pub(crate) nices: BTreeMap<u32, i8>,
-    /// Threads whose frequency hints were changed, by number.
-    pub(crate) hinted: BTreeMap<u32, Hinted>,
-    /// All frequency hints that were set.
-    pub(crate) clamps: BTreeSet<Clamp>,
-    /// Groups of resctrl that were made.
-    pub(crate) groups: BTreeSet<PathBuf>,
-    pub(crate) preferences: BTreeMap<PathBuf, Preference>,
-}
-
 impl Journal {
     /// A new journal in a folder, which is made if need be.
-    pub(crate) fn create(folder: &Path) -> Result<Self, JournalError> {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(folder: &Path) -> Result<Self, JournalError> {
         let failed = |source| JournalError {
             path: folder.to_owned(),
             source,
@@ -102,7 +50,11 @@ impl Journal {
             .map(|n| folder.join(format!("{}-{n}.journal", std::process::id())))
             .find(|p| !p.exists())
             .ok_or_else(|| failed(io::ErrorKind::AlreadyExists.into()))?;
-        let mut journal = Self::begun(&path)?;
+        let changes = Changes {
+            since: began(),
+            ..Changes::default()
+        };
+        let mut journal = Self::begun(&path, changes)?;
         // Others see it when it is locked, not before.
         let shown = std::fs::hard_link(&journal.path, &path);
         let _ = std::fs::remove_file(&journal.path);
@@ -115,7 +67,7 @@ impl Journal {
     }
 
     /// A journal that is not at its place yet.
-    fn begun(path: &Path) -> Result<Self, JournalError> {
+    fn begun(path: &Path, changes: Changes) -> Result<Self, JournalError> {
         let path = path.with_extension("new");
         let failed = |source| JournalError {
             path: path.clone(),
@@ -127,8 +79,7 @@ impl Journal {
         let mut journal = Self {
             file,
             path,
-            masks: BTreeSet::new(),
-            kept: BTreeSet::new(),
+            changes,
             bytes: 0,
             most: COMPACT_BYTES,
         };
@@ -136,102 +87,43 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Writes the journal anew when it has grown, without the threads that have ended.
-    pub(crate) fn tidy(
-        &mut self,
-        living: impl FnOnce(&mut Self) -> Result<(), JournalError>,
-    ) -> Result<(), JournalError> {
-        if self.bytes < self.most {
+    /// Writes an entry, unless the journal says that already; to be called before the change is made.
+    pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
+        if self.changes.has(&entry) {
             return Ok(());
         }
-        let mut anew = Self::begun(&self.path)?;
-        living(&mut anew)?;
-        for line in &self.kept {
-            anew.keep(line.clone())?;
+        if self.bytes >= self.most {
+            self.compact()?;
         }
-        for mask in &self.masks {
-            anew.mask(mask)?;
+        self.line(&entry.to_string())?;
+        self.changes.take(entry);
+        Ok(())
+    }
+
+    /// A thread has ended, or has been restored.
+    pub(crate) fn forget(&mut self, tid: u32) {
+        self.changes.forget(tid);
+    }
+
+    /// What has been changed.
+    pub(crate) const fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Writes it anew, without the threads that have ended.
+    fn compact(&mut self) -> Result<(), JournalError> {
+        let mut anew = Self::begun(&self.path, self.changes.clone())?;
+        for entry in anew.changes.entries() {
+            anew.line(&entry.to_string())?;
         }
-        let failed = |source| JournalError {
+        std::fs::rename(&anew.path, &self.path).map_err(|source| JournalError {
             path: self.path.clone(),
             source,
-        };
-        std::fs::rename(&anew.path, &self.path).map_err(failed)?;
+        })?;
         anew.path.clone_from(&self.path);
         anew.most = COMPACT_BYTES.max(2 * anew.bytes);
         *self = anew;
         Ok(())
-    }
-
-    /// A thread that is about to be touched for the first time.
-    pub(crate) fn before(&mut self, b: &Before) -> Result<(), JournalError> {
-        self.line(&format!(
-            "thread {} {} {} {} {} {}",
-            b.pid, b.tid, b.started, b.session, b.nice, b.cpus
-        ))
-    }
-
-    /// A mask that is about to be set.
-    pub(crate) fn mask(&mut self, cpus: &CpuSet) -> Result<(), JournalError> {
-        if self.masks.contains(cpus) {
-            return Ok(());
-        }
-        self.line(&format!("mask {cpus}"))?;
-        self.masks.insert(cpus.clone());
-        Ok(())
-    }
-
-    /// Whether a mask is one that was set.
-    pub(crate) fn has_set(&self, cpus: &CpuSet) -> bool {
-        self.masks.contains(cpus)
-    }
-
-    /// A thread whose frequency hint is about to be changed for the first time.
-    pub(crate) fn hinted(&mut self, h: &Hinted) -> Result<(), JournalError> {
-        let Clamp { least, most } = h.clamp;
-        self.line(&format!(
-            "hinted {} {} {} {} {least} {most}",
-            h.pid, h.tid, h.started, h.session
-        ))
-    }
-
-    /// A frequency hint that is about to be set.
-    pub(crate) fn clamp(&mut self, clamp: Clamp) -> Result<(), JournalError> {
-        self.keep(format!("clamp {} {}", clamp.least, clamp.most))
-    }
-
-    /// A group of resctrl that is about to be made.
-    pub(crate) fn group(&mut self, path: &Path) -> Result<(), JournalError> {
-        self.keep(format!("group {}", path.display()))
-    }
-
-    /// An energy preference that is about to be set.
-    pub(crate) fn preference(
-        &mut self,
-        file: &Path,
-        before: &str,
-        set: &str,
-    ) -> Result<(), JournalError> {
-        self.keep(format!("preference {before} {set} {}", file.display()))
-    }
-
-    fn keep(&mut self, line: String) -> Result<(), JournalError> {
-        if self.kept.contains(&line) {
-            return Ok(());
-        }
-        self.line(&line)?;
-        self.kept.insert(line);
-        Ok(())
-    }
-
-    /// A nice value that is about to be set.
-    pub(crate) fn nice(&mut self, tid: u32, nice: i8) -> Result<(), JournalError> {
-        self.line(&format!("nice {tid} {nice}"))
-    }
-
-    /// All masks that were set.
-    pub(crate) const fn set_masks(&self) -> &BTreeSet<CpuSet> {
-        &self.masks
     }
 
     /// Everything has been restored.
@@ -252,13 +144,14 @@ impl Journal {
     }
 }
 
-fn head() -> String {
+/// When this process was started, in clock ticks since the machine started.
+fn began() -> u64 {
     let own = std::process::id();
-    format!(
-        "{FORMAT} {} {}",
-        task::boot_id(),
-        task::stat(own, own).map_or(0, |s| s.started)
-    )
+    task::stat(own, own).map_or(0, |stat| stat.started)
+}
+
+fn head() -> String {
+    format!("{FORMAT} {} {}", task::boot_id(), began())
 }
 
 /// A new file that is locked.
@@ -272,164 +165,81 @@ fn locked(path: &Path) -> io::Result<Flock<File>> {
 }
 
 /// Reads a journal; one of another start of the machine says nothing, and neither do lines that are cut off.
-pub(super) fn told(text: &str, boot: &str) -> Told {
-    let mut told = Told::default();
+pub(super) fn read(text: &str, boot: &str) -> Changes {
+    let mut changes = Changes::default();
     let mut lines = text
         .split_inclusive('\n')
         .filter_map(|line| line.strip_suffix('\n'));
     let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-    if head.first() != Some(&FORMAT) || head.get(1) != Some(&boot) {
-        return told;
+    let [FORMAT, of_boot, since] = *head.as_slice() else {
+        return changes;
+    };
+    if of_boot != boot {
+        return changes;
     }
-    told.since = head
-        .get(2)
-        .and_then(|ticks| ticks.parse().ok())
-        .unwrap_or_default();
-    for line in lines {
-        let _: Option<()> = take_line(&mut told, line);
+    changes.since = since.parse().unwrap_or_default();
+    for entry in lines.filter_map(|line| line.parse().ok()) {
+        changes.take(entry);
     }
-    told
-}
-
-/// Takes in a line; one that is malformed says nothing.
-fn take_line(told: &mut Told, line: &str) -> Option<()> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let path = |nth: usize| line.splitn(nth + 1, ' ').nth(nth).map(PathBuf::from);
-    match *words.as_slice() {
-        ["thread", pid, tid, started, session, nice, cpus] => {
-            let before = Before {
-                pid: pid.parse().ok()?,
-                tid: tid.parse().ok()?,
-                started: started.parse().ok()?,
-                session: session.parse().ok()?,
-                nice: nice.parse().ok()?,
-                cpus: cpus.parse().ok()?,
-            };
-            told.before.insert(before.tid, before);
-        }
-        ["mask", cpus] => {
-            told.masks.insert(cpus.parse().ok()?);
-        }
-        ["nice", tid, nice] => {
-            told.nices.insert(tid.parse().ok()?, nice.parse().ok()?);
-        }
-        ["hinted", pid, tid, started, session, least, most] => {
-            let hinted = Hinted {
-                pid: pid.parse().ok()?,
-                tid: tid.parse().ok()?,
-                started: started.parse().ok()?,
-                session: session.parse().ok()?,
-                clamp: clamp(least, most)?,
-            };
-            told.hinted.insert(hinted.tid, hinted);
-        }
-        ["clamp", least, most] => {
-            told.clamps.insert(clamp(least, most)?);
-        }
-        ["group", _, ..] => {
-            told.groups.insert(path(1)?);
-        }
-        ["preference", before, set, _, ..] => {
-            let known = told.preferences.entry(path(3)?).or_default();
-            if known.set.is_empty() {
-                before.clone_into(&mut known.before);
-            }
-            known.set.insert(set.to_owned());
-        }
-        // Of another version.
-        _ => {}
-    }
-    Some(())
-}
-
-fn clamp(least: &str, most: &str) -> Option<Clamp> {
-    Some(Clamp {
-        least: least.parse().ok()?,
-        most: most.parse().ok()?,
-    })
+    changes
 }
 
 #[cfg(test)]
 mod tests {
+    use countersteer_core::cpuset::CpuSet;
+
+    use super::super::entry::Touched;
+    use super::super::orphans::orphans;
     use super::*;
+
+    fn thread(tid: u32) -> Entry {
+        Entry::Affinity(Touched {
+            pid: 7,
+            tid,
+            started: 99,
+            session: 3,
+            value: "0-3".parse().unwrap(),
+        })
+    }
+
+    fn mask(text: &str) -> Entry {
+        Entry::AffinitySet(text.parse::<CpuSet>().unwrap())
+    }
 
     #[test]
     fn a_journal_says_what_was_written_and_nothing_of_another_start() {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = Journal::create(folder.path()).unwrap();
-        let before = Before {
-            pid: 7,
-            tid: 8,
-            started: 99,
-            session: 3,
-            nice: -2,
-            cpus: "0-3,9".parse().unwrap(),
-        };
-        journal.before(&before).unwrap();
-        journal.mask(&"1".parse().unwrap()).unwrap();
-        journal.nice(8, 4).unwrap();
-        let hinted = Hinted {
-            pid: 7,
-            tid: 8,
-            started: 99,
-            session: 3,
-            clamp: Clamp::FREE,
-        };
-        journal.hinted(&hinted).unwrap();
-        journal.clamp(Clamp::at_most(400)).unwrap();
-        journal
-            .group(Path::new("/sys/fs/resctrl/countersteer-7 share0"))
-            .unwrap();
-        let file = Path::new("/sys/cpu 3/preference");
-        journal
-            .preference(file, "balance_power", "performance")
-            .unwrap();
-        journal.preference(file, "performance", "power").unwrap();
+        for entry in [
+            thread(8),
+            thread(9),
+            mask("1"),
+            mask("1"),
+            Entry::NiceSet(4),
+        ] {
+            journal.write(entry).unwrap();
+        }
         journal.line("of a later version 7").unwrap();
-        journal.most = 1;
-        journal
-            .tidy(|anew| {
-                anew.before(&before)
-                    .and_then(|()| anew.hinted(&hinted))
-                    .and_then(|()| anew.nice(8, 4))
-            })
-            .unwrap();
-        assert!(
-            matches!(super::super::orphans::orphans(folder.path(), None).unwrap(), (none, 1) if none.is_empty()),
-            "its engine lives"
-        );
+        journal.forget(9);
+        let known = journal.changes().clone();
         let path = journal.path.clone();
+        let text = || std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text().lines().count(), 1 + 4 + 1, "each once: {}", text());
+        journal.most = 1;
+        journal.write(Entry::NiceSet(5)).unwrap();
+        assert_eq!(text().lines().count(), 1 + 4, "anew: {}", text());
+        let (orphans_of_living, living) = orphans(folder.path(), None).unwrap();
+        assert!(orphans_of_living.is_empty() && living == 1);
         drop(journal);
-        let cut = std::fs::read_to_string(&path).unwrap() + "mask 9";
+        let cut = text() + "affinity-set 9";
         std::fs::write(&path, &cut).unwrap();
-        let (found, living) = super::super::orphans::orphans(folder.path(), None).unwrap();
+        let (found, living) = orphans(folder.path(), None).unwrap();
         assert_eq!(living, 0);
-        let told = &found[0].2;
-        assert_eq!(told.before, BTreeMap::from([(8, before)]));
-        assert_eq!(told.masks, BTreeSet::from(["1".parse().unwrap()]));
-        assert_eq!(told.nices, BTreeMap::from([(8, 4)]));
-        assert_eq!(told.hinted, BTreeMap::from([(8, hinted)]));
-        assert_eq!(told.clamps, BTreeSet::from([Clamp::at_most(400)]));
-        assert_eq!(
-            told.groups,
-            BTreeSet::from(["/sys/fs/resctrl/countersteer-7 share0".into()])
-        );
-        let set = ["performance", "power"].map(String::from).into();
-        let preference = Preference {
-            before: "balance_power".into(),
-            set,
-        };
-        assert_eq!(
-            told.preferences,
-            BTreeMap::from([(file.to_owned(), preference)])
-        );
-        let unknown = cut.replace("mask 1\n", "mask 1\nwhatever 1 2\n\nhinted x\n");
-        assert_eq!(
-            super::told(&unknown, &task::boot_id()),
-            *told,
-            "lines of another version"
-        );
-        assert_eq!(super::told(&cut, "another"), Told::default());
+        let mut expected = known;
+        expected.take(Entry::NiceSet(5));
+        assert_eq!(found[0].2, expected);
+        assert_eq!(read(&cut, &task::boot_id()), expected);
+        assert_eq!(read(&cut, "another"), Changes::default());
     }
 
     #[test]
@@ -440,7 +250,7 @@ mod tests {
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&journal.path), 0o600);
         journal.most = 1;
-        journal.tidy(|_| Ok(())).unwrap();
+        journal.write(mask("1")).unwrap();
         assert_eq!(mode(&journal.path), 0o600);
         let made = folder.path().join("runtime");
         make_folder(&made).unwrap();
@@ -451,27 +261,19 @@ mod tests {
     fn a_journal_does_not_grow_with_threads_that_have_ended() {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = Journal::create(folder.path()).unwrap();
-        let thread = |tid: u32| Before {
-            pid: 7,
-            tid,
-            started: 99,
-            session: 3,
-            nice: 0,
-            cpus: "0-3".parse().unwrap(),
-        };
-        journal.mask(&"1".parse().unwrap()).unwrap();
+        journal.write(mask("1")).unwrap();
         let mut largest = 0;
         for tid in 1..=100_000 {
-            journal.before(&thread(tid)).unwrap();
-            // Of all that were born, the last one lives.
-            journal.tidy(|anew| anew.before(&thread(tid))).unwrap();
+            journal.write(thread(tid)).unwrap();
+            // Of all that were started, the last one lives.
+            journal.forget(tid - 1);
             largest = largest.max(std::fs::metadata(&journal.path).unwrap().len());
         }
         assert!(largest < 2 * COMPACT_BYTES as u64, "{largest}");
         let text = std::fs::read_to_string(&journal.path).unwrap();
-        let told = super::told(&text, &task::boot_id());
-        assert!(told.before.contains_key(&100_000) && told.before.len() < 100_000);
-        assert_eq!(told.masks.len(), 1);
+        let found = read(&text, &task::boot_id()).affinity;
+        assert!(found.before.contains_key(&100_000) && found.before.len() < 100_000);
+        assert_eq!(found.set.len(), 1);
     }
 
     #[test]

@@ -1,11 +1,16 @@
-//! Undoing what steering changed: affinity masks, nice values, frequency hints, cache allocation.
+//! Undoing what was changed on the machine: affinity masks, nice values, frequency hints, energy preferences, cache allocation.
 //!
-//! Input: each change, before it is made. Output: a [`journal`] per engine, and [`restore`], which undoes journals whose engine has
-//! exited. The engines that place threads and the hints beside them both write journals, so both stand above this module.
+//! Input: an [`entry`] for each change, before it is made. Output: a [`Journal`], and [`restore`], which undoes journals whose
+//! process has exited. Threads that were forked meanwhile are found by one loop, in [`attribute`]; files and groups are restored by
+//! [`files`]. Engines that place threads, hints, cache partitions and the measurement of miss curves all write journals, so all
+//! stand above this module.
 
+pub(crate) mod attribute;
+pub(crate) mod changes;
+pub(crate) mod entry;
+mod files;
 mod folder;
-pub(crate) mod hints;
-pub(crate) mod journal;
+mod journal;
 mod leftovers;
 mod orphans;
 pub(crate) mod restore;
@@ -14,6 +19,7 @@ mod restored;
 use std::path::PathBuf;
 
 pub use folder::{journal_folder, make_folder};
+pub use journal::Journal;
 pub use leftovers::{hold, listens};
 pub use restore::{restore, restore_after, undo_own};
 pub use restored::Restored;

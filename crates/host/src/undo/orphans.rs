@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 
+use super::changes::Changes;
 use super::folder::is_own;
-use super::journal::{Told, told};
+use super::journal::read;
 use crate::task;
 
 /// A journal whose engine is gone, locked against whoever else wants to undo it.
-pub(super) type Orphan = (PathBuf, Flock<File>, Told);
+pub(super) type Orphan = (PathBuf, Flock<File>, Changes);
 
 /// How long somebody else may take to undo a journal, in tries that are [`TRY`] apart.
 const TRIES: u32 = 1000;
@@ -50,7 +51,7 @@ pub(super) fn orphans(folder: &Path, engine: Option<u32>) -> io::Result<(Vec<Orp
         match take(&path, ended)? {
             Taken::Orphan(file) => {
                 let text = std::fs::read_to_string(&path)?;
-                orphans.push((path, file, told(&text, &task::boot_id())));
+                orphans.push((path, file, read(&text, &task::boot_id())));
             }
             Taken::Living => living += 1,
             Taken::Gone => {}
@@ -112,20 +113,20 @@ fn has_engine(path: &Path, text: &str) -> bool {
 }
 
 /// What this process's own journals say.
-pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Told)> {
+pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Changes)> {
     let entries = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
         .flatten()
         .map(|e| e.path());
     let is_own = |p: &PathBuf| is_of(p, std::process::id());
-    let read = |p: PathBuf| {
+    let changes = |p: PathBuf| {
         Some((
             p.clone(),
-            told(&std::fs::read_to_string(p).ok()?, &task::boot_id()),
+            read(&std::fs::read_to_string(p).ok()?, &task::boot_id()),
         ))
     };
-    entries.filter(is_own).filter_map(read).collect()
+    entries.filter(is_own).filter_map(changes).collect()
 }
 
 #[cfg(test)]
@@ -140,8 +141,8 @@ mod tests {
         // Beyond the largest number that a process may have.
         let [one, other] =
             [4_194_400, 4_194_401].map(|pid| folder.path().join(format!("{pid}-0.journal")));
-        std::fs::write(&one, "countersteer-journal/1 x 1\n").unwrap();
-        std::fs::write(&other, "countersteer-journal/1 x 1\n").unwrap();
+        std::fs::write(&one, "countersteer-journal/2 x 1\n").unwrap();
+        std::fs::write(&other, "countersteer-journal/2 x 1\n").unwrap();
         let held =
             Flock::lock(File::open(&other).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
         let begun = Instant::now();

@@ -1,25 +1,19 @@
-//! Putting back what an engine that was killed has left behind.
+//! Restores what journals have: of engines that are gone, and of this process's own at their end.
 //!
-//! Input: journals without an engine. Output: threads confined to what they were before. A mask is restored only where it is
-//! still one that the engine had set: what somebody else has changed since is theirs. Threads that were born to confined ones
-//! after the last line was written inherited a mask and stand in no journal; they are known by their process or session.
+//! Input: [`Changes`]. Output: threads, files and groups as they were; see [`super::attribute`] and [`super::files`].
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use countersteer_core::cpuset::CpuSet;
-
 use super::JournalError;
-use super::hints;
-use super::journal::{Before, Told};
+use super::attribute::{self, Affinity, Nice, Scope, Uclamp};
+use super::changes::Changes;
+use super::files;
+use super::journal::Journal;
 use super::orphans::orphans;
-use super::restored::{Restored, unlisted};
-use crate::resctrl::Kernel;
-use crate::task;
-use crate::uclamp;
-
-/// Rounds in which threads are looked for that were born to confined ones meanwhile.
-const MOST_ROUNDS: usize = 100;
+use super::restored::Restored;
+use crate::resctrl::{Groups, Kernel};
+use crate::uclamp::{self, Clamps};
 
 /// Undoes every journal of a folder whose engine is gone.
 ///
@@ -52,9 +46,9 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
         .map(|(path, ..)| run(path))
         .collect::<BTreeSet<_>>()
         .len();
-    for (path, _lock, told) in orphans {
+    for (path, _lock, changes) in orphans {
         let before = restored.failed;
-        undo(&told, living == 0, &mut restored);
+        undo(&changes, living == 0, &mut restored);
         if restored.failed == before {
             std::fs::remove_file(&path).map_err(failed)?;
         }
@@ -69,9 +63,9 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
 #[must_use]
 pub fn undo_own(folder: &Path) -> Restored {
     let mut restored = Restored::default();
-    for (path, told) in super::orphans::own(folder) {
+    for (path, changes) in super::orphans::own(folder) {
         restored.journals += 1;
-        undo(&told, false, &mut restored);
+        undo(&changes, false, &mut restored);
         if restored.failed == 0 {
             let _ = std::fs::remove_file(path);
         }
@@ -79,99 +73,59 @@ pub fn undo_own(folder: &Path) -> Restored {
     restored
 }
 
-/// Undoes what a journal tells of. Relatives are sought in whole sessions, where other engines may be at work, only on demand.
-pub(crate) fn undo(told: &Told, sessions: bool, restored: &mut Restored) {
-    // Where nothing was ever set, nobody has it, nor has inherited it.
-    if !told.masks.is_empty() || !told.nices.is_empty() {
-        for before in told.before.values() {
-            restore_one(before, told, restored);
-        }
-        undo_inherited(told, sessions, restored);
-    }
-    hints::undo(told, sessions, (&uclamp::Kernel, &mut Kernel), restored);
-}
-
-pub(crate) fn restore_one(before: &Before, told: &Told, restored: &mut Restored) {
-    let same = task::stat(before.pid, before.tid).filter(|s| s.started == before.started);
-    let Some(stat) = same else { return };
-    if told
-        .nices
-        .get(&before.tid)
-        .is_some_and(|set| *set == stat.nice && *set != before.nice)
-    {
-        restored.failed += usize::from(task::renice(before.tid, before.nice).is_err());
-    }
-    let Ok(now) = task::mask(before.tid) else {
-        return;
-    };
-    if now == before.cpus {
-        return;
-    }
-    if !told.masks.contains(&now) {
-        restored.left += 1;
-        return;
-    }
-    match task::confine(before.tid, &before.cpus) {
-        Ok(()) => restored.threads += 1,
-        Err(error) => restored.failed += usize::from(error.raw_os_error() != Some(libc::ESRCH)),
+/// Undoes what a journal of this process has; it is removed unless something failed.
+pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn Groups)) {
+    let mut restored = Restored::default();
+    let changes = journal.changes();
+    threads(changes, &all(changes, false), clamps, &mut restored);
+    files::restore(changes, groups, &mut restored);
+    if restored.failed == 0 {
+        journal.remove();
     }
 }
 
-/// Finds threads that inherited a mask, again and again until there is none: each may have given birth meanwhile.
-fn undo_inherited(told: &Told, sessions: bool, restored: &mut Restored) {
-    let mut done = BTreeSet::new();
-    for _ in 0..MOST_ROUNDS {
-        let found = inheritors(told, sessions, &done);
-        if found.is_empty() {
-            return;
-        }
-        for (tid, cpus) in found {
-            done.insert(tid);
-            match task::confine(tid, &cpus) {
-                Ok(()) => restored.threads += 1,
-                Err(error) => {
-                    restored.failed += usize::from(error.raw_os_error() != Some(libc::ESRCH))
-                }
-            }
-        }
+/// Undoes what a journal has by the kernel. Relatives are looked for in whole sessions, where other engines may be at work, only
+/// on demand.
+fn undo(changes: &Changes, sessions: bool, restored: &mut Restored) {
+    threads(changes, &all(changes, sessions), &uclamp::Kernel, restored);
+    files::restore(changes, &mut Kernel, restored);
+}
+
+fn all(changes: &Changes, sessions: bool) -> Scope<'static> {
+    Scope {
+        since: changes.since,
+        sessions,
+        of: &|_, _| true,
     }
 }
 
-/// Threads in no journal that have one of its masks, and what they should have.
-fn inheritors(told: &Told, sessions: bool, done: &BTreeSet<u32>) -> Vec<(u32, CpuSet)> {
-    // The number of a process that has ended may be another's by now.
-    let is_same = |pid: u32| {
-        let known = told.before.get(&pid);
-        known.is_none_or(|b| task::stat(pid, pid).is_some_and(|now| now.started == b.started))
-    };
-    let by_process =
-        |pid: u32| (told.before.values().find(|b| b.pid == pid)).filter(|_| is_same(pid));
-    let by_session = |session: u32| {
-        told.before
-            .values()
-            .find(|b| sessions && b.session == session)
-    };
-    let related = |pid: u32, parent: u32, session: u32| {
-        let relative = by_process(pid)
-            .or_else(|| by_process(parent))
-            .or_else(|| by_session(session));
-        relative.map(|b| &b.cpus)
-    };
-    let unlisted = unlisted(told.since, related).into_iter();
-    let unlisted =
-        unlisted.filter(|(tid, _)| !told.before.contains_key(tid) && !done.contains(tid));
-    let inherited = unlisted.filter(|(tid, own)| {
-        task::mask(*tid).is_ok_and(|now| told.masks.contains(&now) && now != **own)
-    });
-    inherited.map(|(tid, own)| (tid, own.clone())).collect()
+/// Restores all attributes of threads.
+pub(crate) fn threads(
+    changes: &Changes,
+    scope: &Scope<'_>,
+    clamps: &dyn Clamps,
+    restored: &mut Restored,
+) {
+    let affinity = attribute::restore(&Affinity, &changes.affinity, scope);
+    let nice = attribute::restore(&Nice, &changes.nice, scope);
+    let clamp = attribute::restore(&Uclamp(clamps), &changes.clamp, scope);
+    restored.threads += affinity.restored;
+    restored.left += affinity.left;
+    restored.hints += clamp.restored;
+    restored.failed += affinity.failed + nice.failed + clamp.failed;
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
 
-    use super::super::journal::Journal;
+    use countersteer_core::cpuset::CpuSet;
+
+    use super::super::entry::{Entry, Touched};
     use super::*;
+    use crate::task;
+
+    type Before = Touched<CpuSet>;
 
     /// Ends with the test, whatever becomes of it.
     struct Program(Child);
@@ -201,8 +155,7 @@ mod tests {
                 tid: pid,
                 started: stat.started,
                 session: stat.session,
-                nice: stat.nice,
-                cpus: task::mask(pid).unwrap(),
+                value: task::mask(pid).unwrap(),
             }
         }
     }
@@ -228,8 +181,10 @@ mod tests {
     /// What an engine leaves that was killed: a journal that it held.
     fn left_behind(folder: &Path, befores: &[Before], set: &CpuSet) {
         let mut journal = Journal::create(folder).unwrap();
-        befores.iter().for_each(|b| journal.before(b).unwrap());
-        journal.mask(set).unwrap();
+        for before in befores {
+            journal.write(Entry::Affinity(before.clone())).unwrap();
+        }
+        journal.write(Entry::AffinitySet(set.clone())).unwrap();
     }
 
     #[test]
@@ -252,7 +207,7 @@ mod tests {
         // The very same, were it the thread that the journal means.
         left_behind(folder.path(), std::slice::from_ref(&before), &set);
         assert_eq!(restore(folder.path()).unwrap().threads, 1);
-        assert_eq!(task::mask(before.tid).unwrap(), before.cpus);
+        assert_eq!(task::mask(before.tid).unwrap(), before.value);
     }
 
     #[test]
@@ -276,21 +231,22 @@ mod tests {
             session: 0,
             ..before.clone()
         };
-        let told = |before: Before| Told {
-            before: [(before.tid, before)].into(),
-            masks: [set.clone()].into(),
-            ..Told::default()
+        let changes = |before: Before| {
+            let mut changes = Changes::default();
+            changes.take(Entry::Affinity(before));
+            changes.take(Entry::AffinitySet(set.clone()));
+            changes
         };
         let mut restored = Restored::default();
-        undo(&told(reused), true, &mut restored);
+        undo(&changes(reused), true, &mut restored);
         assert_eq!(
             (restored.threads, task::mask(child).unwrap()),
             (0, set.clone())
         );
-        undo(&told(before.clone()), true, &mut restored);
+        undo(&changes(before.clone()), true, &mut restored);
         assert_eq!(
             (restored.threads, task::mask(child).unwrap()),
-            (1, before.cpus)
+            (1, before.value)
         );
         let _ = Command::new("kill").arg(child.to_string()).status();
     }

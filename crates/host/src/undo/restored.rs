@@ -1,8 +1,6 @@
-//! What was restored, and where to look for threads that inherited a change.
+//! What was restored.
 
 use serde::Serialize;
-
-use crate::task;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
@@ -16,22 +14,4 @@ pub struct Restored {
     pub left: usize,
     /// Threads that could not be restored: not permitted, or none of their CPUs is allowed any more.
     pub failed: usize,
-}
-
-/// Threads of processes that were born since then and are related to one that a journal knows: by process, parent or session.
-/// With each comes what its relative has.
-pub(crate) fn unlisted<T: Copy>(
-    since: u64,
-    related: impl Fn(u32, u32, u32) -> Option<T>,
-) -> Vec<(u32, T)> {
-    let mut found = Vec::new();
-    for pid in task::processes() {
-        let Some(stat) = task::stat(pid, pid).filter(|s| !s.kernel && s.started >= since) else {
-            continue;
-        };
-        if let Some(relative) = related(pid, stat.parent, stat.session) {
-            found.extend(task::threads(pid).into_iter().map(|tid| (tid, relative)));
-        }
-    }
-    found
 }

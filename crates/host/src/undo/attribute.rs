@@ -1,0 +1,286 @@
+//! Attributes of threads that are changed and restored: CPU mask, nice value, utilisation clamp.
+//!
+//! Input: what a journal has of an attribute. Output: each thread has its own value again, threads too that inherited a changed
+//! one and stand in no journal. A value is restored only where it is one that was set: what somebody else has set since is tinheritors.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::placement::Clamp;
+
+use super::changes::Changed;
+use super::entry::Touched;
+use crate::task;
+use crate::uclamp::Clamps;
+
+/// Rounds in which threads are looked for that were forked by changed ones meanwhile.
+const MOST_ROUNDS: usize = 100;
+
+/// An attribute that a thread inherits from the one that forks it.
+pub(crate) trait Attribute {
+    type Value: Clone + Ord;
+
+    fn get(&self, pid: u32, tid: u32) -> Option<Self::Value>;
+    fn set(&self, tid: u32, value: &Self::Value) -> io::Result<()>;
+}
+
+/// The CPUs that a thread is confined to.
+pub(crate) struct Affinity;
+
+impl Attribute for Affinity {
+    type Value = CpuSet;
+
+    fn get(&self, _: u32, tid: u32) -> Option<CpuSet> {
+        task::mask(tid).ok()
+    }
+
+    fn set(&self, tid: u32, cpus: &CpuSet) -> io::Result<()> {
+        task::confine(tid, cpus)
+    }
+}
+
+/// Its nice value.
+pub(crate) struct Nice;
+
+impl Attribute for Nice {
+    type Value = i8;
+
+    fn get(&self, pid: u32, tid: u32) -> Option<i8> {
+        task::stat(pid, tid).map(|stat| stat.nice)
+    }
+
+    fn set(&self, tid: u32, nice: &i8) -> io::Result<()> {
+        task::renice(tid, *nice)
+    }
+}
+
+/// Its frequency hint.
+pub(crate) struct Uclamp<'a>(pub(crate) &'a dyn Clamps);
+
+impl Attribute for Uclamp<'_> {
+    type Value = Clamp;
+
+    fn get(&self, _: u32, tid: u32) -> Option<Clamp> {
+        self.0.get(tid).ok()
+    }
+
+    fn set(&self, tid: u32, clamp: &Clamp) -> io::Result<()> {
+        self.0.set(tid, *clamp)
+    }
+}
+
+/// Which threads are restored.
+pub(crate) struct Scope<'a> {
+    /// Threads that were started before this, in clock ticks since the machine started, have inherited nothing.
+    pub(crate) since: u64,
+    /// Relatives are looked for in whole sessions, where other engines may be at work.
+    pub(crate) sessions: bool,
+    /// Whether a touched thread, by process and thread, is to be restored.
+    pub(crate) of: &'a dyn Fn(u32, u32) -> bool,
+}
+
+/// What became of threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) restored: usize,
+    pub(crate) left: usize,
+    pub(crate) failed: usize,
+}
+
+impl Outcome {
+    fn count(&mut self, done: io::Result<()>) {
+        match done {
+            Ok(()) => self.restored += 1,
+            // It has ended.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(_) => self.failed += 1,
+        }
+    }
+}
+
+/// Restores an attribute of touched threads, then of those that inherited a changed value: again and again until there is none,
+/// since each may have forked meanwhile.
+pub(crate) fn restore<A: Attribute>(
+    attribute: &A,
+    changed: &Changed<A::Value>,
+    scope: &Scope<'_>,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    // Where nothing was ever set, no thread has it, nor has inherited it.
+    if changed.set.is_empty() {
+        return outcome;
+    }
+    let family = Family { changed, scope };
+    for touched in family.members() {
+        restore_touched(attribute, touched, changed, &mut outcome);
+    }
+    let mut done = BTreeSet::new();
+    for _ in 0..MOST_ROUNDS {
+        let has_inherited = |pid: u32, tid: u32, own: &A::Value| {
+            let now = attribute.get(pid, tid);
+            now.is_some_and(|now| now != *own && changed.set.contains(&now))
+        };
+        let mut inheritors = family.forked();
+        inheritors.retain(|(pid, tid, own)| !done.contains(tid) && has_inherited(*pid, *tid, own));
+        if inheritors.is_empty() {
+            break;
+        }
+        for (_, tid, own) in inheritors {
+            done.insert(tid);
+            outcome.count(attribute.set(tid, own));
+        }
+    }
+    outcome
+}
+
+fn restore_touched<A: Attribute>(
+    attribute: &A,
+    touched: &Touched<A::Value>,
+    changed: &Changed<A::Value>,
+    outcome: &mut Outcome,
+) {
+    if !is_same(touched) {
+        return;
+    }
+    match attribute.get(touched.pid, touched.tid) {
+        Some(now) if now == touched.value => {}
+        Some(now) if changed.set.contains(&now) => {
+            outcome.count(attribute.set(touched.tid, &touched.value));
+        }
+        Some(_) => outcome.left += 1,
+        None => {}
+    }
+}
+
+/// Whether a number still means the thread that was touched.
+fn is_same<V>(touched: &Touched<V>) -> bool {
+    task::stat(touched.pid, touched.tid).is_some_and(|now| now.started == touched.started)
+}
+
+/// Touched threads that are to be restored, and their relatives: by process, parent or session.
+struct Family<'a, V> {
+    changed: &'a Changed<V>,
+    scope: &'a Scope<'a>,
+}
+
+impl<'a, V> Family<'a, V> {
+    fn members(&self) -> impl Iterator<Item = &'a Touched<V>> {
+        let of = self.scope.of;
+        let touched = self.changed.before.values();
+        touched.filter(move |t| of(t.pid, t.tid))
+    }
+
+    /// A touched thread of a process; none if the process's number means another by now.
+    fn of_process(&self, pid: u32) -> Option<&'a Touched<V>> {
+        let leader = self.changed.before.get(&pid);
+        let known = self.members().find(|t| t.pid == pid);
+        known.filter(|_| leader.is_none_or(is_same))
+    }
+
+    fn of_session(&self, session: u32) -> Option<&'a Touched<V>> {
+        let mut members = self.members();
+        members.find(|t| self.scope.sessions && t.session == session)
+    }
+
+    /// Threads in no journal that were started since the engine began and have a relative, each with the relative's own value.
+    fn forked(&self) -> Vec<(u32, u32, &'a V)> {
+        let mut found = Vec::new();
+        for pid in task::processes() {
+            let Some(stat) = task::stat(pid, pid).filter(|stat| !stat.kernel) else {
+                continue;
+            };
+            let is_new = stat.started >= self.scope.since;
+            let by_others = || {
+                let parent = self.of_process(stat.parent);
+                parent.or_else(|| self.of_session(stat.session))
+            };
+            let relative = self
+                .of_process(pid)
+                .or_else(|| is_new.then(by_others).flatten());
+            let Some(relative) = relative else { continue };
+            let unlisted = task::threads(pid)
+                .into_iter()
+                .filter(|tid| !self.changed.before.contains_key(tid));
+            let new = unlisted.filter(|tid| is_new || self.is_new(pid, *tid));
+            found.extend(new.map(|tid| (pid, tid, &relative.value)));
+        }
+        found
+    }
+
+    fn is_new(&self, pid: u32, tid: u32) -> bool {
+        task::stat(pid, tid).is_some_and(|stat| stat.started >= self.scope.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A thread of this process that lives until it is dropped.
+    struct Thread {
+        tid: u32,
+        _end: Sender<()>,
+    }
+
+    impl Thread {
+        fn start() -> Self {
+            let (end, wait) = channel::<()>();
+            let (tell, told) = channel();
+            std::thread::spawn(move || {
+                let _ = tell.send(nix::unistd::gettid().as_raw() as u32);
+                let _ = wait.recv();
+            });
+            let tid = told.recv().unwrap();
+            Self { tid, _end: end }
+        }
+
+        fn started(&self) -> u64 {
+            task::stat(std::process::id(), self.tid).unwrap().started
+        }
+
+        fn mask(&self) -> CpuSet {
+            task::mask(self.tid).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_thread_that_an_older_process_has_forked_meanwhile_is_restored_and_older_threads_are_not() {
+        let own = task::mask(0).unwrap();
+        let set: CpuSet = own.iter().take(1).collect();
+        if set == own {
+            countersteer_fuzz::skipped("this machine has a single CPU");
+            return;
+        }
+        let [touched, older] = [Thread::start(), Thread::start()];
+        // Starts are known by the clock tick.
+        std::thread::sleep(Duration::from_millis(50));
+        let inheritor = Thread::start();
+        for thread in [&touched, &older, &inheritor] {
+            task::confine(thread.tid, &set).unwrap();
+        }
+        let before = Touched {
+            pid: std::process::id(),
+            tid: touched.tid,
+            started: touched.started(),
+            session: 0,
+            value: own.clone(),
+        };
+        let changed = Changed {
+            before: [(touched.tid, before)].into(),
+            set: [set.clone()].into(),
+        };
+        let scope = Scope {
+            since: inheritor.started(),
+            sessions: false,
+            of: &|_, _| true,
+        };
+        let outcome = restore(&Affinity, &changed, &scope);
+        assert_eq!((outcome.left, outcome.failed), (0, 0));
+        assert_eq!((touched.mask(), inheritor.mask()), (own.clone(), own));
+        assert_eq!(older.mask(), set, "it was not confined by this program");
+    }
+}

@@ -1,0 +1,146 @@
+//! What a journal's entries come to: for each attribute the threads that were touched, with what they had, and all values that
+//! were set; lines of files, groups and helpers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::placement::Clamp;
+
+use super::entry::{Entry, Touched};
+
+/// Changes of one attribute of threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed<V> {
+    /// Threads that were touched, by number.
+    pub(crate) before: BTreeMap<u32, Touched<V>>,
+    /// All values that were set.
+    pub(crate) set: BTreeSet<V>,
+}
+
+impl<V> Default for Changed<V> {
+    fn default() -> Self {
+        Self {
+            before: BTreeMap::new(),
+            set: BTreeSet::new(),
+        }
+    }
+}
+
+/// A line of a file: what it was, and all that was written there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) before: String,
+    pub(crate) set: BTreeSet<String>,
+}
+
+/// All changes that a journal has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// When the engine began, in clock ticks since the machine started.
+    pub(crate) since: u64,
+    pub(crate) affinity: Changed<CpuSet>,
+    pub(crate) nice: Changed<i8>,
+    pub(crate) clamp: Changed<Clamp>,
+    pub(crate) lines: BTreeMap<PathBuf, Line>,
+    pub(crate) groups: BTreeSet<PathBuf>,
+    /// Processes by number, with their starts.
+    pub(crate) helpers: BTreeMap<u32, u64>,
+}
+
+impl Changes {
+    /// Whether an entry says nothing new.
+    pub(crate) fn has(&self, entry: &Entry) -> bool {
+        match entry {
+            Entry::Affinity(touched) => self.affinity.before.get(&touched.tid) == Some(touched),
+            Entry::AffinitySet(cpus) => self.affinity.set.contains(cpus),
+            Entry::Nice(touched) => self.nice.before.get(&touched.tid) == Some(touched),
+            Entry::NiceSet(nice) => self.nice.set.contains(nice),
+            Entry::Clamp(touched) => self.clamp.before.get(&touched.tid) == Some(touched),
+            Entry::ClampSet(clamp) => self.clamp.set.contains(clamp),
+            Entry::Line { file, set, .. } => {
+                self.lines.get(file).is_some_and(|l| l.set.contains(set))
+            }
+            Entry::Group(folder) => self.groups.contains(folder),
+            Entry::Helper { pid, started } => self.helpers.get(pid) == Some(started),
+        }
+    }
+
+    /// Takes in an entry.
+    pub(crate) fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Affinity(touched) => note(&mut self.affinity, touched),
+            Entry::AffinitySet(cpus) => {
+                self.affinity.set.insert(cpus);
+            }
+            Entry::Nice(touched) => note(&mut self.nice, touched),
+            Entry::NiceSet(nice) => {
+                self.nice.set.insert(nice);
+            }
+            Entry::Clamp(touched) => note(&mut self.clamp, touched),
+            Entry::ClampSet(clamp) => {
+                self.clamp.set.insert(clamp);
+            }
+            Entry::Line { file, before, set } => {
+                let line = self.lines.entry(file).or_default();
+                if line.set.is_empty() {
+                    line.before = before;
+                }
+                line.set.insert(set);
+            }
+            Entry::Group(folder) => {
+                self.groups.insert(folder);
+            }
+            Entry::Helper { pid, started } => {
+                self.helpers.insert(pid, started);
+            }
+        }
+    }
+
+    /// A thread has ended, or has been restored.
+    pub(crate) fn forget(&mut self, tid: u32) {
+        self.affinity.before.remove(&tid);
+        self.nice.before.remove(&tid);
+        self.clamp.before.remove(&tid);
+    }
+
+    /// All entries that come to this.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        add(
+            &mut entries,
+            &self.affinity,
+            Entry::Affinity,
+            Entry::AffinitySet,
+        );
+        add(&mut entries, &self.nice, Entry::Nice, Entry::NiceSet);
+        add(&mut entries, &self.clamp, Entry::Clamp, Entry::ClampSet);
+        for (file, line) in &self.lines {
+            entries.extend(line.set.iter().map(|set| Entry::Line {
+                file: file.clone(),
+                before: line.before.clone(),
+                set: set.clone(),
+            }));
+        }
+        entries.extend(self.groups.iter().cloned().map(Entry::Group));
+        entries.extend(self.helpers.iter().map(|(pid, started)| Entry::Helper {
+            pid: *pid,
+            started: *started,
+        }));
+        entries
+    }
+}
+
+fn note<V>(changed: &mut Changed<V>, touched: Touched<V>) {
+    changed.before.insert(touched.tid, touched);
+}
+
+fn add<V: Clone>(
+    entries: &mut Vec<Entry>,
+    changed: &Changed<V>,
+    touched: fn(Touched<V>) -> Entry,
+    set: fn(V) -> Entry,
+) {
+    entries.extend(changed.before.values().cloned().map(touched));
+    entries.extend(changed.set.iter().cloned().map(set));
+}

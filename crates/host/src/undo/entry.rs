@@ -1,0 +1,235 @@
+//! Entries of a journal: one for each change, typed, with one line of text each.
+//!
+//! An attribute of threads has two kinds of entries: `affinity PID TID STARTED SESSION CPUS` before a thread's mask is changed for
+//! the first time, and `affinity-set CPUS` before a mask is first set on any thread; `nice` and `clamp` likewise. `line BEFORE SET
+//! FILE` comes before a line is written into a file of the kernel's, with blanks in lines written as `\s`. `group FOLDER` comes
+//! before a group of resctrl or a control group is made, `helper PID STARTED` after a process was started that must not outlive
+//! its parent.
+
+use std::fmt::{self, Display};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use countersteer_core::cpuset::CpuSet;
+use countersteer_core::placement::Clamp;
+
+/// A thread as it was before an attribute of it was changed for the first time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Touched<V> {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// When it was started, in clock ticks since the machine started: with its number, that is its identity.
+    pub(crate) started: u64,
+    pub(crate) session: u32,
+    pub(crate) value: V,
+}
+
+/// A change that is about to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Affinity(Touched<CpuSet>),
+    AffinitySet(CpuSet),
+    Nice(Touched<i8>),
+    NiceSet(i8),
+    Clamp(Touched<Clamp>),
+    ClampSet(Clamp),
+    Line {
+        file: PathBuf,
+        before: String,
+        set: String,
+    },
+    Group(PathBuf),
+    Helper {
+        pid: u32,
+        started: u64,
+    },
+}
+
+/// A value of an attribute as text without blanks.
+pub(crate) trait Value: Clone + Ord {
+    fn text(&self) -> String;
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl Value for CpuSet {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Value for i8 {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Value for Clamp {
+    fn text(&self) -> String {
+        format!("{}-{}", self.least, self.most)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (least, most) = text.split_once('-')?;
+        Some(Self {
+            least: least.parse().ok()?,
+            most: most.parse().ok()?,
+        })
+    }
+}
+
+impl<V: Value> Display for Touched<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pid,
+            tid,
+            started,
+            session,
+            value,
+        } = self;
+        write!(f, "{pid} {tid} {started} {session} {}", value.text())
+    }
+}
+
+impl Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Affinity(touched) => write!(f, "affinity {touched}"),
+            Self::AffinitySet(cpus) => write!(f, "affinity-set {}", cpus.text()),
+            Self::Nice(touched) => write!(f, "nice {touched}"),
+            Self::NiceSet(nice) => write!(f, "nice-set {nice}"),
+            Self::Clamp(touched) => write!(f, "clamp {touched}"),
+            Self::ClampSet(clamp) => write!(f, "clamp-set {}", clamp.text()),
+            Self::Line { file, before, set } => {
+                let [before, set] = [before, set].map(|line| line.replace(' ', "\\s"));
+                write!(f, "line {before} {set} {}", file.display())
+            }
+            Self::Group(folder) => write!(f, "group {}", folder.display()),
+            Self::Helper { pid, started } => write!(f, "helper {pid} {started}"),
+        }
+    }
+}
+
+/// A line that is no entry: malformed, or of another version.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NoEntry;
+
+impl FromStr for Entry {
+    type Err = NoEntry;
+
+    fn from_str(line: &str) -> Result<Self, NoEntry> {
+        parse(line).ok_or(NoEntry)
+    }
+}
+
+fn parse(line: &str) -> Option<Entry> {
+    let (kind, rest) = line.split_once(' ')?;
+    Some(match kind {
+        "affinity" => Entry::Affinity(touched(rest)?),
+        "affinity-set" => Entry::AffinitySet(Value::parse(rest)?),
+        "nice" => Entry::Nice(touched(rest)?),
+        "nice-set" => Entry::NiceSet(Value::parse(rest)?),
+        "clamp" => Entry::Clamp(touched(rest)?),
+        "clamp-set" => Entry::ClampSet(Value::parse(rest)?),
+        "line" => {
+            let mut words = rest.splitn(3, ' ');
+            let mut text = || Some(words.next()?.replace("\\s", " "));
+            Entry::Line {
+                before: text()?,
+                set: text()?,
+                file: words.next()?.into(),
+            }
+        }
+        "group" => Entry::Group(rest.into()),
+        "helper" => {
+            let (pid, started) = rest.split_once(' ')?;
+            Entry::Helper {
+                pid: pid.parse().ok()?,
+                started: started.parse().ok()?,
+            }
+        }
+        _ => return None,
+    })
+}
+
+fn touched<V: Value>(text: &str) -> Option<Touched<V>> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let [pid, tid, started, session, value] = *words.as_slice() else {
+        return None;
+    };
+    Some(Touched {
+        pid: pid.parse().ok()?,
+        tid: tid.parse().ok()?,
+        started: started.parse().ok()?,
+        session: session.parse().ok()?,
+        value: V::parse(value)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touched<V>(value: V) -> Touched<V> {
+        Touched {
+            pid: 7,
+            tid: 8,
+            started: 99,
+            session: 3,
+            value,
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let cpus: CpuSet = "0-3,9".parse().unwrap();
+        let entries = [
+            (
+                Entry::Affinity(touched(cpus.clone())),
+                "affinity 7 8 99 3 0-3,9",
+            ),
+            (Entry::AffinitySet(cpus), "affinity-set 0-3,9"),
+            (Entry::Nice(touched(-2)), "nice 7 8 99 3 -2"),
+            (Entry::NiceSet(4), "nice-set 4"),
+            (Entry::Clamp(touched(Clamp::FREE)), "clamp 7 8 99 3 0-1024"),
+            (Entry::ClampSet(Clamp::at_most(400)), "clamp-set 0-400"),
+            (
+                Entry::Line {
+                    file: "/sys/cpu 3/preference".into(),
+                    before: "balance_power".into(),
+                    set: "two words".into(),
+                },
+                "line balance_power two\\swords /sys/cpu 3/preference",
+            ),
+            (
+                Entry::Group("/sys/fs/resctrl/countersteer-7 share0".into()),
+                "group /sys/fs/resctrl/countersteer-7 share0",
+            ),
+            (
+                Entry::Helper {
+                    pid: 9,
+                    started: 100,
+                },
+                "helper 9 100",
+            ),
+        ];
+        for (entry, text) in entries {
+            assert_eq!(entry.to_string(), text);
+            assert_eq!(text.parse(), Ok(entry));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_of_another_version_is_no_entry() {
+        for line in ["", "affinity 7 8 99 3", "mask 1", "nice-set x", "helper 9"] {
+            assert_eq!(line.parse::<Entry>(), Err(NoEntry), "{line}");
+        }
+    }
+}

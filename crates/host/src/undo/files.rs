@@ -1,0 +1,151 @@
+//! Restores what is not an attribute of threads: lines of files, groups, helper processes.
+//!
+//! Input: what a journal has. Output: helpers have ended; groups of resctrl and control groups by this program's name are gone,
+//! and their threads back in the group of all; lines are as they were where they are still among those that were set.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::changes::{Changes, Line};
+use super::restored::Restored;
+use crate::resctrl::{Groups, PREFIX};
+use crate::task;
+
+/// A process that has just been ended is in its control group for a moment longer: so often a removal is tried again.
+const TRIES: u32 = 50;
+const TRY: Duration = Duration::from_millis(20);
+
+/// Undoes all of them.
+pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut Restored) {
+    for (pid, started) in &changes.helpers {
+        if task::stat(*pid, *pid).is_some_and(|now| now.started == *started) {
+            // One that has ended is not missed.
+            let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
+        }
+    }
+    for group in &changes.groups {
+        remove(group, groups, restored);
+    }
+    for (file, line) in &changes.lines {
+        match restore_line(file, line) {
+            Some(Ok(())) => restored.hints += 1,
+            Some(Err(_)) => restored.failed += 1,
+            None => {}
+        }
+    }
+}
+
+/// Only groups by this program's name: a journal is no reason to remove anything else.
+fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
+    let own = group
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    if !own || !group.is_dir() {
+        return;
+    }
+    let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+    let mut removed = groups.remove(group);
+    for _ in 0..TRIES {
+        if !removed.as_ref().is_err_and(is_busy) {
+            break;
+        }
+        std::thread::sleep(TRY);
+        removed = groups.remove(group);
+    }
+    match removed {
+        Ok(()) => restored.hints += 1,
+        Err(_) => restored.failed += 1,
+    }
+}
+
+/// Restores a line where the file has one that was set. `None` where there is nothing to do.
+fn restore_line(file: &Path, line: &Line) -> Option<io::Result<()>> {
+    let text = fs::read_to_string(file).ok()?;
+    let is = |now: &str, known: &str| plain(now) == plain(known);
+    let was_set = |now: &&str| line.set.iter().any(|set| is(now, set));
+    let now = text.lines().find(was_set)?;
+    (!is(now, &line.before)).then(|| fs::write(file, format!("{}\n", line.before)))
+}
+
+/// A line without what the kernel adds to it: blanks, and zeros before masks.
+fn plain(line: &str) -> String {
+    let value = |part: &str| match part.split_once('=') {
+        Some((cache, mask)) => format!("{cache}={}", mask.trim_start_matches('0')),
+        None => part.to_owned(),
+    };
+    let parts: Vec<String> = line.trim().split(';').map(value).collect();
+    parts.join(";")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::super::entry::Entry;
+    use super::*;
+    use crate::resctrl::Kernel;
+
+    fn changes(entries: impl IntoIterator<Item = Entry>) -> Changes {
+        let mut changes = Changes::default();
+        for entry in entries {
+            changes.take(entry);
+        }
+        changes
+    }
+
+    fn undone(changes: &Changes) -> Restored {
+        let mut restored = Restored::default();
+        restore(changes, &mut Kernel, &mut restored);
+        restored
+    }
+
+    #[test]
+    fn a_line_is_restored_where_it_is_one_that_was_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("schemata");
+        let line = |before: &str, set: &str| Entry::Line {
+            file: file.clone(),
+            before: before.into(),
+            set: set.into(),
+        };
+        let changes = changes([line("L3:0=fff;1=fff", "L3:0=ff;1=ff"), line("x", "L3:0=f")]);
+        // As the kernel shows it.
+        fs::write(&file, "    MB:0=100;1=100\n    L3:0=0ff;1=0ff\n").unwrap();
+        assert_eq!(undone(&changes).hints, 1);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "L3:0=fff;1=fff\n");
+        // Somebody else's, and gone.
+        fs::write(&file, "L3:0=3f;1=3f\n").unwrap();
+        assert_eq!(undone(&changes), Restored::default());
+        fs::remove_file(&file).unwrap();
+        assert_eq!(undone(&changes), Restored::default());
+    }
+
+    #[test]
+    fn groups_by_this_programs_name_are_removed_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let [own, foreign] = ["countersteer-7-ways", "mine"].map(|name| dir.path().join(name));
+        fs::create_dir(&own).unwrap();
+        fs::create_dir(&foreign).unwrap();
+        let made = [&own, &foreign].map(|folder| Entry::Group(folder.clone()));
+        assert_eq!(undone(&changes(made)).hints, 1);
+        assert!(!own.exists() && foreign.exists());
+    }
+
+    #[test]
+    fn a_helper_is_ended_unless_its_number_was_given_again() {
+        let mut command = Command::new("sleep");
+        let mut helper = command.arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let pid = helper.id();
+        let started = task::stat(pid, pid).unwrap().started;
+        let of = |started| changes([Entry::Helper { pid, started }]);
+        undone(&of(started + 1));
+        assert!(helper.try_wait().unwrap().is_none());
+        undone(&of(started));
+        assert!(!helper.wait().unwrap().success());
+    }
+}
