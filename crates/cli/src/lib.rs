@@ -11,6 +11,7 @@ mod counted;
 mod derivable;
 mod error;
 mod inside;
+mod interrupt;
 mod library;
 mod live_table;
 mod online;
@@ -69,6 +70,7 @@ pub fn steer_words(words: &[OsString]) -> ExitCode {
     if command::internal::guarded(words) {
         return ExitCode::SUCCESS;
     }
+    interrupt::own_process();
     // A reader that stops reading (`steer ... | head`) ends the program quietly, as it does every other filter.
     countersteer_host::signals::default_sigpipe();
     let cli = command::parse(words).unwrap_or_else(|error| error.exit());

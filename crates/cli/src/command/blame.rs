@@ -11,8 +11,8 @@ use countersteer_report::table::{percent, plain};
 use super::profile::load_workload;
 use super::{print, print_json};
 use crate::error::{Kind, told};
-use crate::library;
 use crate::sim_args::SimArgs;
+use crate::{interrupt, library};
 
 /// Policies of place that are tried unless others are named.
 const PLACES: &str = "mpi,joint";
@@ -47,6 +47,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    interrupt::listen()?;
     let experiment = experiment(args)?;
     let places: Vec<String> = args.instead.split(',').map(str::to_owned).collect();
     let found = blame::blame(&experiment, args.seeds, &places)?;

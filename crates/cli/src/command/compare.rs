@@ -14,7 +14,7 @@ use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::check_unused;
 use crate::sim_args::{SimArgs, warn_of_uncounted};
-use crate::{library, progress};
+use crate::{interrupt, library, progress};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -70,6 +70,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    interrupt::listen()?;
     let sweep = sweep(args)?;
     sweep.check()?;
     for machine in &sweep.machines {

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::{print, print_json};
 use crate::error::{Kind, told};
+use crate::interrupt::Helper;
 use crate::library::{self, Text};
 use crate::online::{self, By, Online};
 use crate::progress;
@@ -35,6 +36,9 @@ pub struct Args {
     /// Name of the profile; the program's file name when absent
     #[arg(long)]
     name: Option<String>,
+    /// Keep nothing of a run that was interrupted
+    #[arg(long, hide = true)]
+    whole: bool,
     /// Make the profile from the counters of a record (`steer stat -o`, `steer sim -o`) instead
     #[arg(long, value_name = "RECORD", conflicts_with_all = ["max_instructions", "command"], requires = "program")]
     from: Option<PathBuf>,
@@ -146,8 +150,13 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     options.name = args.name;
     options.max_instructions = args.max_instructions;
     let recording = watched(options)?;
-    record_run::write(&recording.profile, &output)?;
     let p = &recording.profile;
+    let code = ExitCode::from(recording.ending.code() as u8);
+    if let (true, Some(why)) = (args.whole, &p.partial) {
+        eprintln!("steer: of `{}` nothing is kept: {why}", p.name);
+        return Ok(code);
+    }
+    record_run::write(p, &output)?;
     let note = p
         .partial
         .as_ref()
@@ -160,7 +169,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
         p.timeline.len(),
         output.display()
     );
-    Ok(ExitCode::from(recording.ending.code() as u8))
+    Ok(code)
 }
 
 /// A tabulated profile of a record's program.
@@ -248,17 +257,16 @@ fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text>
     // A process of its own: what the program prints must not mix with what this one prints.
     let mut recorder = own::command()?;
     recorder
-        .arg("profile")
-        .arg("--name")
+        .args(["profile", "--whole", "--name"])
         .arg(name.unwrap_or(&file_name(&command[0])))
         .arg("--output")
         .arg(&path);
-    let status = recorder
+    recorder
         .arg("--")
         .args(command)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()?;
+        .stdout(Stdio::null());
+    let status = Helper::start(&mut recorder)?.wait()?;
     if !status.success() || !path.is_file() {
         // Nothing of a failed run may be found in the cache later.
         let _ = std::fs::remove_file(&path);

@@ -8,9 +8,9 @@ use countersteer_report::table::{self, CompareRun};
 
 use super::profile::load_workload;
 use super::{print, print_json};
-use crate::library;
 use crate::output::RecordOut;
 use crate::sim_args::{SimArgs, warn_of_uncounted};
+use crate::{interrupt, library};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -38,6 +38,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    interrupt::listen()?;
     let dir = args.record.place()?;
     let experiment = Experiment {
         machine: library::loaded(&args.machine)?,

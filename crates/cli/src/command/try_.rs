@@ -1,7 +1,7 @@
 //! `steer try`: record the programs for a while, simulate this machine under every policy that could help, and say what to do.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use countersteer_report::table::{self, CompareRun, Ranking, Verdict};
 use countersteer_report::write_atomically;
 
 use super::{print, print_json};
+use crate::interrupt::{self, Helper, Temporary};
 use crate::session::time;
 use crate::{library, progress};
 
@@ -60,6 +61,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    interrupt::listen()?;
     let commands = split(&args.commands)?;
     let machine = match &args.machine {
         Some(name) => library::loaded(name)?,
@@ -72,9 +74,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if policies.len() == 1 {
         return nothing_to_do(args, &machine);
     }
-    let scratch = Scratch::make()?;
-    let recorded = record(&commands, &scratch.0, Duration::from_nanos(args.duration.0))?;
-    let workload = Arc::new(workload(&scratch.0, &recorded)?);
+    let scratch = Temporary::folder("try")?;
+    let recorded = record(
+        &commands,
+        scratch.path(),
+        Duration::from_nanos(args.duration.0),
+    )?;
+    let workload = Arc::new(workload(scratch.path(), &recorded)?);
     let sweep = Sweep {
         machines: vec![machine],
         workloads: vec![workload],
@@ -223,24 +229,6 @@ struct Recorded {
     partial: bool,
 }
 
-/// A folder that goes with its owner.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn make() -> anyhow::Result<Self> {
-        let dir = std::env::temp_dir().join(format!("steer-try-{}", std::process::id()));
-        std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left in the folder of temporary files is the system's to delete.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Records all programs, as many at once as there are CPUs.
 fn record(commands: &[Vec<String>], dir: &Path, most: Duration) -> anyhow::Result<Vec<Recorded>> {
     let at_once = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -255,7 +243,7 @@ fn record(commands: &[Vec<String>], dir: &Path, most: Duration) -> anyhow::Resul
         }
         let deadline = Instant::now() + most;
         for (child, name, file) in running {
-            let partial = bounded(child, deadline)?;
+            let partial = bounded(&child, deadline)?;
             bar.inc(1);
             if !file.is_file() {
                 bar.finish_and_clear();
@@ -292,7 +280,7 @@ fn name_of(commands: &[Vec<String>], nth: usize) -> String {
 }
 
 /// A process of its own: what the program prints must not mix with what this one prints.
-fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Child> {
+fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helper> {
     let log = std::fs::File::create(file.with_extension("log"))?;
     let mut recorder = own::command()?;
     recorder
@@ -304,26 +292,25 @@ fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Child
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);
-    recorder.spawn().context("cannot start the recorder")
+    Helper::start(&mut recorder).context("cannot start the recorder")
 }
 
 /// Waits for a recorder and ends it at the deadline, as Ctrl-C would; whether the profile is partial.
-fn bounded(mut child: Child, deadline: Instant) -> anyhow::Result<bool> {
+fn bounded(recorder: &Helper, deadline: Instant) -> anyhow::Result<bool> {
     const GRACE: Duration = Duration::from_secs(15);
     let mut asked = None;
     loop {
-        if child.try_wait()?.is_some() {
+        if recorder.ended()?.is_some() {
             return Ok(asked.is_some());
         }
         let now = Instant::now();
         match asked {
             None if now >= deadline => {
-                countersteer_host::signals::interrupt(child.id());
+                recorder.interrupt();
                 asked = Some(now);
             }
             Some(at) if now > at + GRACE => {
-                child.kill()?;
-                child.wait()?;
+                recorder.kill()?;
                 return Ok(true);
             }
             _ => std::thread::sleep(Duration::from_millis(20)),

@@ -5,8 +5,8 @@
 //! scheduler, `taskset`, `nice`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,6 +16,8 @@ use countersteer_core::workload::{Workload, WorkloadProgram};
 use countersteer_host::own;
 use countersteer_lab::error::{Kind, told};
 use rand::{RngExt, SeedableRng};
+
+use crate::interrupt::{self, Helper, Temporary};
 
 /// What programs run under.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,10 +98,8 @@ impl Side {
 /// # Errors
 /// A program fails, or a side cannot be set up.
 pub fn run(plan: &RunsPlan<'_>) -> anyhow::Result<(Vec<Gain>, Gain)> {
-    let scratch = tempfolder()?;
-    let done = pairs(plan, &scratch);
-    let _ = std::fs::remove_dir_all(&scratch);
-    done
+    interrupt::listen()?;
+    pairs(plan, Temporary::folder("trial")?.path())
 }
 
 fn pairs(plan: &RunsPlan<'_>, scratch: &Path) -> anyhow::Result<(Vec<Gain>, Gain)> {
@@ -158,7 +158,7 @@ fn one_run(
         Side::Scheduler(_) => ("linux", &[][..]),
     };
     let _scheduler = match side {
-        Side::Scheduler(words) => Some(Loaded::load(words)?),
+        Side::Scheduler(words) => Some(loaded(words)?),
         _ => None,
     };
     let workload = Workload {
@@ -183,7 +183,8 @@ fn one_run(
         .stdin(Stdio::null())
         .stdout(std::fs::File::create(&output)?)
         .stderr(std::fs::File::create(&log)?);
-    let status = steer.status().context("cannot start a run")?;
+    let run = Helper::start(&mut steer).context("cannot start a run")?;
+    let status = run.wait()?;
     if !status.success() {
         let said = std::fs::read_to_string(&log).unwrap_or_default();
         // What the program or the command before it said comes first; a summary of the run follows.
@@ -248,66 +249,40 @@ fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
         })
 }
 
-fn tempfolder() -> anyhow::Result<PathBuf> {
-    let dir = std::env::temp_dir().join(format!("steer-trial-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    Ok(dir)
-}
-
-/// A sched_ext scheduler while it is loaded.
-struct Loaded(Child);
-
-impl Loaded {
-    fn load(words: &[String]) -> anyhow::Result<Self> {
-        const STATE: &str = "/sys/kernel/sched_ext/state";
-        const MOST: Duration = Duration::from_secs(10);
-        let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start {}", words[0]))?;
-        let mut loaded = Self(child);
-        let began = Instant::now();
-        while std::fs::read_to_string(STATE)
-            .map(|s| s.trim() != "enabled")
-            .unwrap_or(true)
-        {
-            if let Some(status) = loaded.0.try_wait()? {
-                let why = format!(
-                    "{} ended before it was loaded ({status}); it needs root and a kernel with sched_ext",
-                    words[0]
-                );
-                return Err(told(Kind::Io, why));
-            }
-            if began.elapsed() > MOST {
-                let why = format!(
-                    "{} is not loaded after 10 s: {STATE} does not say so",
-                    words[0]
-                );
-                return Err(told(Kind::Io, why));
-            }
-            std::thread::sleep(Duration::from_millis(50));
+/// Loads a sched_ext scheduler, which stays while its process does.
+fn loaded(words: &[String]) -> anyhow::Result<Helper> {
+    const STATE: &str = "/sys/kernel/sched_ext/state";
+    const MOST: Duration = Duration::from_secs(10);
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let scheduler =
+        Helper::start(&mut command).with_context(|| format!("cannot start {}", words[0]))?;
+    let began = Instant::now();
+    while std::fs::read_to_string(STATE)
+        .map(|s| s.trim() != "enabled")
+        .unwrap_or(true)
+    {
+        if let Some(status) = scheduler.ended()? {
+            let why = format!(
+                "{} ended before it was loaded ({status}); it needs root and a kernel with sched_ext",
+                words[0]
+            );
+            return Err(told(Kind::Io, why));
         }
-        Ok(loaded)
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        countersteer_host::signals::interrupt(self.0.id());
-        for _ in 0..100 {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        if began.elapsed() > MOST {
+            let why = format!(
+                "{} is not loaded after 10 s: {STATE} does not say so",
+                words[0]
+            );
+            return Err(told(Kind::Io, why));
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        std::thread::sleep(Duration::from_millis(50));
     }
+    Ok(scheduler)
 }
 
 #[cfg(test)]
