@@ -4,7 +4,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const STAND_INS: [&str; 3] = ["--online", "--counting", "task_clock,cpu_clock,page_faults"];
@@ -102,6 +102,91 @@ fn a_curve_is_measured_and_nothing_is_left_behind_not_even_by_a_kill() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     until(|| running(&own).is_empty());
+}
+
+/// Programs that run together, ended when dropped.
+struct Mix(Vec<Child>);
+
+impl Mix {
+    fn start(number: usize) -> Self {
+        let start = |_| {
+            let endless = ["-c", "while :; do /bin/true; done"];
+            Command::new("sh").args(endless).spawn().unwrap()
+        };
+        Self((0..number).map(start).collect())
+    }
+
+    fn are_stopped(&self) -> bool {
+        self.0.iter().any(|child| {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            stat.rsplit(") ").next().unwrap().starts_with('T')
+        })
+    }
+}
+
+impl Drop for Mix {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+#[test]
+fn programs_that_run_together_have_a_curve_each_and_run_on_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    if !counts(dir.path()) {
+        return;
+    }
+    let mix = Mix::start(2);
+    let pids: Vec<String> = mix.0.iter().map(|child| child.id().to_string()).collect();
+    let args = |dwell: &'static str| {
+        let of_mix = ["-p", &pids[0], "-p", &pids[1], "-o", "curves", "--json"];
+        let how = [
+            "profile",
+            "--by",
+            "co-runners",
+            "--dwell",
+            dwell,
+            "--rounds",
+            "2",
+        ];
+        steer(&[&how[..], &STAND_INS, &of_mix].concat(), dir.path())
+    };
+    let output = args("40ms").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (nth, pid) in pids.iter().enumerate() {
+        let own = &measured[nth];
+        assert_eq!(own["program"], format!("sh-{pid}"));
+        assert!(own["points"].as_u64().unwrap() >= 10, "{measured}");
+        assert!(
+            own["form"].is_string() && own["error_mpki"].is_f64(),
+            "{measured}"
+        );
+        let file = format!("curves/sh-{pid}.profile.toml");
+        let shown = steer(&["profile", "show", &file], dir.path())
+            .output()
+            .unwrap();
+        assert!(
+            shown.status.success(),
+            "{}",
+            String::from_utf8_lossy(&shown.stderr)
+        );
+    }
+    assert!(!mix.are_stopped());
+
+    let mut killed = args("400ms")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until(|| mix.are_stopped());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    until(|| (0..50).all(|_| !mix.are_stopped()));
 }
 
 #[test]

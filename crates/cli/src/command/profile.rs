@@ -48,7 +48,7 @@ pub struct Args {
     /// Measure the miss curve with the processor's counters while the program runs at full speed: of PROGRAM, or of -p
     #[arg(long, conflicts_with_all = ["max_instructions", "from"])]
     online: bool,
-    /// With --online: a process that runs
+    /// With --online: a process that runs; of several that share a cache, each is measured while the others are slowed down in steps
     #[arg(
         short,
         long,
@@ -56,7 +56,10 @@ pub struct Args {
         requires = "online",
         conflicts_with = "command"
     )]
-    pid: Option<u32>,
+    pid: Vec<u32>,
+    /// With --online and -p: how the curves came about, as JSON
+    #[arg(long, requires = "online")]
+    json: bool,
     /// With --online: how cache is taken from the program; by ways where there is resctrl
     #[arg(long, value_name = "HOW", requires = "online")]
     by: Option<By>,
@@ -118,7 +121,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS)
         }
         None if args.online => online::run(&Online {
-            pid: args.pid,
+            pids: &args.pid,
             command: &args.command,
             by: args.by,
             rounds: args.rounds,
@@ -126,6 +129,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             name: args.name.as_deref(),
             output: args.output.as_deref(),
             events: &args.counting,
+            json: args.json,
         }),
         None if args.from.is_some() => tabulate_to_file(&args).map(|()| ExitCode::SUCCESS),
         None if args.command.is_empty() => Err(told(

@@ -5,6 +5,7 @@
 //! somebody measured or published, for the core types they were measured on.
 
 mod curve;
+pub mod fit;
 mod histogram;
 mod pipeline;
 mod recorded;

@@ -52,7 +52,7 @@ pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use request::{Request, Target};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
 pub use session::{Session, Stopper, Summary, Tick, Watch};
-pub(crate) use sys::pidfd;
+pub(crate) use sys::{pidfd, send_signal};
 pub use task_counting::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler};
 pub use tasks::process_of;
 pub use vendor::{VendorError, add as add_vendor_events, own as own_vendor_lists};

@@ -6,6 +6,7 @@
 //! misses, unless the hardware tells what it holds (resctrl monitoring).
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,12 +15,15 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::undo::{Step, Undo, signal};
+use super::undo::{Step, Undo};
 use super::{OnlineError, Seen, Source, Squeeze};
+use crate::counters::{pidfd, send_signal};
 use crate::virtuals::Meters;
 
 /// Percent of the time that the co-runner runs, by setting.
 const DUTIES: [u32; 6] = [0, 10, 25, 50, 75, 100];
+/// Percent of the time that the program itself runs, by setting after those: its lines go while the others bring theirs in.
+const OWN_DUTIES: [u32; 4] = [75, 50, 25, 10];
 /// What a duty cycle is of.
 const PERIOD: Duration = Duration::from_millis(20);
 
@@ -34,7 +38,7 @@ pub enum Brake {
 /// A thread that stops and continues a process.
 #[derive(Debug)]
 pub struct Signals {
-    pid: u32,
+    process: Arc<OwnedFd>,
     percent: Arc<AtomicU32>,
     done: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -50,6 +54,15 @@ impl Brake {
             Some(folder) => Ok(Self::Group(folder)),
             None => Signals::start(pid).map(Self::Signals),
         }
+    }
+
+    /// A brake for a process of somebody else, which stays in its control group.
+    ///
+    /// # Errors
+    /// The process is gone, or a thread cannot be started.
+    pub fn of_other(pid: u32, undo: &mut Undo) -> Result<Self, OnlineError> {
+        undo.at_end(&Step::Continue(pid))?;
+        Signals::start(pid).map(Self::Signals)
     }
 
     /// Lets the process run that many percent of the time.
@@ -119,6 +132,14 @@ fn cycle(percent: u32) -> impl Iterator<Item = (Duration, Signal)> {
 
 impl Signals {
     fn start(pid: u32) -> Result<Self, OnlineError> {
+        // Not by its number: when it has ended another process may have that.
+        let process = pidfd(pid).map_err(|source| OnlineError::Process {
+            doing: format!("signal process {pid}"),
+            source,
+            mend: "it has ended, or is another user's",
+        })?;
+        let process = Arc::new(process);
+        let braked = Arc::clone(&process);
         let percent = Arc::new(AtomicU32::new(100));
         let done = Arc::new(AtomicBool::new(false));
         let duty = Arc::clone(&percent);
@@ -126,11 +147,11 @@ impl Signals {
         let run = move || {
             while !end.load(Ordering::Relaxed) {
                 for (part, which) in cycle(duty.load(Ordering::Relaxed)) {
-                    signal(pid, which);
+                    send_signal(&braked, which);
                     std::thread::sleep(part);
                 }
             }
-            signal(pid, Signal::SIGCONT);
+            send_signal(&braked, Signal::SIGCONT);
         };
         let thread = std::thread::Builder::new().name("brake".into()).spawn(run);
         let thread = thread.map_err(|source| OnlineError::Process {
@@ -139,7 +160,7 @@ impl Signals {
             mend: "raise the limit on processes (`ulimit -u`)",
         })?;
         Ok(Self {
-            pid,
+            process,
             percent,
             done,
             thread: Some(thread),
@@ -153,13 +174,15 @@ impl Drop for Signals {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        signal(self.pid, Signal::SIGCONT);
+        send_signal(&self.process, Signal::SIGCONT);
     }
 }
 
 /// Co-runners on their way between standing still and running all the time.
 pub struct Duty<S: Source> {
     brakes: Vec<Brake>,
+    /// Slows down the program itself, for sizes below that of full speed.
+    own: Option<Brake>,
     co_runners: S,
     llc_kib: f64,
     /// What the program holds, where the hardware tells.
@@ -171,22 +194,36 @@ impl<S: Source> Duty<S> {
     pub fn new(brakes: Vec<Brake>, co_runners: S, llc_kib: f64, held: Option<Meters>) -> Self {
         Self {
             brakes,
+            own: None,
             co_runners,
             llc_kib,
             held,
+        }
+    }
+
+    /// Slows down the program as well, while its co-runners run all the time: then it holds less than at full speed.
+    #[must_use]
+    pub fn with_own(self, brake: Brake) -> Self {
+        Self {
+            own: Some(brake),
+            ..self
         }
     }
 }
 
 impl<S: Source> Squeeze for Duty<S> {
     fn settings(&self) -> usize {
-        DUTIES.len()
+        let own = self.own.as_ref().map_or(0, |_| OWN_DUTIES.len());
+        DUTIES.len() + own
     }
 
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
-        self.brakes
-            .iter()
-            .try_for_each(|brake| brake.set(DUTIES[setting]))
+        let theirs = DUTIES.get(setting).copied().unwrap_or(100);
+        if let Some(own) = &self.own {
+            let below = setting.checked_sub(DUTIES.len());
+            own.set(below.map_or(100, |nth| OWN_DUTIES[nth]))?;
+        }
+        self.brakes.iter().try_for_each(|brake| brake.set(theirs))
     }
 
     fn begin(&mut self) -> Result<(), OnlineError> {
@@ -305,6 +342,29 @@ mod tests {
         );
         brake.set(0).unwrap();
         assert_eq!(text("cgroup.freeze"), "1");
+    }
+
+    #[test]
+    fn a_program_of_a_mix_is_slowed_down_after_its_co_runners() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        let brake = |name: &str| {
+            fs::create_dir(place(name)).unwrap();
+            Brake::Group(place(name))
+        };
+        let duty = Duty::new(vec![brake("other")], Fixed(0.0), 4096.0, None);
+        assert_eq!(duty.settings(), DUTIES.len());
+        let mut duty = duty.with_own(brake("own"));
+        let quota = |name: &str| fs::read_to_string(place(name).join("cpu.max")).unwrap();
+        let settings = (0..duty.settings()).map(|setting| {
+            duty.apply(setting).unwrap();
+            (quota("other"), quota("own"))
+        });
+        let settings: Vec<_> = settings.collect();
+        let of = |percent: u32| format!("{} 20000", (200 * percent).max(1_000));
+        let theirs = DUTIES.map(|percent| (of(percent), of(100)));
+        let own = OWN_DUTIES.map(|percent| (of(100), of(percent)));
+        assert_eq!(settings, [&theirs[..], &own].concat());
     }
 
     struct Fixed(f64);

@@ -96,10 +96,10 @@ pub struct Point {
 /// Part of a size by which two may differ and be the same.
 const SAME: f64 = 0.02;
 
-/// Points by PMU of cores, the least cache first.
+/// Points by PMU of cores.
 pub type Curves = BTreeMap<String, Vec<Point>>;
 
-/// Gives every setting its turn while `goes_on`; `wait` sleeps.
+/// Gives every setting its turn while `goes_on`; `wait` sleeps. A point is a stretch, in the order in which they were counted.
 ///
 /// # Errors
 /// Counters or settings fail.
@@ -110,7 +110,7 @@ pub fn sweep(
     wait: &mut dyn FnMut(Duration),
     goes_on: &mut dyn FnMut() -> bool,
 ) -> Result<Curves, OnlineError> {
-    let mut sums = Curves::new();
+    let mut curves = Curves::new();
     let settings = squeeze.settings();
     'all: for round in 0..schedule.rounds {
         for turn in 0..settings {
@@ -135,21 +135,23 @@ pub fn sweep(
                 break 'all;
             }
             let Some(cache_kib) = cache else { continue };
-            for (pmu, seen) in seen.into_iter().filter(|(_, seen)| seen.cycles > 0.0) {
-                let points = sums
-                    .entry(pmu)
-                    .or_insert_with(|| vec![Point::default(); settings]);
-                points[setting].add(cache_kib, &seen);
+            for (pmu, seen) in seen {
+                if seen.cycles > 0.0 && seen.instructions > 0.0 {
+                    curves
+                        .entry(pmu)
+                        .or_default()
+                        .push(Point { cache_kib, seen });
+                }
             }
         }
     }
-    Ok(tidy(sums))
+    Ok(curves)
 }
 
-/// Points in order; settings that came to the same are one.
-fn tidy(mut curves: Curves) -> Curves {
+/// Points in order, the least cache first; those of the same size are one.
+#[must_use]
+pub fn merged(mut curves: Curves) -> Curves {
     for points in curves.values_mut() {
-        points.retain(|p| p.seen.instructions > 0.0);
         points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
         points.dedup_by(|next, kept| {
             let same = next.cache_kib <= kept.cache_kib * (1.0 + SAME);
@@ -159,7 +161,6 @@ fn tidy(mut curves: Curves) -> Curves {
             same
         });
     }
-    curves.retain(|_, points| !points.is_empty());
     curves
 }
 
@@ -273,6 +274,8 @@ mod tests {
         };
         let curves = sweep(&mut knob, &mut source, schedule, &mut |_| {}, &mut goes_on).unwrap();
         assert_eq!(knob.1, [0, 1, 2, 2, 1]);
+        assert_eq!(curves[""].len(), 4, "a point is a stretch");
+        let curves = merged(curves);
         let points = &curves[""];
         let seen: Vec<_> = points
             .iter()
@@ -290,7 +293,7 @@ mod tests {
         let mut fixed = Fixed(&mut knob);
         let curves = sweep(&mut fixed, &mut source, once, &mut |_| {}, &mut || true).unwrap();
         assert_eq!(
-            curves[""].len(),
+            merged(curves)[""].len(),
             1,
             "sizes that came to the same are one point"
         );

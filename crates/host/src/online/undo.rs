@@ -7,6 +7,8 @@ use std::io::BufRead;
 use std::path::Path;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
+
 use super::OnlineError;
 use crate::keeper::Keeper;
 
@@ -19,6 +21,8 @@ pub enum Step<'a> {
     Remove(&'a Path),
     /// Lets a process run on and ends it.
     End(u32),
+    /// Lets a process run on.
+    Continue(u32),
 }
 
 /// A process that waits for the end of this one, and undoes.
@@ -48,6 +52,7 @@ impl Undo {
             Step::Write(path, text) => format!("write\t{}\t{text}\n", path.display()),
             Step::Remove(path) => format!("remove\t{}\n", path.display()),
             Step::End(pid) => format!("end\t{pid}\n"),
+            Step::Continue(pid) => format!("continue\t{pid}\n"),
         };
         self.0.tell(&line).map_err(|source| OnlineError::Process {
             doing: "tell how to undo a change".into(),
@@ -69,10 +74,8 @@ pub fn keep(steps: impl BufRead) {
         let _ = match what {
             Some("write") => std::fs::write(of, format!("{text}\n")),
             Some("remove") => remove(Path::new(of)),
-            Some("end") => of.parse().map_or(Ok(()), |pid| {
-                signal(pid, nix::sys::signal::Signal::SIGKILL);
-                Ok(())
-            }),
+            Some("end") => send(of, Signal::SIGKILL),
+            Some("continue") => send(of, Signal::SIGCONT),
             _ => Ok(()),
         };
     }
@@ -91,9 +94,12 @@ fn remove(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Sends a signal to a process, if it is there.
-pub(super) fn signal(pid: u32, signal: nix::sys::signal::Signal) {
-    // One that has ended is not missed.
-    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal);
+fn send(pid: &str, signal: Signal) -> std::io::Result<()> {
+    if let Ok(pid) = pid.parse() {
+        // One that has ended is not missed.
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::testing::Pretend;
-    use super::super::{Schedule, sweep};
+    use super::super::{Schedule, merged, sweep};
     use super::*;
 
     fn machine() -> tempfile::TempDir {
@@ -237,7 +237,7 @@ mod tests {
             &mut || true,
         )
         .unwrap();
-        let mpki: Vec<_> = curves[""]
+        let mpki: Vec<_> = merged(curves)[""]
             .iter()
             .map(|p| (p.cache_kib, p.seen.misses / p.seen.instructions * 1e3))
             .collect();

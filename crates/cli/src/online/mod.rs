@@ -1,0 +1,384 @@
+//! `steer profile --online`: the miss curves of programs that run, as profiles that can be simulated.
+//!
+//! Input: processes that share a cache, or a command that is started. Output: a tabulated profile of each; speed and misses by cache
+//! for each type of core that it ran on. Cache is taken from a program by way masks where there is resctrl, else by co-runners: of
+//! several programs the others, which are slowed down while its turn lasts (PMCTrack, section 4.3.1), of one program fillers.
+
+mod curve;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use countersteer_core::topology::Topology;
+use countersteer_core::units::{CpuId, Nanos};
+use countersteer_host::online::counted::OfProcess;
+use countersteer_host::online::duty::{Brake, Duty};
+use countersteer_host::online::undo::{Step, Undo};
+use countersteer_host::online::ways::Ways;
+use countersteer_host::online::{Curves, Schedule, Source as _, Squeeze, sweep};
+use countersteer_host::own;
+use countersteer_host::virtuals::Meters;
+use countersteer_report::{table, write_atomically};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::command::print_json;
+use crate::error::{Kind, told};
+use crate::progress;
+use curve::{Summary, tabulated, whole_kib};
+
+/// By what cache is taken from a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Way masks (resctrl)
+    Ways,
+    /// Co-runners that are slowed down more or less
+    CoRunners,
+}
+
+/// What was asked for.
+pub struct Online<'a> {
+    /// Programs that share a cache; none where a command is started.
+    pub pids: &'a [u32],
+    pub command: &'a [String],
+    pub by: Option<By>,
+    pub rounds: u32,
+    pub dwell: Nanos,
+    pub name: Option<&'a str>,
+    pub output: Option<&'a Path>,
+    /// Instructions, cycles and misses, or what stands for them.
+    pub events: &'a str,
+    /// How the curves came about, as JSON on stdout.
+    pub json: bool,
+}
+
+/// The program whose curve is wanted.
+struct Program {
+    pid: u32,
+    child: Option<Child>,
+    name: String,
+}
+
+impl Program {
+    fn started(command: &[String]) -> anyhow::Result<Self> {
+        let [program, arguments @ ..] = command else {
+            return Err(told(
+                Kind::Usage,
+                "name processes with -p, or a program after `--`",
+            ));
+        };
+        let child = Command::new(program).args(arguments).spawn();
+        let child = child.with_context(|| format!("cannot start `{program}`"))?;
+        let file = Path::new(program).file_name();
+        let name = file.map_or(program.clone(), |n| n.to_string_lossy().into_owned());
+        Ok(Self {
+            pid: child.id(),
+            child: Some(child),
+            name,
+        })
+    }
+
+    fn running(pid: u32) -> anyhow::Result<Self> {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        let comm = comm.map_err(|_| {
+            told(
+                Kind::Missing,
+                format!("there is no process {pid}; see `ps`"),
+            )
+        })?;
+        Ok(Self {
+            pid,
+            child: None,
+            name: comm.trim().to_owned(),
+        })
+    }
+
+    fn threads(&self) -> Vec<u32> {
+        threads_of(self.pid)
+    }
+
+    fn runs(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => Path::new(&format!("/proc/{}", self.pid)).exists(),
+        }
+    }
+}
+
+fn threads_of(pid: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let entries = entries.into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Co-runners, ended when dropped.
+struct CoRunners(Vec<Child>);
+
+impl Drop for CoRunners {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The programs that were named, each under a name of its own.
+fn programs(online: &Online<'_>) -> anyhow::Result<Vec<Program>> {
+    let mut programs: Vec<Program> = match online.pids {
+        [] => vec![Program::started(online.command)?],
+        pids => pids
+            .iter()
+            .map(|pid| Program::running(*pid))
+            .collect::<Result<_, _>>()?,
+    };
+    if let (Some(name), [only]) = (online.name, programs.as_mut_slice()) {
+        only.name = name.to_owned();
+    }
+    let names: Vec<String> = programs.iter().map(|p| p.name.clone()).collect();
+    for program in &mut programs {
+        let namesakes = names.iter().filter(|name| **name == program.name);
+        if namesakes.count() > 1 {
+            program.name = format!("{}-{}", program.name, program.pid);
+        }
+    }
+    Ok(programs)
+}
+
+/// What was asked for, as far as it can be refused before anything is started or changed.
+fn check(online: &Online<'_>) -> anyhow::Result<()> {
+    let several = online.pids.len() > 1;
+    let usage = |why: &str| Err(told(Kind::Usage, why));
+    let twice = (1..online.pids.len()).any(|n| online.pids[..n].contains(&online.pids[n]));
+    if twice {
+        return usage("a process is named twice; give each -p once");
+    }
+    if several && online.name.is_some() {
+        return usage("--name is of one profile, and several processes are named; leave it out");
+    }
+    if online.json && online.pids.is_empty() {
+        return usage(
+            "with --json name processes by -p: stdout belongs to a program that is started",
+        );
+    }
+    if let (Some(output), false) = (online.output, several) {
+        crate::output::check_writable(output)?;
+    }
+    OfProcess::open(&[std::process::id()], online.events)?;
+    Ok(())
+}
+
+/// Runs the command; passes on the exit code of a program that was started.
+pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
+    check(online)?;
+    let machine = countersteer_host::topology::detect(Path::new("/"))?;
+    let topology = Topology::new(&machine);
+    let mut keeper = own::command()?;
+    keeper.args(["internal", "undo"]);
+    let mut undo = Undo::start(keeper)?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped))
+            .context("cannot listen for signals")?;
+    }
+    let mut programs = programs(online)?;
+    let mut measured: Vec<Summary> = Vec::new();
+    let mut code = 0;
+    for nth in 0..programs.len() {
+        let others: Vec<u32> = programs.iter().map(|p| p.pid).collect();
+        let program = &mut programs[nth];
+        let others: Vec<u32> = others
+            .into_iter()
+            .filter(|pid| *pid != program.pid)
+            .collect();
+        let mut whole = OfProcess::open(&program.threads(), online.events)?;
+        whole.begin()?;
+        let (curves, how) = curves(online, program, &others, &topology, &mut undo, &stopped)?;
+        if let Some(child) = &mut program.child {
+            code = child.wait()?.code().unwrap_or(1);
+        }
+        let instructions: f64 = whole.end()?.values().map(|s| s.instructions).sum();
+        let (profile, summaries) = tabulated(&program.name, curves, &topology, instructions, how)?;
+        measured.extend(summaries);
+        let output = place(online, &program.name)?;
+        let text = toml::to_string(&profile).context("the profile cannot be written as TOML")?;
+        write_atomically(&output, text.as_bytes())?;
+        let points: usize = profile.core.iter().map(|c| c.points.len()).sum();
+        eprintln!(
+            "steer: {points} points of the miss curve; profile in {}",
+            output.display()
+        );
+    }
+    drop(undo);
+    if online.json {
+        print_json(&measured)?;
+    } else {
+        eprint!("{}", summary(&measured));
+    }
+    Ok(ExitCode::from(code as u8))
+}
+
+/// Where a program's profile goes: of several programs, into the folder that was named.
+fn place(online: &Online<'_>, name: &str) -> anyhow::Result<PathBuf> {
+    let file = format!("{}.profile.toml", name.replace('/', "-"));
+    match online.output {
+        Some(folder) if online.pids.len() > 1 => {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            Ok(folder.join(file))
+        }
+        Some(output) => Ok(output.to_owned()),
+        None => Ok(PathBuf::from(file)),
+    }
+}
+
+/// How the curves came about, as a table.
+fn summary(measured: &[Summary]) -> String {
+    let head = [
+        "program",
+        "core type",
+        "stretches",
+        "KiB",
+        "curve",
+        "off by (MPKI)",
+    ];
+    let rows = measured.iter().map(|m| {
+        let form = m.form.clone();
+        let error = m.error_mpki.map(|error| format!("{error:.2}"));
+        vec![
+            m.program.clone(),
+            m.core_type.clone(),
+            m.points.to_string(),
+            format!("{:.0} to {:.0}", m.from_kib, m.to_kib),
+            form.unwrap_or_else(|| "none: too few sizes".into()),
+            error.unwrap_or_else(|| "-".into()),
+        ]
+    });
+    table::plain(&head, rows)
+}
+
+fn curves(
+    online: &Online<'_>,
+    program: &mut Program,
+    others: &[u32],
+    topology: &Topology,
+    undo: &mut Undo,
+    stopped: &AtomicBool,
+) -> anyhow::Result<(Curves, &'static str)> {
+    let root = Path::new("/");
+    let by = online.by.unwrap_or(if Ways::possible(root) {
+        By::Ways
+    } else {
+        By::CoRunners
+    });
+    let mut fillers = CoRunners(Vec::new());
+    let (mut squeeze, how): (Box<dyn Squeeze>, _) = match by {
+        By::Ways => {
+            let ways = Ways::open(root, &program.threads(), whole_kib(topology), undo)?;
+            (
+                Box::new(ways),
+                "way masks of resctrl, everybody else in the other ways",
+            )
+        }
+        By::CoRunners if others.is_empty() => {
+            let brakes = brakes_of_fillers(&mut fillers, topology, undo)?;
+            let pids: Vec<u32> = fillers.0.iter().map(Child::id).collect();
+            let duty = duty(program, brakes, &pids, topology, online.events)?;
+            (
+                Box::new(duty),
+                "co-runners slowed down more or less; cache by share of the misses, or as resctrl tells it",
+            )
+        }
+        By::CoRunners => {
+            let brake = |pid: &u32| Brake::of_other(*pid, undo);
+            let brakes = others.iter().map(brake).collect::<Result<_, _>>()?;
+            let own = Brake::of_other(program.pid, undo)?;
+            let duty = duty(program, brakes, others, topology, online.events)?;
+            (
+                Box::new(duty.with_own(own)),
+                "the programs that it ran with, then itself, slowed down more or less; cache by share of the misses, or as resctrl tells it",
+            )
+        }
+    };
+    let mut source = OfProcess::open(&program.threads(), online.events)?;
+    let dwell = Duration::from_nanos(online.dwell.0);
+    let schedule = Schedule {
+        settle: dwell,
+        dwell,
+        rounds: online.rounds,
+    };
+    let spinner = progress::spinner(&format!("measuring {}", program.name));
+    let mut wait = |time: Duration| {
+        let begun = Instant::now();
+        while begun.elapsed() < time && !stopped.load(Ordering::Relaxed) {
+            std::thread::sleep((time - begun.elapsed().min(time)).min(Duration::from_millis(50)));
+            spinner.tick();
+        }
+    };
+    let mut goes_on = || program.runs() && !stopped.load(Ordering::Relaxed);
+    let curves = sweep(
+        &mut *squeeze,
+        &mut source,
+        schedule,
+        &mut wait,
+        &mut goes_on,
+    );
+    spinner.finish_and_clear();
+    Ok((curves?, how))
+}
+
+/// A filler for each other CPU of the cache that the program runs on, each writing through twice the cache.
+fn brakes_of_fillers(
+    fillers: &mut CoRunners,
+    topology: &Topology,
+    undo: &mut Undo,
+) -> anyhow::Result<Vec<Brake>> {
+    let shared = topology.llc_of(CpuId(0));
+    let sharers = topology
+        .cpus
+        .iter()
+        .filter(|cpu| topology.llc_of(cpu.id) == shared)
+        .count();
+    let bytes = (2.0 * 1024.0 * whole_kib(topology)) as usize;
+    let mut brakes = Vec::new();
+    for _ in 1..sharers.clamp(2, 5) {
+        let mut filler = own::command()?;
+        filler.args(["internal", "fill", &bytes.to_string()]);
+        let child = filler.spawn().context("cannot start a co-runner")?;
+        let pid = child.id();
+        fillers.0.push(child);
+        brakes.push(Brake::new(Path::new("/"), pid, undo)?);
+        undo.at_end(&Step::End(pid))?;
+    }
+    Ok(brakes)
+}
+
+/// Co-runners with their brakes, and what tells how much cache they leave to the program.
+fn duty(
+    program: &Program,
+    brakes: Vec<Brake>,
+    co_runners: &[u32],
+    topology: &Topology,
+    events: &str,
+) -> anyhow::Result<Duty<OfProcess>> {
+    let mut held = Meters::open(Path::new("/"), &["llc_occupancy_bytes"]).ok();
+    if let Some(meters) = &mut held {
+        program
+            .threads()
+            .into_iter()
+            .for_each(|tid| meters.follow(tid));
+    }
+    let threads: Vec<u32> = co_runners.iter().flat_map(|pid| threads_of(*pid)).collect();
+    Ok(Duty::new(
+        brakes,
+        OfProcess::open(&threads, events)?,
+        whole_kib(topology),
+        held,
+    ))
+}
