@@ -105,8 +105,12 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     if let Some(error) = cause.downcast_ref::<CounterError>() {
         return Some(of_counter_error(error));
     }
-    if let Some(OnlineError::Unable { .. }) = cause.downcast_ref::<OnlineError>() {
-        return Some(Kind::Missing);
+    if let Some(error) = cause.downcast_ref::<OnlineError>() {
+        return match error {
+            OnlineError::Unable { .. } => Some(Kind::Missing),
+            OnlineError::Journal(_) => Some(Kind::Io),
+            _ => None,
+        };
     }
     if cause.is::<PolicyError>() {
         return Some(Kind::Usage);

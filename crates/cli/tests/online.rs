@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
-use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +16,11 @@ const BUSY: [&str; 3] = [
 
 fn steer(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
-    command.args(args).current_dir(dir).env("HOME", dir);
+    command
+        .args(args)
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env("RUNTIME_DIRECTORY", dir.join("runtime"));
     command
 }
 
@@ -92,16 +95,18 @@ fn a_curve_is_measured_and_nothing_is_left_behind_not_even_by_a_kill() {
         "{text}"
     );
     assert_eq!(running(&own), Vec::<u32>::new());
+    let journals = || std::fs::read_dir(dir.path().join("runtime")).map_or(0, Iterator::count);
+    assert_eq!(journals(), 0);
 
     let mut killed = steer(&args, dir.path())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    until(|| running(&own).len() >= 2);
+    until(|| !running(&own).is_empty() && journals() > 0);
     std::thread::sleep(Duration::from_millis(300));
     killed.kill().unwrap();
     killed.wait().unwrap();
-    until(|| running(&own).is_empty());
+    until(|| running(&own).is_empty() && journals() == 0);
 }
 
 /// Programs that run together, ended when dropped.
@@ -223,17 +228,26 @@ fn without_the_processors_counters_the_mend_is_told() {
 }
 
 #[test]
-fn what_is_to_be_undone_is_undone_when_the_pipe_ends() {
+fn masks_that_a_killed_measurement_has_set_are_restored() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("schemata");
-    std::fs::write(&file, "L3:0=1").unwrap();
-    let mut keeper = steer(&["internal", "undo"], dir.path())
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut steps = keeper.stdin.take().unwrap();
-    writeln!(steps, "write\t{}\tL3:0=ffff", file.display()).unwrap();
-    drop(steps);
-    assert!(keeper.wait().unwrap().success());
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "L3:0=ffff\n");
+    let schemata = dir.path().join("schemata");
+    std::fs::write(&schemata, "    MB:0=100\n    L3:0=00ff\n").unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let journals = dir.path().join("runtime");
+    std::fs::create_dir(&journals).unwrap();
+    let text = format!(
+        "countersteer-journal/2 {} 1\nline L3:0=ffff L3:0=ff {}\n",
+        boot.trim(),
+        schemata.display()
+    );
+    // Beyond the largest number that a process may have.
+    std::fs::write(journals.join("4194400-0.journal"), text).unwrap();
+    let output = steer(&["restore", "--json"], dir.path()).output().unwrap();
+    let restored: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&restored["journals"], &restored["hints"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(std::fs::read_to_string(&schemata).unwrap(), "L3:0=ffff\n");
+    assert_eq!(std::fs::read_dir(&journals).unwrap().count(), 0);
 }

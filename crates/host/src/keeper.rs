@@ -4,7 +4,7 @@
 //! It is in a session of its own, so that neither signals of the terminal nor those to a process group reach it, and has none
 //! of this one's streams, so that nobody who reads those waits for it.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -23,7 +23,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it; what it is told it reads from its stdin.
+    /// Starts it; the end of its stdin is the end of this process.
     ///
     /// # Errors
     /// It cannot be started.
@@ -37,15 +37,6 @@ impl Keeper {
         let mut process = command.spawn()?;
         let line = process.stdin.take();
         Ok(Self { process, line })
-    }
-
-    /// Tells it something.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn tell(&mut self, text: &str) -> io::Result<()> {
-        let line = self.line.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        line.write_all(text.as_bytes())
     }
 }
 

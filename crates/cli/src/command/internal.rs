@@ -4,13 +4,11 @@ use std::ffi::OsString;
 use std::io::stdin;
 use std::path::Path;
 
-use countersteer_host::{keeper, online::undo, undo::restore_after};
+use countersteer_host::{keeper, undo::restore_after};
 
 /// Arguments.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// Read steps from stdin, and carry them out when it ends
-    Undo,
     /// Write through so many bytes, again and again, for as long as the parent lives
     Fill {
         /// How many
@@ -41,10 +39,6 @@ pub fn guarded(words: &[OsString]) -> bool {
 /// Runs the command.
 pub fn run(args: &Args) {
     match args {
-        Args::Undo => {
-            keeper::settle_in("steer-undo");
-            undo::keep(stdin().lock());
-        }
         Args::Fill { bytes } => fill(*bytes),
     }
 }

@@ -18,10 +18,10 @@ use countersteer_core::topology::Topology;
 use countersteer_core::units::{CpuId, Nanos};
 use countersteer_host::online::counted::OfProcess;
 use countersteer_host::online::duty::{Brake, Duty};
-use countersteer_host::online::undo::{Step, Undo};
 use countersteer_host::online::ways::Ways;
 use countersteer_host::online::{Curves, Schedule, Source as _, Squeeze, sweep};
 use countersteer_host::own;
+use countersteer_host::undo::{Temporary, journal_folder, restore};
 use countersteer_host::virtuals::Meters;
 use countersteer_report::{table, write_atomically};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -29,6 +29,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::command::print_json;
 use crate::error::{Kind, told};
 use crate::progress;
+use crate::steering::guardian;
 use curve::{Summary, tabulated, whole_kib};
 
 /// By what cache is taken from a program.
@@ -179,9 +180,11 @@ pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
     check(online)?;
     let machine = countersteer_host::topology::detect(Path::new("/"))?;
     let topology = Topology::new(&machine);
-    let mut keeper = own::command()?;
-    keeper.args(["internal", "undo"]);
-    let mut undo = Undo::start(keeper)?;
+    // What a killed run has left.
+    restore(&journal_folder())?;
+    // The first to come and the last to go.
+    let _guardian = guardian::start();
+    let mut undo = Temporary::begin(&journal_folder())?;
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stopped))
@@ -268,7 +271,7 @@ fn curves(
     program: &mut Program,
     others: &[u32],
     topology: &Topology,
-    undo: &mut Undo,
+    undo: &mut Temporary,
     stopped: &AtomicBool,
 ) -> anyhow::Result<(Curves, &'static str)> {
     let root = Path::new("/");
@@ -337,7 +340,7 @@ fn curves(
 fn brakes_of_fillers(
     fillers: &mut CoRunners,
     topology: &Topology,
-    undo: &mut Undo,
+    undo: &mut Temporary,
 ) -> anyhow::Result<Vec<Brake>> {
     let shared = topology.llc_of(CpuId(0));
     let sharers = topology
@@ -352,9 +355,10 @@ fn brakes_of_fillers(
         filler.args(["internal", "fill", &bytes.to_string()]);
         let child = filler.spawn().context("cannot start a co-runner")?;
         let pid = child.id();
+        let journalled = undo.helper(&child);
         fillers.0.push(child);
+        journalled?;
         brakes.push(Brake::new(Path::new("/"), pid, undo)?);
-        undo.at_end(&Step::End(pid))?;
     }
     Ok(brakes)
 }

@@ -5,7 +5,7 @@ pub mod engine;
 pub mod executables;
 pub mod exposition;
 pub mod governed;
-mod guardian;
+pub mod guardian;
 pub mod here;
 mod hints;
 pub mod host;

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::undo::{Step, Undo};
 use super::{OnlineError, Seen, Source, Squeeze};
 use crate::counters::{pidfd, send_signal};
+use crate::undo::Temporary;
+use crate::undo::entry::Entry;
 use crate::virtuals::Meters;
 
 /// Percent of the time that the co-runner runs, by setting.
@@ -49,7 +50,7 @@ impl Brake {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn new(root: &Path, pid: u32, undo: &mut Undo) -> Result<Self, OnlineError> {
+    pub fn new(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Self, OnlineError> {
         match group(root, pid, undo)? {
             Some(folder) => Ok(Self::Group(folder)),
             None => Signals::start(pid).map(Self::Signals),
@@ -60,8 +61,8 @@ impl Brake {
     ///
     /// # Errors
     /// The process is gone, or a thread cannot be started.
-    pub fn of_other(pid: u32, undo: &mut Undo) -> Result<Self, OnlineError> {
-        undo.at_end(&Step::Continue(pid))?;
+    pub fn of_other(pid: u32, undo: &mut Temporary) -> Result<Self, OnlineError> {
+        undo.stopped(pid)?;
         Signals::start(pid).map(Self::Signals)
     }
 
@@ -104,13 +105,13 @@ fn set_frozen(folder: &Path, frozen: bool) -> Result<(), OnlineError> {
 }
 
 /// A control group with a limit for the process, if one can be made.
-fn group(root: &Path, pid: u32, undo: &mut Undo) -> Result<Option<PathBuf>, OnlineError> {
+fn group(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Option<PathBuf>, OnlineError> {
     let mount = root.join("sys/fs/cgroup");
     let folder = mount.join(format!("countersteer-{}-{pid}", std::process::id()));
     if !mount.join("cgroup.controllers").is_file() {
         return Ok(None);
     }
-    undo.at_end(&Step::Remove(&folder))?;
+    undo.write(Entry::Group(folder.clone()))?;
     if fs::create_dir(&folder).is_err() {
         return Ok(None);
     }
@@ -255,8 +256,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::process::{Child, Command};
 
-    fn undo() -> Undo {
-        Undo::start(Command::new("cat")).unwrap()
+    fn undo() -> Temporary {
+        let folder = tempfile::tempdir().unwrap();
+        Temporary::begin(folder.path()).unwrap()
     }
 
     fn busy() -> Child {

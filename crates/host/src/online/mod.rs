@@ -2,17 +2,17 @@
 //!
 //! Stage: beside a running program. Input: its counters ([`Source`]), and something that takes cache from it ([`Squeeze`]): way
 //! masks of resctrl ([`ways`]) or co-runners that are slowed down ([`duty`]; PMCTrack, section 4.3.1). Output: [`Point`]s by core
-//! type. Whatever is changed on the machine is undone by a process of its own ([`undo`]), which also sees this one killed.
+//! type. Whatever is changed on the machine stands in an undo journal before ([`crate::undo`]).
 
 pub mod counted;
 pub mod duty;
-pub mod undo;
 pub mod ways;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::counters::CounterError;
+use crate::undo::JournalError;
 
 /// What a program did in a stretch, on one core type.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -48,6 +48,9 @@ pub enum OnlineError {
     /// Counters cannot be opened or read.
     #[error(transparent)]
     Counters(#[from] CounterError),
+    /// The undo journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// A file of the machine cannot be read or written.
     #[error("cannot {doing} {}: {source}; {mend}", path.display())]
     File {

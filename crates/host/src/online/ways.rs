@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::undo::{Step, Undo};
 use super::{OnlineError, Seen, Squeeze};
 use crate::resctrl::{Groups, Kernel, Masks, PREFIX, mount};
+use crate::undo::Temporary;
+use crate::undo::entry::Entry;
 
 /// Most settings of a sweep.
 const MOST_SETTINGS: usize = 8;
@@ -53,7 +54,7 @@ impl Ways {
         root: &Path,
         tids: &[u32],
         llc_kib: f64,
-        undo: &mut Undo,
+        undo: &mut Temporary,
     ) -> Result<Self, OnlineError> {
         let mount = mount(root);
         let unable = |why: String, mend: &str| OnlineError::Unable {
@@ -68,6 +69,7 @@ impl Ways {
                 "mount resctrl without `cdp`: umount it, then `mount -t resctrl resctrl /sys/fs/resctrl`",
             ));
         };
+        let line = line.clone();
         let Masks { ways, least, .. } = masks;
         if ways < 2 * least {
             return Err(unable(
@@ -76,14 +78,6 @@ impl Ways {
             ));
         }
         let group = mount.join(format!("{PREFIX}{}-ways", std::process::id()));
-        undo.at_end(&Step::Write(&mount.join("schemata"), line))?;
-        undo.at_end(&Step::Remove(&group))?;
-        Kernel.make(&group).map_err(|source| OnlineError::File {
-            doing: "make",
-            path: group.clone(),
-            source,
-            mend: "run as root, and remove groups that nobody needs",
-        })?;
         let own = Self {
             counts: counts(ways, least),
             way_kib: llc_kib / f64::from(ways),
@@ -91,6 +85,15 @@ impl Ways {
             group,
             masks,
         };
+        own.journal(&line, undo)?;
+        Kernel
+            .make(&own.group)
+            .map_err(|source| OnlineError::File {
+                doing: "make",
+                path: own.group.clone(),
+                source,
+                mend: "run as root, and remove groups that nobody needs",
+            })?;
         for tid in tids {
             // One that has ended is not missed.
             match Kernel.assign(&own.group, *tid) {
@@ -101,6 +104,29 @@ impl Ways {
             }
         }
         Ok(own)
+    }
+
+    /// Writes down what will be made and set, before it is.
+    fn journal(&self, before: &str, undo: &mut Temporary) -> Result<(), OnlineError> {
+        for setting in 0..self.counts.len() {
+            undo.write(Entry::Line {
+                file: self.mount.join("schemata"),
+                before: before.to_owned(),
+                set: self.schemata(self.others(setting)),
+            })?;
+        }
+        undo.write(Entry::Group(self.group.clone()))?;
+        Ok(())
+    }
+
+    /// Ways of the program.
+    fn own(&self, setting: usize) -> u64 {
+        self.masks.mask(0, self.counts[setting])
+    }
+
+    /// Ways of all others.
+    fn others(&self, setting: usize) -> u64 {
+        self.masks.mask(0, self.masks.ways) & !self.own(setting)
     }
 
     fn schemata(&self, mask: u64) -> String {
@@ -131,12 +157,11 @@ impl Squeeze for Ways {
     }
 
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError> {
-        let own = self.masks.mask(0, self.counts[setting]);
-        let all = self.masks.mask(0, self.masks.ways);
-        debug_assert!((all & !own).count_ones() >= self.masks.least);
+        let (own, others) = (self.own(setting), self.others(setting));
+        debug_assert!(others.count_ones() >= self.masks.least);
         // Both masks are stretches without holes, which some processors ask for.
         write(&self.group.join("schemata"), &self.schemata(own))?;
-        write(&self.mount.join("schemata"), &self.schemata(all & !own))
+        write(&self.mount.join("schemata"), &self.schemata(others))
     }
 
     fn begin(&mut self) -> Result<(), OnlineError> {
@@ -151,7 +176,6 @@ impl Squeeze for Ways {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::process::Command;
     use std::rc::Rc;
     use std::time::Duration;
 
@@ -173,13 +197,8 @@ mod tests {
         root
     }
 
-    /// Collects the steps instead of carrying them out.
-    fn undo(root: &Path) -> Undo {
-        let mut command = Command::new("sh");
-        command
-            .arg("-c")
-            .arg(format!("cat > {}", root.join("steps").display()));
-        Undo::start(command).unwrap()
+    fn undo(root: &Path) -> Temporary {
+        Temporary::begin(&root.join("journals")).unwrap()
     }
 
     /// Sets the pretended program's ways to those of the mask in its group.
@@ -214,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_give_the_curve_and_are_told_to_be_undone() {
+    fn masks_give_the_curve_and_are_undone() {
         let root = machine();
         let mut undo = undo(root.path());
         let ways = Ways::open(root.path(), &[70, 71], 16.0 * 1024.0, &mut undo).unwrap();
@@ -247,15 +266,18 @@ mod tests {
                 .all(|(kib, mpki)| (kib / 1024.0 * mpki - 1.0).abs() < 1e-9),
             "{mpki:?}"
         );
-        drop(undo);
-        let steps = fs::read_to_string(root.path().join("steps")).unwrap();
         let schemata = root.path().join("sys/fs/resctrl/schemata");
-        let expected = format!(
-            "write\t{}\tL3:0=ffff;1=ffff\nremove\t{}\n",
-            schemata.display(),
-            group.display()
-        );
-        assert_eq!(steps, expected);
+        let text = || fs::read_to_string(&schemata).unwrap();
+        assert_ne!(text(), "L3:0=ffff;1=ffff\n");
+        // The kernel removes a group with its files.
+        for file in ["tasks", "schemata"] {
+            fs::remove_file(group.join(file)).unwrap();
+        }
+        drop(undo);
+        assert_eq!(text(), "L3:0=ffff;1=ffff\n");
+        assert!(!group.exists());
+        let journals = fs::read_dir(root.path().join("journals")).unwrap();
+        assert_eq!(journals.count(), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use countersteer_core::cpuset::CpuSet;
 use countersteer_core::placement::Clamp;
 
-use super::entry::{Entry, Touched};
+use super::entry::{Entry, Process, Touched};
 
 /// Changes of one attribute of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +44,10 @@ pub(crate) struct Changes {
     pub(crate) clamp: Changed<Clamp>,
     pub(crate) lines: BTreeMap<PathBuf, Line>,
     pub(crate) groups: BTreeSet<PathBuf>,
-    /// Processes by number, with their starts.
-    pub(crate) helpers: BTreeMap<u32, u64>,
+    /// Processes that must not outlive this one.
+    pub(crate) helpers: BTreeSet<Process>,
+    /// Processes that are stopped at times.
+    pub(crate) stopped: BTreeSet<Process>,
 }
 
 impl Changes {
@@ -62,7 +64,8 @@ impl Changes {
                 self.lines.get(file).is_some_and(|l| l.set.contains(set))
             }
             Entry::Group(folder) => self.groups.contains(folder),
-            Entry::Helper { pid, started } => self.helpers.get(pid) == Some(started),
+            Entry::Helper(process) => self.helpers.contains(process),
+            Entry::Stopped(process) => self.stopped.contains(process),
         }
     }
 
@@ -91,8 +94,11 @@ impl Changes {
             Entry::Group(folder) => {
                 self.groups.insert(folder);
             }
-            Entry::Helper { pid, started } => {
-                self.helpers.insert(pid, started);
+            Entry::Helper(process) => {
+                self.helpers.insert(process);
+            }
+            Entry::Stopped(process) => {
+                self.stopped.insert(process);
             }
         }
     }
@@ -123,10 +129,8 @@ impl Changes {
             }));
         }
         entries.extend(self.groups.iter().cloned().map(Entry::Group));
-        entries.extend(self.helpers.iter().map(|(pid, started)| Entry::Helper {
-            pid: *pid,
-            started: *started,
-        }));
+        entries.extend(self.helpers.iter().copied().map(Entry::Helper));
+        entries.extend(self.stopped.iter().copied().map(Entry::Stopped));
         entries
     }
 }

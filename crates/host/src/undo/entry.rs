@@ -4,7 +4,7 @@
 //! the first time, and `affinity-set CPUS` before a mask is first set on any thread; `nice` and `clamp` likewise. `line BEFORE SET
 //! FILE` comes before a line is written into a file of the kernel's, with blanks in lines written as `\s`. `group FOLDER` comes
 //! before a group of resctrl or a control group is made, `helper PID STARTED` after a process was started that must not outlive
-//! its parent.
+//! its parent, and `stopped PID STARTED` before a process is stopped and continued by signals.
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -39,10 +39,16 @@ pub(crate) enum Entry {
         set: String,
     },
     Group(PathBuf),
-    Helper {
-        pid: u32,
-        started: u64,
-    },
+    Helper(Process),
+    Stopped(Process),
+}
+
+/// A process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// When it was started, in clock ticks since the machine started.
+    pub(crate) started: u64,
 }
 
 /// A value of an attribute as text without blanks.
@@ -112,7 +118,8 @@ impl Display for Entry {
                 write!(f, "line {before} {set} {}", file.display())
             }
             Self::Group(folder) => write!(f, "group {}", folder.display()),
-            Self::Helper { pid, started } => write!(f, "helper {pid} {started}"),
+            Self::Helper(process) => write!(f, "helper {} {}", process.pid, process.started),
+            Self::Stopped(process) => write!(f, "stopped {} {}", process.pid, process.started),
         }
     }
 }
@@ -148,14 +155,17 @@ fn parse(line: &str) -> Option<Entry> {
             }
         }
         "group" => Entry::Group(rest.into()),
-        "helper" => {
-            let (pid, started) = rest.split_once(' ')?;
-            Entry::Helper {
-                pid: pid.parse().ok()?,
-                started: started.parse().ok()?,
-            }
-        }
+        "helper" => Entry::Helper(process(rest)?),
+        "stopped" => Entry::Stopped(process(rest)?),
         _ => return None,
+    })
+}
+
+fn process(text: &str) -> Option<Process> {
+    let (pid, started) = text.split_once(' ')?;
+    Some(Process {
+        pid: pid.parse().ok()?,
+        started: started.parse().ok()?,
     })
 }
 
@@ -213,11 +223,18 @@ mod tests {
                 "group /sys/fs/resctrl/countersteer-7 share0",
             ),
             (
-                Entry::Helper {
+                Entry::Helper(Process {
                     pid: 9,
                     started: 100,
-                },
+                }),
                 "helper 9 100",
+            ),
+            (
+                Entry::Stopped(Process {
+                    pid: 9,
+                    started: 100,
+                }),
+                "stopped 9 100",
             ),
         ];
         for (entry, text) in entries {

@@ -1,6 +1,6 @@
 //! Restores what is not an attribute of threads: lines of files, groups, helper processes.
 //!
-//! Input: what a journal has. Output: helpers have ended; groups of resctrl and control groups by this program's name are gone,
+//! Input: what a journal has. Output: helpers have ended; stopped processes run on; groups of resctrl and control groups by this program's name are gone,
 //! and their threads back in the group of all; lines are as they were where they are still among those that were set.
 
 use std::fs;
@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::changes::{Changes, Line};
+use super::entry::Process;
 use super::restored::Restored;
 use crate::resctrl::{Groups, PREFIX};
 use crate::task;
@@ -22,10 +23,16 @@ const TRY: Duration = Duration::from_millis(20);
 
 /// Undoes all of them.
 pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut Restored) {
-    for (pid, started) in &changes.helpers {
-        if task::stat(*pid, *pid).is_some_and(|now| now.started == *started) {
-            // One that has ended is not missed.
-            let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
+    let signals = [
+        (&changes.helpers, Signal::SIGKILL),
+        (&changes.stopped, Signal::SIGCONT),
+    ];
+    for (processes, signal) in signals {
+        for Process { pid, started } in processes {
+            if task::stat(*pid, *pid).is_some_and(|now| now.started == *started) {
+                // One that has ended is not missed.
+                let _ = kill(Pid::from_raw(*pid as i32), signal);
+            }
         }
     }
     for group in &changes.groups {
@@ -142,7 +149,7 @@ mod tests {
         let mut helper = command.arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = helper.id();
         let started = task::stat(pid, pid).unwrap().started;
-        let of = |started| changes([Entry::Helper { pid, started }]);
+        let of = |started| changes([Entry::Helper(Process { pid, started })]);
         undone(&of(started + 1));
         assert!(helper.try_wait().unwrap().is_none());
         undone(&of(started));

@@ -25,7 +25,7 @@ const COMPACT_BYTES: usize = 1 << 20;
 
 /// A journal that is being written.
 #[derive(Debug)]
-pub struct Journal {
+pub(crate) struct Journal {
     /// Locked: whoever finds it unlocked knows that its engine is gone.
     file: Flock<File>,
     path: PathBuf,
@@ -37,10 +37,7 @@ pub struct Journal {
 
 impl Journal {
     /// A new journal in a folder, which is made if need be.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn create(folder: &Path) -> Result<Self, JournalError> {
+    pub(crate) fn create(folder: &Path) -> Result<Self, JournalError> {
         let failed = |source| JournalError {
             path: folder.to_owned(),
             source,

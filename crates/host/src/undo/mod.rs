@@ -15,14 +15,16 @@ mod leftovers;
 mod orphans;
 pub(crate) mod restore;
 mod restored;
+mod temporary;
 
 use std::path::PathBuf;
 
 pub use folder::{journal_folder, make_folder};
-pub use journal::Journal;
+pub(crate) use journal::Journal;
 pub use leftovers::{hold, listens};
 pub use restore::{restore, restore_after, undo_own};
 pub use restored::Restored;
+pub use temporary::Temporary;
 
 /// A journal that cannot be written or read. Nothing is changed that was not written down before.
 #[derive(Debug, thiserror::Error)]
