@@ -21,7 +21,9 @@ pub enum Side {
 }
 
 impl Side {
-    fn takes(self, access: Access) -> bool {
+    /// Whether an access is on this side.
+    #[must_use]
+    pub fn takes(self, access: Access) -> bool {
         match self {
             Self::Data => access != Access::Fetch,
             Self::Code => access == Access::Fetch,

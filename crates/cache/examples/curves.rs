@@ -1,0 +1,65 @@
+//! What stack distances and the forest cost, each by itself, in CPU time without the reading of the trace.
+//!
+//! `cargo run --release -p countersteer-cache --example curves -- TRACE...`
+
+use std::error::Error;
+use std::fs::File;
+use std::io::BufReader;
+
+use countersteer_cache::curve::{Curve, Side};
+use countersteer_cache::trace::Blocks;
+use countersteer_cache::wire::{Decoder, What};
+
+/// CPU time of this thread so far, in nanoseconds; Linux only.
+fn cpu_ns() -> Result<u64, Box<dyn Error>> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let first = text.split_whitespace().next();
+    Ok(first
+        .ok_or("/proc/thread-self/schedstat is empty")?
+        .parse()?)
+}
+
+/// Lines of all data accesses in a trace, in order.
+fn lines(path: &str) -> Result<Vec<u64>, Box<dyn Error>> {
+    let mut blocks = Blocks::new(path, BufReader::new(File::open(path)?))?;
+    let mut lines = Vec::new();
+    while let Some((_, words)) = blocks.next_block()? {
+        let mut decoder = Decoder::new(&words);
+        while let Some(event) = decoder.next_event()? {
+            if let What::Access(access) = event.what
+                && Side::Data.takes(access)
+            {
+                lines.push(event.line);
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// CPU seconds that a curve takes for these lines.
+fn seconds(lines: &[u64], stack: bool, forest: bool) -> Result<f64, Box<dyn Error>> {
+    let mut curve = Curve::new(Side::Data, stack.then_some(1.0), forest);
+    let before = cpu_ns()?;
+    lines.iter().for_each(|line| curve.touch(*line));
+    let after = cpu_ns()?;
+    // A result that is used, so that the work cannot be left out.
+    std::hint::black_box(&curve);
+    Ok((after - before) as f64 * 1e-9)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("trace\taccesses\tstack s\tM/s\tforest s\tM/s");
+    for path in std::env::args().skip(1) {
+        let lines = lines(&path)?;
+        let stack = seconds(&lines, true, false)?;
+        let forest = seconds(&lines, false, true)?;
+        let millions = lines.len() as f64 * 1e-6;
+        println!(
+            "{path}\t{}\t{stack:.2}\t{:.1}\t{forest:.2}\t{:.1}",
+            lines.len(),
+            millions / stack,
+            millions / forest
+        );
+    }
+    Ok(())
+}
