@@ -1,8 +1,10 @@
-//! Where output goes: checked before hours of work, not after.
+//! Output: data on stdout, and files, checked before hours of work, not after.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use countersteer_core::printable::printable_lines;
 
 use crate::error::{Kind, told};
 
@@ -61,4 +63,39 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     // A name that nobody can guess, or none at all: what lies there is never opened.
     tempfile::tempfile_in(parent).with_context(|| format!("cannot write {shown}"))?;
     Ok(())
+}
+
+/// Prints text to stdout. Of what steers a terminal there is what tables are emphasised by, and nothing of names from outside.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut shown = String::with_capacity(text.len());
+    for bold in text.split_inclusive(RESET) {
+        let (bold, end) = bold.strip_suffix(RESET).map_or((bold, ""), |b| (b, RESET));
+        let mut parts = bold.split(BOLD);
+        shown += &printable_lines(parts.next().unwrap_or_default());
+        for part in parts {
+            shown += BOLD;
+            shown += &printable_lines(part);
+        }
+        shown += end;
+    }
+    print_raw(&shown)
+}
+
+/// What emphasis in tables begins and ends with.
+const BOLD: &str = "\x1b[1m";
+const RESET: &str = "\x1b[0m";
+
+/// Prints data to stdout as it is.
+pub fn print_raw(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Prints a value as JSON to stdout.
+pub fn print_json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
+    print_raw(&serde_json::to_string_pretty(value)?)
 }

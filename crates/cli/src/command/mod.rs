@@ -32,11 +32,9 @@ pub mod why;
 pub mod workload;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
-use countersteer_core::printable::printable_lines;
 
 /// Steers threads to the right cores from what the hardware's counters say.
 ///
@@ -116,6 +114,7 @@ enum Command {
     Internal(internal::Args),
 }
 
+pub use crate::output::{print, print_json, print_raw};
 pub use examples::command;
 
 /// The command line as it was typed, with the program's name first; or a help, or an error of usage.
@@ -159,39 +158,4 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
-}
-
-/// Prints text to stdout. Of what steers a terminal there is what tables are emphasised by, and nothing of names from outside.
-pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut shown = String::with_capacity(text.len());
-    for bold in text.split_inclusive(RESET) {
-        let (bold, end) = bold.strip_suffix(RESET).map_or((bold, ""), |b| (b, RESET));
-        let mut parts = bold.split(BOLD);
-        shown += &printable_lines(parts.next().unwrap_or_default());
-        for part in parts {
-            shown += BOLD;
-            shown += &printable_lines(part);
-        }
-        shown += end;
-    }
-    print_raw(&shown)
-}
-
-/// What emphasis in tables begins and ends with.
-const BOLD: &str = "\x1b[1m";
-const RESET: &str = "\x1b[0m";
-
-/// Prints data to stdout as it is.
-pub fn print_raw(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
-    }
-    Ok(out.flush()?)
-}
-
-/// Prints a value as JSON to stdout.
-pub fn print_json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
-    print_raw(&serde_json::to_string_pretty(value)?)
 }

@@ -26,8 +26,8 @@ use countersteer_host::virtuals::Meters;
 use countersteer_report::{table, write_atomically};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::command::print_json;
 use crate::error::{Kind, told};
+use crate::output::print_json;
 use crate::progress;
 use crate::steering::guardian;
 use curve::{Summary, tabulated, whole_kib};
