@@ -13,6 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use countersteer_host::own;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
@@ -115,6 +116,7 @@ impl Helper {
     /// # Errors
     /// It cannot be started.
     pub fn start(command: &mut Command) -> io::Result<Self> {
+        own::end_with_this_thread(command);
         let mut left = locked(&LEFT);
         let child = Arc::new(Mutex::new(command.spawn()?));
         left.helpers.push(Arc::clone(&child));

@@ -5,9 +5,14 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
 
 struct Given {
     words: Vec<OsString>,
@@ -36,6 +41,23 @@ pub fn given() -> Option<Command> {
 /// The file of this process cannot be found.
 pub fn command() -> io::Result<Command> {
     given().map_or_else(|| std::env::current_exe().map(Command::new), Ok)
+}
+
+/// The kernel kills the process when the thread that starts it ends, however it does: for processes that this thread waits for. What
+/// they have forked themselves goes on.
+pub fn end_with_this_thread(command: &mut Command) {
+    let parent = Pid::this();
+    let tie = move || {
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        if getppid() == parent {
+            Ok(())
+        } else {
+            // It ended before the tie was there.
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+    };
+    // SAFETY: between fork and exec only two system calls are made; nothing is allocated, no lock taken.
+    unsafe { command.pre_exec(tie) };
 }
 
 /// The folder of what belongs to this program.

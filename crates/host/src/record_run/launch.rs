@@ -5,15 +5,14 @@
 //! SIGTERM and SIGHUP end the program, not the caller, which still has a profile to write.
 
 use std::ffi::OsString;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::personality::{self, Persona};
-use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, getppid};
+use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -22,6 +21,7 @@ use super::layout::{COMMAND_FILE, ENDED_SELF};
 use super::program::Program;
 use super::raw::{self, ControlState};
 use super::{RecordError, RecordOptions};
+use crate::own;
 
 /// Longest sleep between two looks at the program.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -65,7 +65,7 @@ pub fn launch(setup: &Setup, options: &RecordOptions) -> Result<Outcome, RecordE
     };
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let mut command = command(&wrapper, &setup.program, options);
-    end_with_this_thread(&mut command);
+    own::end_with_this_thread(&mut command);
     let mut child = spawn(command).map_err(failed)?;
     let (status, interrupted) = wait(&mut child, &mut signals, setup, options).map_err(failed)?;
     let control = raw::read_control(&setup.control)?;
@@ -150,22 +150,6 @@ pub fn spawn(mut command: Command) -> std::io::Result<Child> {
         let _ = personality::set(before);
     }
     child
-}
-
-/// The kernel kills the program when the thread that starts it ends: this one waits for it. What it has forked itself goes on.
-fn end_with_this_thread(command: &mut Command) {
-    let parent = Pid::this();
-    let tie = move || {
-        prctl::set_pdeathsig(Signal::SIGKILL)?;
-        if getppid() == parent {
-            Ok(())
-        } else {
-            // It ended before the tie was there.
-            Err(std::io::ErrorKind::BrokenPipe.into())
-        }
-    };
-    // SAFETY: between fork and exec only two system calls are made; nothing is allocated, no lock taken.
-    unsafe { command.pre_exec(tie) };
 }
 
 fn wait(
