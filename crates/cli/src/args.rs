@@ -10,6 +10,12 @@ use crate::inside::Bpf;
 use crate::session::time;
 use crate::steering::engine::EngineName;
 
+/// The number of a process.
+pub fn pid(text: &str) -> Result<u32, String> {
+    let wrong = "it is no number of a process; `pgrep NAME` prints those of a program";
+    text.parse().map_err(|_| wrong.to_owned())
+}
+
 /// What is counted: `stat` and `top`.
 #[derive(Debug, clap::Args)]
 pub struct EventArgs {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_core::counters::{Metric, MetricGroup};
 use countersteer_core::machine::Machine;
+use countersteer_core::profile::Profile;
 use include_dir::{Dir, include_dir};
 
 use crate::error::{Kind, told};
@@ -37,6 +38,12 @@ pub fn read(path: &Path) -> anyhow::Result<Text> {
         text,
         shipped: false,
     })
+}
+
+/// A profile of one's own.
+pub fn profile(path: &Path) -> anyhow::Result<Profile> {
+    let text = read(path)?;
+    Profile::parse(&text.path, &text.text).map_err(|why| PROFILE.explain(&text, why.into()))
 }
 
 /// A shipped profile, by its path below `profiles/`.
@@ -176,12 +183,15 @@ fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<
             text: text.into(),
             shipped: true,
         }),
-        None => Err(told(
-            Kind::Missing,
-            format!(
-                "there is no {what} `{name}`: give a file, or one of {}",
-                names(dir).join(", ")
-            ),
-        )),
+        None => {
+            let known = names(dir).join(", ");
+            let why = if path.is_dir() {
+                format!("`{name}` is a folder, and no {what}")
+            } else {
+                format!("there is no {what} `{name}`")
+            };
+            let why = format!("{why}: give a file, or one of {known}");
+            Err(told(Kind::Missing, why))
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_cache::curve::{Curve, Side};
 use countersteer_cache::trace::{Blocks, MAGIC};
-use countersteer_core::profile::{MissCurve, Profile};
+use countersteer_core::profile::MissCurve;
 use countersteer_report::{number, profile_view, write_atomically};
 use serde::Serialize;
 
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return company::run(args, machine);
     }
     let [input] = args.inputs.as_slice() else {
-        let why = "how several programs share a cache depends on how fast they run: name a machine (-m core2-quad)";
+        let why = "how several programs share a cache depends on how fast they run: name a machine (-M core2-quad)";
         return Err(told(Kind::Usage, why));
     };
     let sizes = if args.sizes.is_empty() {
@@ -139,12 +139,11 @@ fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
     if !matches!(extension, Some("json" | "toml")) {
         return Ok(None);
     }
-    let text = library::read(input)?;
-    let profile = Profile::parse(&text.path, &text.text)?;
+    let profile = library::profile(input)?;
     let curve = profile.miss_curve().ok_or_else(|| {
         let why = format!(
             "{}: it holds misses for fewer than two cache sizes",
-            text.path
+            input.display()
         );
         told(Kind::BadInput, why)
     })?;
@@ -171,7 +170,9 @@ fn of_stream(input: &Path, args: &Args, sizes: &[u64]) -> anyhow::Result<Table> 
         Box::new(BufReader::with_capacity(1 << 20, file))
     };
     let mut curve = Curve::new(args.side, Some(args.sample.unwrap_or(1.0)), true);
-    let front = stream.fill_buf()?;
+    let front = stream
+        .fill_buf()
+        .with_context(|| format!("cannot read {shown}"))?;
     let name = if front.starts_with(&MAGIC[..front.len().clamp(1, 8)]) {
         traced(&shown, stream, &mut curve)?
     } else {

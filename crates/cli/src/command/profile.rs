@@ -17,6 +17,7 @@ use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
 
 use super::{print, print_json};
+use crate::args::pid;
 use crate::error::{Kind, told};
 use crate::interrupt::Helper;
 use crate::library::{self, Text};
@@ -53,6 +54,7 @@ pub struct Args {
         short,
         long,
         value_name = "PID",
+        value_parser = pid,
         requires = "online",
         conflicts_with = "command"
     )]
@@ -219,8 +221,7 @@ pub(super) fn watched(mut options: RecordOptions) -> anyhow::Result<Recording> {
 }
 
 fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
-    let text = library::read(file)?;
-    let profile = Profile::parse(&text.path, &text.text)?;
+    let profile = library::profile(file)?;
     if let Some(path) = plot {
         write_atomically(path, profile_view::svg(&profile)?.as_bytes())?;
         eprintln!("steer: miss curve in {}", path.display());

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, store};
 use countersteer_cache::trace::{Blocks, MAGIC};
-use countersteer_core::profile::Profile;
 use countersteer_core::signature::{Signature, WAYS};
 use countersteer_report::write_atomically;
 
@@ -139,20 +138,19 @@ fn of_input(path: &Path) -> anyhow::Result<Carried> {
 }
 
 fn of_profile(path: &Path) -> anyhow::Result<Carried> {
-    let text = library::read(path)?;
-    let profile = Profile::parse(&text.path, &text.text)?;
+    let profile = library::profile(path)?;
     let whole = 0.0..profile.instructions() as f64;
     let signature = countersteer_sim::progress::signature(&profile, whole).ok_or_else(|| {
         let why = format!(
             "{}: a tabulated profile says nothing about other caches than those it was measured on",
-            text.path
+            path.display()
         );
         told(Kind::BadInput, why)
     })?;
     Ok(Carried {
         schema: SCHEMA.into(),
         name: profile.name().chars().take(16).collect(),
-        inputs: vec![text.path],
+        inputs: vec![path.display().to_string()],
         instructions: profile.instructions(),
         misses: *signature.counts(),
         phases: Vec::new(),

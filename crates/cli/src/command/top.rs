@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Crowd, Pmus, Request, Session, Target};
 
-use crate::args::EventArgs;
+use crate::args::{EventArgs, pid};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, inside};
@@ -35,7 +35,7 @@ use crate::virtuals::{Bank, Wanted};
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
 pub struct Args {
     /// Processes with all their threads
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', group = "whom")]
+    #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',', group = "whom")]
     pid: Vec<u32>,
     /// Time between two looks: 200ms, 1s
     #[arg(short, long, value_name = "TIME", value_parser = time, default_value = "1s")]

@@ -9,6 +9,7 @@ use countersteer_core::units::{Nanos, ProgramId};
 use countersteer_core::workload::{Workload, WorkloadProgram};
 use countersteer_host::live::{Crew, Root, Start};
 
+use crate::args::pid;
 use crate::error::{Kind, told};
 use crate::library;
 use countersteer_lab::plan;
@@ -26,6 +27,7 @@ pub struct Whom {
         long,
         alias = "attach",
         value_name = "PID",
+        value_parser = pid,
         value_delimiter = ','
     )]
     pid: Vec<u32>,

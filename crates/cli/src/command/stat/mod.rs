@@ -14,7 +14,7 @@ use countersteer_core::units::Nanos;
 use countersteer_host::counters::{CoreTypes, CounterError, Pmus, Request, Session, Target};
 use countersteer_report::readings::Style;
 
-use crate::args::EventArgs;
+use crate::args::{EventArgs, pid};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, told};
 use crate::inside::{Bpf, inside};
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "N:EVENT", conflicts_with = "interval")]
     every: Option<String>,
     /// Processes with all their threads
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', group = "whom")]
+    #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',', group = "whom")]
     pid: Vec<u32>,
     /// Single threads
     #[arg(short, long, value_name = "TID", value_delimiter = ',', group = "whom")]
