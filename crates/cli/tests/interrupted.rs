@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// A program without an end.
 const ENDLESS: [&str; 3] = ["sh", "-c", "while :; do :; done"];
 
-/// Who gets the signal: `steer` alone, as by `kill`, or all of its process group, as by a terminal.
+/// Where the signal goes: to `steer` alone, as by `kill`, or to all of its process group, as by a terminal.
 #[derive(Clone, Copy, Debug)]
 enum To {
     Steer,
@@ -123,7 +123,7 @@ fn said(output: &Output) -> String {
     said
 }
 
-/// A moment after the program has begun, and who gets the signal.
+/// A moment after the program has begun, and where the signal goes.
 fn moments() -> impl Iterator<Item = (Duration, To)> {
     let delays = [0, 50, 500].map(Duration::from_millis);
     delays.into_iter().zip([To::Steer, To::Group, To::Steer])

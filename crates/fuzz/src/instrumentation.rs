@@ -33,7 +33,7 @@ pub fn ready() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a program is there and tells its version.
+/// Whether a program is installed: it prints its version.
 pub fn runs(program: &str) -> bool {
     let tried = Command::new(program).arg("--version").output();
     tried.is_ok_and(|output| output.status.success())

@@ -295,7 +295,7 @@ fn curves(
             let duty = duty(program, brakes, &pids, topology, online.events)?;
             (
                 Box::new(duty),
-                "co-runners slowed down more or less; cache by share of the misses, or as resctrl tells it",
+                "co-runners slowed down more or less; cache by share of the misses, or by resctrl's monitoring",
             )
         }
         By::CoRunners => {
@@ -305,7 +305,7 @@ fn curves(
             let duty = duty(program, brakes, others, topology, online.events)?;
             (
                 Box::new(duty.with_own(own)),
-                "the programs that it ran with, then itself, slowed down more or less; cache by share of the misses, or as resctrl tells it",
+                "the programs that it ran with, then itself, slowed down more or less; cache by share of the misses, or by resctrl's monitoring",
             )
         }
     };
@@ -363,7 +363,7 @@ fn brakes_of_fillers(
     Ok(brakes)
 }
 
-/// Co-runners with their brakes, and what tells how much cache they leave to the program.
+/// Co-runners with their brakes, and how much cache they leave to the program.
 fn duty(
     program: &Program,
     brakes: Vec<Brake>,

@@ -1,7 +1,7 @@
 //! A miss curve out of points that scatter: what a program missed while it held more or less of a shared cache.
 //!
 //! Input: points (KiB held, misses per kilo-instruction) that were seen while programs ran together. Output: the curve of the form
-//! that foretells points best which it was not fitted to (PMCTrack, section 4.3.1 names regression; the forms were decided here). Beyond
+//! that predicts points best which it was not fitted to (PMCTrack, section 4.3.1 names regression; the forms were decided here). Beyond
 //! the sizes that were seen there is no curve.
 
 use std::fmt;
@@ -67,8 +67,8 @@ pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<Fit> {
             kept.map(|(_, bin)| *bin).collect::<Vec<_>>()
         };
         let away = bins.iter().enumerate().map(|(nth, bin)| {
-            let foretold = Curve::fitted(form, &others(nth), whole_kib).at(bin.cache_kib);
-            (foretold - bin.value).abs() * bin.points as f64
+            let predicted = Curve::fitted(form, &others(nth), whole_kib).at(bin.cache_kib);
+            (predicted - bin.value).abs() * bin.points as f64
         });
         let points: usize = bins.iter().map(|bin| bin.points).sum();
         (form, away.sum::<f64>() / points as f64)

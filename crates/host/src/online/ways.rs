@@ -92,7 +92,7 @@ impl Ways {
                 doing: "make",
                 path: own.group.clone(),
                 source,
-                mend: "run as root, and remove groups that nobody needs",
+                mend: "run as root, and remove unused groups",
             })?;
         for tid in tids {
             // One that has ended is not missed.
