@@ -78,7 +78,7 @@ manual:
 # BPF=no leaves the engine inside the kernel out, and with it the need for clang and libelf.
 build:
 	@[ "$(BPF)" = no ] || scripts/bpf-tools.sh
-	$(CARGO) build --release --quiet -p countersteer -p countersteer-capture -p countersteer-capi $(if $(filter no,$(BPF)),,--features countersteer/scx)
+	$(CARGO) build --release --quiet -p countersteer -p countersteer-capture -p countersteer-capi $(if $(filter no,$(BPF)),,--features scx)
 
 # steer with its plugin; the C library with header, pkg-config file and man page. Run `make build` first, as yourself.
 install: INTO := $(DESTDIR)$(PREFIX)

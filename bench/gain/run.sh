@@ -10,7 +10,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 scripts/install.sh gcc libc6-dev python3 qemu-user
 
-cargo build --quiet --release -p countersteer -p countersteer-capture --features countersteer/scx
+cargo build --quiet --release -p countersteer -p countersteer-capture --features scx
 cargo rustc --quiet --release -p countersteer-capi --lib --crate-type staticlib
 release=${CARGO_TARGET_DIR:-target}/release
 gcc -O1 -pthread -Icrates/capi/include crates/capi/examples/work.c "$release/libcountersteer_c.a" -lm -o "$scratch/work"
