@@ -1,11 +1,13 @@
 //! Arguments of commands that simulate.
 
+use std::collections::BTreeSet;
+
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use countersteer_core::events::Event;
 use countersteer_core::machine::Governor;
 use countersteer_core::units::Nanos;
 use countersteer_lab::experiment::Fidelity;
-use countersteer_lab::{LoadedMachine, SimOptions};
+use countersteer_lab::{Finished, LoadedMachine, SimOptions};
 use countersteer_sim::engine::not_offered;
 use countersteer_sim::linux::KERNELS;
 
@@ -88,6 +90,20 @@ pub fn warn_of_uncounted(policy: &str, machine: &LoadedMachine) -> anyhow::Resul
         );
     }
     Ok(())
+}
+
+/// Says of which programs no run ended before the simulations did: their completion times are those of the simulations.
+pub fn warn_of_cut<'a>(finished: impl IntoIterator<Item = &'a Finished>) {
+    let programs = finished.into_iter().flat_map(|f| &f.score.programs);
+    let cut = programs.filter(|program| program.runs == 0);
+    let names: BTreeSet<&str> = cut.map(|program| program.name.as_str()).collect();
+    if !names.is_empty() {
+        let names: Vec<&str> = names.into_iter().collect();
+        eprintln!(
+            "steer: no run of {} ended before the simulation did: its length stands for their completion times; give more --max-seconds",
+            names.join(", ")
+        );
+    }
 }
 
 pub fn fidelity(text: &str) -> Result<Fidelity, String> {

@@ -291,6 +291,35 @@ fn commands_that_start_programs_are_sides_of_a_trial() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
+#[test]
+fn a_simulation_that_is_cut_names_the_programs_without_a_whole_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = |max_seconds: &str| {
+        let args = [
+            "sim",
+            "-M",
+            "core2-quad",
+            "-w",
+            "shared-caches",
+            "-P",
+            "linux",
+            "--rounds",
+            "1",
+            "--max-seconds",
+            max_seconds,
+        ];
+        let output = steer(&args, dir.path());
+        assert!(output.status.success());
+        text(&output.stderr)
+    };
+    let cut = said("0.01");
+    assert!(
+        cut.contains("no run of ") && cut.contains("--max-seconds"),
+        "{cut}"
+    );
+    assert!(!said("1000").contains("no run of"));
+}
+
 const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
 /// What waits are without privilege: the kernel's sums, which have no percentiles, and the words that say so.

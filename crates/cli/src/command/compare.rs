@@ -13,7 +13,7 @@ use countersteer_report::write_atomically;
 use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::check_unused;
-use crate::sim_args::{SimArgs, warn_of_uncounted};
+use crate::sim_args::{SimArgs, warn_of_cut, warn_of_uncounted};
 use crate::{interrupt, library, progress};
 
 /// Arguments.
@@ -94,6 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let finished = pool.install(|| experiment::run_all(&experiments, &|| bar.inc(1)));
     bar.finish_and_clear();
     let finished = finished?;
+    warn_of_cut(&finished);
     let runs: Vec<CompareRun> = experiments
         .iter()
         .zip(&finished)

@@ -9,7 +9,7 @@ use countersteer_report::table::{self, CompareRun};
 use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::RecordOut;
-use crate::sim_args::{SimArgs, warn_of_uncounted};
+use crate::sim_args::{SimArgs, warn_of_cut, warn_of_uncounted};
 use crate::{interrupt, library};
 
 /// Arguments.
@@ -50,6 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     warn_of_uncounted(&experiment.policy, &experiment.machine)?;
     let finished = experiment.run()?;
+    warn_of_cut([&finished]);
     if let (Some(dir), Some(record)) = (dir, &finished.record) {
         record.save(dir)?;
         eprintln!("steer: record in {}", dir.display());
