@@ -12,8 +12,7 @@ use countersteer_core::counters::{Owner, Plan, PlannedSet, parse_set};
 use countersteer_core::events::Event;
 use countersteer_core::units::Nanos;
 use countersteer_host::counters::{
-    CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target, Watch, probe,
-    resolve,
+    CoreTypes, CounterError, Ending, Pmus, Probe, Request, Session, Summary, Target, probe, resolve,
 };
 
 /// Set in a child of the test: threads that it is to start, four at a time.
@@ -223,7 +222,7 @@ fn counters_of_who_has_ended_are_closed() {
     let Some(request) = request(words(&["true"]), &["task_clock"], Some(period)) else {
         return;
     };
-    let mut watch = Watch::new(
+    let mut session = Session::of_nobody(
         (request.sets, request.plan),
         period,
         request.cpus,
@@ -239,18 +238,21 @@ fn counters_of_who_has_ended_are_closed() {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        watch.add(child.id()).unwrap();
-        assert!(open.last().is_none_or(|before| watch.open() > *before));
+        session.attach(child.id()).unwrap();
+        assert!(
+            open.last()
+                .is_none_or(|before| session.open_groups() > *before)
+        );
         child.wait().unwrap();
-        let until = watch.now() + period;
-        while watch.now() < until {
-            watch.wait(until).unwrap();
+        let until = session.now() + period;
+        while session.now() < until {
+            session.wait(until).unwrap();
         }
-        watch.listen();
-        watch
+        session.listen();
+        session
             .turn(|readings, _| read += readings.rows().len())
             .unwrap();
-        open.push(watch.open());
+        open.push(session.open_groups());
     }
     // Those of the first one stay: rings are theirs.
     assert_eq!(

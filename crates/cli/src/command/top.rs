@@ -256,7 +256,7 @@ fn request(
 
 /// Prints a table per interval.
 fn print(
-    session: Session,
+    mut session: Session,
     mut state: State,
     mut taker: Taker,
     args: &Args,

@@ -56,7 +56,7 @@ impl Drop for Screen {
 
 /// Shows a session on the terminal, at most so many intervals.
 pub fn show(
-    session: Session,
+    mut session: Session,
     mut state: State,
     mut taker: Taker,
     samples: Option<u64>,

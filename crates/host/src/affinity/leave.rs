@@ -73,7 +73,7 @@ impl AffinityEngine {
             of: &|_, tid| gone.contains_key(&tid),
         };
         threads(changes, &scope, &uclamp::Kernel, &mut Restored::default());
-        let at = self.watch.now();
+        let at = self.session.now();
         for (tid, pid) in &gone {
             self.forget(*pid, *tid);
             self.events.push(ThreadEvent {

@@ -34,7 +34,7 @@ use countersteer_core::sample::Sample;
 use countersteer_core::topology::Topology;
 use countersteer_core::units::{Nanos, ProgramId, ThreadId};
 
-use crate::counters::{CoreTypes, CounterError, Fate, Watch};
+use crate::counters::{CoreTypes, CounterError, Fate, Session};
 
 use crate::undo::{Journal, JournalError, restore};
 use crate::{resctrl, uclamp};
@@ -80,7 +80,7 @@ pub struct AffinityConfig {
 /// Steers threads by their masks.
 pub struct AffinityEngine {
     config: AffinityConfig,
-    watch: Watch,
+    session: Session,
     watched: Watched,
     /// Counters are to be used.
     counting: bool,
@@ -133,11 +133,11 @@ impl AffinityEngine {
         };
         let nothing = || (Vec::new(), Plan::nothing());
         let counters = config.counters.clone().unwrap_or_else(nothing);
-        let (watch, blind) =
-            match Watch::new(counters, config.period, online.clone(), core_types.clone()) {
-                Ok(watch) => (watch, None),
+        let (session, blind) =
+            match Session::of_nobody(counters, config.period, online.clone(), core_types.clone()) {
+                Ok(session) => (session, None),
                 Err(error) => (
-                    Watch::new(nothing(), config.period, online, core_types)?,
+                    Session::of_nobody(nothing(), config.period, online, core_types)?,
                     Some(error.to_string()),
                 ),
             };
@@ -157,7 +157,7 @@ impl AffinityEngine {
         let born = Nanos::ZERO;
         Ok(Self {
             config,
-            watch,
+            session,
             watched: Watched::default(),
             counting,
             scan,
@@ -191,8 +191,8 @@ impl AffinityEngine {
 
     /// Takes in what befell threads.
     fn follow(&mut self) -> Result<(), AffinityError> {
-        let mut fates = self.watch.fates();
-        self.scan.look(self.watch.now(), &mut fates);
+        let mut fates = self.session.fates();
+        self.scan.look(self.session.now(), &mut fates);
         self.take(fates)
     }
 
@@ -290,17 +290,17 @@ impl AffinityEngine {
     /// The readings of the period as samples; who ran where.
     fn read(&mut self, at: Nanos) -> Result<Vec<Sample>, AffinityError> {
         let Self {
-            watch,
+            session,
             roster,
             config,
             events,
             ignored,
             ..
         } = self;
-        let origin = watch.origin();
+        let origin = session.origin();
         let mut samples = std::mem::take(&mut self.read_before);
         let before = samples.len();
-        watch.turn(|readings, plan| {
+        session.turn(|readings, plan| {
             samples.reserve(readings.rows().len());
             for row in in_order(readings.rows()) {
                 let sample = readings
@@ -350,7 +350,7 @@ impl Engine for AffinityEngine {
         }
         let hasty = watch.events || self.admission.is_some();
         loop {
-            let now = self.watch.now();
+            let now = self.session.now();
             if now >= until {
                 break;
             }
@@ -360,20 +360,20 @@ impl Engine for AffinityEngine {
                 FIRST_ADMISSION
             };
             let woken = self
-                .watch
+                .session
                 .wait(if hasty { until.min(now + soon) } else { until })?;
             if woken {
                 // Perhaps because a process has ended.
-                self.watch.listen_closely();
+                self.session.listen_closely();
             }
             self.follow()?;
             if woken || (watch.events && !self.events.is_empty()) {
                 break;
             }
         }
-        self.watch.listen();
+        self.session.listen();
         self.follow()?;
-        let at = self.watch.now();
+        let at = self.session.now();
         let samples = self.read(at)?;
         let nobody_tells = !self.scan.is_empty();
         self.roster

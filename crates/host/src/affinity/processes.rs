@@ -14,7 +14,7 @@ use crate::task;
 impl LiveEngine for AffinityEngine {
     fn admit(&mut self, root: &Root) -> Result<(), AffinityError> {
         // A birth may have been told since.
-        self.watch.listen();
+        self.session.listen();
         self.follow()?;
         if self.roster.knows(root.pid) {
             // It was born to one that is steered.
@@ -23,10 +23,10 @@ impl LiveEngine for AffinityEngine {
         self.ignored.take_back(root.pid);
         // One that was let go and comes back may be counted still.
         let counted = self.counting
-            && match if self.watch.knows(root.pid) {
+            && match if self.session.knows(root.pid) {
                 Ok(())
             } else {
-                self.watch.add(root.pid)
+                self.session.attach(root.pid)
             } {
                 Ok(()) => true,
                 Err(error @ CounterError::Gone { .. }) => return Err(error.into()),
@@ -35,7 +35,7 @@ impl LiveEngine for AffinityEngine {
                     false
                 }
             };
-        let at = self.watch.now();
+        let at = self.session.now();
         let tids = task::threads(root.pid);
         if tids.is_empty() {
             return Err(CounterError::Gone {
@@ -81,7 +81,7 @@ impl LiveEngine for AffinityEngine {
     }
 
     fn wake_on(&mut self, file: OwnedFd) {
-        self.watch.wake_on(file);
+        self.session.wake_on(file);
     }
 
     fn process_of(&self, thread: ThreadId) -> Option<u32> {

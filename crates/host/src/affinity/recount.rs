@@ -1,6 +1,6 @@
 //! Other counters for an engine that runs.
 //!
-//! Input: the metrics that a policy reads from now on, and how often. Output: another watch over the same processes. The first
+//! Input: the metrics that a policy reads from now on, and how often. Output: another session over the same processes. The first
 //! one goes on until the second is there, so nobody is born or ends unseen; what it has read until then is kept.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use countersteer_core::counters::Plan;
 use countersteer_core::units::Nanos;
 
 use super::{AffinityEngine, AffinityError};
-use crate::counters::{CounterError, Resolved, Watch};
+use crate::counters::{CounterError, Resolved, Session};
 
 /// Events to count, with their plan.
 pub type Counters = (Vec<Vec<Resolved>>, Plan);
@@ -43,9 +43,9 @@ impl AffinityEngine {
         self.config.period = period;
         if let Some(counters) = recount.counters(metrics, period) {
             if self.counting {
-                match self.another_watch(counters.clone()) {
-                    Ok(watch) => {
-                        done = self.go_over(watch);
+                match self.another_session(counters.clone()) {
+                    Ok(session) => {
+                        done = self.go_over(session);
                         self.config.counters = Some(counters);
                     }
                     Err(error) => recount.failed(&error.to_string()),
@@ -62,40 +62,40 @@ impl AffinityEngine {
         self.roster.members.values().map(|m| m.before.pid).collect()
     }
 
-    fn another_watch(&self, counters: Counters) -> Result<Watch, CounterError> {
-        let mut watch = self.watch.another(counters, self.config.period)?;
+    fn another_session(&self, counters: Counters) -> Result<Session, CounterError> {
+        let mut session = self.session.another(counters, self.config.period)?;
         if self.last == Nanos::ZERO && self.roster.members.is_empty() {
             // Time begins when everything is ready.
-            watch = watch.from_now_on();
+            session = session.from_now_on();
         }
         for pid in self.processes() {
-            ignore_gone(watch.add(pid))?;
+            ignore_gone(session.attach(pid))?;
         }
-        Ok(watch)
+        Ok(session)
     }
 
-    fn go_over(&mut self, mut watch: Watch) -> Result<(), AffinityError> {
+    fn go_over(&mut self, mut session: Session) -> Result<(), AffinityError> {
         let before = self.processes();
         // What befell threads meanwhile.
-        self.watch.hear_the_last();
+        self.session.hear_the_last();
         self.follow()?;
         // Twice: final counts wait one flush for the exit.
         for _ in 0..2 {
-            let samples = self.read(self.watch.now())?;
+            let samples = self.read(self.session.now())?;
             self.read_before.extend(samples);
         }
         // What both have counted has been read by now.
-        (0..2).try_for_each(|_| watch.turn(|_, _| {}))?;
-        watch.listen();
+        (0..2).try_for_each(|_| session.turn(|_, _| {}))?;
+        session.listen();
         for pid in self.processes().difference(&before) {
-            if !watch.knows(*pid)
-                && let Err(error) = ignore_gone(watch.add(*pid))
+            if !session.knows(*pid)
+                && let Err(error) = ignore_gone(session.attach(*pid))
             {
                 self.blind.get_or_insert_with(|| error.to_string());
             }
         }
-        watch.take_over(&mut self.watch);
-        self.watch = watch;
+        session.take_over(&mut self.session);
+        self.session = session;
         Ok(())
     }
 }

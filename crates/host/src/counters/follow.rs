@@ -9,9 +9,9 @@ use countersteer_core::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
 use super::CounterError;
-use super::backend::Backend;
 use super::notes::{Note, Notes, What};
 use super::open::{GroupInfo, Says};
+use super::task_counters::TaskCounters;
 use super::tasks;
 use super::trees::Trees;
 
@@ -109,20 +109,20 @@ impl Follower {
     }
 
     /// Takes in all that rings hold: nothing more comes.
-    pub(super) fn hear_the_last(&mut self, backend: &mut (impl Backend + ?Sized)) {
+    pub(super) fn hear_the_last(&mut self, counters: &mut dyn TaskCounters) {
         // Twice: who has another's number is told of only after that one's end.
-        self.listen(backend, true);
+        self.listen(counters, true);
         self.notes.no_more();
-        self.listen(backend, true);
+        self.listen(counters, true);
     }
 
     /// Takes in what rings hold: what has settled, or all.
-    pub(super) fn listen(&mut self, backend: &mut (impl Backend + ?Sized), all: bool) {
-        let now = backend.now();
+    pub(super) fn listen(&mut self, counters: &mut dyn TaskCounters, all: bool) {
+        let now = counters.now();
         let mut notes = std::mem::take(&mut self.notes);
-        backend.drain(&mut notes, &mut self.ledger);
-        let take = |note: &Note, values: &[u64]| self.note(backend, note, values);
-        if backend.is_prompt() {
+        counters.poll(&mut notes, &mut self.ledger);
+        let take = |note: &Note, values: &[u64]| self.note(counters, note, values);
+        if counters.is_prompt() {
             notes.told_once(now.0, take);
         } else {
             notes.settled(now.0, all, take);
@@ -130,7 +130,7 @@ impl Follower {
         self.notes = notes;
     }
 
-    fn note(&mut self, backend: &(impl Backend + ?Sized), note: &Note, values: &[u64]) {
+    fn note(&mut self, counters: &dyn TaskCounters, note: &Note, values: &[u64]) {
         let tid = note.tid;
         match note.what {
             What::Born { pid, parent } => {
@@ -171,12 +171,12 @@ impl Follower {
                 self.befell(note, Fate::Ended);
                 self.ended.push(tid);
             }
-            What::Counted { .. } => self.counted(backend, note, values),
+            What::Counted { .. } => self.counted(counters, note, values),
         }
     }
 
     /// Takes in what a thread has counted.
-    fn counted(&mut self, backend: &(impl Backend + ?Sized), note: &Note, values: &[u64]) {
+    fn counted(&mut self, counters: &dyn TaskCounters, note: &Note, values: &[u64]) {
         let tid = note.tid;
         let What::Counted {
             pid,
@@ -190,10 +190,10 @@ impl Follower {
         else {
             return;
         };
-        let Some((group, says)) = backend.group_of(id) else {
+        let Some((group, says)) = counters.group_of(id) else {
             return;
         };
-        let Some(group) = backend.groups().get(group) else {
+        let Some(group) = counters.groups().get(group) else {
             return;
         };
         self.final_counts += u64::from(last);
@@ -286,14 +286,14 @@ impl Follower {
     /// Reads what CPUs, control groups or whole trees have counted.
     pub(super) fn read(
         &mut self,
-        backend: &mut (impl Backend + ?Sized),
+        counters: &mut dyn TaskCounters,
         owner: Owner,
     ) -> Result<(), CounterError> {
         let mut values = std::mem::take(&mut self.values);
-        for index in 0..backend.groups().len() {
-            let (_, running) = backend.total(index, &mut values)?;
-            let at = backend.now();
-            if let Some(group) = backend.groups().get(index) {
+        for index in 0..counters.groups().len() {
+            let (_, running) = counters.read(index, &mut values)?;
+            let at = counters.now();
+            if let Some(group) = counters.groups().get(index) {
                 self.tell(group, owner, at, (running, running, None), &values);
             }
         }
@@ -306,10 +306,7 @@ impl Follower {
     }
 
     /// At the end: gives roots what is theirs of the totals, and reports what cannot be told apart.
-    pub(super) fn settle(
-        &mut self,
-        backend: &mut (impl Backend + ?Sized),
-    ) -> Result<(), CounterError> {
+    pub(super) fn settle(&mut self, counters: &mut dyn TaskCounters) -> Result<(), CounterError> {
         // With threads alive, or ends that were lost, the difference is not the root's alone; nor is it where other threads did
         // a little after they reported it, or reported nothing.
         let all_told = self.ledger.alive() == 0
@@ -319,10 +316,10 @@ impl Follower {
         let only_root = all_told && (final_counts || (self.born == 0 && self.ledger.trees() == 1));
         let mut rest: FxHashMap<(CpuId, u32), Vec<u64>> = FxHashMap::default();
         let mut values = std::mem::take(&mut self.values);
-        for index in 0..backend.groups().len() {
-            let (_, running) = backend.total(index, &mut values)?;
-            let at = backend.now();
-            let Some(group) = backend.groups().get(index) else {
+        for index in 0..counters.groups().len() {
+            let (_, running) = counters.read(index, &mut values)?;
+            let at = counters.now();
+            let Some(group) = counters.groups().get(index) else {
                 continue;
             };
             let told = cumulative(
@@ -344,11 +341,11 @@ impl Follower {
             }
         }
         self.values = values;
-        rest.extend(backend.rest());
+        rest.extend(counters.rest());
         self.flush(Which::All);
         self.ledger.final_counts(&mut self.readings);
         self.ledger
-            .rest(backend.now(), rest.into_iter(), &mut self.readings);
+            .rest(counters.now(), rest.into_iter(), &mut self.readings);
         Ok(())
     }
 

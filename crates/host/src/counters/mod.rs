@@ -11,7 +11,6 @@
 //! Who may have programs of its own inside the kernel can have threads followed there instead ([`inside`]), which costs less.
 
 mod attention;
-mod backend;
 mod catalog;
 mod cgroup;
 mod crowd;
@@ -26,13 +25,16 @@ mod linger;
 mod notes;
 mod open;
 mod percpu;
+mod perf;
 mod pmu;
 mod record;
 pub mod region;
 mod request;
 mod resolve;
+mod run;
 mod session;
 mod sys;
+mod task_counters;
 mod task_counting;
 mod tasks;
 mod trees;
@@ -51,7 +53,8 @@ pub use percpu::{CpuCounters, CpuEvent};
 pub use pmu::{Pmu, PmuEvent, Pmus};
 pub use request::{Request, Target};
 pub use resolve::{CoreTypes, Encoding, Resolved, resolve};
-pub use session::{Session, Stopper, Summary, Tick, Watch};
+pub use run::{Stopper, Summary, Tick};
+pub use session::Session;
 pub(crate) use sys::{pidfd, send_signal};
 pub use task_counting::{Errand, Follow, Hear, Heard, Inside, Kind, Load, OfScheduler};
 pub use tasks::process_of;

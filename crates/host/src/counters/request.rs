@@ -112,3 +112,42 @@ pub(super) fn sample_ns(period: u64, sparing_ns: u64) -> u64 {
         .max(sparing_ns.min(period / 2))
         .max(LEAST_SAMPLE_NS)
 }
+
+#[cfg(test)]
+pub(super) mod testing {
+    use countersteer_core::counters::{PlannedEvent, PlannedSet};
+
+    use super::*;
+
+    /// So many sets of a clock and page faults, of one thread on one CPU.
+    pub fn request(sets: usize, interval_ms: Option<u64>) -> Request {
+        let event = |name: &str| PlannedEvent {
+            name: name.into(),
+            unit: String::new(),
+            scale: 1.0,
+            event: None,
+        };
+        let set = PlannedSet {
+            events: vec![event("task_clock"), event("page_faults")],
+        };
+        let interval = interval_ms.map(Nanos::from_millis);
+        Request {
+            target: Target::Threads(vec![1]),
+            sets: Vec::new(),
+            plan: Plan::new(vec![set; sets], interval).unwrap(),
+            interval,
+            samples: None,
+            duration: None,
+            every: None,
+            prompt: false,
+            cpus: CpuSet::first(1),
+            bind: None,
+            total: false,
+            output: None,
+            core_types: CoreTypes {
+                names: vec!["cpu".into()],
+                by_cpu: vec![0],
+            },
+        }
+    }
+}

@@ -1,76 +1,51 @@
-//! A counting session: from opening counters to the last reading.
+//! Counting threads, period by period: the one way, for whoever asks.
 //!
-//! Input: a [`Request`]. Output: a [`Tick`] per period with the readings since the last, then a [`Summary`].
+//! Input: a [`Request`], or processes that are attached one by one. Output: what befell threads, and readings of the time since
+//! the last ones. [`Session::run`] tells of each period by itself; engines ask with [`Session::wait`] and [`Session::turn`].
 
-use std::io::Write;
-use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 
-use countersteer_core::counters::{Owner, Readings, Which};
+use countersteer_core::counters::{Owner, Plan, Readings, Which};
+use countersteer_core::cpuset::CpuSet;
 use countersteer_core::units::Nanos;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::CounterError;
-use super::backend::{Backend, Kernel};
-use super::follow::Follower;
+use super::follow::{Fate, Follower};
 use super::inside::{self, Followed};
-use super::launch::{self, Ending, Held};
+use super::launch::{self, Held};
+use super::notes::TAKEN_IN;
 use super::open::{Opened, Whom};
-use super::request::{Request, SPARING_NS, Target};
-use super::task_counting::{Follow, Inside};
+use super::perf::Perf;
+use super::request::{LEAST_SAMPLE_NS, Request, SPARING_NS, Target};
+use super::resolve::{CoreTypes, Resolved};
+use super::task_counters::TaskCounters;
+use super::task_counting::Inside;
 use super::{sys, tasks};
 
-pub struct Tick<'a> {
-    /// When the session began, by the clock of the readings.
-    pub origin: Nanos,
-    pub at: Nanos,
-    /// Number of the period, from 0.
-    pub number: u64,
-    pub readings: &'a Readings,
-    pub last: bool,
-    follower: &'a Follower,
-}
-
-impl Tick<'_> {
-    /// The name of a thread.
-    #[must_use]
-    pub fn name(&self, tid: u32) -> &str {
-        self.follower.name(tid)
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// How the program that was started ended.
-    pub ending: Option<Ending>,
-    pub elapsed: Nanos,
-    /// CPU time in user mode of the program that was started and of its children that it waited for.
-    pub user: Nanos,
-    /// The same in the kernel.
-    pub system: Nanos,
-    /// Threads that were born meanwhile.
-    pub born: u64,
-    /// Records that did not fit into a ring; what they told is in the readings of [`Owner::Rest`].
-    pub lost: u64,
-    /// Final counts in which an event was missing, likewise.
-    pub partial: u64,
-    /// Only user mode was counted, since more is not permitted.
-    pub user_only: bool,
-}
-
-/// A session whose counters are open.
+/// Counters that are open.
 pub struct Session {
-    request: Request,
-    backend: Box<dyn Backend + Send>,
-    follower: Follower,
-    child: Option<Held>,
-    owner: Option<Owner>,
+    pub(super) request: Request,
+    pub(super) counters: Box<dyn TaskCounters + Send>,
+    pub(super) follower: Follower,
+    /// A program that is to be started.
+    pub(super) child: Option<Held>,
+    /// Of whom totals are read; absent where threads tell of themselves.
+    pub(super) owner: Option<Owner>,
+    /// Samples of threads are no closer together than so.
+    sparing_ns: u64,
+    pub(super) origin: Nanos,
+    /// The set whose turn it is, and since when.
+    set: usize,
+    turned: Nanos,
+    /// Records that were lost when trees were last looked at.
+    lost: u64,
 }
 
 /// How often rings are looked at when there is no period.
-const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
+pub(super) const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
+
+/// Open counters, what follows threads by them, and of whom totals are read.
+type Open = (Box<dyn TaskCounters + Send>, Follower, Option<Owner>);
 
 impl Session {
     /// Opens the counters; a program that is to be started waits for [`Session::run`]. Threads are followed inside the kernel, where
@@ -89,63 +64,124 @@ impl Session {
         };
         let roots = roots(&request.target, child.as_ref())?;
         let program = child.as_ref().map(Held::pid);
+        let awaited = match request.target {
+            Target::Present(_) => Vec::new(),
+            _ => awaited(&roots)?,
+        };
         let follow = inside
             .map(|inside| inside::follow(&request, roots.len(), program, inside))
             .transpose()?
             .flatten();
-        match follow {
-            Some(follow) => Self::inside(request, child, &roots, follow),
-            None => Self::by_events(request, child, &roots),
+        let is_inside = follow.is_some();
+        let open = match follow {
+            Some(follow) => {
+                let pids = pids_of(&roots);
+                Self::inside(
+                    &request,
+                    Followed::new(follow, &request.plan, pids, awaited)?,
+                )
+            }
+            None => Self::by_events(&request, &tids_of(&roots), awaited)?,
+        };
+        let mut session = Self::over(request, SPARING_NS, open);
+        session.child = child;
+        if session.owner.is_none() {
+            session.take_in(&roots);
+            // Counters of a program that is to be started are with it, and those of events are with their threads.
+            if is_inside && session.child.is_none() {
+                let opening = session.request.opening(session.sparing_ns);
+                session.counters.attach(&opening, &roots)?;
+            }
+            if let Target::Processes(pids) | Target::Present(pids) = &session.request.target {
+                session.attach_newborn(&pids.clone())?;
+            }
         }
+        Ok(session)
+    }
+
+    /// Counts nobody yet: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] names. For engines,
+    /// which act on whether a thread ran all through a period, samples are close together.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn of_nobody(
+        (sets, plan): (Vec<Vec<Resolved>>, Plan),
+        interval: Nanos,
+        cpus: CpuSet,
+        core_types: CoreTypes,
+    ) -> Result<Self, CounterError> {
+        let request = Request {
+            target: Target::Processes(Vec::new()),
+            sets,
+            plan,
+            interval: Some(interval),
+            samples: None,
+            duration: None,
+            every: None,
+            prompt: false,
+            cpus,
+            bind: None,
+            total: false,
+            output: None,
+            core_types,
+        };
+        let opening = request.opening(LEAST_SAMPLE_NS);
+        let nothing = request.sets.iter().all(Vec::is_empty);
+        let opened = if nothing {
+            Opened::default()
+        } else {
+            Opened::open(&opening, Whom::Threads(&[]))?
+        };
+        let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
+        follower.exit_events = opening.traces(opened.user_only).is_some();
+        follower.fates = Some(Vec::new());
+        drop(opening);
+        let perf = Perf::new(opened, Vec::new())?;
+        let open = (Box::new(perf) as _, follower, None);
+        Ok(Self::over(request, LEAST_SAMPLE_NS, open))
+    }
+
+    /// Counts nobody yet, by the same clock and on the same CPUs, but something else.
+    ///
+    /// # Errors
+    /// No file is left.
+    pub fn another(
+        &self,
+        counters: (Vec<Vec<Resolved>>, Plan),
+        interval: Nanos,
+    ) -> Result<Self, CounterError> {
+        let new = Self::of_nobody(
+            counters,
+            interval,
+            self.request.cpus.clone(),
+            self.request.core_types.clone(),
+        )?;
+        Ok(Self {
+            origin: self.origin,
+            ..new
+        })
     }
 
     /// With threads that are followed inside the kernel.
-    fn inside(
-        request: Request,
-        child: Option<Held>,
-        roots: &[(u32, u32)],
-        follow: Box<dyn Follow>,
-    ) -> Result<Self, CounterError> {
-        let mut pids: Vec<u32> = roots.iter().map(|r| r.0).collect();
-        pids.dedup();
-        let lenient = matches!(request.target, Target::Present(_));
-        let awaited = if lenient { Vec::new() } else { awaited(roots)? };
-        let mut backend = Followed::new(follow, &request.plan, pids, awaited)?;
-        let mut follower = Follower::new(request.core_types.by_cpu.clone(), backend.groups());
-        let now = backend.now();
-        roots
-            .iter()
-            .for_each(|(pid, tid)| follower.root(*pid, *tid, now));
-        if child.is_none() {
-            backend.adopt(roots)?;
-        }
-        if let Target::Processes(pids) | Target::Present(pids) = &request.target {
-            add_newborn(pids, &mut backend, &mut follower, Followed::adopt)?;
-        }
-        Ok(Self {
-            request,
-            backend: Box::new(backend),
-            follower,
-            child,
-            owner: None,
-        })
+    fn inside(request: &Request, followed: Followed) -> Open {
+        let follower = Follower::new(request.core_types.by_cpu.clone(), followed.groups());
+        (Box::new(followed), follower, None)
     }
 
     /// With counters of threads, CPUs or control groups.
     fn by_events(
-        request: Request,
-        child: Option<Held>,
-        roots: &[(u32, u32)],
-    ) -> Result<Self, CounterError> {
-        let tids = tids_of(roots);
+        request: &Request,
+        tids: &[u32],
+        awaited: Vec<OwnedFd>,
+    ) -> Result<Open, CounterError> {
         let folder = cgroup(&request.target)?;
         let mut opening = request.opening(SPARING_NS);
         opening.one_root = tids.len() == 1;
         let whom = match (&request.target, &folder) {
             (Target::Cpus, _) => Whom::Cpus,
             (_, Some(folder)) => Whom::Cgroup(folder),
-            _ if request.total => Whom::Total(&tids),
-            _ => Whom::Threads(&tids),
+            _ if request.total => Whom::Total(tids),
+            _ => Whom::Threads(tids),
         };
         let opened = Opened::open(&opening, whom)?;
         let owner = match whom {
@@ -156,104 +192,251 @@ impl Session {
         let mut follower = Follower::new(request.core_types.by_cpu.clone(), &opened.infos);
         follower.each_sample = request.every.is_some();
         follower.exit_events = opening.traces(opened.user_only).is_some();
-        let awaited = if opening.lenient {
-            Vec::new()
-        } else {
-            awaited(roots)?
-        };
-        let mut backend = Kernel::new(opened, awaited)?;
-        let now = backend.now();
-        if owner.is_none() {
-            roots
-                .iter()
-                .for_each(|(pid, tid)| follower.root(*pid, *tid, now));
-            if let Target::Processes(pids) | Target::Present(pids) = &request.target {
-                add_newborn(pids, &mut backend, &mut follower, |backend, threads| {
-                    backend.opened.add_threads(&opening, &tids_of(threads))
-                })?;
+        Ok((Box::new(Perf::new(opened, awaited)?), follower, owner))
+    }
+
+    pub(super) fn over(
+        request: Request,
+        sparing_ns: u64,
+        (counters, follower, owner): Open,
+    ) -> Self {
+        let origin = counters.now();
+        Self {
+            request,
+            counters,
+            follower,
+            child: None,
+            owner,
+            sparing_ns,
+            origin,
+            set: 0,
+            turned: origin,
+            lost: 0,
+        }
+    }
+
+    /// The same, by a clock that begins now.
+    #[must_use]
+    pub fn from_now_on(self) -> Self {
+        let now = self.counters.now();
+        Self {
+            origin: now,
+            turned: now,
+            ..self
+        }
+    }
+
+    /// Waits for the files too that another session waited for.
+    pub fn take_over(&mut self, from: &mut Self) {
+        self.counters
+            .attention()
+            .take_over(from.counters.attention());
+    }
+
+    /// Whether a thread is counted.
+    #[must_use]
+    pub fn knows(&self, tid: u32) -> bool {
+        self.follower.ledger.is_alive(tid)
+    }
+
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.counters.now().since(self.origin)
+    }
+
+    /// Counts a process's threads from now on, and what they give birth to; without counters, only its end is noticed.
+    ///
+    /// # Errors
+    /// It is gone, or may not be counted.
+    pub fn attach(&mut self, pid: u32) -> Result<(), CounterError> {
+        let threads: Vec<(u32, u32)> = tasks::of_process(pid)?
+            .into_iter()
+            .map(|tid| (pid, tid))
+            .collect();
+        self.attach_threads(pid, &threads)?;
+        self.attach_newborn(&[pid])?;
+        self.counters.select(self.set as u32, true)
+    }
+
+    fn attach_threads(&mut self, pid: u32, threads: &[(u32, u32)]) -> Result<(), CounterError> {
+        let mut opening = self.request.opening(self.sparing_ns);
+        opening.target = format!("process {pid}");
+        let known = self.counters.groups().len();
+        self.counters.attach(&opening, threads)?;
+        self.follower.groups(&self.counters.groups()[known..]);
+        self.take_in(threads);
+        Ok(())
+    }
+
+    /// Follows threads from now on that are counted.
+    fn take_in(&mut self, threads: &[(u32, u32)]) {
+        let now = self.counters.now();
+        threads
+            .iter()
+            .for_each(|(pid, tid)| self.follower.root(*pid, *tid, now));
+    }
+
+    /// Looks again for threads that were born while counters were being opened, to threads that had none yet.
+    fn attach_newborn(&mut self, pids: &[u32]) -> Result<(), CounterError> {
+        for _ in 0..10 {
+            let unknown = |pid: u32| {
+                let tids = tasks::of_process(pid).unwrap_or_default();
+                tids.into_iter().filter(|tid| !self.knows(*tid)).collect()
+            };
+            let unknown: Vec<(u32, Vec<u32>)> =
+                pids.iter().map(|pid| (*pid, unknown(*pid))).collect();
+            if unknown.iter().all(|(_, tids)| tids.is_empty()) {
+                break;
+            }
+            // One that was born to a thread with counters inherited them, and its birth is about to be told.
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            self.follower.listen(&mut *self.counters, true);
+            for (pid, mut tids) in unknown {
+                tids.retain(|tid| !self.knows(*tid));
+                let threads: Vec<(u32, u32)> = tids.into_iter().map(|tid| (pid, tid)).collect();
+                self.attach_threads(pid, &threads)?;
             }
         }
-        drop(opening);
-        Ok(Self {
-            request,
-            backend: Box::new(backend),
-            follower,
-            child,
-            owner,
-        })
+        Ok(())
     }
 
-    /// What ends the session from another thread.
-    ///
-    /// # Errors
-    /// No file is left.
-    pub fn stopper(&self) -> Result<Stopper, CounterError> {
-        self.backend.stopper().map(Stopper)
+    /// Makes [`Session::wait`] return when something can be read here, once.
+    pub fn wake_on(&mut self, file: OwnedFd) {
+        self.counters.attention().await_also(file);
     }
 
-    /// Counts until the target, the time or the number of readings is over, or `sink` says so.
+    /// Waits until then, or less: until records came; whether it was a signal or one of those files.
     ///
     /// # Errors
-    /// The program cannot be started; counters cannot be read any more.
-    pub fn run(
-        mut self,
-        mut sink: impl FnMut(&Tick<'_>) -> ControlFlow<()>,
-    ) -> Result<Summary, CounterError> {
-        let origin = self.backend.now();
-        match &mut self.child {
-            Some(child) => child.release()?,
-            None => self.backend.switch(0, true)?,
+    /// The kernel refuses to wait.
+    pub fn wait(&mut self, until: Nanos) -> Result<bool, CounterError> {
+        let until = self.origin + until;
+        let wake = self
+            .counters
+            .wait(until.min(self.counters.now() + HOUSEKEEPING))?;
+        self.listen();
+        Ok(wake.file || wake.signal.is_some())
+    }
+
+    /// Takes in what rings hold by now.
+    pub fn listen(&mut self) {
+        self.follower.listen(&mut *self.counters, false);
+    }
+
+    /// Takes in what rings hold by now, ends of just now as well, which take a moment.
+    pub fn listen_closely(&mut self) {
+        if !self.request.sets.is_empty() {
+            std::thread::sleep(TAKEN_IN);
         }
-        let request = &self.request;
-        let child = self.child.as_ref();
-        let mut counting = Counting {
-            backend: &mut *self.backend,
-            follower: &mut self.follower,
-            owner: self.owner,
-            origin,
-            number: 0,
-            set: 0,
-        };
-        counting.run(request, child, &mut sink)?;
-        let elapsed = counting.backend.now().since(origin);
-        let before = children_cpu_time();
-        let ending = child.map(Held::wait);
-        let (user, system) = children_cpu_time();
-        let (user, system) = (user.since(before.0), system.since(before.1));
-        let Follower { born, partial, .. } = self.follower;
-        let lost = self.follower.lost();
-        let user_only = self.backend.user_only();
-        self.backend.retire();
-        Ok(Summary {
-            ending,
-            elapsed,
-            user,
-            system,
-            born,
-            lost,
-            partial,
-            user_only,
-        })
+        self.listen();
     }
-}
 
-/// User and system time of all children of this process that have been waited for.
-fn children_cpu_time() -> (Nanos, Nanos) {
-    let time = |t: TimeVal| Nanos((t.num_nanoseconds()).max(0).unsigned_abs());
-    getrusage(UsageWho::RUSAGE_CHILDREN)
-        .map(|usage| (time(usage.user_time()), time(usage.system_time())))
-        .unwrap_or_default()
-}
+    /// Takes in all that was told, since nobody will look again.
+    pub fn hear_the_last(&mut self) {
+        self.follower.hear_the_last(&mut *self.counters);
+    }
 
-/// Ends a session from another thread.
-#[derive(Debug)]
-pub struct Stopper(UnixStream);
+    /// What befell threads since the last call, by time.
+    pub fn fates(&mut self) -> Vec<(Nanos, u32, Fate)> {
+        let mut fates = self.follower.fates.replace(Vec::new()).unwrap_or_default();
+        fates.iter_mut().for_each(|f| f.0 = f.0.since(self.origin));
+        fates
+    }
 
-impl Stopper {
-    /// Does what a signal to this process would: a program that was started is told to end, the second time it has to.
-    pub fn stop(&self) {
-        // A session that has ended already has closed the other end.
-        let _ = (&self.0).write(&[0]);
+    /// Ends a period: the readings of the time since the last end, and the next set's turn.
+    ///
+    /// # Errors
+    /// Counters cannot be switched any more.
+    pub fn turn(&mut self, mut take: impl FnMut(&Readings, &Plan)) -> Result<(), CounterError> {
+        let over = self.end_period()?;
+        take(&self.follower.readings, &self.request.plan);
+        self.reported();
+        if !over.is_empty() {
+            self.counters.detach(&over);
+            over.iter()
+                .for_each(|tree| self.follower.ledger.fell(*tree));
+        }
+        Ok(())
+    }
+
+    /// Reads totals and gives the next set its turn, unless this one's has hardly begun. Trees of threads that are over by now.
+    pub(super) fn end_period(&mut self) -> Result<Vec<u32>, CounterError> {
+        let now = self.counters.now();
+        let least = self
+            .request
+            .interval
+            .map_or(Nanos::ZERO, |interval| Nanos(interval.0 * 3 / 4));
+        let begun = now.since(self.turned) < least;
+        let next = if begun {
+            self.set
+        } else {
+            self.request.plan.after(self.set)
+        };
+        if next != self.set {
+            self.counters.select(self.set as u32, false)?;
+            if self.counters.is_prompt() {
+                self.listen();
+            }
+        }
+        if let Some(owner) = self.owner {
+            self.follower.read(&mut *self.counters, owner)?;
+        }
+        let over = self.over_by_now();
+        self.follower.flush(Which::All);
+        if next != self.set {
+            self.counters.select(next as u32, true)?;
+            self.set = next;
+            self.turned = now;
+        }
+        Ok(over)
+    }
+
+    /// Ends counting: takes in the last that is told, and what is left of totals.
+    pub(super) fn end(&mut self) -> Result<(), CounterError> {
+        self.counters.select(self.set as u32, false)?;
+        self.hear_the_last();
+        match self.owner {
+            Some(owner) => {
+                self.follower.read(&mut *self.counters, owner)?;
+                self.follower.flush(Which::All);
+                Ok(())
+            }
+            None => self.follower.settle(&mut *self.counters),
+        }
+    }
+
+    /// What was read has been reported.
+    pub(super) fn reported(&mut self) {
+        self.follower.readings.clear();
+        self.follower.reported();
+    }
+
+    /// Trees of roots that have ended with all their descendants, when their last word was heard. Where births may have been
+    /// missed nobody knows them.
+    fn over_by_now(&mut self) -> Vec<u32> {
+        if self.follower.lost() > self.lost {
+            self.lost = self.follower.lost();
+            self.follower.trees.doubt();
+        }
+        self.follower.trees.take_over()
+    }
+
+    /// Since the session began, by the clock of the readings.
+    #[must_use]
+    pub const fn origin(&self) -> Nanos {
+        self.origin
+    }
+
+    /// Groups of counters that are open.
+    #[must_use]
+    pub fn open_groups(&self) -> usize {
+        self.counters.groups().len()
+    }
+
+    /// Records that did not fit into a ring.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.follower.lost()
     }
 }
 
@@ -303,9 +486,8 @@ fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
 }
 
 fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError> {
-    let mut pids: Vec<u32> = roots.iter().map(|r| r.0).collect();
-    pids.dedup();
-    pids.into_iter()
+    pids_of(roots)
+        .into_iter()
         .map(|pid| {
             sys::pidfd(pid).map_err(|_| CounterError::Gone {
                 what: "process",
@@ -320,175 +502,12 @@ fn tids_of(threads: &[(u32, u32)]) -> Vec<u32> {
     threads.iter().map(|(_, tid)| *tid).collect()
 }
 
-/// Looks again for threads that were born while counters were being opened, to threads that had none yet.
-fn add_newborn<B: Backend>(
-    pids: &[u32],
-    backend: &mut B,
-    follower: &mut Follower,
-    mut add: impl FnMut(&mut B, &[(u32, u32)]) -> Result<(), CounterError>,
-) -> Result<(), CounterError> {
-    for _ in 0..10 {
-        let mut unknown = Vec::new();
-        for pid in pids {
-            let tids = tasks::of_process(*pid).unwrap_or_default();
-            unknown.extend(
-                tids.into_iter()
-                    .filter(|t| !follower.ledger.is_alive(*t))
-                    .map(|tid| (*pid, tid)),
-            );
-        }
-        if unknown.is_empty() {
-            break;
-        }
-        // One that was born to a thread with counters inherited them, and its birth is about to be told.
-        std::thread::sleep(std::time::Duration::from_millis(2));
-        follower.listen(backend, true);
-        unknown.retain(|(_, tid)| !follower.ledger.is_alive(*tid));
-        add(backend, &unknown)?;
-        let now = backend.now();
-        unknown
-            .iter()
-            .for_each(|(pid, tid)| follower.root(*pid, *tid, now));
-    }
-    Ok(())
+/// The processes of threads, which stand together.
+fn pids_of(threads: &[(u32, u32)]) -> Vec<u32> {
+    let mut pids: Vec<u32> = threads.iter().map(|(pid, _)| *pid).collect();
+    pids.dedup();
+    pids
 }
-
-/// From a terminal the program got a signal too; from `kill` only this process did. The second one is meant.
-fn pass_on((signal, only_here): (i32, bool), child: &Held, again: bool) {
-    if only_here || again {
-        child.signal(if again { libc::SIGKILL } else { signal });
-    }
-}
-
-/// The loop, over any backend.
-struct Counting<'a, B: Backend + ?Sized> {
-    backend: &'a mut B,
-    follower: &'a mut Follower,
-    /// Of whom totals are read; absent where threads tell of themselves.
-    owner: Option<Owner>,
-    origin: Nanos,
-    number: u64,
-    set: usize,
-}
-
-type Sink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
-
-impl<B: Backend + ?Sized> Counting<'_, B> {
-    fn run(
-        &mut self,
-        request: &Request,
-        child: Option<&Held>,
-        sink: Sink<'_>,
-    ) -> Result<(), CounterError> {
-        let deadline = request.duration.map_or(Nanos::NEVER, |d| self.origin + d);
-        let mut next = request.interval.map_or(Nanos::NEVER, |i| self.origin + i);
-        let mut asked_to_end = false;
-        if let Some(owner) = self.owner {
-            self.follower.read(self.backend, owner)?;
-        }
-        loop {
-            let until = next.min(deadline).min(self.backend.now() + HOUSEKEEPING);
-            let wake = self.backend.wait(until)?;
-            self.follower.listen(self.backend, false);
-            if let Some(signal) = wake.signal {
-                let Some(child) = child else { break };
-                pass_on(signal, child, std::mem::replace(&mut asked_to_end, true));
-            }
-            let now = self.backend.now();
-            if wake.ended {
-                self.backend.hear_out();
-            }
-            if wake.ended || now >= deadline {
-                break;
-            }
-            if now < next {
-                if self.between(now, request.interval.is_none(), sink) {
-                    return Ok(());
-                }
-                continue;
-            }
-            // The last reading is that of the end.
-            if request.samples.is_some_and(|n| self.number + 1 >= n) {
-                break;
-            }
-            self.turn(request)?;
-            if self.tell(now, false, sink) {
-                return Ok(());
-            }
-            let period = request.interval.unwrap_or(HOUSEKEEPING);
-            next += period;
-            if next <= now {
-                // Late by more than a period: readings are missing, not crowded together.
-                next = now + period;
-            }
-        }
-        self.finish(sink)
-    }
-
-    /// Looks at who has ended within a period; without one, tells of them. Whether that was enough.
-    fn between(&mut self, now: Nanos, tells: bool, sink: Sink<'_>) -> bool {
-        self.follower.flush(Which::Ended);
-        tells && !self.follower.readings.rows().is_empty() && self.tell(now, false, sink)
-    }
-
-    /// Ends a period: reads totals, reports, gives the next set its turn.
-    fn turn(&mut self, request: &Request) -> Result<(), CounterError> {
-        let next = request.plan.after(self.set);
-        if next != self.set {
-            self.backend.switch(self.set as u32, false)?;
-            if self.backend.is_prompt() {
-                self.follower.listen(self.backend, false);
-            }
-        }
-        if let Some(owner) = self.owner {
-            self.follower.read(self.backend, owner)?;
-        }
-        self.follower.flush(Which::All);
-        if next != self.set {
-            self.backend.switch(next as u32, true)?;
-            self.set = next;
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self, sink: Sink<'_>) -> Result<(), CounterError> {
-        self.backend.switch(self.set as u32, false)?;
-        self.follower.hear_the_last(self.backend);
-        match self.owner {
-            Some(owner) => {
-                self.follower.read(self.backend, owner)?;
-                self.follower.flush(Which::All);
-            }
-            None => self.follower.settle(self.backend)?,
-        }
-        self.tell(self.backend.now(), true, sink);
-        Ok(())
-    }
-
-    /// Tells what was read; whether that was enough.
-    fn tell(&mut self, at: Nanos, last: bool, sink: Sink<'_>) -> bool {
-        let origin = self.origin;
-        let number = self.number;
-        let readings = &self.follower.readings;
-        let done = sink(&Tick {
-            origin,
-            at,
-            number,
-            readings,
-            last,
-            follower: self.follower,
-        })
-        .is_break();
-        self.follower.readings.clear();
-        self.follower.reported();
-        self.number += 1;
-        done
-    }
-}
-
-mod watch;
-
-pub use watch::Watch;
 
 #[cfg(test)]
 mod tests;

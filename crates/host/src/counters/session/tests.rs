@@ -1,17 +1,19 @@
 //! The loop on a made-up backend: what it hears at which time is written down, so nothing here depends on a clock.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
 
-use countersteer_core::counters::{Ledger, Plan, PlannedEvent, PlannedSet};
-use countersteer_core::cpuset::CpuSet;
+use countersteer_core::counters::Ledger;
 use countersteer_core::units::CpuId;
 
-use super::super::attention::Wake;
+use super::super::attention::{Attention, Wake};
 use super::super::notes::Notes;
-use super::super::open::{GroupInfo, Places, Says};
+use super::super::open::{GroupInfo, Opening, Places, Says};
 use super::super::record::testing as record;
-use super::super::request::{LEAST_SAMPLE_NS, sample_ns};
-use super::super::resolve::CoreTypes;
+use super::super::request::sample_ns;
+use super::super::request::testing::request;
+use super::super::run::Tick;
 use super::*;
 
 const MS: u64 = 1_000_000;
@@ -29,10 +31,13 @@ struct Fake {
     heard: Vec<Vec<u8>>,
     infos: Vec<GroupInfo>,
     totals: Vec<Vec<u64>>,
-    switched: Vec<(u64, u32, bool)>,
+    switched: Switched,
 }
 
-impl Backend for Fake {
+/// When which set was given its turn, or had it no longer.
+type Switched = Arc<Mutex<Vec<(u64, u32, bool)>>>;
+
+impl TaskCounters for Fake {
     fn now(&self) -> Nanos {
         Nanos(self.now)
     }
@@ -54,7 +59,7 @@ impl Backend for Fake {
         }
     }
 
-    fn drain(&mut self, notes: &mut Notes, _: &mut Ledger) {
+    fn poll(&mut self, notes: &mut Notes, _: &mut Ledger) {
         self.heard.drain(..).for_each(|bytes| notes.record(&bytes));
     }
 
@@ -66,17 +71,22 @@ impl Backend for Fake {
         (id as usize).checked_sub(1).map(|group| (group, Says::Due))
     }
 
-    fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
+    fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
         values.clone_from(&self.totals[group]);
         Ok((values[0], values[0]))
     }
 
-    fn stopper(&self) -> Result<UnixStream, CounterError> {
+    fn attach(&mut self, _: &Opening<'_>, _: &[(u32, u32)]) -> Result<(), CounterError> {
+        unreachable!("nobody is attached")
+    }
+
+    fn attention(&mut self) -> &mut Attention {
         unreachable!("nobody ends it")
     }
 
-    fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
-        self.switched.push((self.now / MS, set, on));
+    fn select(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
+        let mut switched = self.switched.lock().unwrap();
+        switched.push((self.now / MS, set, on));
         Ok(())
     }
 }
@@ -94,37 +104,6 @@ fn info(set: u32) -> GroupInfo {
     }
 }
 
-fn request(sets: usize, interval_ms: Option<u64>) -> Request {
-    let event = |name: &str| PlannedEvent {
-        name: name.into(),
-        unit: String::new(),
-        scale: 1.0,
-        event: None,
-    };
-    let set = PlannedSet {
-        events: vec![event("task_clock"), event("page_faults")],
-    };
-    let interval = interval_ms.map(Nanos::from_millis);
-    Request {
-        target: Target::Threads(vec![1]),
-        sets: Vec::new(),
-        plan: Plan::new(vec![set; sets], interval).unwrap(),
-        interval,
-        samples: None,
-        duration: None,
-        every: None,
-        prompt: false,
-        cpus: CpuSet::first(1),
-        bind: None,
-        total: false,
-        output: None,
-        core_types: CoreTypes {
-            names: vec!["cpu".into()],
-            by_cpu: vec![0],
-        },
-    }
-}
-
 fn step(at_ms: u64, records: Vec<Vec<u8>>) -> Step {
     Step {
         at: at_ms * MS,
@@ -136,7 +115,7 @@ fn step(at_ms: u64, records: Vec<Vec<u8>>) -> Step {
 /// Rows as (tick, tid or 0, set, values), and what was switched.
 type Seen = Vec<(u64, u32, u32, Vec<u64>)>;
 
-fn run(request: &Request, steps: Vec<Step>, totals: Vec<Vec<u64>>) -> (Seen, Fake, Follower) {
+fn run(request: Request, steps: Vec<Step>, totals: Vec<Vec<u64>>) -> (Seen, Switched, Session) {
     let infos: Vec<GroupInfo> = (0..totals.len() as u32).map(info).collect();
     let follower = Follower::new(vec![0], &infos);
     run_with(follower, request, steps, totals, infos)
@@ -144,29 +123,23 @@ fn run(request: &Request, steps: Vec<Step>, totals: Vec<Vec<u64>>) -> (Seen, Fak
 
 fn run_with(
     mut follower: Follower,
-    request: &Request,
+    request: Request,
     steps: Vec<Step>,
     totals: Vec<Vec<u64>>,
     infos: Vec<GroupInfo>,
-) -> (Seen, Fake, Follower) {
+) -> (Seen, Switched, Session) {
     follower.root(1, 1, Nanos::ZERO);
-    let mut fake = Fake {
+    let switched = Switched::default();
+    let fake = Fake {
         now: 0,
         steps: steps.into(),
         heard: Vec::new(),
         infos,
         totals,
-        switched: Vec::new(),
+        switched: Arc::clone(&switched),
     };
+    let mut session = Session::over(request, SPARING_NS, (Box::new(fake), follower, None));
     let mut seen = Seen::new();
-    let mut counting = Counting {
-        backend: &mut fake,
-        follower: &mut follower,
-        owner: None,
-        origin: Nanos::ZERO,
-        number: 0,
-        set: 0,
-    };
     let mut sink = |tick: &Tick<'_>| {
         for (i, row) in tick.readings.rows().iter().enumerate() {
             let tid = if let Owner::Thread { tid, .. } = row.owner {
@@ -183,8 +156,8 @@ fn run_with(
         }
         ControlFlow::Continue(())
     };
-    counting.run(request, None, &mut sink).unwrap();
-    (seen, fake, follower)
+    session.run_periods(None, &mut sink).unwrap();
+    (seen, switched, session)
 }
 
 #[test]
@@ -201,7 +174,7 @@ fn a_short_life_between_two_readings_is_not_missed() {
         ended: true,
     };
     let (seen, _, _) = run(
-        &request(1, Some(100)),
+        request(1, Some(100)),
         vec![step(13, life), step(20, root), end],
         vec![vec![8_900, 6]],
     );
@@ -228,8 +201,8 @@ fn without_a_period_threads_are_told_when_they_end() {
         records: Vec::new(),
         ended: true,
     };
-    let (seen, _, follower) = run(
-        &request(1, None),
+    let (seen, _, session) = run(
+        request(1, None),
         vec![step(13, life), end],
         vec![vec![1_900, 6]],
     );
@@ -237,7 +210,11 @@ fn without_a_period_threads_are_told_when_they_end() {
         seen,
         [(263, 2, 0, vec![900, 3]), (900, 1, 0, vec![1_000, 3])]
     );
-    assert_eq!(follower.name(2), "?", "names of the dead are forgotten");
+    assert_eq!(
+        session.follower.name(2),
+        "?",
+        "names of the dead are forgotten"
+    );
 }
 
 #[test]
@@ -248,13 +225,13 @@ fn lost_records_are_told_apart_not_given_to_anyone() {
         ended: true,
     };
     let sample = vec![record::sample(1, 1, 1, 5 * MS, 100, &[100, 1])];
-    let (seen, _, follower) = run(
-        &request(1, Some(100)),
+    let (seen, _, session) = run(
+        request(1, Some(100)),
         vec![step(10, sample), end],
         vec![vec![400, 9]],
     );
     assert_eq!(seen, [(50, 1, 0, vec![100, 1]), (50, 0, 0, vec![300, 8])]);
-    assert_eq!(follower.lost(), 3);
+    assert_eq!(session.lost(), 3);
 }
 
 #[test]
@@ -280,8 +257,8 @@ fn sets_take_turns_and_readings_name_theirs() {
         step(240, sample(0, 240)),
         end,
     ];
-    let (seen, fake, _) = run(
-        &request(2, Some(100)),
+    let (seen, switched, _) = run(
+        request(2, Some(100)),
         steps,
         vec![vec![2_400, 1], vec![1_500, 1]],
     );
@@ -294,7 +271,7 @@ fn sets_take_turns_and_readings_name_theirs() {
         (200, 0, true),
         (250, 0, false),
     ];
-    assert_eq!(fake.switched, expected);
+    assert_eq!(*switched.lock().unwrap(), expected);
 }
 
 #[test]
@@ -304,13 +281,13 @@ fn counting_ends_after_the_readings_that_were_asked_for() {
         ..request(1, Some(100))
     };
     let sample = |at: u64| vec![record::sample(1, 1, 1, at * MS, at, &[at, 1])];
-    let (seen, fake, _) = run(
-        &request,
+    let (seen, _, session) = run(
+        request,
         vec![step(50, sample(50)), step(150, sample(150))],
         vec![vec![170, 1]],
     );
     assert_eq!(seen, [(100, 1, 0, vec![50, 1]), (200, 1, 0, vec![120, 0])]);
-    assert_eq!(fake.now, 200 * MS);
+    assert_eq!(session.now().0, 200 * MS);
 }
 
 #[test]
@@ -332,7 +309,7 @@ fn every_sample_is_a_reading_of_its_own_where_events_decide() {
     let infos = vec![info(0)];
     let mut follower = Follower::new(vec![0], &infos);
     follower.each_sample = true;
-    let (seen, ..) = run_with(follower, &request, steps, vec![vec![47, 31]], infos);
+    let (seen, ..) = run_with(follower, request, steps, vec![vec![47, 31]], infos);
     let faults: Vec<u64> = seen.iter().map(|s| s.3[1]).collect();
     assert_eq!(faults, [10, 10, 10, 1], "{seen:?}");
 }

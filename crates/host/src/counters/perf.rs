@@ -1,71 +1,26 @@
-//! What a counting session needs of the world: time, rings, totals, turns. The kernel's is here; tests have one of their own.
+//! Counters of the threads' own, opened with `perf_event_open`, inherited from birth to birth, read through rings.
+//!
+//! Input: open counters. Output: records as [`Notes`]. No privilege is needed for one's own threads.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
 use countersteer_core::counters::Ledger;
-use countersteer_core::units::{CpuId, Nanos};
+use countersteer_core::units::Nanos;
 use nix::poll::PollFlags;
 
 use super::CounterError;
 use super::attention::{Attention, Wake};
 use super::notes::Notes;
-use super::open::{GroupInfo, Opened, Says};
+use super::open::{GroupInfo, Opened, Opening, Says};
+use super::task_counters::TaskCounters;
 use super::{linger, sys};
-
-pub(super) trait Backend {
-    /// The time, by the clock of the records.
-    fn now(&self) -> Nanos;
-
-    /// Waits until then, or until rings fill up, the target ends or a signal comes.
-    fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError>;
-
-    /// Takes what rings hold. Counts of threads that just go on may be put down right away.
-    fn drain(&mut self, notes: &mut Notes, ledger: &mut Ledger);
-
-    fn groups(&self) -> &[GroupInfo];
-
-    /// The group of an event's identifier, and what it means when the event tells.
-    fn group_of(&self, id: u64) -> Option<(usize, Says)>;
-
-    /// Reads a group's total: enabled and running time; values by member.
-    fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError>;
-
-    /// Switches a set's groups on or off.
-    fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError>;
-
-    /// Whether what was drained is all that has happened: nothing earlier is still on its way.
-    fn is_prompt(&self) -> bool {
-        false
-    }
-
-    /// Waits a little for the last counts of processes that have ended.
-    fn hear_out(&mut self) {}
-
-    /// What of a CPU and a set is known only of several threads together, and was counted apart from totals: enabled and running
-    /// time, then values by event.
-    fn rest(&mut self) -> Vec<((CpuId, u32), Vec<u64>)> {
-        Vec::new()
-    }
-
-    /// Whether only user mode is counted.
-    fn user_only(&self) -> bool {
-        false
-    }
-
-    /// Where a byte ends the session.
-    fn stopper(&self) -> Result<UnixStream, CounterError>;
-
-    /// Counting is over. What takes long to close is somebody else's from now on.
-    fn retire(&mut self) {}
-}
 
 /// How often rings are looked at while threads end faster than that. Whoever polls them is woken at each end, by every counter of
 /// the thread, though there is nothing to read yet; a ring holds what CPUs can write in twice that time and more.
 const LOOK_NS: u64 = 4_000_000;
 
-pub(super) struct Kernel {
-    pub(super) opened: Opened,
+pub(super) struct Perf {
+    opened: Opened,
     attention: Attention,
     /// Rings whose threads have all ended would wake for ever.
     silent: Vec<bool>,
@@ -76,7 +31,7 @@ pub(super) struct Kernel {
     bytes: Vec<u8>,
 }
 
-impl Kernel {
+impl Perf {
     /// Counters that are open, for processes whose end is awaited.
     pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
         let silent = vec![false; opened.rings.len()];
@@ -92,21 +47,28 @@ impl Kernel {
             bytes: Vec::new(),
         })
     }
-
-    /// Makes waiting end early, once, when something can be read here.
-    pub(super) fn wake_on(&mut self, file: OwnedFd) {
-        self.attention.await_also(file);
-    }
-
-    /// Waits for what another one waited for.
-    pub(super) fn take_over(&mut self, from: &mut Self) {
-        self.attention.take_over(&mut from.attention);
-    }
 }
 
-impl Backend for Kernel {
+impl TaskCounters for Perf {
     fn now(&self) -> Nanos {
         Nanos(sys::now())
+    }
+
+    fn attach(
+        &mut self,
+        opening: &Opening<'_>,
+        threads: &[(u32, u32)],
+    ) -> Result<(), CounterError> {
+        let tids: Vec<u32> = threads.iter().map(|(_, tid)| *tid).collect();
+        self.opened.add_threads(opening, &tids)
+    }
+
+    fn detach(&mut self, trees: &[u32]) {
+        self.opened.close(trees);
+    }
+
+    fn attention(&mut self) -> &mut Attention {
+        &mut self.attention
     }
 
     fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError> {
@@ -132,7 +94,7 @@ impl Backend for Kernel {
         Ok(wake)
     }
 
-    fn drain(&mut self, notes: &mut Notes, _: &mut Ledger) {
+    fn poll(&mut self, notes: &mut Notes, _: &mut Ledger) {
         let now = sys::now();
         let ended = notes.ended;
         notes.final_counts = self.opened.final_counts_each;
@@ -156,22 +118,18 @@ impl Backend for Kernel {
         self.opened.ids.get(&id).copied()
     }
 
-    fn total(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
+    fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
         self.opened
             .total(group, &mut self.bytes, values)
             .map_err(CounterError::system("reading counters"))
     }
 
-    fn switch(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
+    fn select(&mut self, set: u32, on: bool) -> Result<(), CounterError> {
         self.opened.switch(set, on)
     }
 
     fn user_only(&self) -> bool {
         self.opened.user_only
-    }
-
-    fn stopper(&self) -> Result<UnixStream, CounterError> {
-        self.attention.stopper()
     }
 
     fn retire(&mut self) {

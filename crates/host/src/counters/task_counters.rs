@@ -1,0 +1,78 @@
+//! One way to count threads, whoever does it: counters of the threads' own ([`super::perf`]), programs inside the kernel
+//! ([`super::inside`]), or a test's script.
+//!
+//! Input: threads, sets of events. Output: what befell threads and what they counted, as [`Notes`] and in a [`Ledger`].
+
+use countersteer_core::counters::Ledger;
+use countersteer_core::units::{CpuId, Nanos};
+
+use super::CounterError;
+use super::attention::{Attention, Wake};
+use super::notes::Notes;
+use super::open::{GroupInfo, Opening, Says};
+
+pub(super) trait TaskCounters {
+    /// The time, by the clock of the records.
+    fn now(&self) -> Nanos;
+
+    /// Counts these threads from now on, by process and number, and what they give birth to; those that have ended are passed over.
+    ///
+    /// # Errors
+    /// They may not be counted, or there is no room for them.
+    fn attach(&mut self, opening: &Opening<'_>, threads: &[(u32, u32)])
+    -> Result<(), CounterError>;
+
+    /// Counts trees of threads no longer, all of which have ended.
+    fn detach(&mut self, _trees: &[u32]) {}
+
+    /// What else is waited for.
+    fn attention(&mut self) -> &mut Attention;
+
+    /// Waits until then, or until rings fill up, the target ends or a signal comes.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    fn wait(&mut self, until: Nanos) -> Result<Wake, CounterError>;
+
+    /// Takes what has happened by now. Counts of threads that just go on may be put down right away.
+    fn poll(&mut self, notes: &mut Notes, ledger: &mut Ledger);
+
+    fn groups(&self) -> &[GroupInfo];
+
+    /// The group of an event's identifier, and what it means when that event tells.
+    fn group_of(&self, id: u64) -> Option<(usize, Says)>;
+
+    /// Reads a group's total: enabled and running time; values by member.
+    ///
+    /// # Errors
+    /// The counter cannot be read any more.
+    fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError>;
+
+    /// Gives a set its turn, or ends it.
+    ///
+    /// # Errors
+    /// Counters cannot be switched any more.
+    fn select(&mut self, set: u32, on: bool) -> Result<(), CounterError>;
+
+    /// Whether what was polled is all that has happened: nothing earlier is still on its way.
+    fn is_prompt(&self) -> bool {
+        false
+    }
+
+    /// Waits a little for the last counts of processes that have ended.
+    fn hear_out(&mut self) {}
+
+    /// What of a CPU and a set is known only of several threads together, and was counted apart from totals: enabled and running
+    /// time, then values by event.
+    fn rest(&mut self) -> Vec<((CpuId, u32), Vec<u64>)> {
+        Vec::new()
+    }
+
+    /// Whether only user mode is counted.
+    fn user_only(&self) -> bool {
+        false
+    }
+
+    /// Counting is over. What takes long to close is closed by a process of its own.
+    fn retire(&mut self) {}
+}
